@@ -1,0 +1,288 @@
+"""The tables that the operator tests run over. Adding an operator is adding a row to OPERATORS."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import mxnet as mx
+import numpy as np
+
+from gluon_roi import reference
+
+# ---- Types and tolerances ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a type of data is computed, and how near its results are to exact arithmetic.
+
+    `forward` and `backward` are tolerances, relative and absolute alike, for data and gradients
+    of standard normal values.
+    """
+
+    geometry: type  # sample positions of the two align operators
+    forward: float
+    backward: float
+
+
+PRECISION = {
+    "float16": Precision(np.float32, forward=1e-3, backward=2e-3),
+    "float32": Precision(np.float32, forward=2e-6, backward=2e-5),
+    "float64": Precision(np.float64, forward=1e-13, backward=1e-12),
+}
+
+#: Agreement with another implementation of the same arithmetic in float32.
+AGREEMENT = 1e-6
+
+
+def assert_near(actual: Any, expected: Any, tolerance: float) -> None:
+    """Compare arrays of equal shape; NaN equals NaN. Infinity is what float16 overflows to."""
+    actual = actual.asnumpy() if isinstance(actual, mx.nd.NDArray) else np.asarray(actual)
+    with np.errstate(over="ignore"):
+        expected = np.asarray(expected).astype(actual.dtype).astype(np.float64)
+    np.testing.assert_allclose(actual.astype(np.float64), expected, tolerance, tolerance)
+
+
+# ---- Sizes ---------------------------------------------------------------------------------------
+
+#: Output channels around the edges of a block of 16.
+CHANNELS = (1, 15, 16, 17, 33)
+POOLED = ((1, 1), (2, 3), (7, 7), (14, 14))
+#: Every combination costs minutes in the reference; each value meets each other kind here.
+BLOCKS = (
+    (1, (1, 1)),
+    (15, (2, 3)),
+    (16, (7, 7)),
+    (17, (2, 3)),
+    (33, (1, 1)),
+    (33, (7, 7)),
+    (1, (14, 14)),
+    (17, (14, 14)),
+)
+SCALES = (1.0, 1 / 16, 0.3)
+#: Images, rows, columns of a small map.
+BATCH, HEIGHT, WIDTH = 2, 13, 18
+
+
+def feature_map(channels: int, dtype: Any = "float32", seed: int = 0) -> np.ndarray:
+    """Standard normal values, shape (BATCH, channels, HEIGHT, WIDTH)."""
+    values = np.random.RandomState(seed).randn(BATCH, channels, HEIGHT, WIDTH)
+    return values.astype(dtype)
+
+
+# ---- Boxes ---------------------------------------------------------------------------------------
+
+
+def _random(seed: int) -> np.ndarray:
+    rng = np.random.RandomState(seed)
+    centre = rng.uniform((0, 0), (WIDTH, HEIGHT), (8, 2))
+    half = np.exp(rng.uniform(np.log(0.3), np.log(WIDTH), (8, 2))) / 2
+    return np.hstack([centre - half, centre + half])
+
+
+#: Boxes x1 y1 x2 y2 by name, in cells of a HEIGHT x WIDTH map; roi_rows() makes them rows of rois.
+BOXES = {
+    "inside": np.array([[2, 3, 9, 8], [0, 0, 1, 1], [4.25, 5.75, 5, 6.5], [1.3, 2.1, 14.9, 11.7]]),
+    "touching": np.array(
+        [
+            [0, 0, WIDTH - 1, HEIGHT - 1],
+            [0, 0, WIDTH, HEIGHT],
+            [WIDTH - 1, HEIGHT - 1, WIDTH, HEIGHT],
+            [-1, -1, 0, 0],
+            [WIDTH, HEIGHT, WIDTH + 1, HEIGHT + 1],
+        ]
+    ),
+    "crossing": np.array(
+        [[-4, 2, 5, 9], [3, -6, 9, 4], [12, 3, 25, 9], [5, 9, 11, 20], [-9, -9, 40, 40]]
+    ),
+    "outside": np.array([[-30, -30, -20, -20], [40, 2, 50, 9], [3, 40, 9, 60], [-9, 50, -5, 55]]),
+    "ties": np.array([[0.5, 1.5, 7.5, 8.5], [2.5, 2.5, 2.5, 2.5], [-0.5, -1.5, 3.5, 4.5]]),
+    "repeated": np.array([[2, 3, 9, 8]] * 5 + [[1, 1, 9, 9]] * 3),
+    "small": np.array([[3, 4, 3, 4], [3.4, 4.6, 3.4, 4.6], [5, 5, 5.01, 9], [0, 0, 0, 0]]),
+    "inverted": np.array(
+        [[9, 8, 2, 3], [9, 3, 2, 8], [2, 8, 9, 3], [3.1, 4, 3, 5], [30, 2, -9, 9]]
+    ),
+    "random": _random(1),
+}
+
+
+def roi_rows(boxes: str, spatial_scale: float, dtype: Any = "float32") -> np.ndarray:
+    """Rows [batch_index, x1, y1, x2, y2] in image coordinates, images taken in turn."""
+    box = BOXES[boxes] / spatial_scale
+    rows = np.hstack([np.arange(len(box))[:, None] % BATCH, box])
+    return rows.astype(dtype)
+
+
+def all_rois(spatial_scale: float, dtype: Any = "float32") -> np.ndarray:
+    """Every box of BOXES, and again half a pixel off, with padding rows between."""
+    rows = np.vstack([roi_rows(name, spatial_scale, dtype) for name in BOXES])
+    half = rows + np.array([0, 0.5, 0.5, 0.5, 0.5], dtype)
+    padding = np.array([[-1, 0, 0, 9, 9], [-1, -1, -1, -1, -1]], dtype)
+    return np.vstack([padding[:1], rows, padding[1:], half[::2], padding[:1]])
+
+
+# ---- Operators -----------------------------------------------------------------------------------
+
+Arguments = dict
+Peer = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator: what it is called, what it should give, what to try it with."""
+
+    name: str  # gluon_roi.nd.<name>, gluon_roi.sym.<name>, the block gluon_roi.<name>
+    forward: Callable[..., np.ndarray]  # the function of gluon_roi.reference
+    backward: Callable[..., Any]  # its gradient
+    arguments: tuple[Arguments, ...]  # keyword arguments after spatial_scale; defaults first
+    rois_grad: bool  # has gradients with respect to rois, and sample positions of a given type
+    linear: bool  # in data
+    #: (output channels, pooled size, arguments) -> channels of data
+    channels: Callable[[int, tuple[int, int], Arguments], int]
+    #: MXNet's own operator: (data, rois, pooled size, spatial_scale, **arguments) -> output,
+    #: or None where it has nothing equal.
+    mxnet: Peer
+
+    def _geometry(self, dtype: Any) -> Arguments:
+        return {"geometry": PRECISION[np.dtype(dtype).name].geometry} if self.rois_grad else {}
+
+    def expected(
+        self, data: np.ndarray, rois: Any, pooled: Any, scale: float, **arguments: Any
+    ) -> np.ndarray:
+        """What the operator should give for data of this type: (K, C', P, Q), float64."""
+        return self.forward(data, rois, pooled, scale, **arguments, **self._geometry(data.dtype))
+
+    def expected_gradients(
+        self, d_out: Any, data: np.ndarray, rois: Any, pooled: Any, scale: float, **arguments: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(d_data, d_rois) with ``rois_grad=True`` where the operator has it, else d_rois = 0."""
+        geometry = self._geometry(data.dtype)
+        gradient = self.backward(d_out, data, rois, pooled, scale, **arguments, **geometry)
+        return gradient if self.rois_grad else (gradient, np.zeros(np.shape(rois)))
+
+
+def _group_channels(wanted: int, pooled: tuple[int, int], arguments: Arguments) -> int:
+    group = arguments.get("group_size")
+    return wanted * (group * group if group else pooled[0] * pooled[1])
+
+
+def _mxnet_ps_roi_pool(
+    data: Any,
+    rois: Any,
+    pooled: Any,
+    scale: float,
+    group_size: Any = None,
+    convention: str = "rfcn",
+) -> Any:
+    if convention != "rfcn" or pooled[0] != pooled[1]:
+        return None
+    group = group_size or pooled[0]
+    dim = data.shape[1] // group**2
+    return mx.nd.contrib.PSROIPooling(data, rois, scale, dim, pooled[0], group)
+
+
+def _mxnet_roi_align(
+    data: Any, rois: Any, pooled: Any, scale: float, sampling_ratio: int = -1, aligned: bool = False
+) -> Any:
+    return mx.nd.contrib.ROIAlign(data, rois, pooled, scale, sampling_ratio, aligned=aligned)
+
+
+def _mxnet_ps_roi_align(
+    data: Any, rois: Any, pooled: Any, scale: float, sampling_ratio: int = -1, aligned: bool = True
+) -> Any:
+    return mx.nd.contrib.ROIAlign(
+        data, rois, pooled, scale, sampling_ratio, position_sensitive=True, aligned=aligned
+    )
+
+
+OPERATORS = (
+    Operator(
+        name="ROIPool",
+        forward=reference.roi_pool,
+        backward=reference.roi_pool_backward,
+        arguments=({},),
+        rois_grad=False,
+        linear=False,
+        channels=lambda wanted, pooled, arguments: wanted,
+        mxnet=mx.nd.ROIPooling,
+    ),
+    Operator(
+        name="ROIAlign",
+        forward=reference.roi_align,
+        backward=reference.roi_align_backward,
+        arguments=(
+            {},
+            {"sampling_ratio": 2},
+            {"aligned": True},
+            {"sampling_ratio": 3, "aligned": True},
+        ),
+        rois_grad=True,
+        linear=True,
+        channels=lambda wanted, pooled, arguments: wanted,
+        mxnet=_mxnet_roi_align,
+    ),
+    Operator(
+        name="PSROIPool",
+        forward=reference.ps_roi_pool,
+        backward=reference.ps_roi_pool_backward,
+        arguments=(
+            {},
+            {"convention": "torchvision"},
+            {"group_size": 3},
+            {"group_size": 2, "convention": "torchvision"},
+        ),
+        rois_grad=False,
+        linear=True,
+        channels=_group_channels,
+        mxnet=_mxnet_ps_roi_pool,
+    ),
+    Operator(
+        name="PSROIAlign",
+        forward=reference.ps_roi_align,
+        backward=reference.ps_roi_align_backward,
+        arguments=(
+            {},
+            {"sampling_ratio": 2},
+            {"aligned": False},
+            {"sampling_ratio": 3, "aligned": False},
+        ),
+        rois_grad=True,
+        linear=True,
+        channels=_group_channels,
+        mxnet=_mxnet_ps_roi_align,
+    ),
+)
+
+#: (operator, arguments) pairs: the rows of most tests.
+ROWS = tuple((op, arguments) for op in OPERATORS for arguments in op.arguments)
+
+
+def row_id(value: Any) -> str:
+    """A readable name for pytest's parameters."""
+    if isinstance(value, Operator):
+        return value.name
+    if isinstance(value, dict):
+        return ",".join(f"{k}={v}" for k, v in value.items()) or "defaults"
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def for_mxnet(rois: np.ndarray) -> np.ndarray:
+    """The rows on which MXNet's operators are well defined.
+
+    Without padding rows (stale memory in its ROIAlign) and without boxes of no size or inverted
+    ones (it ends the process if aligned).
+    """
+    return rois[(rois[:, 0] >= 0) & (rois[:, 1:3] < rois[:, 3:]).all(axis=1)]
+
+
+def blocks_of(operator: Operator) -> tuple:
+    """(output channels, pooled size) pairs; fewer channels where every bin has its own."""
+    own = operator.channels(1, (7, 7), {}) > 1
+    return tuple((min(c, 17) if own and p[0] > 7 else c, p) for c, p in BLOCKS)
+
+
+def combinations(*tables: Any) -> list:
+    """The product of tables, for pytest.mark.parametrize."""
+    return list(itertools.product(*tables))

@@ -1,0 +1,345 @@
+"""The oracle itself: worked examples, MXNet's operators, derivatives, and odd rows of rois."""
+
+import doctest
+
+import mxnet as mx
+import numpy as np
+import pytest
+from cases import (
+    BATCH,
+    HEIGHT,
+    OPERATORS,
+    ROWS,
+    SCALES,
+    WIDTH,
+    all_rois,
+    assert_near,
+    feature_map,
+    for_mxnet,
+    roi_rows,
+    row_id,
+)
+
+from gluon_roi import reference
+
+RAMP = np.arange(16.0).reshape(1, 1, 4, 4)
+FOUR_RAMPS = RAMP.repeat(4, axis=1)
+
+by_row = pytest.mark.parametrize("operator, arguments", ROWS, ids=row_id)
+
+
+# ---- Worked examples -----------------------------------------------------------------------------
+
+
+def test_docstrings():
+    results = doctest.testmod(reference)
+    assert results.attempted > 0 and results.failed == 0
+
+
+@pytest.mark.parametrize(
+    "box, scale, convention, expected",
+    [
+        ([0, 0, 3, 3], 1, "rfcn", [2.5, 4.5, 10.5, 12.5]),
+        ([0, 0, 4, 4], 1, "rfcn", [5, 6.5, 11, 12.5]),
+        ([1, 1, 4, 4], 0.5, "rfcn", [2.5, 3.5, 6.5, 7.5]),
+        ([0, 0, 3, 3], 1, "torchvision", [2.5, 3.5, 6.5, 7.5]),
+        ([0, 0, 4, 4], 1, "torchvision", [2.5, 4, 8.5, 10]),
+        ([1, 1, 4, 4], 0.5, "torchvision", [5, 5, 5, 5]),
+    ],
+)
+def test_ps_roi_pool_ramps(box, scale, convention, expected):
+    out = reference.ps_roi_pool(FOUR_RAMPS, [[0] + box], 2, scale, convention=convention)
+    assert out.ravel().tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "aligned, expected", [(False, [3.75, 5.25, 9.75, 11.25]), (True, [1.5625, 3, 7.3125, 8.75])]
+)
+def test_align_ramps(aligned, expected):
+    rois = [[0, 0, 0, 3, 3]]
+    assert reference.roi_align(RAMP, rois, 2, 1, aligned=aligned).ravel().tolist() == expected
+    out = reference.ps_roi_align(FOUR_RAMPS, rois, 2, 1, aligned=aligned)
+    assert out.ravel().tolist() == expected
+
+
+@pytest.mark.parametrize("scale, expected", [(1.0, [14, 16, 26, 28]), (0.7, [7, 9, 19, 21])])
+def test_example_of_mxnet_roi_pooling(scale, expected):
+    data = np.arange(48.0).reshape(1, 1, 8, 6)
+    assert reference.roi_pool(data, [[0, 0, 0, 4, 4]], 2, scale).ravel().tolist() == expected
+
+
+def test_example_of_paddle_roi_pool():
+    data = np.arange(1.0, 17).reshape(1, 1, 4, 4)
+    rois = np.array([[1, 1, 2, 2], [1.5, 1.5, 3, 3]])
+    assert reference.roi_pool(data, rois, 1, 1, rois_num=[2]).ravel().tolist() == [11, 16]
+
+
+def test_example_of_paddle_psroi_pool():
+    rois = np.random.RandomState(0).uniform(0, 28, (5, 4))
+    out = reference.ps_roi_pool(np.zeros((2, 490, 28, 28)), rois, 7, 1, rois_num=[3, 2])
+    assert out.shape == (5, 10, 7, 7)
+
+
+# ---- MXNet's own operators -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooled", [(1, 1), (2, 3), (7, 7)], ids=row_id)
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("float64", 1e-14)])
+@by_row
+def test_mxnet(operator, arguments, dtype, tolerance, scale, pooled):
+    if dtype == "float64" and scale == 0.3:
+        pytest.skip("MXNet rounds spatial_scale to float32")
+    data = feature_map(operator.channels(3, pooled, arguments), dtype)
+    rois = for_mxnet(all_rois(scale, dtype))
+    x = mx.nd.array(data, dtype=dtype)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = operator.mxnet(x, mx.nd.array(rois, dtype=dtype), pooled, scale, **arguments)
+    if y is None:
+        pytest.skip("MXNet has nothing equal")
+    assert_near(operator.expected(data, rois, pooled, scale, **arguments), y.asnumpy(), tolerance)
+    d_out = np.random.RandomState(2).randn(*y.shape).astype(dtype)
+    y.backward(mx.nd.array(d_out, dtype=dtype))
+    d_data, _ = operator.expected_gradients(d_out, data, rois, pooled, scale, **arguments)
+    assert_near(d_data, x.grad.asnumpy(), 3 * tolerance)
+
+
+@pytest.mark.parametrize("fill", [np.nan, -np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_roi_pool_of_nothing_finite_is_mxnets(fill, dtype):
+    data = np.full((1, 1, 4, 4), fill, dtype)
+    data[0, 0, 1, 1] = 5
+    rois = [[0, 0, 0, 3, 3]]
+    x = mx.nd.array(data, dtype=dtype)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = mx.nd.ROIPooling(x, mx.nd.array(rois, dtype=dtype), (2, 2), 1)
+    y.backward(mx.nd.ones_like(y))
+    np.testing.assert_array_equal(reference.roi_pool(data, rois, 2, 1), y.asnumpy())
+    d_data = reference.roi_pool_backward(np.ones((1, 1, 2, 2)), data, rois, 2, 1)
+    np.testing.assert_array_equal(d_data, x.grad.asnumpy())
+
+
+# ---- Derivatives ---------------------------------------------------------------------------------
+
+
+@by_row
+def test_backward_is_the_transpose(operator, arguments):
+    """<y, g> = <x, J^T g> for the linear operators; for ROIPool, where x does not change sign."""
+    pooled = (2, 3)
+    data = feature_map(operator.channels(2, pooled, arguments), "float64")
+    rois = all_rois(0.3, "float64")
+    out = operator.expected(data, rois, pooled, 0.3, **arguments)
+    d_out = np.random.RandomState(3).randn(*out.shape)
+    d_data, _ = operator.expected_gradients(d_out, data, rois, pooled, 0.3, **arguments)
+    assert np.vdot(out, d_out) == pytest.approx(np.vdot(data, d_data), rel=1e-12)
+
+
+@pytest.mark.parametrize("boxes", ["inside", "crossing", "small", "inverted", "random"])
+@pytest.mark.parametrize("operator, arguments", [r for r in ROWS if r[0].rois_grad], ids=row_id)
+def test_rois_gradient_is_the_finite_difference(operator, arguments, boxes):
+    """On a surface without kinks: bilinear in x and y, so that only the borders are to avoid."""
+    pooled, scale, step = (2, 3), 0.3, 1e-6
+    channels = operator.channels(2, pooled, arguments)
+    rng = np.random.RandomState(4)
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    a, b, c = rng.randn(3, BATCH, channels, 1, 1)
+    data = a * x + b * y + c * x * y / 9
+    rois = roi_rows(boxes, scale, "float64")
+    rois[:, 1:] += rng.uniform(-0.01, 0.01, rois[:, 1:].shape)
+
+    def value(rois):
+        return (operator.forward(data, rois, pooled, scale, **arguments) * d_out).sum()
+
+    d_out = rng.randn(len(rois), 2, *pooled)
+    _, d_rois = operator.backward(d_out, data, rois, pooled, scale, **arguments)
+    for k, i in np.ndindex(len(rois), 4):
+        move = np.zeros_like(rois)
+        move[k, i + 1] = step
+        difference = (value(rois + move) - value(rois - move)) / (2 * step)
+        assert d_rois[k, i + 1] == pytest.approx(difference, rel=1e-6, abs=1e-6)
+    assert (d_rois[:, 0] == 0).all()
+
+
+# ---- Layouts and odd rows of rois ----------------------------------------------------------------
+
+
+def both(operator, data, rois, pooled=(2, 3), scale=1.0, **arguments):
+    out = operator.expected(data, rois, pooled, scale, **arguments)
+    d_out = np.ones(out.shape)
+    return (out, *operator.expected_gradients(d_out, data, rois, pooled, scale, **arguments))
+
+
+@pytest.fixture(params=OPERATORS, ids=row_id)
+def operator(request):
+    return request.param
+
+
+@pytest.fixture
+def data(operator):
+    return feature_map(operator.channels(2, (2, 3), {}))
+
+
+def test_layouts_agree(operator, data):
+    boxes = np.vstack([roi_rows("inside", 1.0), roi_rows("crossing", 1.0)])[:8, 1:]
+    rows = np.hstack([np.repeat([0, 1], 4)[:, None], boxes])
+    out, d_data, d_rois = both(operator, data, rows)
+    for rois, further in ((boxes.reshape(2, 4, 4), {}), (boxes, {"rois_num": [4, 4]})):
+        other, d_other, d_boxes = both(operator, data, rois, **further)
+        np.testing.assert_array_equal(out, other)
+        np.testing.assert_array_equal(d_data, d_other)
+        assert d_boxes.shape == rois.shape
+        np.testing.assert_array_equal(d_rois[:, 1:], d_boxes.reshape(-1, 4))
+    uneven = both(operator, data, boxes, rois_num=[8, 0])[0]
+    np.testing.assert_array_equal(uneven[:4], out[:4])
+
+
+def test_empty(operator, data):
+    for rois, further in (
+        (np.zeros((0, 5)), {}),
+        (np.zeros((BATCH, 0, 4)), {}),
+        (np.zeros((0, 4)), {"rois_num": [0, 0]}),
+    ):
+        out, d_data, d_rois = both(operator, data, rois, **further)
+        assert out.shape == (0, 2, 2, 3) and d_rois.shape == rois.shape and not d_data.any()
+
+
+@pytest.mark.parametrize("index", [-1, -0.5, -np.inf])
+@pytest.mark.parametrize("coordinate", [3, np.nan, np.inf, 1e20])
+def test_padding_row(operator, data, index, coordinate):
+    out, d_data, d_rois = both(operator, data, [[index, 0, coordinate, 9, 9]])
+    assert not out.any() and not d_data.any() and not d_rois.any()
+
+
+@pytest.mark.parametrize("index", [2, 7, 1e9, np.inf, np.nan, 0.5])
+def test_bad_batch_index(operator, data, index):
+    rois = roi_rows("repeated", 1.0)
+    rois[3, 0] = index
+    message = (
+        f"^{operator.name}: rois row 3 has batch index {index:g}, expected an integer below 2 "
+        r"\(the batch size of data\), or negative for a padding row$"
+    )
+    with pytest.raises(ValueError, match=message.replace("+", r"\+")):
+        both(operator, data, rois)
+
+
+@pytest.mark.parametrize("coordinate", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("column", [1, 2, 3, 4])
+def test_coordinate_not_finite(operator, data, coordinate, column):
+    rois = roi_rows("repeated", 1.0)
+    expected, d_expected, _ = both(operator, data, np.delete(rois, 2, axis=0))
+    rois[2, column] = coordinate
+    out, d_data, d_rois = both(operator, data, rois)
+    assert np.isnan(out[2]).all()
+    np.testing.assert_array_equal(np.delete(out, 2, axis=0), expected)
+    np.testing.assert_array_equal(d_data, d_expected)
+    assert not d_rois[2].any()
+
+
+HUGE = [
+    [-1e20, -1e20, 1e20, 1e20],
+    [0, 0, 1e20, 1e20],
+    [1e20, 1e20, 2e20, 2e20],
+    [-3e38, -3e38, 3e38, 3e38],
+    [0, 2, 1e9, 9],
+    [3e38, 3e38, -3e38, -3e38],
+    [-1e6, 2, 9, 9],
+]
+
+
+@by_row
+def test_huge_coordinates(operator, arguments):
+    ones = np.ones((1, operator.channels(1, (3, 3), arguments), HEIGHT, WIDTH), "float32")
+    rois = np.hstack([np.zeros((len(HUGE), 1)), HUGE]).astype("float32")
+    out, d_data, d_rois = both(operator, ones, rois, (3, 3), 0.5, **arguments)
+    for array in (out, d_data, d_rois):
+        assert np.isfinite(array).all()
+    if "Pool" in operator.name:
+        # The middle bin covers the map, the others lie beyond it.
+        assert out[0, 0, 1, 1] == out[3, 0, 1, 1] == 1 and out[0].sum() == out[3].sum() == 1
+        assert not out[2].any()
+    elif arguments.get("sampling_ratio", -1) < 0:
+        # Each sample stands for a cell, from -1 to the size: n cells of m give about n / m.
+        assert out[4, 0, 1, 0] == pytest.approx(WIDTH * 3 / 0.5e9, rel=0.1)
+        assert out[6, 0, 1, 2] == pytest.approx(5.5 * 3 / 0.5e6, rel=0.2)
+
+
+def test_inverted_box_is_sampled_backwards():
+    box, mirrored = [[0, 2, 3, 9, 8]], [[0, 9, 8, 2, 3]]
+    data = feature_map(3)
+    arguments = {"sampling_ratio": 2, "aligned": True}
+    out = reference.roi_align(data, box, (2, 3), 1.0, **arguments)
+    back = reference.roi_align(data, mirrored, (2, 3), 1.0, **arguments)
+    np.testing.assert_allclose(back, out[:, :, ::-1, ::-1], 1e-14, 1e-14)
+    single = reference.roi_align(data, box, (2, 3), 1.0, sampling_ratio=1, aligned=True)
+    adaptive = reference.roi_align(data, mirrored, (2, 3), 1.0, aligned=True)
+    np.testing.assert_allclose(adaptive, single[:, :, ::-1, ::-1], 1e-14, 1e-14)
+
+
+def test_nan_outside_the_box_does_not_leak(operator):
+    """All that a box does not touch may be NaN, cells of weight 0 next to a sample included."""
+    clean = feature_map(operator.channels(2, (2, 2), {}), "float64")
+    rois = [[0, 3, 3, 5, 5]]
+    arguments = {"aligned": False} if operator.rois_grad else {}
+    dirty = np.full_like(clean, np.nan)
+    dirty[0, :, 3:6, 3:6] = clean[0, :, 3:6, 3:6]
+    expected = operator.forward(clean, rois, 2, 1.0, **arguments)
+    np.testing.assert_array_equal(operator.forward(dirty, rois, 2, 1.0, **arguments), expected)
+    assert np.isfinite(expected).all()
+    # Samples that fall on whole cells: x = 3.5 +- 0.5.
+    if operator.rois_grad:
+        dirty[0, :, 5:] = dirty[0, :, :, 5:] = np.nan
+        arguments = {"aligned": False, "sampling_ratio": 1}
+        rois = [[0, 2.5, 2.5, 4.5, 4.5]]
+        expected = operator.forward(clean, rois, 2, 1.0, **arguments)
+        np.testing.assert_array_equal(operator.forward(dirty, rois, 2, 1.0, **arguments), expected)
+
+
+# ---- Refused arguments ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"data": np.zeros((3, 4, 4))}, "data has 3 dimensions, expected 4"),
+        ({"rois": np.zeros((3, 6))}, r"rois has shape \(3, 6\), expected \(K, 5\)"),
+        ({"rois": np.zeros((3, 4))}, r"rois has shape \(3, 4\), expected"),
+        ({"rois": np.zeros((3, 2, 4))}, "rois has boxes for 3 images, expected 2"),
+        ({"rois": np.zeros((3, 4)), "rois_num": [3]}, r"rois_num has shape \(1,\), expected"),
+        (
+            {"rois": np.zeros((3, 4)), "rois_num": [1, 1]},
+            r"rois_num is \[.*\], expected counts that sum to 3",
+        ),
+        (
+            {"rois": np.zeros((3, 4)), "rois_num": [4, -1]},
+            r"rois_num is \[.*\], expected counts that sum to 3",
+        ),
+        ({"pooled_size": 0}, "pooled_size is 0, expected a positive integer"),
+        ({"pooled_size": (2, 3, 4)}, r"pooled_size is \(2, 3, 4\), expected"),
+        ({"spatial_scale": 0}, "spatial_scale is 0, expected a number above 0"),
+        ({"spatial_scale": float("nan")}, "spatial_scale is nan, expected"),
+    ],
+)
+def test_refused(operator, data, change, message):
+    arguments = {"data": data, "rois": np.zeros((1, 5)), "pooled_size": (2, 3), "spatial_scale": 1}
+    with pytest.raises(ValueError, match=f"^{operator.name}: {message}"):
+        operator.forward(**{**arguments, **change})
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"group_size": 3}, r"data has 24 channels, expected a multiple of 3 \* 3"),
+        ({"output_dim": 5}, r"data has 24 channels, expected output_dim \* 2 \* 2 = 20"),
+        ({"convention": "caffe"}, "convention is 'caffe', expected one of"),
+    ],
+)
+def test_refused_by_ps_roi_pool(change, message):
+    with pytest.raises(ValueError, match=f"^PSROIPool: {message}"):
+        reference.ps_roi_pool(np.zeros((1, 24, 4, 4)), np.zeros((1, 5)), 2, 1.0, **change)
+
+
+def test_gradient_of_another_shape_is_refused(operator, data):
+    with pytest.raises(ValueError, match=f"^{operator.name}: d_out has shape"):
+        operator.backward(np.zeros((1, 1, 1, 1)), data, np.zeros((1, 5)), (2, 3), 1.0)
