@@ -1,0 +1,20 @@
+"""Region-of-interest operators for MXNet 1.9.1 and Gluon.
+
+Importing this package loads its operator library into MXNet, and makes the operators available
+as Gluon blocks (``gluon_roi.PSROIPool``), as functions (``gluon_roi.nd``, ``gluon_roi.sym``) and,
+inside ``hybrid_forward``, as ``F.gluon_roi``.
+"""
+
+__version__ = "0.1.0"
+
+from . import library, reference
+from .library import build_info, has_cuda
+
+library.load()
+
+from . import namespaces  # noqa: E402  (needs the loaded library)
+from .ps_roi_pool import PSROIPool  # noqa: E402
+
+nd, sym = namespaces.install([PSROIPool])
+
+__all__ = ["PSROIPool", "build_info", "has_cuda", "library", "nd", "reference", "sym"]

@@ -1,0 +1,92 @@
+"""Finds, checks and loads the operator library; says how it was built."""
+
+import ctypes
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+import mxnet as mx
+
+PATH = Path(__file__).resolve().parent / "libgluon_roi.so"
+REBUILD = "run 'pip install --force-reinstall --no-deps .' in the source folder of gluon_roi"
+
+
+def load() -> None:
+    """Load the operator library into MXNet; called once, by ``import gluon_roi``.
+
+    Raises
+    ------
+    ImportError
+        The library is missing, cannot be loaded, or was built for another version of MXNet's
+        library API. The message says which command to run.
+    """
+    if not PATH.is_file():
+        raise ImportError(f"gluon_roi: the operator library {PATH.name} is missing; {REBUILD}")
+    try:
+        built_for = ctypes.CDLL(str(PATH))._opVersion()
+    except (OSError, AttributeError) as error:
+        raise ImportError(
+            f"gluon_roi: the operator library cannot be loaded ({error}); {REBUILD}"
+        ) from error
+    # MXNet's own message about a mismatch misleads, so this comes first.
+    wanted = mxnet_lib_api()
+    if wanted is not None and wanted != built_for:
+        raise ImportError(
+            f"gluon_roi: the operator library was built for library API {built_for}, but MXNet "
+            f"{mx.__version__} has {wanted}; {REBUILD}"
+        )
+    mx.library.load(str(PATH), verbose=False)
+
+
+def mxnet_lib_api() -> Optional[int]:
+    """Version of the library API of the installed MXNet, None if its header is not shipped."""
+    header = Path(mx.__file__).resolve().parent / "include/mxnet/lib_api.h"
+    if not header.is_file():
+        return None
+    found = re.search(r"#define MX_LIBRARY_VERSION (\d+)", header.read_text())
+    return int(found[1]) if found else None
+
+
+def build_info() -> Dict[str, Any]:
+    """How the package was built and what it runs on.
+
+    Returns
+    -------
+    dict
+        version, mxnet (version), lib_api (version of MXNet's library API), compiler, cuda (version
+        of the toolkit, None without CUDA), cuda_archs (list of int), openmp (the standard's date,
+        None without) and simd (the instruction set chosen at run time: 'sse2', 'avx2' or 'avx512';
+        the environment variable GLUON_ROI_SIMD forces a lower one).
+
+    Examples
+    --------
+    >>> import gluon_roi
+    >>> gluon_roi.build_info()['mxnet']
+    '1.9.1'
+    """
+    from . import __version__
+
+    library = ctypes.CDLL(str(PATH))
+    library.gluon_roi_build_info.restype = ctypes.c_char_p
+    built = json.loads(library.gluon_roi_build_info())
+    archs = [int(arch) for arch in built["cuda_archs"].split(";") if arch]
+    return {
+        "version": __version__,
+        "mxnet": mx.__version__,
+        "lib_api": library._opVersion(),
+        **built,
+        "cuda_archs": archs,
+    }
+
+
+def has_cuda() -> bool:
+    """Whether the operator library holds CUDA kernels.
+
+    Examples
+    --------
+    >>> import gluon_roi
+    >>> gluon_roi.has_cuda() == (gluon_roi.build_info()['cuda'] is not None)
+    True
+    """
+    return build_info()["cuda"] is not None

@@ -1,0 +1,145 @@
+// What every file shares: errors, element types, tensor views.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "../gluon_roi.h"
+
+#ifdef __CUDACC__
+#define GR_HD __host__ __device__ __forceinline__
+#else
+#define GR_HD inline __attribute__((always_inline))
+#endif
+// Kernel pieces must melt into the function that runs them, which carries the instruction set.
+#define GR_INLINE inline __attribute__((always_inline))
+
+namespace gluon_roi {
+
+// The one error type. It leaves the library as an MXNetError or as gluon_roi_last_error().
+struct Error : std::runtime_error {
+  explicit Error(const std::string& message, int error_code = GLUON_ROI_INVALID)
+      : std::runtime_error(message), code(error_code) {}
+  int code;
+};
+
+// "PSROIPool: data has 27 channels, expected output_dim * 3 * 3 = 36"
+template <class... Parts>
+[[noreturn]] void fail(const char* op, const Parts&... parts) {
+  std::ostringstream message;
+  message << op << ": ";
+  (message << ... << parts);
+  throw Error(message.str());
+}
+
+// IEEE binary16, as stored. Kernels convert it to float, compute, and round once at the end.
+struct Half {
+  uint16_t bits;
+};
+
+template <class To, class From>
+GR_HD To bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast needs equal sizes");
+  To to;
+  memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+// Both conversions are selects over integers, without branches, so that loops over them vectorise.
+GR_HD float to_float(Half half) {
+  const uint32_t magnitude = half.bits & 0x7fffu;
+  const uint32_t sign = static_cast<uint32_t>(half.bits & 0x8000u) << 16;
+  // Rebias the exponent by a multiplication, which renormalises subnormals as well.
+  const float scaled = bit_cast<float>(magnitude << 13) * bit_cast<float>(0x77800000u);  // 2^112
+  const uint32_t finite = bit_cast<uint32_t>(scaled);
+  const uint32_t special = 0x7f800000u | (magnitude << 13);  // infinity or NaN
+  return bit_cast<float>(sign | (magnitude >= 0x7c00u ? special : finite));
+}
+
+// Round to nearest, ties to even.
+GR_HD Half to_half(float value) {
+  const uint32_t bits = bit_cast<uint32_t>(value);
+  const uint32_t sign = bits & 0x80000000u;
+  const uint32_t magnitude = bits ^ sign;
+  const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  // Adding 0.5 shifts a subnormal's bits to the bottom and lets the hardware round them.
+  const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t odd = (magnitude >> 13) & 1u;
+  const uint32_t normal = (magnitude + 0xc8000fffu + odd) >> 13;
+  const uint32_t rounded = magnitude >= 0x47800000u   ? special
+                           : magnitude < 0x38800000u ? subnormal
+                                                     : normal;
+  return Half{static_cast<uint16_t>(rounded | (sign >> 16))};
+}
+
+// Element type of data -> type that sums are kept in, and type that geometry is computed in.
+template <class T>
+struct TypeTraits;
+template <>
+struct TypeTraits<float> {
+  using Sum = float;
+  static constexpr int kDtype = GLUON_ROI_FLOAT32;
+};
+template <>
+struct TypeTraits<double> {
+  using Sum = double;
+  static constexpr int kDtype = GLUON_ROI_FLOAT64;
+};
+template <>
+struct TypeTraits<Half> {
+  using Sum = float;
+  static constexpr int kDtype = GLUON_ROI_FLOAT16;
+};
+template <class T>
+using SumOf = typename TypeTraits<T>::Sum;
+
+GR_HD float load(const float* p) { return *p; }
+GR_HD double load(const double* p) { return *p; }
+GR_HD float load(const Half* p) { return to_float(*p); }
+GR_HD void store(float* p, float value) { *p = value; }
+GR_HD void store(double* p, double value) { *p = value; }
+GR_HD void store(Half* p, float value) { *p = to_half(value); }
+
+using Tensor = gluon_roi_tensor;
+using Inputs = gluon_roi_inputs;
+
+inline const char* dtype_name(int dtype) {
+  switch (dtype) {
+    case GLUON_ROI_FLOAT32: return "float32";
+    case GLUON_ROI_FLOAT64: return "float64";
+    case GLUON_ROI_FLOAT16: return "float16";
+    case 3: return "uint8";
+    case GLUON_ROI_INT32: return "int32";
+    case 5: return "int8";
+    case GLUON_ROI_INT64: return "int64";
+    default: return "an unknown type";
+  }
+}
+
+inline size_t dtype_size(int dtype) {
+  switch (dtype) {
+    case GLUON_ROI_FLOAT64:
+    case GLUON_ROI_INT64: return 8;
+    case GLUON_ROI_FLOAT16: return 2;
+    default: return 4;
+  }
+}
+
+inline int64_t elements(const Tensor& tensor) {
+  int64_t n = 1;
+  for (int i = 0; i < tensor.ndim; ++i) n *= tensor.shape[i];
+  return n;
+}
+
+// Calls body(T{}) with the element type that dtype names: float, double or Half.
+template <class Body>
+void with_dtype(int dtype, const Body& body) {
+  if (dtype == GLUON_ROI_FLOAT32) return body(float{});
+  if (dtype == GLUON_ROI_FLOAT64) return body(double{});
+  return body(Half{});
+}
+
+}  // namespace gluon_roi

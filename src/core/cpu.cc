@@ -1,0 +1,89 @@
+#include "cpu.h"
+
+#include <cstdlib>
+#include <memory>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace gluon_roi {
+
+const char* simd_name(SimdLevel level) {
+  switch (level) {
+    case SimdLevel::kAvx512: return "avx512";
+    case SimdLevel::kAvx2: return "avx2";
+    default: return "sse2";
+  }
+}
+
+static SimdLevel detect_simd_level() {
+  __builtin_cpu_init();
+  SimdLevel best = SimdLevel::kSse2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) best = SimdLevel::kAvx2;
+  if (best == SimdLevel::kAvx2 && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    best = SimdLevel::kAvx512;
+  }
+  const char* wanted = std::getenv("GLUON_ROI_SIMD");
+  if (wanted == nullptr || *wanted == '\0') return best;
+  for (SimdLevel level : {SimdLevel::kSse2, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
+    if (std::string(wanted) == simd_name(level)) return std::min(level, best);
+  }
+  fail("gluon_roi", "environment variable GLUON_ROI_SIMD: expected sse2, avx2 or avx512, got '",
+       wanted, "'");
+}
+
+SimdLevel simd_level() {
+  static const SimdLevel level = detect_simd_level();
+  return level;
+}
+
+// Waking the second thread costs some 5 us, in which one thread touches this many elements.
+static constexpr int64_t kElementsPerThread = 1 << 15;
+
+void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int64_t),
+                       const void* body) {
+#ifdef _OPENMP
+  // MXNet's workers set their own number of threads, which omp_get_max_threads() returns here.
+  const int64_t useful = std::min<int64_t>(tasks, work / kElementsPerThread);
+  const int threads = static_cast<int>(std::min<int64_t>(omp_get_max_threads(), useful));
+  if (threads > 1) {
+    // No exception may leave the region; what can throw (memory) is caught and thrown again.
+    std::exception_ptr error;
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int64_t task = 0; task < tasks; ++task) {
+      try {
+        run(body, task);
+      } catch (...) {
+#pragma omp critical
+        error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
+    return;
+  }
+#endif
+  for (int64_t task = 0; task < tasks; ++task) run(body, task);
+}
+
+void* thread_scratch(size_t bytes) {
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  static thread_local std::unique_ptr<void, Free> memory;
+  static thread_local size_t capacity = 0;
+  if (bytes > capacity) {
+    memory.reset();
+    capacity = 0;
+    const size_t rounded = (bytes + 4095) / 4096 * 4096;
+    void* fresh = std::aligned_alloc(4096, rounded);
+    if (fresh == nullptr) throw std::bad_alloc();
+    memory.reset(fresh);
+    capacity = rounded;
+  }
+  return memory.get();
+}
+
+}  // namespace gluon_roi

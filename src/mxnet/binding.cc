@@ -1,0 +1,189 @@
+// The one place that knows MXNet: turns every Operator into a custom operator of its library API.
+// An exception thrown here surfaces in Python as one MXNetError with the same sentence.
+#include <climits>
+#include <utility>
+
+#include "../core/operator.h"
+#include "lib_api.h"
+
+namespace gluon_roi {
+namespace {
+
+using mxnet::ext::MXReturnValue;
+using mxnet::ext::MXTensor;
+using mxnet::ext::OpResource;
+using Shapes = std::vector<std::vector<unsigned int>>;
+
+// Inputs are (data, rois) or (data, rois, rois_num); the attribute tells which.
+bool with_rois_num(const Attributes& attributes) {
+  const auto found = attributes.find("rois_num");
+  return found != attributes.end() && found->second == "True";
+}
+
+Tensor tensor_of(const std::vector<unsigned int>& shape) {
+  if (shape.empty()) return unknown_tensor();
+  Tensor tensor{};
+  tensor.ndim = static_cast<int32_t>(shape.size());
+  for (size_t i = 0; i < shape.size() && i < 4; ++i) {
+    // np_shape's unknown dimension is -1.
+    tensor.shape[i] = shape[i] == UINT_MAX ? -1 : static_cast<int64_t>(shape[i]);
+  }
+  return tensor;
+}
+
+Tensor tensor_of(const MXTensor& source) {
+  Tensor tensor{};
+  tensor.data = source.data_ptr;
+  tensor.dtype = source.dtype;
+  tensor.ndim = static_cast<int32_t>(source.shape.size());
+  for (size_t i = 0; i < source.shape.size() && i < 4; ++i) tensor.shape[i] = source.shape[i];
+  return tensor;
+}
+
+Inputs inputs_of(const MXTensor* tensors, bool counts) {
+  Inputs in{};
+  in.data = tensor_of(tensors[0]);
+  in.rois = tensor_of(tensors[1]);
+  if (counts) in.rois_num = tensor_of(tensors[2]);
+  return in;
+}
+
+// MXNet hands out one workspace a call: asked for once, for the whole call.
+gluon_roi_device device_of(const Operator& op, const Attributes& attributes, const Inputs& in,
+                           bool backward, const MXTensor& tensor, const OpResource& resource) {
+  gluon_roi_device device{};
+  if (tensor.ctx.dev_type != "gpu") return device;
+  device.type = GLUON_ROI_CUDA;
+  device.stream = resource.get_cuda_stream();
+  device.workspace_size = op.workspace(attributes, in, backward);
+  if (device.workspace_size > INT_MAX) {
+    fail(op.name(), "needs a workspace of ", device.workspace_size, " bytes, MXNet gives at most ",
+         INT_MAX);
+  }
+  if (device.workspace_size > 0) {
+    device.workspace = resource.alloc_gpu(static_cast<int>(device.workspace_size));
+  }
+  return device;
+}
+
+MXReturnValue parse_attributes(const Operator& op, const Attributes& attributes, int* inputs,
+                               int* outputs) {
+  op.check_attributes(attributes);
+  *inputs = with_rois_num(attributes) ? 3 : 2;
+  *outputs = 1;
+  return mxnet::ext::MX_SUCCESS;
+}
+
+MXReturnValue infer_types(const Operator& op, const Attributes& attributes, std::vector<int>* in,
+                          std::vector<int>* out) {
+  const bool counts = with_rois_num(attributes);
+  const int unknown = -1;
+  if ((*in)[1] == unknown) {
+    (*in)[1] = (*in)[0] == GLUON_ROI_FLOAT64 ? GLUON_ROI_FLOAT64 : GLUON_ROI_FLOAT32;
+  }
+  if (counts && (*in)[2] == unknown) (*in)[2] = GLUON_ROI_INT32;
+  (*out)[0] = (*in)[0];
+  if ((*in)[0] == unknown) return mxnet::ext::MX_SUCCESS;
+  check_dtypes(op.name(), (*in)[0], (*in)[1], counts ? &(*in)[2] : nullptr);
+  return mxnet::ext::MX_SUCCESS;
+}
+
+MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Shapes* in,
+                           Shapes* out) {
+  const Tensor counts = in->size() > 2 ? tensor_of((*in)[2]) : unknown_tensor();
+  const Tensor shape = op.output_shape(attributes, tensor_of((*in)[0]), tensor_of((*in)[1]),
+                                       in->size() > 2 ? &counts : nullptr);
+  (*out)[0].clear();
+  for (int i = 0; i < shape.ndim; ++i) {
+    (*out)[0].push_back(static_cast<unsigned int>(shape.shape[i]));
+  }
+  return mxnet::ext::MX_SUCCESS;
+}
+
+MXReturnValue forward(const Operator& op, const Attributes& attributes,
+                      const std::vector<MXTensor>& in, const std::vector<MXTensor>& out,
+                      const OpResource& resource) {
+  const Inputs inputs = inputs_of(in.data(), with_rois_num(attributes));
+  op.forward(attributes, inputs, tensor_of(out[0]),
+             device_of(op, attributes, inputs, false, in[0], resource));
+  return mxnet::ext::MX_SUCCESS;
+}
+
+// MXNet passes [d_out, inputs..., out] and wants a gradient written for every input.
+MXReturnValue backward(const Operator& op, const Attributes& attributes,
+                       const std::vector<MXTensor>& in, const std::vector<MXTensor>& gradients,
+                       const OpResource& resource) {
+  const bool counts = with_rois_num(attributes);
+  const Inputs inputs = inputs_of(in.data() + 1, counts);
+  const Tensor d_rois = tensor_of(gradients[1]);
+  const gluon_roi_device device = device_of(op, attributes, inputs, true, in[0], resource);
+  op.backward(attributes, inputs, tensor_of(in[0]), tensor_of(gradients[0]), &d_rois, device);
+  if (counts) {
+#ifdef GLUON_ROI_WITH_CUDA
+    if (device.type == GLUON_ROI_CUDA) {
+      zero_fill(Gpu{device.stream, nullptr, 0}, tensor_of(gradients[2]));
+      return mxnet::ext::MX_SUCCESS;
+    }
+#endif
+    zero_fill(Cpu{}, tensor_of(gradients[2]));
+  }
+  return mxnet::ext::MX_SUCCESS;
+}
+
+// The library API takes plain function pointers, one set for each operator, without room for "which
+// operator": Slot<I> is the set of operator number I.
+template <size_t I>
+struct Slot {
+  static const Operator& op() { return *operators()[I]; }
+  static MXReturnValue parse(const Attributes& attributes, int* inputs, int* outputs) {
+    return parse_attributes(op(), attributes, inputs, outputs);
+  }
+  static MXReturnValue types(const Attributes& attributes, std::vector<int>* in,
+                             std::vector<int>* out) {
+    return infer_types(op(), attributes, in, out);
+  }
+  static MXReturnValue shapes(const Attributes& attributes, Shapes* in, Shapes* out) {
+    return infer_shapes(op(), attributes, in, out);
+  }
+  static MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* in,
+                               std::vector<MXTensor>* out, const OpResource& resource) {
+    return gluon_roi::forward(op(), attributes, *in, *out, resource);
+  }
+  static MXReturnValue backward(const Attributes& attributes, std::vector<MXTensor>* in,
+                                std::vector<MXTensor>* out, const OpResource& resource) {
+    return gluon_roi::backward(op(), attributes, *in, *out, resource);
+  }
+  static void add() {
+    if (I >= operators().size()) return;
+    // MXNet keeps the pointer.
+    static const std::string name = std::string("_gluon_roi_") + op().name();
+    mxnet::ext::Registry<mxnet::ext::CustomOp>::get()
+        ->add(name.c_str())
+        .setParseAttrs(parse)
+        .setInferType(types)
+        .setInferShape(shapes)
+        .setForward(forward, "cpu")
+        .setForward(forward, "gpu")
+        .setBackward(backward, "cpu")
+        .setBackward(backward, "gpu");
+  }
+};
+
+constexpr size_t kSlots = 16;
+template <size_t... I>
+void add_operators(std::index_sequence<I...>) {
+  (Slot<I>::add(), ...);
+}
+
+}  // namespace
+}  // namespace gluon_roi
+
+// Called by MXNet when it loads the library, before it asks for the operators.
+mxnet::ext::MXReturnValue initialize(int version) {
+  if (version < 10700) {
+    MX_ERROR_MSG << "gluon_roi needs MXNet 1.7 or newer";
+    return mxnet::ext::MX_FAIL;
+  }
+  gluon_roi::add_operators(std::make_index_sequence<gluon_roi::kSlots>());
+  return mxnet::ext::MX_SUCCESS;
+}

@@ -1,0 +1,53 @@
+// PSROIPool: position-sensitive average pooling.
+//
+// Reads data (N, C, H, W) and RoIs, writes out (K, output_dim, P, Q), overwriting it whole: bin
+// (p, q) of output channel c is the mean of score map (c * G + gh) * G + gw over the cells of the
+// bin, 0 if it has none. The backward pass writes d_data whole (each output gradient divided by the
+// number of cells, added to each of them, RoIs in their order) and zeros to d_rois. Deterministic.
+//
+// Source: Dai et al. 2016, R-FCN (arXiv:1605.06409), section 2.2. Convention "rfcn" rounds the box in
+// image coordinates and includes its last pixel (Caffe R-FCN, MXNet contrib.PSROIPooling, Paddle
+// psroi_pool); "torchvision" rounds on the map, and never reads its last row and column.
+//
+// A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
+// bins give 2.5 4.5 10.5 12.5 (rfcn) and 2.5 3.5 6.5 7.5 (torchvision).
+#pragma once
+#include "../core/operator.h"
+
+namespace gluon_roi {
+
+struct PSROIPool {
+  static constexpr const char* kName = "PSROIPool";
+  using Params = gluon_roi_ps_roi_pool_params;
+
+  template <class Visitor>
+  static void fields(Visitor* visit, Params* p) {
+    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
+    visit->positive("spatial_scale", &p->spatial_scale);
+    visit->optional_positive("output_dim", &p->output_dim);
+    visit->size("group_size", &p->group_height, &p->group_width, /*optional=*/true);
+    visit->choice("convention", &p->convention,
+                  {{"rfcn", GLUON_ROI_RFCN}, {"torchvision", GLUON_ROI_TORCHVISION}});
+  }
+
+  static PositionSensitive layout(const Params& p, int64_t channels) {
+    return position_sensitive(kName, p.output_dim, p.group_height, p.group_width, p.pooled_height,
+                              p.pooled_width, channels);
+  }
+  static int64_t output_channels(const Params& p, int64_t channels) {
+    return layout(p, channels).output_dim;
+  }
+  static BinRule rule(const Params& p) {
+    return p.convention == GLUON_ROI_TORCHVISION ? BinRule::kTorchvision : BinRule::kRfcn;
+  }
+
+  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois);
+  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois);
+  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+};
+
+}  // namespace gluon_roi
