@@ -20,6 +20,7 @@ What every operator does with unusual rows of ``rois``, in this order:
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Callable, Iterator, NamedTuple
 
 import numpy as np
@@ -167,7 +168,7 @@ def _position_sensitive(
 
 
 def _bins(pooled: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    return iter(np.ndindex(*pooled))
+    return itertools.product(range(pooled[0]), range(pooled[1]))
 
 
 def _forward(call: _Call, channels: int, per_roi: Callable) -> np.ndarray:
@@ -201,7 +202,7 @@ def _backward(
 # ---- ROIPool and PSROIPool -----------------------------------------------------------------------
 
 
-def _round(value: np.float32) -> float:
+def _round(value: Any) -> float:
     """Half away from zero, as C's round(); exact, because the input is float32."""
     return float(np.copysign(np.floor(abs(np.float64(value)) + 0.5), value))
 
@@ -221,15 +222,15 @@ def _pool_edges(
     """
     f32 = np.float32
     with np.errstate(over="ignore"):
-        lo, hi, scale = f32(lo), f32(hi), f32(scale)
+        x1, x2, s = f32(lo), f32(hi), f32(scale)
         if rule == "rfcn":
             # Rounded before scaling; the end is inclusive, hence the +1.
-            start = _saturate(f32(_round(lo)) * scale)
-            end = _saturate((f32(_round(hi)) + f32(1)) * scale)
+            start = _saturate(f32(_round(x1)) * s)
+            end = _saturate((f32(_round(x2)) + f32(1)) * s)
             length = max(end - start, f32(0.1))
         else:
             # Rounded after scaling; start and end are whole cells.
-            start, end = _round(_saturate(lo * scale)), _round(_saturate(hi * scale))
+            start, end = _round(_saturate(x1 * s)), _round(_saturate(x2 * s))
             length = f32(max(end - start + (rule == "roi_pool"), 1))
     bin_size = length / f32(bins)
     last = size - 1 if rule == "torchvision" else size
@@ -511,7 +512,7 @@ def _visible_samples(start: Any, bin_size: Any, count: float, size: int) -> np.n
         # So thinly spread that the mean is 0 to the last digit.
         return np.arange(0)
     step = float(bin_size) / count
-    first, last = sorted(((edge - float(start)) / step - 0.5) for edge in (-1.0, float(size)))
+    first, last = np.sort((np.array([-1.0, size]) - float(start)) / step - 0.5)
     # Coordinates are rounded; a margin keeps every sample that may still be inside.
     margin = 2.0 + min(64.0, 8.0 * np.finfo(type(start)).eps * abs(float(start) / step))
     return np.arange(max(np.floor(first - margin), 0), min(np.ceil(last + margin), count - 1) + 1)
@@ -528,7 +529,7 @@ def _align_axis(
     geometry: type,
 ) -> _AlignAxis:
     """Tables of one axis of one box, in the order of operations of the peers."""
-    real = geometry
+    real: Any = geometry
     with np.errstate(over="ignore"):
         s, offset = real(scale), real(0.5 if aligned else 0)
         start = _saturate(real(lo) * s - offset)

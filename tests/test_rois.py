@@ -1,0 +1,107 @@
+"""gluon_roi.rois: every layout of boxes becomes the same rows."""
+
+import doctest
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from gluon_roi import rois
+
+BOXES = np.arange(16.0).reshape(4, 4)
+ROWS = np.hstack([[[0], [0], [1], [1]], BOXES])
+
+CALLS = {
+    "from_list": lambda boxes: rois.from_list([boxes[:2], boxes[2:]]),
+    "from_counts": lambda boxes: rois.from_counts(boxes, [2, 2]),
+    "from_batch": lambda boxes: rois.from_batch(boxes.reshape((2, 2, 4))),
+}
+
+
+@pytest.fixture(params=CALLS)
+def call(request):
+    return CALLS[request.param]
+
+
+def test_docstrings():
+    results = doctest.testmod(rois)
+    assert results.attempted > 0 and results.failed == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("make", [np.array, mx.nd.array], ids=["numpy", "mxnet"])
+def test_rows(call, make, dtype):
+    rows = call(make(BOXES, dtype=dtype))
+    assert isinstance(rows, mx.nd.NDArray)
+    assert rows.dtype == (np.float64 if dtype == "float64" else np.float32)
+    np.testing.assert_array_equal(rows.asnumpy(), ROWS)
+
+
+def test_gradient_reaches_the_boxes(call):
+    boxes = mx.nd.array(BOXES)
+    boxes.attach_grad()
+    weights = mx.nd.random.normal(shape=(4, 5))
+    with mx.autograd.record():
+        loss = (call(boxes) * weights).sum()
+    loss.backward()
+    np.testing.assert_array_equal(boxes.grad.asnumpy(), weights.asnumpy()[:, 1:])
+
+
+def test_images_without_boxes():
+    rows = rois.from_list([np.zeros((0, 4)), BOXES, []])
+    np.testing.assert_array_equal(rows.asnumpy()[:, 0], [1] * 4)
+    rows = rois.from_counts(BOXES, mx.nd.array([0, 3, 0, 1], dtype="int32"))
+    np.testing.assert_array_equal(rows.asnumpy()[:, 0], [1, 1, 1, 3])
+
+
+def test_mixed_list_keeps_the_larger_type():
+    rows = rois.from_list([mx.nd.array(BOXES, dtype="float32"), BOXES])
+    assert rows.dtype == np.float64 and rows.shape == (8, 5)
+
+
+NOTHING = {
+    "from_list": lambda: rois.from_list([np.zeros((0, 4))]),
+    "from_counts": lambda: rois.from_counts(np.zeros((0, 4)), [0, 0]),
+    "from_batch": lambda: rois.from_batch(np.zeros((2, 0, 4))),
+}
+
+
+@pytest.mark.parametrize("function", NOTHING)
+def test_no_box_at_all(function):
+    with mx.util.np_shape():
+        assert NOTHING[function]().shape == (0, 5)
+    with pytest.raises(ValueError, match=f"^{function}: got no box at all, expected at least one"):
+        NOTHING[function]()
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (
+            lambda: rois.from_list([BOXES, BOXES[:, :3]]),
+            r"from_list: boxes\[1\] has shape \(4, 3\)",
+        ),
+        (lambda: rois.from_list([[0, 0, 1, 1]]), r"from_list: boxes\[0\] has shape \(4,\), exp"),
+        (lambda: rois.from_counts(ROWS, [4]), r"from_counts: rois has shape \(4, 5\), expected"),
+        (lambda: rois.from_counts(BOXES, 4), r"from_counts: rois_num has shape \(\), expected"),
+        (lambda: rois.from_counts(BOXES, [1, 2]), r"from_counts: rois_num is \[1, 2\], expected"),
+        (lambda: rois.from_counts(BOXES, [5, -1]), r"from_counts: rois_num is \[5, -1\], expected"),
+        (lambda: rois.from_counts(BOXES, [3.5, 0.5]), r"from_counts: rois_num is \[3.5, 0.5\]"),
+        (lambda: rois.from_batch(BOXES), r"from_batch: boxes has shape \(4, 4\), expected"),
+        (lambda: rois.assign_levels(BOXES[:, :3]), r"assign_levels: rois has shape \(4, 3\), exp"),
+    ],
+)
+def test_refused(wrong, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        wrong()
+
+
+def test_levels():
+    side = np.array([1, 55, 56, 111, 112, 223, 224, 447, 448, 5000])
+    boxes = np.stack([0 * side, 0 * side, side, side], axis=1)
+    expected = [2, 2, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert rois.assign_levels(boxes).tolist() == expected
+    assert rois.assign_levels(rois.from_counts(boxes, [10])).tolist() == expected
+    assert rois.assign_levels(boxes.reshape(2, 5, 4)).tolist() == [expected[:5], expected[5:]]
+    assert rois.assign_levels([[9, 9, 2, 2]]).tolist() == [2]
+    assert rois.assign_levels(boxes, k_min=3, k_max=4).tolist() == np.clip(expected, 3, 4).tolist()
