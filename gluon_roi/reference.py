@@ -514,8 +514,10 @@ def _visible_samples(start: Any, bin_size: Any, count: float, size: int) -> np.n
     step = float(bin_size) / count
     first, last = np.sort((np.array([-1.0, size]) - float(start)) / step - 0.5)
     # Coordinates are rounded; a margin keeps every sample that may still be inside.
-    margin = 2.0 + min(64.0, 8.0 * np.finfo(type(start)).eps * abs(float(start) / step))
-    return np.arange(max(np.floor(first - margin), 0), min(np.ceil(last + margin), count - 1) + 1)
+    rounding = float(np.finfo(type(start)).eps) * abs(float(start) / step)
+    margin = 2.0 + min(64.0, 8.0 * rounding)
+    first, last = float(np.floor(first - margin)), float(np.ceil(last + margin))
+    return np.arange(max(first, 0.0), min(last, count - 1.0) + 1.0)
 
 
 def _align_axis(

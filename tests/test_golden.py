@@ -1,0 +1,80 @@
+"""What torchvision and Paddle computed, recorded by tests/golden/record.py."""
+
+import os
+
+import mxnet as mx
+import numpy as np
+import pytest
+from cases import AGREEMENT, OPERATORS, PRECISION
+from golden import record
+
+import gluon_roi
+
+BY_NAME = {operator.name: operator for operator in OPERATORS}
+RECORDED = {peer: record.load(peer) for peer in record.PEERS}
+CASES = [(peer, name) for peer, (_, arrays) in RECORDED.items() for name in arrays]
+
+
+def assert_agrees(actual, expected):
+    """Equal to AGREEMENT of the value, or of the largest one where terms cancel."""
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=AGREEMENT, atol=AGREEMENT * largest)
+
+
+@pytest.fixture(params=CASES, ids=lambda case: "-".join(case))
+def case(request):
+    peer, name = request.param
+    about, arrays = RECORDED[peer]
+    case, arrays = about["cases"][name], dict(arrays[name])
+    dtype = case["dtype"]
+    arrays["data"] = (arrays["data"] / 8).astype(dtype)
+    if case["gradient"]:
+        arrays["d_out"] = (arrays["d_out"] / 8).astype(dtype)
+    return case, arrays
+
+
+def test_reference(case):
+    case, recorded = case
+    operator = BY_NAME[case["operator"]]
+    arguments = recorded["rois"], case["pooled"], case["scale"]
+    out = operator.expected(recorded["data"], *arguments, **case["ours"])
+    assert_agrees(out, recorded["out"])
+    if case["gradient"]:
+        d_data, _ = operator.expected_gradients(
+            recorded["d_out"], recorded["data"], *arguments, **case["ours"]
+        )
+        assert_agrees(d_data, recorded["d_data"])
+
+
+def test_operator(case):
+    case, recorded = case
+    function = getattr(gluon_roi.nd, case["operator"])
+    data = mx.nd.array(recorded["data"], dtype=case["dtype"])
+    rois = mx.nd.array(recorded["rois"], dtype=case["dtype"])
+    data.attach_grad()
+    with mx.autograd.record():
+        out = function(data, rois, tuple(case["pooled"]), case["scale"], **case["ours"])
+    assert_agrees(out.asnumpy(), recorded["out"])
+    if case["gradient"]:
+        out.backward(mx.nd.array(recorded["d_out"], dtype=case["dtype"]))
+        assert_agrees(data.grad.asnumpy(), recorded["d_data"])
+
+
+@pytest.mark.parametrize("peer", record.PEERS)
+def test_files_are_complete(peer):
+    """Cases, arguments and inputs in the file are those of record.py, and versions are named."""
+    about, arrays = RECORDED[peer]
+    assert about["versions"] and about["device"] == "cpu"
+    assert about["cases"] == {record.case_name(case): case for case in record.cases(peer)}
+    assert set(arrays) == set(about["cases"])
+    for name, case in about["cases"].items():
+        data, rois, _ = record.inputs(case)
+        np.testing.assert_array_equal(arrays[name]["data"] / 8, data)
+        np.testing.assert_array_equal(arrays[name]["rois"], rois)
+        assert case["dtype"] in PRECISION
+        assert ("d_data" in arrays[name]) == case["gradient"]
+
+
+def test_files_are_small():
+    files = [os.path.join(record.FOLDER, f"{peer}.npz") for peer in record.PEERS]
+    assert sum(map(os.path.getsize, files)) < 200e3
