@@ -92,6 +92,7 @@ class BuildLibrary(build_ext):
         objects.mkdir(parents=True, exist_ok=True)
         flags = [*CXX_FLAGS]
         sources = [*sorted(SOURCE.rglob("*.cc")), mxnet / "src/lib_api.cc"]
+        linker = compiler.split()
         link = [*LINK_FLAGS, f"-Wl,--version-script={SOURCE / 'exports.map'}"]
         cuda_flags = []
         if nvcc:
@@ -107,8 +108,9 @@ class BuildLibrary(build_ext):
             cuda_flags += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs]
             cuda_flags += [f"-gencode=arch=compute_{archs[-1]},code=compute_{archs[-1]}"]
             sources += sorted(SOURCE.rglob("*.cu"))
-            lib = Path(nvcc).resolve().parent.parent / "lib64"
-            link += [f"-L{lib}", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]
+            # nvcc knows where its static runtime is; the library then loads without a driver.
+            linker = [nvcc, "-ccbin", linker[0], "--cudart", "static"]
+            link = ["-Xcompiler", ",".join(link).replace("-Wl,", "-Wl\\,")]
             print(f"gluon_roi: CUDA {version}, architectures {shown} and PTX of {archs[-1]}")
         else:
             print("gluon_roi: without CUDA")
@@ -134,7 +136,7 @@ class BuildLibrary(build_ext):
             compiled = list(pool.map(compile_one, sources))
         # A process that has the old library mapped keeps it: the new one is moved into place.
         fresh = library.with_suffix(".fresh.so")
-        subprocess.run([*compiler.split(), *compiled, "-o", str(fresh), *link], check=True)
+        subprocess.run([*linker, *compiled, "-o", str(fresh), *link], check=True)
         os.replace(fresh, library)
 
 

@@ -7,14 +7,29 @@ inside ``hybrid_forward``, as ``F.gluon_roi``.
 
 __version__ = "0.1.0"
 
-from . import library, reference
+from . import library, reference, rois
 from .library import build_info, has_cuda
 
 library.load()
 
 from . import namespaces  # noqa: E402  (needs the loaded library)
+from .ps_roi_align import PSROIAlign  # noqa: E402
 from .ps_roi_pool import PSROIPool  # noqa: E402
+from .roi_align import ROIAlign  # noqa: E402
+from .roi_pool import ROIPool  # noqa: E402
 
-nd, sym = namespaces.install([PSROIPool])
+nd, sym = namespaces.install([ROIPool, ROIAlign, PSROIPool, PSROIAlign])
 
-__all__ = ["PSROIPool", "build_info", "has_cuda", "library", "nd", "reference", "sym"]
+__all__ = [
+    "PSROIAlign",
+    "PSROIPool",
+    "ROIAlign",
+    "ROIPool",
+    "build_info",
+    "has_cuda",
+    "library",
+    "nd",
+    "reference",
+    "rois",
+    "sym",
+]

@@ -18,6 +18,8 @@ from mxnet.gluon import HybridBlock
 # building the same graph twice gives the same numbers.
 _USERS = "__gluon_roi_users__"
 _GUARD = "__gluon_roi_guard__"
+# Inputs of which the number of dimensions is fixed.
+_RANKS = {"data": 4, "rois_num": 1}
 
 
 class RoiBlock(HybridBlock):
@@ -64,6 +66,10 @@ def _call_sym(
     base = mx.name.NameManager.get(mx.name.NameManager._current.value, name, operator.lower())
     guarded = []
     for key, symbol in inputs.items():
+        # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks
+        # are known; -1 is a dimension still to be inferred.
+        if key in _RANKS and symbol.get_children() is None and symbol.attr("__shape__") is None:
+            symbol._set_attr(__shape__=str((-1,) * _RANKS[key]))
         users = int(symbol.attr(_USERS) or 0)
         symbol._set_attr(**{_USERS: str(users + 1)})
         # MXNet merges equal nodes into one, and with that the guards of one map: the attribute

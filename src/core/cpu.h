@@ -1,10 +1,8 @@
-// What the CPU kernels share: threads, instruction sets chosen at run time, the decoded RoIs, and
-// the transposition of 16 channel planes into one channel-last block.
+// What the CPU kernels share: threads, instruction sets chosen at run time, and the transposition of
+// 16 channel planes into one channel-last block.
 #pragma once
 #include <algorithm>
-#include <limits>
 #include <type_traits>
-#include <vector>
 
 #include "geometry.h"
 
@@ -64,79 +62,6 @@ template <class A>
 A* scratch(int64_t count) {
   return static_cast<A*>(thread_scratch(static_cast<size_t>(count) * sizeof(A)));
 }
-
-// ---- RoIs ---------------------------------------------------------------------------------------
-
-inline RoiRows roi_rows(const Inputs& in) {
-  RoiRows rows{};
-  rows.rois = in.rois.data;
-  rows.dtype = in.rois.dtype;
-  rows.counts = in.rois_num.data;
-  rows.counts_dtype = in.rois_num.dtype;
-  rows.columns = static_cast<int32_t>(in.rois.shape[in.rois.ndim - 1]);
-  rows.per_image = in.rois.ndim == 3 ? in.rois.shape[1] : 0;
-  rows.rows = in.rois.ndim == 3 ? in.rois.shape[0] * in.rois.shape[1] : in.rois.shape[0];
-  rows.images = in.data.shape[0];
-  return rows;
-}
-
-// All rows decoded and checked, and sorted by image; within an image in the order given.
-template <class G>
-struct RoiTable {
-  std::vector<Roi<G>> rois;    // K
-  std::vector<int64_t> order;  // row numbers of the valid RoIs, by image
-  std::vector<int64_t> begin;  // N + 1 offsets into order
-
-  RoiTable(const char* op, const Inputs& in) {
-    const RoiRows rows = roi_rows(in);
-    rois.resize(static_cast<size_t>(rows.rows));
-    begin.assign(static_cast<size_t>(rows.images) + 1, 0);
-    if (rows.counts != nullptr) check_counts(op, rows);
-    for (int64_t k = 0; k < rows.rows; ++k) {
-      const Roi<G>& roi = rois[k] = rows.template row<G>(k);
-      if (roi.state == RoiState::kBadBatch) {
-        fail(op, "rois row ", k, " has batch index ", rows.batch_index(k),
-             ", expected an integer below ", rows.images,
-             " (the batch size of data), or negative for a padding row");
-      }
-      if (roi.state == RoiState::kValid) ++begin[roi.image + 1];
-    }
-    for (int64_t i = 0; i < rows.images; ++i) begin[i + 1] += begin[i];
-    order.resize(static_cast<size_t>(begin[rows.images]));
-    std::vector<int64_t> next(begin.begin(), begin.end() - 1);
-    for (int64_t k = 0; k < rows.rows; ++k) {
-      if (rois[k].state == RoiState::kValid) order[next[rois[k].image]++] = k;
-    }
-  }
-
-  // Writes the rows of out that belong to no image: 0 for padding, NaN for unusable coordinates.
-  template <class T>
-  void fill_special_rows(T* out, int64_t row_size) const {
-    for (size_t k = 0; k < rois.size(); ++k) {
-      if (rois[k].state == RoiState::kValid) continue;
-      const SumOf<T> value = rois[k].state == RoiState::kPadding
-                                 ? SumOf<T>(0)
-                                 : std::numeric_limits<SumOf<T>>::quiet_NaN();
-      T* row = out + static_cast<int64_t>(k) * row_size;
-      for (int64_t i = 0; i < row_size; ++i) store(row + i, value);
-    }
-  }
-
- private:
-  static void check_counts(const char* op, const RoiRows& rows) {
-    double sum = 0;
-    for (int64_t i = 0; i < rows.images; ++i) {
-      const double count = RoiRows::element(rows.counts, rows.counts_dtype, i);
-      if (!(count >= 0) || count != std::floor(count) || std::isinf(count)) {
-        fail(op, "rois_num of image ", i, " is ", count, ", expected a whole number >= 0");
-      }
-      sum += count;
-    }
-    if (sum != static_cast<double>(rows.rows)) {
-      fail(op, "rois_num sums to ", sum, ", expected ", rows.rows, " (the rows of rois)");
-    }
-  }
-};
 
 // ---- Channel blocks -----------------------------------------------------------------------------
 

@@ -1,0 +1,84 @@
+"""ROIAlign: bilinear samples over the bins of a RoI, the operator of Mask R-CNN."""
+
+from typing import Any, Tuple, Union
+
+from .namespaces import RoiBlock
+
+
+class ROIAlign(RoiBlock):
+    """RoI pooling by bilinear samples, without rounding the box.
+
+    The box is scaled to the map and split into P x Q bins; a bin is the mean of a regular grid of
+    bilinear samples. Samples more than one cell off the map count as 0.
+
+    Parameters
+    ----------
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    sampling_ratio : int
+        Samples per bin and axis; as many as the bin has cells, rounded up, if not positive.
+    aligned : bool
+        True: the box is shifted by half a cell, so that pixel centres of image and map agree
+        (detectron2). False: it is not, and is at least one cell in size (the original).
+    rois_grad : bool
+        Whether rois get their gradient too (in the unit of out per image pixel); zeros if not.
+
+    Inputs
+    ------
+    data : (N, C, H, W), float16, float32 or float64
+        Feature maps.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
+        index, together with rois_num. float16 is converted.
+    rois_num : (N,), int32 or int64, optional
+        Boxes per image, for (K, 4) rois.
+
+    Outputs
+    -------
+    out : (K, C, P, Q), dtype of data
+        0 for a padding row, NaN for a row with a NaN or infinite coordinate.
+
+    Geometry is computed in float32 for float16 and float32 data, in float64 for float64 data.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
+        fractional or beyond the batch. The message names operator, argument, expected and got. (On
+        a GPU such a row is NaN.)
+
+    References
+    ----------
+    He et al. 2017, Mask R-CNN, arXiv:1703.06870, section 3. The arithmetic is that of MXNet's
+    ``contrib.ROIAlign``, torchvision's and Paddle's ``roi_align``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
+    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
+    >>> align = gluon_roi.ROIAlign(pooled_size=2, spatial_scale=1.0)
+    >>> align(ramp, rois).asnumpy().ravel().tolist()
+    [3.75, 5.25, 9.75, 11.25]
+    """
+
+    def __init__(
+        self,
+        pooled_size: Union[int, Tuple[int, int]],
+        spatial_scale: float,
+        sampling_ratio: int = -1,
+        aligned: bool = False,
+        rois_grad: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        arguments = {
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "sampling_ratio": sampling_ratio,
+            "aligned": aligned,
+            "rois_grad": rois_grad,
+        }
+        super().__init__(arguments, **kwargs)

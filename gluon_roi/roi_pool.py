@@ -1,0 +1,66 @@
+"""ROIPool: max pooling over the bins of a RoI, the operator of Fast R-CNN."""
+
+from typing import Any, Tuple, Union
+
+from .namespaces import RoiBlock
+
+
+class ROIPool(RoiBlock):
+    """RoI max pooling: each bin takes the maximum of its cells.
+
+    The box is scaled to the map, rounded (half away from zero, its last cell included, at least one
+    cell) and split into P x Q bins that may share cells. A bin without cells gives 0.
+
+    Parameters
+    ----------
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+
+    Inputs
+    ------
+    data : (N, C, H, W), float16, float32 or float64
+        Feature maps.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
+        index, together with rois_num. float16 is converted.
+    rois_num : (N,), int32 or int64, optional
+        Boxes per image, for (K, 4) rois.
+
+    Outputs
+    -------
+    out : (K, C, P, Q), dtype of data
+        0 for a padding row, NaN for a row with a NaN or infinite coordinate.
+
+    The gradient of a bin goes to its first maximum in row-major order, which the backward pass finds
+    again: no index is stored. NaN cells are passed over. Gradients of rois are 0.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
+        fractional or beyond the batch. The message names operator, argument, expected and got. (On
+        a GPU such a row is NaN.)
+
+    References
+    ----------
+    Girshick 2015, Fast R-CNN, arXiv:1504.08083, section 2.1. The rounding is Caffe's, as in MXNet's
+    ``ROIPooling``, torchvision's ``roi_pool`` and Paddle's ``roi_pool``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(48).reshape((1, 1, 8, 6))
+    >>> rois = mx.nd.array([[0, 0, 0, 4, 4]])
+    >>> pool = gluon_roi.ROIPool(pooled_size=(2, 2), spatial_scale=0.7)
+    >>> pool(ramp, rois).asnumpy().ravel().tolist()
+    [7.0, 9.0, 19.0, 21.0]
+    """
+
+    def __init__(
+        self, pooled_size: Union[int, Tuple[int, int]], spatial_scale: float, **kwargs: Any
+    ) -> None:
+        arguments = {"pooled_size": pooled_size, "spatial_scale": spatial_scale}
+        super().__init__(arguments, **kwargs)

@@ -1,0 +1,364 @@
+// What the CPU kernels prepare once a call, from the RoIs and shared by all channels.
+#pragma once
+#include <limits>
+#include <vector>
+
+#include "cpu.h"
+
+namespace gluon_roi {
+
+// ---- RoIs ---------------------------------------------------------------------------------------
+
+inline RoiRows roi_rows(const Inputs& in) {
+  RoiRows rows{};
+  rows.rois = in.rois.data;
+  rows.dtype = in.rois.dtype;
+  rows.counts = in.rois_num.data;
+  rows.counts_dtype = in.rois_num.dtype;
+  rows.columns = static_cast<int32_t>(in.rois.shape[in.rois.ndim - 1]);
+  rows.per_image = in.rois.ndim == 3 ? in.rois.shape[1] : 0;
+  rows.rows = in.rois.ndim == 3 ? in.rois.shape[0] * in.rois.shape[1] : in.rois.shape[0];
+  rows.images = in.data.shape[0];
+  return rows;
+}
+
+// All rows decoded and checked, and sorted by image; within an image in the order given.
+template <class G>
+struct RoiTable {
+  std::vector<Roi<G>> rois;    // K
+  std::vector<int64_t> order;  // row numbers of the valid RoIs, by image
+  std::vector<int64_t> begin;  // N + 1 offsets into order
+
+  RoiTable(const char* op, const Inputs& in) {
+    const RoiRows rows = roi_rows(in);
+    rois.resize(static_cast<size_t>(rows.rows));
+    begin.assign(static_cast<size_t>(rows.images) + 1, 0);
+    if (rows.counts != nullptr) check_counts(op, rows);
+    for (int64_t k = 0; k < rows.rows; ++k) {
+      const Roi<G>& roi = rois[k] = rows.template row<G>(k);
+      if (roi.state == RoiState::kBadBatch) {
+        fail(op, "rois row ", k, " has batch index ", rows.batch_index(k),
+             ", expected an integer below ", rows.images,
+             " (the batch size of data), or negative for a padding row");
+      }
+      if (roi.state == RoiState::kValid) ++begin[roi.image + 1];
+    }
+    for (int64_t i = 0; i < rows.images; ++i) begin[i + 1] += begin[i];
+    order.resize(static_cast<size_t>(begin[rows.images]));
+    std::vector<int64_t> next(begin.begin(), begin.end() - 1);
+    for (int64_t k = 0; k < rows.rows; ++k) {
+      if (rois[k].state == RoiState::kValid) order[next[rois[k].image]++] = k;
+    }
+  }
+
+  // Writes the rows of out that belong to no image: 0 for padding, NaN for unusable coordinates.
+  template <class T>
+  void fill_special_rows(T* out, int64_t row_size) const {
+    for (size_t k = 0; k < rois.size(); ++k) {
+      if (rois[k].state == RoiState::kValid) continue;
+      const SumOf<T> value = rois[k].state == RoiState::kPadding
+                                 ? SumOf<T>(0)
+                                 : std::numeric_limits<SumOf<T>>::quiet_NaN();
+      T* row = out + static_cast<int64_t>(k) * row_size;
+      for (int64_t i = 0; i < row_size; ++i) store(row + i, value);
+    }
+  }
+
+ private:
+  static void check_counts(const char* op, const RoiRows& rows) {
+    double sum = 0;
+    for (int64_t i = 0; i < rows.images; ++i) {
+      const double count = RoiRows::element(rows.counts, rows.counts_dtype, i);
+      if (!(count >= 0) || count != std::floor(count) || std::isinf(count)) {
+        fail(op, "rois_num of image ", i, " is ", count, ", expected a whole number >= 0");
+      }
+      sum += count;
+    }
+    if (sum != static_cast<double>(rows.rows)) {
+      fail(op, "rois_num sums to ", sum, ", expected ", rows.rows, " (the rows of rois)");
+    }
+  }
+};
+
+// ---- Bins of the pooling operators --------------------------------------------------------------
+
+// The cells [begin, end) of every bin of every RoI along both axes: K * 2 * (P + Q) numbers.
+struct BinTable {
+  int rows, columns;
+  std::vector<int32_t> edges;
+
+  BinTable(BinRule rule, int pooled_height, int pooled_width, double spatial_scale,
+           const RoiTable<float>& table, const Tensor& data)
+      : rows(pooled_height), columns(pooled_width) {
+    const float scale = static_cast<float>(spatial_scale);
+    const int height = static_cast<int>(data.shape[2]), width = static_cast<int>(data.shape[3]);
+    edges.resize(table.rois.size() * 2 * (rows + columns));
+    for (const int64_t k : table.order) {
+      const Roi<float>& roi = table.rois[k];
+      const BinAxis y = BinAxis::make(rule, roi.y1, roi.y2, scale, rows, height);
+      const BinAxis x = BinAxis::make(rule, roi.x1, roi.x2, scale, columns, width);
+      int32_t* edge = edges.data() + k * 2 * (rows + columns);
+      for (int i = 0; i < rows; ++i, edge += 2) edge[0] = y.begin(i), edge[1] = y.end(i);
+      for (int i = 0; i < columns; ++i, edge += 2) edge[0] = x.begin(i), edge[1] = x.end(i);
+    }
+  }
+  // Two numbers a bin.
+  const int32_t* row_edges(int64_t k) const { return edges.data() + k * 2 * (rows + columns); }
+  const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * rows; }
+};
+
+GR_INLINE int64_t bin_area(const int32_t* y, const int32_t* x) {
+  return y[1] > y[0] && x[1] > x[0] ? static_cast<int64_t>(y[1] - y[0]) * (x[1] - x[0]) : 0;
+}
+
+// ---- Taps of the align operators ----------------------------------------------------------------
+
+// One axis of out = Ay . X . Ax^T: the cells that a bin reads, with their weights. The samples of a
+// bin that fall between the same cells are merged, so a bin has at most as many taps as the map has
+// cells, however large the box or the sampling ratio.
+template <class G>
+struct Tap {
+  int32_t cell;
+  int32_t bin;
+  G weight;
+};
+
+// The same for gradients of the RoI: d weight / d lower and upper coordinate, per image pixel.
+template <class G>
+struct GradientTap {
+  int32_t cell;
+  G weight, d_lo, d_hi;
+};
+
+// Calls emit(cell, weight, d_lo, d_hi) for both cells of every sample of bin q that is on the map;
+// the numbers are those of one sample, still to be divided by axis.samples.
+template <class G, class Emit>
+GR_INLINE void for_each_sample(const SampleAxis<G>& axis, int q, int bins, double spatial_scale,
+                               const Emit& emit) {
+  int64_t first, last;
+  axis.sample_range(q, &first, &last);
+  for (int64_t i = first; i <= last; ++i) {
+    const Sample<G> s = axis.sample(q, i);
+    if (!s.inside) continue;
+    G d_lo = 0, d_hi = 0;
+    if (!s.clamped) axis.coordinate_gradient(q, i, bins, spatial_scale, &d_lo, &d_hi);
+    emit(s.low, s.low_weight, -d_lo, -d_hi);
+    emit(s.high, s.high_weight, d_lo, d_hi);
+  }
+}
+
+// The taps of bin q, appended to taps. Samples move along the axis in one direction, so an equal
+// cell stands among the last three.
+template <class G, class T, class Add>
+void append_taps(const SampleAxis<G>& axis, int q, int bins, double spatial_scale,
+                 std::vector<T>* taps, const Add& add) {
+  const size_t begin = taps->size();
+  for_each_sample(axis, q, bins, spatial_scale, [&](int32_t cell, G weight, G d_lo, G d_hi) {
+    size_t at = taps->size();
+    const size_t stop = at - begin > 3 ? at - 3 : begin;
+    while (at > stop && (*taps)[at - 1].cell != cell) --at;
+    if (at == stop) {
+      taps->push_back(T{});
+      at = taps->size();
+      taps->back().cell = cell;
+    }
+    add(&(*taps)[at - 1], weight, d_lo, d_hi);
+  });
+}
+
+// Both axes of every RoI.
+template <class G>
+struct TapTable {
+  struct Range {
+    int64_t begin, end;
+  };
+  int rows, columns;
+  std::vector<Tap<G>> taps;
+  std::vector<Range> ranges;  // K * (rows + columns): the taps of each bin, rows first
+
+  TapTable(int pooled_height, int pooled_width, double spatial_scale, bool aligned,
+           int sampling_ratio, const RoiTable<G>& table, const Tensor& data)
+      : rows(pooled_height), columns(pooled_width) {
+    ranges.resize(table.rois.size() * (rows + columns));
+    for (const int64_t k : table.order) {
+      const Roi<G>& roi = table.rois[k];
+      Range* range = ranges.data() + k * (rows + columns);
+      add_axis(SampleAxis<G>::make(roi.y1, roi.y2, spatial_scale, aligned, rows, sampling_ratio,
+                                   static_cast<int>(data.shape[2])),
+               rows, spatial_scale, range);
+      add_axis(SampleAxis<G>::make(roi.x1, roi.x2, spatial_scale, aligned, columns, sampling_ratio,
+                                   static_cast<int>(data.shape[3])),
+               columns, spatial_scale, range + rows);
+    }
+  }
+  const Range* row_ranges(int64_t k) const { return ranges.data() + k * (rows + columns); }
+  const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
+
+  // Orders the row taps of every RoI by cell instead of by bin, so that a row of the map is read
+  // once for all the bins that share it. The ranges of the single row bins are lost.
+  void sort_rows_by_cell() {
+    for (size_t at = 0; at < ranges.size(); at += rows + columns) {
+      const auto begin = taps.begin() + ranges[at].begin;
+      const auto end = taps.begin() + ranges[at + rows - 1].end;
+      std::stable_sort(begin, end,
+                       [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
+    }
+  }
+  Range all_rows(int64_t k) const {
+    return Range{row_ranges(k)[0].begin, row_ranges(k)[rows - 1].end};
+  }
+
+ private:
+  void add_axis(const SampleAxis<G>& axis, int bins, double spatial_scale, Range* range) {
+    for (int q = 0; q < bins; ++q) {
+      const size_t begin = taps.size();
+      append_taps(axis, q, bins, spatial_scale, &taps,
+                  [](Tap<G>* tap, G weight, G, G) { tap->weight += weight; });
+      // A cell of weight 0 is not read: its NaN must not leak.
+      size_t end = begin;
+      for (size_t i = begin; i < taps.size(); ++i) {
+        if (taps[i].weight == 0) continue;
+        taps[end] = taps[i];
+        taps[end].bin = q;
+        taps[end++].weight /= axis.samples;
+      }
+      taps.resize(end);
+      range[q] = Range{static_cast<int64_t>(begin), static_cast<int64_t>(end)};
+    }
+  }
+};
+
+// Adds to gradient[4] (x1, y1, x2, y2, per image pixel) what one channel of one RoI contributes:
+// plane(p, q) is the map that bin (p, q) reads, slope[p * columns + q] the gradient of the output.
+template <class G>
+class RoiGradient {
+ public:
+  RoiGradient(int pooled_height, int pooled_width, double spatial_scale, bool aligned,
+              int sampling_ratio, const Roi<G>& roi, const Tensor& data)
+      : rows_(pooled_height), columns_(pooled_width), width_(data.shape[3]) {
+    add_axis(SampleAxis<G>::make(roi.y1, roi.y2, spatial_scale, aligned, rows_, sampling_ratio,
+                                 static_cast<int>(data.shape[2])),
+             rows_, spatial_scale, &y_, &y_begin_);
+    add_axis(SampleAxis<G>::make(roi.x1, roi.x2, spatial_scale, aligned, columns_, sampling_ratio,
+                                 static_cast<int>(data.shape[3])),
+             columns_, spatial_scale, &x_, &x_begin_);
+  }
+
+  template <class T, class Plane>
+  void add(const Plane& plane, const T* slope, double* gradient) const {
+    for (int p = 0; p < rows_; ++p) {
+      for (int q = 0; q < columns_; ++q) {
+        const T* map = plane(p, q);
+        const double g = load(slope + p * columns_ + q);
+        for (size_t i = y_begin_[p]; i < y_begin_[p + 1]; ++i) {
+          const T* row = map + y_[i].cell * width_;
+          double sum = 0, d_lo = 0, d_hi = 0;
+          for (size_t j = x_begin_[q]; j < x_begin_[q + 1]; ++j) {
+            const double value = load(row + x_[j].cell);
+            sum += x_[j].weight * value;
+            d_lo += x_[j].d_lo * value;
+            d_hi += x_[j].d_hi * value;
+          }
+          gradient[0] += g * y_[i].weight * d_lo;
+          gradient[1] += g * y_[i].d_lo * sum;
+          gradient[2] += g * y_[i].weight * d_hi;
+          gradient[3] += g * y_[i].d_hi * sum;
+        }
+      }
+    }
+  }
+
+ private:
+  static void add_axis(const SampleAxis<G>& axis, int bins, double spatial_scale,
+                       std::vector<GradientTap<G>>* taps, std::vector<size_t>* begin) {
+    begin->push_back(0);
+    for (int q = 0; q < bins; ++q) {
+      append_taps(axis, q, bins, spatial_scale, taps,
+                  [&](GradientTap<G>* tap, G weight, G d_lo, G d_hi) {
+                    tap->weight += weight / axis.samples;
+                    tap->d_lo += d_lo / axis.samples;
+                    tap->d_hi += d_hi / axis.samples;
+                  });
+      begin->push_back(taps->size());
+    }
+  }
+
+  int rows_, columns_;
+  int64_t width_;
+  std::vector<GradientTap<G>> y_, x_;
+  std::vector<size_t> y_begin_, x_begin_;
+};
+
+// Writes d_rois whole: for each valid RoI what accumulate(k, roi, gradient[4]) adds up, 0 elsewhere.
+template <class G, class Accumulate>
+void write_roi_gradients(const RoiTable<G>& table, int64_t work, const Tensor& d_rois,
+                         const Accumulate& accumulate) {
+  const int64_t columns = d_rois.shape[d_rois.ndim - 1];
+  memset(d_rois.data, 0, static_cast<size_t>(elements(d_rois)) * dtype_size(d_rois.dtype));
+  parallel_for(static_cast<int64_t>(table.order.size()), work, [&](int64_t i) {
+    const int64_t k = table.order[i];
+    double gradient[4] = {};
+    accumulate(k, table.rois[k], gradient);
+    with_dtype(d_rois.dtype, [&](auto type) {
+      using R = decltype(type);
+      R* row = static_cast<R*>(d_rois.data) + (k + 1) * columns - 4;
+      for (int j = 0; j < 4; ++j) store(row + j, static_cast<SumOf<R>>(gradient[j]));
+    });
+  });
+}
+
+// ---- Tasks of the position-sensitive operators --------------------------------------------------
+
+// The RoIs of one image against kLanes output channels of one group (gh, gw), that is, against the
+// score maps (c * GH + gh) * GW + gw of kLanes consecutive c.
+struct GroupTask {
+  int64_t image, channel, offset, stride;  // first output channel; first map and step, in elements
+  int lanes;
+  int p_begin, p_end, q_begin, q_end;  // the bins that read this group
+
+  GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data) {
+    const int64_t cells = data.shape[2] * data.shape[3];
+    const int64_t blocks = blocks_of(layout.output_dim);
+    const int gw = static_cast<int>(task / blocks % layout.group_width);
+    const int gh = static_cast<int>(task / blocks / layout.group_width % layout.group_height);
+    image = task / blocks / layout.group_width / layout.group_height;
+    channel = task % blocks * kLanes;
+    lanes = static_cast<int>(std::min<int64_t>(kLanes, layout.output_dim - channel));
+    stride = static_cast<int64_t>(layout.group_height) * layout.group_width * cells;
+    offset = (image * data.shape[1] +
+              (channel * layout.group_height + gh) * layout.group_width + gw) *
+             cells;
+    find_bins(gh, layout.group_height, layout.pooled_height, &p_begin, &p_end);
+    find_bins(gw, layout.group_width, layout.pooled_width, &q_begin, &q_end);
+  }
+  static int64_t count(const PositionSensitive& layout, const Tensor& data) {
+    return data.shape[0] * layout.group_height * layout.group_width * blocks_of(layout.output_dim);
+  }
+
+ private:
+  static void find_bins(int group, int groups, int pooled, int* begin, int* end) {
+    *begin = *end = 0;
+    for (int bin = 0; bin < pooled; ++bin) {
+      const int g = PositionSensitive::group_of(bin, groups, pooled);
+      if (g < group) *begin = bin + 1;
+      if (g <= group) *end = bin + 1;
+    }
+  }
+};
+
+// The RoIs of one image against kLanes consecutive channels.
+struct ChannelTask {
+  int64_t image, channel, offset;  // offset of the first map, in elements
+  int lanes;
+
+  ChannelTask(int64_t task, const Tensor& data) {
+    const int64_t blocks = blocks_of(data.shape[1]);
+    image = task / blocks;
+    channel = task % blocks * kLanes;
+    lanes = static_cast<int>(std::min<int64_t>(kLanes, data.shape[1] - channel));
+    offset = (image * data.shape[1] + channel) * data.shape[2] * data.shape[3];
+  }
+  static int64_t count(const Tensor& data) { return data.shape[0] * blocks_of(data.shape[1]); }
+};
+
+}  // namespace gluon_roi

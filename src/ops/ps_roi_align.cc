@@ -1,0 +1,145 @@
+#include "ps_roi_align.h"
+
+#include "../core/tables.h"
+
+namespace gluon_roi {
+namespace {
+
+template <class G>
+TapTable<G> make_taps(const PSROIAlign::Params& p, const RoiTable<G>& table, const Tensor& data) {
+  return TapTable<G>(p.pooled_height, p.pooled_width, p.spatial_scale, p.aligned != 0,
+                     p.sampling_ratio, table, data);
+}
+
+template <class T>
+void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& out) {
+  using A = SumOf<T>;
+  const RoiTable<A> table(PSROIAlign::kName, in);
+  const TapTable<A> taps = make_taps(p, table, in.data);
+  const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
+  const T* data = static_cast<const T*>(in.data.data);
+  T* result = static_cast<T*>(out.data);
+  const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
+  const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
+  table.fill_special_rows(result, layout.output_dim * outputs);
+
+  const int64_t work = elements(in.data) + elements(out);
+  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask task(id, layout, in.data);
+    if (table.begin[task.image] == table.begin[task.image + 1]) return;
+    A* block = scratch<A>(cells * kLanes);
+    run_simd([&]() GR_KERNEL {
+      pack_planes(data + task.offset, task.stride, task.lanes, cells, block);
+      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+        const int64_t k = table.order[i];
+        const auto y_range = taps.row_ranges(k)[task.p_begin];
+        const auto x_range = taps.column_ranges(k)[task.q_begin];
+        A sum[kLanes] = {};
+        for (int64_t r = y_range.begin; r < y_range.end; ++r) {
+          const A* line = block + taps.taps[r].cell * width * kLanes;
+          A row[kLanes] = {};
+          for (int64_t t = x_range.begin; t < x_range.end; ++t) {
+            const A* cell = line + static_cast<int64_t>(taps.taps[t].cell) * kLanes;
+            const A weight = taps.taps[t].weight;
+#pragma omp simd
+            for (int lane = 0; lane < kLanes; ++lane) row[lane] += weight * cell[lane];
+          }
+          const A weight = taps.taps[r].weight;
+#pragma omp simd
+          for (int lane = 0; lane < kLanes; ++lane) sum[lane] += weight * row[lane];
+        }
+        T* target = result + (k * layout.output_dim + task.channel) * outputs +
+                    task.p_begin * taps.columns + task.q_begin;
+        for (int lane = 0; lane < task.lanes; ++lane) store(target + lane * outputs, sum[lane]);
+      }
+    });
+  });
+}
+
+template <class T>
+void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+                  const Tensor& d_data) {
+  using A = SumOf<T>;
+  const RoiTable<A> table(PSROIAlign::kName, in);
+  const TapTable<A> taps = make_taps(p, table, in.data);
+  const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
+  const T* gradient = static_cast<const T*>(d_out.data);
+  T* result = static_cast<T*>(d_data.data);
+  const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
+  const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
+
+  const int64_t work = elements(d_data) + elements(d_out);
+  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask task(id, layout, in.data);
+    A* block = scratch<A>(cells * kLanes);
+    run_simd([&]() GR_KERNEL {
+      std::fill(block, block + cells * kLanes, A(0));
+      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+        const int64_t k = table.order[i];
+        const auto y_range = taps.row_ranges(k)[task.p_begin];
+        const auto x_range = taps.column_ranges(k)[task.q_begin];
+        const T* source = gradient + (k * layout.output_dim + task.channel) * outputs +
+                          task.p_begin * taps.columns + task.q_begin;
+        A slope[kLanes] = {};
+        for (int lane = 0; lane < task.lanes; ++lane) slope[lane] = load(source + lane * outputs);
+        for (int64_t r = y_range.begin; r < y_range.end; ++r) {
+          A* line = block + taps.taps[r].cell * width * kLanes;
+          A row[kLanes];
+          for (int lane = 0; lane < kLanes; ++lane) row[lane] = taps.taps[r].weight * slope[lane];
+          for (int64_t t = x_range.begin; t < x_range.end; ++t) {
+            A* target = line + static_cast<int64_t>(taps.taps[t].cell) * kLanes;
+            const A weight = taps.taps[t].weight;
+#pragma omp simd
+            for (int lane = 0; lane < kLanes; ++lane) target[lane] += weight * row[lane];
+          }
+        }
+      }
+      unpack_planes(block, task.stride, task.lanes, cells, result + task.offset);
+    });
+  });
+}
+
+template <class T>
+void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+                      const Tensor& d_rois) {
+  using G = SumOf<T>;
+  const RoiTable<G> table(PSROIAlign::kName, in);
+  const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
+  const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
+  const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  write_roi_gradients(
+      table, 4 * elements(d_out), d_rois, [&](int64_t k, const Roi<G>& roi, double* gradient) {
+        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.spatial_scale,
+                                   p.aligned != 0, p.sampling_ratio, roi, in.data);
+        const T* maps = static_cast<const T*>(in.data.data) + roi.image * channels * cells;
+        for (int64_t c = 0; c < layout.output_dim; ++c) {
+          terms.add(
+              [&](int ph, int pw) { return maps + layout.channel(c, ph, pw) * cells; },
+              static_cast<const T*>(d_out.data) + (k * layout.output_dim + c) * outputs, gradient);
+        }
+      });
+}
+
+}  // namespace
+
+void PSROIAlign::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) { run_forward<decltype(type)>(p, in, out); });
+}
+
+void PSROIAlign::backward(Cpu cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                          const Tensor& d_data, const Tensor* d_rois) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    run_backward<T>(p, in, d_out, d_data);
+    if (d_rois == nullptr) return;
+    if (p.rois_grad) {
+      run_roi_gradient<T>(p, in, d_out, *d_rois);
+    } else {
+      zero_fill(cpu, *d_rois);
+    }
+  });
+}
+
+GLUON_ROI_OPERATOR(PSROIAlign, ps_roi_align)
+
+}  // namespace gluon_roi

@@ -1,0 +1,49 @@
+// PSROIAlign: position-sensitive pooling with the bilinear samples of ROIAlign.
+//
+// Reads data (N, C, H, W) and RoIs, writes out (K, output_dim, P, Q), overwriting it whole: bin
+// (p, q) of output channel c is the ROIAlign of that bin on score map (c * P + p) * Q + q. The
+// backward pass writes d_data whole, RoIs in their order. d_rois is zeros, or with rois_grad the
+// derivative by the box. Deterministic.
+//
+// Source: Li et al. 2017, Light-Head R-CNN (arXiv:1711.07264), section 3.2; torchvision ps_roi_align
+// (aligned = 1) and MXNet contrib.ROIAlign with position_sensitive (aligned = 0).
+//
+// A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
+// bins give 1.5625 3 7.3125 8.75 (aligned = 1).
+#pragma once
+#include "../core/operator.h"
+
+namespace gluon_roi {
+
+struct PSROIAlign {
+  static constexpr const char* kName = "PSROIAlign";
+  using Params = gluon_roi_ps_roi_align_params;
+
+  template <class Visitor>
+  static void fields(Visitor* visit, Params* p) {
+    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
+    visit->positive("spatial_scale", &p->spatial_scale);
+    visit->optional_positive("output_dim", &p->output_dim);
+    visit->integer("sampling_ratio", &p->sampling_ratio, -1);
+    visit->boolean("aligned", &p->aligned, true);
+    visit->boolean("rois_grad", &p->rois_grad, false);
+  }
+
+  // The groups are the bins.
+  static PositionSensitive layout(const Params& p, int64_t channels) {
+    return position_sensitive(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width, channels);
+  }
+  static int64_t output_channels(const Params& p, int64_t channels) {
+    return layout(p, channels).output_dim;
+  }
+
+  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois);
+  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois);
+  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+};
+
+}  // namespace gluon_roi

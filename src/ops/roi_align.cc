@@ -1,0 +1,160 @@
+#include "roi_align.h"
+
+#include "../core/tables.h"
+
+namespace gluon_roi {
+namespace {
+
+template <class G>
+TapTable<G> make_taps(const ROIAlign::Params& p, const RoiTable<G>& table, const Tensor& data) {
+  TapTable<G> taps(p.pooled_height, p.pooled_width, p.spatial_scale, p.aligned != 0,
+                   p.sampling_ratio, table, data);
+  taps.sort_rows_by_cell();
+  return taps;
+}
+
+template <class T>
+void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out) {
+  using A = SumOf<T>;
+  const RoiTable<A> table(ROIAlign::kName, in);
+  const TapTable<A> taps = make_taps(p, table, in.data);
+  const T* data = static_cast<const T*>(in.data.data);
+  T* result = static_cast<T*>(out.data);
+  const int64_t channels = in.data.shape[1];
+  const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
+  const int64_t columns = taps.columns, outputs = taps.rows * columns;
+  table.fill_special_rows(result, channels * outputs);
+
+  parallel_for(ChannelTask::count(in.data), elements(in.data) + elements(out), [&](int64_t id) {
+    const ChannelTask task(id, in.data);
+    if (table.begin[task.image] == table.begin[task.image + 1]) return;
+    A* block = scratch<A>((cells + outputs + columns) * kLanes);
+    A* tile = block + cells * kLanes;      // the outputs of one RoI, channel-last
+    A* row = tile + outputs * kLanes;      // one row of the map, through Ax
+    run_simd([&]() GR_KERNEL {
+      pack_planes(data + task.offset, cells, task.lanes, cells, block);
+      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+        const int64_t k = table.order[i];
+        const auto* x_ranges = taps.column_ranges(k);
+        const auto rows = taps.all_rows(k);
+        std::fill(tile, tile + outputs * kLanes, A(0));
+        for (int64_t r = rows.begin; r < rows.end; ++r) {
+          const Tap<A> y = taps.taps[r];
+          if (r == rows.begin || y.cell != taps.taps[r - 1].cell) {
+            const A* line = block + y.cell * width * kLanes;
+            for (int64_t q = 0; q < columns; ++q) {
+              A sum[kLanes] = {};
+              for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
+                const A* cell = line + static_cast<int64_t>(taps.taps[t].cell) * kLanes;
+                const A weight = taps.taps[t].weight;
+#pragma omp simd
+                for (int lane = 0; lane < kLanes; ++lane) sum[lane] += weight * cell[lane];
+              }
+              for (int lane = 0; lane < kLanes; ++lane) row[q * kLanes + lane] = sum[lane];
+            }
+          }
+          A* target = tile + y.bin * columns * kLanes;
+#pragma omp simd
+          for (int64_t j = 0; j < columns * kLanes; ++j) target[j] += y.weight * row[j];
+        }
+        unpack_planes(tile, outputs, task.lanes, outputs,
+                      result + (k * channels + task.channel) * outputs);
+      }
+    });
+  });
+}
+
+template <class T>
+void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+                  const Tensor& d_data) {
+  using A = SumOf<T>;
+  const RoiTable<A> table(ROIAlign::kName, in);
+  const TapTable<A> taps = make_taps(p, table, in.data);
+  const T* gradient = static_cast<const T*>(d_out.data);
+  T* result = static_cast<T*>(d_data.data);
+  const int64_t channels = in.data.shape[1];
+  const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
+  const int64_t columns = taps.columns, outputs = taps.rows * columns;
+
+  const int64_t work = elements(d_data) + elements(d_out);
+  parallel_for(ChannelTask::count(in.data), work, [&](int64_t id) {
+    const ChannelTask task(id, in.data);
+    A* block = scratch<A>((cells + outputs + columns) * kLanes);
+    A* tile = block + cells * kLanes;
+    A* row = tile + outputs * kLanes;  // gradient of one row of the map, before Ax^T
+    run_simd([&]() GR_KERNEL {
+      std::fill(block, block + cells * kLanes, A(0));
+      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+        const int64_t k = table.order[i];
+        const auto* x_ranges = taps.column_ranges(k);
+        const auto rows = taps.all_rows(k);
+        pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
+                    outputs, tile);
+        for (int64_t r = rows.begin; r < rows.end;) {
+          const int32_t cell = taps.taps[r].cell;
+          std::fill(row, row + columns * kLanes, A(0));
+          for (; r < rows.end && taps.taps[r].cell == cell; ++r) {
+            const A* source = tile + taps.taps[r].bin * columns * kLanes;
+            const A weight = taps.taps[r].weight;
+#pragma omp simd
+            for (int64_t j = 0; j < columns * kLanes; ++j) row[j] += weight * source[j];
+          }
+          A* line = block + cell * width * kLanes;
+          for (int64_t q = 0; q < columns; ++q) {
+            const A* slope = row + q * kLanes;
+            for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
+              A* target = line + static_cast<int64_t>(taps.taps[t].cell) * kLanes;
+              const A weight = taps.taps[t].weight;
+#pragma omp simd
+              for (int lane = 0; lane < kLanes; ++lane) target[lane] += weight * slope[lane];
+            }
+          }
+        }
+      }
+      unpack_planes(block, cells, task.lanes, cells, result + task.offset);
+    });
+  });
+}
+
+template <class T>
+void run_roi_gradient(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+                      const Tensor& d_rois) {
+  using G = SumOf<T>;
+  const RoiTable<G> table(ROIAlign::kName, in);
+  const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
+  const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  write_roi_gradients(
+      table, 4 * elements(d_out), d_rois, [&](int64_t k, const Roi<G>& roi, double* gradient) {
+        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.spatial_scale,
+                                   p.aligned != 0, p.sampling_ratio, roi, in.data);
+        for (int64_t c = 0; c < channels; ++c) {
+          const T* map = static_cast<const T*>(in.data.data) + (roi.image * channels + c) * cells;
+          terms.add([&](int, int) { return map; },
+                    static_cast<const T*>(d_out.data) + (k * channels + c) * outputs, gradient);
+        }
+      });
+}
+
+}  // namespace
+
+void ROIAlign::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) { run_forward<decltype(type)>(p, in, out); });
+}
+
+void ROIAlign::backward(Cpu cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                        const Tensor& d_data, const Tensor* d_rois) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    run_backward<T>(p, in, d_out, d_data);
+    if (d_rois == nullptr) return;
+    if (p.rois_grad) {
+      run_roi_gradient<T>(p, in, d_out, *d_rois);
+    } else {
+      zero_fill(cpu, *d_rois);
+    }
+  });
+}
+
+GLUON_ROI_OPERATOR(ROIAlign, roi_align)
+
+}  // namespace gluon_roi

@@ -1,0 +1,42 @@
+// ROIAlign: the mean of bilinear samples over the bins of a RoI, without rounding the box.
+//
+// Reads data (N, C, H, W) and RoIs, writes out (K, C, P, Q), overwriting it whole. Validity, weights
+// and divisor of the samples factor per axis, so out = Ay . X . Ax^T exactly, with two small banded
+// matrices a RoI: neighbouring samples are merged into taps. The backward pass is the transpose,
+// d_data = sum over RoIs in their order of Ay^T . d_out . Ax, and writes d_data whole. d_rois is
+// zeros, or with rois_grad the derivative by the box. Deterministic.
+//
+// Source: He et al. 2017, Mask R-CNN (arXiv:1703.06870), section 3; the arithmetic of MXNet
+// contrib.ROIAlign, torchvision roi_align, Paddle roi_align and detectron2.
+//
+// A worked number: the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2 bins give
+// 3.75 5.25 9.75 11.25 (aligned = 0) and 1.5625 3 7.3125 8.75 (aligned = 1).
+#pragma once
+#include "../core/operator.h"
+
+namespace gluon_roi {
+
+struct ROIAlign {
+  static constexpr const char* kName = "ROIAlign";
+  using Params = gluon_roi_roi_align_params;
+
+  template <class Visitor>
+  static void fields(Visitor* visit, Params* p) {
+    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
+    visit->positive("spatial_scale", &p->spatial_scale);
+    visit->integer("sampling_ratio", &p->sampling_ratio, -1);
+    visit->boolean("aligned", &p->aligned, false);
+    visit->boolean("rois_grad", &p->rois_grad, false);
+  }
+  static int64_t output_channels(const Params&, int64_t channels) { return channels; }
+
+  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois);
+  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois);
+  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+};
+
+}  // namespace gluon_roi

@@ -1,0 +1,39 @@
+// ROIPool: max pooling over the bins of a RoI.
+//
+// Reads data (N, C, H, W) and RoIs, writes out (K, C, P, Q), overwriting it whole: the maximum of the
+// channel over the cells of the bin, 0 if it has none. NaN cells are passed over; a bin of nothing
+// else gives the lowest finite number of the type, as in MXNet. The backward pass finds the maximum
+// again, adds each output gradient to the first maximum in row-major order, RoIs in their order,
+// writes d_data whole, and zeros to d_rois. Deterministic.
+//
+// Source: Girshick 2015, Fast R-CNN (arXiv:1504.08083), section 2.1; Caffe's rounding, which MXNet
+// ROIPooling, torchvision roi_pool and Paddle roi_pool share.
+//
+// A worked number: the ramp 0..47 on 8 rows x 6 columns, roi [0, 0, 4, 4], 2 x 2 bins give
+// 14 16 26 28 at scale 1.
+#pragma once
+#include "../core/operator.h"
+
+namespace gluon_roi {
+
+struct ROIPool {
+  static constexpr const char* kName = "ROIPool";
+  using Params = gluon_roi_roi_pool_params;
+
+  template <class Visitor>
+  static void fields(Visitor* visit, Params* p) {
+    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
+    visit->positive("spatial_scale", &p->spatial_scale);
+  }
+  static int64_t output_channels(const Params&, int64_t channels) { return channels; }
+
+  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois);
+  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois);
+  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+};
+
+}  // namespace gluon_roi

@@ -1,0 +1,207 @@
+"""Values and gradients of every operator against the NumPy reference, for every dtype."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from cases import (
+    OPERATORS,
+    POOLED,
+    PRECISION,
+    ROWS,
+    SCALES,
+    all_rois,
+    assert_near,
+    blocks_of,
+    feature_map,
+    row_id,
+)
+from mxnet import autograd
+
+import gluon_roi
+
+DTYPES = ("float32", "float64", "float16")
+
+
+def call(op, data, rois, pooled, scale, **arguments):
+    return getattr(gluon_roi.nd, op.name)(data, rois, pooled, scale, **arguments)
+
+
+def gradients(op, data, rois, d_out, pooled, scale, **arguments):
+    """(out, d_data, d_rois) of one recorded call on NDArrays."""
+    data.attach_grad()
+    rois.attach_grad()
+    # What the operator leaves untouched shows.
+    data.grad[:] = 99
+    rois.grad[:] = 99
+    with autograd.record():
+        out = call(op, data, rois, pooled, scale, **arguments)
+    out.backward(d_out)
+    return out, data.grad, rois.grad
+
+
+def inputs(op, ctx, channels, pooled, scale, dtype, arguments):
+    data = feature_map(op.channels(channels, pooled, arguments), dtype)
+    rois = all_rois(scale, "float64" if dtype == "float64" else "float32")
+    return (
+        data,
+        rois,
+        mx.nd.array(data, ctx=ctx, dtype=data.dtype),
+        mx.nd.array(rois, ctx=ctx, dtype=rois.dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_forward(op, arguments, dtype, ctx):
+    for channels, pooled in blocks_of(op):
+        scale = SCALES[channels % len(SCALES)]
+        data, rois, x, r = inputs(op, ctx, channels, pooled, scale, dtype, arguments)
+        expected = op.expected(data, rois, pooled, scale, **arguments)
+        actual = call(op, x, r, pooled, scale, **arguments)
+        assert actual.dtype == data.dtype
+        assert_near(actual, expected, PRECISION[dtype].forward)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_backward(op, arguments, dtype, ctx):
+    for channels, pooled in ((1, (1, 1)), (16, (2, 3)), (17, (7, 7))):
+        scale = SCALES[channels % len(SCALES)]
+        data, rois, x, r = inputs(op, ctx, channels, pooled, scale, dtype, arguments)
+        more = {**arguments, "rois_grad": True} if op.rois_grad else arguments
+        shape = op.expected(data[:, :, :1, :1], rois, pooled, scale, **arguments).shape
+        d_out = np.random.RandomState(1).randn(*shape).astype(dtype)
+        d_data, d_rois = op.expected_gradients(d_out, data, rois, pooled, scale, **arguments)
+        _, actual, actual_rois = gradients(
+            op, x, r, mx.nd.array(d_out, ctx=ctx, dtype=dtype), pooled, scale, **more
+        )
+        assert actual.dtype == data.dtype
+        assert actual_rois.dtype == rois.dtype
+        tolerance = PRECISION[dtype].backward
+        assert_near(actual, d_data, tolerance * max(1, np.abs(d_data).max()))
+        assert_near(actual_rois, d_rois, tolerance * max(1, np.abs(d_rois).max()))
+
+
+@pytest.mark.parametrize("op, arguments", [row for row in ROWS if row[0].linear], ids=row_id)
+def test_adjoint(op, arguments, ctx):
+    """<op(x), g> = <x, op^T(g)> for the operators that are linear in data."""
+    for pooled in POOLED:
+        data, rois, x, r = inputs(op, ctx, 5, pooled, 1 / 16, "float64", arguments)
+        with autograd.predict_mode():
+            shape = call(op, x, r, pooled, 1 / 16, **arguments).shape
+        d_out = mx.nd.array(np.random.RandomState(2).randn(*shape), ctx=ctx, dtype="float64")
+        out, d_data, _ = gradients(op, x, r, d_out, pooled, 1 / 16, **arguments)
+        left = (out * d_out).sum().asscalar()
+        right = (x * d_data).sum().asscalar()
+        assert left == pytest.approx(right, rel=1e-11, abs=1e-11)
+
+
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_numeric_gradient(op, arguments, ctx):
+    """Central differences of data, one direction at a time, in float64."""
+    pooled, scale = (2, 3), 0.3
+    data, rois, x, r = inputs(op, ctx, 2, pooled, scale, "float64", arguments)
+    out = call(op, x, r, pooled, scale, **arguments)
+    d_out = mx.nd.array(np.random.RandomState(3).randn(*out.shape), ctx=ctx, dtype="float64")
+    _, d_data, _ = gradients(op, x, r, d_out, pooled, scale, **arguments)
+    step = 1e-6
+    for seed in range(5):
+        direction = np.random.RandomState(seed).randn(*data.shape)
+        ends = [
+            call(
+                op,
+                mx.nd.array(data + sign * step * direction, ctx=ctx, dtype="float64"),
+                r,
+                pooled,
+                scale,
+                **arguments,
+            )
+            for sign in (1, -1)
+        ]
+        numeric = ((ends[0] - ends[1]) * d_out).sum().asscalar() / (2 * step)
+        analytic = (d_data.asnumpy() * direction).sum()
+        assert numeric == pytest.approx(analytic, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "op, arguments", [row for row in ROWS if row[0].rois_grad], ids=row_id
+)
+def test_numeric_roi_gradient(op, arguments, ctx):
+    """Central differences of the box, in float64, away from the edges of cells."""
+    pooled, scale, step = (2, 3), 0.5, 1e-6
+    data = feature_map(op.channels(3, pooled, arguments), "float64")
+    rng = np.random.RandomState(4)
+    low = rng.uniform((-2, -2), (20, 14), (12, 2))
+    rois = np.hstack([np.arange(12)[:, None] % 2, low, low + rng.uniform(0.5, 18, (12, 2))])
+    x = mx.nd.array(data, ctx=ctx, dtype="float64")
+    out = call(op, x, mx.nd.array(rois, ctx=ctx, dtype="float64"), pooled, scale, **arguments)
+    d_out = rng.randn(*out.shape)
+    _, _, d_rois = gradients(
+        op,
+        x,
+        mx.nd.array(rois, ctx=ctx, dtype="float64"),
+        mx.nd.array(d_out, ctx=ctx, dtype="float64"),
+        pooled,
+        scale,
+        rois_grad=True,
+        **arguments,
+    )
+    d_rois = d_rois.asnumpy()
+    assert (d_rois[:, 0] == 0).all()
+    for column in range(1, 5):
+        ends = []
+        for sign in (1, -1):
+            moved = rois.copy()
+            moved[:, column] += sign * step
+            moved = mx.nd.array(moved, ctx=ctx, dtype="float64")
+            ends.append(call(op, x, moved, pooled, scale, **arguments).asnumpy())
+        numeric = ((ends[0] - ends[1]) * d_out).sum(axis=(1, 2, 3)) / (2 * step)
+        np.testing.assert_allclose(numeric, d_rois[:, column], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=row_id)
+def test_roi_forms(op, ctx):
+    """(K, 5), (N, R, 4), (K, 4) with rois_num and float16 rois give the same rows and gradients."""
+    boxes = np.array(
+        [[[1, 2, 9, 8], [0, 0, 17, 12], [3, 3, 4, 4]], [[-3, -3, 5, 5], [8, 2, 12, 9], [6, 1, 9, 3]]]
+    ).astype("float32")
+    pooled, arguments = (2, 3), {"rois_grad": True} if op.rois_grad else {}
+    data = feature_map(op.channels(3, pooled, {}))
+    x = mx.nd.array(data, ctx=ctx)
+    index = np.repeat(np.arange(2), 3)[:, None]
+    rows = mx.nd.array(np.hstack([index, boxes.reshape(6, 4)]), ctx=ctx)
+    d_out = mx.nd.array(np.random.RandomState(5).randn(6, 3, *pooled), ctx=ctx)
+    out, d_data, d_rois = gradients(op, x, rows, d_out, pooled, 0.9, **arguments)
+    d_data, d_rois = d_data.copy(), d_rois[:, 1:].copy()
+
+    batched = mx.nd.array(boxes, ctx=ctx)
+    same = gradients(op, x, batched, d_out, pooled, 0.9, **arguments)
+    for a, b in zip((out, d_data, d_rois), (same[0], same[1], same[2].reshape((6, 4)))):
+        np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
+
+    flat = mx.nd.array(boxes.reshape(6, 4), ctx=ctx)
+    for dtype in ("int32", "int64", "float32"):
+        counts = mx.nd.array([3, 3], ctx=ctx, dtype=dtype)
+        same = gradients(op, x, flat, d_out, pooled, 0.9, rois_num=counts, **arguments)
+        for a, b in zip((out, d_data, d_rois), same):
+            np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
+
+    half = call(op, x, rows.astype("float16"), pooled, 0.9)
+    np.testing.assert_array_equal(half.asnumpy(), out.asnumpy())
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=row_id)
+def test_block_equals_function(op, ctx):
+    """A block, its function, positional and keyword arguments and out= are one operator."""
+    pooled = (2, 3)
+    x = mx.nd.array(feature_map(op.channels(3, pooled, {})), ctx=ctx)
+    rois = mx.nd.array(all_rois(0.3), ctx=ctx)
+    expected = call(op, x, rois, pooled, 0.3).asnumpy()
+    function = getattr(gluon_roi.nd, op.name)
+    block = getattr(gluon_roi, op.name)(pooled_size=pooled, spatial_scale=0.3)
+    out = mx.nd.full(expected.shape, 99, ctx=ctx)
+    function(data=x, rois=rois, pooled_size=pooled, spatial_scale=0.3, out=out)
+    for actual in (block(x, rois), out, mx.nd.gluon_roi.__dict__[op.name](x, rois, pooled, 0.3)):
+        np.testing.assert_array_equal(actual.asnumpy(), expected)
+    assert repr(block).startswith(f"{op.name}(pooled_size=(2, 3), spatial_scale=0.3")
+    assert len(block.collect_params().keys()) == 0
