@@ -1,0 +1,172 @@
+"""Live comparison with other implementations: MXNet's own operators, torchvision, Paddle."""
+
+import importlib.util
+
+import mxnet as mx
+import numpy as np
+import pytest
+from cases import (
+    BATCH,
+    BLOCKS,
+    OPERATORS,
+    ROWS,
+    SCALES,
+    all_rois,
+    feature_map,
+    for_mxnet,
+    row_id,
+)
+from golden import record
+from test_golden import assert_agrees
+
+import gluon_roi
+
+
+def forward_backward(function, data, rois, d_out=None):
+    """(output, gradient) of function(data, rois) on NDArrays of the type of data."""
+    x = mx.nd.array(data, dtype=data.dtype)
+    x.attach_grad()
+    with mx.autograd.record():
+        y = function(x, mx.nd.array(rois, dtype=rois.dtype))
+    if y is None:
+        pytest.skip("MXNet has nothing equal")
+    d_out = np.random.RandomState(1).randn(*y.shape) if d_out is None else d_out
+    y.backward(mx.nd.array(d_out, dtype=data.dtype))
+    return y.asnumpy(), x.grad.asnumpy()
+
+
+# ---- MXNet ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", BLOCKS, ids=row_id)
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("operator, arguments", ROWS, ids=row_id)
+def test_mxnet(operator, arguments, scale, size):
+    wanted, pooled = size
+    data = feature_map(operator.channels(wanted, pooled, arguments))
+    rois = for_mxnet(all_rois(scale))
+    function = getattr(gluon_roi.nd, operator.name)
+    theirs, d_theirs = forward_backward(
+        lambda x, r: operator.mxnet(x, r, pooled, scale, **arguments), data, rois
+    )
+    ours, d_ours = forward_backward(
+        lambda x, r: function(x, r, pooled, scale, **arguments), data, rois
+    )
+    if operator.name == "ROIPool":
+        np.testing.assert_array_equal(ours, theirs)
+    else:
+        assert_agrees(ours, theirs)
+    assert_agrees(d_ours, d_theirs)
+
+
+@pytest.mark.parametrize("operator, arguments", ROWS, ids=row_id)
+def test_mxnet_in_float64(operator, arguments):
+    """At a scale and a size at which MXNet's float64 bins are its float32 bins."""
+    pooled, scale = (2, 2), 1 / 16
+    data = feature_map(operator.channels(3, pooled, arguments), "float64")
+    rois = for_mxnet(all_rois(scale, "float64"))
+    function = getattr(gluon_roi.nd, operator.name)
+    theirs = forward_backward(
+        lambda x, r: operator.mxnet(x, r, pooled, scale, **arguments), data, rois
+    )
+    ours = forward_backward(lambda x, r: function(x, r, pooled, scale, **arguments), data, rois)
+    for a, b in zip(ours, theirs):
+        np.testing.assert_allclose(a, b, 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize(
+    "scale, expected", [(1.0, [[14, 16], [26, 28]]), (0.7, [[7, 9], [19, 21]])]
+)
+def test_documented_example_of_mxnet_roi_pooling(scale, expected):
+    data = mx.nd.arange(48).reshape((1, 1, 8, 6))
+    out = gluon_roi.nd.ROIPool(data, mx.nd.array([[0, 0, 0, 4, 4]]), (2, 2), scale)
+    assert out.asnumpy().tolist() == [[expected]]
+
+
+def test_documented_example_of_paddle_roi_pool():
+    data = mx.nd.arange(1, 17).reshape((1, 1, 4, 4))
+    rois = mx.nd.array([[1, 1, 2, 2], [1.5, 1.5, 3, 3]])
+    out = gluon_roi.nd.ROIPool(data, rois, 1, 1.0, rois_num=mx.nd.array([2], dtype="int32"))
+    assert out.asnumpy().ravel().tolist() == [11, 16]
+
+
+def test_documented_example_of_paddle_psroi_pool():
+    data, rois = mx.nd.random.uniform(shape=(2, 490, 28, 28)), mx.nd.array([[1, 5, 8, 10]] * 5)
+    counts = mx.nd.array([3, 2], dtype="int32")
+    out = gluon_roi.nd.PSROIPool(data, rois, (7, 7), 1.0, rois_num=counts)
+    assert out.shape == (5, 10, 7, 7)
+
+
+RAMPS = [
+    ("ROIAlign", [0, 0, 3, 3], 1, {"aligned": False}, [3.75, 5.25, 9.75, 11.25]),
+    ("ROIAlign", [0, 0, 3, 3], 1, {"aligned": True}, [1.5625, 3, 7.3125, 8.75]),
+    ("PSROIAlign", [0, 0, 3, 3], 1, {"aligned": False}, [3.75, 5.25, 9.75, 11.25]),
+    ("PSROIAlign", [0, 0, 3, 3], 1, {}, [1.5625, 3, 7.3125, 8.75]),
+    ("PSROIPool", [0, 0, 3, 3], 1, {}, [2.5, 4.5, 10.5, 12.5]),
+    ("PSROIPool", [0, 0, 4, 4], 1, {}, [5, 6.5, 11, 12.5]),
+    ("PSROIPool", [1, 1, 4, 4], 0.5, {}, [2.5, 3.5, 6.5, 7.5]),
+    ("PSROIPool", [0, 0, 3, 3], 1, {"convention": "torchvision"}, [2.5, 3.5, 6.5, 7.5]),
+    ("PSROIPool", [0, 0, 4, 4], 1, {"convention": "torchvision"}, [2.5, 4, 8.5, 10]),
+    ("PSROIPool", [1, 1, 4, 4], 0.5, {"convention": "torchvision"}, [5, 5, 5, 5]),
+]
+
+
+@pytest.mark.parametrize("name, box, scale, arguments, expected", RAMPS)
+def test_ramp(name, box, scale, arguments, expected):
+    """The ramp 0..15 on 4 x 4, in every channel."""
+    channels = 4 if name.startswith("PS") else 1
+    data = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, channels, 1, 1))
+    out = getattr(gluon_roi.nd, name)(data, mx.nd.array([[0] + box]), 2, scale, **arguments)
+    assert out.asnumpy().ravel().tolist() == expected
+
+
+# ---- torchvision and Paddle ----------------------------------------------------------------------
+
+PEER_CASES = [(peer, case) for peer in record.PEERS for case in record.cases(peer)]
+
+
+@pytest.fixture(params=PEER_CASES, ids=lambda p: f"{p[0]}-{record.case_name(p[1])}")
+def peer_case(request):
+    peer, case = request.param
+    if importlib.util.find_spec(peer) is None:
+        pytest.skip(f"{peer} is not installed; test_golden.py checks what it gave elsewhere")
+    return peer, case
+
+
+def compare(peer, case, data, rois, d_out):
+    theirs, d_theirs = record.PEERS[peer](case, data, rois, d_out)
+    function = getattr(gluon_roi.nd, case["operator"])
+    ours, d_ours = forward_backward(
+        lambda x, r: function(x, r, tuple(case["pooled"]), case["scale"], **case["ours"]),
+        data,
+        rois,
+        d_out,
+    )
+    assert_agrees(ours, theirs)
+    if case["gradient"]:
+        assert_agrees(d_ours, d_theirs)
+
+
+def test_recorded_case(peer_case):
+    """The cases of the golden files, with the installed version."""
+    peer, case = peer_case
+    compare(peer, case, *record.inputs(case))
+
+
+def test_larger_case(peer_case):
+    """Every box of the tables that has a size, more channels, float32."""
+    peer, case = peer_case
+    if case["dtype"] != "float32":
+        pytest.skip("bins of the peers depend on the type of data")
+    operator = next(o for o in OPERATORS if o.name == case["operator"])
+    pooled = tuple(case["pooled"])
+    data = feature_map(operator.channels(17, pooled, case["ours"]))
+    rois = for_mxnet(all_rois(case["scale"]))
+    if peer == "paddle" and case["theirs"].get("aligned"):
+        # Its gradient is wrong below one cell.
+        sides = (rois[:, 3:] - rois[:, 1:3]) * case["scale"]
+        rois = rois[(sides > 1.001).all(axis=1)]
+    rois = rois[np.argsort(rois[:, 0], kind="stable")]
+    assert set(rois[:, 0]) == set(range(BATCH))
+    d_out = np.random.RandomState(2).randn(len(rois), 17, *pooled).astype("float32")
+    compare(peer, case, data, rois, d_out)
