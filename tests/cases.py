@@ -33,8 +33,12 @@ PRECISION = {
     "float64": Precision(np.float64, forward=1e-13, backward=1e-12),
 }
 
-#: Agreement with another implementation of the same arithmetic in float32.
+#: Agreement with another implementation of the same arithmetic in float32: sums differ by their
+#: order alone.
 AGREEMENT = 1e-6
+#: And with one that rounds sample positions differently (Paddle's roi_align is compiled with fused
+#: multiply-adds): positions below 32 are 2e-6 apart, and neighbouring pixels differ freely.
+AGREEMENT_FUSED = 4e-6
 
 
 def assert_near(actual: Any, expected: Any, tolerance: float) -> None:
@@ -43,6 +47,12 @@ def assert_near(actual: Any, expected: Any, tolerance: float) -> None:
     with np.errstate(over="ignore"):
         expected = np.asarray(expected).astype(actual.dtype).astype(np.float64)
     np.testing.assert_allclose(actual.astype(np.float64), expected, tolerance, tolerance)
+
+
+def assert_agrees(actual: Any, expected: Any, terms: Any, tolerance: float = AGREEMENT) -> None:
+    """Compare within `tolerance` of the largest sum of the magnitudes of `terms`."""
+    largest = float(np.abs(terms).max())
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * largest)
 
 
 # ---- Sizes ---------------------------------------------------------------------------------------

@@ -12,18 +12,19 @@ from cases import (
     ROWS,
     SCALES,
     all_rois,
+    assert_agrees,
     feature_map,
     for_mxnet,
     row_id,
 )
 from golden import record
-from test_golden import assert_agrees
+from test_golden import tolerance_of
 
 import gluon_roi
 
 
 def forward_backward(function, data, rois, d_out=None):
-    """(output, gradient) of function(data, rois) on NDArrays of the type of data."""
+    """Output, gradient, and magnitudes summed in the gradient, of function(data, rois)."""
     x = mx.nd.array(data, dtype=data.dtype)
     x.attach_grad()
     with mx.autograd.record():
@@ -31,8 +32,10 @@ def forward_backward(function, data, rois, d_out=None):
     if y is None:
         pytest.skip("MXNet has nothing equal")
     d_out = np.random.RandomState(1).randn(*y.shape) if d_out is None else d_out
+    y.backward(mx.nd.array(np.abs(d_out), dtype=data.dtype), retain_graph=True)
+    d_terms = x.grad.asnumpy()
     y.backward(mx.nd.array(d_out, dtype=data.dtype))
-    return y.asnumpy(), x.grad.asnumpy()
+    return y.asnumpy(), x.grad.asnumpy(), d_terms
 
 
 # ---- MXNet ---------------------------------------------------------------------------------------
@@ -46,17 +49,17 @@ def test_mxnet(operator, arguments, scale, size):
     data = feature_map(operator.channels(wanted, pooled, arguments))
     rois = for_mxnet(all_rois(scale))
     function = getattr(gluon_roi.nd, operator.name)
-    theirs, d_theirs = forward_backward(
+    theirs, d_theirs, _ = forward_backward(
         lambda x, r: operator.mxnet(x, r, pooled, scale, **arguments), data, rois
     )
-    ours, d_ours = forward_backward(
+    ours, d_ours, d_terms = forward_backward(
         lambda x, r: function(x, r, pooled, scale, **arguments), data, rois
     )
     if operator.name == "ROIPool":
         np.testing.assert_array_equal(ours, theirs)
     else:
-        assert_agrees(ours, theirs)
-    assert_agrees(d_ours, d_theirs)
+        assert_agrees(ours, theirs, data)
+    assert_agrees(d_ours, d_theirs, d_terms)
 
 
 @pytest.mark.parametrize("operator, arguments", ROWS, ids=row_id)
@@ -136,15 +139,15 @@ def peer_case(request):
 def compare(peer, case, data, rois, d_out):
     theirs, d_theirs = record.PEERS[peer](case, data, rois, d_out)
     function = getattr(gluon_roi.nd, case["operator"])
-    ours, d_ours = forward_backward(
+    ours, d_ours, d_terms = forward_backward(
         lambda x, r: function(x, r, tuple(case["pooled"]), case["scale"], **case["ours"]),
         data,
         rois,
         d_out,
     )
-    assert_agrees(ours, theirs)
+    assert_agrees(ours, theirs, data, tolerance_of(case))
     if case["gradient"]:
-        assert_agrees(d_ours, d_theirs)
+        assert_agrees(d_ours, d_theirs, d_terms, tolerance_of(case))
 
 
 def test_recorded_case(peer_case):
