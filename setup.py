@@ -22,7 +22,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 SOURCE = ROOT / "src"
-CXX_FLAGS = "-std=c++17 -O3 -fPIC -fopenmp -Wall -Wextra -ffp-contract=off".split()
+CXX_FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fopenmp", "-Wall", "-Wextra", "-ffp-contract=off"]
 LINK_FLAGS = ["-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,-s"]
 # The machine code that each toolkit still makes; the newest is added as PTX for later GPUs.
 CUDA_ARCHS = {11: [60, 70, 75, 80, 86], 12: [60, 70, 75, 80, 86, 89, 90], 13: [75, 80, 86, 89, 90]}
@@ -121,7 +121,12 @@ class BuildLibrary(build_ext):
                 command = [nvcc, *cuda_flags, "-c", str(source), "-o", str(target)]
             else:
                 # MXNet's header counts as a system header: its warnings are not ours.
-                include = ["-isystem", str(mxnet / "include/mxnet"), "-isystem", str(mxnet / "include")]
+                include = [
+                    "-isystem",
+                    str(mxnet / "include/mxnet"),
+                    "-isystem",
+                    str(mxnet / "include"),
+                ]
                 quiet = [] if SOURCE in source.parents else ["-w"]
                 command = [*compiler.split(), *flags, *quiet, *include, "-c", str(source)]
                 command += ["-o", str(target)]

@@ -11,8 +11,9 @@ import sys
 from types import ModuleType
 from typing import Any, Callable, Dict, List, Tuple, Type
 
-import mxnet as mx
 from mxnet.gluon import HybridBlock
+
+import mxnet as mx
 
 # Counts the guards of a node on the node itself: every guard of one map gets another number, and
 # building the same graph twice gives the same numbers.

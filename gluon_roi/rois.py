@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-import mxnet as mx
 import numpy as np
+
+import mxnet as mx
 
 __all__ = ["assign_levels", "from_batch", "from_counts", "from_list"]
 

@@ -1,7 +1,8 @@
 """What all tests share."""
 
-import mxnet as mx
 import pytest
+
+import mxnet as mx
 
 
 @pytest.fixture

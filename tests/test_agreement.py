@@ -2,7 +2,6 @@
 
 import importlib.util
 
-import mxnet as mx
 import numpy as np
 import pytest
 from cases import (
@@ -21,6 +20,7 @@ from golden import record
 from test_golden import tolerance_of
 
 import gluon_roi
+import mxnet as mx
 
 
 def forward_backward(function, data, rois, d_out=None):

@@ -1,6 +1,5 @@
 """Values and gradients of every operator against the NumPy reference, for every dtype."""
 
-import mxnet as mx
 import numpy as np
 import pytest
 from cases import (
@@ -15,9 +14,10 @@ from cases import (
     feature_map,
     row_id,
 )
-from mxnet import autograd
 
 import gluon_roi
+import mxnet as mx
+from mxnet import autograd
 
 DTYPES = ("float32", "float64", "float16")
 
@@ -123,9 +123,7 @@ def test_numeric_gradient(op, arguments, ctx):
         assert numeric == pytest.approx(analytic, rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "op, arguments", [row for row in ROWS if row[0].rois_grad], ids=row_id
-)
+@pytest.mark.parametrize("op, arguments", [row for row in ROWS if row[0].rois_grad], ids=row_id)
 def test_numeric_roi_gradient(op, arguments, ctx):
     """Central differences of the box, in float64, away from the edges of cells."""
     pooled, scale, step = (2, 3), 0.5, 1e-6
@@ -163,7 +161,10 @@ def test_numeric_roi_gradient(op, arguments, ctx):
 def test_roi_forms(op, ctx):
     """(K, 5), (N, R, 4), (K, 4) with rois_num and float16 rois give the same rows and gradients."""
     boxes = np.array(
-        [[[1, 2, 9, 8], [0, 0, 17, 12], [3, 3, 4, 4]], [[-3, -3, 5, 5], [8, 2, 12, 9], [6, 1, 9, 3]]]
+        [
+            [[1, 2, 9, 8], [0, 0, 17, 12], [3, 3, 4, 4]],
+            [[-3, -3, 5, 5], [8, 2, 12, 9], [6, 1, 9, 3]],
+        ]
     ).astype("float32")
     pooled, arguments = (2, 3), {"rois_grad": True} if op.rois_grad else {}
     data = feature_map(op.channels(3, pooled, {}))

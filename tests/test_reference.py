@@ -2,7 +2,6 @@
 
 import doctest
 
-import mxnet as mx
 import numpy as np
 import pytest
 from cases import (
@@ -20,6 +19,7 @@ from cases import (
     row_id,
 )
 
+import mxnet as mx
 from gluon_roi import reference
 
 RAMP = np.arange(16.0).reshape(1, 1, 4, 4)

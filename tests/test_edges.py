@@ -1,0 +1,286 @@
+"""The edge-case contract: padding, unusable coordinates, huge, inverted and empty boxes, NaN cells."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import HEIGHT, OPERATORS, PRECISION, ROWS, WIDTH, assert_near, feature_map, row_id
+
+import gluon_roi
+import mxnet as mx
+from mxnet import autograd
+
+POOLED, SCALE = (3, 3), 0.5
+DTYPES = ("float32", "float64", "float16")
+rows_and_dtypes = [(op, arguments, dtype) for op, arguments in ROWS for dtype in DTYPES]
+every = pytest.mark.parametrize("op, arguments, dtype", rows_and_dtypes, ids=row_id)
+
+
+def run(op, data, rois, arguments, ctx, pooled=POOLED, rois_dtype=None):
+    """(out, d_data, d_rois) as NumPy arrays, for d_out = 1."""
+    x = mx.nd.array(data, ctx=ctx, dtype=data.dtype)
+    rois_dtype = rois_dtype or ("float64" if data.dtype == np.float64 else "float32")
+    r = mx.nd.array(rois, ctx=ctx, dtype=rois_dtype)
+    x.attach_grad()
+    r.attach_grad()
+    if op.rois_grad:
+        arguments = {**arguments, "rois_grad": True}
+    with autograd.record():
+        out = getattr(gluon_roi.nd, op.name)(x, r, pooled, SCALE, **arguments)
+    out.backward()
+    return out.asnumpy(), x.grad.asnumpy(), r.grad.asnumpy()
+
+
+def map_of(op, arguments, dtype, channels=3):
+    return feature_map(op.channels(channels, POOLED, arguments), dtype)
+
+
+@every
+def test_padding_rows(op, arguments, dtype, ctx):
+    """Any negative index, whatever the coordinates: a row of zeros, no gradient."""
+    data = map_of(op, arguments, dtype)
+    padding = [[-1, 0, 0, 9, 9], [-7, 1, 2, 3, 4], [-1, np.nan, np.inf, 0, 0], [-0.5, 0, 0, 9, 9]]
+    out, d_data, d_rois = run(op, data, padding, arguments, ctx)
+    assert (out == 0).all() and (d_data == 0).all() and (d_rois == 0).all()
+    alone = run(op, data, [[1, 0, 0, 9, 9]], arguments, ctx)
+    mixed = run(op, data, [padding[0], [1, 0, 0, 9, 9], padding[1]], arguments, ctx)
+    np.testing.assert_array_equal(mixed[0][1], alone[0][0])
+    np.testing.assert_array_equal(mixed[1], alone[1])
+    np.testing.assert_array_equal(mixed[2][1], alone[2][0])
+
+
+@every
+def test_unusable_coordinates(op, arguments, dtype, ctx):
+    """NaN or infinity anywhere in a box: a row of NaN, gradients of 0."""
+    data = map_of(op, arguments, dtype)
+    rois = []
+    for value in (np.nan, np.inf, -np.inf):
+        for column in range(1, 5):
+            rois.append([0, 2, 2, 9, 9])
+            rois[-1][column] = value
+    out, d_data, d_rois = run(op, data, rois, arguments, ctx)
+    assert np.isnan(out).all() and (d_data == 0).all() and (d_rois == 0).all()
+
+
+@every
+def test_huge_boxes(op, arguments, dtype, ctx):
+    """Coordinates up to 1e20 saturate: the reference's values, in bounded time."""
+    data = map_of(op, arguments, dtype)
+    rois = []
+    for size in (1e5, 1e9, 1e20, 3e38):
+        rois += [
+            [0, -size, -size, size, size],
+            [1, 0, 0, size, size],
+            [0, -size, 2, 5, 9],
+            [1, size, size, size, size],
+            [0, size, -size, -size, size],
+            [1, -size, -size, -size / 2, -size / 2],
+        ]
+    rois = np.array(rois).astype("float64" if dtype == "float64" else "float32")
+    began = time.perf_counter()
+    out, d_data, d_rois = run(op, data, rois, arguments, ctx)
+    # Not a timing: an unbounded loop over 1e20 samples would not end at all.
+    assert time.perf_counter() - began < 60
+    assert np.isfinite(out).all() and np.isfinite(d_data).all() and np.isfinite(d_rois).all()
+    expected = op.expected(data, rois, POOLED, SCALE, **arguments)
+    assert_near(out, expected, PRECISION[dtype].forward)
+
+
+@every
+def test_inverted_and_empty_boxes(op, arguments, dtype, ctx):
+    data = map_of(op, arguments, dtype)
+    rois = np.array(
+        [
+            [0, 9, 9, 2, 2],
+            [1, 9, 2, 2, 9],
+            [0, 4, 4, 4, 4],
+            [1, 4.5, 4.5, 4.5, 4.5],
+            [0, 0, 0, 0, 0],
+        ],
+        "float64" if dtype == "float64" else "float32",
+    )
+    out, d_data, d_rois = run(op, data, rois, arguments, ctx)
+    assert_near(out, op.expected(data, rois, POOLED, SCALE, **arguments), PRECISION[dtype].forward)
+    assert np.isfinite(d_data).all() and np.isfinite(d_rois).all()
+
+
+@every
+def test_outside_the_map(op, arguments, dtype, ctx):
+    data = map_of(op, arguments, dtype)
+    far = [[0, -90, -90, -50, -50], [1, 200, 2, 240, 9], [0, 3, 200, 9, 240]]
+    out, d_data, d_rois = run(op, data, far, arguments, ctx)
+    assert (out == 0).all() and (d_data == 0).all() and (d_rois == 0).all()
+
+
+@every
+def test_nan_cells_outside_do_not_leak(op, arguments, dtype, ctx):
+    """Cells that a RoI does not read may hold anything."""
+    data = map_of(op, arguments, dtype)
+    roi = [[0, 6, 6, 14, 14]]  # cells 3 to 7
+    clean = run(op, data, roi, arguments, ctx)[0]
+    for poison in (np.nan, np.inf):
+        poisoned = data.copy()
+        poisoned[:, :, :2] = poisoned[:, :, 9:] = poison
+        poisoned[:, :, :, :2] = poisoned[:, :, :, 9:] = poison
+        poisoned[1] = poison
+        np.testing.assert_array_equal(run(op, poisoned, roi, arguments, ctx)[0], clean)
+
+
+@pytest.mark.parametrize("op, arguments", [r for r in ROWS if r[0].rois_grad], ids=row_id)
+def test_zero_weight_is_not_read(op, arguments, ctx):
+    """A sample exactly on a cell does not touch the next one, NaN or not."""
+    data = map_of(op, arguments, "float32")
+    aligned = arguments.get("aligned", op.name == "PSROIAlign")
+    # One sample a bin, at cell 4 exactly.
+    corner = 4 - 0.5 + (0.5 if aligned else 0)
+    roi = [[0, corner / SCALE, corner / SCALE, (corner + 1) / SCALE, (corner + 1) / SCALE]]
+    exact = {**arguments, "sampling_ratio": 1}
+    channels = op.channels(3, (1, 1), arguments)
+    data = data[:, :channels]
+    poisoned = data.copy()
+    poisoned[:, :, 5:] = poisoned[:, :, :, 5:] = np.nan
+    out = run(op, poisoned, roi, exact, ctx, pooled=(1, 1))[0]
+    np.testing.assert_array_equal(out, run(op, data, roi, exact, ctx, pooled=(1, 1))[0])
+    np.testing.assert_array_equal(out.ravel(), data[0, :, 4, 4])
+
+
+def test_max_pooling_of_nan(ctx):
+    """NaN cells are passed over; a bin of nothing else gives the lowest number, as in MXNet."""
+    data = np.full((1, 1, 4, 4), np.nan, "float32")
+    data[0, 0, 2, 3] = -5
+    rois = mx.nd.array([[0, 0, 0, 3, 3]], ctx=ctx)
+    x = mx.nd.array(data, ctx=ctx)
+    out = gluon_roi.nd.ROIPool(x, rois, 2, 1.0).asnumpy().ravel()
+    np.testing.assert_array_equal(out, mx.nd.ROIPooling(x, rois, (2, 2), 1.0).asnumpy().ravel())
+    assert out[3] == -5
+
+
+def test_first_maximum_wins(ctx):
+    """Equal maxima: the first in row-major order gets the gradient."""
+    x = mx.nd.ones((1, 1, 6, 6), ctx=ctx)
+    x.attach_grad()
+    with autograd.record():
+        out = gluon_roi.nd.ROIPool(x, mx.nd.array([[0, 0, 0, 5, 5]], ctx=ctx), 2, 1.0)
+    out.backward()
+    expected = np.zeros((6, 6))
+    expected[::3, ::3] = 1
+    np.testing.assert_array_equal(x.grad.asnumpy()[0, 0], expected)
+
+
+def test_float16_sums_in_float32(ctx):
+    """The mean of 64 x 64 cells that are 1.5; summed in float16 it would be 1.0."""
+    x = mx.nd.full((1, 1, 64, 64), 1.5, ctx=ctx, dtype="float16")
+    rois = mx.nd.array([[0, 0, 0, 63, 63]], ctx=ctx)
+    for name in ("PSROIPool", "PSROIAlign", "ROIAlign"):
+        assert getattr(gluon_roi.nd, name)(x, rois, 1, 1.0).asscalar() == 1.5
+
+
+def test_float16_gradients_add_up_in_float32(ctx):
+    """4096 shares of 1 on one cell; added in float16 they would stop at 2048."""
+    x = mx.nd.zeros((1, 1, 2, 2), ctx=ctx, dtype="float16")
+    rois = mx.nd.array([[0, 0, 0, 0, 0]] * 4096, ctx=ctx)
+    for name in ("ROIPool", "PSROIPool"):
+        x[:] = 1
+        x.attach_grad()
+        with autograd.record():
+            out = getattr(gluon_roi.nd, name)(x, rois, 1, 1.0)
+        out.backward()
+        assert x.grad.asnumpy()[0, 0, 0, 0] == 4096
+
+
+def test_more_rois_than_float16_counts(ctx):
+    """Batch indices come from float32: image 2049 is not image 2048."""
+    x = mx.nd.arange(2050, ctx=ctx).reshape((2050, 1, 1, 1)).astype("float64")
+    rois = mx.nd.array([[2049, 0, 0, 0, 0]], ctx=ctx)
+    for op in OPERATORS:
+        assert getattr(gluon_roi.nd, op.name)(x, rois, 1, 1.0).asscalar() == 2049
+
+
+def test_tiny_maps(ctx):
+    """Maps of one row, one column or one cell."""
+    rois = np.array([[0, 0, 0, 3, 3], [0, -2, -2, 9, 9], [0, 1, 1, 1, 1]], "float32")
+    for height, width in ((1, 1), (1, WIDTH), (HEIGHT, 1), (2, 2)):
+        for op, arguments in ROWS:
+            data = map_of(op, arguments, "float32")[:1, :, :height, :width]
+            out = run(op, data, rois, arguments, ctx)[0]
+            expected = op.expected(data, rois, POOLED, SCALE, **arguments)
+            assert_near(out, expected, PRECISION["float32"].forward)
+
+
+CRASH = """
+import sys
+import mxnet as mx, numpy as np, gluon_roi
+sys.path.insert(0, sys.argv[1])
+from cases import OPERATORS
+values = [np.nan, np.inf, -np.inf, 1e20, -1e20, 3e38, 0, -0.0, 1e-45, 7.5, 2**31, -2**31, 2**63]
+rng = np.random.RandomState(int(sys.argv[2]))
+for _ in range(60):
+    for op in OPERATORS:
+        rois = rng.choice(values, (6, 5))
+        if rng.rand() < .7:
+            rois[:, 0] = rng.randint(-1, 2, 6)
+        x = mx.nd.array(rng.randn(2, op.channels(2, (3, 3), {}), 5, 7))
+        x.attach_grad()
+        arguments = rng.choice(op.arguments)
+        if op.channels(1, (3, 3), arguments) != op.channels(1, (3, 3), {}):
+            arguments = {}
+        if op.rois_grad:
+            arguments = {**arguments, "rois_grad": True}
+        try:
+            with mx.autograd.record():
+                y = getattr(gluon_roi.nd, op.name)(x, mx.nd.array(rois), (3, 3), .5, **arguments)
+            y.backward()
+            mx.nd.waitall()
+        except mx.MXNetError as error:
+            assert "has batch index" in str(error), error
+print("alive")
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_crashes(seed):
+    """Hostile boxes, in a process of their own: answers or MXNetErrors, never a crash."""
+    command = [sys.executable, "-c", CRASH, str(Path(__file__).parent), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.strip() == "alive", done.stderr[-2000:]
+
+
+THREADS = """
+import sys
+import mxnet as mx, numpy as np, gluon_roi
+sys.path.insert(0, sys.argv[1])
+from cases import ROWS
+from hashlib import sha256
+digest = sha256()
+rng = np.random.RandomState(0)
+low = rng.uniform(-20, 300, (200, 2))
+rois = np.hstack([rng.randint(0, 2, (200, 1)), low, low + rng.uniform(1, 200, (200, 2))])
+for dtype in ("float32", "float64", "float16"):
+    for op, arguments in ROWS:
+        x = mx.nd.array(rng.randn(2, op.channels(35, (3, 3), arguments), 30, 40), dtype=dtype)
+        r = mx.nd.array(rois)
+        x.attach_grad()
+        r.attach_grad()
+        more = {"rois_grad": True} if op.rois_grad else {}
+        with mx.autograd.record():
+            y = getattr(gluon_roi.nd, op.name)(x, r, (3, 3), .1, **arguments, **more)
+        y.backward(mx.nd.array(rng.randn(*y.shape), dtype=dtype))
+        for array in (y, x.grad, r.grad):
+            digest.update(array.asnumpy().tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_same_bytes_from_any_number_of_threads():
+    """Forward and backward, three runs: 1, 2 and 3 threads."""
+    digests = set()
+    for threads in ("1", "2", "3"):
+        environment = {**os.environ, "OMP_NUM_THREADS": threads}
+        command = [sys.executable, "-c", THREADS, str(Path(__file__).parent)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        digests.add(done.stdout)
+    assert len(digests) == 1

@@ -1,0 +1,290 @@
+"""Every bad input gets one sentence that names operator, argument, expected and got."""
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import OPERATORS, feature_map, row_id
+
+import gluon_roi
+import mxnet as mx
+
+POOLED, SCALE = (3, 3), 0.5
+ROOT = Path(__file__).resolve().parent.parent
+operators = pytest.mark.parametrize("op", OPERATORS, ids=row_id)
+
+# (keyword arguments, what the message says after "<operator>: ")
+ATTRIBUTES = [
+    (
+        {"pooled_size": 0},
+        "argument pooled_size: expected a positive int or (height, width), got '0'",
+    ),
+    (
+        {"pooled_size": (3, -1)},
+        "argument pooled_size: expected a positive int or (height, width), ",
+    ),
+    (
+        {"pooled_size": (3, 3, 3)},
+        "argument pooled_size: expected a positive int or (height, width), ",
+    ),
+    ({"pooled_size": 2.5}, "argument pooled_size: expected a positive int or (height, width), "),
+    ({"pooled_size": None}, "argument pooled_size: expected a positive int or (height, width), "),
+    ({"spatial_scale": 0}, "argument spatial_scale: expected a finite number > 0, got '0'"),
+    ({"spatial_scale": -1.0}, "argument spatial_scale: expected a finite number > 0, got '-1.0'"),
+    ({"spatial_scale": float("nan")}, "argument spatial_scale: expected a finite number > 0, "),
+    ({"spatial_scale": float("inf")}, "argument spatial_scale: expected a finite number > 0, "),
+    ({"spatial_scale": "wide"}, "argument spatial_scale: expected a finite number > 0, got 'wide'"),
+]
+SPECIAL = {
+    "ROIAlign": [
+        ({"sampling_ratio": 1.5}, "argument sampling_ratio: expected an int, got '1.5'"),
+        ({"aligned": "yes"}, "argument aligned: expected True or False, got 'yes'"),
+        ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
+    ],
+    "PSROIPool": [
+        (
+            {"convention": "caffe"},
+            "argument convention: expected 'rfcn' or 'torchvision', got 'caffe'",
+        ),
+        ({"output_dim": 0}, "argument output_dim: expected a positive int or None, got '0'"),
+        ({"output_dim": 4}, "data has 27 channels, expected output_dim * 3 * 3 = 36"),
+        ({"pooled_size": 2}, "data has 27 channels, expected a multiple of 2 * 2 = 4"),
+        ({"group_size": 5}, "data has 27 channels, expected a multiple of 5 * 5 = 25"),
+        ({"group_size": -1}, "argument group_size: expected a positive int or (height, width), "),
+    ],
+    "PSROIAlign": [
+        ({"output_dim": 4}, "data has 27 channels, expected output_dim * 3 * 3 = 36"),
+        ({"pooled_size": 2}, "data has 27 channels, expected a multiple of 2 * 2 = 4"),
+    ],
+}
+# (shapes of data and rois, dtypes, rois_num, message)
+SHAPES = [
+    ((2, 27, 5), (4, 5), {}, "data has shape (2, 27, 5), expected 4 dimensions (N, C, H, W)"),
+    ((2, 27, 5, 5), (4, 6), {}, "rois has shape (4, 6), expected (K, 5) rows"),
+    ((2, 27, 5, 5), (4, 4), {}, "rois has shape (4, 4), expected (K, 5) rows"),
+    ((2, 27, 5, 5), (5,), {}, "rois has shape (5), expected (K, 5) rows"),
+    ((2, 27, 5, 5), (1, 1, 4, 5), {}, "rois has shape (1, 1, 4, 5), expected (K, 5) rows"),
+    ((2, 27, 5, 5), (3, 2, 4), {}, "rois has shape (3, 2, 4), expected (2, R, 4)"),
+    ((2, 27, 5, 5), (4, 5), {"counts": [2, 2]}, "rois has shape (4, 5), expected (K, 4) rows"),
+    (
+        (2, 27, 5, 5),
+        (4, 4),
+        {"counts": [4]},
+        "rois_num has shape (1), expected (2,), the batch size",
+    ),
+    (
+        (2, 27, 5, 5),
+        (4, 4),
+        {"counts": [[2, 2]]},
+        "rois_num has shape (1, 2), expected 1 dimension",
+    ),
+    (
+        (2, 27, 5, 5),
+        (4, 5),
+        {"data": "int32"},
+        "data has dtype int32, expected float16, float32 or",
+    ),
+    ((2, 27, 5, 5), (4, 5), {"rois": "int32"}, "rois has dtype int32, expected float32 or float64"),
+    (
+        (2, 27, 5, 5),
+        (4, 4),
+        {"counts": [2, 2], "rois_num": "uint8"},
+        "rois_num has dtype uint8, expected int32 or int64",
+    ),
+]
+
+
+def raises(op, message):
+    return pytest.raises(mx.MXNetError, match="^" + re.escape(f"{op.name}: {message}"))
+
+
+@operators
+def test_bad_arguments(op):
+    x, rois = mx.nd.array(feature_map(27)), mx.nd.array([[0, 0, 0, 4, 4]])
+    for arguments, message in ATTRIBUTES + SPECIAL.get(op.name, []):
+        arguments = {"pooled_size": POOLED, "spatial_scale": SCALE, **arguments}
+        with raises(op, message):
+            getattr(gluon_roi.nd, op.name)(x, rois, **arguments).wait_to_read()
+        symbol_or_error = pytest.raises(mx.MXNetError, match=re.escape(message))
+        with symbol_or_error:
+            symbol = getattr(gluon_roi.sym, op.name)(mx.sym.var("x"), mx.sym.var("r"), **arguments)
+            symbol.infer_shape(x=(2, 27, 5, 5), r=(4, 5))
+
+
+@operators
+def test_bad_shapes_and_types(op):
+    for data, rois, more, message in SHAPES:
+        x = mx.nd.zeros(data, dtype=more.get("data", "float32"))
+        r = mx.nd.zeros(rois, dtype=more.get("rois", "float32"))
+        extra = {}
+        if "counts" in more:
+            extra["rois_num"] = mx.nd.array(more["counts"], dtype=more.get("rois_num", "int32"))
+        with raises(op, message):
+            getattr(gluon_roi.nd, op.name)(x, r, POOLED, SCALE, **extra).wait_to_read()
+
+
+@operators
+def test_bad_values(op):
+    x = mx.nd.array(feature_map(27))
+    function = getattr(gluon_roi.nd, op.name)
+    for index, shown in ((2, "2"), (1e9, "1e+09"), (0.5, "0.5"), (np.nan, "nan"), (np.inf, "inf")):
+        rois = mx.nd.array([[0, 0, 0, 4, 4], [index, 0, 0, 4, 4]])
+        message = f"rois row 1 has batch index {shown}, expected an integer below 2"
+        with raises(op, message):
+            function(x, rois, POOLED, SCALE).wait_to_read()
+        x.attach_grad()
+        with raises(op, message):
+            with mx.autograd.record():
+                out = function(x, rois, POOLED, SCALE)
+            out.backward()
+            x.grad.wait_to_read()
+    boxes = mx.nd.zeros((4, 4))
+    for counts, message in (
+        ([2, 1], "rois_num sums to 3, expected 4 (the rows of rois)"),
+        ([3, 2], "rois_num sums to 5, expected 4 (the rows of rois)"),
+        ([5, -1], "rois_num of image 1 is -1, expected a whole number >= 0"),
+    ):
+        with raises(op, message):
+            counted = mx.nd.array(counts, dtype="int32")
+            function(x, boxes, POOLED, SCALE, rois_num=counted).wait_to_read()
+
+
+@operators
+def test_unknown_and_missing_arguments(op):
+    x, rois = mx.nd.array(feature_map(27)), mx.nd.array([[0, 0, 0, 4, 4]])
+    function = getattr(gluon_roi.nd, op.name)
+    with pytest.raises(TypeError, match=f"{op.name}: .*pool_size.*; expected {op.name}"):
+        function(x, rois, POOLED, SCALE, pool_size=3)
+    with pytest.raises(TypeError, match=f"{op.name}: missing a required argument: 'pooled_size'"):
+        function(x, rois)
+    with pytest.raises(TypeError, match=f"{op.name}: argument data: expected a .*NDArray, got .*"):
+        function(x.asnumpy(), rois, POOLED, SCALE)
+    with pytest.raises(TypeError, match=f"{op.name}: argument rois: expected a .*Symbol, got .*"):
+        getattr(gluon_roi.sym, op.name)(mx.sym.var("x"), rois, POOLED, SCALE)
+    # The registered operator itself, as a symbol file from elsewhere might call it.
+    raw = getattr(mx.nd._internal, f"_gluon_roi_{op.name}")
+    with raises(op, "unknown argument pool_size, expected one of "):
+        raw(x, rois, pooled_size=3, spatial_scale=1, pool_size=3)
+    with raises(
+        op, "argument pooled_size: expected a positive int or (height, width), got nothing"
+    ):
+        raw(x, rois, spatial_scale=1)
+
+
+@operators
+def test_errors_do_not_pile_up(op):
+    """The third failure shows its own sentence only, and the operator still works after it."""
+    x, rois = mx.nd.array(feature_map(27)), mx.nd.array([[0, 0, 0, 4, 4]])
+    function = getattr(gluon_roi.nd, op.name)
+    for _ in range(3):
+        with pytest.raises(mx.MXNetError) as caught:
+            function(x, rois, POOLED, -1).wait_to_read()
+        assert str(caught.value).count(op.name) == 1
+    assert function(x, rois, POOLED, SCALE).shape[0] == 1
+
+
+@operators
+def test_static_alloc_reports_bad_rows(op):
+    """An error raised while a static graph runs is that same sentence; the process goes on."""
+    net = getattr(gluon_roi, op.name)(POOLED, SCALE)
+    net.hybridize(static_alloc=True, static_shape=True)
+    x = mx.nd.array(feature_map(27))
+    for _ in range(2):
+        with raises(op, "rois row 0 has batch index 7, expected an integer below 2"):
+            net(x, mx.nd.array([[7, 0, 0, 4, 4]])).wait_to_read()
+        assert np.isfinite(net(x, mx.nd.array([[1, 0, 0, 4, 4]])).asnumpy()).all()
+
+
+# ---- Loading -------------------------------------------------------------------------------------
+
+
+def import_error(folder):
+    """What `import gluon_roi` says for the copy of the package in folder."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    run = subprocess.run(
+        [sys.executable, "-c", "import gluon_roi"],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode != 0
+    return run.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def copy(tmp_path):
+    source = Path(gluon_roi.__file__).parent
+    shutil.copytree(source, tmp_path / "gluon_roi", ignore=shutil.ignore_patterns("*.so"))
+    return tmp_path
+
+
+def test_missing_library(copy):
+    assert re.fullmatch(
+        r"ImportError: gluon_roi: the operator library libgluon_roi.so is missing; "
+        r"run 'pip install .*' in the source folder of gluon_roi",
+        import_error(copy),
+    )
+
+
+def test_library_that_is_none(copy):
+    (copy / "gluon_roi/libgluon_roi.so").write_text("not a library")
+    message = import_error(copy)
+    assert "gluon_roi: the operator library cannot be loaded (" in message
+    assert "run 'pip install" in message
+
+
+def test_library_of_another_lib_api(copy):
+    source = copy / "other.c"
+    source.write_text("int _opVersion(void) { return 7; }")
+    target = copy / "gluon_roi/libgluon_roi.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(target)], check=True)
+    message = import_error(copy)
+    assert "built for library API 7, but MXNet 1.9.1 has 11; run 'pip install" in message
+
+
+def build_error(**environment):
+    run = subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--build-lib", os.devnull],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode != 0
+    return run.stderr.strip().splitlines()[-1]
+
+
+def test_missing_compiler():
+    message = build_error(CXX="no-such-compiler", GLUON_ROI_CUDA="0")
+    assert message == (
+        "gluon_roi: the C++ compiler 'no-such-compiler' was not found; "
+        "run 'apt-get install g++', or set CXX to a compiler with C++17"
+    )
+
+
+def test_missing_nvcc(tmp_path):
+    message = build_error(CUDA_HOME=str(tmp_path), GLUON_ROI_CUDA="1")
+    assert message.startswith("gluon_roi: GLUON_ROI_CUDA=1, but nvcc was not found; set CUDA_HOME")
+
+
+def test_build_info():
+    info = gluon_roi.build_info()
+    keys = "version mxnet lib_api compiler cuda cuda_archs openmp simd"
+    assert set(keys.split()) <= set(info)
+    assert info["version"] == gluon_roi.__version__
+    assert info["mxnet"] == mx.__version__
+    assert info["lib_api"] == ctypes.CDLL(str(gluon_roi.library.PATH))._opVersion()
+    assert gluon_roi.has_cuda() is (info["cuda"] is not None)
+
+
+def test_self_check():
+    run = subprocess.run([sys.executable, "-m", "gluon_roi"], capture_output=True, text=True)
+    assert run.returncode == 0
+    assert run.stdout.count("agrees with the reference") == len(OPERATORS)
