@@ -1,0 +1,1 @@
+"""Operators side by side with other libraries: ``python -m benchmarks --help``, README.md."""

@@ -1,0 +1,328 @@
+"""The same work in each library: ``prepare(item)`` gives a function for each way of measuring.
+
+Every function takes no argument, computes, and returns when the result is in memory: "forward"
+makes a new output, "forward, out=" reuses one, "both" is the forward and the backward pass with
+respect to data. Libraries are imported when they are prepared for, in a process of their own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable
+
+import numpy as np
+
+from .work import Item
+
+#: What can be measured, in the order of the table.
+WAYS = ("forward", "forward, out=", "both")
+
+#: way -> function without arguments; "result" -> () -> the output as a NumPy array;
+#: "kept" -> whatever must outlive the calls.
+Work = dict
+
+
+class Unsupported(Exception):
+    """The library has no such operator, or not for this type."""
+
+
+class Library:
+    """One library: how to call its operators, where it must be told the number of threads."""
+
+    name = ""
+    modules: tuple[str, ...] = ()  # what it needs; the first names its version
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def version(self) -> str:
+        return str(importlib.import_module(self.modules[0]).__version__)
+
+    def prepare(self, item: Item) -> Work:
+        raise NotImplementedError
+
+
+class _Ndarray(Library):
+    """Libraries on MXNet's NDArray."""
+
+    def _call(self, item: Item) -> Callable:
+        raise NotImplementedError
+
+    def prepare(self, item: Item) -> Work:
+        mx = importlib.import_module("mxnet")
+        call = self._call(item)
+        x, r, d = item.arrays()
+        data, d_out = mx.nd.array(x, dtype=item.dtype), mx.nd.array(d, dtype=item.dtype)
+        rois = mx.nd.array(r, dtype=self.rois_dtype(item))
+        recorded = data.copy()
+        recorded.attach_grad()
+        buffer = mx.nd.zeros(item.out_shape, dtype=item.dtype)
+
+        def forward() -> Any:
+            out = call(data, rois)
+            out.wait_to_read()
+            return out
+
+        def reused() -> None:
+            call(data, rois, out=buffer)
+            buffer.wait_to_read()
+
+        def both() -> None:
+            with mx.autograd.record():
+                out = call(recorded, rois)
+            out.backward(d_out)
+            recorded.grad.wait_to_read()
+
+        return {
+            "forward": forward,
+            "forward, out=": reused,
+            "both": both,
+            "result": lambda: forward().asnumpy(),
+        }
+
+    def rois_dtype(self, item: Item) -> str:
+        return item.dtype
+
+
+class GluonRoi(_Ndarray):
+    name, modules = "gluon_roi", ("gluon_roi", "mxnet")
+
+    def version(self) -> str:
+        info = importlib.import_module("gluon_roi").build_info()
+        return f"{info['version']} ({info['simd']})"
+
+    def rois_dtype(self, item: Item) -> str:
+        return "float32"
+
+    def _call(self, item: Item) -> Callable:
+        function = getattr(importlib.import_module("gluon_roi").nd, item.operator)
+        align = {"sampling_ratio": item.sampling_ratio, "aligned": item.aligned}
+        arguments = align if item.operator.endswith("Align") else {}
+        size, scale = (item.pooled,) * 2, 1 / item.stride
+        return lambda data, rois, out=None: function(data, rois, size, scale, out=out, **arguments)
+
+
+class Mxnet(_Ndarray):
+    name, modules = "mxnet", ("mxnet",)
+
+    def _call(self, item: Item) -> Callable:
+        nd = importlib.import_module("mxnet").nd
+        size, scale = (item.pooled,) * 2, 1 / item.stride
+        if item.operator == "ROIPool":
+            return lambda x, r, out=None: nd.ROIPooling(x, r, size, scale, out=out)
+        if item.operator == "PSROIPool":
+            return lambda x, r, out=None: nd.contrib.PSROIPooling(
+                x, r, scale, item.channels, item.pooled, item.pooled, out=out
+            )
+        arguments = {"aligned": item.aligned, "position_sensitive": item.position_sensitive}
+        return lambda x, r, out=None: nd.contrib.ROIAlign(
+            x, r, size, scale, item.sampling_ratio, out=out, **arguments
+        )
+
+
+class Torchvision(Library):
+    """Its ps_roi_pool has another convention: nearly the same work, other bins."""
+
+    name, modules = "torchvision", ("torchvision", "torch")
+
+    def prepare(self, item: Item) -> Work:
+        torch = importlib.import_module("torch")
+        ops = importlib.import_module("torchvision.ops")
+        if item.dtype == "float16":
+            raise Unsupported("no float16 on the CPU")
+        torch.set_num_threads(self.threads)
+        x, r, d_out = (torch.from_numpy(a.astype(item.dtype)) for a in item.arrays())
+        arguments: dict[str, Any] = {}
+        if item.operator.endswith("Align"):
+            arguments["sampling_ratio"] = item.sampling_ratio
+        if item.operator == "ROIAlign":
+            arguments["aligned"] = item.aligned
+        names = {
+            "ROIPool": ops.roi_pool,
+            "ROIAlign": ops.roi_align,
+            "PSROIPool": ops.ps_roi_pool,
+            "PSROIAlign": ops.ps_roi_align,
+        }
+        function, scale = names[item.operator], 1 / item.stride
+        recorded = x.clone().requires_grad_()
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return function(x, r, (item.pooled,) * 2, scale, **arguments)
+
+        def both() -> None:
+            recorded.grad = None
+            function(recorded, r, (item.pooled,) * 2, scale, **arguments).backward(d_out)
+
+        return {"forward": forward, "both": both, "result": lambda: forward().numpy()}
+
+
+class Paddle(Library):
+    name, modules = "paddle", ("paddle",)
+
+    def prepare(self, item: Item) -> Work:
+        paddle = importlib.import_module("paddle")
+        ops = importlib.import_module("paddle.vision.ops")
+        if item.dtype == "float16" or item.operator == "PSROIAlign":
+            raise Unsupported("no such operator")
+        if item.operator == "PSROIPool" and item.channels < 2:
+            raise Unsupported("psroi_pool needs 2 output channels")
+        paddle.set_device("cpu")
+        x, r, d = (a.astype(item.dtype) for a in item.arrays())
+        data, recorded = paddle.to_tensor(x), paddle.to_tensor(x, stop_gradient=False)
+        boxes, d_out = paddle.to_tensor(r[:, 1:]), paddle.to_tensor(d)
+        counts = paddle.to_tensor(np.array([len(r)], np.int32))
+        align = {"sampling_ratio": item.sampling_ratio, "aligned": item.aligned}
+        arguments = align if item.operator == "ROIAlign" else {}
+        names = {"ROIPool": ops.roi_pool, "ROIAlign": ops.roi_align, "PSROIPool": ops.psroi_pool}
+        function, scale = names[item.operator], 1 / item.stride
+
+        def forward() -> Any:
+            with paddle.no_grad():
+                return function(data, boxes, counts, item.pooled, scale, **arguments)
+
+        def both() -> None:
+            recorded.clear_gradient()
+            out = function(recorded, boxes, counts, item.pooled, scale, **arguments)
+            paddle.autograd.backward([out], [d_out])
+
+        return {"forward": forward, "both": both, "result": lambda: forward().numpy()}
+
+
+class Openvino(Library):
+    """An inference engine: its output is always reused."""
+
+    name, modules = "openvino", ("openvino",)
+
+    def prepare(self, item: Item) -> Work:
+        ov = importlib.import_module("openvino")
+        ops = importlib.import_module("openvino.opset13")
+        if item.dtype != "float32" or item.operator == "PSROIAlign":
+            raise Unsupported("no such operator")
+        x, r, _ = item.arrays()
+        size, scale = item.pooled, 1 / item.stride
+        data, rois = ops.parameter(x.shape, np.float32), ops.parameter(r.shape, np.float32)
+        arrays = [x, r]
+        if item.operator == "ROIPool":
+            node = ops.roi_pooling(data, rois, output_roi=[size, size], spatial_scale=scale)
+        elif item.operator == "PSROIPool":
+            node = ops.psroi_pooling(data, rois, item.channels, size, scale, 1, 1, "average")
+        else:
+            rois = ops.parameter((len(r), 4), np.float32)
+            images = ops.constant(np.zeros(len(r), np.int32))
+            ratio = max(item.sampling_ratio, 0)
+            node = ops.roi_align(
+                data, rois, images, size, size, ratio, scale, "avg", aligned_mode="asymmetric"
+            )
+            arrays = [x, np.ascontiguousarray(r[:, 1:])]
+        config = {
+            "INFERENCE_NUM_THREADS": self.threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+        }
+        model = ov.Core().compile_model(ov.Model([node], [data, rois]), "CPU", config)
+        request = model.create_infer_request()
+        for i, array in enumerate(arrays):
+            request.set_input_tensor(i, ov.Tensor(array, shared_memory=True))
+
+        def result() -> np.ndarray:
+            request.infer()
+            return request.get_output_tensor().data
+
+        return {
+            "forward": request.infer,
+            "forward, out=": request.infer,
+            "result": result,
+            # Shared tensors know addresses only.
+            "kept": arrays,
+        }
+
+
+class Onnxruntime(Library):
+    """An inference engine; memory of its output comes from an arena that is kept."""
+
+    name, modules = "onnxruntime", ("onnxruntime", "onnx")
+
+    def prepare(self, item: Item) -> Work:
+        ort = importlib.import_module("onnxruntime")
+        onnx = importlib.import_module("onnx")
+        if item.dtype != "float32" or item.position_sensitive:
+            raise Unsupported("no such operator")
+        x, r, _ = item.arrays()
+        size, scale = item.pooled, 1 / item.stride
+        feeds = {"data": x, "rois": r}
+        if item.operator == "ROIPool":
+            node = onnx.helper.make_node(
+                "MaxRoiPool",
+                ["data", "rois"],
+                ["out"],
+                pooled_shape=[size, size],
+                spatial_scale=scale,
+            )
+        else:
+            feeds = {
+                "data": x,
+                "rois": np.ascontiguousarray(r[:, 1:]),
+                "images": np.zeros(len(r), np.int64),
+            }
+            node = onnx.helper.make_node(
+                "RoiAlign",
+                list(feeds),
+                ["out"],
+                coordinate_transformation_mode="output_half_pixel",
+                output_height=size,
+                output_width=size,
+                sampling_ratio=max(item.sampling_ratio, 0),
+                spatial_scale=scale,
+            )
+        value = onnx.helper.make_tensor_value_info
+        to_onnx = onnx.helper.np_dtype_to_tensor_dtype
+        graph = onnx.helper.make_graph(
+            [node],
+            item.operator,
+            [value(name, to_onnx(a.dtype), a.shape) for name, a in feeds.items()],
+            [value("out", to_onnx(np.dtype("float32")), item.out_shape)],
+        )
+        opset = onnx.helper.make_opsetid("", 16)
+        model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        session = ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        binding = session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, array)
+        buffer = np.zeros(item.out_shape, np.float32)
+        binding.bind_output("out", "cpu", 0, np.float32, item.out_shape, buffer.ctypes.data)
+        return {
+            "forward": lambda: session.run(None, feeds),
+            "forward, out=": lambda: session.run_with_iobinding(binding),
+            "result": lambda: session.run(None, feeds)[0],
+            # The binding knows addresses only.
+            "kept": (feeds, buffer),
+        }
+
+
+class Memcpy(Library):
+    """Copies as many bytes as the map and the output have: the floor. Twice for both passes."""
+
+    name, modules = "memcpy", ("numpy",)
+
+    def prepare(self, item: Item) -> Work:
+        source, target = np.ones(item.bytes, np.int8), np.ones(item.bytes, np.int8)
+
+        def once() -> None:
+            np.copyto(target, source)
+
+        def twice() -> None:
+            once()
+            once()
+
+        return {"forward": once, "forward, out=": once, "both": twice}
+
+
+LIBRARIES: dict[str, type[Library]] = {
+    library.name: library
+    for library in (GluonRoi, Mxnet, Torchvision, Paddle, Openvino, Onnxruntime, Memcpy)
+}

@@ -1,0 +1,79 @@
+"""A process that holds one library and its inputs, and times a round whenever it is told to.
+
+    python -m benchmarks.worker LIBRARY THREADS
+
+One JSON object a line, on standard input and output. So runs of different libraries interleave,
+and each lives in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from .libraries import LIBRARIES, WAYS, Library, Unsupported, Work
+from .work import Item
+
+#: Elements of an output that are sent to be compared.
+SAMPLE = 2000
+
+
+def _prepare(library: Library, fields: dict) -> tuple[Work, dict]:
+    try:
+        work = library.prepare(Item.from_dict(fields))
+    except Unsupported as reason:
+        return {}, {"unsupported": str(reason)}
+    sample = []
+    if "result" in work:
+        flat = np.asarray(work["result"]()).ravel()
+        sample = flat[:: max(1, flat.size // SAMPLE)].astype(float).tolist()
+    return work, {"ways": [way for way in WAYS if way in work], "sample": sample}
+
+
+def _time(work: Work, way: str, calls: int, warm: bool) -> dict:
+    function = work[way]
+    if warm:
+        function()
+    seconds = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        result = function()
+        # Giving the memory of a new output back belongs to the call that made it.
+        del result
+        seconds.append(time.perf_counter() - start)
+    return {"seconds": seconds}
+
+
+def main() -> None:
+    # What libraries print must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    library = LIBRARIES[sys.argv[1]](int(sys.argv[2]))
+    work: Work = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any]
+        try:
+            if request["do"] == "version":
+                answer = {"version": library.version(), "python": sys.version.split()[0]}
+            elif request["do"] == "prepare":
+                work, answer = _prepare(library, request["item"])
+            elif request["do"] == "time":
+                answer = _time(work, request["way"], request["calls"], request["warm"])
+            else:
+                work, answer = {}, {}
+                gc.collect()
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
