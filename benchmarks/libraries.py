@@ -1,8 +1,8 @@
 """The same work in each library: ``prepare(item)`` gives a function for each way of measuring.
 
 Every function takes no argument, computes, and returns when the result is in memory: "forward"
-makes a new output, "forward, out=" reuses one, "both" is the forward and the backward pass with
-respect to data. Libraries are imported when they are prepared for, in a process of their own.
+makes a new output, "forward, out=" reuses one, "forward+backward" is both passes, with respect to
+data. Libraries are imported when they are prepared for, in a process of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from .work import Item
 
 #: What can be measured, in the order of the table.
-WAYS = ("forward", "forward, out=", "both")
+WAYS = ("forward", "forward, out=", "forward+backward")
 
 #: way -> function without arguments; "result" -> () -> the output as a NumPy array;
 #: "kept" -> whatever must outlive the calls.
@@ -76,7 +76,7 @@ class _Ndarray(Library):
         return {
             "forward": forward,
             "forward, out=": reused,
-            "both": both,
+            "forward+backward": both,
             "result": lambda: forward().asnumpy(),
         }
 
@@ -154,7 +154,7 @@ class Torchvision(Library):
             recorded.grad = None
             function(recorded, r, (item.pooled,) * 2, scale, **arguments).backward(d_out)
 
-        return {"forward": forward, "both": both, "result": lambda: forward().numpy()}
+        return {"forward": forward, "forward+backward": both, "result": lambda: forward().numpy()}
 
 
 class Paddle(Library):
@@ -186,7 +186,7 @@ class Paddle(Library):
             out = function(recorded, boxes, counts, item.pooled, scale, **arguments)
             paddle.autograd.backward([out], [d_out])
 
-        return {"forward": forward, "both": both, "result": lambda: forward().numpy()}
+        return {"forward": forward, "forward+backward": both, "result": lambda: forward().numpy()}
 
 
 class Openvino(Library):
@@ -319,7 +319,7 @@ class Memcpy(Library):
             once()
             once()
 
-        return {"forward": once, "forward, out=": once, "both": twice}
+        return {"forward": once, "forward, out=": once, "forward+backward": twice}
 
 
 LIBRARIES: dict[str, type[Library]] = {
