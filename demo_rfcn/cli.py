@@ -1,0 +1,161 @@
+"""The command line: one parser, its arguments in groups, one function per command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from . import demo, detect, export, train
+from .data import DATASETS, ensure_dataset
+from .errors import InputError
+from .heads import HEADS
+from .network import BACKBONES
+
+RUNS = Path("runs")
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Shows defaults, where there is one to show."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        if action.default in (None, False, True, argparse.SUPPRESS) or not action.option_strings:
+            return action.help
+        return f"{action.help} (default: %(default)s)"
+
+
+def main(argv: list | None = None) -> int:
+    """Run a command and return its exit status: 0, 2 for bad input, 130 when interrupted."""
+    args = parse(argv)
+    try:
+        args.command(args)
+    except InputError as error:
+        print(f"demo_rfcn: {error}", file=sys.stderr)
+        return 2
+    except train.Interrupted as stopped:
+        print(f"demo_rfcn: {stopped}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def parse(argv: list | None = None) -> argparse.Namespace:
+    """Parse a command line; `command` of the result is the function to call."""
+    parser = argparse.ArgumentParser(
+        prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, function, groups, text in (
+        ("data", make_data, (_data,), "generate an embedded data set on disk in VOC layout"),
+        ("train", train_command, (_data, _model, _training, _run), "train a detector"),
+        ("eval", demo.evaluate_command, (_data, _pretrained), "mAP and pictures of a checkpoint"),
+        ("detect", detect.command, (_images, _pretrained), "detect objects in image files"),
+        ("export", export.command, (_export, _pretrained), "write symbol.json and parameters"),
+        (
+            "demo",
+            demo.command,
+            (_data, _model, _training, _run),
+            "everything: data, training, evaluation, pictures; reuses what is there",
+        ),
+    ):
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            formatter_class=_HelpFormatter,
+        )
+        for group in groups:
+            group(sub)
+        sub.set_defaults(command=function)
+    args = parser.parse_args(argv)
+    if "dataset" in args:
+        args.dataset_root = Path(args.dataset_root or RUNS / "data" / args.dataset)
+    if "save_prefix" in args:
+        args.save_prefix = Path(args.save_prefix or RUNS / args.dataset)
+    return args
+
+
+def _data(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("data")
+    group.add_argument("--dataset", choices=sorted(DATASETS), default="signals", help="data set")
+    group.add_argument(
+        "--dataset-root",
+        metavar="DIR",
+        help="folder that holds VOC2007; runs/data/<dataset> if not given",
+    )
+    group.add_argument("--data-seed", type=int, default=0, help="seed of a generated data set")
+
+
+def _model(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("network")
+    group.add_argument("--network", choices=sorted(BACKBONES), default="small", help="backbone")
+    group.add_argument("--head", choices=sorted(HEADS), default="psroi", help="detection head")
+    group.add_argument("--k", type=_positive, default=3, help="bins per side of the pooling")
+
+
+def _training(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("training")
+    group.add_argument("--steps", type=_positive, default=1200, help="batches in all")
+    group.add_argument("--batch-size", type=_positive, default=4, help="images per step")
+    group.add_argument("--lr", type=float, default=2e-3, help="highest learning rate (Adam)")
+    group.add_argument("--lr-warmup", type=int, default=100, help="steps of linear warm-up")
+    group.add_argument("--wd", type=float, default=1e-4, help="weight decay")
+    group.add_argument(
+        "--rpn-num-sample", type=_positive, default=128, help="anchors per image in the RPN loss"
+    )
+    group.add_argument(
+        "--no-ohem",
+        dest="ohem",
+        action="store_false",
+        help="random RoIs instead of the hardest ones",
+    )
+    group.add_argument("--seed", type=int, default=0, help="weights, data order, augmentation")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("run")
+    group.add_argument(
+        "--save-prefix", metavar="DIR", help="folder of the run; runs/<dataset> if not given"
+    )
+    group.add_argument("--resume", metavar="FILE", help="go on from this checkpoint")
+    group.add_argument("--log-interval", type=_positive, default=20, help="steps per loss entry")
+    group.add_argument("--val-interval", type=_positive, default=250, help="steps per validation")
+    group.add_argument("--val-images", type=_positive, default=100, help="images of a validation")
+
+
+def _pretrained(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("checkpoint")
+    group.add_argument(
+        "--pretrained", metavar="FILE", default="runs/signals/best.ckpt", help="trained detector"
+    )
+    group.add_argument(
+        "--save-prefix", metavar="DIR", default="runs/output", help="for the results"
+    )
+
+
+def _images(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("images")
+    group.add_argument("images", nargs="+", metavar="IMAGE", help="image files")
+    group.add_argument("--thresh", type=float, default=0.5, help="lowest score that is drawn")
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("export")
+    group.add_argument("--name", default="rfcn", help="stem of the two files")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text}")
+    return value
+
+
+def make_data(args: argparse.Namespace) -> None:
+    """Generate a data set and say where it is."""
+    made = ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
+    print(f"{'wrote' if made else 'found'} {args.dataset} in {args.dataset_root.resolve()}")
+
+
+def train_command(args: argparse.Namespace) -> None:
+    """Train and say where the run is."""
+    print(train.run(args).resolve())

@@ -1,0 +1,115 @@
+"""Backgrounds, clutter and the pasting of objects: what the generated data sets share."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+MAX_OVERLAP = 0.45  # of the smaller of two boxes
+DIFFICULT_BELOW = 0.5  # visible part of an object
+
+
+def random_colour(rng: np.random.Generator, low: int = 0, high: int = 256) -> np.ndarray:
+    """Return one RGB colour, float32 (3,), components in [low, high)."""
+    return rng.integers(low, high, 3).astype(np.float32)
+
+
+def texture(rng: np.random.Generator, size: int) -> np.ndarray:
+    """Paint a size x size patch of noise, stripes, checkers or a gradient.
+
+    Returns
+    -------
+    numpy.ndarray
+        (size, size, 3) float32, RGB in [0, 255].
+    """
+    y, x = np.mgrid[:size, :size].astype(np.float32)
+    angle = rng.uniform(0, np.pi)
+    along = np.cos(angle) * x + np.sin(angle) * y
+    across = np.cos(angle) * y - np.sin(angle) * x
+    period = rng.uniform(8, 28)
+    kind = rng.integers(4)
+    if kind == 0:
+        coarse = rng.random((size // 8 + 1, size // 8 + 1), dtype=np.float32)
+        mix = cv2.resize(coarse, (size, size), interpolation=cv2.INTER_LINEAR)
+    elif kind == 1:
+        mix = (along % period < period / 2).astype(np.float32)
+    elif kind == 2:
+        mix = ((along % period < period / 2) ^ (across % period < period / 2)).astype(np.float32)
+    else:
+        mix = (along - along.min()) / (np.ptp(along) + 1e-6)
+    patch = random_colour(rng) * (1 - mix[..., None]) + random_colour(rng) * mix[..., None]
+    noise = rng.standard_normal((size, size, 1), dtype=np.float32)
+    return np.clip(patch + rng.uniform(4, 14) * noise, 0, 255)
+
+
+def background(rng: np.random.Generator, size: int) -> np.ndarray:
+    """Paint a textured image with thin clutter lines, (size, size, 3) float32, RGB in [0, 255]."""
+    image = np.ascontiguousarray(texture(rng, size))
+    for _ in range(rng.integers(2, 7)):
+        start, end = rng.integers(0, size, (2, 2)).tolist()
+        cv2.line(
+            image, start, end, random_colour(rng).tolist(), int(rng.integers(1, 4)), cv2.LINE_AA
+        )
+    return image
+
+
+def compose(rng: np.random.Generator, size: int, sprites: list) -> tuple:
+    """Paste sprites at random places, later ones in front.
+
+    A place is taken when its box covers at most `MAX_OVERLAP` of the smaller box of every pair; an
+    object that finds none in 30 tries is left out.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    size : int
+        Height and width of the image, pixels.
+    sprites : list of (str, numpy.ndarray)
+        Class name and an (h, w, 4) float32 patch: RGB in [0, 255], then opacity in [0, 1].
+
+    Returns
+    -------
+    image : numpy.ndarray
+        (size, size, 3) uint8, RGB.
+    objects : list of (str, tuple of int, bool)
+        Class name, box (x1, y1, x2, y2) with inclusive ends counted from 0, and whether less than
+        `DIFFICULT_BELOW` of the object can be seen.
+    """
+    image = background(rng, size)
+    owner = np.full((size, size), -1, np.int16)
+    placed = []
+    for name, sprite in sprites:
+        box = _find_place(rng, size, sprite.shape[:2], [entry[1] for entry in placed])
+        if box is None:
+            continue
+        x1, y1, x2, y2 = box
+        opacity = sprite[..., 3:]
+        window = image[y1 : y2 + 1, x1 : x2 + 1]
+        window += opacity * (sprite[..., :3] - window)
+        solid = opacity[..., 0] > 0.5
+        owner[y1 : y2 + 1, x1 : x2 + 1][solid] = len(placed)
+        placed.append((name, box, int(solid.sum())))
+    objects = [
+        (name, box, bool((owner == index).sum() < DIFFICULT_BELOW * area))
+        for index, (name, box, area) in enumerate(placed)
+    ]
+    return np.rint(image).astype(np.uint8), objects
+
+
+def _find_place(rng: np.random.Generator, size: int, shape: tuple, taken: list) -> tuple | None:
+    height, width = shape
+    for _ in range(30):
+        x1 = int(rng.integers(0, size - width + 1))
+        y1 = int(rng.integers(0, size - height + 1))
+        box = (x1, y1, x1 + width - 1, y1 + height - 1)
+        if all(_overlap(box, other) <= MAX_OVERLAP for other in taken):
+            return box
+    return None
+
+
+def _overlap(a: tuple, b: tuple) -> float:
+    """Return the intersection as a part of the smaller of two inclusive boxes."""
+    width = min(a[2], b[2]) - max(a[0], b[0]) + 1
+    height = min(a[3], b[3]) - max(a[1], b[1]) + 1
+    areas = [(box[2] - box[0] + 1) * (box[3] - box[1] + 1) for box in (a, b)]
+    return max(width, 0) * max(height, 0) / min(areas)

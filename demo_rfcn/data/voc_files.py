@@ -1,0 +1,108 @@
+"""Writing data sets in the folder layout of PASCAL VOC."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import cv2
+import numpy as np
+from tqdm import tqdm
+
+from ..errors import InputError
+
+YEAR_FOLDER = "VOC2007"
+RECIPE_FILE = "recipe.json"
+
+
+def write_image(folder: Path, name: str, image: np.ndarray, objects: list) -> None:
+    """Write JPEGImages/<name>.jpg and Annotations/<name>.xml.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The year's folder.
+    name : str
+    image : numpy.ndarray
+        (H, W, 3) uint8, RGB.
+    objects : list of (str, tuple of int, bool)
+        Class name, box with inclusive ends counted from 0, difficult.
+    """
+    path = str(folder / "JPEGImages" / f"{name}.jpg")
+    cv2.imwrite(path, image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])
+    root = ElementTree.Element("annotation")
+    ElementTree.SubElement(root, "filename").text = f"{name}.jpg"
+    size = ElementTree.SubElement(root, "size")
+    for tag, value in zip(("height", "width", "depth"), image.shape):
+        ElementTree.SubElement(size, tag).text = str(value)
+    for class_name, box, difficult in objects:
+        entry = ElementTree.SubElement(root, "object")
+        ElementTree.SubElement(entry, "name").text = class_name
+        ElementTree.SubElement(entry, "difficult").text = str(int(difficult))
+        bounds = ElementTree.SubElement(entry, "bndbox")
+        for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box):
+            ElementTree.SubElement(bounds, tag).text = str(value + 1)  # VOC counts from 1
+    ElementTree.ElementTree(root).write(str(folder / "Annotations" / f"{name}.xml"))
+
+
+def generate(root: Path, paint, splits: dict, seed: int, recipe: str) -> bool:
+    """Write a generated data set unless an equal one is there.
+
+    Image i of a split is painted by its own generator, seeded with (seed, split, i), so a larger
+    split begins with the images of a smaller one. The set is written beside its final place and
+    moved there when complete: an interrupted call leaves nothing half made.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        Folder that will hold `VOC2007`.
+    paint : callable
+        rng -> (image, objects), as `signals.paint`.
+    splits : dict of str to int
+        Images per split.
+    seed : int
+    recipe : str
+        Name of the painter, compared with the one recorded in an existing folder.
+
+    Returns
+    -------
+    bool
+        True when images were written, False when the folder was reused.
+    """
+    recorded = {"recipe": recipe, "seed": seed, "splits": splits}
+    recipe_path = root / RECIPE_FILE
+    if recipe_path.is_file() and json.loads(recipe_path.read_text()) == recorded:
+        return False
+    if root.exists() and any(root.iterdir()) and not recipe_path.is_file():
+        raise InputError(
+            f"data: {root} holds files that this command did not write; expected an empty folder"
+        )
+    root.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+    try:
+        _write_splits(work / YEAR_FOLDER, paint, splits, seed, recipe)
+        (work / RECIPE_FILE).write_text(json.dumps(recorded, indent=2) + "\n")
+        work.chmod(0o755)
+        if root.exists():
+            shutil.rmtree(root)
+        os.replace(work, root)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return True
+
+
+def _write_splits(folder: Path, paint, splits: dict, seed: int, recipe: str) -> None:
+    for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (folder / part).mkdir(parents=True)
+    with tqdm(total=sum(splits.values()), desc=f"{recipe} images", unit="img") as bar:
+        for number, (split, count) in enumerate(splits.items()):
+            names = [f"{split}_{index:05d}" for index in range(count)]
+            for index, name in enumerate(names):
+                image, objects = paint(np.random.default_rng([seed, number, index]))
+                write_image(folder, name, image, objects)
+                bar.update()
+            (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")

@@ -1,0 +1,175 @@
+"""`demo`: the whole way from nothing to a folder of results; and `eval`, its second half."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+
+from . import checkpoint, detector, evaluate, pictures, train
+from .data import DATASETS, ensure_dataset, open_dataset
+from .data.loader import load_image
+from .errors import CheckpointError
+
+SUMMARY = "summary.json"
+LAST, BEST = "last.ckpt", "best.ckpt"
+DEFINES_A_RUN = ("dataset", "data_seed", "seed", "batch_size", "lr", "wd", "ohem")
+PICTURED = 12  # images of the detection picture
+
+
+def command(args: argparse.Namespace) -> None:
+    """Make data, train, evaluate, draw; steps that are complete already are not done again."""
+    folder = args.save_prefix
+    last = folder / LAST
+    trained = False
+    if last.is_file() and not args.resume:
+        meta = checkpoint.read_meta(last)
+        checkpoint.check_config(last, meta["config"], train.model_config(args))
+        check_arguments(last, meta["arguments"], args)
+        trained = meta["step"] >= args.steps
+        args.resume = last
+    if DATASETS[args.dataset].paint:
+        ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
+    if not trained:
+        train.run(args)
+        (folder / SUMMARY).unlink(missing_ok=True)
+    if (folder / SUMMARY).is_file():
+        summary = json.loads((folder / SUMMARY).read_text())
+    else:
+        summary = report(folder / BEST, folder, args.dataset, args.dataset_root)
+    print_summary(summary)
+    print(f"results in {folder.resolve()}")
+
+
+def check_arguments(path: Path, stored: dict, args: argparse.Namespace) -> None:
+    """Refuse to pass off the run of other arguments as the one asked for.
+
+    Raises
+    ------
+    CheckpointError
+    """
+    differences = [
+        f"{name}: {stored[name]}, not {getattr(args, name)}"
+        for name in DEFINES_A_RUN
+        if stored[name] != getattr(args, name)
+    ]
+    if differences:
+        raise CheckpointError(
+            f"checkpoint: {path} is of another run: {'; '.join(differences)}; choose another "
+            "--save-prefix for this one"
+        )
+
+
+def evaluate_command(args: argparse.Namespace) -> None:
+    """Evaluate a checkpoint on the test images of a data set, with pictures."""
+    folder = Path(args.save_prefix)
+    summary = report(Path(args.pretrained), folder, args.dataset, args.dataset_root)
+    print_summary(summary)
+    print(f"results in {folder.resolve()}")
+
+
+def load_detector(path: Path, ctx: mx.Context) -> tuple:
+    """Load a checkpoint.
+
+    Returns
+    -------
+    detect : detector.Detector
+        Hybridized; its `net` holds the parameters.
+    meta : dict
+        See `checkpoint.read_meta`.
+    """
+    meta = checkpoint.read_meta(path)
+    net = detector.build(meta["config"], [ctx], seed=0)
+    checkpoint.load_parameters(path, net, [ctx])
+    detect = detector.Detector(net)
+    detect.hybridize(static_alloc=True)
+    return detect, meta
+
+
+def report(path: Path, folder: Path, dataset: str, root: Path) -> dict:
+    """Evaluate a checkpoint, write the pictures and summary.json, and return the summary.
+
+    Raises
+    ------
+    InputError
+        The data set or the checkpoint is missing, or the checkpoint knows other classes.
+    """
+    spec = DATASETS[dataset]
+    ctx = mx.cpu()
+    meta = checkpoint.read_meta(path)
+    if meta["config"].classes != tuple(spec.classes):
+        raise CheckpointError(
+            f"checkpoint: {path} knows classes {', '.join(meta['config'].classes)}; expected those "
+            f"of '{dataset}': {', '.join(spec.classes)}"
+        )
+    test_set = open_dataset(dataset, root, "test")
+    detect, meta = load_detector(path, ctx)
+    scale = (spec.short, spec.max_size)
+    scores = evaluate.evaluate(detect, test_set, *scale, ctx)
+    shown = range(min(PICTURED, len(test_set)))
+    found = dict(evaluate.detect_dataset(detect, test_set, shown, *scale, ctx))
+    pictures.detections(folder / "detections.png", test_set, found)
+    pictures.curves(folder, meta["history"])
+    files = ["detections.png", "loss.png", "map.png"]
+    summary = {
+        "dataset": dataset,
+        "checkpoint_step": meta["step"],
+        "config": meta["config"].to_dict(),
+        "arguments": meta["arguments"],
+        "test": scores,
+    }
+    if hasattr(detect.net.head, "class_pool"):
+        image, box, cls = typical_object(detect.net, test_set, *scale)
+        summary["score_maps"] = pictures.score_maps(
+            folder / "score_maps.png", detect.net, image, box, cls
+        )
+        files.append("score_maps.png")
+    summary["files"] = files
+    train.write_json(folder / SUMMARY, summary)
+    return summary
+
+
+def typical_object(net, dataset, short: int, max_size: int, candidates: int = 40) -> tuple:
+    """Choose the object for the score-map picture: the surest of the larger ones.
+
+    Only objects above the median size of the first images come into question, in the class that has
+    the most of them.
+
+    Returns
+    -------
+    image : numpy.ndarray
+        (H, W, 3) uint8.
+    box : numpy.ndarray
+        (4,) float32.
+    cls : int
+    """
+    objects = []
+    for index in range(min(candidates, len(dataset))):
+        image, labels, _ = load_image(dataset, index, short, max_size)
+        objects += [(image, row) for row in labels if not row[5]]
+    sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
+    large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
+    cls = np.bincount([int(row[4]) for _, row in large]).argmax()
+    ranked = [
+        (pictures.votes(net, image, row[None, :4])[2][0, cls + 1], order)
+        for order, (image, row) in enumerate(large)
+        if row[4] == cls
+    ]
+    image, row = large[max(ranked)[1]]
+    return image, row[:4], int(cls)
+
+
+def print_summary(summary: dict) -> None:
+    """Print the figures of a summary as a short table."""
+    scores = summary["test"]
+    print(f"{summary['dataset']}: {scores['images']} held-back images", end=", ")
+    print(f"mAP@.5 {scores['map50']:.3f}, mAP@.75 {scores['map75']:.3f}")
+    for name, values in scores["per_class"].items():
+        row = " ".join(
+            f"AP@.{key[-2:]} {'  -  ' if values[key] is None else format(values[key], '.3f')}"
+            for key in ("map50", "map75")
+        )
+        print(f"  {name:<16} {row}")

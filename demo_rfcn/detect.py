@@ -1,0 +1,45 @@
+"""`detect`: boxes of any image file, as a picture and as JSON."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import cv2
+import mxnet as mx
+from matplotlib import pyplot as plt
+
+from . import demo, evaluate, pictures, train
+from .data import DATASETS
+from .data.loader import resize
+from .errors import InputError
+
+
+def command(args: argparse.Namespace) -> None:
+    """Write <stem>.png and <stem>.json for every image."""
+    paths = [Path(name) for name in args.images]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"detect: image {path} is missing")
+    ctx = mx.cpu()
+    detect, meta = demo.load_detector(Path(args.pretrained), ctx)
+    spec = DATASETS[meta["arguments"]["dataset"]]
+    classes = meta["config"].classes
+    folder = Path(args.save_prefix)
+    for path in paths:
+        image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+        if image is None:
+            raise InputError(f"detect: {path} is no image that OpenCV reads")
+        image = image[..., ::-1]
+        scaled, scale = resize(image, spec.short, spec.max_size)
+        detection = evaluate.detect_images(detect, [scaled], [scale], ctx)[0]
+        figure, axis = plt.subplots(figsize=(8, 8 * image.shape[0] / image.shape[1]))
+        pictures.draw_detections(axis, image, detection, classes, args.thresh)
+        pictures.write(figure, folder / f"{path.stem}.png")
+        rows = [
+            {"class": classes[cls], "score": float(score), "box": [float(side) for side in box]}
+            for cls, score, box in zip(*detection)
+            if score >= args.thresh
+        ]
+        train.write_json(folder / f"{path.stem}.json", rows)
+        print(f"{path}: {len(rows)} objects -> {folder / path.stem}.png, .json")

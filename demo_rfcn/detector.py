@@ -1,0 +1,255 @@
+"""The detector: its configuration, its parameters, and its two graphs, for training and use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+
+import mxnet as mx
+import numpy as np
+from gluoncv.nn.bbox import BBoxClipToImage
+from gluoncv.nn.coder import NormalizedBoxCenterDecoder
+from mxnet.gluon.block import HybridBlock
+
+from . import rpn
+from .heads import HEADS
+from .losses import RoILoss, RPNLoss
+from .network import BACKBONES
+from .targets import ROI_STDS, RoITargets
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What shapes the parameters and gives them meaning; stored with every checkpoint.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        Background not counted.
+    network, head : str
+        Keys of `network.BACKBONES` and `heads.HEADS`.
+    k : int
+        Bins per side of the position-sensitive pooling.
+    anchor_scales, anchor_ratios : tuple of float
+        Anchor sides in units of 16 pixels, and height / width.
+    """
+
+    classes: tuple
+    network: str
+    head: str
+    k: int
+    anchor_scales: tuple
+    anchor_ratios: tuple
+
+    @property
+    def stride(self) -> int:
+        """Step of the feature maps, pixels."""
+        return BACKBONES[self.network].stride
+
+    @property
+    def anchors(self) -> np.ndarray:
+        """Anchors of the first cell, (A, 4) float32 corners in pixels."""
+        return rpn.base_anchors(self.stride, self.anchor_scales, self.anchor_ratios)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> ModelConfig:
+        """Build from JSON values, where tuples have become lists."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+    def to_dict(self) -> dict:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+    def differences(self, other: ModelConfig) -> list:
+        """Return "name: mine, not theirs" for every field in which other differs."""
+        return [
+            f"{f.name}: {getattr(self, f.name)}, not {getattr(other, f.name)}"
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(other, f.name)
+        ]
+
+
+class RFCN(HybridBlock):
+    """The parameters of a detector: backbone, RPN and head. `TrainGraph` and `Detector` use them.
+
+    Training and detection differ in structure (targets and losses here, decoding and suppression
+    there), and a hybridized block keeps one structure, so each has a graph of its own over these
+    blocks.
+    """
+
+    def __init__(self, config: ModelConfig, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        with self.name_scope():
+            self.backbone = BACKBONES[config.network]()
+            self.anchor_grid = rpn.AnchorGrid(config.anchors, config.stride)
+            self.rpn = rpn.RPNHead(128, len(config.anchors))
+            self.head = HEADS[config.head](len(config.classes), config.k, config.stride)
+
+    def hybrid_forward(self, F, data):
+        """Return RPN logits, RPN offsets, anchors and the head's features of an image batch."""
+        rpn_features, features = self.backbone(data)
+        score, loc = self.rpn(rpn_features)
+        return score, loc, self.anchor_grid(rpn_features), features
+
+
+def indexed_rois(F, boxes, valid):
+    """Join boxes (B, N, 4) with their image index, -1 where valid (B, N) is 0: rows (B * N, 5)."""
+    image = F.broadcast_like(
+        F.contrib.arange_like(valid, axis=0).expand_dims(-1), valid, lhs_axes=(1,), rhs_axes=(1,)
+    )
+    image = F.where(valid, image, -F.ones_like(valid))
+    return F.BlockGrad(F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5)))
+
+
+class TrainGraph(HybridBlock):
+    """One whole training pass, images and boxes to losses, in one graph.
+
+    Parameters
+    ----------
+    net : RFCN
+    rpn_train_pre_nms, rpn_train_post_nms, rpn_nms_thresh, rpn_min_size
+        See `rpn.Proposals`.
+    rpn_num_sample, num_sample : int
+        Anchors and RoIs per image in the loss.
+    pos_iou_thresh : float
+        See `targets.RoITargets`.
+    ohem : bool
+        See `losses.RoILoss`.
+
+    Inputs: the parts of `data.loader.Batch`. Outputs: four (B,) losses, in the order of `LOSSES`.
+    """
+
+    LOSSES = ("rpn_cls", "rpn_box", "rcnn_cls", "rcnn_box")
+
+    def __init__(
+        self,
+        net: RFCN,
+        rpn_train_pre_nms: int = 600,
+        rpn_train_post_nms: int = 128,
+        rpn_nms_thresh: float = 0.7,
+        rpn_min_size: float = 8,
+        rpn_num_sample: int = 128,
+        num_sample: int = 64,
+        pos_iou_thresh: float = 0.5,
+        ohem: bool = True,
+        **kwargs,
+    ) -> None:
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.net = net
+            self.proposals = rpn.Proposals(
+                rpn_train_pre_nms, rpn_train_post_nms, rpn_nms_thresh, rpn_min_size
+            )
+            self.targets = RoITargets(pos_iou_thresh)
+            self.rpn_loss = RPNLoss(rpn_num_sample)
+            self.roi_loss = RoILoss(num_sample, ohem)
+
+    def hybrid_forward(self, F, data, labels, rpn_cls, rpn_box):
+        """Propose, join the true boxes, match, pool, compare."""
+        score, loc, anchors, features = self.net(data)
+        boxes, box_scores = self.proposals(score, loc, anchors, data)
+        true_boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
+        true_cls = F.slice_axis(labels, axis=-1, begin=4, end=5).reshape((0, -1))
+        boxes = F.concat(boxes, true_boxes, dim=1)
+        valid = F.concat(box_scores, true_cls, dim=1) >= 0
+        targets = self.targets(boxes, valid, labels)
+        cls, box = self.net.head(features, indexed_rois(F, boxes, valid))
+        cls = F.reshape_like(cls, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        box = F.reshape_like(box, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        return (*self.rpn_loss(score, loc, rpn_cls, rpn_box), *self.roi_loss(cls, box, *targets))
+
+
+class Detector(HybridBlock):
+    """Images to detections, in one graph that can be exported.
+
+    Parameters
+    ----------
+    net : RFCN
+    rpn_test_pre_nms, rpn_test_post_nms, rpn_nms_thresh, rpn_min_size
+        See `rpn.Proposals`.
+    nms_thresh : float
+        IoU above which the lower-scored of two detections of a class falls.
+    score_thresh : float
+        Detections below are dropped.
+    post_nms : int
+        Detections per image.
+
+    Inputs: (B, 3, H, W) normalised images. Outputs, as GluonCV's detectors give them: ids
+    (B, post_nms, 1), scores (B, post_nms, 1) and boxes (B, post_nms, 4) in pixels, best first, -1
+    where there are fewer.
+    """
+
+    def __init__(
+        self,
+        net: RFCN,
+        rpn_test_pre_nms: int = 600,
+        rpn_test_post_nms: int = 100,
+        rpn_nms_thresh: float = 0.7,
+        rpn_min_size: float = 8,
+        nms_thresh: float = 0.3,
+        score_thresh: float = 0.01,
+        post_nms: int = 100,
+        **kwargs,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._num_classes = len(net.config.classes)
+        self._nms_thresh = nms_thresh
+        self._score_thresh = score_thresh
+        self._post_nms = post_nms
+        with self.name_scope():
+            self.net = net
+            self.proposals = rpn.Proposals(
+                rpn_test_pre_nms, rpn_test_post_nms, rpn_nms_thresh, rpn_min_size
+            )
+            # contrib.box_decode, which the full operator set would use, takes one set of anchors
+            # for the whole batch; here every image has its own.
+            self.decode = NormalizedBoxCenterDecoder(
+                ROI_STDS, convert_anchor=True, clip=rpn.MAX_LOG_GROWTH, minimal_opset=True
+            )
+            self.clip = BBoxClipToImage()
+
+    def hybrid_forward(self, F, data):
+        """Propose, pool, decode, suppress per class."""
+        score, loc, anchors, features = self.net(data)
+        boxes, box_scores = self.proposals(score, loc, anchors, data)
+        valid = box_scores >= 0
+        cls, box = self.net.head(features, indexed_rois(F, boxes, valid))
+        cls = F.reshape_like(cls, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        box = F.reshape_like(box, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        boxes = self.clip(self.decode(box, boxes), data)
+        probability = F.broadcast_mul(F.softmax(cls, axis=-1), valid.expand_dims(-1))
+        rows = []
+        for index in range(self._num_classes):
+            of_class = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
+            rows.append(F.concat(F.ones_like(of_class) * index, of_class, boxes, dim=-1))
+        found = F.contrib.box_nms(
+            F.concat(*rows, dim=1),
+            overlap_thresh=self._nms_thresh,
+            valid_thresh=self._score_thresh,
+            coord_start=2,
+            score_index=1,
+            id_index=0,
+        )
+        found = F.slice_axis(found, axis=1, begin=0, end=self._post_nms)
+        return (
+            F.slice_axis(found, axis=-1, begin=0, end=1),
+            F.slice_axis(found, axis=-1, begin=1, end=2),
+            F.slice_axis(found, axis=-1, begin=2, end=6),
+        )
+
+
+def build(config: ModelConfig, ctx: Sequence, seed: int) -> RFCN:
+    """Build a detector with random weights that depend on the seed alone.
+
+    A first pass over a small image fixes every shape, in the order of the layers; without it the
+    draws would follow the order of first use.
+    """
+    mx.random.seed(seed)
+    net = RFCN(config)
+    net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2), ctx=mx.cpu())
+    side = 8 * config.stride
+    *_, features = net(mx.nd.zeros((1, 3, side, side)))
+    net.head(features, mx.nd.array([[0, 0, 0, side, side]]))
+    net.collect_params().reset_ctx(list(ctx))
+    return net

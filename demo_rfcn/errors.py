@@ -1,0 +1,9 @@
+"""The exceptions that a command answers with one sentence instead of a traceback."""
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used; the message names it and what was expected."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint is missing, damaged, or of another configuration."""

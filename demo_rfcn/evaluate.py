@@ -1,0 +1,134 @@
+"""Detections of a data set, and their mean average precision through GluonCV's metrics."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from itertools import groupby, islice
+from typing import NamedTuple
+
+import mxnet as mx
+import numpy as np
+from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
+
+from .data.loader import load_image, normalise
+from .errors import InputError
+
+METRICS = {
+    "map50": (VOCMApMetric, 0.5),
+    "map75": (VOCMApMetric, 0.75),
+    "voc07_map50": (VOC07MApMetric, 0.5),
+    "voc07_map75": (VOC07MApMetric, 0.75),
+}
+
+
+class Detection(NamedTuple):
+    """Detections of one image, best first.
+
+    Attributes
+    ----------
+    ids : (N,) int
+    scores : (N,) float32
+    boxes : (N, 4) float32
+        Pixels of the image file.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+    boxes: np.ndarray
+
+
+def detect_images(detector, images: list, scales: list, ctx: mx.Context) -> list:
+    """Run the detector on images of one shape.
+
+    Parameters
+    ----------
+    detector : detector.Detector
+    images : list of numpy.ndarray
+        (H, W, 3) uint8, RGB, scaled.
+    scales : list of tuple of float
+        (x, y) factors from file to scaled image; boxes are divided by them.
+    ctx : mxnet.Context
+
+    Returns
+    -------
+    list of Detection
+    """
+    data = mx.nd.array(np.stack([normalise(image) for image in images]), ctx=ctx)
+    ids, scores, boxes = (output.asnumpy() for output in detector(data))
+    results = []
+    for row, (x, y) in enumerate(scales):
+        kept = ids[row, :, 0] >= 0
+        factors = np.array([x, y, x, y], np.float32)
+        results.append(
+            Detection(
+                ids[row, kept, 0].astype(int), scores[row, kept, 0], boxes[row, kept] / factors
+            )
+        )
+    return results
+
+
+def detect_dataset(
+    detector, dataset, indices, short: int, max_size: int, ctx: mx.Context, batch_size: int = 4
+) -> Iterator:
+    """Yield (index, Detection); neighbours of one shape share a batch, so that none is padded."""
+    loaded = ((index, *load_image(dataset, index, short, max_size)) for index in indices)
+    for _, group in groupby(loaded, key=lambda item: item[1].shape):
+        while chunk := list(islice(group, batch_size)):
+            images = [image for _, image, _, _ in chunk]
+            scales = [scale for _, _, _, scale in chunk]
+            found = detect_images(detector, images, scales, ctx)
+            for (index, *_), detection in zip(chunk, found):
+                yield index, detection
+
+
+def evaluate(
+    detector, dataset, short: int, max_size: int, ctx: mx.Context, limit: int | None = None
+) -> dict:
+    """Evaluate a detector on the first `limit` images of a data set.
+
+    Returns
+    -------
+    dict
+        JSON-ready: the names of `METRICS` to mAP, `per_class` to the AP of every class under each,
+        `images`, and `ms_per_image`, reading and scaling included. A class without objects has
+        None.
+
+    Raises
+    ------
+    InputError
+        No image has an annotated object.
+    """
+    indices = range(min(limit or len(dataset), len(dataset)))
+    labels = {index: dataset[index][1] for index in indices}
+    if not any(len(rows) for rows in labels.values()):
+        raise InputError(f"eval: no annotated object in the {len(indices)} images of {dataset}")
+    metrics = {
+        name: kind(iou_thresh=iou, class_names=dataset.classes)
+        for name, (kind, iou) in METRICS.items()
+    }
+    start = time.perf_counter()
+    found = dict(detect_dataset(detector, dataset, indices, short, max_size, ctx))
+    elapsed = time.perf_counter() - start
+    for index, detection in found.items():
+        truth = labels[index]
+        for metric in metrics.values():
+            metric.update(
+                detection.boxes[None],
+                detection.ids[None],
+                detection.scores[None],
+                truth[None, :, :4],
+                truth[None, :, 4],
+                truth[None, :, 5],
+            )
+    result = {"images": len(indices), "ms_per_image": 1000 * elapsed / len(indices)}
+    per_class: dict = {name: {} for name in dataset.classes}
+    for name, metric in metrics.items():
+        for class_name, value in zip(*metric.get()):
+            value = None if math.isnan(value) else float(value)
+            if class_name == "mAP":
+                result[name] = value
+            else:
+                per_class[class_name][name] = value
+    return {**result, "per_class": per_class}

@@ -1,0 +1,217 @@
+"""Pictures of a run: detections, score maps, curves. Every function writes one PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import mxnet as mx  # noqa: E402
+import numpy as np  # noqa: E402
+from gluoncv.utils.viz import plot_bbox  # noqa: E402
+from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib.patches import Rectangle  # noqa: E402
+
+from .data.loader import normalise  # noqa: E402
+
+DPI = 110
+
+
+def class_colours(count: int) -> dict:
+    """Return one RGBA colour per class index, the same in every picture."""
+    return {index: plt.get_cmap("hsv")(index / count) for index in range(count)}
+
+
+def draw_detections(axis, image: np.ndarray, detection, classes: tuple, thresh: float) -> None:
+    """Draw the detections of one image that score at least thresh."""
+    plot_bbox(
+        image,
+        detection.boxes,
+        scores=detection.scores,
+        labels=detection.ids,
+        thresh=thresh,
+        class_names=classes,
+        colors=class_colours(len(classes)),
+        ax=axis,
+        linewidth=2,
+        fontsize=6,
+    )
+    axis.set_axis_off()
+
+
+def detections(path: Path, dataset, found: dict, thresh: float = 0.5, columns: int = 4) -> None:
+    """Draw images with their true boxes (white, dashed; dotted when difficult) and detections.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    dataset : VOCFolder
+    found : dict of int to Detection
+        By image index.
+    thresh : float
+        Lowest score drawn.
+    columns : int
+    """
+    rows = -(-len(found) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(3.2 * columns, 3.2 * rows), squeeze=False)
+    for axis in axes.flat[len(found) :]:
+        axis.set_axis_off()
+    for axis, (index, detection) in zip(axes.flat, found.items()):
+        image, truth = dataset[index]
+        draw_detections(axis, image.asnumpy(), detection, dataset.classes, thresh)
+        for x1, y1, x2, y2, _, difficult in truth:
+            style = ":" if difficult else "--"
+            frame = Rectangle(
+                (x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor="white", linestyle=style
+            )
+            axis.add_patch(frame)
+    figure.suptitle(f"Detections scored {thresh} or more; true boxes dashed, difficult ones dotted")
+    figure.tight_layout()
+    write(figure, path)
+
+
+def curves(folder: Path, history: dict) -> list:
+    """Write loss.png and map.png from the history of a run and return their paths."""
+    figure, axis = plt.subplots(figsize=(7, 4))
+    rows = history["losses"]
+    steps = [row["step"] for row in rows]
+    names = [name for name in rows[0] if name != "step"]
+    for name in names:
+        axis.plot(steps, _smooth([row[name] for row in rows]), label=name)
+    total = [sum(row[name] for name in names) for row in rows]
+    axis.plot(steps, total, color="0.8", zorder=0)
+    axis.plot(steps, _smooth(total), color="black", label="sum")
+    axis.set(xlabel="step", ylabel="loss per image", title="Training loss", ylim=(0, None))
+    axis.legend()
+    axis.grid(alpha=0.3)
+    loss_path = folder / "loss.png"
+    write(figure, loss_path)
+
+    figure, axis = plt.subplots(figsize=(7, 4))
+    rows = history["val"]
+    for key, label in (("map50", "mAP@.5"), ("map75", "mAP@.75")):
+        axis.plot([row["step"] for row in rows], [row[key] for row in rows], "o-", label=label)
+    axis.set(xlabel="step", ylabel="mAP", title="Validation images during training", ylim=(0, 1))
+    axis.legend()
+    axis.grid(alpha=0.3)
+    map_path = folder / "map.png"
+    write(figure, map_path)
+    return [loss_path, map_path]
+
+
+def _smooth(values: list, width: int = 5) -> np.ndarray:
+    """Return the running mean of a curve, shorter windows at its ends."""
+    kernel = np.ones(min(width, len(values)))
+    return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
+
+
+def votes(net, image: np.ndarray, rois: np.ndarray) -> tuple:
+    """Look inside a position-sensitive head.
+
+    Parameters
+    ----------
+    net : detector.RFCN
+    image : numpy.ndarray
+        (H, W, 3) uint8, RGB, scaled.
+    rois : numpy.ndarray
+        (K, 4) boxes in pixels.
+
+    Returns
+    -------
+    maps : numpy.ndarray
+        (C + 1, k, k, H', W') class maps, background first.
+    pooled : numpy.ndarray
+        (K, C + 1, k, k) votes.
+    probability : numpy.ndarray
+        (K, C + 1) softmax of the mean votes.
+    """
+    ctx = net.head.class_maps.weight.list_ctx()[0]
+    features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
+    maps = net.head.class_maps(features)
+    rows = np.concatenate([np.zeros((len(rois), 1)), rois], axis=1)
+    pooled = net.head.class_pool(maps, mx.nd.array(rows, ctx=ctx))
+    probability = mx.nd.softmax(pooled.mean(axis=(2, 3)))
+    k = net.config.k
+    maps = maps.asnumpy()[0]
+    return maps.reshape(-1, k, k, *maps.shape[1:]), pooled.asnumpy(), probability.asnumpy()
+
+
+def shifted(box: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Move a box by half its size along both axes, towards the middle of the image."""
+    x1, y1, x2, y2 = box
+    x = (x2 - x1) / 2 * (1 if x1 + x2 < width else -1)
+    y = (y2 - y1) / 2 * (1 if y1 + y2 < height else -1)
+    return np.clip(box + [x, y, x, y], 0, [width - 1, height - 1] * 2).astype(np.float32)
+
+
+def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) -> dict:
+    """Draw how a good RoI and a shifted one collect votes, as in figures 3 and 4 of the paper.
+
+    One row per RoI: the image; the k x k maps of one class, each with the RoI and its own bin; the
+    votes of the bins; their mean and the probability of the class.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    net : detector.RFCN
+        With a `psroi` head.
+    image : numpy.ndarray
+        (H, W, 3) uint8, RGB, scaled.
+    box : numpy.ndarray
+        (4,) the good RoI in pixels of the image.
+    cls : int
+        Class index, background not counted.
+
+    Returns
+    -------
+    dict
+        Probability of the class for the `good` and the `shifted` RoI.
+    """
+    height, width = image.shape[:2]
+    rois = np.stack([box, shifted(box, height, width)])
+    maps, pooled, probability = votes(net, image, rois)
+    maps, pooled, probability = maps[cls + 1], pooled[:, cls + 1], probability[:, cls + 1]
+    limit = max(np.abs(maps).max(), 1e-6)
+    k, name = net.config.k, net.config.classes[cls]
+    shades = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+
+    figure = plt.figure(figsize=(12, 7))
+    outer = figure.add_gridspec(2, 3, width_ratios=(1, 1.25, 1), wspace=0.12, hspace=0.2)
+    for row, (title, roi) in enumerate(zip(("good RoI", "shifted RoI"), rois)):
+        x1, y1, x2, y2 = roi
+        corner, extent = (x1, y1), (x2 - x1, y2 - y1)
+        axis = figure.add_subplot(outer[row, 0])
+        axis.imshow(image)
+        axis.add_patch(Rectangle(corner, *extent, fill=False, edgecolor="yellow", linewidth=2))
+        axis.set_title(title)
+        axis.set_axis_off()
+        inner = outer[row, 1].subgridspec(k, k, wspace=0.05, hspace=0.05)
+        for i in range(k):
+            for j in range(k):
+                axis = figure.add_subplot(inner[i, j])
+                axis.imshow(maps[i, j], extent=(0, width, height, 0), **shades)
+                axis.add_patch(Rectangle(corner, *extent, fill=False, edgecolor="black"))
+                part = (x1 + j * extent[0] / k, y1 + i * extent[1] / k)
+                size = (extent[0] / k, extent[1] / k)
+                axis.add_patch(Rectangle(part, *size, fill=False, edgecolor="lime", linewidth=2))
+                axis.set_axis_off()
+                if row == 0 and i == 0 and j == k // 2:
+                    axis.set_title(f"{k} x {k} maps of '{name}', each with its bin")
+        axis = figure.add_subplot(outer[row, 2])
+        axis.imshow(pooled[row], **shades)
+        if k <= 4:
+            for i, j in np.ndindex(k, k):
+                axis.text(j, i, f"{pooled[row, i, j]:.1f}", ha="center", va="center")
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.set_title(f"votes: mean {pooled[row].mean():.2f}, P({name}) = {probability[row]:.3f}")
+    write(figure, path)
+    return {"good": float(probability[0]), "shifted": float(probability[1])}
+
+
+def write(figure, path: Path) -> None:
+    """Save and close a figure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DPI, bbox_inches="tight")
+    plt.close(figure)

@@ -1,0 +1,130 @@
+"""Region proposals: anchors, the RPN's convolutions, and the choice of proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from gluoncv.nn.bbox import BBoxClipToImage
+from gluoncv.nn.coder import NormalizedBoxCenterDecoder
+from mxnet import init
+from mxnet.gluon import nn
+from mxnet.gluon.block import HybridBlock
+
+ANCHOR_BASE = 16  # pixels; scales count in this unit
+STDS = (1.0, 1.0, 1.0, 1.0)
+MAX_LOG_GROWTH = float(np.log(1000.0 / 16))
+
+
+def base_anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:
+    """Return the first cell's anchors, (A, 4) float32 corners in pixels; ratio = height / width."""
+    centre = (stride - 1) / 2
+    anchors = []
+    for ratio in ratios:
+        for scale in scales:
+            half_width = scale * ANCHOR_BASE / np.sqrt(ratio) / 2
+            half = np.array([half_width, half_width * ratio])
+            anchors.append(np.concatenate([centre - half, centre + half]))
+    return np.array(anchors, np.float32)
+
+
+def anchor_grid(base: np.ndarray, stride: int, height: int, width: int) -> np.ndarray:
+    """Return the anchors of a whole map, (height * width * A, 4), in `AnchorGrid`'s order."""
+    y, x = np.mgrid[:height, :width].astype(np.float32) * stride
+    shifts = np.stack([x, y, x, y], axis=-1)
+    return (shifts[:, :, None] + base).reshape(-1, 4)
+
+
+class AnchorGrid(HybridBlock):
+    """Anchors of a map of any size, inside the graph.
+
+    Inputs: (B, C, H, W). Outputs: (1, H * W * A, 4) corners in pixels.
+    """
+
+    def __init__(self, base: np.ndarray, stride: int, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self._stride = stride
+        with self.name_scope():
+            self.base = self.params.get_constant("base", base[None, None])
+
+    def hybrid_forward(self, F, features, base):
+        """Shift the base anchors to every cell."""
+        columns = F.contrib.arange_like(features, axis=3).reshape((1, -1, 1, 1)) * self._stride
+        rows = F.contrib.arange_like(features, axis=2).reshape((-1, 1, 1, 1)) * self._stride
+        x = F.broadcast_add(columns, F.zeros_like(rows))
+        y = F.broadcast_add(F.zeros_like(columns), rows)
+        shifts = F.concat(x, y, x, y, dim=-1)
+        return F.broadcast_add(shifts, base).reshape((1, -1, 4))
+
+
+class RPNHead(HybridBlock):
+    """A 3x3 convolution and two siblings: one objectness logit and four offsets per anchor.
+
+    Inputs: (B, C, H, W). Outputs: logits (B, H * W * A) and offsets (B, H * W * A, 4).
+    """
+
+    def __init__(self, channels: int, num_anchors: int, **kwargs) -> None:
+        super().__init__(**kwargs)
+        weights = init.Normal(0.01)
+        with self.name_scope():
+            self.conv = nn.Conv2D(channels, 3, padding=1, activation="relu")
+            self.score = nn.Conv2D(num_anchors, 1, weight_initializer=weights)
+            self.loc = nn.Conv2D(4 * num_anchors, 1, weight_initializer=weights)
+
+    def hybrid_forward(self, F, x):
+        """Order the outputs as `AnchorGrid` orders the anchors."""
+        x = self.conv(x)
+        score = self.score(x).transpose((0, 2, 3, 1)).reshape((0, -1))
+        loc = self.loc(x).transpose((0, 2, 3, 1)).reshape((0, -1, 4))
+        return score, loc
+
+
+class Proposals(HybridBlock):
+    """The best boxes of the RPN after non-maximum suppression; no gradient passes.
+
+    Candidates are capped before suppression: on a CPU it is the costliest part of a step otherwise.
+
+    Parameters
+    ----------
+    pre_nms, post_nms : int
+        Boxes per image before and after suppression.
+    nms_thresh : float
+        IoU above which the lower-scored of two boxes falls.
+    min_size : float
+        Narrower or lower boxes are dropped, pixels.
+
+    Inputs: logits (B, A), offsets (B, A, 4), anchors (1, A, 4), images (B, 3, H, W).
+    Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of -1 where
+    suppression left fewer.
+    """
+
+    def __init__(
+        self, pre_nms: int, post_nms: int, nms_thresh: float, min_size: float, **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        self._pre_nms = pre_nms
+        self._post_nms = post_nms
+        self._nms_thresh = nms_thresh
+        self._min_size = min_size
+        with self.name_scope():
+            self.decode = NormalizedBoxCenterDecoder(STDS, convert_anchor=True, clip=MAX_LOG_GROWTH)
+            self.clip = BBoxClipToImage()
+
+    def hybrid_forward(self, F, score, loc, anchors, images):
+        """Decode, clip, drop small boxes, suppress, cut."""
+        score = F.sigmoid(F.BlockGrad(score)).expand_dims(-1)
+        boxes = self.clip(self.decode(F.BlockGrad(loc), anchors), images)
+        x1, y1, x2, y2 = F.split(boxes, num_outputs=4, axis=-1)
+        small = F.minimum(x2 - x1, y2 - y1) < self._min_size
+        score = F.where(small, -F.ones_like(score), score)
+        kept = F.contrib.box_nms(
+            F.concat(score, boxes, dim=-1),
+            overlap_thresh=self._nms_thresh,
+            valid_thresh=0,
+            topk=self._pre_nms,
+            coord_start=1,
+            score_index=0,
+        )
+        kept = F.slice_axis(kept, axis=1, begin=0, end=self._post_nms)
+        scores = F.slice_axis(kept, axis=-1, begin=0, end=1).reshape((0, -1))
+        return F.slice_axis(kept, axis=-1, begin=1, end=5), scores

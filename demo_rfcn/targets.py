@@ -1,0 +1,151 @@
+"""Training targets: RPN targets in NumPy beside the data, RoI targets inside the graph."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from gluoncv.nn.bbox import BBoxBatchIOU
+from gluoncv.nn.coder import NormalizedBoxCenterEncoder, NumPyNormalizedBoxCenterEncoder
+from gluoncv.utils.bbox import bbox_iou
+from mxnet.gluon.block import HybridBlock
+
+from . import rpn
+
+ROI_STDS = (0.1, 0.1, 0.2, 0.2)
+
+
+class RPNTargets:
+    """Labels a sample of the anchors of one image.
+
+    GluonCV's generator fails on an image without boxes and ignores `allowed_border`, so the rules
+    of Faster R-CNN are spelled out here: an anchor is an object from IoU `pos_iou_thresh` on or as
+    the best anchor of a box, background below `neg_iou_thresh`; anchors across the border and those
+    that match a difficult box are ignored.
+
+    Parameters
+    ----------
+    base : numpy.ndarray
+        (A, 4) anchors of the first cell.
+    stride : int
+        Step of the feature map, pixels.
+    num_sample : int
+        Anchors that count in the loss.
+    pos_iou_thresh, neg_iou_thresh, pos_ratio : float
+    """
+
+    def __init__(
+        self,
+        base: np.ndarray,
+        stride: int,
+        num_sample: int,
+        pos_iou_thresh: float,
+        neg_iou_thresh: float,
+        pos_ratio: float,
+    ) -> None:
+        self._stride = stride
+        self._num_sample = num_sample
+        self._max_pos = int(round(num_sample * pos_ratio))
+        self._pos_iou_thresh = pos_iou_thresh
+        self._neg_iou_thresh = neg_iou_thresh
+        self._encode = NumPyNormalizedBoxCenterEncoder(stds=rpn.STDS)
+        self._grid = lru_cache(maxsize=64)(
+            lambda height, width: rpn.anchor_grid(base, stride, height, width)
+        )
+
+    def __call__(
+        self, labels: np.ndarray, size: tuple, padded: tuple, rng: np.random.Generator
+    ) -> tuple:
+        """Compute the targets of one image.
+
+        Parameters
+        ----------
+        labels : numpy.ndarray
+            (M, 6) x1, y1, x2, y2, class, difficult; M may be 0.
+        size, padded : tuple of int
+            Height and width of the image, and of the batch it is padded to.
+        rng : numpy.random.Generator
+            Chooses the sample.
+
+        Returns
+        -------
+        cls : numpy.ndarray
+            (A,) float32: 1 object, 0 background, -1 ignored.
+        box : numpy.ndarray
+            (A, 4) float32 offsets, zero where cls is not 1.
+        """
+        anchors = self._grid(*(-(-side // self._stride) for side in padded))
+        inside = (anchors[:, :2] >= 0).all(1)
+        inside &= (anchors[:, 2] < size[1]) & (anchors[:, 3] < size[0])
+        cls = np.full(len(anchors), -1, np.float32)
+        box = np.zeros((len(anchors), 4), np.float32)
+        rows = np.flatnonzero(inside)
+        if len(labels) == 0:
+            cls[_sample(rng, rows, self._num_sample)] = 0
+            return cls, box
+        iou = bbox_iou(anchors[rows], labels[:, :4])
+        match, best = iou.argmax(axis=1), iou.max(axis=1)
+        is_best = ((iou == iou.max(axis=0)) & (iou > 0)).any(axis=1)
+        usable = labels[match, 5] == 0
+        positive = ((best >= self._pos_iou_thresh) | is_best) & usable
+        objects = _sample(rng, np.flatnonzero(positive), self._max_pos)
+        negative = np.flatnonzero((best < self._neg_iou_thresh) & ~positive)
+        cls[rows[_sample(rng, negative, self._num_sample - len(objects))]] = 0
+        cls[rows[objects]] = 1
+        targets, _ = self._encode(
+            np.ones((1, len(objects))),
+            match[objects][None],
+            anchors[rows[objects]][None],
+            labels[None, :, :4],
+        )
+        box[rows[objects]] = targets[0]
+        return cls, box
+
+
+def _sample(rng: np.random.Generator, candidates: np.ndarray, count: int) -> np.ndarray:
+    """Return at most count of the candidates, drawn without replacement."""
+    if len(candidates) <= count:
+        return candidates
+    return rng.choice(candidates, count, replace=False)
+
+
+class RoITargets(HybridBlock):
+    """Class and box targets of RoIs; no gradient passes.
+
+    Parameters
+    ----------
+    pos_iou_thresh : float
+        A RoI from this IoU on has the class of its best box, any other is background.
+
+    Inputs: rois (B, N, 4), valid (B, N) 1 or 0, labels (B, M, 6).
+    Outputs, all (B, N) but the box ones:
+      cls: 0 background, 1 + class index otherwise; box: (B, N, 4) offsets;
+      positive: 1 where cls > 0;
+      counted: 0 for padding rows and for RoIs whose best box is difficult.
+    """
+
+    def __init__(self, pos_iou_thresh: float, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self._pos_iou_thresh = pos_iou_thresh
+        with self.name_scope():
+            self.iou = BBoxBatchIOU()
+            self.encode = NormalizedBoxCenterEncoder(stds=ROI_STDS)
+
+    def hybrid_forward(self, F, rois, valid, labels):
+        """Match every RoI with its best box."""
+        rois, labels = F.BlockGrad(rois), F.BlockGrad(labels)
+        boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
+        iou = self.iou(rois, boxes)
+        match = F.argmax(iou, axis=-1)
+        over = (F.max(iou, axis=-1) >= self._pos_iou_thresh) * valid
+        index = F.contrib.arange_like(labels, axis=1).reshape((1, 1, -1))
+        chosen = F.broadcast_equal(match.expand_dims(-1), index)
+        attributes = F.batch_dot(chosen, F.slice_axis(labels, axis=-1, begin=4, end=6))
+        cls, difficult = F.split(attributes, num_outputs=2, axis=-1, squeeze_axis=True)
+        positive = over * (1 - difficult)
+        counted = valid * (1 - over * difficult)
+        offsets, mask = self.encode(positive, match, rois, boxes)
+        offsets = F.where(mask, offsets, F.zeros_like(mask))
+        return tuple(
+            F.BlockGrad(part) for part in ((cls + 1) * positive, offsets, positive, counted)
+        )

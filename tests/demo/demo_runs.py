@@ -1,0 +1,29 @@
+"""Helpers of the demo's tests: small data sets on disk, short command lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from demo_rfcn.data import voc_files
+
+SPLITS = ("trainval", "val", "test")
+
+
+def write_voc(root: Path, images: list) -> Path:
+    """Write (image, objects) pairs as a VOC folder whose three lists name them all."""
+    folder = root / voc_files.YEAR_FOLDER
+    for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (folder / part).mkdir(parents=True)
+    names = [f"{index:06d}" for index in range(len(images))]
+    for name, (image, objects) in zip(names, images):
+        voc_files.write_image(folder, name, image, objects)
+    for split in SPLITS:
+        (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
+    return root
+
+
+def train_arguments(data: Path, folder: Path, *more: str) -> list:
+    """Return a command line that trains six steps; later arguments override earlier ones."""
+    line = ["train", "--dataset-root", str(data), "--save-prefix", str(folder)]
+    line += ["--steps", "6", "--batch-size", "2", "--lr-warmup", "2", "--val-images", "2"]
+    return [*line, *more]

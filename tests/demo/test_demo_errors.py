@@ -1,0 +1,101 @@
+"""Bad input is refused by name, with exit status 2, before any training."""
+
+from __future__ import annotations
+
+import pytest
+from demo_runs import train_arguments, write_voc
+from numpy.random import default_rng
+
+from demo_rfcn import cli, detector
+from demo_rfcn.data import signals
+
+
+@pytest.fixture(autouse=True)
+def no_training(monkeypatch):
+    """Fail as soon as a command builds a network."""
+
+    def build(*_, **__):
+        raise AssertionError("a network was built")
+
+    monkeypatch.setattr(detector, "build", build)
+
+
+def refused(line: list, capsys, *words: str) -> None:
+    """Assert that a command line is refused with all the words."""
+    assert cli.main(line) == 2
+    message = capsys.readouterr().err
+    assert len(message.strip().splitlines()) == 1, message
+    for word in words:
+        assert word in message
+
+
+def test_missing_folder(tmp_path, capsys):
+    line = train_arguments(tmp_path / "nothing", tmp_path / "run")
+    refused(line, capsys, "nothing", "'signals' is missing", "python -m demo_rfcn data")
+    voc = [*line, "--dataset", "voc"]
+    refused(voc, capsys, "nothing", "'voc' is missing")
+
+
+def test_missing_list(eight_images, tmp_path, capsys):
+    data = write_voc(tmp_path / "data", [signals.paint(default_rng(0))])
+    (data / "VOC2007" / "ImageSets" / "Main" / "trainval.txt").unlink()
+    refused(
+        train_arguments(data, tmp_path / "run"), capsys, "trainval.txt is missing", "JPEGImages"
+    )
+
+
+def test_unknown_class(tmp_path, capsys):
+    image, _ = signals.paint(default_rng(0))
+    data = write_voc(tmp_path / "data", [(image, [("zebra", (1, 1, 9, 9), False)])])
+    refused(
+        train_arguments(data, tmp_path / "run"), capsys, "000000.xml", "'zebra'", "disk, square"
+    )
+
+
+def test_too_few_images(tmp_path, capsys):
+    data = write_voc(tmp_path / "data", [signals.paint(default_rng(0))])
+    line = train_arguments(data, tmp_path / "run", "--batch-size", "3")
+    cli_words = ("batch-size 3", "only 1 image")
+    refused(line, capsys, *cli_words)
+
+
+@pytest.mark.parametrize("command", ["train", "demo"])
+def test_checkpoint_of_another_configuration(command, eight_images, short_run, capsys):
+    line = [command, *train_arguments(eight_images, short_run, "--k", "7")[1:]]
+    if command == "train":
+        line += ["--resume", str(short_run / "last.ckpt")]
+    refused(line, capsys, "last.ckpt", "another configuration", "k: 3, not 7")
+
+
+def test_checkpoint_of_other_classes(short_run, capsys):
+    checkpoint = str(short_run / "last.ckpt")
+    refused(
+        ["eval", "--dataset", "voc", "--pretrained", checkpoint],
+        capsys,
+        "knows classes disk",
+        "aeroplane",
+    )
+
+
+def test_no_checkpoint(tmp_path, eight_images, capsys):
+    missing = tmp_path / "missing.ckpt"
+    refused(["export", "--pretrained", str(missing)], capsys, "missing.ckpt is missing")
+    missing.write_text("text")
+    refused(["export", "--pretrained", str(missing)], capsys, "is not a checkpoint")
+
+
+def test_demo_folder_of_another_run(eight_images, short_run, capsys):
+    line = ["demo", *train_arguments(eight_images, short_run, "--seed", "5")[1:]]
+    refused(line, capsys, "seed: 0, not 5", "--save-prefix")
+
+
+def test_data_folder_with_foreign_files(tmp_path, capsys):
+    (tmp_path / "letter.txt").write_text("mine")
+    line = ["data", "--dataset-root", str(tmp_path)]
+    refused(line, capsys, "did not write")
+    assert (tmp_path / "letter.txt").read_text() == "mine"
+
+
+def test_detect_without_image(short_run, tmp_path, capsys):
+    checkpoint = ["--pretrained", str(short_run / "last.ckpt")]
+    refused(["detect", str(tmp_path / "no.jpg"), *checkpoint], capsys, "no.jpg is missing")

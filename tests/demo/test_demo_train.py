@@ -1,0 +1,95 @@
+"""Training: it learns, it goes on after an interruption, it bears images without boxes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import zipfile
+
+import mxnet as mx
+import numpy as np
+import pytest
+from demo_runs import train_arguments, write_voc
+
+from demo_rfcn import checkpoint, cli, detector
+from demo_rfcn.data import loader, signals
+
+
+def parameters(path, folder) -> dict:
+    """Return the parameters of a checkpoint as NumPy arrays."""
+    with zipfile.ZipFile(path) as archive:
+        stored = mx.nd.load(archive.extract("model.params", folder))
+    return {name: value.asnumpy() for name, value in stored.items()}
+
+
+def trainer_states(path) -> bytes:
+    """Return the pickled optimizer of a checkpoint."""
+    with zipfile.ZipFile(path) as archive:
+        return archive.read("trainer.states")
+
+
+def test_overfits_eight_images(eight_images, tmp_path, capsys):
+    arguments = ("--steps", "140", "--batch-size", "4", "--val-interval", "140")
+    line = train_arguments(eight_images, tmp_path, *arguments, "--val-images", "8")
+    assert cli.main(line) == 0
+    history = json.loads((tmp_path / "history.json").read_text())
+    assert history["val"][-1]["map50"] > 0.9
+    assert sum(history["losses"][-1][name] for name in detector.TrainGraph.LOSSES) < 0.9
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_resume_equals_an_uninterrupted_run(
+    number, eight_images, short_run, tmp_path, monkeypatch, capsys
+):
+    original = loader.TrainLoader._batch
+
+    def batch_then_signal(self, step):
+        if step == 2:
+            os.kill(os.getpid(), number)
+        return original(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loader.TrainLoader, "_batch", batch_then_signal)
+        assert cli.main(train_arguments(eight_images, tmp_path / "run")) == 130
+    last = tmp_path / "run" / "last.ckpt"
+    assert checkpoint.read_meta(last)["step"] == 3
+    assert f"--resume {last}" in capsys.readouterr().err
+
+    assert cli.main(train_arguments(eight_images, tmp_path / "run", "--resume", str(last))) == 0
+    uninterrupted = short_run / "last.ckpt"
+    expected = parameters(uninterrupted, tmp_path / "expected")
+    resumed = parameters(last, tmp_path / "resumed")
+    assert expected.keys() == resumed.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
+    assert trainer_states(last) == trainer_states(uninterrupted)
+    history = checkpoint.read_meta(uninterrupted)["history"]
+    assert checkpoint.read_meta(last)["history"]["val"] == history["val"]
+
+
+@pytest.mark.parametrize("ohem", [[], ["--no-ohem"]])
+def test_images_without_boxes(ohem, tmp_path):
+    images = [signals.paint(np.random.default_rng(index)) for index in range(2)]
+    images += [(image[::-1], []) for image, _ in images]
+    data = write_voc(tmp_path / "data", images)
+    line = train_arguments(data, tmp_path / "run", "--val-images", "4", "--steps", "4", *ohem)
+    assert cli.main(line) == 0
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert np.isfinite(list(history["losses"][-1].values())).all()
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(short_run, tmp_path, monkeypatch):
+    path = tmp_path / "last.ckpt"
+    path.write_bytes((short_run / "last.ckpt").read_bytes())
+    net = detector.build(checkpoint.read_meta(path)["config"], [mx.cpu()], seed=1)
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam", kvstore=None)
+
+    def full_disk(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(checkpoint.zipfile.ZipFile, "write", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        checkpoint.save(path, net, trainer, {"step": 9})
+    assert path.read_bytes() == (short_run / "last.ckpt").read_bytes()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]

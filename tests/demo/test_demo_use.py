@@ -1,0 +1,95 @@
+"""Using a trained detector: evaluation, pictures, detection, export, the whole demo."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import mxnet as mx
+import numpy as np
+import pytest
+from demo_runs import train_arguments
+from matplotlib import image as pictures
+
+from demo_rfcn import cli, demo, export
+from demo_rfcn.data import DATASETS, signals
+
+IMPORTED = """
+import sys
+import mxnet as mx
+import numpy as np
+import gluon_roi
+stem, side = sys.argv[1:]
+net = mx.gluon.SymbolBlock.imports(f"{stem}-symbol.json", ["data"], f"{stem}-0000.params")
+outputs = net(mx.nd.array(np.load(f"{stem}-{side}.npy")))
+np.savez(f"{stem}-{side}.npz", *(output.asnumpy() for output in outputs))
+assert not any(name.startswith(("demo_rfcn", "gluoncv")) for name in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("size", [(160, 160), (128, 192)])
+def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path):
+    detect, _ = demo.load_detector(short_run / "best.ckpt", mx.cpu())
+    stem = tmp_path / "rfcn"
+    export.export(detect, stem, side=160)
+    side = size[0]
+    data = np.random.default_rng(0).normal(size=(2, 3, *size)).astype(np.float32)
+    np.save(f"{stem}-{side}.npy", data)
+    subprocess.run([sys.executable, "-c", IMPORTED, str(stem), str(side)], check=True)
+    imported = np.load(f"{stem}-{side}.npz")
+    for name, expected in zip(imported.files, detect(mx.nd.array(data))):
+        np.testing.assert_array_equal(imported[name], expected.asnumpy())
+    assert (imported["arr_0"] >= 0).any()
+
+
+def test_demo_writes_everything_and_reuses_it(tmp_path, monkeypatch, capsys):
+    few = dataclasses.replace(DATASETS["signals"], counts={"trainval": 8, "val": 2, "test": 3})
+    monkeypatch.setitem(DATASETS, "signals", few)
+    line = ["demo", *train_arguments(tmp_path / "data", tmp_path / "run")[1:]]
+    assert cli.main(line) == 0
+    output = capsys.readouterr().out
+    assert output.strip().endswith(f"results in {tmp_path / 'run'}")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["test"]["images"] == 3
+    assert 0 <= summary["test"]["map75"] <= summary["test"]["map50"] <= 1
+    for name in summary["files"]:
+        assert pictures.imread(tmp_path / "run" / name).std() > 0.01
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert cli.main(line) == 0
+    assert output.endswith(capsys.readouterr().out)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert cli.main([*line, "--steps", "8"]) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["checkpoint_step"] <= 8
+
+
+def test_eval_and_detect(eight_images, short_run, tmp_path, capsys):
+    checkpoint = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(["eval", "--dataset-root", str(eight_images), *checkpoint]) == 0
+    assert "8 held-back images, mAP@.5" in capsys.readouterr().out
+    image = next((eight_images / "VOC2007" / "JPEGImages").iterdir())
+    assert cli.main(["detect", str(image), "--thresh", "0.01", *checkpoint]) == 0
+    rows = json.loads((tmp_path / f"{image.stem}.json").read_text())
+    assert pictures.imread(tmp_path / f"{image.stem}.png").std() > 0.01
+    for row in rows:
+        assert row["class"] in signals.CLASSES and 0.01 <= row["score"] <= 1
+        assert min(row["box"]) >= -1 and max(row["box"]) <= 161
+
+
+def test_data_is_reproducible_and_reused(tmp_path, monkeypatch, capsys):
+    few = dataclasses.replace(DATASETS["signals"], counts={"trainval": 3, "val": 1, "test": 1})
+    monkeypatch.setitem(DATASETS, "signals", few)
+    for name in ("first", "second"):
+        assert cli.main(["data", "--dataset-root", str(tmp_path / name)]) == 0
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()}
+        for name in ("first", "second")
+    )
+    assert first == second
+    assert capsys.readouterr().out.count("wrote signals") == 2
+    assert cli.main(["data", "--dataset-root", str(tmp_path / "first")]) == 0
+    assert "found signals" in capsys.readouterr().out
+    assert cli.main(["data", "--dataset-root", str(tmp_path / "first"), "--data-seed", "1"]) == 0
+    third = (tmp_path / "first" / "VOC2007" / "JPEGImages" / "test_00000.jpg").read_bytes()
+    assert third != second["test_00000.jpg"]
