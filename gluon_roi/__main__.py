@@ -1,13 +1,14 @@
-"""``python -m gluon_roi``: prints how the package was built and checks every operator in seconds."""
+"""``python -m gluon_roi``: prints how the package was built and checks every operator."""
 
 import sys
+from typing import Callable, Dict
 
 import numpy as np
 
 import gluon_roi
 import mxnet as mx
 
-REFERENCES = {
+REFERENCES: Dict[str, Callable[..., np.ndarray]] = {
     "ROIPool": gluon_roi.reference.roi_pool,
     "ROIAlign": gluon_roi.reference.roi_align,
     "PSROIPool": gluon_roi.reference.ps_roi_pool,

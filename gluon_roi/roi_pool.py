@@ -34,8 +34,8 @@ class ROIPool(RoiBlock):
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
 
-    The gradient of a bin goes to its first maximum in row-major order, which the backward pass finds
-    again: no index is stored. NaN cells are passed over. Gradients of rois are 0.
+    The gradient of a bin goes to its first maximum in row-major order, which the backward pass
+    finds again: no index is stored. NaN cells are passed over. Gradients of rois are 0.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The edge-case contract: padding, unusable coordinates, huge, inverted and empty boxes, NaN cells."""
+"""The edge-case contract: padding, unusable, huge, inverted and empty boxes, NaN cells."""
 
 import os
 import subprocess

@@ -79,7 +79,7 @@ def test_fan_out_and_grad_req(op, mode, ctx):
 @pytest.mark.parametrize("mode", HYBRIDIZE)
 @operators
 def test_rois_gradient_is_added_too(op, mode, ctx):
-    """A rois array with other users keeps their gradient: the operator's share does not erase it."""
+    """The operator's share of a rois gradient does not erase that of other users."""
 
     class Net(gluon.HybridBlock):
         def hybrid_forward(self, F, x, rois):

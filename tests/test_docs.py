@@ -1,0 +1,23 @@
+"""Every example of a docstring or a page runs and prints what it says."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = ["ps_roi_align", "ps_roi_pool", "roi_align", "roi_pool", "rois", "reference", "library"]
+PAGES = ["README.md", "docs/operators.md"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name):
+    result = doctest.testmod(importlib.import_module(f"gluon_roi.{name}"))
+    assert result.attempted > 0 and result.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages(page):
+    result = doctest.testfile(str(ROOT / page), module_relative=False)
+    assert result.attempted > 0 and result.failed == 0
