@@ -53,7 +53,7 @@ def pooled(name: str, maps: np.ndarray, **arguments):
 
 
 def show_map(axis, values: np.ndarray, weights: np.ndarray, colours) -> None:
-    """The map, and over it each bin's cells: the fuller the frame's colour, the higher the weight."""
+    """The map, and over it each bin's cells: the fuller the colour, the higher the weight."""
     axis.imshow(values, cmap="Greys", vmin=0, vmax=1.6)
     for weight, colour in zip(weights, colours):
         for row, column in zip(*np.nonzero(weight)):

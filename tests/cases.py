@@ -6,9 +6,9 @@ import itertools
 from dataclasses import dataclass
 from typing import Any, Callable
 
+import mxnet as mx
 import numpy as np
 
-import mxnet as mx
 from gluon_roi import reference
 
 # ---- Types and tolerances ------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """What all tests share."""
 
-import pytest
-
 import mxnet as mx
+import pytest
 
 
 @pytest.fixture

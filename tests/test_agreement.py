@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import mxnet as mx
 import numpy as np
 import pytest
 from cases import (
@@ -20,7 +21,6 @@ from golden import record
 from test_golden import tolerance_of
 
 import gluon_roi
-import mxnet as mx
 
 
 def forward_backward(function, data, rois, d_out=None):

@@ -6,13 +6,13 @@ import sys
 import time
 from pathlib import Path
 
+import mxnet as mx
 import numpy as np
 import pytest
 from cases import HEIGHT, OPERATORS, PRECISION, ROWS, WIDTH, assert_near, feature_map, row_id
+from mxnet import autograd
 
 import gluon_roi
-import mxnet as mx
-from mxnet import autograd
 
 POOLED, SCALE = (3, 3), 0.5
 DTYPES = ("float32", "float64", "float16")

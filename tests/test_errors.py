@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mxnet as mx
 import numpy as np
 import pytest
 from cases import OPERATORS, feature_map, row_id
 
 import gluon_roi
-import mxnet as mx
 
 POOLED, SCALE = (3, 3), 0.5
 ROOT = Path(__file__).resolve().parent.parent

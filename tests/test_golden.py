@@ -2,13 +2,13 @@
 
 import os
 
+import mxnet as mx
 import numpy as np
 import pytest
 from cases import AGREEMENT, AGREEMENT_FUSED, OPERATORS, PRECISION, assert_agrees
 from golden import record
 
 import gluon_roi
-import mxnet as mx
 
 BY_NAME = {operator.name: operator for operator in OPERATORS}
 RECORDED = {peer: record.load(peer) for peer in record.PEERS}

@@ -4,13 +4,13 @@ import json
 import subprocess
 import sys
 
+import mxnet as mx
 import numpy as np
 import pytest
 from cases import OPERATORS, all_rois, feature_map, row_id
+from mxnet import autograd, gluon
 
 import gluon_roi
-import mxnet as mx
-from mxnet import autograd, gluon
 
 POOLED, SCALE = (2, 3), 0.3
 HYBRIDIZE = {

@@ -1,5 +1,6 @@
 """Values and gradients of every operator against the NumPy reference, for every dtype."""
 
+import mxnet as mx
 import numpy as np
 import pytest
 from cases import (
@@ -14,10 +15,9 @@ from cases import (
     feature_map,
     row_id,
 )
+from mxnet import autograd
 
 import gluon_roi
-import mxnet as mx
-from mxnet import autograd
 
 DTYPES = ("float32", "float64", "float16")
 

@@ -2,6 +2,7 @@
 
 import doctest
 
+import mxnet as mx
 import numpy as np
 import pytest
 from cases import (
@@ -19,7 +20,6 @@ from cases import (
     row_id,
 )
 
-import mxnet as mx
 from gluon_roi import reference
 
 RAMP = np.arange(16.0).reshape(1, 1, 4, 4)

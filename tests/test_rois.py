@@ -2,10 +2,10 @@
 
 import doctest
 
+import mxnet as mx
 import numpy as np
 import pytest
 
-import mxnet as mx
 from gluon_roi import rois
 
 BOXES = np.arange(16.0).reshape(4, 4)
