@@ -40,8 +40,6 @@ __all__ = [
 FARTHEST = 1e30
 #: Up to this many samples a bin are all visited; above, only those that can fall on the map.
 FEW_SAMPLES = 4096
-#: Where the running maximum of ROIPool starts, for every type of data.
-LOWEST = float(np.finfo(np.float32).min)
 
 CONVENTIONS = ("rfcn", "torchvision")
 
@@ -53,6 +51,7 @@ class _Call(NamedTuple):
     """Checked arguments of one call."""
 
     data: np.ndarray  # (N, C, H, W), float64
+    lowest: float  # the lowest finite number of the type that data came in
     images: np.ndarray  # (K,), index into the batch, -1 for a padding row
     boxes: np.ndarray  # (K, 4), x1 y1 x2 y2 in image coordinates, float64
     pooled: tuple[int, int]  # P, Q
@@ -126,6 +125,7 @@ def _check(
         images[k] = int(index)
     return _Call(
         data.astype(np.float64),
+        float(np.finfo(data.dtype if data.dtype.kind == "f" else np.float64).min),
         images,
         boxes.astype(np.float64),
         _pair(name, "pooled_size", pooled_size),
@@ -258,13 +258,14 @@ def _pool_bins(rule: str, call: _Call, box: np.ndarray) -> Iterator[tuple[int, i
             yield p, q, slice(*rows[p]), slice(*columns[q])
 
 
-def _maximum(bin_pixels: np.ndarray) -> np.ndarray:
-    """Largest value of each channel's bin, as a running maximum that starts at LOWEST finds it.
+def _maximum(bin_pixels: np.ndarray, lowest: float) -> np.ndarray:
+    """Largest value of each channel's bin, as a running maximum that starts at `lowest` finds it.
 
     Comparisons with NaN are false, so NaN pixels are passed over, and a bin of nothing but NaN or
-    -inf gives LOWEST. MXNet's ROIPooling does the same, in every type.
+    -inf gives `lowest`. MXNet's ROIPooling does the same; it starts at float32's lowest number in
+    every type, which float64 maps may go below.
     """
-    return np.fmax(np.fmax.reduce(bin_pixels.reshape(len(bin_pixels), -1), axis=1), LOWEST)
+    return np.fmax(np.fmax.reduce(bin_pixels.reshape(len(bin_pixels), -1), axis=1), lowest)
 
 
 def roi_pool(
@@ -296,7 +297,7 @@ def roi_pool(
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
         Empty bins are 0. NaN pixels are passed over; a bin of nothing but NaN or -inf gives
-        -3.4028235e38, whatever the type of `data`.
+        the lowest finite number of the type of `data`.
 
     Raises
     ------
@@ -314,7 +315,7 @@ def roi_pool(
 
     def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
         for p, q, rows, columns in _pool_bins("roi_pool", call, box):
-            out[:, p, q] = _maximum(maps[:, rows, columns])
+            out[:, p, q] = _maximum(maps[:, rows, columns], call.lowest)
 
     return _forward(call, call.data.shape[1], per_roi)
 
@@ -329,8 +330,8 @@ def roi_pool_backward(
 ) -> np.ndarray:
     """Gradient of :func:`roi_pool` with respect to data.
 
-    Each bin's gradient goes to its first maximum in row-major order: the first pixel equal to the
-    output. There is none if the bin is empty or holds nothing but NaN or -inf.
+    Each bin's gradient goes to its first maximum in row-major order; nowhere if the bin is empty
+    or holds nothing above the lowest finite number of the type of `data`.
 
     Parameters
     ----------
@@ -357,7 +358,8 @@ def roi_pool_backward(
     def per_roi(maps: np.ndarray, box: Any, d_row: Any, d_maps: np.ndarray, d_box: Any) -> None:
         for p, q, rows, columns in _pool_bins("roi_pool", call, box):
             pixels = maps[:, rows, columns]
-            largest = pixels == _maximum(pixels)[:, None, None]
+            largest = pixels == _maximum(pixels, call.lowest)[:, None, None]
+            largest &= pixels > call.lowest
             for c in np.flatnonzero(largest.any(axis=(1, 2))):
                 y, x = np.argwhere(largest[c])[0]
                 d_maps[c, rows, columns][y, x] += d_row[c, p, q]

@@ -105,20 +105,27 @@ def test_mxnet(operator, arguments, dtype, tolerance, scale, pooled):
     assert_near(d_data, x.grad.asnumpy(), 3 * tolerance)
 
 
-@pytest.mark.parametrize("fill", [np.nan, -np.inf])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_roi_pool_of_nothing_finite_is_mxnets(fill, dtype):
-    data = np.full((1, 1, 4, 4), fill, dtype)
+@pytest.mark.parametrize("fill", [np.nan, -np.inf, np.finfo("float32").min])
+def test_roi_pool_of_nothing_finite_is_mxnets(fill):
+    data = np.full((1, 1, 4, 4), fill, "float32")
     data[0, 0, 1, 1] = 5
     rois = [[0, 0, 0, 3, 3]]
-    x = mx.nd.array(data, dtype=dtype)
+    x = mx.nd.array(data)
     x.attach_grad()
     with mx.autograd.record():
-        y = mx.nd.ROIPooling(x, mx.nd.array(rois, dtype=dtype), (2, 2), 1)
+        y = mx.nd.ROIPooling(x, mx.nd.array(rois), (2, 2), 1)
     y.backward(mx.nd.ones_like(y))
     np.testing.assert_array_equal(reference.roi_pool(data, rois, 2, 1), y.asnumpy())
     d_data = reference.roi_pool_backward(np.ones((1, 1, 2, 2)), data, rois, 2, 1)
     np.testing.assert_array_equal(d_data, x.grad.asnumpy())
+    assert d_data.sum() == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_roi_pool_starts_at_the_lowest_number_of_the_type(dtype):
+    data = np.full((1, 1, 2, 2), np.nan, dtype)
+    out = reference.roi_pool(data, [[0, 0, 0, 1, 1]], 1, 1)
+    assert out.ravel().tolist() == [np.finfo(dtype).min]
 
 
 # ---- Derivatives ---------------------------------------------------------------------------------
