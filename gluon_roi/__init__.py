@@ -18,9 +18,13 @@ from .ps_roi_pool import PSROIPool  # noqa: E402
 from .roi_align import ROIAlign  # noqa: E402
 from .roi_pool import ROIPool  # noqa: E402
 
-nd, sym = namespaces.install([ROIPool, ROIAlign, PSROIPool, PSROIAlign])
+# Every operator of the package: its nd and sym functions and its self-check come from this list.
+OPERATORS = (ROIPool, ROIAlign, PSROIPool, PSROIAlign)
+
+nd, sym = namespaces.install(OPERATORS)
 
 __all__ = [
+    "OPERATORS",
     "PSROIAlign",
     "PSROIPool",
     "ROIAlign",

@@ -9,11 +9,10 @@ MXNet's own, which adds where it must. Nothing here calls an operator without it
 import inspect
 import sys
 from types import ModuleType
-from typing import Any, Callable, Dict, List, Tuple, Type
-
-from mxnet.gluon import HybridBlock
+from typing import Any, Callable, Dict, Sequence, Tuple, Type
 
 import mxnet as mx
+from mxnet.gluon import HybridBlock
 
 # Counts the guards of a node on the node itself: every guard of one map gets another number, and
 # building the same graph twice gives the same numbers.
@@ -120,7 +119,7 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
     return function
 
 
-def install(blocks: List[Type[RoiBlock]]) -> Tuple[ModuleType, ModuleType]:
+def install(blocks: Sequence[Type[RoiBlock]]) -> Tuple[ModuleType, ModuleType]:
     """Make the modules gluon_roi.nd and gluon_roi.sym, and hang them into MXNet as F.gluon_roi."""
     modules = []
     for kind, symbolic in (("nd", False), ("sym", True)):

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-import numpy as np
-
 import mxnet as mx
+import numpy as np
 
 __all__ = ["assign_levels", "from_batch", "from_counts", "from_list"]
 

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import gluon_roi
+
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ["ps_roi_align", "ps_roi_pool", "roi_align", "roi_pool", "rois", "reference", "library"]
+MODULES = [block.__module__ for block in gluon_roi.OPERATORS]
+MODULES += ["gluon_roi.rois", "gluon_roi.reference", "gluon_roi.library"]
 PAGES = ["README.md", "docs/operators.md"]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name):
-    result = doctest.testmod(importlib.import_module(f"gluon_roi.{name}"))
+    result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0 and result.failed == 0
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import NamedTuple
 
 import cv2
@@ -137,11 +140,13 @@ class TrainLoader:
         return len(self._dataset) // self._batch_size
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
-        """Yield the batches of steps first, first + 1, ..."""
-        step = first
-        while True:
-            yield self._batch(step)
-            step += 1
+        """Yield the batches of steps first, first + 1, ...; a thread prepares the next two."""
+        with ThreadPoolExecutor(max_workers=1) as worker:
+            pending = deque(worker.submit(self._batch, first + ahead) for ahead in range(2))
+            for step in count(first + 2):
+                batch = pending.popleft().result()
+                pending.append(worker.submit(self._batch, step))
+                yield batch
 
     def _batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
