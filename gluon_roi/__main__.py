@@ -1,7 +1,7 @@
 """``python -m gluon_roi``: prints how the package was built and checks every operator."""
 
 import sys
-from typing import Type
+from typing import Callable
 
 import mxnet as mx
 import numpy as np
@@ -10,7 +10,7 @@ import gluon_roi
 from gluon_roi.namespaces import RoiBlock
 
 
-def check(block: Type[RoiBlock]) -> bool:
+def check(block: Callable[..., RoiBlock]) -> bool:
     """Compare an operator with its NumPy reference on one batch of boxes, in float64."""
     rng = np.random.RandomState(0)
     data = rng.randn(2, 27, 20, 30)
@@ -30,9 +30,8 @@ def main() -> int:
     for block in gluon_roi.OPERATORS:
         ok = check(block)
         failed += not ok
-        print(
-            f"{block.__name__:12} {'agrees with the reference' if ok else 'DIFFERS from the reference'}"
-        )
+        verdict = "agrees with" if ok else "DIFFERS from"
+        print(f"{block.__name__:12} {verdict} the reference")
     return 1 if failed else 0
 
 
