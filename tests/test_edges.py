@@ -211,6 +211,26 @@ def test_tiny_maps(ctx):
             assert_near(out, expected, PRECISION["float32"].forward)
 
 
+def test_maps_without_cells(ctx):
+    """H, W or the batch may be 0 under np_shape: zeros, or a named row, never a read."""
+    with mx.util.np_shape():
+        for op in OPERATORS:
+            channels = op.channels(2, POOLED, {})
+            call = getattr(gluon_roi.nd, op.name)
+            for shape in ((1, channels, 0, 5), (1, channels, 5, 0), (1, channels, 0, 0)):
+                x = mx.nd.zeros(shape, ctx=ctx)
+                x.attach_grad()
+                with autograd.record():
+                    out = call(x, mx.nd.array([[0, 0, 0, 1, 1]], ctx=ctx), POOLED, SCALE)
+                out.backward()
+                assert (out.asnumpy() == 0).all() and x.grad.shape == shape
+            x = mx.nd.zeros((0, channels, 5, 5), ctx=ctx)
+            padding = mx.nd.array([[-1, 0, 0, 1, 1]], ctx=ctx)
+            assert (call(x, padding, POOLED, SCALE).asnumpy() == 0).all()
+            with pytest.raises(mx.MXNetError, match="expected an integer below 0"):
+                call(x, padding + 1, POOLED, SCALE).wait_to_read()
+
+
 CRASH = """
 import sys
 import mxnet as mx, numpy as np, gluon_roi

@@ -233,7 +233,7 @@ struct SampleAxis {
   GR_HD Sample<G> sample(int q, int64_t i) const {
     Sample<G> s{};
     G x = coordinate(q, i);
-    s.inside = x >= static_cast<G>(-1) && x <= static_cast<G>(size);
+    s.inside = size > 0 && x >= static_cast<G>(-1) && x <= static_cast<G>(size);
     if (!s.inside) return s;
     s.clamped = x < 0;
     if (x < 0) x = 0;
