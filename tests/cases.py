@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -136,7 +135,6 @@ def all_rois(spatial_scale: float, dtype: Any = "float32") -> np.ndarray:
 # ---- Operators -----------------------------------------------------------------------------------
 
 Arguments = dict
-Peer = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -151,9 +149,10 @@ class Operator:
     linear: bool  # in data
     #: (output channels, pooled size, arguments) -> channels of data
     channels: Callable[[int, tuple[int, int], Arguments], int]
-    #: MXNet's own operator: (data, rois, pooled size, spatial_scale, **arguments) -> output,
-    #: or None where it has nothing equal.
-    mxnet: Peer
+    #: MXNet's own operator: (data, rois, pooled size, spatial_scale, **arguments) -> output.
+    mxnet: Callable[..., Any]
+    #: (pooled size, arguments) -> whether it computes the same.
+    mxnet_has: Callable[[tuple[int, int], Arguments], bool] = lambda pooled, arguments: True
 
     def _geometry(self, dtype: Any) -> Arguments:
         return {"geometry": PRECISION[np.dtype(dtype).name].geometry} if self.rois_grad else {}
@@ -179,18 +178,15 @@ def _group_channels(wanted: int, pooled: tuple[int, int], arguments: Arguments) 
 
 
 def _mxnet_ps_roi_pool(
-    data: Any,
-    rois: Any,
-    pooled: Any,
-    scale: float,
-    group_size: Any = None,
-    convention: str = "rfcn",
+    data: Any, rois: Any, pooled: Any, scale: float, group_size: Any = None, convention: str = ""
 ) -> Any:
-    if convention != "rfcn" or pooled[0] != pooled[1]:
-        return None
     group = group_size or pooled[0]
     dim = data.shape[1] // group**2
     return mx.nd.contrib.PSROIPooling(data, rois, scale, dim, pooled[0], group)
+
+
+def _mxnet_has_ps_roi_pool(pooled: tuple[int, int], arguments: Arguments) -> bool:
+    return pooled[0] == pooled[1] and arguments.get("convention", "rfcn") == "rfcn"
 
 
 def _mxnet_roi_align(
@@ -247,6 +243,7 @@ OPERATORS = (
         linear=True,
         channels=_group_channels,
         mxnet=_mxnet_ps_roi_pool,
+        mxnet_has=_mxnet_has_ps_roi_pool,
     ),
     Operator(
         name="PSROIAlign",
@@ -291,8 +288,3 @@ def blocks_of(operator: Operator) -> tuple:
     """(output channels, pooled size) pairs; fewer channels where every bin has its own."""
     own = operator.channels(1, (7, 7), {}) > 1
     return tuple((min(c, 17) if own and p[0] > 7 else c, p) for c, p in BLOCKS)
-
-
-def combinations(*tables: Any) -> list:
-    """The product of tables, for pytest.mark.parametrize."""
-    return list(itertools.product(*tables))
