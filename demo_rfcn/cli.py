@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import demo, detect, export, train
+from . import ablate, demo, detect, export, train
 from .data import DATASETS, ensure_dataset
 from .errors import InputError
 from .heads import HEADS
@@ -19,7 +19,7 @@ class _HelpFormatter(argparse.HelpFormatter):
     """Shows defaults, where there is one to show."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        if action.default in (None, False, True, argparse.SUPPRESS) or not action.option_strings:
+        if action.default in (None, argparse.SUPPRESS) or isinstance(action.default, bool):
             return action.help
         return f"{action.help} (default: %(default)s)"
 
@@ -48,6 +48,12 @@ def parse(argv: list | None = None) -> argparse.Namespace:
         ("data", make_data, (_data,), "generate an embedded data set on disk in VOC layout"),
         ("train", train_command, (_data, _model, _training, _run), "train a detector"),
         ("eval", demo.evaluate_command, (_data, _pretrained), "mAP and pictures of a checkpoint"),
+        (
+            "ablate",
+            ablate.command,
+            (_data, _model, _training, _run, _ablation),
+            "compare variants of the head and of the training over seeds",
+        ),
         ("detect", detect.command, (_images, _pretrained), "detect objects in image files"),
         ("export", export.command, (_export, _pretrained), "write symbol.json and parameters"),
         (
@@ -90,6 +96,12 @@ def _model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--network", choices=sorted(BACKBONES), default="small", help="backbone")
     group.add_argument("--head", choices=sorted(HEADS), default="psroi", help="detection head")
     group.add_argument("--k", type=_positive, default=3, help="bins per side of the pooling")
+    group.add_argument(
+        "--no-class-agnostic",
+        dest="class_agnostic",
+        action="store_false",
+        help="box offsets per class instead of shared ones",
+    )
 
 
 def _training(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +153,12 @@ def _images(parser: argparse.ArgumentParser) -> None:
 def _export(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("export")
     group.add_argument("--name", default="rfcn", help="stem of the two files")
+
+
+def _ablation(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("ablation")
+    group.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of a variant")
+    parser.set_defaults(steps=1000, save_prefix=RUNS / "ablation")
 
 
 def _positive(text: str) -> int:

@@ -29,7 +29,9 @@ class ModelConfig:
     network, head : str
         Keys of `network.BACKBONES` and `heads.HEADS`.
     k : int
-        Bins per side of the position-sensitive pooling.
+        Bins per side of the pooling.
+    class_agnostic : bool
+        Whether all classes share the box offsets.
     anchor_scales, anchor_ratios : tuple of float
         Anchor sides in units of 16 pixels, and height / width.
     """
@@ -38,6 +40,7 @@ class ModelConfig:
     network: str
     head: str
     k: int
+    class_agnostic: bool
     anchor_scales: tuple
     anchor_ratios: tuple
 
@@ -45,6 +48,11 @@ class ModelConfig:
     def stride(self) -> int:
         """Step of the feature maps, pixels."""
         return BACKBONES[self.network].stride
+
+    @property
+    def num_boxes(self) -> int:
+        """Sets of four offsets that the head gives per RoI."""
+        return 1 if self.class_agnostic else len(self.classes)
 
     @property
     def anchors(self) -> np.ndarray:
@@ -84,7 +92,13 @@ class RFCN(HybridBlock):
             self.backbone = BACKBONES[config.network]()
             self.anchor_grid = rpn.AnchorGrid(config.anchors, config.stride)
             self.rpn = rpn.RPNHead(128, len(config.anchors))
-            self.head = HEADS[config.head](len(config.classes), config.k, config.stride)
+            self.head = HEADS[config.head](
+                len(config.classes),
+                config.num_boxes,
+                config.k,
+                config.stride,
+                self.backbone.head_units,
+            )
 
     def hybrid_forward(self, F, data):
         """Return RPN logits, RPN offsets, anchors and the head's features of an image batch."""
@@ -100,6 +114,15 @@ def indexed_rois(F, boxes, valid):
     )
     image = F.where(valid, image, -F.ones_like(valid))
     return F.BlockGrad(F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5)))
+
+
+def classified(F, head, features, boxes, valid):
+    """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes)."""
+    outputs = head(features, indexed_rois(F, boxes, valid))
+    return (
+        F.reshape_like(part, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        for part in outputs
+    )
 
 
 class TrainGraph(HybridBlock):
@@ -154,9 +177,12 @@ class TrainGraph(HybridBlock):
         boxes = F.concat(boxes, true_boxes, dim=1)
         valid = F.concat(box_scores, true_cls, dim=1) >= 0
         targets = self.targets(boxes, valid, labels)
-        cls, box = self.net.head(features, indexed_rois(F, boxes, valid))
-        cls = F.reshape_like(cls, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
-        box = F.reshape_like(box, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        cls, box = classified(F, self.net.head, features, boxes, valid)
+        if not self.net.config.class_agnostic:
+            own = F.maximum(targets[0] - 1, 0).expand_dims(-1)
+            index = F.arange(self.net.config.num_boxes).reshape((1, 1, -1))
+            own = F.broadcast_equal(own, index).expand_dims(-1)
+            box = F.sum(F.broadcast_mul(box.reshape((0, 0, -4, -1, 4)), own), axis=2)
         return (*self.rpn_loss(score, loc, rpn_cls, rpn_box), *self.roi_loss(cls, box, *targets))
 
 
@@ -193,7 +219,6 @@ class Detector(HybridBlock):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        self._num_classes = len(net.config.classes)
         self._nms_thresh = nms_thresh
         self._score_thresh = score_thresh
         self._post_nms = post_nms
@@ -214,15 +239,21 @@ class Detector(HybridBlock):
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
         valid = box_scores >= 0
-        cls, box = self.net.head(features, indexed_rois(F, boxes, valid))
-        cls = F.reshape_like(cls, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
-        box = F.reshape_like(box, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
-        boxes = self.clip(self.decode(box, boxes), data)
+        cls, box = classified(F, self.net.head, features, boxes, valid)
+        config = self.net.config
+        boxes = [
+            self.clip(
+                self.decode(F.slice_axis(box, axis=-1, begin=begin, end=begin + 4), boxes), data
+            )
+            for begin in range(0, 4 * config.num_boxes, 4)
+        ]
         probability = F.broadcast_mul(F.softmax(cls, axis=-1), valid.expand_dims(-1))
         rows = []
-        for index in range(self._num_classes):
+        for index in range(len(config.classes)):
             of_class = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
-            rows.append(F.concat(F.ones_like(of_class) * index, of_class, boxes, dim=-1))
+            rows.append(
+                F.concat(F.ones_like(of_class) * index, of_class, boxes[index % len(boxes)], dim=-1)
+            )
         found = F.contrib.box_nms(
             F.concat(*rows, dim=1),
             overlap_thresh=self._nms_thresh,

@@ -1,4 +1,10 @@
-"""Detection heads: feature maps and RoIs to class scores and box offsets."""
+"""Detection heads: feature maps and RoIs to class scores and box offsets.
+
+Every head is built as Head(num_classes, num_boxes, k, stride, units) and called with features
+(B, D, H, W) and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, image -1 for padding. It gives
+class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes), where num_boxes
+is 1 for boxes that all classes share.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +26,124 @@ class PSROIHead(HybridBlock):
     ----------
     num_classes : int
         C, background not counted.
+    num_boxes : int
+        Sets of four offsets: 1, or C for class-specific boxes.
     k : int
         Bins per side.
     stride : int
         Step of the feature map, pixels.
-
-    Inputs: features (B, D, H, W), rois (K, 5) rows [image, x1, y1, x2, y2] in pixels, image -1 for
-    padding. Outputs: class logits (K, C + 1), background first, and box offsets (K, 4).
+    units : int
+        Not used: nothing is learned after the pooling.
     """
 
-    def __init__(self, num_classes: int, k: int, stride: int, **kwargs) -> None:
+    def __init__(
+        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs
+    ) -> None:
         super().__init__(**kwargs)
+        self._k = k
         weights = init.Normal(0.01)
         with self.name_scope():
             self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=weights)
-            self.box_maps = nn.Conv2D(4 * k * k, 1, weight_initializer=weights)
+            self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=weights)
             self.class_pool = gluon_roi.PSROIPool(k, 1 / stride, output_dim=num_classes + 1)
-            self.box_pool = gluon_roi.PSROIPool(k, 1 / stride, output_dim=4)
+            self.box_pool = gluon_roi.PSROIPool(k, 1 / stride, output_dim=4 * num_boxes)
 
     def hybrid_forward(self, F, features, rois):
         """Average the k * k votes of every class and of every offset."""
-        cls = F.mean(self.class_pool(self.class_maps(features), rois), axis=(2, 3))
-        box = F.mean(self.box_pool(self.box_maps(features), rois), axis=(2, 3))
+        return self.vote(F, self.class_maps(features), self.box_maps(features), rois)
+
+    def vote(self, F, class_maps, box_maps, rois):
+        """Pool both sets of maps and average the bins."""
+        cls = F.mean(self.class_pool(class_maps, rois), axis=(2, 3))
+        box = F.mean(self.box_pool(box_maps, rois), axis=(2, 3))
         return cls, box
 
 
-HEADS = {"psroi": PSROIHead}
+class GlobalHead(PSROIHead):
+    """R-FCN without position sensitivity: one map per class, averaged over the RoI (k = 1)."""
+
+    def __init__(self, num_classes, num_boxes, k, stride, units, **kwargs) -> None:
+        super().__init__(num_classes, num_boxes, 1, stride, units, **kwargs)
+
+
+class ScrambledHead(PSROIHead):
+    """A control for experiments: the k * k maps of a class change places at every call.
+
+    It has the parameters and the cost of `PSROIHead`, but no map can become that of one part.
+    """
+
+    def hybrid_forward(self, F, features, rois):
+        """Shuffle the bins, the same way for all classes and offsets, then vote."""
+        bins = self._k * self._k
+        order = F.argsort(F.random.uniform(shape=(bins,)))
+        maps = []
+        for part in (self.class_maps(features), self.box_maps(features)):
+            groups = part.reshape((0, -4, -1, bins, 0, 0))
+            maps.append(F.take(groups, order, axis=2).reshape((0, -3, 0, 0)))
+        return self.vote(F, *maps, rois)
+
+
+class LightHead(HybridBlock):
+    """Light-Head R-CNN: thin position-sensitive maps, PSROIAlign, one fully connected layer.
+
+    The maps have 10 channels per bin whatever the number of classes, made by a large separable
+    convolution (15 x 1 and 1 x 15, both orders, summed), as in arXiv:1711.07264.
+    """
+
+    THIN = 10
+    KERNEL = 15
+
+    def __init__(
+        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        half, weights = self.KERNEL // 2, init.Normal(0.01)
+        tall = {"kernel_size": (self.KERNEL, 1), "padding": (half, 0)}
+        wide = {"kernel_size": (1, self.KERNEL), "padding": (0, half)}
+        with self.name_scope():
+            self.branches = []
+            for number, (first, second) in enumerate(((tall, wide), (wide, tall))):
+                branch = nn.HybridSequential()
+                branch.add(nn.Conv2D(units // 4, **first), nn.Conv2D(self.THIN * k * k, **second))
+                self.register_child(branch, f"branch{number}")
+                self.branches.append(branch)
+            self.pool = gluon_roi.PSROIAlign(k, 1 / stride, output_dim=self.THIN, sampling_ratio=2)
+            self.fc = nn.Dense(units, activation="relu")
+            self.cls = nn.Dense(num_classes + 1, weight_initializer=weights)
+            self.box = nn.Dense(4 * num_boxes, weight_initializer=weights)
+
+    def hybrid_forward(self, F, features, rois):
+        """Make thin maps, align, connect."""
+        maps = self.branches[0](features) + self.branches[1](features)
+        hidden = self.fc(self.pool(F.relu(maps), rois))
+        return self.cls(hidden), self.box(hidden)
+
+
+class RoIFCHead(HybridBlock):
+    """The Fast R-CNN baseline: ROIPool and two fully connected layers for every RoI."""
+
+    def __init__(
+        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        weights = init.Normal(0.01)
+        with self.name_scope():
+            self.pool = gluon_roi.ROIPool(k, 1 / stride)
+            self.fc = nn.HybridSequential()
+            self.fc.add(nn.Dense(units, activation="relu"), nn.Dense(units, activation="relu"))
+            self.cls = nn.Dense(num_classes + 1, weight_initializer=weights)
+            self.box = nn.Dense(4 * num_boxes, weight_initializer=weights)
+
+    def hybrid_forward(self, F, features, rois):
+        """Pool every RoI to k x k and connect."""
+        hidden = self.fc(self.pool(features, rois))
+        return self.cls(hidden), self.box(hidden)
+
+
+HEADS = {
+    "psroi": PSROIHead,
+    "light_head": LightHead,
+    "roi_fc": RoIFCHead,
+    "global": GlobalHead,
+    "scrambled": ScrambledHead,
+}

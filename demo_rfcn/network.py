@@ -19,6 +19,7 @@ class SmallResNet(HybridBlock):
     """
 
     stride = 8
+    head_units = 256
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)

@@ -48,7 +48,8 @@ def model_config(args: argparse.Namespace) -> detector.ModelConfig:
         classes=tuple(spec.classes),
         network=args.network,
         head=args.head,
-        k=args.k,
+        k=1 if args.head == "global" else args.k,
+        class_agnostic=args.class_agnostic,
         anchor_scales=spec.anchor_scales,
         anchor_ratios=spec.anchor_ratios,
     )

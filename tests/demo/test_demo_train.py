@@ -14,6 +14,7 @@ from demo_runs import train_arguments, write_voc
 
 from demo_rfcn import checkpoint, cli, detector
 from demo_rfcn.data import loader, signals
+from demo_rfcn.heads import HEADS
 
 
 def parameters(path, folder) -> dict:
@@ -66,6 +67,17 @@ def test_resume_equals_an_uninterrupted_run(
     assert trainer_states(last) == trainer_states(uninterrupted)
     history = checkpoint.read_meta(uninterrupted)["history"]
     assert checkpoint.read_meta(last)["history"]["val"] == history["val"]
+
+
+@pytest.mark.parametrize("boxes", [[], ["--no-class-agnostic"]])
+@pytest.mark.parametrize("head", sorted(HEADS))
+def test_every_head_learns(head, boxes, eight_images, tmp_path):
+    """The class loss falls by a quarter within thirty steps."""
+    lines = ["--head", head, "--steps", "30", "--log-interval", "1", *boxes]
+    assert cli.main(train_arguments(eight_images, tmp_path, *lines)) == 0
+    history = json.loads((tmp_path / "history.json").read_text())["losses"]
+    losses = [row["rcnn_cls"] for row in history]
+    assert np.mean(losses[-5:]) < 0.75 * losses[0]
 
 
 @pytest.mark.parametrize("ohem", [[], ["--no-ohem"]])

@@ -1,0 +1,128 @@
+"""`ablate`: what position sensitivity and OHEM are worth, as a table and a bar chart.
+
+Every variant is trained with the same seeds and data order; "rotated" evaluates the trained k = 3
+detectors once more with their map groups turned by 180 degrees, which needs no training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+from matplotlib import pyplot as plt
+
+from . import demo, evaluate, pictures, train
+from .data import DATASETS, ensure_dataset, open_dataset
+
+REFERENCE = "R-FCN, k = 3"
+ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
+VARIANTS = {
+    REFERENCE: {"head": "psroi", "k": 3},
+    "R-FCN, k = 1 (global pooling)": {"head": "global", "k": 1},
+    "R-FCN, k = 7": {"head": "psroi", "k": 7},
+    "R-FCN, k = 3, bins scrambled": {"head": "scrambled", "k": 3},
+    "R-FCN, k = 3, no OHEM": {"head": "psroi", "k": 3, "ohem": False},
+    "ROIPool 7 x 7 + 2 fc": {"head": "roi_fc", "k": 7},
+}
+SCORES = ("map50", "map75")
+
+
+def command(args: argparse.Namespace) -> None:
+    """Train and evaluate all variants with all seeds; finished runs are not repeated.
+
+    `ablation.json`, `ablation.md` and `ablation.png` are written anew after every run, so that an
+    interrupted study shows what it has.
+    """
+    if DATASETS[args.dataset].paint:
+        ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
+    folder = args.save_prefix
+    results = folder / "ablation.json"
+    rows = json.loads(results.read_text()) if results.is_file() else []
+    for seed in args.seeds:
+        for number, (name, changes) in enumerate(VARIANTS.items()):
+            if any(row["variant"] == name and row["seed"] == seed for row in rows):
+                continue
+            print(f"{name}, seed {seed}")
+            rows += one_run(args, name, changes, seed, folder / f"variant{number}-seed{seed}")
+            train.write_json(results, rows)
+            write_table(folder / "ablation.md", rows)
+            bar_chart(folder / "ablation.png", rows)
+    print((folder / "ablation.md").read_text(), end="")
+    print(f"results in {folder.resolve()}")
+
+
+def one_run(args: argparse.Namespace, name: str, changes: dict, seed: int, folder: Path) -> list:
+    """Train one variant and return its result rows: one, or two for the reference."""
+    last = folder / demo.LAST
+    settings = {
+        **vars(args),
+        **changes,
+        "seed": seed,
+        "save_prefix": folder,
+        "val_interval": args.steps,
+        "resume": last if last.is_file() else None,
+    }
+    train.run(argparse.Namespace(**settings))
+    spec = DATASETS[args.dataset]
+    test_set = open_dataset(args.dataset, args.dataset_root, "test")
+    detect, _ = demo.load_detector(last, mx.cpu())
+    rows = []
+    for label in (name, ROTATED) if name == REFERENCE else (name,):
+        if label == ROTATED:
+            rotate_bins(detect.net)
+        scores = evaluate.evaluate(detect, test_set, spec.short, spec.max_size, mx.cpu())
+        values = {key: scores[key] for key in SCORES}
+        rows.append({"variant": label, "seed": seed, "steps": args.steps, **values})
+    return rows
+
+
+def rotate_bins(net) -> None:
+    """Turn the k x k map groups of a `psroi` head by 180 degrees, in place."""
+    k = net.config.k
+    for maps in (net.head.class_maps, net.head.box_maps):
+        for parameter in (maps.weight, maps.bias):
+            value = parameter.data().asnumpy()
+            groups = value.reshape(-1, k, k, *value.shape[1:])
+            parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
+
+
+def summarise(rows: list) -> dict:
+    """Return variant -> score name -> (mean, sample standard deviation, runs)."""
+    table: dict = {}
+    for name in dict.fromkeys(row["variant"] for row in rows):
+        own = [row for row in rows if row["variant"] == name]
+        table[name] = {}
+        for key in SCORES:
+            values = np.array([row[key] for row in own])
+            spread = values.std(ddof=1) if len(values) > 1 else 0.0
+            table[name][key] = (values.mean(), spread, len(values))
+    return table
+
+
+def write_table(path: Path, rows: list) -> None:
+    """Write the summary as a Markdown table."""
+    lines = ["| variant | mAP@.5 | mAP@.75 | seeds |", "|---|---|---|---|"]
+    for name, scores in summarise(rows).items():
+        cells = [f"{mean:.3f} ± {spread:.3f}" for mean, spread, _ in scores.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} | {scores['map50'][2]} |")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def bar_chart(path: Path, rows: list) -> None:
+    """Draw the summary as bars with their spread."""
+    table = summarise(rows)
+    figure, axis = plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))
+    place = np.arange(len(table))
+    for offset, (key, label) in zip((-0.2, 0.2), zip(SCORES, ("mAP@.5", "mAP@.75"))):
+        means = [scores[key][0] for scores in table.values()]
+        spreads = [scores[key][1] for scores in table.values()]
+        bars = axis.barh(place + offset, means, 0.38, xerr=spreads, label=label)
+        axis.bar_label(bars, [f"{mean:.2f}" for mean in means], padding=4)
+    axis.set_yticks(place, list(table))
+    axis.invert_yaxis()
+    axis.set(xlim=(0, 1.1), xlabel=f"mean of the seeds, {rows[0]['steps']} steps each")
+    axis.legend(loc="lower right")
+    pictures.write(figure, path)
