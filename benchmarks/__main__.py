@@ -101,13 +101,16 @@ def measure(item: Item, contenders: list[Contender], rounds: int, seconds: float
     plan = []  # contender, way, calls a round, warm
     for i, contender in enumerate(contenders):
         for way in ways[i]:
-            answer = contender.ask(do="time", way=way, calls=1, warm=True)
+            answer = contender.ask(do="time", way=way, calls=1, warm=False)
+            short = answer.get("seconds", [LONG_CALL])[0] < LONG_CALL
+            if short:
+                # The first call may have compiled or allocated something.
+                answer = contender.ask(do="time", way=way, calls=1, warm=False)
             if "error" in answer:
                 note(f"  {contender.library}, {way}: {answer['error']}")
                 continue
-            once = answer["seconds"][0]
-            calls = int(min(max(seconds / max(once, 1e-9), 1), MOST_CALLS))
-            plan.append((i, way, calls, once < LONG_CALL))
+            calls = int(min(max(seconds / answer["seconds"][0], 1), MOST_CALLS))
+            plan.append((i, way, calls, short))
 
     times: dict[tuple[int, str], list[float]] = {}
     for turn in range(rounds):
