@@ -15,7 +15,7 @@ What every operator does with unusual rows of ``rois``, in this order:
 - a batch index that is NaN, fractional or not below the batch size raises ``ValueError``;
 - a NaN or infinite coordinate gives a row of NaN, and no gradient;
 - coordinates beyond ``1e30`` cells count as ``1e30`` cells;
-- pixels of weight 0 are never read, so a NaN outside the box stays outside the result.
+- cells of weight 0 are never read, so a NaN outside the box stays outside the result.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _pool_edges(
 
 
 def _pool_bins(rule: str, call: _Call, box: np.ndarray) -> Iterator[tuple[int, int, slice, slice]]:
-    """The bins of one box that hold a pixel: p, q, rows, columns."""
+    """The bins of one box that hold a cell: p, q, rows, columns."""
     (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
     rows = _pool_edges(rule, y1, y2, call.scale, call.pooled[0], height)
     columns = _pool_edges(rule, x1, x2, call.scale, call.pooled[1], width)
@@ -258,14 +258,14 @@ def _pool_bins(rule: str, call: _Call, box: np.ndarray) -> Iterator[tuple[int, i
             yield p, q, slice(*rows[p]), slice(*columns[q])
 
 
-def _maximum(bin_pixels: np.ndarray, lowest: float) -> np.ndarray:
+def _maximum(bin_cells: np.ndarray, lowest: float) -> np.ndarray:
     """Largest value of each channel's bin, as a running maximum that starts at `lowest` finds it.
 
-    Comparisons with NaN are false, so NaN pixels are passed over, and a bin of nothing but NaN or
+    Comparisons with NaN are false, so NaN cells are passed over, and a bin of nothing but NaN or
     -inf gives `lowest`. MXNet's ROIPooling does the same; it starts at float32's lowest number in
     every type, which float64 maps may go below.
     """
-    return np.fmax(np.fmax.reduce(bin_pixels.reshape(len(bin_pixels), -1), axis=1), lowest)
+    return np.fmax(np.fmax.reduce(bin_cells.reshape(len(bin_cells), -1), axis=1), lowest)
 
 
 def roi_pool(
@@ -296,7 +296,7 @@ def roi_pool(
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
-        Empty bins are 0. NaN pixels are passed over; a bin of nothing but NaN or -inf gives
+        Empty bins are 0. NaN cells are passed over; a bin of nothing but NaN or -inf gives
         the lowest finite number of the type of `data`.
 
     Raises
@@ -357,9 +357,9 @@ def roi_pool_backward(
 
     def per_roi(maps: np.ndarray, box: Any, d_row: Any, d_maps: np.ndarray, d_box: Any) -> None:
         for p, q, rows, columns in _pool_bins("roi_pool", call, box):
-            pixels = maps[:, rows, columns]
-            largest = pixels == _maximum(pixels, call.lowest)[:, None, None]
-            largest &= pixels > call.lowest
+            cells = maps[:, rows, columns]
+            largest = cells == _maximum(cells, call.lowest)[:, None, None]
+            largest &= cells > call.lowest
             for c in np.flatnonzero(largest.any(axis=(1, 2))):
                 y, x = np.argwhere(largest[c])[0]
                 d_maps[c, rows, columns][y, x] += d_row[c, p, q]
@@ -421,7 +421,7 @@ def ps_roi_pool(
     Returns
     -------
     numpy.ndarray, shape (K, output_dim, P, Q), float64
-        The sum over the bin divided by the pixels of the clipped bin; empty bins are 0.
+        The sum over the bin divided by the cells of the clipped bin; empty bins are 0.
 
     Raises
     ------
@@ -459,7 +459,7 @@ def ps_roi_pool_backward(
 ) -> np.ndarray:
     """Gradient of :func:`ps_roi_pool` with respect to data: its exact transpose.
 
-    Each bin's gradient is spread evenly over the pixels that the forward pass read. (Under the
+    Each bin's gradient is spread evenly over the cells that the forward pass read. (Under the
     torchvision convention this differs from torchvision, whose backward pass clips bins to the
     whole map although its forward pass does not.)
 
@@ -578,7 +578,7 @@ def _align_axes(
 
 
 def _weighted(maps: np.ndarray, channels: np.ndarray, wy: np.ndarray, wx: np.ndarray) -> np.ndarray:
-    """wy . map . wx for each channel, reading only pixels of non-zero weight."""
+    """wy . map . wx for each channel, reading only cells of non-zero weight."""
     y, x = np.flatnonzero(wy), np.flatnonzero(wx)
     return np.einsum("cyx,y,x->c", maps[np.ix_(channels, y, x)], wy[y], wx[x])
 
