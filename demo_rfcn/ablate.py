@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from . import demo, evaluate, pictures, train
-from .data import DATASETS, ensure_dataset, open_dataset
+from .data import ensure_dataset, open_dataset
 
 REFERENCE = "R-FCN, k = 3"
 ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
@@ -36,7 +36,7 @@ def command(args: argparse.Namespace) -> None:
     `ablation.json`, `ablation.md` and `ablation.png` are written anew after every run, so that an
     interrupted study shows what it has.
     """
-    if DATASETS[args.dataset].paint:
+    if args.spec.paint:
         ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
     folder = args.save_prefix
     results = folder / "ablation.json"
@@ -56,7 +56,7 @@ def command(args: argparse.Namespace) -> None:
 
 def one_run(args: argparse.Namespace, name: str, changes: dict, seed: int, folder: Path) -> list:
     """Train one variant and return its result rows: one, or two for the reference."""
-    last = folder / demo.LAST
+    last = folder / train.LAST
     settings = {
         **vars(args),
         **changes,
@@ -66,8 +66,8 @@ def one_run(args: argparse.Namespace, name: str, changes: dict, seed: int, folde
         "resume": last if last.is_file() else None,
     }
     train.run(argparse.Namespace(**settings))
-    spec = DATASETS[args.dataset]
-    test_set = open_dataset(args.dataset, args.dataset_root, "test")
+    spec = args.spec
+    test_set = open_dataset(spec, args.dataset_root, "test")
     detect, _ = demo.load_detector(last, mx.cpu())
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):

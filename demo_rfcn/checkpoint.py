@@ -33,8 +33,8 @@ def save(path: Path, net, trainer: mx.gluon.Trainer, meta: dict) -> None:
     net : detector.RFCN
     trainer : mxnet.gluon.Trainer
     meta : dict
-        JSON-ready: step, best, history, arguments. Format, configuration and random states are
-        added.
+        JSON-ready: step, best, history, arguments, and the image scale (short, max_size). Format,
+        configuration and random states are added.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     meta = {

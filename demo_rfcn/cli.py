@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
 from . import ablate, demo, detect, export, train
-from .data import DATASETS, ensure_dataset
+from .data import DATASETS, DatasetSpec, ensure_dataset
 from .errors import InputError
 from .heads import HEADS
 from .network import BACKBONES
@@ -26,8 +27,8 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 def main(argv: list | None = None) -> int:
     """Run a command and return its exit status: 0, 2 for bad input, 130 when interrupted."""
-    args = parse(argv)
     try:
+        args = parse(argv)
         args.command(args)
     except InputError as error:
         print(f"demo_rfcn: {error}", file=sys.stderr)
@@ -44,14 +45,15 @@ def parse(argv: list | None = None) -> argparse.Namespace:
         prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    training = (_data, _augmentation, _model, _training, _devices, _run)
     for name, function, groups, text in (
         ("data", make_data, (_data,), "generate an embedded data set on disk in VOC layout"),
-        ("train", train_command, (_data, _model, _training, _run), "train a detector"),
+        ("train", train_command, training, "train a detector"),
         ("eval", demo.evaluate_command, (_data, _pretrained), "mAP and pictures of a checkpoint"),
         (
             "ablate",
             ablate.command,
-            (_data, _model, _training, _run, _ablation),
+            (*training, _ablation),
             "compare variants of the head and of the training over seeds",
         ),
         ("detect", detect.command, (_images, _pretrained), "detect objects in image files"),
@@ -59,7 +61,7 @@ def parse(argv: list | None = None) -> argparse.Namespace:
         (
             "demo",
             demo.command,
-            (_data, _model, _training, _run),
+            training,
             "everything: data, training, evaluation, pictures; reuses what is there",
         ),
     ):
@@ -75,9 +77,26 @@ def parse(argv: list | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if "dataset" in args:
         args.dataset_root = Path(args.dataset_root or RUNS / "data" / args.dataset)
+        args.spec = _resolved_spec(args)
+    if "flip_p" in args and args.flip_p is None:
+        args.flip_p = args.spec.flip_p
     if "save_prefix" in args:
         args.save_prefix = Path(args.save_prefix or RUNS / args.dataset)
     return args
+
+
+def _resolved_spec(args: argparse.Namespace) -> DatasetSpec:
+    """Return the data set's specification with what the command line changes in it."""
+    spec = DATASETS[args.dataset]
+    if bool(args.classes) == bool(spec.classes):
+        wanted = "has its own classes; leave out" if spec.classes else "needs"
+        raise InputError(f"dataset: '{spec.name}' {wanted} --classes")
+    changes = {"classes": tuple(name.lower() for name in args.classes or spec.classes)}
+    for name in ("short", "max_size"):
+        if getattr(args, name):
+            changes[name] = getattr(args, name)
+    spec = dataclasses.replace(spec, **changes)
+    return dataclasses.replace(spec, max_size=max(spec.max_size, spec.short))
 
 
 def _data(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +108,25 @@ def _data(parser: argparse.ArgumentParser) -> None:
         help="folder that holds VOC2007; runs/data/<dataset> if not given",
     )
     group.add_argument("--data-seed", type=int, default=0, help="seed of a generated data set")
+    group.add_argument("--classes", nargs="+", metavar="NAME", help="classes of a voc-like folder")
+    group.add_argument("--short", type=_positive, help="short side of the scaled images, pixels")
+    group.add_argument("--max-size", type=_positive, help="limit of their long side, pixels")
+
+
+def _augmentation(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("augmentation")
+    group.add_argument("--flip-p", type=float, help="probability of a horizontal flip")
+    group.add_argument(
+        "--scale-jitter",
+        type=float,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        default=(1.0, 1.0),
+        help="range of a factor on the short side",
+    )
+    group.add_argument(
+        "--color-jitter", type=float, default=0.0, help="brightness, contrast, saturation"
+    )
 
 
 def _model(parser: argparse.ArgumentParser) -> None:
@@ -102,14 +140,35 @@ def _model(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="box offsets per class instead of shared ones",
     )
+    group.add_argument(
+        "--pretrained-base", metavar="FILE", help="weights of GluonCV's classification network"
+    )
+    group.add_argument("--freeze-bn", action="store_true", help="do not train batch normalisation")
 
 
 def _training(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("training")
     group.add_argument("--steps", type=_positive, default=1200, help="batches in all")
     group.add_argument("--batch-size", type=_positive, default=4, help="images per step")
-    group.add_argument("--lr", type=float, default=2e-3, help="highest learning rate (Adam)")
+    group.add_argument("--optimizer", choices=("adam", "sgd"), default="adam", help="update rule")
+    group.add_argument("--momentum", type=float, default=0.9, help="of sgd")
+    group.add_argument("--lr", type=float, default=2e-3, help="highest learning rate")
     group.add_argument("--lr-warmup", type=int, default=100, help="steps of linear warm-up")
+    group.add_argument("--lr-mode", choices=("cosine", "step"), default="cosine", help="schedule")
+    group.add_argument("--lr-decay", type=float, default=0.1, help="factor of --lr-mode step")
+    group.add_argument(
+        "--lr-decay-steps",
+        type=_positive,
+        nargs="+",
+        metavar="STEP",
+        help="when it applies; two thirds of --steps if not given",
+    )
+    group.add_argument(
+        "--head-lr-mult", type=float, default=1.0, help="factor on the head's learning rate"
+    )
+    group.add_argument(
+        "--clip-gradient", type=float, metavar="LIMIT", help="largest absolute gradient value"
+    )
     group.add_argument("--wd", type=float, default=1e-4, help="weight decay")
     group.add_argument(
         "--rpn-num-sample", type=_positive, default=128, help="anchors per image in the RPN loss"
@@ -120,7 +179,17 @@ def _training(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="random RoIs instead of the hardest ones",
     )
+    group.add_argument("--max-seconds", type=float, help="stop early, with a checkpoint")
     group.add_argument("--seed", type=int, default=0, help="weights, data order, augmentation")
+
+
+def _devices(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("devices")
+    group.add_argument("--gpus", type=_numbers, default=[], metavar="0,1", help="GPUs to train on")
+    group.add_argument("--cpus", type=_positive, default=1, help="CPU contexts, without --gpus")
+    group.add_argument(
+        "--kv-store", default="device", help="of several contexts; dist_sync for several machines"
+    )
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
@@ -159,6 +228,10 @@ def _ablation(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("ablation")
     group.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of a variant")
     parser.set_defaults(steps=1000, save_prefix=RUNS / "ablation")
+
+
+def _numbers(text: str) -> list:
+    return [int(part) for part in text.split(",") if part]
 
 
 def _positive(text: str) -> int:

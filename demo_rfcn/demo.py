@@ -10,12 +10,12 @@ import mxnet as mx
 import numpy as np
 
 from . import checkpoint, detector, evaluate, pictures, train
-from .data import DATASETS, ensure_dataset, open_dataset
+from .data import DatasetSpec, ensure_dataset, open_dataset
 from .data.loader import load_image
 from .errors import CheckpointError
+from .report import write as write_report
 
 SUMMARY = "summary.json"
-LAST, BEST = "last.ckpt", "best.ckpt"
 DEFINES_A_RUN = ("dataset", "data_seed", "seed", "batch_size", "lr", "wd", "ohem")
 PICTURED = 12  # images of the detection picture
 
@@ -23,7 +23,7 @@ PICTURED = 12  # images of the detection picture
 def command(args: argparse.Namespace) -> None:
     """Make data, train, evaluate, draw; steps that are complete already are not done again."""
     folder = args.save_prefix
-    last = folder / LAST
+    last = folder / train.LAST
     trained = False
     if last.is_file() and not args.resume:
         meta = checkpoint.read_meta(last)
@@ -31,7 +31,7 @@ def command(args: argparse.Namespace) -> None:
         check_arguments(last, meta["arguments"], args)
         trained = meta["step"] >= args.steps
         args.resume = last
-    if DATASETS[args.dataset].paint:
+    if args.spec.paint:
         ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
     if not trained:
         train.run(args)
@@ -39,7 +39,7 @@ def command(args: argparse.Namespace) -> None:
     if (folder / SUMMARY).is_file():
         summary = json.loads((folder / SUMMARY).read_text())
     else:
-        summary = report(folder / BEST, folder, args.dataset, args.dataset_root)
+        summary = report(folder / train.BEST, folder, args.spec, args.dataset_root)
     print_summary(summary)
     print(f"results in {folder.resolve()}")
 
@@ -66,7 +66,7 @@ def check_arguments(path: Path, stored: dict, args: argparse.Namespace) -> None:
 def evaluate_command(args: argparse.Namespace) -> None:
     """Evaluate a checkpoint on the test images of a data set, with pictures."""
     folder = Path(args.save_prefix)
-    summary = report(Path(args.pretrained), folder, args.dataset, args.dataset_root)
+    summary = report(Path(args.pretrained), folder, args.spec, args.dataset_root)
     print_summary(summary)
     print(f"results in {folder.resolve()}")
 
@@ -89,7 +89,7 @@ def load_detector(path: Path, ctx: mx.Context) -> tuple:
     return detect, meta
 
 
-def report(path: Path, folder: Path, dataset: str, root: Path) -> dict:
+def report(path: Path, folder: Path, spec: DatasetSpec, root: Path) -> dict:
     """Evaluate a checkpoint, write the pictures and summary.json, and return the summary.
 
     Raises
@@ -97,46 +97,47 @@ def report(path: Path, folder: Path, dataset: str, root: Path) -> dict:
     InputError
         The data set or the checkpoint is missing, or the checkpoint knows other classes.
     """
-    spec = DATASETS[dataset]
     ctx = mx.cpu()
     meta = checkpoint.read_meta(path)
-    if meta["config"].classes != tuple(spec.classes):
+    if meta["config"].classes != spec.classes:
         raise CheckpointError(
             f"checkpoint: {path} knows classes {', '.join(meta['config'].classes)}; expected those "
-            f"of '{dataset}': {', '.join(spec.classes)}"
+            f"of '{spec.name}': {', '.join(spec.classes)}"
         )
-    test_set = open_dataset(dataset, root, "test")
+    test_set = open_dataset(spec, root, "test")
     detect, meta = load_detector(path, ctx)
     scale = (spec.short, spec.max_size)
     scores = evaluate.evaluate(detect, test_set, *scale, ctx)
+    scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, *scale, ctx)
     shown = range(min(PICTURED, len(test_set)))
     found = dict(evaluate.detect_dataset(detect, test_set, shown, *scale, ctx))
     pictures.detections(folder / "detections.png", test_set, found)
     pictures.curves(folder, meta["history"])
     files = ["detections.png", "loss.png", "map.png"]
     summary = {
-        "dataset": dataset,
+        "dataset": spec.name,
         "checkpoint_step": meta["step"],
         "config": meta["config"].to_dict(),
         "arguments": meta["arguments"],
         "test": scores,
     }
     if hasattr(detect.net.head, "class_pool"):
-        image, box, cls = typical_object(detect.net, test_set, *scale)
+        image, box, cls = typical_object(detect.net, test_set, spec)
         summary["score_maps"] = pictures.score_maps(
             folder / "score_maps.png", detect.net, image, box, cls
         )
         files.append("score_maps.png")
     summary["files"] = files
     train.write_json(folder / SUMMARY, summary)
+    write_report(folder, summary)
     return summary
 
 
-def typical_object(net, dataset, short: int, max_size: int, candidates: int = 40) -> tuple:
+def typical_object(net, dataset, spec: DatasetSpec, candidates: int = 40) -> tuple:
     """Choose the object for the score-map picture: the surest of the larger ones.
 
-    Only objects above the median size of the first images come into question, in the class that has
-    the most of them.
+    Only objects above the median size of the first images come into question, in the class that the
+    data set shows, or in the one with the most of them.
 
     Returns
     -------
@@ -148,11 +149,14 @@ def typical_object(net, dataset, short: int, max_size: int, candidates: int = 40
     """
     objects = []
     for index in range(min(candidates, len(dataset))):
-        image, labels, _ = load_image(dataset, index, short, max_size)
+        image, labels, _ = load_image(dataset, index, spec.short, spec.max_size)
         objects += [(image, row) for row in labels if not row[5]]
     sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
     large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
-    cls = np.bincount([int(row[4]) for _, row in large]).argmax()
+    counts = np.bincount([int(row[4]) for _, row in large], minlength=len(spec.classes))
+    cls = counts.argmax()
+    if spec.shown_class and counts[spec.classes.index(spec.shown_class)]:
+        cls = spec.classes.index(spec.shown_class)
     ranked = [
         (pictures.votes(net, image, row[None, :4])[2][0, cls + 1], order)
         for order, (image, row) in enumerate(large)
@@ -167,6 +171,8 @@ def print_summary(summary: dict) -> None:
     scores = summary["test"]
     print(f"{summary['dataset']}: {scores['images']} held-back images", end=", ")
     print(f"mAP@.5 {scores['map50']:.3f}, mAP@.75 {scores['map75']:.3f}")
+    print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall", end=" ")
+    print(", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items()))
     for name, values in scores["per_class"].items():
         row = " ".join(
             f"AP@.{key[-2:]} {'  -  ' if values[key] is None else format(values[key], '.3f')}"

@@ -10,7 +10,6 @@ import mxnet as mx
 from matplotlib import pyplot as plt
 
 from . import demo, evaluate, pictures, train
-from .data import DATASETS
 from .data.loader import resize
 from .errors import InputError
 
@@ -23,7 +22,6 @@ def command(args: argparse.Namespace) -> None:
             raise InputError(f"detect: image {path} is missing")
     ctx = mx.cpu()
     detect, meta = demo.load_detector(Path(args.pretrained), ctx)
-    spec = DATASETS[meta["arguments"]["dataset"]]
     classes = meta["config"].classes
     folder = Path(args.save_prefix)
     for path in paths:
@@ -31,7 +29,7 @@ def command(args: argparse.Namespace) -> None:
         if image is None:
             raise InputError(f"detect: {path} is no image that OpenCV reads")
         image = image[..., ::-1]
-        scaled, scale = resize(image, spec.short, spec.max_size)
+        scaled, scale = resize(image, meta["short"], meta["max_size"])
         detection = evaluate.detect_images(detect, [scaled], [scale], ctx)[0]
         figure, axis = plt.subplots(figsize=(8, 8 * image.shape[0] / image.shape[1]))
         pictures.draw_detections(axis, image, detection, classes, args.thresh)

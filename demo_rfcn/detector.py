@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
@@ -12,9 +13,10 @@ from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet.gluon.block import HybridBlock
 
 from . import rpn
+from .errors import InputError
 from .heads import HEADS
 from .losses import RoILoss, RPNLoss
-from .network import BACKBONES
+from .network import BACKBONES, backbone_stride
 from .targets import ROI_STDS, RoITargets
 
 
@@ -47,7 +49,7 @@ class ModelConfig:
     @property
     def stride(self) -> int:
         """Step of the feature maps, pixels."""
-        return BACKBONES[self.network].stride
+        return backbone_stride(self.network)
 
     @property
     def num_boxes(self) -> int:
@@ -85,11 +87,11 @@ class RFCN(HybridBlock):
     blocks.
     """
 
-    def __init__(self, config: ModelConfig, **kwargs) -> None:
+    def __init__(self, config: ModelConfig, norm_kwargs: dict, **kwargs) -> None:
         super().__init__(**kwargs)
         self.config = config
         with self.name_scope():
-            self.backbone = BACKBONES[config.network]()
+            self.backbone = BACKBONES[config.network](norm_kwargs)
             self.anchor_grid = rpn.AnchorGrid(config.anchors, config.stride)
             self.rpn = rpn.RPNHead(128, len(config.anchors))
             self.head = HEADS[config.head](
@@ -270,17 +272,59 @@ class Detector(HybridBlock):
         )
 
 
-def build(config: ModelConfig, ctx: Sequence, seed: int) -> RFCN:
+def build(
+    config: ModelConfig,
+    ctx: Sequence,
+    seed: int,
+    freeze_bn: bool = False,
+    pretrained_base: str | None = None,
+) -> RFCN:
     """Build a detector with random weights that depend on the seed alone.
 
     A first pass over a small image fixes every shape, in the order of the layers; without it the
     draws would follow the order of first use.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    ctx : sequence of mxnet.Context
+    seed : int
+    freeze_bn : bool
+        Keep the statistics, scales and offsets of the batch normalisation as they are.
+    pretrained_base : str or None
+        Parameter file of the GluonCV classification network that the backbone is cut from.
+
+    Raises
+    ------
+    InputError
+        The backbone takes no pretrained weights, or the file is of another network.
     """
     mx.random.seed(seed)
-    net = RFCN(config)
-    net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2), ctx=mx.cpu())
+    net = RFCN(config, {"use_global_stats": True} if freeze_bn else {})
+    if pretrained_base:
+        load_pretrained_base(net, pretrained_base)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is already initialized")
+        net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2))
     side = 8 * config.stride
     *_, features = net(mx.nd.zeros((1, 3, side, side)))
     net.head(features, mx.nd.array([[0, 0, 0, side, side]]))
+    if freeze_bn:
+        net.collect_params(".*(gamma|beta)").setattr("grad_req", "null")
     net.collect_params().reset_ctx(list(ctx))
     return net
+
+
+def load_pretrained_base(net: RFCN, path: str) -> None:
+    """Load the weights of a GluonCV classification network into the backbone."""
+    if not hasattr(net.backbone, "load_pretrained"):
+        raise InputError(
+            f"train: --pretrained-base fits the networks of GluonCV, not '{net.config.network}'"
+        )
+    try:
+        net.backbone.load_pretrained(path, ctx=mx.cpu(), ignore_extra=True)
+    except (AssertionError, ValueError, mx.MXNetError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"train: --pretrained-base {path} holds no '{net.config.network}' of GluonCV: {reason}"
+        ) from error

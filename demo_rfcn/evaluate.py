@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import mxnet as mx
 import numpy as np
+from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
+from .data.coco import COCOFolder, average_precision
 from .data.loader import load_image, normalise
 from .errors import InputError
 
@@ -92,8 +94,8 @@ def evaluate(
     -------
     dict
         JSON-ready: the names of `METRICS` to mAP, `per_class` to the AP of every class under each,
-        `images`, and `ms_per_image`, reading and scaling included. A class without objects has
-        None.
+        `images`, and `ms_per_image`, reading and scaling included; COCO's own figures for a COCO
+        folder. A class without objects has None.
 
     Raises
     ------
@@ -101,7 +103,7 @@ def evaluate(
         No image has an annotated object.
     """
     indices = range(min(limit or len(dataset), len(dataset)))
-    labels = {index: dataset[index][1] for index in indices}
+    labels = {index: dataset.labels[index] for index in indices}
     if not any(len(rows) for rows in labels.values()):
         raise InputError(f"eval: no annotated object in the {len(indices)} images of {dataset}")
     metrics = {
@@ -123,6 +125,8 @@ def evaluate(
                 truth[None, :, 5],
             )
     result = {"images": len(indices), "ms_per_image": 1000 * elapsed / len(indices)}
+    if isinstance(dataset, COCOFolder):
+        result.update(average_precision(dataset, found))
     per_class: dict = {name: {} for name in dataset.classes}
     for name, metric in metrics.items():
         for class_name, value in zip(*metric.get()):
@@ -132,3 +136,41 @@ def evaluate(
             else:
                 per_class[class_name][name] = value
     return {**result, "per_class": per_class}
+
+
+def rpn_recall(
+    detector, dataset, short: int, max_size: int, ctx: mx.Context, images: int = 100
+) -> dict:
+    """Return the part of the objects that the best n proposals cover with an IoU of .5.
+
+    Parameters
+    ----------
+    detector : detector.Detector
+    dataset : VOCFolder or COCOFolder
+    short, max_size : int
+    ctx : mxnet.Context
+    images : int
+        How many of the first images count; difficult objects do not.
+
+    Returns
+    -------
+    dict
+        n to recall, for n = 10, 30 and 100.
+    """
+    tops = (10, 30, 100)
+    covered = dict.fromkeys(tops, 0)
+    total = 0
+    for index in range(min(images, len(dataset))):
+        image, labels, _ = load_image(dataset, index, short, max_size)
+        objects = labels[labels[:, 5] == 0]
+        data = mx.nd.array(normalise(image)[None], ctx=ctx)
+        features, _ = detector.net.backbone(data)
+        anchors = detector.net.anchor_grid(features)
+        boxes, scores = detector.proposals(*detector.net.rpn(features), anchors, data)
+        boxes = boxes[0].asnumpy()[scores[0].asnumpy() >= 0]
+        total += len(objects)
+        for top in tops:
+            if len(objects) and len(boxes):
+                iou = bbox_iou(boxes[:top], objects[:, :4])
+                covered[top] += int((iou.max(axis=0) >= 0.5).sum())
+    return {str(top): covered[top] / max(total, 1) for top in tops}

@@ -14,14 +14,12 @@ from pathlib import Path
 import mxnet as mx
 
 from . import demo
-from .data import DATASETS
 
 
 def command(args: argparse.Namespace) -> None:
     """Write <name>-symbol.json and <name>-0000.params."""
     detect, meta = demo.load_detector(Path(args.pretrained), mx.cpu())
-    side = DATASETS[meta["arguments"]["dataset"]].short
-    for path in export(detect, Path(args.save_prefix) / args.name, side):
+    for path in export(detect, Path(args.save_prefix) / args.name, meta["short"]):
         print(path)
 
 

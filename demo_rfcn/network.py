@@ -1,7 +1,16 @@
-"""Backbones: images to the feature maps that the RPN and the R-FCN head read."""
+"""Backbones: images to the feature maps that the RPN and the R-FCN head read.
+
+A backbone is built as Backbone(norm_kwargs) and gives (RPN features, head features) of equal size.
+Its class attributes: `stride`, the step of the maps in pixels, and `head_units`, the width of the
+layers that some heads put behind the pooling. A backbone whose weights can come from a GluonCV
+classification model has `load_pretrained(filename, ...)`.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+
+from gluoncv import model_zoo
 from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
@@ -15,24 +24,29 @@ class SmallResNet(HybridBlock):
     more than one cell at k = 3; the last block is dilated, so that its outputs see the largest
     objects whole.
 
+    Parameters
+    ----------
+    norm_kwargs : dict
+        Further arguments of the batch normalisation.
+
     Inputs: (B, 3, H, W). Outputs: RPN features and head features, both (B, 96, H / 8, W / 8).
     """
 
     stride = 8
     head_units = 256
 
-    def __init__(self, **kwargs) -> None:
+    def __init__(self, norm_kwargs: dict, **kwargs) -> None:
         super().__init__(**kwargs)
-        shortcut = nn.Conv2D(96, 1, strides=2)
+        block = partial(BasicBlockV1b, 96, norm_layer=nn.BatchNorm, norm_kwargs=norm_kwargs)
         with self.name_scope():
             self.body = nn.HybridSequential()
             self.body.add(
                 nn.Conv2D(48, 7, strides=4, padding=3, use_bias=False),
-                nn.BatchNorm(),
+                nn.BatchNorm(**norm_kwargs),
                 nn.Activation("relu"),
-                BasicBlockV1b(96, strides=2, downsample=shortcut, norm_layer=nn.BatchNorm),
-                BasicBlockV1b(96, norm_layer=nn.BatchNorm),
-                BasicBlockV1b(96, dilation=2, previous_dilation=2, norm_layer=nn.BatchNorm),
+                block(strides=2, downsample=nn.Conv2D(96, 1, strides=2)),
+                block(),
+                block(dilation=2, previous_dilation=2),
             )
 
     def hybrid_forward(self, F, x):
@@ -41,4 +55,74 @@ class SmallResNet(HybridBlock):
         return features, features
 
 
-BACKBONES = {"small": SmallResNet}
+class HoleNet(HybridBlock):
+    """A GluonCV classification network as in the R-FCN paper: stride 16, the last stage dilated.
+
+    The last stage keeps its weights but not its stride, and its kernels are dilated ("hole"), so
+    that they see what they were trained to see. The RPN reads the stage before it (conv4), the head
+    reads it (conv5) through a 1 x 1 convolution to `head_units` channels.
+
+    Inputs: (B, 3, H, W). Outputs: RPN features (B, D, H / 16, W / 16) and head features
+    (B, head_units, H / 16, W / 16).
+    """
+
+    stride = 16
+    head_units = 1024
+
+    def __init__(self, model, early: list, last: list, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.load_pretrained = model.load_parameters
+        with self.name_scope():
+            self.early = _sequence(early)
+            self.last = _sequence(last)
+            self.last.apply(_dilate)
+            self.reduce = nn.Conv2D(self.head_units, 1, activation="relu")
+
+    def hybrid_forward(self, F, x):
+        """Return conv4 and the reduced conv5."""
+        conv4 = self.early(x)
+        return conv4, self.reduce(self.last(conv4))
+
+
+def _sequence(layers: list) -> nn.HybridSequential:
+    sequence = nn.HybridSequential()
+    sequence.add(*layers)
+    return sequence
+
+
+def _dilate(layer) -> None:
+    """Take the stride from a convolution and dilate its kernel by two; others stay."""
+    if isinstance(layer, nn.Conv2D):
+        settings = layer._kwargs
+        settings["stride"] = (1, 1)
+        if settings["kernel"] == (3, 3):
+            settings["dilate"] = settings["pad"] = (2, 2)
+
+
+def _resnet(name: str, norm_kwargs: dict) -> HoleNet:
+    model = model_zoo.get_model(name, pretrained=False, norm_kwargs=norm_kwargs)
+    early = [model.conv1, model.bn1, model.relu, model.maxpool]
+    early += [model.layer1, model.layer2, model.layer3]
+    return HoleNet(model, early, [model.layer4])
+
+
+def _mobilenet(norm_kwargs: dict) -> HoleNet:
+    model = model_zoo.get_model("mobilenet1.0", pretrained=False, norm_kwargs=norm_kwargs)
+    layers = list(model.features)[:-2]  # without the global pooling and the flattening
+    convolutions = [n for n, layer in enumerate(layers) if isinstance(layer, nn.Conv2D)]
+    strided = [n for n in convolutions if layers[n]._kwargs["stride"] == (2, 2)]
+    return HoleNet(model, layers[: strided[-1]], layers[strided[-1] :])
+
+
+BACKBONES = {
+    "small": SmallResNet,
+    "resnet18_v1b": partial(_resnet, "resnet18_v1b"),
+    "resnet50_v1b": partial(_resnet, "resnet50_v1b"),
+    "resnet101_v1b": partial(_resnet, "resnet101_v1b"),
+    "mobilenet1.0": _mobilenet,
+}
+
+
+def backbone_stride(network: str) -> int:
+    """Return the step of a backbone's maps in pixels without building it."""
+    return SmallResNet.stride if network == "small" else HoleNet.stride

@@ -1,4 +1,4 @@
-"""The training loop: reproducible from (seed, step), interruptible, resumable."""
+"""The training loop: reproducible from (seed, step), resumable, on one or several devices."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import mxnet as mx
@@ -13,10 +14,13 @@ import numpy as np
 from tqdm import tqdm
 
 from . import checkpoint, detector, evaluate
-from .data import DATASETS, open_dataset
+from .data import open_dataset
+from .data.augment import Augmentation
 from .data.loader import TrainLoader
-from .errors import InputError
+from .errors import CheckpointError, InputError
 from .targets import RPNTargets
+
+LAST, BEST = "last.ckpt", "best.ckpt"
 
 
 class Interrupted(Exception):
@@ -43,28 +47,93 @@ class StopRequest:
 
 def model_config(args: argparse.Namespace) -> detector.ModelConfig:
     """Return the configuration that the arguments ask for."""
-    spec = DATASETS[args.dataset]
     return detector.ModelConfig(
-        classes=tuple(spec.classes),
+        classes=args.spec.classes,
         network=args.network,
         head=args.head,
         k=1 if args.head == "global" else args.k,
         class_agnostic=args.class_agnostic,
-        anchor_scales=spec.anchor_scales,
-        anchor_ratios=spec.anchor_ratios,
+        anchor_scales=args.spec.anchor_scales,
+        anchor_ratios=args.spec.anchor_ratios,
     )
+
+
+def contexts(args: argparse.Namespace) -> list:
+    """Return the devices of this process: the GPUs that are named, or that many CPU contexts."""
+    if args.gpus:
+        present = mx.context.num_gpus()
+        for number in args.gpus:
+            if number >= present:
+                raise InputError(f"train: --gpus {number}, but MXNet sees {present} GPUs")
+        return [mx.gpu(number) for number in args.gpus]
+    return [mx.cpu(number) for number in range(args.cpus)]
 
 
 def learning_rate(args: argparse.Namespace, step: int) -> float:
-    """Return the rate of a step: linear warm-up, then half a cosine down to a hundredth."""
-    schedule = mx.lr_scheduler.CosineScheduler(
-        max_update=args.steps,
-        base_lr=args.lr,
-        final_lr=args.lr / 100,
-        warmup_steps=min(args.lr_warmup, args.steps - 1),
-        warmup_begin_lr=args.lr / 10,
+    """Return the rate of a step: a linear warm-up, then half a cosine or steps.
+
+    The cosine ends at a hundredth of the highest rate; with `--lr-mode step` the rate is multiplied
+    by lr_decay at every step of lr_decay_steps.
+    """
+    warmup = {
+        "base_lr": args.lr,
+        "warmup_steps": min(args.lr_warmup, args.steps - 1),
+        "warmup_begin_lr": args.lr / 10,
+    }
+    if args.lr_mode == "cosine":
+        final = args.lr / 100
+        return mx.lr_scheduler.CosineScheduler(args.steps, final_lr=final, **warmup)(step)
+    steps = args.lr_decay_steps or [args.steps * 2 // 3]
+    return mx.lr_scheduler.MultiFactorScheduler(steps, factor=args.lr_decay, **warmup)(step)
+
+
+def make_trainer(args: argparse.Namespace, net, kvstore) -> mx.gluon.Trainer:
+    """Build the optimizer; the updates are done here, the key-value store only sums gradients."""
+    settings = {"learning_rate": args.lr, "wd": args.wd}
+    if args.optimizer == "sgd":
+        settings["momentum"] = args.momentum
+    if args.clip_gradient:
+        settings["clip_gradient"] = args.clip_gradient
+    for parameter in net.head.collect_params().values():
+        parameter.lr_mult = args.head_lr_mult
+    update = None if kvstore is None else False
+    return mx.gluon.Trainer(
+        net.collect_params(), args.optimizer, settings, kvstore=kvstore, update_on_kvstore=update
     )
-    return schedule(step)
+
+
+def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -> mx.nd.NDArray:
+    """Do one update.
+
+    Parameters
+    ----------
+    graph : detector.TrainGraph
+    trainer : mxnet.gluon.Trainer
+    batch : data.loader.Batch
+        The part of this process; it is divided among the contexts.
+    ctx : list of mxnet.Context
+    batch_size : int
+        Images of all processes together, the divisor of the gradients.
+    rate : float
+        Learning rate.
+
+    Returns
+    -------
+    mxnet.nd.NDArray
+        (4,) mean losses of this process in the order of TrainGraph.LOSSES, on the first context;
+        nothing waits for them.
+    """
+    trainer.set_learning_rate(rate)
+    parts = [mx.gluon.utils.split_and_load(part, ctx, even_split=False) for part in batch]
+    totals, losses = [], []
+    with mx.autograd.record():
+        for inputs in zip(*parts):
+            outputs = graph(*inputs)
+            totals.append(mx.nd.add_n(*outputs))
+            losses.append(mx.nd.stack(*outputs))
+    mx.autograd.backward(totals)
+    trainer.step(batch_size)
+    return mx.nd.concat(*(loss.as_in_context(ctx[0]) for loss in losses), dim=1).mean(axis=1)
 
 
 def run(args: argparse.Namespace) -> Path:
@@ -80,104 +149,144 @@ def run(args: argparse.Namespace) -> Path:
     Interrupted
         A signal came; `last.ckpt` is of the step that had been finished.
     """
-    spec = DATASETS[args.dataset]
-    folder = Path(args.save_prefix)
     config = model_config(args)
     meta = {"step": 0, "best": None, "history": {"losses": [], "val": []}}
-    if args.resume:
-        meta = checkpoint.read_meta(Path(args.resume))
-        checkpoint.check_config(Path(args.resume), meta["config"], config)
-    train_set = open_dataset(args.dataset, args.dataset_root, "train")
-    val_set = open_dataset(args.dataset, args.dataset_root, "val")
-
+    resume = Path(args.resume) if args.resume else None
+    if resume:
+        meta = checkpoint.read_meta(resume)
+        checkpoint.check_config(resume, meta["config"], config)
+        used = meta["arguments"]["optimizer"]
+        if used != args.optimizer:
+            raise CheckpointError(
+                f"checkpoint: {resume} is of another run: optimizer: {used}, not {args.optimizer}"
+            )
+    if args.pretrained_base and not Path(args.pretrained_base).is_file():
+        raise InputError(f"train: --pretrained-base file {args.pretrained_base} is missing")
+    ctx = contexts(args)
+    train_set = open_dataset(args.spec, args.dataset_root, "train")
+    val_set = open_dataset(args.spec, args.dataset_root, "val")
+    shared = len(ctx) > 1 or args.kv_store.startswith("dist")
+    kvstore = mx.kv.create(args.kv_store) if shared else None
+    rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)
     loader = TrainLoader(
         train_set,
-        args.batch_size,
-        spec.short,
-        spec.max_size,
+        args.batch_size * num_workers,
+        args.spec.short,
+        args.spec.max_size,
         config.stride,
+        Augmentation(args.flip_p, tuple(args.scale_jitter), args.color_jitter),
         RPNTargets(config.anchors, config.stride, args.rpn_num_sample, 0.7, 0.3, 0.5),
         args.seed,
+        rank,
+        num_workers,
     )
 
-    ctx = [mx.cpu()]
-    net = detector.build(config, ctx, args.seed)
+    net = detector.build(config, ctx, args.seed, args.freeze_bn, args.pretrained_base)
     graph = detector.TrainGraph(net, rpn_num_sample=args.rpn_num_sample, ohem=args.ohem)
     graph.hybridize(static_alloc=True)
     detect = detector.Detector(net)
     detect.hybridize(static_alloc=True)
-    trainer = mx.gluon.Trainer(
-        net.collect_params(), "adam", {"learning_rate": args.lr, "wd": args.wd}, kvstore=None
-    )
-    if args.resume:
-        checkpoint.load_parameters(Path(args.resume), net, ctx)
-        checkpoint.load_trainer(Path(args.resume), trainer, meta)
+    trainer = make_trainer(args, net, kvstore)
+    if resume:
+        checkpoint.load_parameters(resume, net, ctx)
+        checkpoint.load_trainer(resume, trainer, meta)
     state = {key: meta[key] for key in ("step", "best", "history")}
     state["arguments"] = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
-        if not callable(value)
+        if name not in ("command", "spec")
     }
-    _loop(args, graph, detect, trainer, loader, val_set, state, folder, ctx)
-    return folder
+    state.update(short=args.spec.short, max_size=args.spec.max_size)
+    log = RunLog(state, Path(args.save_prefix), net, trainer, writes=rank == 0)
+    _loop(args, graph, detect, trainer, loader, val_set, log, ctx)
+    return log.folder
 
 
-def _loop(args, graph, detect, trainer, loader, val_set, state, folder, ctx) -> None:
-    spec = DATASETS[args.dataset]
-    net = graph.net
-    first = state["step"]
-    pending: list = []
+def _loop(args, graph, detect, trainer, loader, val_set, log, ctx) -> None:
+    first = log.state["step"]
+    started = time.monotonic()
     bar = tqdm(total=args.steps, initial=first, desc="training", unit="step", mininterval=1)
     with StopRequest() as stop, bar:
         for step, batch in zip(range(first, args.steps), loader.batches(first)):
             mx.random.seed((args.seed * 1_000_003 + step) % 2**31)
-            trainer.set_learning_rate(learning_rate(args, step))
-            with mx.autograd.record():
-                losses = graph(*(mx.nd.array(part, ctx=ctx[0]) for part in batch))
-                total = mx.nd.add_n(*losses)
-            total.backward()
-            trainer.step(args.batch_size)
-            state["step"] = step + 1
-            pending.append(mx.nd.stack(*losses).mean(axis=1))
+            rate = learning_rate(args, step)
+            log.pending.append(train_step(graph, trainer, batch, ctx, loader.batch_size, rate))
+            log.state["step"] = step + 1
             bar.update()
-            if state["step"] % args.log_interval == 0 or state["step"] == args.steps:
-                _log_losses(state, pending, bar)
-            if state["step"] % args.val_interval == 0 or state["step"] == args.steps:
-                scores = evaluate.evaluate(
-                    detect, val_set, spec.short, spec.max_size, ctx[0], args.val_images
+            late = args.max_seconds and time.monotonic() - started > args.max_seconds
+            final = step + 1 == args.steps or late
+            if (step + 1) % args.log_interval == 0 or final:
+                log.losses(bar)
+            if log.writes and ((step + 1) % args.val_interval == 0 or final):
+                spec = args.spec
+                log.scores(
+                    evaluate.evaluate(
+                        detect, val_set, spec.short, spec.max_size, ctx[0], args.val_images
+                    ),
+                    bar,
                 )
-                _log_scores(state, scores, bar)
-                if state["best"] is None or scores["map50"] >= state["best"]:
-                    state["best"] = scores["map50"]
-                    checkpoint.save(folder / "best.ckpt", net, trainer, state)
-                checkpoint.save(folder / "last.ckpt", net, trainer, state)
-                write_json(folder / "history.json", state["history"])
             if stop.raised:
-                _log_losses(state, pending, bar)
-                checkpoint.save(folder / "last.ckpt", net, trainer, state)
+                log.losses(bar)
+                log.save(LAST)
                 raise Interrupted(
-                    f"stopped after step {state['step']} of {args.steps}; go on with "
-                    f"--resume {folder / 'last.ckpt'}"
+                    f"stopped after step {step + 1} of {args.steps}; go on with "
+                    f"--resume {log.folder / LAST}"
                 )
+            if final:
+                break
 
 
-def _log_losses(state: dict, pending: list, bar: tqdm) -> None:
-    """Move the losses of the last steps from the device into the history, as one mean."""
-    if not pending:
-        return
-    means = np.mean([losses.asnumpy() for losses in pending], axis=0)
-    pending.clear()
-    row = {name: float(v) for name, v in zip(detector.TrainGraph.LOSSES, means)}
-    if not np.isfinite(means).all():
-        raise InputError(f"train: a loss is not finite at step {state['step']} ({row}); lower --lr")
-    state["history"]["losses"].append({"step": state["step"], **row})
-    bar.set_postfix(loss=f"{means.sum():.3f}", best=f"{state['best'] or 0:.3f}")
+class RunLog:
+    """What a run remembers, and the files that it leaves.
 
+    Parameters
+    ----------
+    state : dict
+        step, best, history, arguments; see `checkpoint.save`.
+    folder : pathlib.Path
+    net : detector.RFCN
+    trainer : mxnet.gluon.Trainer
+    writes : bool
+        False in all but one of several workers.
+    """
 
-def _log_scores(state: dict, scores: dict, bar: tqdm) -> None:
-    row = {"step": state["step"], "map50": scores["map50"], "map75": scores["map75"]}
-    state["history"]["val"].append(row)
-    bar.write(f"step {row['step']}: mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}")
+    def __init__(self, state: dict, folder: Path, net, trainer, writes: bool) -> None:
+        self.state = state
+        self.folder = folder
+        self.writes = writes
+        self.pending: list = []
+        self._net = net
+        self._trainer = trainer
+
+    def losses(self, bar: tqdm) -> None:
+        """Move the losses of the last steps from the device into the history, as one mean."""
+        if not self.pending:
+            return
+        means = np.mean([losses.asnumpy() for losses in self.pending], axis=0)
+        self.pending.clear()
+        row = {name: float(v) for name, v in zip(detector.TrainGraph.LOSSES, means)}
+        if not np.isfinite(means).all():
+            raise InputError(
+                f"train: a loss is not finite at step {self.state['step']} ({row}); lower --lr"
+            )
+        self.state["history"]["losses"].append({"step": self.state["step"], **row})
+        bar.set_postfix(loss=f"{means.sum():.3f}", best=f"{self.state['best'] or 0:.3f}")
+
+    def scores(self, scores: dict, bar: tqdm) -> None:
+        """Note validation scores, keep the best detector, write everything."""
+        row = {"step": self.state["step"], "map50": scores["map50"], "map75": scores["map75"]}
+        self.state["history"]["val"].append(row)
+        bar.write(f"step {row['step']}: mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}")
+        if self.state["best"] is None or row["map50"] >= self.state["best"]:
+            self.state["best"] = row["map50"]
+            self.save(BEST)
+        self.save(LAST)
+        write_json(self.folder / "history.json", self.state["history"])
+
+    def save(self, name: str) -> None:
+        """Write a checkpoint, if this worker writes."""
+        if self.writes:
+            checkpoint.save(self.folder / name, self._net, self._trainer, self.state)
 
 
 def write_json(path: Path, value) -> None:

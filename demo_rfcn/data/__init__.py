@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gluoncv.data import VOCDetection
+from gluoncv.data import COCODetection, VOCDetection
 
 from ..errors import InputError
-from . import signals, voc_files
+from . import digits, signals, voc_files
+from .coco import COCOFolder
 from .voc import VOCFolder
 
 
@@ -19,13 +20,20 @@ class DatasetSpec:
 
     Attributes
     ----------
+    name : str
     classes : tuple of str
-    train, val, test : tuple of (int, str)
-        Year and list in ImageSets/Main; `val` guides training, `test` is for the final figures.
+        Empty when the user names them.
+    train, val, test : tuple
+        Lists of images; `val` guides training, `test` is for the final figures. VOC: (year or
+        folder, name in ImageSets/Main); COCO: the name of the annotation file.
     short, max_size : int
         Images are scaled to this short side unless the long one would exceed max_size, pixels.
     anchor_scales, anchor_ratios : tuple of float
         Anchor sides in units of 16 pixels, and height / width.
+    flip_p : float
+        Probability of a horizontal flip in training; 0 where it would change the class.
+    shown_class : str or None
+        Class of the score-map picture; the most frequent one if None.
     paint : callable or None
         The painter of a generated set.
     recipe : str
@@ -34,6 +42,7 @@ class DatasetSpec:
         Images per split of a generated set.
     """
 
+    name: str
     classes: tuple
     train: tuple
     val: tuple
@@ -42,34 +51,74 @@ class DatasetSpec:
     max_size: int
     anchor_scales: tuple
     anchor_ratios: tuple = (0.5, 1.0, 2.0)
+    flip_p: float = 0.5
+    shown_class: str | None = None
     paint: Callable | None = None
     recipe: str = ""
     counts: dict = field(default_factory=dict)
 
 
+_GENERATED = {
+    "train": ((2007, "trainval"),),
+    "val": ((2007, "val"),),
+    "test": ((2007, "test"),),
+    "counts": {"trainval": 3000, "val": 100, "test": 300},
+}
+_PHOTOGRAPHS = {"short": 600, "max_size": 1000, "anchor_scales": (2.0, 4.0, 8.0, 16.0, 32.0)}
+
 DATASETS = {
-    "signals": DatasetSpec(
-        classes=signals.CLASSES,
-        train=((2007, "trainval"),),
-        val=((2007, "val"),),
-        test=((2007, "test"),),
-        short=signals.IMAGE_SIZE,
-        max_size=signals.IMAGE_SIZE,
-        anchor_scales=(2.0, 3.5, 5.5),
-        anchor_ratios=(1.0, 2.0),
-        paint=signals.paint,
-        recipe="signals-1",
-        counts={"trainval": 3000, "val": 100, "test": 300},
-    ),
-    "voc": DatasetSpec(
-        classes=VOCDetection.CLASSES,
-        train=((2007, "trainval"), (2012, "trainval")),
-        val=((2007, "test"),),
-        test=((2007, "test"),),
-        short=600,
-        max_size=1000,
-        anchor_scales=(2.0, 4.0, 8.0, 16.0, 32.0),
-    ),
+    spec.name: spec
+    for spec in (
+        DatasetSpec(
+            name="signals",
+            classes=signals.CLASSES,
+            short=signals.IMAGE_SIZE,
+            max_size=signals.IMAGE_SIZE,
+            anchor_scales=(2.0, 3.5, 5.5),
+            anchor_ratios=(1.0, 2.0),
+            shown_class="signal_top",
+            paint=signals.paint,
+            recipe="signals-1",
+            **_GENERATED,
+        ),
+        DatasetSpec(
+            name="digits",
+            classes=digits.CLASSES,
+            short=digits.IMAGE_SIZE,
+            max_size=digits.IMAGE_SIZE,
+            anchor_scales=(1.5, 2.5, 4.0),
+            anchor_ratios=(1.0, 1.6, 3.0),
+            flip_p=0.0,
+            shown_class="nine",
+            paint=digits.paint,
+            recipe="digits-1",
+            **_GENERATED,
+        ),
+        DatasetSpec(
+            name="voc",
+            classes=VOCDetection.CLASSES,
+            train=((2007, "trainval"), (2012, "trainval")),
+            val=((2007, "test"),),
+            test=((2007, "test"),),
+            **_PHOTOGRAPHS,
+        ),
+        DatasetSpec(
+            name="voc-like",
+            classes=(),
+            train=((".", "trainval"),),
+            val=((".", "val"),),
+            test=((".", "test"),),
+            **_PHOTOGRAPHS,
+        ),
+        DatasetSpec(
+            name="coco",
+            classes=tuple(COCODetection.CLASSES),
+            train=("instances_train2017",),
+            val=("instances_val2017",),
+            test=("instances_val2017",),
+            **_PHOTOGRAPHS,
+        ),
+    )
 }
 
 
@@ -92,27 +141,37 @@ def ensure_dataset(name: str, root: Path, seed: int) -> bool:
     return voc_files.generate(Path(root), spec.paint, spec.counts, seed, spec.recipe)
 
 
-def open_dataset(name: str, root: Path, purpose: str) -> VOCFolder:
+def open_dataset(spec: DatasetSpec, root: Path, purpose: str) -> VOCFolder | COCOFolder:
     """Open a data set.
 
     Parameters
     ----------
-    name : str
-        A key of `DATASETS`.
+    spec : DatasetSpec
     root : pathlib.Path
-        Folder that holds the `VOC<year>` folders.
+        Folder that holds the `VOC<year>` folders, or the annotations of COCO.
     purpose : {'train', 'val', 'test'}
 
     Raises
     ------
     InputError
-        The folder, or every year of the purpose's lists, is missing.
+        The folder, or every year of the purpose's lists, is missing; or a class that the user named
+        has no object in the training images.
     """
-    spec = DATASETS[name]
     root = Path(root)
     if not root.is_dir():
-        make = f"; 'python -m demo_rfcn data --dataset {name}' makes it" if spec.paint else ""
-        raise InputError(f"dataset: folder {root} of '{name}' is missing{make}")
+        make = f"; 'python -m demo_rfcn data --dataset {spec.name}' makes it" if spec.paint else ""
+        raise InputError(f"dataset: folder {root} of '{spec.name}' is missing{make}")
     lists = getattr(spec, purpose)
+    if spec.name == "coco":
+        return COCOFolder(root, lists[0])
     present = tuple(entry for entry in lists if (root / f"VOC{entry[0]}").is_dir())
-    return VOCFolder(root, present or lists, spec.classes)
+    dataset = VOCFolder(root, present or lists, spec.classes)
+    if purpose == "train" and not DATASETS[spec.name].classes:
+        named = {spec.classes[int(row[4])] for rows in dataset.labels for row in rows}
+        for name in spec.classes:
+            if name not in named:
+                raise InputError(
+                    f"dataset: class '{name}' of --classes has no object in the training images "
+                    f"of {root}; found {', '.join(sorted(named))}"
+                )
+    return dataset

@@ -1,10 +1,11 @@
-"""Batches: reading, scaling, flipping, padding, RPN targets; all follow from (seed, step)."""
+"""Batches: reading, scaling, augmenting, padding, RPN targets; all follow from (seed, step)."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import cv2
 import numpy as np
 
 from ..errors import InputError
+from .augment import Augmentation
 
 MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
 STD = np.array([0.229, 0.224, 0.225], np.float32) * 255
@@ -67,13 +69,6 @@ def normalise(image: np.ndarray) -> np.ndarray:
     return ((image - MEAN) / STD).transpose(2, 0, 1)
 
 
-def flip(image: np.ndarray, labels: np.ndarray) -> tuple:
-    """Mirror an image and its (M, 6) labels left to right; box ends are inclusive pixels."""
-    labels = labels.copy()
-    labels[:, [0, 2]] = image.shape[1] - 1 - labels[:, [2, 0]]
-    return image[:, ::-1], labels
-
-
 def load_image(dataset, index: int, short: int, max_size: int) -> tuple:
     """Read one image, scaled.
 
@@ -97,21 +92,26 @@ def load_image(dataset, index: int, short: int, max_size: int) -> tuple:
 class TrainLoader:
     """An endless, resumable stream of batches.
 
-    The order of epoch e is a permutation drawn from (seed, e), the augmentation and RPN sampling of
-    step s from (seed, s): `batches(first)` gives what an uninterrupted run would have seen.
+    The order of epoch e is drawn from (seed, e), the augmentation and RPN sampling of image i of
+    step s from (seed, s, i): `batches(first)` gives what an uninterrupted run would have seen, and
+    several workers that make parts of the batches give together what one would give.
 
     Parameters
     ----------
-    dataset : VOCFolder
+    dataset : VOCFolder or COCOFolder
     batch_size : int
+        Images per step of all workers together.
     short, max_size : int
         Image scale, pixels.
     size_divisor : int
         Padded height and width are multiples of this.
+    augmentation : augment.Augmentation
     rpn_targets : callable
         (boxes (M, 6), image (height, width), padded (height, width), rng) -> (cls, box), see
         `targets.RPNTargets`.
     seed : int
+    rank, num_workers : int
+        The part of every batch that is made here.
     """
 
     def __init__(
@@ -121,23 +121,31 @@ class TrainLoader:
         short: int,
         max_size: int,
         size_divisor: int,
+        augmentation: Augmentation,
         rpn_targets: Callable,
         seed: int,
+        rank: int = 0,
+        num_workers: int = 1,
     ) -> None:
         if len(dataset) < batch_size:
             raise InputError(f"train: batch-size {batch_size}, but only {len(dataset)} images")
         self._dataset = dataset
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._scale = (short, max_size)
         self._divisor = size_divisor
+        self._augmentation = augmentation
         self._rpn_targets = rpn_targets
         self._seed = seed
-        self._max_objects = max(max(len(labels) for labels in dataset._label_cache), 1)
+        share = batch_size // num_workers
+        self._rows = range(rank * share, (rank + 1) * share)
+        self._max_objects = max(max(len(labels) for labels in dataset.labels), 1)
+        self._wide = np.array([dataset.aspect_ratio(index) >= 1 for index in range(len(dataset))])
+        self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole batches in one pass over the data set."""
-        return len(self._dataset) // self._batch_size
+        return len(self._dataset) // self.batch_size
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of steps first, first + 1, ...; a thread prepares the next two."""
@@ -148,28 +156,44 @@ class TrainLoader:
                 pending.append(worker.submit(self._batch, step))
                 yield batch
 
+    def _draw_order(self, epoch: int) -> np.ndarray:
+        """Return the images of an epoch's batches, (steps, batch_size).
+
+        Wide and tall images are kept apart, so that a batch is padded little; the rest of both,
+        less than a batch each, is mixed.
+        """
+        rng = np.random.default_rng([self._seed, 0, epoch])
+        order = rng.permutation(len(self._dataset))
+        batches, rest = [], []
+        for wide in (True, False):
+            bucket = order[self._wide[order] == wide]
+            whole = len(bucket) // self.batch_size * self.batch_size
+            batches.append(bucket[:whole])
+            rest.append(bucket[whole:])
+        images = np.concatenate(batches + rest)[: self.steps_per_epoch * self.batch_size]
+        return rng.permutation(images.reshape(-1, self.batch_size))
+
     def _batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
-        order = np.random.default_rng([self._seed, 0, epoch]).permutation(len(self._dataset))
-        rng = np.random.default_rng([self._seed, 1, step])
-        chosen = order[place * self._batch_size : (place + 1) * self._batch_size]
-        images, labels = zip(*(self._augmented(int(index), rng) for index in chosen))
+        chosen = self._epoch_order(epoch)[place]
+        samples = [self._sample(int(chosen[row]), step, row) for row in self._rows]
         padded = tuple(
-            -(-max(image.shape[axis] for image in images) // self._divisor) * self._divisor
+            -(-max(image.shape[axis] for image, _, _ in samples) // self._divisor) * self._divisor
             for axis in (0, 1)
         )
-        data = np.zeros((len(images), 3, *padded), np.float32)
-        boxes = np.full((len(images), self._max_objects, 6), -1, np.float32)
+        data = np.zeros((len(samples), 3, *padded), np.float32)
+        boxes = np.full((len(samples), self._max_objects, 6), -1, np.float32)
         rpn = []
-        for row, (image, label) in enumerate(zip(images, labels)):
+        for row, (image, labels, rng) in enumerate(samples):
             height, width = image.shape[:2]
             data[row, :, :height, :width] = normalise(image)
-            boxes[row, : len(label)] = label
-            rpn.append(self._rpn_targets(label, (height, width), padded, rng))
+            boxes[row, : len(labels)] = labels
+            rpn.append(self._rpn_targets(labels, (height, width), padded, rng))
         return Batch(data, boxes, *(np.stack(part) for part in zip(*rpn)))
 
-    def _augmented(self, index: int, rng: np.random.Generator) -> tuple:
-        image, labels, _ = load_image(self._dataset, index, *self._scale)
-        if rng.random() < 0.5:
-            image, labels = flip(image, labels)
-        return image, labels
+    def _sample(self, index: int, step: int, row: int) -> tuple:
+        rng = np.random.default_rng([self._seed, 1, step, row])
+        short, max_size = self._scale
+        short = self._augmentation.short_side(short, rng)
+        image, labels, _ = load_image(self._dataset, index, short, max_size)
+        return (*self._augmentation(image, labels, rng), rng)

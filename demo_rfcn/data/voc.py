@@ -53,9 +53,15 @@ class VOCFolder(VOCDetection):
         """Return the file stem of an image."""
         return self._items[index][1]
 
-    def image_size(self, index: int) -> tuple:
-        """Return (width, height) in pixels as the annotation gives them."""
-        return self._im_shapes[index]
+    @property
+    def labels(self) -> list:
+        """Labels of all images, each (M, 6) float32."""
+        return self._label_cache
+
+    def aspect_ratio(self, index: int) -> float:
+        """Return width / height of an image as its annotation gives them."""
+        width, height = self._im_shapes[index]
+        return width / height
 
     def _load_items(self, splits):
         # Some tools write "name flag" rows or a last empty line; the name is the first word.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from demo_rfcn import losses, rpn, targets
-from demo_rfcn.data import loader, open_dataset, signals
+from demo_rfcn.data import DATASETS, augment, loader, open_dataset, signals
 
 BASE = rpn.base_anchors(8, (2.0, 4.0), (0.5, 1.0, 2.0))
 
@@ -124,8 +124,8 @@ def test_random_sample_has_its_size_and_quota():
 def test_flip_twice_is_the_identity():
     image, objects = signals.paint(np.random.default_rng(3))
     labels = np.array([[*box, 0, 0] for _, box, _ in objects], np.float32)
-    once = loader.flip(image, labels)
-    twice = loader.flip(*once)
+    once = augment.flip(image, labels)
+    twice = augment.flip(*once)
     np.testing.assert_array_equal(twice[0], image)
     np.testing.assert_array_equal(twice[1], labels)
     assert (once[1][:, 2] > once[1][:, 0]).all()
@@ -139,7 +139,7 @@ def test_resize_keeps_within_both_limits():
 
 
 def test_reading_gives_back_the_painted_boxes(eight_images):
-    dataset = open_dataset("signals", eight_images, "test")
+    dataset = open_dataset(DATASETS["signals"], eight_images, "test")
     for index in range(len(dataset)):
         image, objects = signals.paint(np.random.default_rng([7, index]))
         pixels, labels = dataset[index]
