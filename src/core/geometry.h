@@ -35,6 +35,19 @@ struct RoiRows {
   int32_t dtype, counts_dtype;
   int32_t columns;  // 5 or 4
 
+  static RoiRows of(const Inputs& in) {
+    RoiRows rows{};
+    rows.rois = in.rois.data;
+    rows.dtype = in.rois.dtype;
+    rows.counts = in.rois_num.data;
+    rows.counts_dtype = in.rois_num.dtype;
+    rows.columns = static_cast<int32_t>(in.rois.shape[in.rois.ndim - 1]);
+    rows.per_image = in.rois.ndim == 3 ? in.rois.shape[1] : 0;
+    rows.rows = in.rois.ndim == 3 ? in.rois.shape[0] * in.rois.shape[1] : in.rois.shape[0];
+    rows.images = in.data.shape[0];
+    return rows;
+  }
+
   GR_HD static double element(const void* array, int dtype, int64_t i) {
     switch (dtype) {
       case GLUON_ROI_FLOAT32: return static_cast<const float*>(array)[i];
@@ -273,6 +286,10 @@ struct PositionSensitive {
   GR_HD static int32_t group_of(int bin, int groups, int pooled) {
     const int32_t group = static_cast<int32_t>(static_cast<int64_t>(bin) * groups / pooled);
     return group < groups ? group : groups - 1;
+  }
+  // The inverse: the bins of a group are [first_bin(group), first_bin(group + 1)).
+  GR_HD static int32_t first_bin(int32_t group, int32_t groups, int32_t pooled) {
+    return static_cast<int32_t>((static_cast<int64_t>(group) * pooled + groups - 1) / groups);
   }
   GR_HD int64_t channel(int64_t c, int p, int q) const {
     return (c * group_height + group_of(p, group_height, pooled_height)) * group_width +

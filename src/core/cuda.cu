@@ -1,0 +1,318 @@
+// The kernels that prepare tables: one thread block a RoI, one thread a bin and axis; or one thread
+// block an image. Everything they write is in the workspace.
+#include "cuda.h"
+
+namespace gluon_roi {
+
+void check_cuda(const char* op, cudaError_t error) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // a refused launch must not be reported again by a later call
+  throw Error(std::string(op) + ": CUDA: " + cudaGetErrorString(error), GLUON_ROI_CUDA_ERROR);
+}
+
+void zero_fill(const Gpu& gpu, const Tensor& tensor) {
+  const size_t bytes = static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype);
+  if (bytes == 0) return;
+  check_cuda("gluon_roi", cudaMemsetAsync(tensor.data, 0, bytes,
+                                          static_cast<cudaStream_t>(gpu.stream)));
+}
+
+RoiTables::RoiTables(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
+                     int32_t pooled_width)
+    : rows(RoiRows::of(in)), bins_y(pooled_height), bins_x(pooled_width) {
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  if (rows.rows > most || rows.images >= most || in.data.shape[2] >= most ||
+      in.data.shape[3] >= most) {
+    fail(op, "data has shape ", shape_text(in.data), " and there are ", rows.rows,
+         " rois, expected less than ", most, " images, rows, columns and rois on a GPU");
+  }
+  if (static_cast<int64_t>(bins_y) * bins_x > most) {
+    fail(op, "argument pooled_size: expected at most ", most, " bins on a GPU, got ", bins_y, " * ",
+         bins_x);
+  }
+  height = static_cast<int32_t>(in.data.shape[2]);
+  width = static_cast<int32_t>(in.data.shape[3]);
+  heads = carver->take<RoiHead>(rows.rows);
+}
+
+// ---- Bins ---------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int kTableThreads = 64;
+
+__global__ void __launch_bounds__(kTableThreads)
+    bin_kernel(BinTables tables, BinRule rule, float scale) {
+  const int64_t k = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x);
+  const Roi<float> roi = tables.rows.row<float>(k);
+  RoiHead head{};
+  head.state = roi.state;
+  if (roi.state == RoiState::kValid) {
+    const BinAxis y = BinAxis::make(rule, roi.y1, roi.y2, scale, tables.bins_y, tables.height);
+    const BinAxis x = BinAxis::make(rule, roi.x1, roi.x2, scale, tables.bins_x, tables.width);
+    int32_t* edges = const_cast<int32_t*>(tables.row_edges(k));
+    for (int i = thread; i < tables.bins_y + tables.bins_x; i += kTableThreads) {
+      const bool column = i >= tables.bins_y;
+      const BinAxis& axis = column ? x : y;
+      const int bin = column ? i - tables.bins_y : i;
+      edges[2 * i] = axis.begin(bin);
+      edges[2 * i + 1] = axis.end(bin);
+    }
+    head.image = static_cast<int32_t>(roi.image);
+    // Both edges grow with the bin.
+    head.y_begin = y.begin(0);
+    head.y_end = y.end(tables.bins_y - 1);
+    head.x_begin = x.begin(0);
+    head.x_end = x.end(tables.bins_x - 1);
+  }
+  if (thread == 0) tables.heads[k] = head;
+}
+
+}  // namespace
+
+void BinTables::build(const char* op, const Gpu& gpu, BinRule rule, double spatial_scale) const {
+  launch(op, gpu, bin_kernel, rows.rows, kTableThreads, *this, rule,
+         static_cast<float>(spatial_scale));
+}
+
+// ---- Taps ---------------------------------------------------------------------------------------
+
+namespace {
+
+template <class G>
+GR_DEVICE AxisTap<G> entry_of(const AxisGradientTap<G>& sum, G samples, const AxisTap<G>*) {
+  return AxisTap<G>{sum.cell, sum.weight / samples};
+}
+template <class G>
+GR_DEVICE AxisGradientTap<G> entry_of(const AxisGradientTap<G>& sum, G samples,
+                                      const AxisGradientTap<G>*) {
+  return AxisGradientTap<G>{sum.cell, sum.weight / samples, sum.d_lo / samples,
+                            sum.d_hi / samples};
+}
+template <class G>
+GR_DEVICE bool is_zero(const AxisTap<G>& tap) {
+  return tap.weight == 0;
+}
+template <class G>
+GR_DEVICE bool is_zero(const AxisGradientTap<G>& tap) {
+  return tap.weight == 0 && tap.d_lo == 0 && tap.d_hi == 0;
+}
+
+// Calls emit(entry) for the cells of bin q, ascending. The samples of a bin move along the axis in
+// one direction, so two running sums are enough: for the two cells that the latest sample reads.
+template <class Entry, class G, class Emit>
+GR_DEVICE void for_each_tap(const SampleAxis<G>& axis, int q, int bins, double spatial_scale,
+                            const Emit& emit) {
+  int64_t first, last;
+  axis.sample_range(q, &first, &last);
+  AxisGradientTap<G> low{}, high{};
+  low.cell = high.cell = -2;
+  const auto flush = [&](const AxisGradientTap<G>& sum) {
+    const Entry entry = entry_of(sum, axis.samples, static_cast<const Entry*>(nullptr));
+    if (!is_zero(entry)) emit(entry);
+  };
+  for (int64_t n = 0; n <= last - first; ++n) {
+    const int64_t i = axis.bin < 0 ? last - n : first + n;
+    const Sample<G> s = axis.sample(q, i);
+    if (!s.inside) continue;
+    if (s.low != low.cell) {
+      flush(low);
+      if (s.low == low.cell + 1) {
+        low = high;
+      } else {
+        flush(high);
+        low = AxisGradientTap<G>{};
+        low.cell = s.low;
+      }
+      high = AxisGradientTap<G>{};
+      high.cell = s.low + 1;
+    }
+    // At the far border low and high are one cell, and the weight of high is 0.
+    low.weight += s.low_weight;
+    high.weight += s.high_weight;
+    if (s.clamped) continue;
+    G d_lo, d_hi;
+    axis.coordinate_gradient(q, i, bins, spatial_scale, &d_lo, &d_hi);
+    low.d_lo -= d_lo;
+    low.d_hi -= d_hi;
+    high.d_lo += d_lo;
+    high.d_hi += d_hi;
+  }
+  flush(low);
+  flush(high);
+}
+
+template <class G, class Entry>
+GR_DEVICE SampleAxis<G> axis_of(const TapTables<G, Entry>& tables, const Roi<G>& roi, bool column) {
+  const SampleRule& rule = tables.rule;
+  return column ? SampleAxis<G>::make(roi.x1, roi.x2, rule.spatial_scale, rule.aligned != 0,
+                                      tables.bins_x, rule.sampling_ratio, tables.width)
+                : SampleAxis<G>::make(roi.y1, roi.y2, rule.spatial_scale, rule.aligned != 0,
+                                      tables.bins_y, rule.sampling_ratio, tables.height);
+}
+
+template <class G, class Entry>
+__global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTables<G, Entry> tables) {
+  const int64_t k = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x);
+  const Roi<G> roi = tables.rows.template row<G>(k);
+  if (roi.state != RoiState::kValid) {
+    if (thread == 0) {
+      RoiHead head{};
+      head.state = roi.state;
+      tables.heads[k] = head;
+    }
+    return;
+  }
+  const int bins = tables.bins_y + tables.bins_x;
+  const double scale = tables.rule.spatial_scale;
+  // begin and taps of one axis.
+  const auto begin_of = [&](bool column) {
+    return const_cast<int32_t*>(column ? tables.column_begin(k) : tables.row_begin(k));
+  };
+  const auto taps_of = [&](bool column) {
+    return const_cast<Entry*>(column ? tables.column_taps(k) : tables.row_taps(k));
+  };
+
+  for (int i = thread; i < bins; i += kTableThreads) {
+    const bool column = i >= tables.bins_y;
+    const int q = column ? i - tables.bins_y : i;
+    int32_t count = 0;
+    for_each_tap<Entry>(axis_of(tables, roi, column), q, column ? tables.bins_x : tables.bins_y,
+                        scale, [&](const Entry&) { ++count; });
+    begin_of(column)[q + 1] = count;
+  }
+  __syncthreads();
+  if (thread < 2) {
+    int32_t* begin = begin_of(thread == 1);
+    const int32_t room = static_cast<int32_t>(thread == 1 ? tables.room_x : tables.room_y);
+    int32_t sum = begin[0] = 0;
+    for (int q = 1; q <= (thread == 1 ? tables.bins_x : tables.bins_y); ++q) {
+      // Whatever the arithmetic does, nothing is written behind the end.
+      sum = begin[q] < room - sum ? sum + begin[q] : room;
+      begin[q] = sum;
+    }
+  }
+  __syncthreads();
+  for (int i = thread; i < bins; i += kTableThreads) {
+    const bool column = i >= tables.bins_y;
+    const int q = column ? i - tables.bins_y : i;
+    int32_t at = begin_of(column)[q];
+    const int32_t end = begin_of(column)[q + 1];
+    Entry* taps = taps_of(column);
+    for_each_tap<Entry>(axis_of(tables, roi, column), q, column ? tables.bins_x : tables.bins_y,
+                        scale, [&](const Entry& entry) {
+                          if (at < end) taps[at++] = entry;
+                        });
+  }
+  __syncthreads();
+  __shared__ int32_t low[2], high[2];  // the cells [low, high) of each axis
+  if (thread < 2) {
+    const int32_t* begin = begin_of(thread == 1);
+    const Entry* taps = taps_of(thread == 1);
+    int32_t least = 0x7fffffff, most = -1;
+    for (int q = 0; q < (thread == 1 ? tables.bins_x : tables.bins_y); ++q) {
+      if (begin[q] == begin[q + 1]) continue;
+      if (taps[begin[q]].cell < least) least = taps[begin[q]].cell;
+      if (taps[begin[q + 1] - 1].cell > most) most = taps[begin[q + 1] - 1].cell;
+    }
+    low[thread] = most < 0 ? 0 : least;
+    high[thread] = most + 1;
+  }
+  __syncthreads();
+  if (thread == 0) {
+    tables.heads[k] = RoiHead{roi.state, static_cast<int32_t>(roi.image), low[0], high[0],
+                              low[1],    high[1]};
+  }
+  if (tables.cell_begin == nullptr) return;
+  for (int axis = 0; axis < 2; ++axis) {
+    const int32_t* begin = begin_of(axis == 1);
+    const Entry* taps = taps_of(axis == 1);
+    int32_t* cell_begin =
+        const_cast<int32_t*>(axis == 1 ? tables.column_cells(k) : tables.row_cells(k));
+    Entry* by_cell = const_cast<Entry*>(axis == 1 ? tables.column_by_cell(k) : tables.row_by_cell(k));
+    const int axis_bins = axis == 1 ? tables.bins_x : tables.bins_y;
+    // A cell's list begins behind all taps of smaller cells.
+    for (int32_t cell = low[axis] + thread; cell <= high[axis]; cell += kTableThreads) {
+      int32_t at = 0;
+      for (int q = 0; q < axis_bins; ++q) {
+        at += lower_bound(taps, begin[q], begin[q + 1], cell) - begin[q];
+      }
+      cell_begin[cell] = at;
+      for (int q = 0; q < axis_bins; ++q) {
+        const int32_t found = lower_bound(taps, begin[q], begin[q + 1], cell);
+        if (found == begin[q + 1] || taps[found].cell != cell) continue;
+        by_cell[at] = taps[found];
+        by_cell[at++].cell = q;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class G, class Entry>
+void TapTables<G, Entry>::build(const char* op, const Gpu& gpu) const {
+  launch(op, gpu, tap_kernel<G, Entry>, rows.rows, kTableThreads, *this);
+}
+
+template struct TapTables<float, AxisTap<float>>;
+template struct TapTables<double, AxisTap<double>>;
+template struct TapTables<float, AxisGradientTap<float>>;
+template struct TapTables<double, AxisGradientTap<double>>;
+
+// ---- Lists --------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int kListThreads = 256;
+
+// One block an image; each thread owns a run of consecutive rows, which keeps their order.
+__global__ void __launch_bounds__(kListThreads)
+    list_kernel(const RoiHead* heads, int64_t rows, int64_t images, RoiLists lists) {
+  const int32_t image = static_cast<int32_t>(blockIdx.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t run = (rows + kListThreads - 1) / kListThreads;
+  const int64_t first = run * thread;
+  const int64_t stop = first + run < rows ? first + run : rows;
+  // Rows of earlier images and of this one, summed over the threads up to each.
+  __shared__ int32_t earlier[kListThreads], own[kListThreads];
+  int32_t before = 0, here = 0;
+  for (int64_t k = first; k < stop; ++k) {
+    if (heads[k].state != RoiState::kValid) continue;
+    before += heads[k].image < image;
+    here += heads[k].image == image;
+  }
+  earlier[thread] = before;
+  own[thread] = here;
+  for (int step = 1; step < kListThreads; step *= 2) {
+    __syncthreads();
+    const int32_t add_earlier = thread >= step ? earlier[thread - step] : 0;
+    const int32_t add_own = thread >= step ? own[thread - step] : 0;
+    __syncthreads();
+    earlier[thread] += add_earlier;
+    own[thread] += add_own;
+  }
+  __syncthreads();
+  const int32_t begin = earlier[kListThreads - 1];
+  int32_t at = begin + own[thread] - here;
+  for (int64_t k = first; k < stop; ++k) {
+    if (heads[k].state == RoiState::kValid && heads[k].image == image) {
+      lists.order[at++] = static_cast<int32_t>(k);
+    }
+  }
+  if (thread == 0) {
+    lists.begin[image] = begin;
+    if (image == images - 1) lists.begin[images] = begin + own[kListThreads - 1];
+  }
+}
+
+}  // namespace
+
+void RoiLists::build(const char* op, const Gpu& gpu, const RoiTables& tables) const {
+  launch(op, gpu, list_kernel, tables.rows.images, kListThreads, tables.heads, tables.rows.rows,
+         tables.rows.images, *this);
+}
+
+}  // namespace gluon_roi

@@ -1,0 +1,107 @@
+// PSROIAlign in CUDA kernels; what is computed stands in ps_roi_align.h.
+//
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both axes
+// in shared memory, outputs written contiguously.
+// Backward: a block owns a tile of the map in kTileChannels channels of one bin, and walks over the
+// RoIs whose bin touches it, in their order. No atomics; d_data is written once, and whole. The
+// gradient of a box is summed by one block, in a tree of fixed shape.
+// Workspace: heads and taps of the RoIs; backward the lists of each image's RoIs as well, and with
+// rois_grad the taps with their derivatives.
+#include "ps_roi_align.h"
+
+#include "../core/cuda_align.h"
+
+namespace gluon_roi {
+namespace {
+
+// The weight of a cell in a bin's taps, 0 if it has none.
+template <class G>
+GR_DEVICE G weight_of(const AxisTap<G>* taps, int32_t begin, int32_t end, int32_t cell) {
+  const int32_t found = lower_bound(taps, begin, end, cell);
+  return found < end && taps[found].cell == cell ? taps[found].weight : G(0);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kTileThreads)
+    backward_kernel(AlignTables<SumOf<T>> tables, RoiLists lists, TilePlan plan, const T* d_out,
+                    T* d_data) {
+  using A = SumOf<T>;
+  const Tile tile(plan);
+  const int p = tile.group_y, q = tile.group_x;
+  A sum[kTileChannels] = {};
+  const auto meets = [&](int64_t k) {
+    const int32_t *y = tables.row_begin(k) + p, *x = tables.column_begin(k) + q;
+    if (y[0] == y[1] || x[0] == x[1]) return false;
+    const AxisTap<A>*y_taps = tables.row_taps(k), *x_taps = tables.column_taps(k);
+    return tile.meets(y_taps[y[0]].cell, y_taps[y[1] - 1].cell + 1, x_taps[x[0]].cell,
+                      x_taps[x[1] - 1].cell + 1);
+  };
+  for_each_roi(lists, tile.image, meets, [&](int64_t k) {
+    const int32_t *y = tables.row_begin(k) + p, *x = tables.column_begin(k) + q;
+    const A weight = weight_of(tables.row_taps(k), y[0], y[1], tile.y) *
+                     weight_of(tables.column_taps(k), x[0], x[1], tile.x);
+    if (weight == 0) return;
+    add_gradients(tile, plan.layout, d_out, k,
+                  static_cast<int64_t>(p) * plan.layout.pooled_width + q, weight, sum);
+  });
+  store_tile(tile, sum, d_data);
+}
+
+template <class T>
+struct Prepared {
+  PositionSensitive layout;
+  SampleRule rule;
+  AlignTables<SumOf<T>> tables;
+  RoiLists lists;
+
+  Prepared(Carver* carver, const PSROIAlign::Params& p, const Inputs& in)
+      : layout(PSROIAlign::layout(p, in.data.shape[1])),
+        rule{p.spatial_scale, p.aligned, p.sampling_ratio},
+        tables(PSROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, rule, false),
+        lists(carver, tables) {}
+  BoxGradient<T> box_gradient(Carver* carver, const Inputs& in) const {
+    return BoxGradient<T>(PSROIAlign::kName, carver, in, layout, rule);
+  }
+};
+
+}  // namespace
+
+size_t PSROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
+  Carver carver;
+  with_dtype(in.data.dtype, [&](auto type) {
+    const Prepared<decltype(type)> measured(&carver, p, in);
+    if (backward && p.rois_grad) measured.box_gradient(&carver, in);
+  });
+  return carver.size();
+}
+
+void PSROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    Carver carver(gpu.workspace);
+    const Prepared<T> call(&carver, p, in);
+    call.tables.build(kName, gpu);
+    launch_forward<T>(kName, gpu, AlignRule<T, true>{call.tables}, call.layout, in.data, out);
+  });
+}
+
+void PSROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                          const Tensor& d_data, const Tensor* d_rois) {
+  if (d_rois != nullptr && !p.rois_grad) zero_fill(gpu, *d_rois);
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d_data);
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    Carver carver(gpu.workspace);
+    const Prepared<T> call(&carver, p, in);
+    call.tables.build(kName, gpu);
+    call.lists.build(kName, gpu, call.tables);
+    const TilePlan plan(call.layout, in.data);
+    launch(kName, gpu, backward_kernel<T>, plan.blocks(), kTileThreads, call.tables, call.lists,
+           plan, static_cast<const T*>(d_out.data), static_cast<T*>(d_data.data));
+    if (d_rois != nullptr && p.rois_grad) {
+      call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, *d_rois);
+    }
+  });
+}
+
+}  // namespace gluon_roi

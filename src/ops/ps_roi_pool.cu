@@ -1,0 +1,127 @@
+// PSROIPool in CUDA kernels; what is computed stands in ps_roi_pool.h.
+//
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q); edges of the bins in
+// shared memory, outputs written contiguously.
+// Backward: a block owns a tile of the map in kTileChannels channels of one group, which only the
+// bins of that group read, and walks over the RoIs whose bins touch it, in their order. No atomics;
+// d_data is written once, and whole.
+// Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
+#include "ps_roi_pool.h"
+
+#include "../core/cuda_kernels.h"
+
+namespace gluon_roi {
+namespace {
+
+template <class T>
+struct MeanRule {
+  using A = SumOf<T>;
+  static constexpr bool kGrouped = true;
+  BinTables tables;
+
+  GR_DEVICE BinView stage(int64_t k, char* room, const char* end) const {
+    return stage_bins(tables, k, room, end);
+  }
+  GR_DEVICE void pool(const BinView& view, int p, int q, int width, const T* const* planes,
+                      A* value) const {
+    const int32_t y_begin = view.y[2 * p], y_end = view.y[2 * p + 1];
+    const int32_t x_begin = view.x[2 * q], x_end = view.x[2 * q + 1];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) value[u] = 0;
+    if (y_begin >= y_end || x_begin >= x_end) return;
+    for (int32_t y = y_begin; y < y_end; ++y) {
+      const int64_t line = static_cast<int64_t>(y) * width;
+      for (int32_t x = x_begin; x < x_end; ++x) {
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) value[u] += load(planes[u] + line + x);
+      }
+    }
+    const A area = static_cast<A>(static_cast<int64_t>(y_end - y_begin) * (x_end - x_begin));
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) value[u] /= area;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kTileThreads)
+    backward_kernel(BinTables tables, RoiLists lists, TilePlan plan, const T* d_out, T* d_data) {
+  using A = SumOf<T>;
+  const Tile tile(plan);
+  // The bins that read this group.
+  const PositionSensitive& layout = plan.layout;
+  const int p_begin =
+      PositionSensitive::first_bin(tile.group_y, layout.group_height, layout.pooled_height);
+  const int p_end =
+      PositionSensitive::first_bin(tile.group_y + 1, layout.group_height, layout.pooled_height);
+  const int q_begin =
+      PositionSensitive::first_bin(tile.group_x, layout.group_width, layout.pooled_width);
+  const int q_end =
+      PositionSensitive::first_bin(tile.group_x + 1, layout.group_width, layout.pooled_width);
+  A sum[kTileChannels] = {};
+
+  const auto meets = [&](int64_t k) {
+    if (p_begin == p_end || q_begin == q_end) return false;
+    const int32_t *y = tables.row_edges(k), *x = tables.column_edges(k);
+    return tile.meets(y[2 * p_begin], y[2 * p_end - 1], x[2 * q_begin], x[2 * q_end - 1]);
+  };
+  for_each_roi(lists, tile.image, meets, [&](int64_t k) {
+    for (int p = p_begin; p < p_end; ++p) {
+      const int32_t* y = tables.row_edges(k) + 2 * p;
+      for (int q = q_begin; q < q_end; ++q) {
+        const int32_t* x = tables.column_edges(k) + 2 * q;
+        if (!tile.inside(y[0], y[1], x[0], x[1])) continue;
+        const A area = static_cast<A>(static_cast<int64_t>(y[1] - y[0]) * (x[1] - x[0]));
+        add_gradients(tile, layout, d_out, k, static_cast<int64_t>(p) * layout.pooled_width + q,
+                      A(1) / area, sum);
+      }
+    }
+  });
+  store_tile(tile, sum, d_data);
+}
+
+struct Prepared {
+  PositionSensitive layout;
+  BinTables tables;
+  RoiLists lists;
+
+  Prepared(Carver* carver, const PSROIPool::Params& p, const Inputs& in)
+      : layout(PSROIPool::layout(p, in.data.shape[1])),
+        tables(PSROIPool::kName, carver, in, p.pooled_height, p.pooled_width),
+        lists(carver, tables) {}
+};
+
+}  // namespace
+
+size_t PSROIPool::workspace(const Params& p, const Inputs& in, bool) {
+  Carver carver;
+  const Prepared measured(&carver, p, in);
+  return carver.size();
+}
+
+void PSROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
+  Carver carver(gpu.workspace);
+  const Prepared call(&carver, p, in);
+  call.tables.build(kName, gpu, rule(p), p.spatial_scale);
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    launch_forward<T>(kName, gpu, MeanRule<T>{call.tables}, call.layout, in.data, out);
+  });
+}
+
+void PSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                         const Tensor& d_data, const Tensor* d_rois) {
+  if (d_rois != nullptr) zero_fill(gpu, *d_rois);
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d_data);
+  Carver carver(gpu.workspace);
+  const Prepared call(&carver, p, in);
+  call.tables.build(kName, gpu, rule(p), p.spatial_scale);
+  call.lists.build(kName, gpu, call.tables);
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    const TilePlan plan(call.layout, in.data);
+    launch(kName, gpu, backward_kernel<T>, plan.blocks(), kTileThreads, call.tables, call.lists,
+           plan, static_cast<const T*>(d_out.data), static_cast<T*>(d_data.data));
+  });
+}
+
+}  // namespace gluon_roi

@@ -1,0 +1,194 @@
+// ROIPool in CUDA kernels; what is computed stands in roi_pool.h.
+//
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q); edges of the bins in
+// shared memory, outputs written contiguously.
+// Backward: a block owns a tile of the map in kTileChannels channels and walks over the RoIs that
+// touch it, in their order. For each, its threads first find the maxima of the bins that reach into
+// the tile, then every thread adds the gradients of the bins whose maximum is its own cell. No
+// atomics, no stored indices; d_data is written once, and whole.
+// Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
+#include "roi_pool.h"
+
+#include "../core/cuda_kernels.h"
+
+namespace gluon_roi {
+namespace {
+
+// Where the search for a maximum starts: the lowest finite number of the element type.
+template <class T>
+constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? SumOf<T>(-65504)
+                                                          : std::numeric_limits<SumOf<T>>::lowest();
+
+template <class T>
+struct MaxRule {
+  using A = SumOf<T>;
+  static constexpr bool kGrouped = false;
+  BinTables tables;
+
+  GR_DEVICE BinView stage(int64_t k, char* room, const char* end) const {
+    return stage_bins(tables, k, room, end);
+  }
+  GR_DEVICE void pool(const BinView& view, int p, int q, int width, const T* const* planes,
+                      A* value) const {
+    const int32_t y_begin = view.y[2 * p], y_end = view.y[2 * p + 1];
+    const int32_t x_begin = view.x[2 * q], x_end = view.x[2 * q + 1];
+    constexpr A kStart = kLowest<T>;
+    const A start = y_begin < y_end && x_begin < x_end ? kStart : A(0);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) value[u] = start;
+    for (int32_t y = y_begin; y < y_end; ++y) {
+      const int64_t line = static_cast<int64_t>(y) * width;
+      for (int32_t x = x_begin; x < x_end; ++x) {
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+          const A cell = load(planes[u] + line + x);
+          if (cell > value[u]) value[u] = cell;
+        }
+      }
+    }
+  }
+};
+
+// How many of the bins have an edge at or before the cell; edges grow with the bin.
+GR_DEVICE int edges_up_to(const int32_t* edges, int bins, int32_t cell) {
+  int low = 0, high = bins;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (edges[2 * middle] <= cell) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// The bins [begin, end) that reach into the cells [first, last].
+struct BinRange {
+  int begin, end;
+  GR_DEVICE BinRange(const int32_t* edges, int bins, int32_t first, int32_t last)
+      : begin(edges_up_to(edges + 1, bins, first)), end(edges_up_to(edges, bins, last)) {}
+  GR_DEVICE int count() const { return end > begin ? end - begin : 0; }
+};
+
+// Bins whose maxima are found between two barriers, in kTileChannels channels.
+constexpr int kBinBatch = 64;
+
+template <class T>
+__global__ void __launch_bounds__(kTileThreads)
+    backward_kernel(BinTables tables, RoiLists lists, TilePlan plan, const T* data, const T* d_out,
+                    T* d_data) {
+  using A = SumOf<T>;
+  const Tile tile(plan);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t outputs = static_cast<int64_t>(tables.bins_y) * tables.bins_x;
+  const int64_t cells = static_cast<int64_t>(plan.height) * plan.width;
+  const T* planes = data + (tile.image * plan.layout.output_dim + tile.channel) * cells;
+  // For each channel and bin: the thread whose cell is the maximum, or -1; the output's gradient.
+  __shared__ int16_t winner[kTileChannels][kBinBatch];
+  __shared__ A slope[kTileChannels][kBinBatch];
+  A sum[kTileChannels] = {};
+
+  const auto meets = [&](int64_t k) {
+    const RoiHead& head = tables.heads[k];
+    return tile.meets(head.y_begin, head.y_end, head.x_begin, head.x_end);
+  };
+  for_each_roi(lists, tile.image, meets, [&](int64_t k) {
+    const int32_t *y_edges = tables.row_edges(k), *x_edges = tables.column_edges(k);
+    const BinRange rows(y_edges, tables.bins_y, tile.y_begin, tile.y_begin + kTileHeight - 1);
+    const BinRange columns(x_edges, tables.bins_x, tile.x_begin, tile.x_begin + kTileWidth - 1);
+    const BinRange own_rows(y_edges, tables.bins_y, tile.y, tile.y);
+    const BinRange own_columns(x_edges, tables.bins_x, tile.x, tile.x);
+    const T* gradient = d_out + (k * plan.layout.output_dim + tile.channel) * outputs;
+    const int bins = rows.count() * columns.count();
+    for (int first = 0; first < bins; first += kBinBatch) {
+      const int batch = bins - first < kBinBatch ? bins - first : kBinBatch;
+      for (int task = thread; task < batch * tile.channels; task += kTileThreads) {
+        const int channel = task / batch, at = task % batch;
+        const int p = rows.begin + (first + at) / columns.count();
+        const int q = columns.begin + (first + at) % columns.count();
+        const T* plane = planes + channel * cells;
+        A best = kLowest<T>;
+        int32_t best_y = -1, best_x = -1;
+        for (int32_t y = y_edges[2 * p]; y < y_edges[2 * p + 1]; ++y) {
+          const T* line = plane + static_cast<int64_t>(y) * plan.width;
+          for (int32_t x = x_edges[2 * q]; x < x_edges[2 * q + 1]; ++x) {
+            const A cell = load(line + x);
+            if (!(cell > best)) continue;
+            best = cell;
+            best_y = y;
+            best_x = x;
+          }
+        }
+        best_y -= tile.y_begin;
+        best_x -= tile.x_begin;
+        const bool in_tile =
+            best_y >= 0 && best_y < kTileHeight && best_x >= 0 && best_x < kTileWidth;
+        winner[channel][at] = static_cast<int16_t>(in_tile ? best_y * kTileWidth + best_x : -1);
+        slope[channel][at] =
+            load(gradient + channel * outputs + static_cast<int64_t>(p) * tables.bins_x + q);
+      }
+      __syncthreads();
+      for (int p = own_rows.begin; p < own_rows.end; ++p) {
+        for (int q = own_columns.begin; q < own_columns.end; ++q) {
+          const int at = (p - rows.begin) * columns.count() + (q - columns.begin) - first;
+          if (at < 0 || at >= batch) continue;
+#pragma unroll
+          for (int i = 0; i < kTileChannels; ++i) {
+            if (i < tile.channels && winner[i][at] == thread) sum[i] += slope[i][at];
+          }
+        }
+      }
+      __syncthreads();
+    }
+  });
+  store_tile(tile, sum, d_data);
+}
+
+struct Prepared {
+  BinTables tables;
+  RoiLists lists;
+
+  Prepared(Carver* carver, const ROIPool::Params& p, const Inputs& in)
+      : tables(ROIPool::kName, carver, in, p.pooled_height, p.pooled_width),
+        lists(carver, tables) {}
+};
+
+}  // namespace
+
+size_t ROIPool::workspace(const Params& p, const Inputs& in, bool) {
+  Carver carver;
+  const Prepared measured(&carver, p, in);
+  return carver.size();
+}
+
+void ROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
+  Carver carver(gpu.workspace);
+  const Prepared call(&carver, p, in);
+  call.tables.build(kName, gpu, BinRule::kRoiPool, p.spatial_scale);
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    launch_forward<T>(kName, gpu, MaxRule<T>{call.tables},
+                      own_channels(in.data.shape[1], p.pooled_height, p.pooled_width), in.data,
+                      out);
+  });
+}
+
+void ROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Tensor& d_data, const Tensor* d_rois) {
+  if (d_rois != nullptr) zero_fill(gpu, *d_rois);
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d_data);
+  Carver carver(gpu.workspace);
+  const Prepared call(&carver, p, in);
+  call.tables.build(kName, gpu, BinRule::kRoiPool, p.spatial_scale);
+  call.lists.build(kName, gpu, call.tables);
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    const TilePlan plan(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width), in.data);
+    launch(kName, gpu, backward_kernel<T>, plan.blocks(), kTileThreads, call.tables, call.lists,
+           plan, static_cast<const T*>(in.data.data), static_cast<const T*>(d_out.data),
+           static_cast<T*>(d_data.data));
+  });
+}
+
+}  // namespace gluon_roi
