@@ -23,7 +23,8 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 SOURCE = ROOT / "src"
 CXX_FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fopenmp", "-Wall", "-Wextra", "-ffp-contract=off"]
-LINK_FLAGS = ["-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,-s"]
+# Undefined symbols are errors, so that an operator without its CUDA half does not link.
+LINKER_FLAGS = ["-z", "defs", "-s", f"--version-script={SOURCE / 'exports.map'}"]
 # The machine code that each toolkit still makes; the newest is added as PTX for later GPUs.
 CUDA_ARCHS = {11: [60, 70, 75, 80, 86], 12: [60, 70, 75, 80, 86, 89, 90], 13: [75, 80, 86, 89, 90]}
 
@@ -92,8 +93,7 @@ class BuildLibrary(build_ext):
         objects.mkdir(parents=True, exist_ok=True)
         flags = [*CXX_FLAGS]
         sources = [*sorted(SOURCE.rglob("*.cc")), mxnet / "src/lib_api.cc"]
-        linker = compiler.split()
-        link = [*LINK_FLAGS, f"-Wl,--version-script={SOURCE / 'exports.map'}"]
+        link = [*compiler.split(), "-fopenmp"]
         cuda_flags = []
         if nvcc:
             version, archs = cuda_configuration(nvcc)
@@ -104,13 +104,13 @@ class BuildLibrary(build_ext):
                 f'-DGLUON_ROI_CUDA_ARCHS="{shown}"',
             ]
             flags += defines
-            cuda_flags = ["-std=c++17", "-O3", "-fmad=false", "-Xcompiler", "-fPIC", *defines]
+            cuda_flags = ["-std=c++17", "-O3", "-fmad=false", *defines]
+            cuda_flags += ["-Xcompiler", "-fPIC,-Wall,-ffp-contract=off"]
             cuda_flags += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs]
             cuda_flags += [f"-gencode=arch=compute_{archs[-1]},code=compute_{archs[-1]}"]
             sources += sorted(SOURCE.rglob("*.cu"))
             # nvcc knows where its static runtime is; the library then loads without a driver.
-            linker = [nvcc, "-ccbin", linker[0], "--cudart", "static"]
-            link = ["-Xcompiler", ",".join(link).replace("-Wl,", "-Wl\\,")]
+            link = [nvcc, "-ccbin", compiler.split()[0], "--cudart", "static", "-Xcompiler", "-fopenmp"]
             print(f"gluon_roi: CUDA {version}, architectures {shown} and PTX of {archs[-1]}")
         else:
             print("gluon_roi: without CUDA")
@@ -141,7 +141,9 @@ class BuildLibrary(build_ext):
             compiled = list(pool.map(compile_one, sources))
         # A process that has the old library mapped keeps it: the new one is moved into place.
         fresh = library.with_suffix(".fresh.so")
-        subprocess.run([*linker, *compiled, "-o", str(fresh), *link], check=True)
+        for flag in LINKER_FLAGS:
+            link += ["-Xlinker", flag]
+        subprocess.run([*link, "-shared", *compiled, "-o", str(fresh)], check=True)
         os.replace(fresh, library)
 
 

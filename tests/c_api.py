@@ -87,6 +87,17 @@ def params(op: str, pooled: tuple[int, int], spatial_scale: float, **arguments: 
     return PARAMS[op](*pooled, spatial_scale, **fields)
 
 
+def output_shape(op: str, p: Any, data: Any, rois: Any) -> tuple[int, int, int, int]:
+    """(K, C', P, Q)"""
+    groups = 1
+    if op.startswith("ps_"):
+        groups = (getattr(p, "group_height", 0) or p.pooled_height) * (
+            getattr(p, "group_width", 0) or p.pooled_width
+        )
+    rows = int(np.prod(tuple(rois.shape[:-1])))
+    return rows, data.shape[1] // groups, p.pooled_height, p.pooled_width
+
+
 def tensor(array: Any) -> Tensor:
     """A view of a contiguous array; None gives the absent tensor."""
     if array is None:

@@ -126,13 +126,13 @@ class OperatorFor final : public Operator {
   // ---- The door of C: parameters as a struct ----
   void checked_forward(const Params* params, const Inputs* in, const Tensor* out,
                        const gluon_roi_device* device) const {
-    check_call(params, in, out, device);
+    check_call(params, in, out, device, /*backward=*/false);
     forward(*params, *in, *out, *device);
   }
   void checked_backward(const Params* params, const Inputs* in, const Tensor* d_out,
                         const Tensor* d_data, const Tensor* d_rois,
                         const gluon_roi_device* device) const {
-    check_call(params, in, d_out, device);
+    check_call(params, in, d_out, device, /*backward=*/true);
     check_like("d_data", d_data, in->data);
     if (d_rois != nullptr) check_like("d_rois", d_rois, in->rois);
     backward(*params, *in, *d_out, *d_data, d_rois, *device);
@@ -204,7 +204,7 @@ class OperatorFor final : public Operator {
     return output_shape(params, in.data, in.rois, counts);
   }
   static void check_call(const Params* params, const Inputs* in, const Tensor* out,
-                         const gluon_roi_device* device) {
+                         const gluon_roi_device* device, bool backward) {
     if (params == nullptr || in == nullptr || out == nullptr || device == nullptr) {
       fail(Op::kName, "expected params, inputs, output and device, got a NULL pointer");
     }
@@ -213,9 +213,10 @@ class OperatorFor final : public Operator {
     }
     check_like("output", out, check_params(*params, *in));
     if (device->type == GLUON_ROI_CUDA) {
-      const size_t needed = workspace(*params, *in, true);
-      if (needed > 0 && device->workspace == nullptr) {
-        fail(Op::kName, "device workspace: expected memory, got NULL");
+      const size_t needed = workspace(*params, *in, backward);
+      const size_t got = device->workspace == nullptr ? 0 : device->workspace_size;
+      if (got < needed) {
+        fail(Op::kName, "device workspace: expected ", needed, " bytes, got ", got);
       }
     }
   }
