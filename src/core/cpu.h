@@ -69,16 +69,104 @@ A* scratch(int64_t count) {
 constexpr int kLanes = 16;
 inline int64_t blocks_of(int64_t channels) { return (channels + kLanes - 1) / kLanes; }
 
+// Converts `count` <= kLanes numbers; a full run has a constant length, so that it vectorises.
+template <class T, class A>
+GR_INLINE void load_run(const T* from, int count, A* to) {
+  if (count == kLanes) {
+#pragma omp simd
+    for (int i = 0; i < kLanes; ++i) to[i] = load(from + i);
+  } else {
+    for (int i = 0; i < count; ++i) to[i] = load(from + i);
+  }
+}
+template <class T, class A>
+GR_INLINE void store_run(T* to, int count, const A* from) {
+  if (count == kLanes) {
+#pragma omp simd
+    for (int i = 0; i < kLanes; ++i) store(to + i, from[i]);
+  } else {
+    for (int i = 0; i < count; ++i) store(to + i, from[i]);
+  }
+}
+
+// What a register holds at every level: four floats or two doubles.
+template <class A>
+struct Packet {
+  static constexpr int kSize = 16 / sizeof(A);
+  typedef A Values __attribute__((vector_size(16)));
+};
+
+// to[j * to_step + i] = from[i * from_step + j] for i, j < kSize of Packet<A>.
+GR_INLINE void transpose_square(const float* from, int64_t from_step, float* to, int64_t to_step) {
+  using Index = Packet<int32_t>::Values;
+  Packet<float>::Values row[4], pair[4];
+  for (int i = 0; i < 4; ++i) memcpy(&row[i], from + i * from_step, sizeof(row[i]));
+  pair[0] = __builtin_shuffle(row[0], row[1], Index{0, 4, 1, 5});
+  pair[1] = __builtin_shuffle(row[2], row[3], Index{0, 4, 1, 5});
+  pair[2] = __builtin_shuffle(row[0], row[1], Index{2, 6, 3, 7});
+  pair[3] = __builtin_shuffle(row[2], row[3], Index{2, 6, 3, 7});
+  row[0] = __builtin_shuffle(pair[0], pair[1], Index{0, 1, 4, 5});
+  row[1] = __builtin_shuffle(pair[0], pair[1], Index{2, 3, 6, 7});
+  row[2] = __builtin_shuffle(pair[2], pair[3], Index{0, 1, 4, 5});
+  row[3] = __builtin_shuffle(pair[2], pair[3], Index{2, 3, 6, 7});
+  for (int i = 0; i < 4; ++i) memcpy(to + i * to_step, &row[i], sizeof(row[i]));
+}
+GR_INLINE void transpose_square(const double* from, int64_t from_step, double* to,
+                                int64_t to_step) {
+  using Index = Packet<int64_t>::Values;
+  Packet<double>::Values row[2];
+  for (int i = 0; i < 2; ++i) memcpy(&row[i], from + i * from_step, sizeof(row[i]));
+  const Packet<double>::Values first = __builtin_shuffle(row[0], row[1], Index{0, 2});
+  const Packet<double>::Values second = __builtin_shuffle(row[0], row[1], Index{1, 3});
+  memcpy(to, &first, sizeof(first));
+  memcpy(to + to_step, &second, sizeof(second));
+}
+
+// to[j * to_step + i] = from[i * from_step + j] for i < rows, j < columns.
+template <class A>
+GR_INLINE void transpose(const A* from, int64_t from_step, int rows, int columns, A* to,
+                         int64_t to_step) {
+  constexpr int kSide = Packet<A>::kSize;
+  for (int i = 0; i < rows; i += kSide) {
+    for (int j = 0; j < columns; j += kSide) {
+      const A* corner = from + i * from_step + j;
+      A* target = to + j * to_step + i;
+      if (i + kSide <= rows && j + kSide <= columns) {
+        transpose_square(corner, from_step, target, to_step);
+        continue;
+      }
+      for (int u = 0; u < kSide && i + u < rows; ++u) {
+        for (int v = 0; v < kSide && j + v < columns; ++v) {
+          target[v * to_step + u] = corner[u * from_step + v];
+        }
+      }
+    }
+  }
+}
+
 // block[i * kLanes + lane] = planes[lane * stride + i] for i < cells; lanes past `lanes` become 0.
+// Squares, because GCC finds no transposition in the plain loops, which take 1.3 to 1.6 times as long
+// for whole operators.
 template <class T, class A>
 GR_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t cells, A* block) {
-  if (lanes < kLanes) std::fill(block, block + cells * kLanes, A(0));
-  // Runs of 16 cells keep both sides in the L1 cache.
-  for (int64_t start = 0; start < cells; start += kLanes) {
-    const int64_t stop = start + kLanes < cells ? start + kLanes : cells;
-    for (int lane = 0; lane < lanes; ++lane) {
+  constexpr int kSide = Packet<A>::kSize;
+  for (int64_t start = 0; start < cells; start += kLanes, planes += kLanes) {
+    const int count = cells - start < kLanes ? static_cast<int>(cells - start) : kLanes;
+    A* target = block + start * kLanes;
+    // A few planes at a time: planes a power of two apart would push each other out of the cache.
+    for (int lane = 0; lane < kLanes; lane += kSide) {
       const T* plane = planes + lane * stride;
-      for (int64_t i = start; i < stop; ++i) block[i * kLanes + lane] = load(plane + i);
+      if constexpr (std::is_same<T, A>::value) {
+        if (lane + kSide <= lanes) {
+          transpose(plane, stride, kSide, count, target + lane, kLanes);
+          continue;
+        }
+      }
+      A strip[kSide * kLanes] = {};
+      for (int i = 0; i < kSide && lane + i < lanes; ++i) {
+        load_run(plane + i * stride, count, strip + i * kLanes);
+      }
+      transpose(strip, kLanes, kSide, count, target + lane, kLanes);
     }
   }
 }
@@ -86,11 +174,23 @@ GR_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t c
 // The way back: planes[lane * stride + i] = block[i * kLanes + lane].
 template <class T, class A>
 GR_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int64_t cells, T* planes) {
-  for (int64_t start = 0; start < cells; start += kLanes) {
-    const int64_t stop = start + kLanes < cells ? start + kLanes : cells;
-    for (int lane = 0; lane < lanes; ++lane) {
+  constexpr int kSide = Packet<A>::kSize;
+  for (int64_t start = 0; start < cells; start += kLanes, planes += kLanes) {
+    const int count = cells - start < kLanes ? static_cast<int>(cells - start) : kLanes;
+    const A* source = block + start * kLanes;
+    for (int lane = 0; lane < lanes; lane += kSide) {
       T* plane = planes + lane * stride;
-      for (int64_t i = start; i < stop; ++i) store(plane + i, block[i * kLanes + lane]);
+      if constexpr (std::is_same<T, A>::value) {
+        if (lane + kSide <= lanes) {
+          transpose(source + lane, kLanes, count, kSide, plane, stride);
+          continue;
+        }
+      }
+      A strip[kSide * kLanes];
+      transpose(source + lane, kLanes, count, kSide, strip, kLanes);
+      for (int i = 0; i < kSide && lane + i < lanes; ++i) {
+        store_run(plane + i * stride, count, strip + i * kLanes);
+      }
     }
   }
 }
