@@ -103,12 +103,23 @@ struct BinTable {
     }
   }
   // Two numbers a bin.
-  const int32_t* row_edges(int64_t k) const { return edges.data() + k * 2 * (rows + columns); }
-  const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * rows; }
+  GR_INLINE const int32_t* row_edges(int64_t k) const {
+    return edges.data() + k * 2 * (rows + columns);
+  }
+  GR_INLINE const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * rows; }
 };
 
 GR_INLINE int64_t bin_area(const int32_t* y, const int32_t* x) {
   return y[1] > y[0] && x[1] > x[0] ? static_cast<int64_t>(y[1] - y[0]) * (x[1] - x[0]) : 0;
+}
+
+// Calls body(cell) for the cells of a bin in row-major order; a cell is its number on the map.
+template <class Body>
+GR_INLINE void for_each_cell(const int32_t* y, const int32_t* x, int64_t width, const Body& body) {
+  for (int64_t row = y[0]; row < y[1]; ++row) {
+    const int64_t end = row * width + x[1];
+    for (int64_t cell = row * width + x[0]; cell < end; ++cell) body(cell);
+  }
 }
 
 // ---- Taps of the align operators ----------------------------------------------------------------
@@ -191,8 +202,17 @@ struct TapTable {
                columns, spatial_scale, range + rows);
     }
   }
-  const Range* row_ranges(int64_t k) const { return ranges.data() + k * (rows + columns); }
-  const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
+  GR_INLINE const Range* row_ranges(int64_t k) const { return ranges.data() + k * (rows + columns); }
+  GR_INLINE const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
+
+  // Where tap t reads within a row of a channel block.
+  GR_INLINE int64_t offset(int64_t t) const { return static_cast<int64_t>(taps[t].cell) * kLanes; }
+  template <class Values>
+  GR_INLINE Values weighted(int64_t t, const Values& given) const {
+    Values values = given;
+    values *= Values::all(taps[t].weight);
+    return values;
+  }
 
   // Orders the row taps of every RoI by cell instead of by bin, so that a row of the map is read
   // once for all the bins that share it. The ranges of the single row bins are lost.
@@ -204,7 +224,13 @@ struct TapTable {
                        [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
     }
   }
-  Range all_rows(int64_t k) const {
+  // The end of the taps from `begin` on that share its cell.
+  GR_INLINE int64_t same_cell(int64_t begin, int64_t end) const {
+    int64_t i = begin + 1;
+    while (i < end && taps[i].cell == taps[begin].cell) ++i;
+    return i;
+  }
+  GR_INLINE Range all_rows(int64_t k) const {
     return Range{row_ranges(k)[0].begin, row_ranges(k)[rows - 1].end};
   }
 

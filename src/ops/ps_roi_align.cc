@@ -28,29 +28,25 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
     const GroupTask task(id, layout, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>(cells * kLanes);
-    run_simd([&]() GR_KERNEL {
+    run_simd([&](auto simd) GR_KERNEL {
+      using Values = Lanes<A, decltype(simd)>;
       pack_planes(data + task.offset, task.stride, task.lanes, cells, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         const auto y_range = taps.row_ranges(k)[task.p_begin];
         const auto x_range = taps.column_ranges(k)[task.q_begin];
-        A sum[kLanes] = {};
+        Values sum = Values::all(0);
         for (int64_t r = y_range.begin; r < y_range.end; ++r) {
           const A* line = block + taps.taps[r].cell * width * kLanes;
-          A row[kLanes] = {};
+          Values row = Values::all(0);
           for (int64_t t = x_range.begin; t < x_range.end; ++t) {
-            const A* cell = line + static_cast<int64_t>(taps.taps[t].cell) * kLanes;
-            const A weight = taps.taps[t].weight;
-#pragma omp simd
-            for (int lane = 0; lane < kLanes; ++lane) row[lane] += weight * cell[lane];
+            row += taps.weighted(t, Values::load(line + taps.offset(t)));
           }
-          const A weight = taps.taps[r].weight;
-#pragma omp simd
-          for (int lane = 0; lane < kLanes; ++lane) sum[lane] += weight * row[lane];
+          sum += taps.weighted(r, row);
         }
         T* target = result + (k * layout.output_dim + task.channel) * outputs +
                     task.p_begin * taps.columns + task.q_begin;
-        for (int lane = 0; lane < task.lanes; ++lane) store(target + lane * outputs, sum[lane]);
+        sum.scatter(task.lanes, target, outputs);
       }
     });
   });
@@ -72,7 +68,8 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
     const GroupTask task(id, layout, in.data);
     A* block = scratch<A>(cells * kLanes);
-    run_simd([&]() GR_KERNEL {
+    run_simd([&](auto simd) GR_KERNEL {
+      using Values = Lanes<A, decltype(simd)>;
       std::fill(block, block + cells * kLanes, A(0));
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
@@ -80,17 +77,15 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
         const auto x_range = taps.column_ranges(k)[task.q_begin];
         const T* source = gradient + (k * layout.output_dim + task.channel) * outputs +
                           task.p_begin * taps.columns + task.q_begin;
-        A slope[kLanes] = {};
-        for (int lane = 0; lane < task.lanes; ++lane) slope[lane] = load(source + lane * outputs);
+        const Values slope = Values::gather(task.lanes, source, outputs);
         for (int64_t r = y_range.begin; r < y_range.end; ++r) {
           A* line = block + taps.taps[r].cell * width * kLanes;
-          A row[kLanes];
-          for (int lane = 0; lane < kLanes; ++lane) row[lane] = taps.taps[r].weight * slope[lane];
+          const Values row = taps.weighted(r, slope);
           for (int64_t t = x_range.begin; t < x_range.end; ++t) {
-            A* target = line + static_cast<int64_t>(taps.taps[t].cell) * kLanes;
-            const A weight = taps.taps[t].weight;
-#pragma omp simd
-            for (int lane = 0; lane < kLanes; ++lane) target[lane] += weight * row[lane];
+            A* target = line + taps.offset(t);
+            Values total = Values::load(target);
+            total += taps.weighted(t, row);
+            total.store(target);
           }
         }
       }

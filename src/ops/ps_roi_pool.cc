@@ -5,31 +5,6 @@
 namespace gluon_roi {
 namespace {
 
-template <class A>
-GR_INLINE void sum_bin(const A* block, int64_t width, const int32_t* y, const int32_t* x, A* sum) {
-  A acc[kLanes] = {};
-  for (int64_t i = y[0]; i < y[1]; ++i) {
-    const A* cell = block + (i * width + x[0]) * kLanes;
-    for (int32_t j = x[0]; j < x[1]; ++j, cell += kLanes) {
-#pragma omp simd
-      for (int lane = 0; lane < kLanes; ++lane) acc[lane] += cell[lane];
-    }
-  }
-  for (int lane = 0; lane < kLanes; ++lane) sum[lane] = acc[lane];
-}
-
-template <class A>
-GR_INLINE void add_to_bin(A* block, int64_t width, const int32_t* y, const int32_t* x,
-                          const A* value) {
-  for (int64_t i = y[0]; i < y[1]; ++i) {
-    A* cell = block + (i * width + x[0]) * kLanes;
-    for (int32_t j = x[0]; j < x[1]; ++j, cell += kLanes) {
-#pragma omp simd
-      for (int lane = 0; lane < kLanes; ++lane) cell[lane] += value[lane];
-    }
-  }
-}
-
 template <class T>
 void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
@@ -48,7 +23,8 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
     const GroupTask task(id, layout, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>(cells * kLanes);
-    run_simd([&]() GR_KERNEL {
+    run_simd([&](auto simd) GR_KERNEL {
+      using Values = Lanes<A, decltype(simd)>;
       pack_planes(data + task.offset, task.stride, task.lanes, cells, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
@@ -57,15 +33,13 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
           const int32_t* y = bins.row_edges(k) + 2 * ph;
           for (int pw = task.q_begin; pw < task.q_end; ++pw) {
             const int32_t* x = bins.column_edges(k) + 2 * pw;
-            A sum[kLanes];
-            sum_bin(block, width, y, x, sum);
+            Values sum = Values::all(0);
+            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
+              sum += Values::load(block + cell * kLanes);
+            });
             const int64_t n = bin_area(y, x);
-            const A divisor = n > 0 ? static_cast<A>(n) : A(1);
-            for (int lane = 0; lane < kLanes; ++lane) sum[lane] /= divisor;
-            T* target = row + ph * bins.columns + pw;
-            for (int lane = 0; lane < task.lanes; ++lane) {
-              store(target + lane * bins_per_channel, sum[lane]);
-            }
+            sum /= Values::all(n > 0 ? static_cast<A>(n) : A(1));
+            sum.scatter(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
           }
         }
       }
@@ -90,7 +64,8 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
     const GroupTask task(id, layout, in.data);
     A* block = scratch<A>(cells * kLanes);
-    run_simd([&]() GR_KERNEL {
+    run_simd([&](auto simd) GR_KERNEL {
+      using Values = Lanes<A, decltype(simd)>;
       std::fill(block, block + cells * kLanes, A(0));
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
@@ -101,13 +76,14 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
             const int32_t* x = bins.column_edges(k) + 2 * pw;
             const int64_t n = bin_area(y, x);
             if (n == 0) continue;
-            const T* source = row + ph * bins.columns + pw;
-            A share[kLanes] = {};
-            for (int lane = 0; lane < task.lanes; ++lane) {
-              share[lane] = load(source + lane * bins_per_channel);
-            }
-            for (int lane = 0; lane < kLanes; ++lane) share[lane] /= static_cast<A>(n);
-            add_to_bin(block, width, y, x, share);
+            Values share =
+                Values::gather(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
+            share /= Values::all(static_cast<A>(n));
+            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
+              Values total = Values::load(block + cell * kLanes);
+              total += share;
+              total.store(block + cell * kLanes);
+            });
           }
         }
       }

@@ -29,36 +29,37 @@ void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out)
     const ChannelTask task(id, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>((cells + outputs + columns) * kLanes);
-    A* tile = block + cells * kLanes;      // the outputs of one RoI, channel-last
-    A* row = tile + outputs * kLanes;      // one row of the map, through Ax
-    run_simd([&]() GR_KERNEL {
+    A* tile = block + cells * kLanes;  // the outputs of one RoI, channel-last
+    A* row = tile + outputs * kLanes;  // one row of the map, through Ax
+    run_simd([&](auto simd) GR_KERNEL {
+      using Values = Lanes<A, decltype(simd)>;
       pack_planes(data + task.offset, cells, task.lanes, cells, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
+        T* const target = result + (k * channels + task.channel) * outputs;
+        prefetch(target, task.lanes * outputs);
         const auto* x_ranges = taps.column_ranges(k);
         const auto rows = taps.all_rows(k);
         std::fill(tile, tile + outputs * kLanes, A(0));
         for (int64_t r = rows.begin; r < rows.end; ++r) {
-          const Tap<A> y = taps.taps[r];
-          if (r == rows.begin || y.cell != taps.taps[r - 1].cell) {
-            const A* line = block + y.cell * width * kLanes;
+          if (r == rows.begin || taps.taps[r].cell != taps.taps[r - 1].cell) {
+            const A* line = block + taps.taps[r].cell * width * kLanes;
             for (int64_t q = 0; q < columns; ++q) {
-              A sum[kLanes] = {};
+              Values sum = Values::all(0);
               for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
-                const A* cell = line + static_cast<int64_t>(taps.taps[t].cell) * kLanes;
-                const A weight = taps.taps[t].weight;
-#pragma omp simd
-                for (int lane = 0; lane < kLanes; ++lane) sum[lane] += weight * cell[lane];
+                sum += taps.weighted(t, Values::load(line + taps.offset(t)));
               }
-              for (int lane = 0; lane < kLanes; ++lane) row[q * kLanes + lane] = sum[lane];
+              sum.store(row + q * kLanes);
             }
           }
-          A* target = tile + y.bin * columns * kLanes;
-#pragma omp simd
-          for (int64_t j = 0; j < columns * kLanes; ++j) target[j] += y.weight * row[j];
+          A* bins = tile + taps.taps[r].bin * columns * kLanes;
+          for (int64_t j = 0; j < columns * kLanes; j += kLanes) {
+            Values sum = Values::load(bins + j);
+            sum += taps.weighted(r, Values::load(row + j));
+            sum.store(bins + j);
+          }
         }
-        unpack_planes(tile, outputs, task.lanes, outputs,
-                      result + (k * channels + task.channel) * outputs);
+        unpack_planes(tile, outputs, task.lanes, outputs, target);
       }
     });
   });
@@ -79,10 +80,10 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
   const int64_t work = elements(d_data) + elements(d_out);
   parallel_for(ChannelTask::count(in.data), work, [&](int64_t id) {
     const ChannelTask task(id, in.data);
-    A* block = scratch<A>((cells + outputs + columns) * kLanes);
+    A* block = scratch<A>((cells + outputs) * kLanes);
     A* tile = block + cells * kLanes;
-    A* row = tile + outputs * kLanes;  // gradient of one row of the map, before Ax^T
-    run_simd([&]() GR_KERNEL {
+    run_simd([&](auto simd) GR_KERNEL {
+      using Values = Lanes<A, decltype(simd)>;
       std::fill(block, block + cells * kLanes, A(0));
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
@@ -90,23 +91,20 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
         const auto rows = taps.all_rows(k);
         pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
                     outputs, tile);
-        for (int64_t r = rows.begin; r < rows.end;) {
-          const int32_t cell = taps.taps[r].cell;
-          std::fill(row, row + columns * kLanes, A(0));
-          for (; r < rows.end && taps.taps[r].cell == cell; ++r) {
-            const A* source = tile + taps.taps[r].bin * columns * kLanes;
-            const A weight = taps.taps[r].weight;
-#pragma omp simd
-            for (int64_t j = 0; j < columns * kLanes; ++j) row[j] += weight * source[j];
-          }
-          A* line = block + cell * width * kLanes;
+        for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
+          end = taps.same_cell(begin, rows.end);
+          A* line = block + taps.taps[begin].cell * width * kLanes;
           for (int64_t q = 0; q < columns; ++q) {
-            const A* slope = row + q * kLanes;
+            Values slope = Values::all(0);
+            for (int64_t r = begin; r < end; ++r) {
+              const A* source = tile + (taps.taps[r].bin * columns + q) * kLanes;
+              slope += taps.weighted(r, Values::load(source));
+            }
             for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
-              A* target = line + static_cast<int64_t>(taps.taps[t].cell) * kLanes;
-              const A weight = taps.taps[t].weight;
-#pragma omp simd
-              for (int lane = 0; lane < kLanes; ++lane) target[lane] += weight * slope[lane];
+              A* target = line + taps.offset(t);
+              Values total = Values::load(target);
+              total += taps.weighted(t, slope);
+              total.store(target);
             }
           }
         }

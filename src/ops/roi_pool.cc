@@ -29,28 +29,21 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>((cells + outputs) * kLanes);
     A* tile = block + cells * kLanes;
-    run_simd([&]() GR_KERNEL {
+    run_simd([&](auto simd) GR_KERNEL {
+      using Values = Lanes<A, decltype(simd)>;
       pack_planes(data + task.offset, cells, task.lanes, cells, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
+        const int32_t* y = bins.row_edges(k);
         A* target = tile;
-        for (int ph = 0; ph < bins.rows; ++ph) {
-          const int32_t* y = bins.row_edges(k) + 2 * ph;
-          for (int pw = 0; pw < bins.columns; ++pw, target += kLanes) {
-            const int32_t* x = bins.column_edges(k) + 2 * pw;
-            A best[kLanes];
-            const A start = bin_area(y, x) > 0 ? lowest<T>() : A(0);
-            for (int lane = 0; lane < kLanes; ++lane) best[lane] = start;
-            for (int64_t row = y[0]; row < y[1]; ++row) {
-              const A* cell = block + (row * width + x[0]) * kLanes;
-              for (int32_t j = x[0]; j < x[1]; ++j, cell += kLanes) {
-#pragma omp simd
-                for (int lane = 0; lane < kLanes; ++lane) {
-                  best[lane] = cell[lane] > best[lane] ? cell[lane] : best[lane];
-                }
-              }
-            }
-            for (int lane = 0; lane < kLanes; ++lane) target[lane] = best[lane];
+        for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
+          const int32_t* x = bins.column_edges(k);
+          for (int pw = 0; pw < bins.columns; ++pw, x += 2, target += kLanes) {
+            Values best = Values::all(bin_area(y, x) > 0 ? lowest<T>() : A(0));
+            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
+              best.keep_greater(Values::load(block + cell * kLanes));
+            });
+            best.store(target);
           }
         }
         unpack_planes(tile, outputs, task.lanes, outputs,
@@ -78,10 +71,15 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
   const int64_t work = 2 * elements(d_data) + elements(d_out);
   parallel_for(ChannelTask::count(in.data), work, [&](int64_t id) {
     const ChannelTask task(id, in.data);
-    A* block = scratch<A>((2 * cells + outputs) * kLanes);
-    A* sums = block + cells * kLanes;
-    A* tile = sums + cells * kLanes;
-    run_simd([&]() GR_KERNEL {
+    // The sums of a whole block stand channel-last in the gradient's own memory until the end.
+    const bool in_place = std::is_same<T, A>::value && task.lanes == kLanes;
+    A* block = scratch<A>(((in_place ? 1 : 2) * cells + outputs) * kLanes);
+    A* tile = block + cells * kLanes;
+    T* planes = result + task.offset;
+    A* sums = in_place ? reinterpret_cast<A*>(planes) : tile + outputs * kLanes;
+    run_simd([&](auto simd) GR_KERNEL {
+      using Values = Lanes<A, decltype(simd)>;
+      using Places = Lanes<Index, decltype(simd)>;
       pack_planes(data + task.offset, cells, task.lanes, cells, block);
       std::fill(sums, sums + cells * kLanes, A(0));
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -89,32 +87,31 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
         pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
                     outputs, tile);
         const A* slope = tile;
-        for (int ph = 0; ph < bins.rows; ++ph) {
-          const int32_t* y = bins.row_edges(k) + 2 * ph;
-          for (int pw = 0; pw < bins.columns; ++pw, slope += kLanes) {
-            const int32_t* x = bins.column_edges(k) + 2 * pw;
-            A best[kLanes];
-            Index where[kLanes];
-            for (int lane = 0; lane < kLanes; ++lane) best[lane] = lowest<T>(), where[lane] = -1;
-            for (int64_t row = y[0]; row < y[1]; ++row) {
-              const A* cell = block + (row * width + x[0]) * kLanes;
-              for (int32_t j = x[0]; j < x[1]; ++j, cell += kLanes) {
-                const Index here = static_cast<Index>(row * width + j);
-#pragma omp simd
-                for (int lane = 0; lane < kLanes; ++lane) {
-                  const bool better = cell[lane] > best[lane];
-                  best[lane] = better ? cell[lane] : best[lane];
-                  where[lane] = better ? here : where[lane];
-                }
-              }
-            }
-            for (int lane = 0; lane < kLanes; ++lane) {
-              if (where[lane] >= 0) sums[where[lane] * kLanes + lane] += slope[lane];
-            }
+        const int32_t* y = bins.row_edges(k);
+        for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
+          const int32_t* x = bins.column_edges(k);
+          for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes) {
+            Values best = Values::all(lowest<T>());
+            Places place = Places::all(-1);
+            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
+              best.keep_greater(Values::load(block + cell * kLanes), &place,
+                                Places::all(static_cast<Index>(cell)));
+            });
+            const Values share = Values::load(slope);
+            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
+              Values sum = Values::load(sums + cell * kLanes);
+              sum.add_where(share, place, Places::all(static_cast<Index>(cell)));
+              sum.store(sums + cell * kLanes);
+            });
           }
         }
       }
-      unpack_planes(sums, cells, task.lanes, cells, result + task.offset);
+      if (in_place) {
+        unpack_planes(sums, cells, kLanes, cells, block);
+        memcpy(planes, block, static_cast<size_t>(cells) * kLanes * sizeof(A));
+      } else {
+        unpack_planes(sums, cells, task.lanes, cells, planes);
+      }
     });
   });
 }
