@@ -91,6 +91,10 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
         const auto rows = taps.all_rows(k);
         pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
                     outputs, tile);
+        if (i + 1 < table.begin[task.image + 1]) {
+          prefetch(gradient + (table.order[i + 1] * channels + task.channel) * outputs,
+                   task.lanes * outputs);
+        }
         for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
           end = taps.same_cell(begin, rows.end);
           A* line = block + taps.taps[begin].cell * width * kLanes;

@@ -34,20 +34,21 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
       pack_planes(data + task.offset, cells, task.lanes, cells, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
+        T* const target = result + (k * channels + task.channel) * outputs;
+        prefetch(target, task.lanes * outputs);
         const int32_t* y = bins.row_edges(k);
-        A* target = tile;
+        A* value = tile;
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
           const int32_t* x = bins.column_edges(k);
-          for (int pw = 0; pw < bins.columns; ++pw, x += 2, target += kLanes) {
+          for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes) {
             Values best = Values::all(bin_area(y, x) > 0 ? lowest<T>() : A(0));
             for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
               best.keep_greater(Values::load(block + cell * kLanes));
             });
-            best.store(target);
+            best.store(value);
           }
         }
-        unpack_planes(tile, outputs, task.lanes, outputs,
-                      result + (k * channels + task.channel) * outputs);
+        unpack_planes(tile, outputs, task.lanes, outputs, target);
       }
     });
   });
@@ -86,6 +87,10 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
         const int64_t k = table.order[i];
         pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
                     outputs, tile);
+        if (i + 1 < table.begin[task.image + 1]) {
+          prefetch(gradient + (table.order[i + 1] * channels + task.channel) * outputs,
+                   task.lanes * outputs);
+        }
         const A* slope = tile;
         const int32_t* y = bins.row_edges(k);
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
