@@ -1,0 +1,226 @@
+"""The C interface: from C itself, and from ctypes against the same operators in Gluon."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import c_api
+import mxnet as mx
+import numpy as np
+import pytest
+from cases import OPERATORS, ROWS, all_rois, feature_map, row_id
+from mxnet import autograd
+
+import gluon_roi
+
+HEADER = Path(__file__).parents[1] / "src/gluon_roi.h"
+CPU = c_api.Device(c_api.CPU)
+
+PROGRAM = r"""
+#include <stdio.h>
+#include "gluon_roi.h"
+
+int main(void) {
+  float data[48], rois[5] = {0, 0, 0, 4, 4}, out[4], d_data[48], d_rois[5];
+  gluon_roi_roi_pool_params params = {2, 2, 1.0};
+  gluon_roi_inputs inputs = {{data, GLUON_ROI_FLOAT32, 4, {1, 1, 8, 6}},
+                             {rois, GLUON_ROI_FLOAT32, 2, {1, 5}},
+                             {0}};
+  gluon_roi_tensor result = {out, GLUON_ROI_FLOAT32, 4, {1, 1, 2, 2}};
+  gluon_roi_tensor gradient = {d_data, GLUON_ROI_FLOAT32, 4, {1, 1, 8, 6}};
+  gluon_roi_tensor rois_gradient = {d_rois, GLUON_ROI_FLOAT32, 2, {1, 5}};
+  gluon_roi_device device = {GLUON_ROI_CPU, NULL, NULL, 0};
+  size_t bytes = 1;
+  int i;
+  for (i = 0; i < 48; ++i) data[i] = (float)i;
+  if (gluon_roi_roi_pool_workspace(&params, &inputs, 1, GLUON_ROI_CPU, &bytes) || bytes) return 1;
+  if (gluon_roi_roi_pool_forward(&params, &inputs, &result, &device)) return 2;
+  if (gluon_roi_roi_pool_backward(&params, &inputs, &result, &gradient, &rois_gradient, &device))
+    return 3;
+  printf("%g %g %g %g %g %g\n", out[0], out[1], out[2], out[3], d_data[28], d_rois[4]);
+  printf("%d\n", (int)(gluon_roi_build_info()[0] == '{' && *gluon_roi_last_error() == 0));
+  params.pooled_width = 0;
+  printf("%d ", gluon_roi_roi_pool_forward(&params, &inputs, &result, &device));
+  puts(gluon_roi_last_error());
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library() -> c_api.Library:
+    return c_api.Library(gluon_roi.library.PATH)
+
+
+def compile_c(folder: Path, text: str, *flags: str) -> Path:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("gcc is not installed")
+    source = folder / "program.c"
+    source.write_text(text)
+    command = [compiler, "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+    # A trailing {0} for an absent tensor is C's own idiom.
+    command += ["-Wno-missing-field-initializers", f"-I{HEADER.parent}", str(source), *flags]
+    subprocess.run([*command, "-o", str(folder / "program")], check=True)
+    return folder / "program"
+
+
+def test_plain_c(tmp_path):
+    """The header is C99, and a C program gets the numbers of the worked example."""
+    path = gluon_roi.library.PATH
+    program = compile_c(tmp_path, PROGRAM, str(path), f"-Wl,-rpath,{path.parent}")
+    done = subprocess.run([program], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "14 16 26 28 28 0",
+        "1",
+        "1 ROIPool: argument pooled_size: expected positive height and width, got 2, 0",
+    ]
+
+
+def test_structs(tmp_path):
+    """The structs of c_api are those of the header."""
+    structs = {
+        "tensor": c_api.Tensor,
+        "inputs": c_api.Inputs,
+        "device": c_api.Device,
+        **{f"{op}_params": struct for op, struct in c_api.PARAMS.items()},
+    }
+    lines = [
+        f'printf("%d %d\\n", (int)sizeof(gluon_roi_{name}), '
+        f"(int)offsetof(gluon_roi_{name}, {struct._fields_[-1][0]}));"
+        for name, struct in structs.items()
+    ]
+    text = f'#include <stdio.h>\n#include "gluon_roi.h"\nint main(void) {{ {"".join(lines)} return 0; }}'
+    done = subprocess.run([compile_c(tmp_path, text)], check=True, capture_output=True, text=True)
+    for line, struct in zip(done.stdout.splitlines(), structs.values()):
+        last = getattr(struct, struct._fields_[-1][0])
+        assert line == f"{ctypes.sizeof(struct)} {last.offset}"
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float64", "float16"))
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_equals_gluon(library, op, arguments, dtype):
+    """The same bytes as gluon_roi.nd, forward and backward."""
+    pooled, scale = (2, 3), 0.3
+    symbol = c_api.SYMBOLS[op.name]
+    more = {**arguments, "rois_grad": True} if op.rois_grad else arguments
+    data = feature_map(op.channels(3, pooled, arguments), dtype)
+    rois = all_rois(scale)
+    x, r = mx.nd.array(data, dtype=dtype), mx.nd.array(rois)
+    x.attach_grad()
+    r.attach_grad()
+    with autograd.record():
+        expected = getattr(gluon_roi.nd, op.name)(x, r, pooled, scale, **more)
+    d_out = np.random.RandomState(1).randn(*expected.shape).astype(dtype)
+    expected.backward(mx.nd.array(d_out, dtype=dtype))
+
+    p = c_api.params(symbol, pooled, scale, **more)
+    inputs = c_api.Inputs(c_api.tensor(data), c_api.tensor(rois), c_api.Tensor())
+    out, d_data = np.full(expected.shape, 99, dtype), np.full(data.shape, 99, dtype)
+    d_rois = np.full(rois.shape, 99, rois.dtype)
+    library.forward(symbol, p, inputs, out, CPU)
+    library.backward(symbol, p, inputs, d_out, d_data, d_rois, CPU)
+    assert library.workspace(symbol, p, inputs, True, c_api.CPU) == 0
+    np.testing.assert_array_equal(out, expected.asnumpy())
+    np.testing.assert_array_equal(d_data, x.grad.asnumpy())
+    np.testing.assert_array_equal(d_rois, r.grad.asnumpy())
+    # d_rois is optional.
+    again = np.full(data.shape, 99, dtype)
+    library.backward(symbol, p, inputs, d_out, again, None, CPU)
+    np.testing.assert_array_equal(again, d_data)
+
+
+def good_call(op):
+    """Arguments of a forward call that works, to be spoiled."""
+    channels = 4 if op.startswith("ps_") else 1
+    arrays = {
+        "data": np.zeros((1, channels, 4, 4), "float32"),
+        "rois": np.zeros((2, 5), "float32"),
+        "out": np.zeros((2, 1, 2, 2), "float32"),
+    }
+    return c_api.params(op, (2, 2), 1.0), arrays
+
+
+WRONG = {
+    "output shape": (lambda p, a: a.update(out=a["out"][:1]), "output: expected float32 (2, 1, 2, 2)"),
+    "output dtype": (lambda p, a: a.update(out=a["out"].astype("float64")), "got float64"),
+    "data rank": (lambda p, a: a.update(data=a["data"][0]), "expected 4 dimensions"),
+    "data dtype": (lambda p, a: a.update(data=a["data"].astype("int32")), "data has dtype int32"),
+    "rois columns": (lambda p, a: a.update(rois=a["rois"][:, :3].copy()), "expected (K, 5) rows"),
+    "batch index": (lambda p, a: a["rois"].fill(1), "row 0 has batch index 1"),
+    "scale": (lambda p, a: setattr(p, "spatial_scale", -1), "argument spatial_scale: expected"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("op", c_api.PARAMS)
+def test_errors(library, op, wrong):
+    """A code and a sentence that names operator, argument, expected and got."""
+    spoil, sentence = WRONG[wrong]
+    p, arrays = good_call(op)
+    spoil(p, arrays)
+    inputs = c_api.Inputs(c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor())
+    with pytest.raises(c_api.Error) as error:
+        library.forward(op, p, inputs, arrays["out"], CPU)
+    assert error.value.code == c_api.INVALID
+    name = next(o.name for o in OPERATORS if c_api.SYMBOLS[o.name] == op)
+    assert str(error.value).startswith(f"{name}: ")
+    assert sentence in str(error.value)
+
+
+def test_null_pointers(library):
+    p, arrays = good_call("roi_pool")
+    inputs = c_api.Inputs(c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor())
+    out = c_api.tensor(arrays["out"])
+    whole = [ctypes.byref(x) for x in (p, inputs, out, CPU)]
+    for missing in range(4):
+        some = [None if i == missing else x for i, x in enumerate(whole)]
+        with pytest.raises(c_api.Error, match="ROIPool: expected params, inputs, output and device"):
+            library.call("roi_pool_forward", *some)
+    out.data = None
+    with pytest.raises(c_api.Error, match="ROIPool: output: expected memory, got NULL"):
+        library.call("roi_pool_forward", *whole)
+    with pytest.raises(c_api.Error, match="device type: expected .* got 7"):
+        library.forward("roi_pool", p, inputs, arrays["out"], c_api.Device(7))
+
+
+def test_last_error_belongs_to_the_thread(library):
+    p, arrays = good_call("roi_pool")
+    inputs = c_api.Inputs(c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor())
+    with pytest.raises(c_api.Error):
+        library.forward("roi_pool", p, inputs, arrays["data"], CPU)
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(library.c.gluon_roi_last_error()))
+    thread.start()
+    thread.join()
+    assert seen == [b""]
+    assert library.c.gluon_roi_last_error().startswith(b"ROIPool: output")
+
+
+@pytest.mark.parametrize("op", c_api.PARAMS)
+def test_cuda_where_there_is_none(library, op):
+    """Naming the GPU without CUDA in the build, or without a GPU, is an error and not a crash."""
+    if mx.context.num_gpus():
+        pytest.skip("there is a GPU")
+    p, arrays = good_call(op)
+    inputs = c_api.Inputs(c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor())
+    if gluon_roi.has_cuda():
+        expected, sentence = c_api.CUDA_ERROR, "CUDA: "
+    else:
+        expected, sentence = c_api.NO_CUDA, "run 'GLUON_ROI_CUDA=1 pip install"
+        with pytest.raises(c_api.Error, match="built without CUDA"):
+            library.workspace(op, p, inputs, False, c_api.CUDA)
+    workspace = np.zeros(1 << 20, np.uint8)
+    device = c_api.Device(c_api.CUDA, None, workspace.ctypes.data, workspace.size)
+    for call in (
+        lambda: library.forward(op, p, inputs, arrays["out"], device),
+        lambda: library.backward(op, p, inputs, arrays["out"], arrays["data"], None, device),
+    ):
+        with pytest.raises(c_api.Error) as error:
+            call()
+        assert error.value.code == expected
+        assert sentence in str(error.value)
