@@ -77,6 +77,11 @@ def cuda_configuration(nvcc: str):
         sys.exit(f"gluon_roi: '{nvcc} --version' names no release; set GLUON_ROI_CUDA=0")
     major = min(max(int(version[1]), min(CUDA_ARCHS)), max(CUDA_ARCHS))
     listed = os.environ.get("GLUON_ROI_CUDA_ARCHS")
+    if listed and not re.fullmatch(r"\d+([;, ]+\d+)*", listed):
+        sys.exit(
+            "gluon_roi: GLUON_ROI_CUDA_ARCHS: expected a list such as '80;90', "
+            f"got '{listed}'"
+        )
     archs = [int(arch) for arch in re.split("[;, ]+", listed)] if listed else CUDA_ARCHS[major]
     return f"{version[1]}.{version[2]}", sorted(archs)
 
@@ -89,7 +94,7 @@ class BuildLibrary(build_ext):
 
     def build_extension(self, ext):
         mxnet, compiler, nvcc = find_mxnet(), find_compiler(), find_nvcc()
-        objects = ROOT / "build/objects"
+        objects = ROOT / "build" / ("objects-cuda" if nvcc else "objects")
         objects.mkdir(parents=True, exist_ok=True)
         flags = [*CXX_FLAGS]
         sources = [*sorted(SOURCE.rglob("*.cc")), mxnet / "src/lib_api.cc"]
