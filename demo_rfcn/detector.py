@@ -322,7 +322,7 @@ def load_pretrained_base(net: RFCN, path: str) -> None:
             f"train: --pretrained-base fits the networks of GluonCV, not '{net.config.network}'"
         )
     try:
-        net.backbone.load_pretrained(path, ctx=mx.cpu(), ignore_extra=True)
+        net.backbone.load_pretrained(path)
     except (AssertionError, ValueError, mx.MXNetError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(

@@ -3,13 +3,14 @@
 A backbone is built as Backbone(norm_kwargs) and gives (RPN features, head features) of equal size.
 Its class attributes: `stride`, the step of the maps in pixels, and `head_units`, the width of the
 layers that some heads put behind the pooling. A backbone whose weights can come from a GluonCV
-classification model has `load_pretrained(filename, ...)`.
+classification model has `load_pretrained(filename)`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+import mxnet as mx
 from gluoncv import model_zoo
 from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
 from mxnet.gluon import nn
@@ -21,8 +22,8 @@ class SmallResNet(HybridBlock):
 
     The stem goes to stride 4 in one convolution: on a CPU, normalising and activating maps of half
     the image's size costs as much as all that follows. Stride 8 leaves a 28-pixel object bins of
-    more than one cell at k = 3; the last block is dilated, so that its outputs see the largest
-    objects whole.
+    more than one cell at k = 3. An output sees 63 pixels, parts of the larger objects: how the parts
+    are arranged is the head's business.
 
     Parameters
     ----------
@@ -46,7 +47,6 @@ class SmallResNet(HybridBlock):
                 nn.Activation("relu"),
                 block(strides=2, downsample=nn.Conv2D(96, 1, strides=2)),
                 block(),
-                block(dilation=2, previous_dilation=2),
             )
 
     def hybrid_forward(self, F, x):
@@ -71,12 +71,18 @@ class HoleNet(HybridBlock):
 
     def __init__(self, model, early: list, last: list, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.load_pretrained = model.load_parameters
+        self._load = model.load_dict
         with self.name_scope():
             self.early = _sequence(early)
             self.last = _sequence(last)
             self.last.apply(_dilate)
             self.reduce = nn.Conv2D(self.head_units, 1, activation="relu")
+
+    def load_pretrained(self, filename: str) -> None:
+        """Load a parameter file of the whole network, whatever number of classes it has."""
+        stored = mx.nd.load(filename)
+        kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
+        self._load(kept, ctx=mx.cpu(), allow_missing=True)
 
     def hybrid_forward(self, F, x):
         """Return conv4 and the reduced conv5."""

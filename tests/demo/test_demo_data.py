@@ -1,0 +1,203 @@
+"""Real data layouts, written here in small: VOC of two years, any VOC-like folder, COCO; digits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from demo_runs import train_arguments, write_voc
+
+from demo_rfcn import cli
+from demo_rfcn.data import DATASETS, augment, coco, digits, loader, open_dataset, signals, voc_files
+
+SMALL = ("--short", "80", "--max-size", "128", "--network", "mobilenet1.0")
+
+
+def photographs(names: list, seed: int) -> list:
+    """Return six images, wide and tall ones, with the objects of `signals` renamed."""
+    images = []
+    for index in range(6):
+        image, objects = signals.paint(np.random.default_rng([seed, index]))
+        renamed = [
+            (names[signals.CLASSES.index(name) % len(names)], box, difficult)
+            for name, box, difficult in objects
+        ]
+        pad = ((0, 40), (0, 0), (0, 0)) if index % 3 == 0 else ((0, 0), (0, 60), (0, 0))
+        images.append((np.pad(image, pad), renamed))
+    return images
+
+
+@pytest.fixture(scope="module")
+def voc_root(tmp_path_factory):
+    """A folder with VOC2007 and VOC2012, six images each."""
+    root = tmp_path_factory.mktemp("voc")
+    for year, seed in ((2007, 1), (2012, 2)):
+        made = write_voc(root / str(year), photographs(["person", "dog"], seed))
+        (made / voc_files.YEAR_FOLDER).rename(root / f"VOC{year}")
+    return root
+
+
+@pytest.fixture(scope="module")
+def coco_root(tmp_path_factory):
+    """A folder in the layout of COCO 2017, with a crowd and an image without boxes."""
+    root = tmp_path_factory.mktemp("coco")
+    categories = [{"id": n + 1, "name": name} for n, name in enumerate(DATASETS["coco"].classes)]
+    for split, seed in (("train2017", 1), ("val2017", 2)):
+        images, annotations = [], []
+        made = photographs(["person", "dog"], seed)
+        made[5] = (made[5][0], [])
+        for number, (image, objects) in enumerate(made, start=10):
+            name = f"{number:012d}"
+            for part in ("JPEGImages", "Annotations"):
+                (root / part).mkdir(exist_ok=True)
+            voc_files.write_image(root, name, image, [])
+            (root / split).mkdir(exist_ok=True)
+            (root / "JPEGImages" / f"{name}.jpg").rename(root / split / f"{name}.jpg")
+            height, width = image.shape[:2]
+            url = f"http://images.example/{split}/{name}.jpg"
+            entry = {"id": number, "height": height, "width": width, "coco_url": url}
+            images.append({**entry, "file_name": f"{name}.jpg"})
+            for cls, (x1, y1, x2, y2), difficult in objects:
+                box = [x1, y1, x2 - x1 + 1, y2 - y1 + 1]
+                annotations.append(
+                    {
+                        "id": len(annotations) + 1,
+                        "image_id": number,
+                        "category_id": DATASETS["coco"].classes.index(cls) + 1,
+                        "bbox": box,
+                        "area": box[2] * box[3],
+                        "iscrowd": int(difficult or not annotations),
+                        "segmentation": [],
+                    }
+                )
+        content = {"images": images, "annotations": annotations, "categories": categories}
+        (root / "annotations").mkdir(exist_ok=True)
+        (root / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
+    return root
+
+
+def test_voc_of_two_years_trains_and_evaluates(voc_root, tmp_path, capsys):
+    spec = DATASETS["voc"]
+    assert len(open_dataset(spec, voc_root, "train")) == 12
+    assert len(open_dataset(spec, voc_root, "test")) == 6
+    line = train_arguments(voc_root, tmp_path, "--dataset", "voc", "--steps", "2", *SMALL)
+    augmented = ("--scale-jitter", "0.8", "1.2", "--color-jitter", "0.3", "--flip-p", "0.5")
+    assert cli.main([*line, *augmented]) == 0
+    saved = ["--pretrained", str(tmp_path / "best.ckpt"), "--save-prefix", str(tmp_path / "out")]
+    data = ["--dataset", "voc", "--dataset-root", str(voc_root), "--short", "80"]
+    assert cli.main(["eval", *data, *saved]) == 0
+    assert "voc: 6 held-back images" in capsys.readouterr().out
+
+
+def test_a_single_year_is_enough(voc_root, tmp_path):
+    (tmp_path / "VOC2007").symlink_to(voc_root / "VOC2007")
+    assert len(open_dataset(DATASETS["voc"], tmp_path, "train")) == 6
+
+
+def test_voc_like_folder_with_named_classes(tmp_path, capsys):
+    made = write_voc(tmp_path / "made", photographs(["cup", "spoon"], 3))
+    root = made / voc_files.YEAR_FOLDER
+    line = train_arguments(root, tmp_path / "run", "--dataset", "voc-like", "--steps", "1", *SMALL)
+    assert cli.main([*line, "--classes", "Cup", "spoon"]) == 0
+    for classes, words in (
+        (["cup"], "holds class 'spoon', expected one of cup"),
+        (["cup", "spoon", "fork"], "class 'fork' of --classes has no object"),
+    ):
+        assert cli.main([*line, "--classes", *classes]) == 2
+        assert words in capsys.readouterr().err
+    assert cli.main(line) == 2
+    assert "'voc-like' needs --classes" in capsys.readouterr().err
+    assert cli.main([*line, "--dataset", "voc", "--classes", "cup"]) == 2
+    assert "'voc' has its own classes" in capsys.readouterr().err
+
+
+def test_coco_trains_and_evaluates(coco_root, tmp_path, capsys):
+    pytest.importorskip("pycocotools")
+    line = train_arguments(coco_root, tmp_path, "--dataset", "coco", "--steps", "2", *SMALL)
+    assert cli.main(line) == 0
+    saved = ["--pretrained", str(tmp_path / "best.ckpt"), "--save-prefix", str(tmp_path / "out")]
+    data = ["--dataset", "coco", "--dataset-root", str(coco_root), "--short", "80"]
+    assert cli.main(["eval", *data, *saved]) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert 0 <= summary["test"]["coco_ap"] <= summary["test"]["coco_ap50"] <= 1
+
+
+def test_perfect_detections_have_a_coco_ap_of_one(coco_root):
+    pytest.importorskip("pycocotools")
+    from demo_rfcn.evaluate import Detection
+
+    dataset = open_dataset(DATASETS["coco"], coco_root, "test")
+    assert len(dataset) == 6
+    assert len(dataset.labels[5]) == 0
+    assert sum(rows[:, 5].sum() for rows in dataset.labels) > 0
+    found = {
+        index: Detection(rows[:, 4].astype(int), np.ones(len(rows)), rows[:, :4])
+        for index, rows in enumerate(dataset.labels)
+    }
+    assert coco.average_precision(dataset, found)["coco_ap"] == pytest.approx(1, abs=0.01)
+    nothing = {0: Detection(np.zeros(0), np.zeros(0), np.zeros((0, 4)))}
+    assert coco.average_precision(dataset, nothing)["coco_ap"] == 0
+
+
+def test_coco_without_pycocotools_says_what_to_install(coco_root, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(coco.importlib.util, "find_spec", lambda name: None)
+    assert cli.main(train_arguments(coco_root, tmp_path, "--dataset", "coco")) == 2
+    assert "pip install pycocotools" in capsys.readouterr().err
+
+
+def test_digits_are_handwriting_within_their_boxes():
+    pytest.importorskip("sklearn")
+    for seed in range(5):
+        image, objects = digits.paint(np.random.default_rng(seed))
+        assert image.shape == (160, 160, 3) and objects
+        for name, (x1, y1, x2, y2), _ in objects:
+            assert name in digits.CLASSES
+            assert 0 <= x1 < x2 < 160 and 0 <= y1 < y2 < 160
+    assert DATASETS["digits"].flip_p == 0
+
+
+def batches_of(dataset, seed: int = 0, **parts) -> loader.TrainLoader:
+    """Return a loader of four images a batch, 80 pixels wide, without RPN targets."""
+
+    def no_targets(labels, size, padded, rng):
+        return np.zeros(1, np.float32), np.zeros((1, 4), np.float32)
+
+    change = augment.Augmentation(0.5, (0.8, 1.2), 0.2)
+    return loader.TrainLoader(dataset, 4, 80, 200, 16, change, no_targets, seed, **parts)
+
+
+def test_batches_keep_wide_and_tall_images_apart(voc_root):
+    batches = batches_of(open_dataset(DATASETS["voc"], voc_root, "train"))
+    shapes = [batches._batch(step).data.shape for step in range(2 * batches.steps_per_epoch)]
+    assert batches.steps_per_epoch == 3
+    wide = [shape[3] > shape[2] for shape in shapes]
+    assert sum(wide) == 4 and len(set(shapes)) > 1
+
+
+def test_batches_follow_from_seed_and_step_alone(voc_root):
+    dataset = open_dataset(DATASETS["voc"], voc_root, "train")
+    stream = batches_of(dataset).batches()
+    third = [next(stream) for _ in range(4)][3]
+    again = next(batches_of(dataset).batches(first=3))
+    other = next(batches_of(dataset, seed=1).batches(first=3))
+    np.testing.assert_array_equal(third.data, again.data)
+    assert third.data.shape != other.data.shape or (third.data != other.data).any()
+
+
+def test_workers_make_the_parts_of_one_batch(eight_images):
+    dataset = open_dataset(DATASETS["signals"], eight_images, "train")
+    whole = batches_of(dataset)._batch(1)
+    parts = [batches_of(dataset, rank=rank, num_workers=2)._batch(1) for rank in range(2)]
+    for name in ("data", "labels"):
+        joined = np.concatenate([getattr(part, name)[..., :80, :80] for part in parts])
+        np.testing.assert_array_equal(joined, getattr(whole, name)[..., :80, :80])
+
+
+def test_colour_jitter_keeps_boxes_and_flip_mirrors_them():
+    image, _ = signals.paint(np.random.default_rng(0))
+    labels = np.array([[10, 20, 30, 40, 1, 0]], np.float32)
+    change = augment.Augmentation(flip_p=1.0, color_jitter=0.4)
+    changed, mirrored = change(image, labels, np.random.default_rng(0))
+    assert changed.dtype == np.uint8 and (changed != image[:, ::-1]).any()
+    np.testing.assert_array_equal(mirrored, [[129, 20, 149, 40, 1, 0]])

@@ -1,0 +1,69 @@
+"""Backbones: strides, the dilated last stage, pretrained weights, frozen batch normalisation."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+import pytest
+from demo_runs import train_arguments
+from gluoncv import model_zoo
+
+from demo_rfcn import cli, detector
+from demo_rfcn.network import BACKBONES, backbone_stride
+
+
+def config(network: str) -> detector.ModelConfig:
+    """Return a configuration of two classes."""
+    return detector.ModelConfig(("a", "b"), network, "psroi", 3, True, (2.0, 4.0), (1.0,))
+
+
+@pytest.mark.parametrize("network", sorted(BACKBONES))
+def test_both_maps_have_the_stride(network):
+    net = BACKBONES[network]({})
+    net.initialize()
+    stride = backbone_stride(network)
+    for features in net(mx.nd.zeros((1, 3, 4 * stride, 6 * stride))):
+        assert features.shape[2:] == (4, 6)
+
+
+@pytest.mark.parametrize("network", ["resnet18_v1b", "mobilenet1.0"])
+def test_gluoncv_networks_train(network, eight_images, tmp_path):
+    line = train_arguments(eight_images, tmp_path, "--network", network, "--steps", "2")
+    assert cli.main([*line, "--short", "96"]) == 0
+
+
+def test_pretrained_weights_and_frozen_batch_norm(eight_images, tmp_path, capsys):
+    source = model_zoo.resnet18_v1b(pretrained=False, classes=7)
+    source.initialize(mx.init.Normal(0.1))
+    source(mx.nd.zeros((1, 3, 64, 64)))
+    path = tmp_path / "resnet18.params"
+    source.save_parameters(str(path))
+    line = train_arguments(eight_images, tmp_path, "--pretrained-base", str(path), "--steps", "2")
+    assert cli.main([*line, "--network", "mobilenet1.0"]) == 2
+    assert "holds no 'mobilenet1.0'" in capsys.readouterr().err
+    assert cli.main(line) == 2
+    assert "not 'small'" in capsys.readouterr().err
+    assert cli.main([*line, "--pretrained-base", str(tmp_path / "none")]) == 2
+    assert "none is missing" in capsys.readouterr().err
+
+    resnet = [*line, "--network", "resnet18_v1b", "--short", "96", "--freeze-bn"]
+    assert cli.main([*resnet, "--lr", "1e-6"]) == 0
+    net = detector.build(config("resnet18_v1b"), [mx.cpu()], 0, True, str(path))
+    expected = source.layer4[0].conv1.weight.data().asnumpy()
+    np.testing.assert_array_equal(net.backbone.last[0][0].conv1.weight.data().asnumpy(), expected)
+    frozen = net.collect_params(".*(gamma|beta)").values()
+    assert frozen and all(parameter.grad_req == "null" for parameter in frozen)
+    before = [p.data().asnumpy() for p in net.collect_params(".*running.*").values()]
+    with mx.autograd.record():
+        net.backbone(mx.nd.random.normal(shape=(1, 3, 64, 64)))
+    after = [p.data().asnumpy() for p in net.collect_params(".*running.*").values()]
+    assert all((first == second).all() for first, second in zip(before, after))
+
+
+def test_random_weights_follow_from_the_seed():
+    weights = [
+        detector.build(config("small"), [mx.cpu()], seed).head.class_maps.weight.data().asnumpy()
+        for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert (weights[0] != weights[2]).any()
