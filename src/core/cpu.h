@@ -8,9 +8,6 @@
 
 namespace gluon_roi {
 
-// Where an operator runs: plain overloads, so that a forgotten CUDA half is a link error.
-struct Cpu {};
-
 // ---- Instruction sets ---------------------------------------------------------------------------
 
 enum class SimdLevel : int { kSse2, kAvx2, kAvx512 };

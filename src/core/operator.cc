@@ -1,5 +1,7 @@
 #include "operator.h"
 
+#include "cpu.h"
+
 namespace gluon_roi {
 
 std::vector<const Operator*>& operators() {

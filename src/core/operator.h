@@ -3,12 +3,14 @@
 #pragma once
 #include <vector>
 
-#include "cpu.h"
 #include "fields.h"
+#include "geometry.h"
 
 namespace gluon_roi {
 
-// Where an operator runs on a GPU. The stream is the caller's; the workspace is device memory of at
+// Where an operator runs: plain overloads, so that a forgotten CUDA half is a link error.
+struct Cpu {};
+// The stream is the caller's; the workspace is device memory of at
 // least Op::workspace(...) bytes.
 struct Gpu {
   void* stream;
