@@ -46,7 +46,10 @@ def _check_kind(operator: str, name: str, value: Any, kind: type) -> None:
         )
 
 
-def _call_nd(operator: str, inputs: Dict[str, Any], attributes: Dict[str, Any], out: Any) -> Any:
+def _call_nd(
+    operator: str, inputs: Dict[str, Any], attributes: Dict[str, Any], out: Any, name: Any
+) -> Any:
+    """Call on arrays. As in mx.nd, name is accepted for hybrid_forward's sake, and means nothing."""
     for name, value in inputs.items():
         _check_kind(operator, name, value, mx.nd.NDArray)
     arrays = list(inputs.values())
@@ -86,7 +89,7 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
     keyword = inspect.Parameter.KEYWORD_ONLY
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
     own = list(inspect.signature(block.__init__).parameters.values())[1:-1]
-    extra = ["name", "attr"] if symbolic else ["out"]
+    extra = ["name", "attr"] if symbolic else ["out", "name"]
     signature = inspect.Signature(
         [inspect.Parameter(name, positional) for name in ("data", "rois")]
         + own

@@ -42,8 +42,7 @@ class FanOut(gluon.HybridBlock):
         else:
             # The same explicit name for each: the guards must stay apart all the same.
             function = getattr(F.gluon_roi, self.name_of)
-            name = {"name": "same"} if F is mx.sym else {}
-            outputs = [function(x, rois, POOLED, SCALE, **name) for _ in range(self.users)]
+            outputs = [function(x, rois, POOLED, SCALE, name="same") for _ in range(self.users)]
         return F.add_n(*outputs)
 
 
