@@ -49,9 +49,9 @@ def _check_kind(operator: str, name: str, value: Any, kind: type) -> None:
 def _call_nd(
     operator: str, inputs: Dict[str, Any], attributes: Dict[str, Any], out: Any, name: Any
 ) -> Any:
-    """Call on arrays. As in mx.nd, name is accepted for hybrid_forward's sake, and means nothing."""
-    for name, value in inputs.items():
-        _check_kind(operator, name, value, mx.nd.NDArray)
+    """Call on arrays. As in mx.nd, name is taken for the sake of hybrid_forward, and unused."""
+    for key, value in inputs.items():
+        _check_kind(operator, key, value, mx.nd.NDArray)
     arrays = list(inputs.values())
     if mx.autograd.is_recording():
         # A view: nothing is copied.

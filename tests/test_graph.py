@@ -218,7 +218,7 @@ def test_export_to_a_new_process(op, tmp_path):
 @operators
 def test_two_users_of_an_imported_net(op, ctx):
     """Importing and composing graphs keeps their guards."""
-    x, rois = mx.sym.var("data"), mx.sym.var("rois")
+    x, rois = mx.sym.var("data", dtype="float32"), mx.sym.var("rois", dtype="float32")
     function = getattr(gluon_roi.sym, op.name)
     total = mx.sym.add_n(*[function(x, rois, POOLED, SCALE) for _ in range(9)])
     net = gluon.SymbolBlock(mx.sym.load_json(total.tojson()), [x, rois])
