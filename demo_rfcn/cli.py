@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from . import ablate, demo, detect, export, train
+from . import ablate, demo, detect, export, profile, train
 from .data import DATASETS, DatasetSpec, ensure_dataset
 from .errors import InputError
 from .heads import HEADS
@@ -56,6 +56,7 @@ def parse(argv: list | None = None) -> argparse.Namespace:
             (*training, _ablation),
             "compare variants of the head and of the training over seeds",
         ),
+        ("profile", profile.command, (*training, _profile), "time the parts of a training step"),
         ("detect", detect.command, (_images, _pretrained), "detect objects in image files"),
         ("export", export.command, (_export, _pretrained), "write symbol.json and parameters"),
         (
@@ -228,6 +229,11 @@ def _ablation(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("ablation")
     group.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of a variant")
     parser.set_defaults(steps=1000, save_prefix=RUNS / "ablation")
+
+
+def _profile(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("profile")
+    group.add_argument("--repeats", type=_positive, default=20, help="timed calls per figure")
 
 
 def _numbers(text: str) -> list:

@@ -8,6 +8,7 @@ classification model has `load_pretrained(filename)`.
 
 from __future__ import annotations
 
+import tempfile
 from functools import partial
 
 import mxnet as mx
@@ -22,8 +23,8 @@ class SmallResNet(HybridBlock):
 
     The stem goes to stride 4 in one convolution: on a CPU, normalising and activating maps of half
     the image's size costs as much as all that follows. Stride 8 leaves a 28-pixel object bins of
-    more than one cell at k = 3. An output sees 63 pixels, parts of the larger objects: how the parts
-    are arranged is the head's business.
+    more than one cell at k = 3. An output sees 63 pixels, a part of the larger objects: how the
+    parts are arranged is the head's business.
 
     Parameters
     ----------
@@ -71,7 +72,7 @@ class HoleNet(HybridBlock):
 
     def __init__(self, model, early: list, last: list, **kwargs) -> None:
         super().__init__(**kwargs)
-        self._load = model.load_dict
+        self._load = model.load_parameters
         with self.name_scope():
             self.early = _sequence(early)
             self.last = _sequence(last)
@@ -82,7 +83,9 @@ class HoleNet(HybridBlock):
         """Load a parameter file of the whole network, whatever number of classes it has."""
         stored = mx.nd.load(filename)
         kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
-        self._load(kept, ctx=mx.cpu(), allow_missing=True)
+        with tempfile.TemporaryDirectory() as work:
+            mx.nd.save(f"{work}/params", kept)
+            self._load(f"{work}/params", ctx=mx.cpu(), allow_missing=True)
 
     def hybrid_forward(self, F, x):
         """Return conv4 and the reduced conv5."""

@@ -136,6 +136,24 @@ def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -
     return mx.nd.concat(*(loss.as_in_context(ctx[0]) for loss in losses), dim=1).mean(axis=1)
 
 
+def make_loader(
+    args: argparse.Namespace, config: detector.ModelConfig, dataset, rank: int, num_workers: int
+) -> TrainLoader:
+    """Build the stream of batches of one of several workers."""
+    return TrainLoader(
+        dataset,
+        args.batch_size * num_workers,
+        args.spec.short,
+        args.spec.max_size,
+        config.stride,
+        Augmentation(args.flip_p, tuple(args.scale_jitter), args.color_jitter),
+        RPNTargets(config.anchors, config.stride, args.rpn_num_sample, 0.7, 0.3, 0.5),
+        args.seed,
+        rank,
+        num_workers,
+    )
+
+
 def run(args: argparse.Namespace) -> Path:
     """Train, or go on training, and return the folder of the run.
 
@@ -168,18 +186,7 @@ def run(args: argparse.Namespace) -> Path:
     shared = len(ctx) > 1 or args.kv_store.startswith("dist")
     kvstore = mx.kv.create(args.kv_store) if shared else None
     rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)
-    loader = TrainLoader(
-        train_set,
-        args.batch_size * num_workers,
-        args.spec.short,
-        args.spec.max_size,
-        config.stride,
-        Augmentation(args.flip_p, tuple(args.scale_jitter), args.color_jitter),
-        RPNTargets(config.anchors, config.stride, args.rpn_num_sample, 0.7, 0.3, 0.5),
-        args.seed,
-        rank,
-        num_workers,
-    )
+    loader = make_loader(args, config, train_set, rank, num_workers)
 
     net = detector.build(config, ctx, args.seed, args.freeze_bn, args.pretrained_base)
     graph = detector.TrainGraph(net, rpn_num_sample=args.rpn_num_sample, ohem=args.ohem)

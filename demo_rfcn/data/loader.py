@@ -150,10 +150,10 @@ class TrainLoader:
     def batches(self, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of steps first, first + 1, ...; a thread prepares the next two."""
         with ThreadPoolExecutor(max_workers=1) as worker:
-            pending = deque(worker.submit(self._batch, first + ahead) for ahead in range(2))
+            pending = deque(worker.submit(self.make, first + ahead) for ahead in range(2))
             for step in count(first + 2):
                 batch = pending.popleft().result()
-                pending.append(worker.submit(self._batch, step))
+                pending.append(worker.submit(self.make, step))
                 yield batch
 
     def _draw_order(self, epoch: int) -> np.ndarray:
@@ -173,7 +173,8 @@ class TrainLoader:
         images = np.concatenate(batches + rest)[: self.steps_per_epoch * self.batch_size]
         return rng.permutation(images.reshape(-1, self.batch_size))
 
-    def _batch(self, step: int) -> Batch:
+    def make(self, step: int) -> Batch:
+        """Make this worker's part of the batch of a step."""
         epoch, place = divmod(step, self.steps_per_epoch)
         chosen = self._epoch_order(epoch)[place]
         samples = [self._sample(int(chosen[row]), step, row) for row in self._rows]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+import zipfile
 from pathlib import Path
+
+import mxnet as mx
 
 from demo_rfcn.data import voc_files
 
@@ -27,3 +31,10 @@ def train_arguments(data: Path, folder: Path, *more: str) -> list:
     line = ["train", "--dataset-root", str(data), "--save-prefix", str(folder)]
     line += ["--steps", "6", "--batch-size", "2", "--lr-warmup", "2", "--val-images", "2"]
     return [*line, *more]
+
+
+def parameters(path: Path) -> dict:
+    """Return the parameters of a checkpoint as NumPy arrays."""
+    with tempfile.TemporaryDirectory() as work, zipfile.ZipFile(path) as archive:
+        stored = mx.nd.load(archive.extract("model.params", work))
+        return {name: value.asnumpy() for name, value in stored.items()}

@@ -169,7 +169,7 @@ def batches_of(dataset, seed: int = 0, **parts) -> loader.TrainLoader:
 
 def test_batches_keep_wide_and_tall_images_apart(voc_root):
     batches = batches_of(open_dataset(DATASETS["voc"], voc_root, "train"))
-    shapes = [batches._batch(step).data.shape for step in range(2 * batches.steps_per_epoch)]
+    shapes = [batches.make(step).data.shape for step in range(2 * batches.steps_per_epoch)]
     assert batches.steps_per_epoch == 3
     wide = [shape[3] > shape[2] for shape in shapes]
     assert sum(wide) == 4 and len(set(shapes)) > 1
@@ -187,8 +187,8 @@ def test_batches_follow_from_seed_and_step_alone(voc_root):
 
 def test_workers_make_the_parts_of_one_batch(eight_images):
     dataset = open_dataset(DATASETS["signals"], eight_images, "train")
-    whole = batches_of(dataset)._batch(1)
-    parts = [batches_of(dataset, rank=rank, num_workers=2)._batch(1) for rank in range(2)]
+    whole = batches_of(dataset).make(1)
+    parts = [batches_of(dataset, rank=rank, num_workers=2).make(1) for rank in range(2)]
     for name in ("data", "labels"):
         joined = np.concatenate([getattr(part, name)[..., :80, :80] for part in parts])
         np.testing.assert_array_equal(joined, getattr(whole, name)[..., :80, :80])

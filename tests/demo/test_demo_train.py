@@ -10,18 +10,11 @@ import zipfile
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import train_arguments, write_voc
+from demo_runs import parameters, train_arguments, write_voc
 
-from demo_rfcn import checkpoint, cli, detector
+from demo_rfcn import checkpoint, cli, detector, train
 from demo_rfcn.data import loader, signals
 from demo_rfcn.heads import HEADS
-
-
-def parameters(path, folder) -> dict:
-    """Return the parameters of a checkpoint as NumPy arrays."""
-    with zipfile.ZipFile(path) as archive:
-        stored = mx.nd.load(archive.extract("model.params", folder))
-    return {name: value.asnumpy() for name, value in stored.items()}
 
 
 def trainer_states(path) -> bytes:
@@ -43,7 +36,7 @@ def test_overfits_eight_images(eight_images, tmp_path, capsys):
 def test_resume_equals_an_uninterrupted_run(
     number, eight_images, short_run, tmp_path, monkeypatch, capsys
 ):
-    original = loader.TrainLoader._batch
+    original = loader.TrainLoader.make
 
     def batch_then_signal(self, step):
         if step == 2:
@@ -51,7 +44,7 @@ def test_resume_equals_an_uninterrupted_run(
         return original(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loader.TrainLoader, "_batch", batch_then_signal)
+        patch.setattr(loader.TrainLoader, "make", batch_then_signal)
         assert cli.main(train_arguments(eight_images, tmp_path / "run")) == 130
     last = tmp_path / "run" / "last.ckpt"
     assert 1 <= checkpoint.read_meta(last)["step"] < 6
@@ -59,8 +52,8 @@ def test_resume_equals_an_uninterrupted_run(
 
     assert cli.main(train_arguments(eight_images, tmp_path / "run", "--resume", str(last))) == 0
     uninterrupted = short_run / "last.ckpt"
-    expected = parameters(uninterrupted, tmp_path / "expected")
-    resumed = parameters(last, tmp_path / "resumed")
+    expected = parameters(uninterrupted)
+    resumed = parameters(last)
     assert expected.keys() == resumed.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(resumed[name], value, err_msg=name)
@@ -105,3 +98,39 @@ def test_a_failed_write_leaves_the_old_checkpoint(short_run, tmp_path, monkeypat
         checkpoint.save(path, net, trainer, {"step": 9})
     assert path.read_bytes() == (short_run / "last.ckpt").read_bytes()
     assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--optimizer", "sgd", "--momentum", "0.8", "--head-lr-mult", "3"),
+        ("--lr-mode", "step", "--lr-decay", "0.2", "--lr-decay-steps", "3", "5", "--wd", "0"),
+        ("--clip-gradient", "1e-3", "--rpn-num-sample", "32", "--log-interval", "2"),
+    ],
+)
+def test_settings_change_the_run(flags, eight_images, short_run, tmp_path):
+    assert cli.main(train_arguments(eight_images, tmp_path, *flags)) == 0
+    ours, default = (parameters(folder / "last.ckpt") for folder in (tmp_path, short_run))
+    assert all(np.isfinite(value).all() for value in ours.values())
+    assert any((ours[name] != default[name]).any() for name in default)
+
+
+def test_schedules():
+    line = train_arguments("data", "run", "--steps", "100", "--lr", "1", "--lr-warmup", "10")
+    cosine = [train.learning_rate(cli.parse(line), step) for step in (0, 10, 55, 100)]
+    np.testing.assert_allclose(cosine, [0.1, 1, 0.505, 0.01], atol=1e-6)
+    args = cli.parse([*line, "--lr-mode", "step", "--lr-decay-steps", "40", "80"])
+    steps = [train.learning_rate(args, step) for step in (5, 20, 60, 90)]
+    np.testing.assert_allclose(steps, [0.55, 1, 0.1, 0.01], atol=1e-6)
+
+
+def test_resume_refuses_another_optimizer(eight_images, short_run, tmp_path, capsys):
+    resume = ("--resume", str(short_run / "last.ckpt"), "--optimizer", "sgd")
+    assert cli.main(train_arguments(eight_images, tmp_path, *resume)) == 2
+    assert "optimizer: adam, not sgd" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(eight_images, tmp_path, capsys):
+    line = train_arguments(eight_images, tmp_path, "--lr", "1e30", "--log-interval", "1")
+    assert cli.main([*line, "--optimizer", "sgd"]) == 2
+    assert "lower --lr" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from demo_runs import train_arguments
 from matplotlib import image as pictures
 
-from demo_rfcn import cli, demo, export
+from demo_rfcn import ablate, cli, demo, export, profile
 from demo_rfcn.data import DATASETS, signals
 
 IMPORTED = """
@@ -93,3 +93,50 @@ def test_data_is_reproducible_and_reused(tmp_path, monkeypatch, capsys):
     assert cli.main(["data", "--dataset-root", str(tmp_path / "first"), "--data-seed", "1"]) == 0
     third = (tmp_path / "first" / "VOC2007" / "JPEGImages" / "test_00000.jpg").read_bytes()
     assert third != second["test_00000.jpg"]
+
+
+def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch, capsys):
+    names = list(ablate.VARIANTS)
+    few = {name: ablate.VARIANTS[name] for name in (names[0], names[-1])}
+    monkeypatch.setattr(ablate, "VARIANTS", few)
+    spec = dataclasses.replace(DATASETS["signals"], paint=None)
+    monkeypatch.setitem(DATASETS, "signals", spec)
+    line = ["ablate", *train_arguments(eight_images, tmp_path)[1:], "--seeds", "0", "1"]
+    assert cli.main([*line, "--steps", "2"]) == 0
+    rows = json.loads((tmp_path / "ablation.json").read_text())
+    assert len(rows) == 2 * 3  # the reference counts twice: as it is, and rotated
+    assert names[-1] in (tmp_path / "ablation.md").read_text()
+    assert pictures.imread(tmp_path / "ablation.png").std() > 0.01
+    capsys.readouterr()
+    assert cli.main([*line, "--steps", "2"]) == 0
+    assert "training" not in capsys.readouterr().err
+    assert json.loads((tmp_path / "ablation.json").read_text()) == rows
+
+
+def test_rotating_twice_changes_nothing(short_run):
+    detect, _ = demo.load_detector(short_run / "best.ckpt", mx.cpu())
+    weight = detect.net.head.class_maps.weight
+    before = weight.data().asnumpy()
+    ablate.rotate_bins(detect.net)
+    assert (weight.data().asnumpy() != before).any()
+    ablate.rotate_bins(detect.net)
+    np.testing.assert_array_equal(weight.data().asnumpy(), before)
+
+
+def test_profile_names_every_part(eight_images, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(profile, "HEAD_MAP", (6, 8))
+    spec = dataclasses.replace(DATASETS["signals"], paint=None)
+    monkeypatch.setitem(DATASETS, "signals", spec)
+    line = train_arguments(eight_images, tmp_path, "--repeats", "1")
+    assert cli.main(["profile", *line[1:]]) == 0
+    output = capsys.readouterr().out
+    for part in ("data", "backbone", "proposals", "PSROI", "backward", "update", "roi_fc"):
+        assert part in output
+
+
+def test_report_is_one_file(eight_images, short_run, tmp_path, capsys):
+    checkpoint = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(["eval", "--dataset-root", str(eight_images), *checkpoint]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 4
+    assert "signal_top" in page and 'src="http' not in page

@@ -1,0 +1,114 @@
+"""Several contexts and several processes: the same training, divided."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+from demo_runs import parameters, train_arguments
+
+from demo_rfcn import cli, detector, train
+from demo_rfcn.data import open_dataset
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def one_step(data: Path, contexts: int) -> tuple:
+    """Do one step with two images on CPU contexts; returns (losses, parameters per context)."""
+    line = train_arguments(data, Path("unused"), "--cpus", str(contexts), "--freeze-bn")
+    args = cli.parse(line)
+    ctx = train.contexts(args)
+    config = train.model_config(args)
+    net = detector.build(config, ctx, args.seed, freeze_bn=True)
+    graph = detector.TrainGraph(net)
+    graph.hybridize(static_alloc=True)
+    kvstore = mx.kv.create("device") if contexts > 1 else None
+    trainer = train.make_trainer(args, net, kvstore)
+    loader = train.make_loader(args, config, open_dataset(args.spec, data, "train"), 0, 1)
+    losses = train.train_step(graph, trainer, loader.make(0), ctx, args.batch_size, 1e-3)
+    values = net.collect_params(".*weight|.*bias").values()
+    return losses.asnumpy(), [[p.data(c).asnumpy() for p in values] for c in ctx]
+
+
+def test_two_contexts_equal_one_with_the_joined_batch(eight_images):
+    losses, (single,) = one_step(eight_images, 1)
+    divided_losses, (first, second) = one_step(eight_images, 2)
+    np.testing.assert_allclose(divided_losses, losses, rtol=1e-5)
+    for expected, one, other in zip(single, first, second):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_run_on_two_contexts_resumes(eight_images, tmp_path):
+    line = train_arguments(eight_images, tmp_path, "--cpus", "2", "--kv-store", "local")
+    assert cli.main([*line, "--max-seconds", "1e-9"]) == 0
+    last = tmp_path / "last.ckpt"
+    assert json.loads((tmp_path / "history.json").read_text())["val"][-1]["step"] == 1
+    assert cli.main([*line, "--resume", str(last)]) == 0
+    assert json.loads((tmp_path / "history.json").read_text())["val"][-1]["step"] == 6
+
+
+@pytest.mark.skipif(mx.context.num_gpus() > 0, reason="the message is for machines without one")
+def test_missing_gpu(eight_images, tmp_path, capsys):
+    assert cli.main(train_arguments(eight_images, tmp_path, "--gpus", "0")) == 2
+    assert "--gpus 0, but MXNet sees 0 GPUs" in capsys.readouterr().err
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_two_workers_of_a_distributed_store_equal_one_process(eight_images, tmp_path):
+    settings = {
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(free_port()),
+        "DMLC_NUM_SERVER": "1",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_NODE_HOST": "127.0.0.1",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    # Adam would turn a rounding error of a gradient near zero into a whole step.
+    common = ("--freeze-bn", "--steps", "2", "--optimizer", "sgd")
+    worker = [
+        *train_arguments(eight_images, tmp_path / "many", *common),
+        "--batch-size",
+        "1",
+        "--kv-store",
+        "dist_sync",
+    ]
+    commands = {
+        "scheduler": [["-c", "import mxnet"]],
+        "server": [["-c", "import mxnet"]],
+        "worker": [["-m", "demo_rfcn", *worker]] * 2,
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", *command],
+            env={**os.environ, **settings, "DMLC_ROLE": role},
+            stderr=subprocess.PIPE,
+        )
+        for role, repeated in commands.items()
+        for command in repeated
+    ]
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors.decode()[-2000:]
+    finally:
+        for process in processes:
+            process.kill()
+    assert cli.main(train_arguments(eight_images, tmp_path / "one", *common)) == 0
+    expected = parameters(tmp_path / "one" / "last.ckpt")
+    found = parameters(tmp_path / "many" / "last.ckpt")
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
