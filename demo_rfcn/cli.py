@@ -149,7 +149,7 @@ def _model(parser: argparse.ArgumentParser) -> None:
 
 def _training(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("training")
-    group.add_argument("--steps", type=_positive, default=1200, help="batches in all")
+    group.add_argument("--steps", type=_positive, default=2000, help="batches in all")
     group.add_argument("--batch-size", type=_positive, default=4, help="images per step")
     group.add_argument("--optimizer", choices=("adam", "sgd"), default="adam", help="update rule")
     group.add_argument("--momentum", type=float, default=0.9, help="of sgd")

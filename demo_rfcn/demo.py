@@ -16,7 +16,23 @@ from .errors import CheckpointError
 from .report import write as write_report
 
 SUMMARY = "summary.json"
-DEFINES_A_RUN = ("dataset", "data_seed", "seed", "batch_size", "lr", "wd", "ohem")
+DEFINES_A_RUN = (
+    "dataset",
+    "data_seed",
+    "seed",
+    "batch_size",
+    "optimizer",
+    "lr",
+    "lr_mode",
+    "head_lr_mult",
+    "wd",
+    "clip_gradient",
+    "rpn_num_sample",
+    "ohem",
+    "freeze_bn",
+    "flip_p",
+    "color_jitter",
+)
 PICTURED = 12  # images of the detection picture
 
 

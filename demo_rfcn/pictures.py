@@ -177,7 +177,7 @@ def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) ->
     shades = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
 
     figure = plt.figure(figsize=(12, 7))
-    outer = figure.add_gridspec(2, 3, width_ratios=(1, 1.25, 1), wspace=0.12, hspace=0.2)
+    outer = figure.add_gridspec(2, 3, width_ratios=(1, 1.25, 1), wspace=0.2, hspace=0.2)
     for row, (title, roi) in enumerate(zip(("good RoI", "shifted RoI"), rois)):
         x1, y1, x2, y2 = roi
         corner, extent = (x1, y1), (x2 - x1, y2 - y1)
@@ -197,7 +197,7 @@ def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) ->
                 axis.add_patch(Rectangle(part, *size, fill=False, edgecolor="lime", linewidth=2))
                 axis.set_axis_off()
                 if row == 0 and i == 0 and j == k // 2:
-                    axis.set_title(f"{k} x {k} maps of '{name}', each with its bin")
+                    axis.set_title(f"{k} x {k} maps of {name}, each with its bin", fontsize=11)
         axis = figure.add_subplot(outer[row, 2])
         axis.imshow(pooled[row], **shades)
         if k <= 4:

@@ -13,7 +13,7 @@ import pytest
 from demo_runs import train_arguments
 from matplotlib import image as pictures
 
-from demo_rfcn import ablate, cli, demo, export, profile
+from demo_rfcn import ablate, cli, demo, profile
 from demo_rfcn.data import DATASETS, signals
 
 IMPORTED = """
@@ -29,11 +29,13 @@ assert not any(name.startswith(("demo_rfcn", "gluoncv")) for name in sys.modules
 """
 
 
-@pytest.mark.parametrize("size", [(160, 160), (128, 192)])
+@pytest.mark.parametrize("size", [(160, 160), (128, 192), (64, 64)])
 def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path):
+    """The last size has fewer anchors than the proposals that are chosen among them."""
     detect, _ = demo.load_detector(short_run / "best.ckpt", mx.cpu())
-    stem = tmp_path / "rfcn"
-    export.export(detect, stem, side=160)
+    checkpoint = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(["export", "--name", "small", *checkpoint]) == 0
+    stem = tmp_path / "small"
     side = size[0]
     data = np.random.default_rng(0).normal(size=(2, 3, *size)).astype(np.float32)
     np.save(f"{stem}-{side}.npy", data)
