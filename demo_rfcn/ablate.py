@@ -124,5 +124,5 @@ def bar_chart(path: Path, rows: list) -> None:
     axis.set_yticks(place, list(table))
     axis.invert_yaxis()
     axis.set(xlim=(0, 1.1), xlabel=f"mean of the seeds, {rows[0]['steps']} steps each")
-    axis.legend(loc="lower right")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
     pictures.write(figure, path)

@@ -44,7 +44,7 @@ def paint(rng: np.random.Generator) -> tuple:
 
 def _sprite(rng: np.random.Generator, image: np.ndarray, height: int) -> np.ndarray:
     """Enlarge one digit to a height, cut to its ink; returns (h, w, 4) float32."""
-    large = cv2.resize(image / 16, (8 * height // 4, 2 * height), interpolation=cv2.INTER_CUBIC)
+    large = cv2.resize(image / 16, (2 * height, 2 * height), interpolation=cv2.INTER_CUBIC)
     ink = np.clip(3 * large - 1, 0, 1)
     rows, columns = np.flatnonzero(ink.max(1) > 0.5), np.flatnonzero(ink.max(0) > 0.5)
     ink = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]

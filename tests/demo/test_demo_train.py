@@ -24,7 +24,7 @@ def trainer_states(path) -> bytes:
 
 
 def test_overfits_eight_images(eight_images, tmp_path, capsys):
-    arguments = ("--steps", "140", "--batch-size", "4", "--val-interval", "140")
+    arguments = ("--steps", "260", "--batch-size", "4", "--val-interval", "260")
     line = train_arguments(eight_images, tmp_path, *arguments, "--val-images", "8")
     assert cli.main(line) == 0
     history = json.loads((tmp_path / "history.json").read_text())
