@@ -85,6 +85,22 @@ def detect_dataset(
                 yield index, detection
 
 
+def check_annotated(dataset, limit: int | None) -> None:
+    """Refuse images that no detector could be judged by.
+
+    Raises
+    ------
+    InputError
+        None of the first `limit` images has an annotated object.
+    """
+    labels = dataset.labels[:limit]
+    if not any(len(rows) for rows in labels):
+        raise InputError(
+            f"eval: no annotated object in the first {len(labels)} images of {dataset}, "
+            "expected at least one"
+        )
+
+
 def evaluate(
     detector, dataset, short: int, max_size: int, ctx: mx.Context, limit: int | None = None
 ) -> dict:
@@ -102,10 +118,9 @@ def evaluate(
     InputError
         No image has an annotated object.
     """
+    check_annotated(dataset, limit)
     indices = range(min(limit or len(dataset), len(dataset)))
     labels = {index: dataset.labels[index] for index in indices}
-    if not any(len(rows) for rows in labels.values()):
-        raise InputError(f"eval: no annotated object in the {len(indices)} images of {dataset}")
     metrics = {
         name: kind(iou_thresh=iou, class_names=dataset.classes)
         for name, (kind, iou) in METRICS.items()

@@ -183,6 +183,7 @@ def run(args: argparse.Namespace) -> Path:
     ctx = contexts(args)
     train_set = open_dataset(args.spec, args.dataset_root, "train")
     val_set = open_dataset(args.spec, args.dataset_root, "val")
+    evaluate.check_annotated(val_set, args.val_images)
     shared = len(ctx) > 1 or args.kv_store.startswith("dist")
     kvstore = mx.kv.create(args.kv_store) if shared else None
     rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)

@@ -49,10 +49,6 @@ class COCOFolder(COCODetection):
         """Labels of all images, each (M, 6) float32."""
         return self._labels
 
-    def image_name(self, index: int) -> str:
-        """Return the file stem of an image."""
-        return Path(self._items[index]).stem
-
     def aspect_ratio(self, index: int) -> float:
         """Return width / height of an image."""
         return self._im_aspect_ratios[index]

@@ -49,10 +49,6 @@ class VOCFolder(VOCDetection):
         """Class names; the place in the tuple is the class index."""
         return self._class_names
 
-    def image_name(self, index: int) -> str:
-        """Return the file stem of an image."""
-        return self._items[index][1]
-
     @property
     def labels(self) -> list:
         """Labels of all images, each (M, 6) float32."""

@@ -59,6 +59,12 @@ def test_too_few_images(tmp_path, capsys):
     refused(line, capsys, *cli_words)
 
 
+def test_no_objects_to_evaluate(tmp_path, capsys):
+    data = write_voc(tmp_path / "data", [(signals.paint(default_rng(0))[0], [])] * 2)
+    line = train_arguments(data, tmp_path / "run")
+    refused(line, capsys, "no annotated object in the first 2 images", "2007val")
+
+
 @pytest.mark.parametrize("command", ["train", "demo"])
 def test_checkpoint_of_another_configuration(command, eight_images, short_run, capsys):
     line = [command, *train_arguments(eight_images, short_run, "--k", "7")[1:]]
