@@ -79,8 +79,7 @@ def cuda_configuration(nvcc: str):
     listed = os.environ.get("GLUON_ROI_CUDA_ARCHS")
     if listed and not re.fullmatch(r"\d+([;, ]+\d+)*", listed):
         sys.exit(
-            "gluon_roi: GLUON_ROI_CUDA_ARCHS: expected a list such as '80;90', "
-            f"got '{listed}'"
+            f"gluon_roi: GLUON_ROI_CUDA_ARCHS: expected a list such as '80;90', got '{listed}'"
         )
     archs = [int(arch) for arch in re.split("[;, ]+", listed)] if listed else CUDA_ARCHS[major]
     return f"{version[1]}.{version[2]}", sorted(archs)
@@ -115,7 +114,15 @@ class BuildLibrary(build_ext):
             cuda_flags += [f"-gencode=arch=compute_{archs[-1]},code=compute_{archs[-1]}"]
             sources += sorted(SOURCE.rglob("*.cu"))
             # nvcc knows where its static runtime is; the library then loads without a driver.
-            link = [nvcc, "-ccbin", compiler.split()[0], "--cudart", "static", "-Xcompiler", "-fopenmp"]
+            link = [
+                nvcc,
+                "-ccbin",
+                compiler.split()[0],
+                "--cudart",
+                "static",
+                "-Xcompiler",
+                "-fopenmp",
+            ]
             print(f"gluon_roi: CUDA {version}, architectures {shown} and PTX of {archs[-1]}")
         else:
             print("gluon_roi: without CUDA")

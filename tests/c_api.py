@@ -98,20 +98,20 @@ def output_shape(op: str, p: Any, data: Any, rois: Any) -> tuple[int, int, int, 
     return rows, data.shape[1] // groups, p.pooled_height, p.pooled_width
 
 
+def pointer(array: Any) -> int:
+    """Where the elements of an array of NumPy, torch or cupy are."""
+    if hasattr(array, "data_ptr"):
+        return array.data_ptr()
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+
+
 def tensor(array: Any) -> Tensor:
     """A view of a contiguous array; None gives the absent tensor."""
     if array is None:
         return Tensor()
-    if hasattr(array, "data_ptr"):
-        pointer = array.data_ptr()
-    elif isinstance(array, np.ndarray):
-        pointer = array.ctypes.data
-    else:
-        pointer = array.data.ptr
     dtype = DTYPES[str(array.dtype).replace("torch.", "")]
     shape = tuple(array.shape)
-    # An empty array may have no memory at all.
-    return Tensor(pointer, dtype, len(shape), (ctypes.c_int64 * 4)(*shape))
+    return Tensor(pointer(array), dtype, len(shape), (ctypes.c_int64 * 4)(*shape))
 
 
 class Error(Exception):

@@ -94,7 +94,8 @@ def test_structs(tmp_path):
         f"(int)offsetof(gluon_roi_{name}, {struct._fields_[-1][0]}));"
         for name, struct in structs.items()
     ]
-    text = f'#include <stdio.h>\n#include "gluon_roi.h"\nint main(void) {{ {"".join(lines)} return 0; }}'
+    include = '#include <stdio.h>\n#include "gluon_roi.h"\n'
+    text = f"{include}int main(void) {{ {' '.join(lines)} return 0; }}\n"
     done = subprocess.run([compile_c(tmp_path, text)], check=True, capture_output=True, text=True)
     for line, struct in zip(done.stdout.splitlines(), structs.values()):
         last = getattr(struct, struct._fields_[-1][0])
@@ -146,7 +147,10 @@ def good_call(op):
 
 
 WRONG = {
-    "output shape": (lambda p, a: a.update(out=a["out"][:1]), "output: expected float32 (2, 1, 2, 2)"),
+    "output shape": (
+        lambda p, a: a.update(out=a["out"][:1]),
+        "output: expected float32 (2, 1, 2, 2)",
+    ),
     "output dtype": (lambda p, a: a.update(out=a["out"].astype("float64")), "got float64"),
     "data rank": (lambda p, a: a.update(data=a["data"][0]), "expected 4 dimensions"),
     "data dtype": (lambda p, a: a.update(data=a["data"].astype("int32")), "data has dtype int32"),
@@ -163,7 +167,9 @@ def test_errors(library, op, wrong):
     spoil, sentence = WRONG[wrong]
     p, arrays = good_call(op)
     spoil(p, arrays)
-    inputs = c_api.Inputs(c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor())
+    inputs = c_api.Inputs(
+        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
+    )
     with pytest.raises(c_api.Error) as error:
         library.forward(op, p, inputs, arrays["out"], CPU)
     assert error.value.code == c_api.INVALID
@@ -174,12 +180,16 @@ def test_errors(library, op, wrong):
 
 def test_null_pointers(library):
     p, arrays = good_call("roi_pool")
-    inputs = c_api.Inputs(c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor())
+    inputs = c_api.Inputs(
+        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
+    )
     out = c_api.tensor(arrays["out"])
     whole = [ctypes.byref(x) for x in (p, inputs, out, CPU)]
     for missing in range(4):
         some = [None if i == missing else x for i, x in enumerate(whole)]
-        with pytest.raises(c_api.Error, match="ROIPool: expected params, inputs, output and device"):
+        with pytest.raises(
+            c_api.Error, match="ROIPool: expected params, inputs, output and device"
+        ):
             library.call("roi_pool_forward", *some)
     out.data = None
     with pytest.raises(c_api.Error, match="ROIPool: output: expected memory, got NULL"):
@@ -190,7 +200,9 @@ def test_null_pointers(library):
 
 def test_last_error_belongs_to_the_thread(library):
     p, arrays = good_call("roi_pool")
-    inputs = c_api.Inputs(c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor())
+    inputs = c_api.Inputs(
+        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
+    )
     with pytest.raises(c_api.Error):
         library.forward("roi_pool", p, inputs, arrays["data"], CPU)
     seen = []
@@ -207,7 +219,9 @@ def test_cuda_where_there_is_none(library, op):
     if mx.context.num_gpus():
         pytest.skip("there is a GPU")
     p, arrays = good_call(op)
-    inputs = c_api.Inputs(c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor())
+    inputs = c_api.Inputs(
+        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
+    )
     if gluon_roi.has_cuda():
         expected, sentence = c_api.CUDA_ERROR, "CUDA: "
     else:

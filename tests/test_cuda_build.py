@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NVCC = shutil.which("nvcc", path=os.environ.get("CUDA_HOME", "") + "/bin" + os.pathsep + os.environ["PATH"])
+NVCC = shutil.which(
+    "nvcc", path=os.environ.get("CUDA_HOME", "") + "/bin" + os.pathsep + os.environ["PATH"]
+)
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
 #: Registers that a kernel may lose to memory, in bytes: a few addresses around a loop.
 SPILLS = 128

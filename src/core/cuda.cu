@@ -13,8 +13,8 @@ void check_cuda(const char* op, cudaError_t error) {
 void zero_fill(const Gpu& gpu, const Tensor& tensor) {
   const size_t bytes = static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype);
   if (bytes == 0) return;
-  check_cuda("gluon_roi", cudaMemsetAsync(tensor.data, 0, bytes,
-                                          static_cast<cudaStream_t>(gpu.stream)));
+  check_cuda("gluon_roi",
+             cudaMemsetAsync(tensor.data, 0, bytes, static_cast<cudaStream_t>(gpu.stream)));
 }
 
 RoiTables::RoiTables(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
@@ -87,8 +87,7 @@ GR_DEVICE AxisTap<G> entry_of(const AxisGradientTap<G>& sum, G samples, const Ax
 template <class G>
 GR_DEVICE AxisGradientTap<G> entry_of(const AxisGradientTap<G>& sum, G samples,
                                       const AxisGradientTap<G>*) {
-  return AxisGradientTap<G>{sum.cell, sum.weight / samples, sum.d_lo / samples,
-                            sum.d_hi / samples};
+  return AxisGradientTap<G>{sum.cell, sum.weight / samples, sum.d_lo / samples, sum.d_hi / samples};
 }
 template <class G>
 GR_DEVICE bool is_zero(const AxisTap<G>& tap) {
@@ -214,16 +213,18 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTables<G, Entry> 
     int32_t least = 0x7fffffff, most = -1;
     for (int q = 0; q < (thread == 1 ? tables.bins_x : tables.bins_y); ++q) {
       if (begin[q] == begin[q + 1]) continue;
-      if (taps[begin[q]].cell < least) least = taps[begin[q]].cell;
-      if (taps[begin[q + 1] - 1].cell > most) most = taps[begin[q + 1] - 1].cell;
+      const int32_t first = static_cast<int32_t>(taps[begin[q]].cell);
+      const int32_t last = static_cast<int32_t>(taps[begin[q + 1] - 1].cell);
+      if (first < least) least = first;
+      if (last > most) most = last;
     }
     low[thread] = most < 0 ? 0 : least;
     high[thread] = most + 1;
   }
   __syncthreads();
   if (thread == 0) {
-    tables.heads[k] = RoiHead{roi.state, static_cast<int32_t>(roi.image), low[0], high[0],
-                              low[1],    high[1]};
+    tables.heads[k] =
+        RoiHead{roi.state, static_cast<int32_t>(roi.image), low[0], high[0], low[1], high[1]};
   }
   if (tables.cell_begin == nullptr) return;
   for (int axis = 0; axis < 2; ++axis) {
@@ -231,7 +232,8 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTables<G, Entry> 
     const Entry* taps = taps_of(axis == 1);
     int32_t* cell_begin =
         const_cast<int32_t*>(axis == 1 ? tables.column_cells(k) : tables.row_cells(k));
-    Entry* by_cell = const_cast<Entry*>(axis == 1 ? tables.column_by_cell(k) : tables.row_by_cell(k));
+    Entry* by_cell =
+        const_cast<Entry*>(axis == 1 ? tables.column_by_cell(k) : tables.row_by_cell(k));
     const int axis_bins = axis == 1 ? tables.bins_x : tables.bins_y;
     // A cell's list begins behind all taps of smaller cells.
     for (int32_t cell = low[axis] + thread; cell <= high[axis]; cell += kTableThreads) {

@@ -40,8 +40,8 @@ void launch(const char* op, const Gpu& gpu, void (*kernel)(Parameters...), int64
 
 // ---- Workspace ----------------------------------------------------------------------------------
 
-// Carves arrays out of the workspace. Over a null pointer it only measures: Op::workspace() runs the
-// same constructors as the call itself, so the two cannot disagree.
+// Carves arrays out of the workspace. Over a null pointer it only measures: Op::workspace() runs
+// the same constructors as the call itself, so the two cannot disagree.
 class Carver {
  public:
   explicit Carver(char* memory = nullptr) : memory_(memory) {}
@@ -95,16 +95,20 @@ struct BinTables : RoiTables {
   GR_HD const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * bins_y; }
 };
 
+// As wide as G, so that the structs below have no padding: it would be uninitialised memory.
+template <class G>
+using CellIndex = std::conditional_t<sizeof(G) == 8, int64_t, int32_t>;
+
 // A cell that a bin reads, and its weight: the samples of a bin that share a cell are merged.
 template <class G>
 struct AxisTap {
-  int32_t cell;  // in by_cell lists: the bin
+  CellIndex<G> cell;  // in by_cell lists: the bin
   G weight;
 };
 // The same with the derivatives of the weight by the box's lower and upper coordinate.
 template <class G>
 struct AxisGradientTap {
-  int32_t cell;
+  CellIndex<G> cell;
   G weight, d_lo, d_hi;
 };
 
@@ -128,9 +132,9 @@ struct SampleRule {
   int32_t aligned, sampling_ratio;
 };
 
-// Both axes of every RoI as sparse matrices: the taps of each bin in ascending order of cells, and if
-// wanted the same by cell, with the bins in ascending order. A cell that no sample weighs is absent,
-// so that its NaN cannot leak.
+// Both axes of every RoI as sparse matrices: the taps of each bin in ascending order of cells, and
+// if wanted the same by cell, with the bins in ascending order. A cell that no sample weighs is
+// absent, so that its NaN cannot leak.
 template <class G, class Entry>
 struct TapTables : RoiTables {
   SampleRule rule;
@@ -171,14 +175,15 @@ struct TapTables : RoiTables {
   GR_HD const Entry* column_by_cell(int64_t k) const { return row_by_cell(k) + room_y; }
 
  private:
-  // A bin has at most two taps a sample and one a cell. The bins of a RoI lie side by side and share
-  // at most a cell at each end; where coordinates are so large that rounding pushes bins over their
-  // neighbours, every second bin is still apart from the others, which gives 2 * size. That holds on
-  // maps of up to 2^20 cells; beyond, every bin gets its own room.
+  // A bin has at most two taps a sample and one a cell. The bins of a RoI lie side by side and
+  // share at most a cell at each end; where coordinates are so large that rounding pushes bins over
+  // their neighbours, every second bin is still apart from the others, which gives 2 * size. That
+  // holds on maps of up to 2^20 cells; beyond, every bin gets its own room.
   int64_t room(int64_t bins, int64_t size) const {
     const int64_t samples = rule.sampling_ratio > 0 ? rule.sampling_ratio : size;
     const int64_t each = std::min<int64_t>(2 * samples, size);
-    const int64_t taps = size <= (1 << 20) ? std::min(bins * each, 2 * size + 4 * bins) : bins * each;
+    const int64_t taps =
+        size <= (1 << 20) ? std::min(bins * each, 2 * size + 4 * bins) : bins * each;
     return std::min<int64_t>(taps, std::numeric_limits<int32_t>::max());
   }
 };

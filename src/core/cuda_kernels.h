@@ -7,9 +7,10 @@ namespace gluon_roi {
 
 // ---- Forward ------------------------------------------------------------------------------------
 
-// A thread block owns some channels of one RoI. Its threads stand for (channel, p, q) in the order of
-// the output, so that what they write is contiguous; each goes on to the channel `groups` further,
-// and computes kUnroll of them at once, with the same bin and therefore the same table entries.
+// A thread block owns some channels of one RoI. Its threads stand for (channel, p, q) in the order
+// of the output, so that what they write is contiguous; each goes on to the channel `groups`
+// further, and computes kUnroll of them at once, with the same bin and therefore the same table
+// entries.
 constexpr int kForwardThreads = 256;
 constexpr int kUnroll = 4;
 // Tables of a RoI up to this size are read from shared memory, larger ones through the L1 cache.
@@ -138,9 +139,9 @@ inline PositionSensitive own_channels(int64_t channels, int32_t pooled_height,
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// A thread block owns a tile of kTileHeight x kTileWidth cells in kTileChannels channels of one image
-// and of one channel group; each of its threads owns one cell, gathers the gradients that fall on it
-// from the RoIs in their order, and writes it once.
+// A thread block owns a tile of kTileHeight x kTileWidth cells in kTileChannels channels of one
+// image and of one channel group; each of its threads owns one cell, gathers the gradients that
+// fall on it from the RoIs in their order, and writes it once.
 constexpr int kTileWidth = 16, kTileHeight = 8;
 constexpr int kTileThreads = kTileWidth * kTileHeight;
 constexpr int kTileChannels = 8;
@@ -168,10 +169,10 @@ struct TilePlan {
 // What this thread owns.
 struct Tile {
   int32_t image, group_y, group_x;
-  int64_t channel;    // first output channel
-  int32_t channels;   // up to kTileChannels
+  int64_t channel;   // first output channel
+  int32_t channels;  // up to kTileChannels
   int32_t y_begin, x_begin;
-  int32_t y, x;       // the thread's cell; may lie past the edge of the map
+  int32_t y, x;          // the thread's cell; may lie past the edge of the map
   int64_t offset, step;  // in data: the cell of the first channel, and from one channel to the next
   bool on_map;
 
@@ -210,9 +211,9 @@ struct Tile {
   }
 };
 
-// Calls body(k) for the rows of an image for which meets(k), in their order. All threads of the block
-// take part: each tests one row in kTileThreads, then all walk over the rows that passed. body may
-// use barriers.
+// Calls body(k) for the rows of an image for which meets(k), in their order. All threads of the
+// block take part: each tests one row in kTileThreads, then all walk over the rows that passed.
+// body may use barriers.
 template <class Meets, class Body>
 GR_DEVICE void for_each_roi(const RoiLists& lists, int32_t image, const Meets& meets,
                             const Body& body) {

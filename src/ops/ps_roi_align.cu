@@ -1,15 +1,13 @@
 // PSROIAlign in CUDA kernels; what is computed stands in ps_roi_align.h.
 //
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both axes
-// in shared memory, outputs written contiguously.
-// Backward: a block owns a tile of the map in kTileChannels channels of one bin, and walks over the
-// RoIs whose bin touches it, in their order. No atomics; d_data is written once, and whole. The
-// gradient of a box is summed by one block, in a tree of fixed shape.
-// Workspace: heads and taps of the RoIs; backward the lists of each image's RoIs as well, and with
-// rois_grad the taps with their derivatives.
-#include "ps_roi_align.h"
-
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both
+// axes in shared memory, outputs written contiguously. Backward: a block owns a tile of the map in
+// kTileChannels channels of one bin, and walks over the RoIs whose bin touches it, in their order.
+// No atomics; d_data is written once, and whole. The gradient of a box is summed by one block, in a
+// tree of fixed shape. Workspace: heads and taps of the RoIs; backward the lists of each image's
+// RoIs as well, and with rois_grad the taps with their derivatives.
 #include "../core/cuda_align.h"
+#include "ps_roi_align.h"
 
 namespace gluon_roi {
 namespace {
@@ -33,8 +31,9 @@ __global__ void __launch_bounds__(kTileThreads)
     const int32_t *y = tables.row_begin(k) + p, *x = tables.column_begin(k) + q;
     if (y[0] == y[1] || x[0] == x[1]) return false;
     const AxisTap<A>*y_taps = tables.row_taps(k), *x_taps = tables.column_taps(k);
-    return tile.meets(y_taps[y[0]].cell, y_taps[y[1] - 1].cell + 1, x_taps[x[0]].cell,
-                      x_taps[x[1] - 1].cell + 1);
+    return tile.meets(
+        static_cast<int32_t>(y_taps[y[0]].cell), static_cast<int32_t>(y_taps[y[1] - 1].cell) + 1,
+        static_cast<int32_t>(x_taps[x[0]].cell), static_cast<int32_t>(x_taps[x[1] - 1].cell) + 1);
   };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
     const int32_t *y = tables.row_begin(k) + p, *x = tables.column_begin(k) + q;

@@ -6,9 +6,8 @@
 // bins of that group read, and walks over the RoIs whose bins touch it, in their order. No atomics;
 // d_data is written once, and whole.
 // Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
-#include "ps_roi_pool.h"
-
 #include "../core/cuda_kernels.h"
+#include "ps_roi_pool.h"
 
 namespace gluon_roi {
 namespace {

@@ -1,15 +1,14 @@
 // ROIAlign in CUDA kernels; what is computed stands in roi_align.h.
 //
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both axes
-// in shared memory, outputs written contiguously.
-// Backward: a block owns a tile of the map in kTileChannels channels and walks over the RoIs that
-// touch it, in their order; each thread looks up the bins that read its cell. No atomics; d_data is
-// written once, and whole. The gradient of a box is summed by one block, in a tree of fixed shape.
-// Workspace: heads and taps of the RoIs; backward their taps by cell and the lists of each image's
-// RoIs, and with rois_grad the taps with their derivatives.
-#include "roi_align.h"
-
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both
+// axes in shared memory, outputs written contiguously. Backward: a block owns a tile of the map in
+// kTileChannels channels and walks over the RoIs that touch it, in their order; each thread looks
+// up the bins that read its cell. No atomics; d_data is written once, and whole. The gradient of a
+// box is summed by one block, in a tree of fixed shape. Workspace: heads and taps of the RoIs;
+// backward their taps by cell and the lists of each image's RoIs, and with rois_grad the taps with
+// their derivatives.
 #include "../core/cuda_align.h"
+#include "roi_align.h"
 
 namespace gluon_roi {
 namespace {

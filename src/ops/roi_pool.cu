@@ -7,17 +7,16 @@
 // the tile, then every thread adds the gradients of the bins whose maximum is its own cell. No
 // atomics, no stored indices; d_data is written once, and whole.
 // Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
-#include "roi_pool.h"
-
 #include "../core/cuda_kernels.h"
+#include "roi_pool.h"
 
 namespace gluon_roi {
 namespace {
 
 // Where the search for a maximum starts: the lowest finite number of the element type.
 template <class T>
-constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? SumOf<T>(-65504)
-                                                          : std::numeric_limits<SumOf<T>>::lowest();
+constexpr SumOf<T> kLowest =
+    std::is_same<T, Half>::value ? SumOf<T>(-65504) : std::numeric_limits<SumOf<T>>::lowest();
 
 template <class T>
 struct MaxRule {

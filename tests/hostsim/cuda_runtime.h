@@ -1,5 +1,6 @@
-// Runs CUDA kernels on the CPU, for tests on machines without a GPU. With this folder on the include
-// path g++ finds this header in place of the toolkit's and compiles the same .cu files as nvcc.
+// Runs CUDA kernels on the CPU, for tests on machines without a GPU. With this folder on the
+// include path g++ finds this header in place of the toolkit's and compiles the same .cu files as
+// nvcc.
 //
 // * The blocks of a launch run one after another; the threads of a block are fibers that switch at
 //   __syncthreads(). GLUON_ROI_HOSTSIM_ORDER=forward|reverse|random is the order in which they run

@@ -1,0 +1,224 @@
+"""What CUDA kernels have to do, as a table of checks over the C interface.
+
+tests/test_cuda_hostsim.py runs the table on kernels that are simulated in host memory,
+tests/gpu/check_kernels.py on a GPU. Needs neither MXNet nor pytest.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable
+
+import c_api
+import numpy as np
+from cases import BATCH, PRECISION, ROWS, SCALES, all_rois, feature_map, row_id
+
+DTYPES = ("float32", "float64", "float16")
+#: Output channels and pooled size: around a block of kTileChannels and of kUnroll, more bins than
+#: a batch of ROIPool's backward pass, and more than the threads of a forward block.
+SHAPES = ((9, (2, 3)), (3, (7, 7)), (1, (17, 16)))
+
+
+def _same(array: Any) -> Any:
+    return array
+
+
+class Kernels:
+    """Calls of a library on NumPy arrays, which it copies to the device and back."""
+
+    def __init__(
+        self,
+        library: c_api.Library,
+        to_device: Callable = _same,
+        to_host: Callable = _same,
+        stream: Callable = lambda: None,
+    ):
+        self.library = library
+        self.to_device = to_device
+        self.to_host = to_host
+        self.stream = stream
+
+    def run(
+        self,
+        op: str,
+        p: Any,
+        data: Any,
+        rois: Any,
+        d_out: Any = None,
+        rois_num: Any = None,
+        cuda: bool = True,
+    ) -> tuple:
+        """(out,) or, with d_out, (d_data, d_rois)."""
+        to_device = self.to_device if cuda else _same
+        to_host = self.to_host if cuda else _same
+        backward = d_out is not None
+        shape = c_api.output_shape(op, p, data, rois)
+        # What a call leaves untouched shows.
+        results = [np.full_like(data, 99), np.full_like(rois, 99)]
+        if not backward:
+            results = [np.full(shape, 99, data.dtype)]
+        results = [to_device(array) for array in results]
+        arrays = [None if a is None else to_device(a) for a in (data, rois, rois_num, d_out)]
+        inputs = c_api.Inputs(*map(c_api.tensor, arrays[:3]))
+        device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
+        size = self.library.workspace(op, p, inputs, backward, device.type)
+        # Exactly what was asked for, in memory of its own, full of rubbish.
+        workspace = to_device(np.full(max(size, 1), 0xA5, np.uint8))
+        device.workspace, device.workspace_size = c_api.pointer(workspace), size
+        device.stream = self.stream() if cuda else None
+        if backward:
+            self.library.backward(op, p, inputs, arrays[3], *results, device)
+        else:
+            self.library.forward(op, p, inputs, *results, device)
+        return tuple(to_host(array) for array in results)
+
+    def compare(self, op: str, p: Any, data: Any, rois: Any, rois_num: Any = None) -> tuple:
+        """Forward and backward of both halves; returns what the CUDA half gave."""
+        precision = PRECISION[data.dtype.name]
+        (out,) = self.run(op, p, data, rois, rois_num=rois_num)
+        (expected,) = self.run(op, p, data, rois, rois_num=rois_num, cuda=False)
+        assert_same(out, expected, precision.forward)
+        d_out = np.random.RandomState(1).randn(*out.shape).astype(data.dtype)
+        gradients = self.run(op, p, data, rois, d_out, rois_num)
+        wanted = self.run(op, p, data, rois, d_out, rois_num, cuda=False)
+        for actual, exact in zip(gradients, wanted):
+            assert_same(actual, exact, precision.backward, normwise=True)
+        return (out, *gradients)
+
+
+def assert_same(actual: Any, expected: Any, tolerance: float, normwise: bool = False) -> None:
+    """Equal but for the order of sums; NaN equals NaN."""
+    actual, expected = actual.astype("float64"), expected.astype("float64")
+    finite = expected[np.isfinite(expected)]
+    scale = max(1, np.abs(finite).max(initial=0)) if normwise else 1
+    np.testing.assert_allclose(actual, expected, tolerance, tolerance * scale)
+
+
+def arguments_of(op: Any, arguments: dict) -> dict:
+    return {**arguments, "rois_grad": 1} if op.rois_grad else arguments
+
+
+# ---- The checks ----------------------------------------------------------------------------------
+
+
+def check_against_cpu(op: Any, arguments: dict, dtype: str, kernels: Kernels) -> None:
+    symbol = c_api.SYMBOLS[op.name]
+    for channels, pooled in SHAPES:
+        scale = SCALES[channels % len(SCALES)]
+        data = feature_map(op.channels(channels, pooled, arguments), dtype)
+        rois = all_rois(scale, "float64" if dtype == "float64" else "float32")
+        p = c_api.params(symbol, pooled, scale, **arguments_of(op, arguments))
+        kernels.compare(symbol, p, data, rois)
+
+
+def check_awkward_rows(op: Any, arguments: dict, dtype: str, kernels: Kernels) -> None:
+    """NaN, infinite, enormous coordinates; batch indices that name no image."""
+    symbol = c_api.SYMBOLS[op.name]
+    p = c_api.params(symbol, (2, 3), 0.5, **arguments_of(op, arguments))
+    data = feature_map(op.channels(2, (2, 3), arguments), dtype)
+    good = [
+        *([0, *box] for box in ([1, 1, 9, 9], [-1e20, 2, 1e20, 9], [3, 1e20, 9, -1e20])),
+        *([1, *box] for box in ([1e9, 1e9, 2e9, 2e9], [-1e6, -1e6, 1e6, 1e6], [-3e38, 0, 3e38, 9])),
+        *([0, 1, value, 9, 9] for value in (np.nan, np.inf, -np.inf)),
+        [1, np.nan, 1, 9, 9],
+        [-1, 1, 1, 9, 9],
+        [-np.inf, 1, 1, 9, 9],
+        [-0.5, 1, 1, 9, 9],
+    ]
+    bad = [[index, 1, 1, 9, 9] for index in (BATCH, 0.5, np.nan, np.inf, 1e30)]
+    rois = np.array(good + bad, "float64" if dtype == "float64" else "float32")
+    kernels.compare(symbol, p, data, rois[: len(good)])
+    # The rows that the CPU refuses are NaN, and count as padding in the gradients.
+    (out,) = kernels.run(symbol, p, data, rois)
+    assert np.isnan(out[len(good) :]).all()
+    d_out = np.random.RandomState(2).randn(*out.shape).astype(dtype)
+    d_data, d_rois = kernels.run(symbol, p, data, rois, d_out)
+    assert (d_rois[len(good) :] == 0).all()
+    rois[len(good) :, 0] = -1
+    expected, _ = kernels.run(symbol, p, data, rois, d_out)
+    np.testing.assert_array_equal(d_data, expected)
+
+
+def check_roi_forms(op: str, kernels: Kernels) -> None:
+    """(K, 5), (N, R, 4), (K, 4) with rois_num and float16 rois are the same rows."""
+    boxes = np.array([[[1, 2, 9, 8], [0, 0, 17, 12]], [[-3, -3, 5, 5], [8, 2, 12, 9]]], "float32")
+    data = feature_map(6 if op.startswith("ps_") else 3)
+    p = c_api.params(op, (2, 3), 0.9)
+    index = np.repeat(np.arange(2), 2)[:, None]
+    rows = np.hstack([index, boxes.reshape(4, 4)]).astype("float32")
+    out, d_data, _ = kernels.compare(op, p, data, rows)
+    forms = [(boxes, None), (rows.astype("float16"), None), (rows.astype("float64"), None)]
+    for counts in ("int32", "int64", "float32", "float64"):
+        forms.append((boxes.reshape(4, 4), np.array([2, 2], counts)))
+    for rois, rois_num in forms:
+        same = kernels.compare(op, p, data, rois, rois_num)
+        np.testing.assert_array_equal(same[0], out)
+        np.testing.assert_array_equal(same[1], d_data)
+    # Counts that name fewer rows than there are leave the others without an image.
+    counts = np.array([1, 2], "int32")
+    (short,) = kernels.run(op, p, data, boxes.reshape(4, 4), rois_num=counts)
+    assert np.isnan(short[3]).all()
+    assert not np.isnan(short[:3]).any()
+
+
+def check_large_tables(op: str, arguments: dict, kernels: Kernels) -> None:
+    """More taps than shared memory holds, and boxes far larger than the map."""
+    rng = np.random.RandomState(3)
+    centre = rng.uniform(-50, 2500, (12, 2))
+    half = 10 ** rng.uniform(0, 9, (12, 2))
+    boxes = np.hstack([centre - half, centre + half])
+    for first in (0, 1):
+        axis = [first, first + 2]
+        boxes[first::4, axis] = boxes[first::4, axis[::-1]]
+    rois = np.vstack([[0, 0, 0, 2400, 1], np.insert(boxes, 0, 0, axis=1)])
+    p = c_api.params(op, (1, 3), 1.0, rois_grad=1, **arguments)
+    for dtype in ("float32", "float64"):
+        kernels.compare(op, p, rng.randn(1, 3, 2, 2400).astype(dtype), rois.astype(dtype))
+
+
+def check_many_bins(op: str, kernels: Kernels) -> None:
+    """Edges and taps of 1 x 1100 bins do not fit into shared memory."""
+    data = np.random.RandomState(4).randn(1, 1100 if op.startswith("ps_") else 1, 3, 40)
+    rois = np.array([[0, 1, 0, 30, 2], [0, -5, 0, 50, 4]], "float64")
+    kernels.compare(op, c_api.params(op, (1, 1100), 1.0), data, rois)
+
+
+def check_nothing_to_do(op: str, kernels: Kernels) -> None:
+    """No rows: nothing is launched forward, and backward writes zeros."""
+    data, rois = feature_map(6), np.zeros((0, 5), "float32")
+    p = c_api.params(op, (2, 3), 1.0)
+    (out,) = kernels.run(op, p, data, rois)
+    d_data, _ = kernels.run(op, p, data, rois, out)
+    assert out.size == 0
+    assert (d_data == 0).all()
+    # No channels: the gradient of the rois is still written.
+    data, rois = np.zeros((1, 0, 4, 4), "float32"), np.array([[0, 0, 0, 3, 3]], "float32")
+    (out,) = kernels.run(op, p, data, rois)
+    _, d_rois = kernels.run(op, p, data, rois, out)
+    assert (d_rois == 0).all()
+    # A map of no rows gives 0, and nothing is read.
+    data, rois = np.zeros((1, 6, 0, 5), "float32"), np.array([[0, -1, -1, 3, 3]], "float32")
+    (out,) = kernels.run(op, p, data, rois)
+    assert (out == 0).all()
+
+
+def _checks() -> dict[str, Callable[[Kernels], None]]:
+    checks: dict[str, Callable[[Kernels], None]] = {}
+    for op, arguments in ROWS:
+        for dtype in DTYPES:
+            name = f"{op.name}-{row_id(arguments)}-{dtype}"
+            checks[f"cpu-{name}"] = partial(check_against_cpu, op, arguments, dtype)
+            checks[f"awkward-{name}"] = partial(check_awkward_rows, op, arguments, dtype)
+    for symbol in c_api.PARAMS:
+        checks[f"forms-{symbol}"] = partial(check_roi_forms, symbol)
+        checks[f"bins-{symbol}"] = partial(check_many_bins, symbol)
+        checks[f"nothing-{symbol}"] = partial(check_nothing_to_do, symbol)
+    for symbol in ("roi_align", "ps_roi_align"):
+        for more in ({}, {"sampling_ratio": 2}, {"aligned": 1 if symbol == "roi_align" else 0}):
+            name = f"large-{symbol}-{row_id(more)}"
+            checks[name] = partial(check_large_tables, symbol, more)
+    return checks
+
+
+#: Name -> check(kernels), which raises if something is wrong.
+CHECKS = _checks()
