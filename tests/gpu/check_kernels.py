@@ -1,0 +1,299 @@
+"""Checks and times the CUDA kernels on a GPU, through the C interface, with torch's memory.
+
+    tests/gpu/build.sh && python tests/gpu/check_kernels.py [PART ...]
+
+The parts are table, reference, torchvision, repeat, large and time; without arguments all run.
+Needs torch with CUDA and NumPy; torchvision for the parts `torchvision` and `time`. MXNet is not
+needed. Exits with 1 if a check fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import sys
+import types
+from pathlib import Path
+from typing import Any, Callable
+from unittest import mock
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+# The tables of the tests import MXNet and the package, of which only gluon_roi.reference is used.
+package = types.ModuleType("gluon_roi")
+package.__path__ = [str(ROOT / "gluon_roi")]
+sys.modules["gluon_roi"] = package
+sys.modules["mxnet"] = mock.MagicMock()
+
+import c_api  # noqa: E402
+from cases import PRECISION, ROWS, all_rois, feature_map, row_id  # noqa: E402
+from kernel_checks import CHECKS, Kernels, arguments_of, assert_same  # noqa: E402
+
+from benchmarks.work import ITEMS, Item  # noqa: E402
+
+DEVICE = "cuda"
+RUNS = 20
+
+
+def stream() -> int:
+    return torch.cuda.current_stream().cuda_stream
+
+
+def to_device(array: np.ndarray) -> torch.Tensor:
+    # A copy, also where there is nothing to copy.
+    return torch.from_numpy(np.ascontiguousarray(array)).to(DEVICE)
+
+
+def to_host(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.cpu().numpy()
+
+
+class Call:
+    """Forward and backward of one operator on arrays that stay on the GPU."""
+
+    def __init__(self, library: c_api.Library, op: str, p: Any, data: Any, rois: Any):
+        self.library, self.op, self.p, self.data, self.rois = library, op, p, data, rois
+        self.inputs = c_api.Inputs(c_api.tensor(data), c_api.tensor(rois), c_api.Tensor())
+        shape = c_api.output_shape(op, p, data, rois)
+        self.out = torch.empty(shape, dtype=data.dtype, device=DEVICE)
+        self.d_data = torch.empty_like(data)
+        self.d_rois = torch.empty_like(rois)
+        sizes = [library.workspace(op, p, self.inputs, b, c_api.CUDA) for b in (False, True)]
+        self.memory = torch.empty(max(sizes) + 1, dtype=torch.uint8, device=DEVICE)
+
+    def _device(self) -> c_api.Device:
+        memory = self.memory
+        return c_api.Device(c_api.CUDA, stream(), memory.data_ptr(), memory.numel())
+
+    def forward(self) -> torch.Tensor:
+        self.library.forward(self.op, self.p, self.inputs, self.out, self._device())
+        return self.out
+
+    def backward(self, d_out: torch.Tensor) -> torch.Tensor:
+        grads = (self.d_data, self.d_rois)
+        self.library.backward(self.op, self.p, self.inputs, d_out, *grads, self._device())
+        return self.d_data
+
+
+# ---- Parts ---------------------------------------------------------------------------------------
+
+
+def table(library: c_api.Library) -> dict[str, Callable[[], None]]:
+    """The checks that the simulated kernels pass: against the CPU half, on awkward input."""
+    kernels = Kernels(library, to_device, to_host, stream)
+    return {name: lambda check=check: check(kernels) for name, check in CHECKS.items()}
+
+
+def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
+    """Values and gradients against gluon_roi.reference."""
+    kernels = Kernels(library, to_device, to_host, stream)
+
+    def check(op: Any, arguments: dict, dtype: str) -> None:
+        pooled, scale = (2, 3), 0.3
+        data = feature_map(op.channels(17, pooled, arguments), dtype)
+        rois = all_rois(scale, "float64" if dtype == "float64" else "float32")
+        symbol = c_api.SYMBOLS[op.name]
+        p = c_api.params(symbol, pooled, scale, **arguments_of(op, arguments))
+        (out,) = kernels.run(symbol, p, data, rois)
+        precision = PRECISION[dtype]
+        assert_same(out, op.expected(data, rois, pooled, scale, **arguments), precision.forward)
+        d_out = np.random.RandomState(1).randn(*out.shape).astype(dtype)
+        expected = op.expected_gradients(d_out, data, rois, pooled, scale, **arguments)
+        for actual, exact in zip(kernels.run(symbol, p, data, rois, d_out), expected):
+            assert_same(actual, np.asarray(exact), precision.backward, normwise=True)
+
+    return {
+        f"{op.name}-{row_id(arguments)}-{dtype}": lambda a=(op, arguments, dtype): check(*a)
+        for op, arguments in ROWS
+        for dtype in PRECISION
+    }
+
+
+def peer(item: Item) -> Callable | None:
+    """The same operator in torchvision, or None if it has no equal."""
+    from torchvision import ops
+
+    size, scale, ratio = (item.pooled,) * 2, 1 / item.stride, item.sampling_ratio
+    if item.operator == "ROIPool":
+        return lambda x, r: ops.roi_pool(x, r, size, scale)
+    if item.operator == "ROIAlign":
+        return lambda x, r: ops.roi_align(x, r, size, scale, ratio, item.aligned)
+    if item.operator == "PSROIPool":
+        return lambda x, r: ops.ps_roi_pool(x, r, size, scale)
+    return lambda x, r: ops.ps_roi_align(x, r, size, scale, ratio)
+
+
+def params_of(item: Item) -> tuple[str, Any]:
+    symbol = c_api.SYMBOLS[item.operator]
+    arguments: dict[str, Any] = {}
+    if symbol.endswith("align"):
+        arguments = {"sampling_ratio": item.sampling_ratio, "aligned": int(item.aligned)}
+    elif symbol == "ps_roi_pool":
+        # The convention that torchvision has.
+        arguments = {"convention": "torchvision"}
+    size = (item.pooled, item.pooled)
+    return symbol, c_api.params(symbol, size, 1 / item.stride, **arguments)
+
+
+def torchvision(library: c_api.Library) -> dict[str, Callable[[], None]]:
+    """Values and gradients against torchvision.ops on the GPU, on the work that is timed."""
+
+    def check(item: Item) -> None:
+        data, rois, d_out = (to_device(array) for array in item.arrays())
+        call = Call(library, *params_of(item), data, rois)
+        data.requires_grad_()
+        expected = peer(item)(data, rois)
+        # torchvision's sample positions come out of fused multiply-adds, 1e-5 cells away from ours.
+        near = 1e-4 if item.operator.endswith("Align") else 1e-5
+        torch.testing.assert_close(call.forward(), expected.detach(), rtol=near, atol=near)
+        if item.operator == "PSROIPool":
+            return  # torchvision's own gradient is not that of its forward pass
+        expected.backward(d_out)
+        scale = float(data.grad.abs().max())
+        torch.testing.assert_close(
+            call.backward(d_out), data.grad, rtol=1e-4, atol=1e-4 * max(1, scale)
+        )
+
+    return {item.name: lambda item=item: check(item) for item in ITEMS}
+
+
+def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
+    """The same bytes in every run, forward and backward, on a stream of its own."""
+
+    def check(item: Item) -> None:
+        data, rois, d_out = (to_device(array) for array in item.arrays())
+        own = torch.cuda.Stream()
+        own.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(own):
+            symbol, p = params_of(item)
+            if symbol.endswith("align"):
+                p.rois_grad = 1
+            call = Call(library, symbol, p, data, rois)
+            call.forward()
+            call.backward(d_out)
+            first = [x.clone() for x in (call.out, call.d_data, call.d_rois)]
+            for _ in range(RUNS - 1):
+                call.forward()
+                call.backward(d_out)
+                for a, b in zip(first, (call.out, call.d_data, call.d_rois)):
+                    assert torch.equal(a.view(torch.int32), b.view(torch.int32))
+        own.synchronize()
+
+    return {item.name: lambda item=item: check(item) for item in ITEMS}
+
+
+def large(library: c_api.Library) -> dict[str, Callable[[], None]]:
+    """Offsets beyond 2^31: the last image of a large batch against the same image alone."""
+
+    def check(op: str) -> None:
+        data = torch.randn(3, 1024, 900, 900, dtype=torch.float16, device=DEVICE)
+        rois = torch.tensor([[2, 3, 5, 800, 700], [2, 850, 880, 899, 899.0]], device=DEVICE)
+        alone = rois.clone()
+        alone[:, 0] = 0
+        p = c_api.params(op, (2, 2), 1.0)
+        whole = Call(library, op, p, data, rois)
+        part = Call(library, op, p, data[2:].clone(), alone)
+        assert torch.equal(whole.forward(), part.forward())
+        d_out = torch.randn_like(whole.out)
+        assert torch.equal(whole.backward(d_out)[2:], part.backward(d_out))
+        assert not whole.d_data[:2].any()
+
+    return {op: lambda op=op: check(op) for op in c_api.PARAMS}
+
+
+# ---- Times ---------------------------------------------------------------------------------------
+
+
+def median(calls: list[Callable[[], Any]]) -> float:
+    """Milliseconds of a call, by events; calls take turns, so that no input stays in the cache."""
+    times = []
+    for i in range(8 + RUNS * 2):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        calls[i % len(calls)]()
+        end.record()
+        end.synchronize()
+        if i >= 8:
+            times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def copy_bandwidth() -> float:
+    """Of this GPU, in TB/s, counting reads and writes."""
+    source, target = (torch.empty(1 << 28, device=DEVICE) for _ in range(2))
+    return 2 * source.nbytes / median([lambda: target.copy_(source)]) / 1e9
+
+
+def times_of(library: c_api.Library, item: Item) -> list[float]:
+    """Medians of forward and of forward + backward, ours and torchvision's."""
+    data, rois, d_out = (to_device(array) for array in item.arrays())
+    theirs = peer(item)
+    inputs = [
+        data.clone().requires_grad_() for _ in range(max(2, min(16, (1 << 27) // data.nbytes)))
+    ]
+    calls = [Call(library, *params_of(item), x.detach(), rois) for x in inputs]
+    return [
+        median(both)
+        for both in (
+            [call.forward for call in calls],
+            [lambda x=x: theirs(x.detach(), rois) for x in inputs],
+            [lambda call=call: (call.forward(), call.backward(d_out)) for call in calls],
+            [lambda x=x: torch.autograd.grad(theirs(x, rois), x, d_out) for x in inputs],
+        )
+    ]
+
+
+def times(library: c_api.Library) -> None:
+    """A table beside torchvision; the bars are 1.5x forward, 2x forward + backward."""
+    copy = copy_bandwidth()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copies {copy:.2f} TB/s")
+    print("ms forward: ours, torchvision; forward + backward: ours, torchvision; copy bandwidth")
+    for item in ITEMS:
+        a, b, c, d = times_of(library, item)
+        share = item.bytes / (a * 1e9) / copy
+        print(
+            f"{item.name:38} {a:8.3f} {b:8.3f} {b / a:5.2f}x   {c:8.3f} {d:8.3f} {d / c:5.2f}x"
+            f"   {share:4.0%}"
+        )
+
+
+PARTS = {f.__name__: f for f in (table, reference, torchvision, repeat, large)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", help=", ".join([*PARTS, "time"]))
+    parser.add_argument("--library", default=str(ROOT / "build/gpu/libgluon_roi.so"))
+    options = parser.parse_args()
+    unknown = set(options.parts) - {*PARTS, "time"}
+    if unknown:
+        parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
+    library = c_api.Library(options.library)
+    has_peer = importlib.util.find_spec("torchvision") is not None
+    failures = 0
+    for part in options.parts or [*PARTS, "time"]:
+        if part in ("torchvision", "time") and not has_peer:
+            print(f"{part}: skipped, torchvision is not installed")
+            continue
+        if part == "time":
+            times(library)
+            continue
+        checks = PARTS[part](library)
+        passed = 0
+        for name, check in checks.items():
+            try:
+                check()
+                passed += 1
+            except Exception as error:  # every failure is reported, then the next check runs
+                print(f"{part}: {name}: {type(error).__name__}: {error}")
+        failures += len(checks) - passed
+        print(f"{part}: {passed} of {len(checks)} checks passed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
