@@ -1,8 +1,8 @@
 """The CUDA kernels, run on the CPU: every operator against its CPU half.
 
-The .cu files that nvcc compiles are compiled by g++ against tests/hostsim/cuda_runtime.h, which runs
-the threads of a block one at a time, in three orders. The last test repeats one of the orders under
-AddressSanitizer and UndefinedBehaviorSanitizer.
+The .cu files that nvcc compiles are compiled by g++ against tests/hostsim/cuda_runtime.h, which
+runs the threads of a block one at a time, in three orders. The last test repeats one of the orders
+under AddressSanitizer and UndefinedBehaviorSanitizer.
 """
 
 from __future__ import annotations
