@@ -121,10 +121,10 @@ enum class BinRule : int32_t {
 
 // One axis of a RoI, split into bins; float arithmetic whatever the type of the data.
 struct BinAxis {
-  float start;      // map coordinate where bin 0 begins
-  float bin;        // cells per bin
-  int32_t limit;    // bins are clipped to [0, limit)
-  bool whole;       // start is a whole number and is added after the rounding
+  float start;    // map coordinate where bin 0 begins
+  float bin;      // cells per bin
+  int32_t limit;  // bins are clipped to [0, limit)
+  bool whole;     // start is a whole number and is added after the rounding
 
   GR_HD static BinAxis make(BinRule rule, float lo, float hi, float scale, int bins, int size) {
     BinAxis axis;
@@ -171,8 +171,8 @@ struct BinAxis {
 // One bilinear sample along one axis: weight `low_weight` on cell `low`, the rest on `high`.
 template <class G>
 struct Sample {
-  bool inside;    // outside the map a sample counts in the divisor as 0
-  bool clamped;   // at a border: the value does not change with the coordinate
+  bool inside;   // outside the map a sample counts in the divisor as 0
+  bool clamped;  // at a border: the value does not change with the coordinate
   int32_t low, high;
   G low_weight, high_weight;
 };
@@ -181,9 +181,9 @@ struct Sample {
 // double for float64 data.
 template <class G>
 struct SampleAxis {
-  G start;      // map coordinate where bin 0 begins
-  G bin;        // cells per bin; negative for an inverted box
-  G samples;    // samples per bin, a whole number of at least 1
+  G start;       // map coordinate where bin 0 begins
+  G bin;         // cells per bin; negative for an inverted box
+  G samples;     // samples per bin, a whole number of at least 1
   int32_t size;  // cells of the map along this axis
   bool floored;  // the minimum size of one cell is in force
 

@@ -18,8 +18,8 @@ struct Gpu {
   size_t workspace_size;
 };
 
-// A shape in inference: ndim -1 is unknown, and so is a dimension <= 0 (MXNet's 0, or np_shape's -1)
-// until arrays exist.
+// A shape in inference: ndim -1 is unknown, and so is a dimension <= 0 (MXNet's 0, or np_shape's
+// -1) until arrays exist.
 inline Tensor unknown_tensor() {
   Tensor tensor{};
   tensor.ndim = -1;
@@ -34,8 +34,9 @@ int64_t check_shapes(const char* op, const Tensor& data, const Tensor& rois,
 // Throws unless the element types are ones that the kernels handle.
 void check_dtypes(const char* op, int data, int rois, const int* rois_num);
 
-// The channel layout of a position-sensitive operator; 0 for output_dim or the groups is the default
-// (all channels, the pooled size). Throws unless C = output_dim * group_height * group_width.
+// The channel layout of a position-sensitive operator; 0 for output_dim or the groups is the
+// default (all channels, the pooled size). Throws unless C = output_dim * group_height *
+// group_width.
 PositionSensitive position_sensitive(const char* op, int64_t output_dim, int32_t group_height,
                                      int32_t group_width, int32_t pooled_height,
                                      int32_t pooled_width, int64_t channels);
@@ -236,31 +237,31 @@ class OperatorFor final : public Operator {
 
 // Puts an operator into operators() and defines its functions of gluon_roi.h. Stands once, in the
 // operator's .cc file.
-#define GLUON_ROI_OPERATOR(Op, symbol)                                                           \
-  static const OperatorFor<Op> symbol##_operator;                                                \
-  }                                                                                              \
-  extern "C" int gluon_roi_##symbol##_forward(                                                   \
-      const gluon_roi_##symbol##_params* params, const gluon_roi_inputs* inputs,                 \
-      const gluon_roi_tensor* out, const gluon_roi_device* device) {                             \
-    return gluon_roi::guarded(                                                                   \
-        [&] { gluon_roi::symbol##_operator.checked_forward(params, inputs, out, device); });     \
-  }                                                                                              \
-  extern "C" int gluon_roi_##symbol##_backward(                                                  \
-      const gluon_roi_##symbol##_params* params, const gluon_roi_inputs* inputs,                 \
-      const gluon_roi_tensor* d_out, const gluon_roi_tensor* d_data,                             \
-      const gluon_roi_tensor* d_rois, const gluon_roi_device* device) {                          \
-    return gluon_roi::guarded([&] {                                                              \
-      gluon_roi::symbol##_operator.checked_backward(params, inputs, d_out, d_data, d_rois,       \
-                                                    device);                                     \
-    });                                                                                          \
-  }                                                                                              \
-  extern "C" int gluon_roi_##symbol##_workspace(const gluon_roi_##symbol##_params* params,       \
-                                                const gluon_roi_inputs* inputs, int backward,    \
-                                                int32_t device, size_t* bytes) {                 \
-    return gluon_roi::guarded([&] {                                                              \
-      gluon_roi::symbol##_operator.checked_workspace(params, inputs, backward, device, bytes);   \
-    });                                                                                          \
-  }                                                                                              \
+#define GLUON_ROI_OPERATOR(Op, symbol)                                                         \
+  static const OperatorFor<Op> symbol##_operator;                                              \
+  }                                                                                            \
+  extern "C" int gluon_roi_##symbol##_forward(                                                 \
+      const gluon_roi_##symbol##_params* params, const gluon_roi_inputs* inputs,               \
+      const gluon_roi_tensor* out, const gluon_roi_device* device) {                           \
+    return gluon_roi::guarded(                                                                 \
+        [&] { gluon_roi::symbol##_operator.checked_forward(params, inputs, out, device); });   \
+  }                                                                                            \
+  extern "C" int gluon_roi_##symbol##_backward(                                                \
+      const gluon_roi_##symbol##_params* params, const gluon_roi_inputs* inputs,               \
+      const gluon_roi_tensor* d_out, const gluon_roi_tensor* d_data,                           \
+      const gluon_roi_tensor* d_rois, const gluon_roi_device* device) {                        \
+    return gluon_roi::guarded([&] {                                                            \
+      gluon_roi::symbol##_operator.checked_backward(params, inputs, d_out, d_data, d_rois,     \
+                                                    device);                                   \
+    });                                                                                        \
+  }                                                                                            \
+  extern "C" int gluon_roi_##symbol##_workspace(const gluon_roi_##symbol##_params* params,     \
+                                                const gluon_roi_inputs* inputs, int backward,  \
+                                                int32_t device, size_t* bytes) {               \
+    return gluon_roi::guarded([&] {                                                            \
+      gluon_roi::symbol##_operator.checked_workspace(params, inputs, backward, device, bytes); \
+    });                                                                                        \
+  }                                                                                            \
   namespace gluon_roi {
 
 }  // namespace gluon_roi
