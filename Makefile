@@ -18,6 +18,14 @@ demo: build
 test: build
 	$(BIN)/python -m pytest $(ARGS)
 
+# On a machine with a GPU: the kernels through the C interface against PyTorch and torchvision, under
+# compute-sanitizer; then, where MXNet sees the GPU, the operator tests on it.
+test-gpu: build
+	tests/gpu/build.sh
+	python3 tests/gpu/check_kernels.py
+	tests/gpu/sanitize.sh
+	$(BIN)/python -m pytest tests/test_operators.py tests/test_edges.py tests/test_graph.py $(ARGS)
+
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
 
