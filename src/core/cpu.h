@@ -253,6 +253,12 @@ GR_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t c
     // A few planes at a time: planes a power of two apart would push each other out of the cache.
     for (int lane = 0; lane < kLanes; lane += kSide) {
       const T* plane = planes + lane * stride;
+      if (lane >= lanes) {
+        for (int i = 0; i < count; ++i) {
+          Packet<A>::store(target + i * kLanes + lane, typename Packet<A>::Values{});
+        }
+        continue;
+      }
       if constexpr (std::is_same<T, A>::value) {
         if (lane + kSide <= lanes) {
           transpose(plane, stride, kSide, count, target + lane, kLanes);
@@ -290,6 +296,12 @@ GR_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int64_t 
       }
     }
   }
+}
+
+// Asks for one element of each lane, `step` elements apart, to be in the cache soon.
+template <class T>
+GR_INLINE void prefetch_lanes(int lanes, const T* from, int64_t step) {
+  for (int lane = 0; lane < lanes; ++lane) __builtin_prefetch(from + lane * step, 1);
 }
 
 // Asks for `count` elements to be in the cache soon.

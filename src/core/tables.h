@@ -51,6 +51,12 @@ struct RoiTable {
     }
   }
 
+  // The row that follows order[i] after `steps` others, to be fetched early; the last at the end.
+  GR_INLINE int64_t ahead(int64_t i, int64_t steps = 4) const {
+    const int64_t last = static_cast<int64_t>(order.size()) - 1;
+    return order[i + steps < last ? i + steps : last];
+  }
+
   // Writes the rows of out that belong to no image: 0 for padding, NaN for unusable coordinates.
   template <class T>
   void fill_special_rows(T* out, int64_t row_size) const {
@@ -80,16 +86,102 @@ struct RoiTable {
   }
 };
 
+// ---- The part of the map that RoIs touch --------------------------------------------------------
+
+// The cells of each image that its RoIs may read, as runs of consecutive cells in row-major order.
+// Kernels pack and sum nothing else, so that few RoIs on a large map cost what they touch.
+class Coverage {
+ public:
+  struct Run {
+    int64_t begin, end;
+  };
+
+  explicit Coverage(const Tensor& data)
+      : width_(data.shape[3]),
+        columns_(static_cast<size_t>(data.shape[0] * data.shape[2]), Columns{width_, 0}),
+        runs_(static_cast<size_t>(data.shape[0])) {}
+
+  // Rows [y0, y1) and columns [x0, x1) of an image are read.
+  void add(int64_t image, int64_t y0, int64_t y1, int64_t x0, int64_t x1) {
+    if (x0 >= x1) return;
+    Columns* row = columns_.data() + image * static_cast<int64_t>(columns_.size() / runs_.size());
+    for (int64_t y = y0; y < y1; ++y) {
+      row[y].begin = std::min(row[y].begin, x0);
+      row[y].end = std::max(row[y].end, x1);
+    }
+  }
+  // To be called after the last add(). Small gaps are closed: runs cost something, too.
+  void finish() {
+    const int64_t height = static_cast<int64_t>(columns_.size() / runs_.size());
+    for (size_t image = 0; image < runs_.size(); ++image) {
+      std::vector<Run>& runs = runs_[image];
+      for (int64_t y = 0; y < height; ++y) {
+        const Columns& row = columns_[image * height + y];
+        if (row.begin >= row.end) continue;
+        const Run run{y * width_ + row.begin, y * width_ + row.end};
+        if (!runs.empty() && run.begin - runs.back().end <= 2 * kLanes) {
+          runs.back().end = run.end;
+        } else {
+          runs.push_back(run);
+        }
+      }
+    }
+  }
+  const std::vector<Run>& runs(int64_t image) const { return runs_[image]; }
+
+ private:
+  struct Columns {
+    int64_t begin, end;
+  };
+  int64_t width_;
+  std::vector<Columns> columns_;  // N * H
+  std::vector<std::vector<Run>> runs_;
+};
+
+// pack_planes, a block of zeros, and unpack_planes for the cells that are covered; in the planes all
+// other cells become 0.
+template <class T, class A>
+GR_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes, int64_t stride,
+                         int lanes, A* block) {
+  for (const Coverage::Run& run : runs) {
+    pack_planes(planes + run.begin, stride, lanes, run.end - run.begin,
+                block + run.begin * kLanes);
+  }
+}
+template <class A>
+GR_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block) {
+  for (const Coverage::Run& run : runs) {
+    std::fill(block + run.begin * kLanes, block + run.end * kLanes, A(0));
+  }
+}
+template <class T, class A>
+GR_INLINE void unpack_runs(const std::vector<Coverage::Run>& runs, const A* block, int64_t stride,
+                           int lanes, int64_t cells, T* planes) {
+  for (int lane = 0; lane < lanes; ++lane) {
+    int64_t begin = 0;
+    for (const Coverage::Run& run : runs) {
+      std::fill(planes + lane * stride + begin, planes + lane * stride + run.begin, T{});
+      begin = run.end;
+    }
+    std::fill(planes + lane * stride + begin, planes + lane * stride + cells, T{});
+  }
+  for (const Coverage::Run& run : runs) {
+    unpack_planes(block + run.begin * kLanes, stride, lanes, run.end - run.begin,
+                  planes + run.begin);
+  }
+}
+
 // ---- Bins of the pooling operators --------------------------------------------------------------
 
 // The cells [begin, end) of every bin of every RoI along both axes: K * 2 * (P + Q) numbers.
 struct BinTable {
   int rows, columns;
   std::vector<int32_t> edges;
+  Coverage coverage;
 
   BinTable(BinRule rule, int pooled_height, int pooled_width, double spatial_scale,
            const RoiTable<float>& table, const Tensor& data)
-      : rows(pooled_height), columns(pooled_width) {
+      : rows(pooled_height), columns(pooled_width), coverage(data) {
     const float scale = static_cast<float>(spatial_scale);
     const int height = static_cast<int>(data.shape[2]), width = static_cast<int>(data.shape[3]);
     edges.resize(table.rois.size() * 2 * (rows + columns));
@@ -100,7 +192,9 @@ struct BinTable {
       int32_t* edge = edges.data() + k * 2 * (rows + columns);
       for (int i = 0; i < rows; ++i, edge += 2) edge[0] = y.begin(i), edge[1] = y.end(i);
       for (int i = 0; i < columns; ++i, edge += 2) edge[0] = x.begin(i), edge[1] = x.end(i);
+      coverage.add(roi.image, y.begin(0), y.end(rows - 1), x.begin(0), x.end(columns - 1));
     }
+    coverage.finish();
   }
   // Two numbers a bin.
   GR_INLINE const int32_t* row_edges(int64_t k) const {
@@ -186,10 +280,11 @@ struct TapTable {
   int rows, columns;
   std::vector<Tap<G>> taps;
   std::vector<Range> ranges;  // K * (rows + columns): the taps of each bin, rows first
+  Coverage coverage;
 
   TapTable(int pooled_height, int pooled_width, double spatial_scale, bool aligned,
            int sampling_ratio, const RoiTable<G>& table, const Tensor& data)
-      : rows(pooled_height), columns(pooled_width) {
+      : rows(pooled_height), columns(pooled_width), coverage(data) {
     ranges.resize(table.rois.size() * (rows + columns));
     for (const int64_t k : table.order) {
       const Roi<G>& roi = table.rois[k];
@@ -200,7 +295,10 @@ struct TapTable {
       add_axis(SampleAxis<G>::make(roi.x1, roi.x2, spatial_scale, aligned, columns, sampling_ratio,
                                    static_cast<int>(data.shape[3])),
                columns, spatial_scale, range + rows);
+      const Cells y = cells(range, rows), x = cells(range + rows, columns);
+      coverage.add(roi.image, y.begin, y.end, x.begin, x.end);
     }
+    coverage.finish();
   }
   GR_INLINE const Range* row_ranges(int64_t k) const { return ranges.data() + k * (rows + columns); }
   GR_INLINE const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
@@ -235,6 +333,19 @@ struct TapTable {
   }
 
  private:
+  struct Cells {
+    int32_t begin, end;
+  };
+  // From the first to the last cell that the taps of `bins` bins read.
+  Cells cells(const Range* range, int bins) const {
+    Cells found{std::numeric_limits<int32_t>::max(), 0};
+    for (int64_t t = range[0].begin; t < range[bins - 1].end; ++t) {
+      found.begin = std::min(found.begin, taps[t].cell);
+      found.end = std::max(found.end, taps[t].cell + 1);
+    }
+    return found;
+  }
+
   void add_axis(const SampleAxis<G>& axis, int bins, double spatial_scale, Range* range) {
     for (int q = 0; q < bins; ++q) {
       const size_t begin = taps.size();

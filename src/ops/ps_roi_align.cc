@@ -28,13 +28,20 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
     const GroupTask task(id, layout, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>(cells * kLanes);
+    const auto& runs = taps.coverage.runs(task.image);
+    // Where the outputs of RoI k for this task begin.
+    const auto row_of = [&](int64_t k) GR_KERNEL {
+      return (k * layout.output_dim + task.channel) * outputs;
+    };
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
-      pack_planes(data + task.offset, task.stride, task.lanes, cells, block);
+      pack_runs(runs, data + task.offset, task.stride, task.lanes, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         const auto y_range = taps.row_ranges(k)[task.p_begin];
         const auto x_range = taps.column_ranges(k)[task.q_begin];
+        const int64_t bin = task.p_begin * taps.columns + task.q_begin;
+        prefetch_lanes(task.lanes, result + row_of(table.ahead(i)) + bin, outputs);
         Values sum = Values::all(0);
         for (int64_t r = y_range.begin; r < y_range.end; ++r) {
           const A* line = block + taps.taps[r].cell * width * kLanes;
@@ -44,9 +51,7 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
           }
           sum += taps.weighted(r, row);
         }
-        T* target = result + (k * layout.output_dim + task.channel) * outputs +
-                    task.p_begin * taps.columns + task.q_begin;
-        sum.scatter(task.lanes, target, outputs);
+        sum.scatter(task.lanes, result + row_of(k) + bin, outputs);
       }
     });
   });
@@ -68,16 +73,21 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
     const GroupTask task(id, layout, in.data);
     A* block = scratch<A>(cells * kLanes);
+    const auto& runs = taps.coverage.runs(task.image);
+    // Where the outputs of RoI k for this task begin.
+    const auto row_of = [&](int64_t k) GR_KERNEL {
+      return (k * layout.output_dim + task.channel) * outputs;
+    };
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
-      std::fill(block, block + cells * kLanes, A(0));
+      clear_runs(runs, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         const auto y_range = taps.row_ranges(k)[task.p_begin];
         const auto x_range = taps.column_ranges(k)[task.q_begin];
-        const T* source = gradient + (k * layout.output_dim + task.channel) * outputs +
-                          task.p_begin * taps.columns + task.q_begin;
-        const Values slope = Values::gather(task.lanes, source, outputs);
+        const int64_t bin = task.p_begin * taps.columns + task.q_begin;
+        prefetch_lanes(task.lanes, gradient + row_of(table.ahead(i)) + bin, outputs);
+        const Values slope = Values::gather(task.lanes, gradient + row_of(k) + bin, outputs);
         for (int64_t r = y_range.begin; r < y_range.end; ++r) {
           A* line = block + taps.taps[r].cell * width * kLanes;
           const Values row = taps.weighted(r, slope);
@@ -89,7 +99,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
           }
         }
       }
-      unpack_planes(block, task.stride, task.lanes, cells, result + task.offset);
+      unpack_runs(runs, block, task.stride, task.lanes, cells, result + task.offset);
     });
   });
 }

@@ -23,16 +23,23 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
     const GroupTask task(id, layout, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>(cells * kLanes);
+    const auto& runs = bins.coverage.runs(task.image);
+    // Where the outputs of RoI k for this task begin.
+    const auto row_of = [&](int64_t k) GR_KERNEL {
+      return (k * layout.output_dim + task.channel) * bins_per_channel;
+    };
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
-      pack_planes(data + task.offset, task.stride, task.lanes, cells, block);
+      pack_runs(runs, data + task.offset, task.stride, task.lanes, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        T* row = result + (k * layout.output_dim + task.channel) * bins_per_channel;
+        T* row = result + row_of(k);
+        const T* later = result + row_of(table.ahead(i));
         for (int ph = task.p_begin; ph < task.p_end; ++ph) {
           const int32_t* y = bins.row_edges(k) + 2 * ph;
           for (int pw = task.q_begin; pw < task.q_end; ++pw) {
             const int32_t* x = bins.column_edges(k) + 2 * pw;
+            prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
             Values sum = Values::all(0);
             for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
               sum += Values::load(block + cell * kLanes);
@@ -64,16 +71,23 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
     const GroupTask task(id, layout, in.data);
     A* block = scratch<A>(cells * kLanes);
+    const auto& runs = bins.coverage.runs(task.image);
+    // Where the outputs of RoI k for this task begin.
+    const auto row_of = [&](int64_t k) GR_KERNEL {
+      return (k * layout.output_dim + task.channel) * bins_per_channel;
+    };
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
-      std::fill(block, block + cells * kLanes, A(0));
+      clear_runs(runs, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        const T* row = gradient + (k * layout.output_dim + task.channel) * bins_per_channel;
+        const T* row = gradient + row_of(k);
+        const T* later = gradient + row_of(table.ahead(i));
         for (int ph = task.p_begin; ph < task.p_end; ++ph) {
           const int32_t* y = bins.row_edges(k) + 2 * ph;
           for (int pw = task.q_begin; pw < task.q_end; ++pw) {
             const int32_t* x = bins.column_edges(k) + 2 * pw;
+            prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
             const int64_t n = bin_area(y, x);
             if (n == 0) continue;
             Values share =
@@ -87,7 +101,7 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
           }
         }
       }
-      unpack_planes(block, task.stride, task.lanes, cells, result + task.offset);
+      unpack_runs(runs, block, task.stride, task.lanes, cells, result + task.offset);
     });
   });
 }

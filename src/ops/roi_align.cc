@@ -31,9 +31,10 @@ void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out)
     A* block = scratch<A>((cells + outputs + columns) * kLanes);
     A* tile = block + cells * kLanes;  // the outputs of one RoI, channel-last
     A* row = tile + outputs * kLanes;  // one row of the map, through Ax
+    const auto& runs = taps.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
-      pack_planes(data + task.offset, cells, task.lanes, cells, block);
+      pack_runs(runs, data + task.offset, cells, task.lanes, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         T* const target = result + (k * channels + task.channel) * outputs;
@@ -82,19 +83,18 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
     const ChannelTask task(id, in.data);
     A* block = scratch<A>((cells + outputs) * kLanes);
     A* tile = block + cells * kLanes;
+    const auto& runs = taps.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
-      std::fill(block, block + cells * kLanes, A(0));
+      clear_runs(runs, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         const auto* x_ranges = taps.column_ranges(k);
         const auto rows = taps.all_rows(k);
         pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
                     outputs, tile);
-        if (i + 1 < table.begin[task.image + 1]) {
-          prefetch(gradient + (table.order[i + 1] * channels + task.channel) * outputs,
-                   task.lanes * outputs);
-        }
+        prefetch(gradient + (table.ahead(i, 1) * channels + task.channel) * outputs,
+                 task.lanes * outputs);
         for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
           end = taps.same_cell(begin, rows.end);
           A* line = block + taps.taps[begin].cell * width * kLanes;
@@ -113,7 +113,7 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
           }
         }
       }
-      unpack_planes(block, cells, task.lanes, cells, result + task.offset);
+      unpack_runs(runs, block, cells, task.lanes, cells, result + task.offset);
     });
   });
 }

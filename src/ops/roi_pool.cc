@@ -29,9 +29,10 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>((cells + outputs) * kLanes);
     A* tile = block + cells * kLanes;
+    const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
-      pack_planes(data + task.offset, cells, task.lanes, cells, block);
+      pack_runs(runs, data + task.offset, cells, task.lanes, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         T* const target = result + (k * channels + task.channel) * outputs;
@@ -78,19 +79,18 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
     A* tile = block + cells * kLanes;
     T* planes = result + task.offset;
     A* sums = in_place ? reinterpret_cast<A*>(planes) : tile + outputs * kLanes;
+    const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
       using Places = Lanes<Index, decltype(simd)>;
-      pack_planes(data + task.offset, cells, task.lanes, cells, block);
-      std::fill(sums, sums + cells * kLanes, A(0));
+      pack_runs(runs, data + task.offset, cells, task.lanes, block);
+      clear_runs(runs, sums);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
                     outputs, tile);
-        if (i + 1 < table.begin[task.image + 1]) {
-          prefetch(gradient + (table.order[i + 1] * channels + task.channel) * outputs,
-                   task.lanes * outputs);
-        }
+        prefetch(gradient + (table.ahead(i, 1) * channels + task.channel) * outputs,
+                 task.lanes * outputs);
         const A* slope = tile;
         const int32_t* y = bins.row_edges(k);
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
@@ -112,10 +112,10 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
         }
       }
       if (in_place) {
-        unpack_planes(sums, cells, kLanes, cells, block);
+        unpack_runs(runs, sums, cells, kLanes, cells, block);
         memcpy(planes, block, static_cast<size_t>(cells) * kLanes * sizeof(A));
       } else {
-        unpack_planes(sums, cells, task.lanes, cells, planes);
+        unpack_runs(runs, sums, cells, task.lanes, cells, planes);
       }
     });
   });
