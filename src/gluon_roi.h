@@ -2,9 +2,10 @@
  *
  * The shared library exports, for each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align:
  *
- *   int gluon_roi_<op>_forward (params, inputs, out, device)                       out <- op(inputs)
- *   int gluon_roi_<op>_backward(params, inputs, d_out, d_data, d_rois, device)     gradients <- d_out
- *   int gluon_roi_<op>_workspace(params, inputs, backward, device, bytes)          CUDA scratch memory
+ *   int gluon_roi_<op>_forward (params, inputs, out, device)                       out <-
+ * op(inputs) int gluon_roi_<op>_backward(params, inputs, d_out, d_data, d_rois, device) gradients
+ * <- d_out int gluon_roi_<op>_workspace(params, inputs, backward, device, bytes)          CUDA
+ * scratch memory
  *
  * Every function returns GLUON_ROI_OK or an error code, with the sentence in
  * gluon_roi_last_error() of the calling thread. Outputs are overwritten whole, never accumulated
@@ -55,14 +56,14 @@ typedef struct gluon_roi_inputs {
    * (K, 5) rows [batch_index, x1, y1, x2, y2], a negative batch_index marks a padding row;
    * (N, R, 4) boxes per image, K = N * R; or (K, 4) together with rois_num. */
   gluon_roi_tensor rois;
-  gluon_roi_tensor rois_num; /* (N,) boxes per image, int32 / int64 / float32 / float64; data NULL and
-                                ndim 0 when absent */
+  gluon_roi_tensor rois_num; /* (N,) boxes per image, int32 / int64 / float32 / float64; data NULL
+                                and ndim 0 when absent */
 } gluon_roi_inputs;
 
 typedef struct gluon_roi_device {
-  int32_t type;          /* GLUON_ROI_CPU or GLUON_ROI_CUDA */
-  void* stream;          /* CUDA: the cudaStream_t to launch on; never synchronised. CPU: NULL */
-  void* workspace;       /* CUDA: device memory of gluon_roi_<op>_workspace bytes, 256-byte aligned */
+  int32_t type;    /* GLUON_ROI_CPU or GLUON_ROI_CUDA */
+  void* stream;    /* CUDA: the cudaStream_t to launch on; never synchronised. CPU: NULL */
+  void* workspace; /* CUDA: device memory of gluon_roi_<op>_workspace bytes, 256-byte aligned */
   size_t workspace_size; /* bytes at workspace */
 } gluon_roi_device;
 
@@ -82,9 +83,9 @@ typedef struct gluon_roi_roi_align_params {
 typedef struct gluon_roi_ps_roi_pool_params {
   int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
   double spatial_scale;                /* map cells per image pixel, > 0 */
-  int64_t output_dim;                  /* channels of the output; 0: C / (group_height * group_width) */
-  int32_t group_height, group_width;   /* grid of channel groups; 0: pooled_height / pooled_width */
-  int32_t convention;                  /* GLUON_ROI_RFCN or GLUON_ROI_TORCHVISION */
+  int64_t output_dim; /* channels of the output; 0: C / (group_height * group_width) */
+  int32_t group_height, group_width; /* grid of channel groups; 0: pooled_height / pooled_width */
+  int32_t convention;                /* GLUON_ROI_RFCN or GLUON_ROI_TORCHVISION */
 } gluon_roi_ps_roi_pool_params;
 
 typedef struct gluon_roi_ps_roi_align_params {
@@ -96,18 +97,18 @@ typedef struct gluon_roi_ps_roi_align_params {
   int32_t rois_grad;                   /* 1: backward writes real gradients to d_rois, else zeros */
 } gluon_roi_ps_roi_align_params;
 
-#define GLUON_ROI_DECLARE(op)                                                                     \
-  int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                             \
-                               const gluon_roi_inputs* inputs, const gluon_roi_tensor* out,       \
-                               const gluon_roi_device* device);                                   \
-  /* d_data has the shape and dtype of data, d_rois those of rois (NULL: not wanted). */          \
-  int gluon_roi_##op##_backward(const gluon_roi_##op##_params* params,                            \
-                                const gluon_roi_inputs* inputs, const gluon_roi_tensor* d_out,    \
-                                const gluon_roi_tensor* d_data, const gluon_roi_tensor* d_rois,   \
-                                const gluon_roi_device* device);                                  \
-  /* *bytes <- size that device->workspace must have; 0 on the CPU. Only shapes are read. */      \
-  int gluon_roi_##op##_workspace(const gluon_roi_##op##_params* params,                           \
-                                 const gluon_roi_inputs* inputs, int backward, int32_t device,    \
+#define GLUON_ROI_DECLARE(op)                                                                   \
+  int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                           \
+                               const gluon_roi_inputs* inputs, const gluon_roi_tensor* out,     \
+                               const gluon_roi_device* device);                                 \
+  /* d_data has the shape and dtype of data, d_rois those of rois (NULL: not wanted). */        \
+  int gluon_roi_##op##_backward(const gluon_roi_##op##_params* params,                          \
+                                const gluon_roi_inputs* inputs, const gluon_roi_tensor* d_out,  \
+                                const gluon_roi_tensor* d_data, const gluon_roi_tensor* d_rois, \
+                                const gluon_roi_device* device);                                \
+  /* *bytes <- size that device->workspace must have; 0 on the CPU. Only shapes are read. */    \
+  int gluon_roi_##op##_workspace(const gluon_roi_##op##_params* params,                         \
+                                 const gluon_roi_inputs* inputs, int backward, int32_t device,  \
                                  size_t* bytes);
 
 GLUON_ROI_DECLARE(roi_pool)

@@ -13,8 +13,9 @@ import gluon_roi
 
 LEVELS = ("sse2", "avx2", "avx512")
 
-# Runs in a process of its own, since the level and the threads are decided once. The maps are large
-# enough for two threads; channels fill one block and leave a rest; RoIs leave parts of the maps free.
+# Runs in a process of its own, since the level and the threads are decided once. The maps are
+# large enough for two threads; channels fill one block and leave a rest; RoIs leave parts of the
+# maps free.
 SCRIPT = """
 import hashlib, json
 import mxnet as mx

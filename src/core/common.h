@@ -69,7 +69,7 @@ GR_HD Half to_half(float value) {
   const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t odd = (magnitude >> 13) & 1u;
   const uint32_t normal = (magnitude + 0xc8000fffu + odd) >> 13;
-  const uint32_t rounded = magnitude >= 0x47800000u   ? special
+  const uint32_t rounded = magnitude >= 0x47800000u  ? special
                            : magnitude < 0x38800000u ? subnormal
                                                      : normal;
   return Half{static_cast<uint16_t>(rounded | (sign >> 16))};

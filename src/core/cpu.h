@@ -1,5 +1,5 @@
-// What the CPU kernels share: threads, instruction sets chosen at run time, and the transposition of
-// 16 channel planes into one channel-last block.
+// What the CPU kernels share: threads, instruction sets chosen at run time, and the transposition
+// of 16 channel planes into one channel-last block.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -53,7 +53,8 @@ constexpr int kLanes = 16;
 inline int64_t blocks_of(int64_t channels) { return (channels + kLanes - 1) / kLanes; }
 
 // One number for each channel of a block, in registers: in as many as the level needs. (Of plain
-// arrays and `omp simd` loops GCC keeps some in memory: ROIPool forward took 1.3, backward 3.4 times as long.)
+// arrays and `omp simd` loops GCC keeps some in memory: ROIPool forward took 1.3, backward 3.4
+// times as long.)
 template <class A, class Simd>
 struct Lanes {
   static constexpr int kRegisters = kLanes * sizeof(A) / Simd::kRegisterBytes;
@@ -78,9 +79,7 @@ struct Lanes {
     return lanes;
   }
   GR_INLINE void store(A* to) const {
-    for_each([&](int i) GR_KERNEL {
-      *reinterpret_cast<Stored*>(to + i * kPerRegister) = part[i];
-    });
+    for_each([&](int i) GR_KERNEL { *reinterpret_cast<Stored*>(to + i * kPerRegister) = part[i]; });
   }
 
   // Lanes that are `step` elements apart; those past `lanes` are 0 and not written.
@@ -111,9 +110,7 @@ struct Lanes {
   }
   // Where `other` is greater, `other`: a NaN there never wins.
   GR_INLINE void keep_greater(const Lanes& other) {
-    for_each([&](int i) GR_KERNEL {
-      part[i] = other.part[i] > part[i] ? other.part[i] : part[i];
-    });
+    for_each([&](int i) GR_KERNEL { part[i] = other.part[i] > part[i] ? other.part[i] : part[i]; });
   }
 
   // The same, and `place` becomes `here` in those lanes.
@@ -150,8 +147,8 @@ void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int
 template <class Body>
 void parallel_for(int64_t tasks, int64_t work, const Body& body) {
   parallel_for_impl(
-      tasks, work,
-      [](const void* self, int64_t task) { (*static_cast<const Body*>(self))(task); }, &body);
+      tasks, work, [](const void* self, int64_t task) { (*static_cast<const Body*>(self))(task); },
+      &body);
 }
 
 // Scratch memory of this thread, kept between calls; contents are undefined.
@@ -242,8 +239,8 @@ GR_INLINE void transpose(const A* from, int64_t from_step, int rows, int columns
 }
 
 // block[i * kLanes + lane] = planes[lane * stride + i] for i < cells; lanes past `lanes` become 0.
-// Squares, because GCC finds no transposition in the plain loops, which take 1.3 to 1.6 times as long
-// for whole operators.
+// Squares, because GCC finds no transposition in the plain loops, which take 1.3 to 1.6 times as
+// long for whole operators.
 template <class T, class A>
 GR_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t cells, A* block) {
   constexpr int kSide = Packet<A>::kSize;

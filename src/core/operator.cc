@@ -39,7 +39,8 @@ int64_t check_shapes(const char* op, const Tensor& data, const Tensor& rois,
   const int64_t columns = rois.ndim >= 1 && rois.ndim <= 4 ? rois.shape[rois.ndim - 1] : 0;
   if (rois_num != nullptr) {
     if (rois.ndim != 2 || (columns > 0 && columns != 4)) {
-      fail(op, "rois has shape ", shape_text(rois), ", expected (K, 4) rows together with rois_num");
+      fail(op, "rois has shape ", shape_text(rois),
+           ", expected (K, 4) rows together with rois_num");
     }
     return rois.shape[0];
   }
@@ -86,8 +87,8 @@ PositionSensitive position_sensitive(const char* op, int64_t output_dim, int32_t
     }
     layout.output_dim = channels / groups;
   } else if (channels != output_dim * groups) {
-    fail(op, "data has ", channels, " channels, expected output_dim * ", layout.group_height,
-         " * ", layout.group_width, " = ", output_dim * groups);
+    fail(op, "data has ", channels, " channels, expected output_dim * ", layout.group_height, " * ",
+         layout.group_width, " = ", output_dim * groups);
   }
   return layout;
 }
@@ -123,7 +124,8 @@ extern "C" const char* gluon_roi_build_info(void) {
   static const std::string text = [] {
     std::string json = "{\"compiler\": \"g++ " __VERSION__ "\"";
 #ifdef GLUON_ROI_WITH_CUDA
-    json += ", \"cuda\": \"" GLUON_ROI_CUDA_VERSION "\", \"cuda_archs\": \"" GLUON_ROI_CUDA_ARCHS "\"";
+    json +=
+        ", \"cuda\": \"" GLUON_ROI_CUDA_VERSION "\", \"cuda_archs\": \"" GLUON_ROI_CUDA_ARCHS "\"";
 #else
     json += ", \"cuda\": null, \"cuda_archs\": \"\"";
 #endif

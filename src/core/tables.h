@@ -97,14 +97,15 @@ class Coverage {
   };
 
   explicit Coverage(const Tensor& data)
-      : width_(data.shape[3]),
+      : height_(data.shape[2]),
+        width_(data.shape[3]),
         columns_(static_cast<size_t>(data.shape[0] * data.shape[2]), Columns{width_, 0}),
         runs_(static_cast<size_t>(data.shape[0])) {}
 
   // Rows [y0, y1) and columns [x0, x1) of an image are read.
   void add(int64_t image, int64_t y0, int64_t y1, int64_t x0, int64_t x1) {
     if (x0 >= x1) return;
-    Columns* row = columns_.data() + image * static_cast<int64_t>(columns_.size() / runs_.size());
+    Columns* row = columns_.data() + image * height_;
     for (int64_t y = y0; y < y1; ++y) {
       row[y].begin = std::min(row[y].begin, x0);
       row[y].end = std::max(row[y].end, x1);
@@ -112,11 +113,10 @@ class Coverage {
   }
   // To be called after the last add(). Small gaps are closed: runs cost something, too.
   void finish() {
-    const int64_t height = static_cast<int64_t>(columns_.size() / runs_.size());
     for (size_t image = 0; image < runs_.size(); ++image) {
       std::vector<Run>& runs = runs_[image];
-      for (int64_t y = 0; y < height; ++y) {
-        const Columns& row = columns_[image * height + y];
+      for (int64_t y = 0; y < height_; ++y) {
+        const Columns& row = columns_[image * height_ + y];
         if (row.begin >= row.end) continue;
         const Run run{y * width_ + row.begin, y * width_ + row.end};
         if (!runs.empty() && run.begin - runs.back().end <= 2 * kLanes) {
@@ -133,19 +133,18 @@ class Coverage {
   struct Columns {
     int64_t begin, end;
   };
-  int64_t width_;
+  int64_t height_, width_;
   std::vector<Columns> columns_;  // N * H
   std::vector<std::vector<Run>> runs_;
 };
 
-// pack_planes, a block of zeros, and unpack_planes for the cells that are covered; in the planes all
-// other cells become 0.
+// pack_planes, a block of zeros, and unpack_planes for the cells that are covered; in the planes
+// all other cells become 0.
 template <class T, class A>
 GR_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes, int64_t stride,
                          int lanes, A* block) {
   for (const Coverage::Run& run : runs) {
-    pack_planes(planes + run.begin, stride, lanes, run.end - run.begin,
-                block + run.begin * kLanes);
+    pack_planes(planes + run.begin, stride, lanes, run.end - run.begin, block + run.begin * kLanes);
   }
 }
 template <class A>
@@ -300,7 +299,9 @@ struct TapTable {
     }
     coverage.finish();
   }
-  GR_INLINE const Range* row_ranges(int64_t k) const { return ranges.data() + k * (rows + columns); }
+  GR_INLINE const Range* row_ranges(int64_t k) const {
+    return ranges.data() + k * (rows + columns);
+  }
   GR_INLINE const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
 
   // Where tap t reads within a row of a channel block.
@@ -426,7 +427,8 @@ class RoiGradient {
   std::vector<size_t> y_begin_, x_begin_;
 };
 
-// Writes d_rois whole: for each valid RoI what accumulate(k, roi, gradient[4]) adds up, 0 elsewhere.
+// Writes d_rois whole: for each valid RoI what accumulate(k, roi, gradient[4]) adds up, 0
+// elsewhere.
 template <class G, class Accumulate>
 void write_roi_gradients(const RoiTable<G>& table, int64_t work, const Tensor& d_rois,
                          const Accumulate& accumulate) {
@@ -462,9 +464,9 @@ struct GroupTask {
     channel = task % blocks * kLanes;
     lanes = static_cast<int>(std::min<int64_t>(kLanes, layout.output_dim - channel));
     stride = static_cast<int64_t>(layout.group_height) * layout.group_width * cells;
-    offset = (image * data.shape[1] +
-              (channel * layout.group_height + gh) * layout.group_width + gw) *
-             cells;
+    offset =
+        (image * data.shape[1] + (channel * layout.group_height + gh) * layout.group_width + gw) *
+        cells;
     find_bins(gh, layout.group_height, layout.pooled_height, &p_begin, &p_end);
     find_bins(gw, layout.group_width, layout.pooled_width, &q_begin, &q_end);
   }

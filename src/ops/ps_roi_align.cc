@@ -30,9 +30,8 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
     A* block = scratch<A>(cells * kLanes);
     const auto& runs = taps.coverage.runs(task.image);
     // Where the outputs of RoI k for this task begin.
-    const auto row_of = [&](int64_t k) GR_KERNEL {
-      return (k * layout.output_dim + task.channel) * outputs;
-    };
+    const auto row_of = [&](int64_t k)
+                            GR_KERNEL { return (k * layout.output_dim + task.channel) * outputs; };
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
       pack_runs(runs, data + task.offset, task.stride, task.lanes, block);
@@ -75,9 +74,8 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
     A* block = scratch<A>(cells * kLanes);
     const auto& runs = taps.coverage.runs(task.image);
     // Where the outputs of RoI k for this task begin.
-    const auto row_of = [&](int64_t k) GR_KERNEL {
-      return (k * layout.output_dim + task.channel) * outputs;
-    };
+    const auto row_of = [&](int64_t k)
+                            GR_KERNEL { return (k * layout.output_dim + task.channel) * outputs; };
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
       clear_runs(runs, block);
@@ -114,13 +112,13 @@ void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tenso
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   write_roi_gradients(
       table, 4 * elements(d_out), d_rois, [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.spatial_scale,
-                                   p.aligned != 0, p.sampling_ratio, roi, in.data);
+        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.spatial_scale, p.aligned != 0,
+                                   p.sampling_ratio, roi, in.data);
         const T* maps = static_cast<const T*>(in.data.data) + roi.image * channels * cells;
         for (int64_t c = 0; c < layout.output_dim; ++c) {
-          terms.add(
-              [&](int ph, int pw) { return maps + layout.channel(c, ph, pw) * cells; },
-              static_cast<const T*>(d_out.data) + (k * layout.output_dim + c) * outputs, gradient);
+          terms.add([&](int ph, int pw) { return maps + layout.channel(c, ph, pw) * cells; },
+                    static_cast<const T*>(d_out.data) + (k * layout.output_dim + c) * outputs,
+                    gradient);
         }
       });
 }

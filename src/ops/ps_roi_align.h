@@ -5,8 +5,8 @@
 // backward pass writes d_data whole, RoIs in their order. d_rois is zeros, or with rois_grad the
 // derivative by the box. Deterministic.
 //
-// Source: Li et al. 2017, Light-Head R-CNN (arXiv:1711.07264), section 3.2; torchvision ps_roi_align
-// (aligned = 1) and MXNet contrib.ROIAlign with position_sensitive (aligned = 0).
+// Source: Li et al. 2017, Light-Head R-CNN (arXiv:1711.07264), section 3.2; torchvision
+// ps_roi_align (aligned = 1) and MXNet contrib.ROIAlign with position_sensitive (aligned = 0).
 //
 // A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
 // bins give 1.5625 3 7.3125 8.75 (aligned = 1).

@@ -5,8 +5,8 @@
 // bin, 0 if it has none. The backward pass writes d_data whole (each output gradient divided by the
 // number of cells, added to each of them, RoIs in their order) and zeros to d_rois. Deterministic.
 //
-// Source: Dai et al. 2016, R-FCN (arXiv:1605.06409), section 2.2. Convention "rfcn" rounds the box in
-// image coordinates and includes its last pixel (Caffe R-FCN, MXNet contrib.PSROIPooling, Paddle
+// Source: Dai et al. 2016, R-FCN (arXiv:1605.06409), section 2.2. Convention "rfcn" rounds the box
+// in image coordinates and includes its last pixel (Caffe R-FCN, MXNet contrib.PSROIPooling, Paddle
 // psroi_pool); "torchvision" rounds on the map, and never reads its last row and column.
 //
 // A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2

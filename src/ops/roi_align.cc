@@ -127,8 +127,8 @@ void run_roi_gradient(const ROIAlign::Params& p, const Inputs& in, const Tensor&
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   write_roi_gradients(
       table, 4 * elements(d_out), d_rois, [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.spatial_scale,
-                                   p.aligned != 0, p.sampling_ratio, roi, in.data);
+        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.spatial_scale, p.aligned != 0,
+                                   p.sampling_ratio, roi, in.data);
         for (int64_t c = 0; c < channels; ++c) {
           const T* map = static_cast<const T*>(in.data.data) + (roi.image * channels + c) * cells;
           terms.add([&](int, int) { return map; },

@@ -1,8 +1,8 @@
 // ROIPool: max pooling over the bins of a RoI.
 //
-// Reads data (N, C, H, W) and RoIs, writes out (K, C, P, Q), overwriting it whole: the maximum of the
-// channel over the cells of the bin, 0 if it has none. NaN cells are passed over; a bin of nothing
-// else gives the lowest finite number of the type. The backward pass finds the maximum
+// Reads data (N, C, H, W) and RoIs, writes out (K, C, P, Q), overwriting it whole: the maximum of
+// the channel over the cells of the bin, 0 if it has none. NaN cells are passed over; a bin of
+// nothing else gives the lowest finite number of the type. The backward pass finds the maximum
 // again, adds each output gradient to the first maximum in row-major order, RoIs in their order,
 // writes d_data whole, and zeros to d_rois. Deterministic.
 //
