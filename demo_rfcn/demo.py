@@ -128,7 +128,10 @@ def report(path: Path, folder: Path, spec: DatasetSpec, root: Path) -> dict:
     shown = range(min(PICTURED, len(test_set)))
     found = dict(evaluate.detect_dataset(detect, test_set, shown, *scale, ctx))
     pictures.detections(folder / "detections.png", test_set, found)
-    pictures.curves(folder, meta["history"])
+    # The best checkpoint knows the run up to its own step; the last one knows all of it.
+    last = path.with_name(train.LAST)
+    whole = checkpoint.read_meta(last) if last.is_file() else meta
+    pictures.curves(folder, whole["history"])
     files = ["detections.png", "loss.png", "map.png"]
     summary = {
         "dataset": spec.name,

@@ -92,8 +92,9 @@ def curves(folder: Path, history: dict) -> list:
     rows = history["val"]
     for key, label in (("map50", "mAP@.5"), ("map75", "mAP@.75")):
         axis.plot([row["step"] for row in rows], [row[key] for row in rows], "o-", label=label)
-    axis.set(xlabel="step", ylabel="mAP", title="Validation images during training", ylim=(0, 1))
-    axis.legend()
+    axis.set(xlabel="step", ylabel="mAP", title="Validation images during training")
+    axis.set_ylim(0, 1.02)
+    axis.legend(loc="lower right")
     axis.grid(alpha=0.3)
     map_path = folder / "map.png"
     write(figure, map_path)
