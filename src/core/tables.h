@@ -9,19 +9,6 @@ namespace gluon_roi {
 
 // ---- RoIs ---------------------------------------------------------------------------------------
 
-inline RoiRows roi_rows(const Inputs& in) {
-  RoiRows rows{};
-  rows.rois = in.rois.data;
-  rows.dtype = in.rois.dtype;
-  rows.counts = in.rois_num.data;
-  rows.counts_dtype = in.rois_num.dtype;
-  rows.columns = static_cast<int32_t>(in.rois.shape[in.rois.ndim - 1]);
-  rows.per_image = in.rois.ndim == 3 ? in.rois.shape[1] : 0;
-  rows.rows = in.rois.ndim == 3 ? in.rois.shape[0] * in.rois.shape[1] : in.rois.shape[0];
-  rows.images = in.data.shape[0];
-  return rows;
-}
-
 // All rows decoded and checked, and sorted by image; within an image in the order given.
 template <class G>
 struct RoiTable {
@@ -30,7 +17,7 @@ struct RoiTable {
   std::vector<int64_t> begin;  // N + 1 offsets into order
 
   RoiTable(const char* op, const Inputs& in) {
-    const RoiRows rows = roi_rows(in);
+    const RoiRows rows = RoiRows::of(in);
     rois.resize(static_cast<size_t>(rows.rows));
     begin.assign(static_cast<size_t>(rows.images) + 1, 0);
     if (rows.counts != nullptr) check_counts(op, rows);

@@ -5,12 +5,6 @@
 namespace gluon_roi {
 namespace {
 
-// Where the search for a maximum starts: the lowest finite number of the element type.
-template <class T>
-GR_INLINE SumOf<T> lowest() {
-  return std::is_same<T, Half>::value ? SumOf<T>(-65504) : std::numeric_limits<SumOf<T>>::lowest();
-}
-
 template <class T>
 void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
@@ -42,7 +36,7 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes) {
-            Values best = Values::all(bin_area(y, x) > 0 ? lowest<T>() : A(0));
+            Values best = Values::all(bin_area(y, x) > 0 ? kLowest<T> : A(0));
             for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
               best.keep_greater(Values::load(block + cell * kLanes));
             });
@@ -96,7 +90,7 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes) {
-            Values best = Values::all(lowest<T>());
+            Values best = Values::all(kLowest<T>);
             Places place = Places::all(-1);
             for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
               best.keep_greater(Values::load(block + cell * kLanes), &place,

@@ -13,11 +13,6 @@
 namespace gluon_roi {
 namespace {
 
-// Where the search for a maximum starts: the lowest finite number of the element type.
-template <class T>
-constexpr SumOf<T> kLowest =
-    std::is_same<T, Half>::value ? SumOf<T>(-65504) : std::numeric_limits<SumOf<T>>::lowest();
-
 template <class T>
 struct MaxRule {
   using A = SumOf<T>;

@@ -12,9 +12,17 @@
 // A worked number: the ramp 0..47 on 8 rows x 6 columns, roi [0, 0, 4, 4], 2 x 2 bins give
 // 14 16 26 28 at scale 1.
 #pragma once
+#include <limits>
+#include <type_traits>
+
 #include "../core/operator.h"
 
 namespace gluon_roi {
+
+// Where the search for a maximum starts: the lowest finite number of the element type.
+template <class T>
+constexpr SumOf<T> kLowest =
+    std::is_same<T, Half>::value ? SumOf<T>(-65504) : std::numeric_limits<SumOf<T>>::lowest();
 
 struct ROIPool {
   static constexpr const char* kName = "ROIPool";
