@@ -113,21 +113,15 @@ struct Lanes {
     for_each([&](int i) GR_KERNEL { part[i] = other.part[i] > part[i] ? other.part[i] : part[i]; });
   }
 
-  // The same, and `place` becomes `here` in those lanes.
-  template <class Places>
-  GR_INLINE void keep_greater(const Lanes& other, Places* place, const Places& here) {
+  // Gives away the lanes in which `left` is `right`: what they hold is returned, with 0 in the other
+  // lanes, and becomes 0 here.
+  GR_INLINE Lanes take_where_equal(const Lanes& left, const Lanes& right) {
+    Lanes taken;
     for_each([&](int i) GR_KERNEL {
-      const auto greater = other.part[i] > part[i];
-      place->part[i] = greater ? here.part[i] : place->part[i];
-      part[i] = greater ? other.part[i] : part[i];
+      taken.part[i] = left.part[i] == right.part[i] ? part[i] : Register{};
+      part[i] = left.part[i] == right.part[i] ? Register{} : part[i];
     });
-  }
-  // Adds `other` in the lanes where `place` is `here`.
-  template <class Places>
-  GR_INLINE void add_where(const Lanes& other, const Places& place, const Places& here) {
-    for_each([&](int i) GR_KERNEL {
-      part[i] += place.part[i] == here.part[i] ? other.part[i] : Register{};
-    });
+    return taken;
   }
 
   template <class Body>

@@ -1,5 +1,7 @@
 #include "operator.h"
 
+#include <sys/mman.h>
+
 #include "cpu.h"
 
 namespace gluon_roi {
@@ -91,6 +93,21 @@ PositionSensitive position_sensitive(const char* op, int64_t output_dim, int32_t
          layout.group_width, " = ", output_dim * groups);
   }
   return layout;
+}
+
+void use_huge_pages(const Tensor& tensor) {
+#ifdef MADV_HUGEPAGE
+  constexpr uintptr_t kSmallPage = 4096, kHugePage = 2 << 20;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(tensor.data);
+  const uintptr_t begin = (address + kSmallPage - 1) / kSmallPage * kSmallPage;
+  const uintptr_t end =
+      (address + static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype)) / kSmallPage *
+      kSmallPage;
+  // A hint: where the system refuses it, all stays right.
+  if (end >= begin + 2 * kHugePage) {
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  }
+#endif
 }
 
 void zero_fill(Cpu, const Tensor& tensor) {

@@ -45,6 +45,11 @@ PositionSensitive position_sensitive(const char* op, int64_t output_dim, int32_t
 void zero_fill(Cpu, const Tensor& tensor);
 void zero_fill(const Gpu& gpu, const Tensor& tensor);
 
+// Asks the system to back a large array of the CPU, about to be written whole, with huge pages. In
+// fresh memory, which MXNet hands out for every output, faults of small pages would cost more than
+// the operator: 70 of 115 ms for the 201 MB of 2000 RoIs x 512 channels x 7 x 7.
+void use_huge_pages(const Tensor& tensor);
+
 class Operator {
  public:
   explicit Operator(const char* name);
@@ -166,7 +171,10 @@ class OperatorFor final : public Operator {
   static void forward(const Params& params, const Inputs& in, const Tensor& out,
                       const gluon_roi_device& device) {
     if (elements(out) == 0) return;
-    if (device.type == GLUON_ROI_CPU) return Op::forward(Cpu{}, params, in, out);
+    if (device.type == GLUON_ROI_CPU) {
+      use_huge_pages(out);
+      return Op::forward(Cpu{}, params, in, out);
+    }
 #ifdef GLUON_ROI_WITH_CUDA
     Op::forward(gpu(device), params, in, out);
 #else
@@ -176,6 +184,7 @@ class OperatorFor final : public Operator {
   static void backward(const Params& params, const Inputs& in, const Tensor& d_out,
                        const Tensor& d_data, const Tensor* d_rois, const gluon_roi_device& device) {
     if (device.type == GLUON_ROI_CPU) {
+      use_huge_pages(d_data);
       return Op::backward(Cpu{}, params, in, d_out, d_data, d_rois);
     }
 #ifdef GLUON_ROI_WITH_CUDA

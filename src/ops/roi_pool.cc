@@ -53,7 +53,6 @@ template <class T>
 void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_out,
                   const Tensor& d_data) {
   using A = SumOf<T>;
-  using Index = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;
   const RoiTable<float> table(ROIPool::kName, in);
   const BinTable bins(BinRule::kRoiPool, p.pooled_height, p.pooled_width, p.spatial_scale, table,
                       in.data);
@@ -76,7 +75,6 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
     const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
-      using Places = Lanes<Index, decltype(simd)>;
       pack_runs(runs, data + task.offset, cells, task.lanes, block);
       clear_runs(runs, sums);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -91,15 +89,15 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes) {
             Values best = Values::all(kLowest<T>);
-            Places place = Places::all(-1);
             for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
-              best.keep_greater(Values::load(block + cell * kLanes), &place,
-                                Places::all(static_cast<Index>(cell)));
+              best.keep_greater(Values::load(block + cell * kLanes));
             });
-            const Values share = Values::load(slope);
+            // The first cell that holds the maximum gets the gradient; none where nothing won.
+            Values share = Values::load(slope);
+            share.take_where_equal(best, Values::all(kLowest<T>));
             for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
               Values sum = Values::load(sums + cell * kLanes);
-              sum.add_where(share, place, Places::all(static_cast<Index>(cell)));
+              sum += share.take_where_equal(Values::load(block + cell * kLanes), best);
               sum.store(sums + cell * kLanes);
             });
           }
