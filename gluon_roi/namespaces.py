@@ -3,9 +3,12 @@
 MXNet never tells a custom operator whether to overwrite or to add to a gradient, so it always
 overwrites (measured on 1.9.1: wrong sums for ``grad_req='add'``, and for a map with 8 or more users
 under ``static_alloc``). A *guard* between the inputs and the operator has a backward pass of
-MXNet's own, which adds where it must. Nothing here calls an operator without its guard.
+MXNet's own, which adds where it must. Nothing here calls an operator without its guard, but for
+arrays that nothing is ever added into: outside of graphs that is every array without a gradient
+buffer of its own.
 """
 
+import ctypes
 import inspect
 import sys
 from types import ModuleType
@@ -46,6 +49,18 @@ def _check_kind(operator: str, name: str, value: Any, kind: type) -> None:
         )
 
 
+_SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
+
+
+def _view(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """``array.reshape((-2,))``, recorded, in a third of the time: that compares sizes in NumPy."""
+    handle = mx.base.NDArrayHandle()
+    mx.base.check_call(
+        mx.base._LIB.MXNDArrayReshape64(array.handle, 1, _SAME_SHAPE, False, ctypes.byref(handle))
+    )
+    return type(array)(handle=handle, writable=array.writable)
+
+
 def _call_nd(
     operator: str, inputs: Dict[str, Any], attributes: Dict[str, Any], out: Any, name: Any
 ) -> Any:
@@ -54,8 +69,7 @@ def _call_nd(
         _check_kind(operator, key, value, mx.nd.NDArray)
     arrays = list(inputs.values())
     if mx.autograd.is_recording():
-        # A view: nothing is copied.
-        arrays = [array.reshape(array.shape) for array in arrays]
+        arrays = [array if array.grad is None else _view(array) for array in arrays]
     function = getattr(mx.nd._internal, f"_gluon_roi_{operator}")
     return function(*arrays, out=out, **attributes)
 
@@ -106,10 +120,9 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
 
     def function(*args: Any, **kwargs: Any) -> Any:
         # What Signature.bind does, in a tenth of its time: small calls are mostly Python.
-        arguments = (
-            dict(zip(names, args), **kwargs) if not kwargs.keys() & names[: len(args)] else {}
-        )
-        if not (len(args) <= most and required <= arguments.keys() <= known):
+        arguments = {**dict(zip(names, args)), **kwargs}
+        twice = len(arguments) < len(args) + len(kwargs)
+        if twice or len(args) > most or not required <= arguments.keys() <= known:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:

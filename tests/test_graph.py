@@ -75,6 +75,29 @@ def test_fan_out_and_grad_req(op, mode, ctx):
                 np.testing.assert_allclose(x.grad.asnumpy(), expected, rtol=1e-4, atol=1e-4)
 
 
+@operators
+def test_arrays_with_gradients_of_their_own(op, ctx):
+    """Outside of graphs only these have guards: MXNet adds into them, users or not."""
+    data = feature_map(channels_of(op))
+    gradients = {}
+    for grad_req, users in (("write", 1), ("write", 9), ("add", 1), ("add", 9)):
+        x, rois = mx.nd.array(data, ctx=ctx), mx.nd.array(all_rois(SCALE), ctx=ctx)
+        x.attach_grad(grad_req)
+        rois.attach_grad(grad_req)
+        rois.grad[:] = 5
+        for _ in range(2):
+            with autograd.record():
+                function = getattr(gluon_roi.nd, op.name)
+                total = mx.nd.add_n(*[function(x, rois, POOLED, SCALE) for _ in range(users)])
+            total.backward()
+        gradients[grad_req, users] = x.grad.asnumpy()
+        assert (rois.grad.asnumpy() == (5 if grad_req == "add" else 0)).all()
+    single = gradients.pop(("write", 1))
+    for (grad_req, users), gradient in gradients.items():
+        expected = single * users * (2 if grad_req == "add" else 1)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("mode", HYBRIDIZE)
 @operators
 def test_rois_gradient_is_added_too(op, mode, ctx):

@@ -158,6 +158,31 @@ def test_numeric_roi_gradient(op, arguments, ctx):
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=row_id)
+def test_a_channel_alone_has_the_same_bytes(op, ctx):
+    """Channels are computed in blocks or one by one, whichever is faster."""
+    pooled, scale, channels = (3, 2), 1.0, 18
+    group = op.channels(1, pooled, {})
+    data = feature_map(op.channels(channels, pooled, {}))
+    rois = np.vstack([all_rois(scale)] * 4)
+    d_out = np.random.RandomState(1).randn(len(rois), channels, *pooled)
+
+    def arrays(c):
+        """Output and data gradient of the channels in the slice c."""
+        maps = slice(c.start * group, c.stop * group)
+        x, r = mx.nd.array(data[:, maps], ctx=ctx), mx.nd.array(rois, ctx=ctx)
+        out, d_data, _ = gradients(
+            op, x, r, mx.nd.array(d_out[:, c], ctx=ctx, dtype="float32"), pooled, scale
+        )
+        return out.asnumpy(), d_data.asnumpy()
+
+    whole = arrays(slice(0, channels))
+    for c in (0, 15, 17):
+        out, d_data = arrays(slice(c, c + 1))
+        assert out.tobytes() == whole[0][:, c : c + 1].tobytes()
+        assert d_data.tobytes() == whole[1][:, c * group : (c + 1) * group].tobytes()
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=row_id)
 def test_roi_forms(op, ctx):
     """(K, 5), (N, R, 4), (K, 4) with rois_num and float16 rois give the same rows and gradients."""
     boxes = np.array(

@@ -58,6 +58,7 @@ inline int64_t blocks_of(int64_t channels) { return (channels + kLanes - 1) / kL
 template <class A, class Simd>
 struct Lanes {
   static constexpr int kRegisters = kLanes * sizeof(A) / Simd::kRegisterBytes;
+  static constexpr int kCount = kLanes;
   typedef A Register __attribute__((vector_size(Simd::kRegisterBytes)));
   // In memory: as arrays of A are aligned, and known to overlap nothing but those (memcpy is not).
   typedef A Stored __attribute__((vector_size(Simd::kRegisterBytes), aligned(alignof(A))));
@@ -113,8 +114,8 @@ struct Lanes {
     for_each([&](int i) GR_KERNEL { part[i] = other.part[i] > part[i] ? other.part[i] : part[i]; });
   }
 
-  // Gives away the lanes in which `left` is `right`: what they hold is returned, with 0 in the other
-  // lanes, and becomes 0 here.
+  // Gives away the lanes in which `left` is `right`: what they hold is returned, with 0 in the
+  // other lanes, and becomes 0 here.
   GR_INLINE Lanes take_where_equal(const Lanes& left, const Lanes& right) {
     Lanes taken;
     for_each([&](int i) GR_KERNEL {
@@ -129,6 +130,23 @@ struct Lanes {
 #pragma GCC unroll 8
     for (int i = 0; i < kRegisters; ++i) body(i);
   }
+};
+
+// Stands for Simd where one channel is read and written as it is, without a channel block.
+struct OneChannel {};
+template <class A>
+struct Lanes<A, OneChannel> {
+  static constexpr int kCount = 1;
+  A value;
+
+  GR_INLINE static Lanes all(A value) { return Lanes{value}; }
+  GR_INLINE static Lanes load(const A* from) { return Lanes{*from}; }
+  GR_INLINE void store(A* to) const { *to = value; }
+  GR_INLINE static Lanes gather(int, const A* from, int64_t) { return load(from); }
+  GR_INLINE void scatter(int, A* to, int64_t) const { store(to); }
+  GR_INLINE Lanes& operator+=(const Lanes& other) { return value += other.value, *this; }
+  GR_INLINE Lanes& operator*=(const Lanes& other) { return value *= other.value, *this; }
+  GR_INLINE Lanes& operator/=(const Lanes& other) { return value /= other.value, *this; }
 };
 
 // ---- Threads ------------------------------------------------------------------------------------

@@ -87,11 +87,12 @@ class Coverage {
       : height_(data.shape[2]),
         width_(data.shape[3]),
         columns_(static_cast<size_t>(data.shape[0] * data.shape[2]), Columns{width_, 0}),
-        runs_(static_cast<size_t>(data.shape[0])) {}
+        images_(static_cast<size_t>(data.shape[0])) {}
 
-  // Rows [y0, y1) and columns [x0, x1) of an image are read.
-  void add(int64_t image, int64_t y0, int64_t y1, int64_t x0, int64_t x1) {
+  // Rows [y0, y1) and columns [x0, x1) of an image are read, cell by cell `reads` times in all.
+  void add(int64_t image, int64_t y0, int64_t y1, int64_t x0, int64_t x1, int64_t reads) {
     if (x0 >= x1) return;
+    images_[image].reads += reads;
     Columns* row = columns_.data() + image * height_;
     for (int64_t y = y0; y < y1; ++y) {
       row[y].begin = std::min(row[y].begin, x0);
@@ -100,8 +101,8 @@ class Coverage {
   }
   // To be called after the last add(). Small gaps are closed: runs cost something, too.
   void finish() {
-    for (size_t image = 0; image < runs_.size(); ++image) {
-      std::vector<Run>& runs = runs_[image];
+    for (size_t image = 0; image < images_.size(); ++image) {
+      std::vector<Run>& runs = images_[image].runs;
       for (int64_t y = 0; y < height_; ++y) {
         const Columns& row = columns_[image * height_ + y];
         if (row.begin >= row.end) continue;
@@ -112,17 +113,31 @@ class Coverage {
           runs.push_back(run);
         }
       }
+      for (const Run& run : runs) images_[image].cells += run.end - run.begin;
     }
   }
-  const std::vector<Run>& runs(int64_t image) const { return runs_[image]; }
+  const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
+
+  // Whether `part` of the reads of an image, made of each of `channels` on its own, cost less than
+  // packing the cells into a channel block: that took as long as some 3 reads a cell.
+  bool unpacked_is_faster(int64_t image, double part, int channels) const {
+    const Image& of = images_[image];
+    return channels == 1 ||
+           static_cast<double>(of.reads) * part * channels < 3.0 * static_cast<double>(of.cells);
+  }
 
  private:
   struct Columns {
     int64_t begin, end;
   };
+  struct Image {
+    std::vector<Run> runs;
+    int64_t cells = 0;  // in the runs
+    int64_t reads = 0;  // of cells, by all bins
+  };
   int64_t height_, width_;
   std::vector<Columns> columns_;  // N * H
-  std::vector<std::vector<Run>> runs_;
+  std::vector<Image> images_;
 };
 
 // pack_planes, a block of zeros, and unpack_planes for the cells that are covered; in the planes
@@ -176,9 +191,10 @@ struct BinTable {
       const BinAxis y = BinAxis::make(rule, roi.y1, roi.y2, scale, rows, height);
       const BinAxis x = BinAxis::make(rule, roi.x1, roi.x2, scale, columns, width);
       int32_t* edge = edges.data() + k * 2 * (rows + columns);
-      for (int i = 0; i < rows; ++i, edge += 2) edge[0] = y.begin(i), edge[1] = y.end(i);
-      for (int i = 0; i < columns; ++i, edge += 2) edge[0] = x.begin(i), edge[1] = x.end(i);
-      coverage.add(roi.image, y.begin(0), y.end(rows - 1), x.begin(0), x.end(columns - 1));
+      const int64_t high = set_edges(y, rows, edge);
+      const int64_t wide = set_edges(x, columns, edge + 2 * rows);
+      coverage.add(roi.image, y.begin(0), y.end(rows - 1), x.begin(0), x.end(columns - 1),
+                   high * wide);
     }
     coverage.finish();
   }
@@ -187,6 +203,18 @@ struct BinTable {
     return edges.data() + k * 2 * (rows + columns);
   }
   GR_INLINE const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * rows; }
+
+ private:
+  // Returns the cells of all bins together.
+  static int64_t set_edges(const BinAxis& axis, int bins, int32_t* edge) {
+    int64_t sum = 0;
+    for (int i = 0; i < bins; ++i, edge += 2) {
+      edge[0] = axis.begin(i);
+      edge[1] = axis.end(i);
+      sum += std::max(edge[1] - edge[0], 0);
+    }
+    return sum;
+  }
 };
 
 GR_INLINE int64_t bin_area(const int32_t* y, const int32_t* x) {
@@ -282,7 +310,7 @@ struct TapTable {
                                    static_cast<int>(data.shape[3])),
                columns, spatial_scale, range + rows);
       const Cells y = cells(range, rows), x = cells(range + rows, columns);
-      coverage.add(roi.image, y.begin, y.end, x.begin, x.end);
+      coverage.add(roi.image, y.begin, y.end, x.begin, x.end, y.taps * x.taps);
     }
     coverage.finish();
   }
@@ -291,8 +319,10 @@ struct TapTable {
   }
   GR_INLINE const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
 
-  // Where tap t reads within a row of a channel block.
-  GR_INLINE int64_t offset(int64_t t) const { return static_cast<int64_t>(taps[t].cell) * kLanes; }
+  // Where tap t reads within a row of `lanes` channels.
+  GR_INLINE int64_t offset(int64_t t, int lanes = kLanes) const {
+    return static_cast<int64_t>(taps[t].cell) * lanes;
+  }
   template <class Values>
   GR_INLINE Values weighted(int64_t t, const Values& given) const {
     Values values = given;
@@ -323,10 +353,11 @@ struct TapTable {
  private:
   struct Cells {
     int32_t begin, end;
+    int64_t taps;
   };
-  // From the first to the last cell that the taps of `bins` bins read.
+  // From the first to the last cell that the taps of `bins` bins read, and how many these are.
   Cells cells(const Range* range, int bins) const {
-    Cells found{std::numeric_limits<int32_t>::max(), 0};
+    Cells found{std::numeric_limits<int32_t>::max(), 0, range[bins - 1].end - range[0].begin};
     for (int64_t t = range[0].begin; t < range[bins - 1].end; ++t) {
       found.begin = std::min(found.begin, taps[t].cell);
       found.end = std::max(found.end, taps[t].cell + 1);
@@ -457,6 +488,19 @@ struct GroupTask {
     find_bins(gh, layout.group_height, layout.pooled_height, &p_begin, &p_end);
     find_bins(gw, layout.group_width, layout.pooled_width, &q_begin, &q_end);
   }
+  // The part of a RoI's bins that read this group.
+  double part(const PositionSensitive& layout) const {
+    return static_cast<double>((p_end - p_begin) * (q_end - q_begin)) /
+           (static_cast<double>(layout.pooled_height) * layout.pooled_width);
+  }
+  // The task of one of its channels alone.
+  GroupTask only(int lane) const {
+    GroupTask one = *this;
+    one.channel += lane;
+    one.offset += lane * stride;
+    one.lanes = 1;
+    return one;
+  }
   static int64_t count(const PositionSensitive& layout, const Tensor& data) {
     return data.shape[0] * layout.group_height * layout.group_width * blocks_of(layout.output_dim);
   }
@@ -471,6 +515,52 @@ struct GroupTask {
     }
   }
 };
+
+// Runs kernel(task, block, simd) for a task that reads its score maps: with all channels at once,
+// on a channel block, or with one after the other on the maps as they are, whichever is faster.
+template <class T, class Kernel>
+void read_maps(const GroupTask& task, const PositionSensitive& layout, const Coverage& coverage,
+               const T* data, int64_t cells, const Kernel& kernel) {
+  using A = SumOf<T>;
+  if constexpr (std::is_same<T, A>::value) {
+    if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
+      for (int lane = 0; lane < task.lanes; ++lane) {
+        const GroupTask one = task.only(lane);
+        kernel(one, data + one.offset, OneChannel{});
+      }
+      return;
+    }
+  }
+  A* block = scratch<A>(cells * kLanes);
+  run_simd([&](auto simd) GR_KERNEL {
+    pack_runs(coverage.runs(task.image), data + task.offset, task.stride, task.lanes, block);
+    kernel(task, block, simd);
+  });
+}
+
+// The same for a task that adds to the gradients of its score maps, which are 0 at first.
+template <class T, class Kernel>
+void add_to_maps(const GroupTask& task, const PositionSensitive& layout, const Coverage& coverage,
+                 T* d_data, int64_t cells, const Kernel& kernel) {
+  using A = SumOf<T>;
+  if constexpr (std::is_same<T, A>::value) {
+    if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
+      for (int lane = 0; lane < task.lanes; ++lane) {
+        const GroupTask one = task.only(lane);
+        std::fill(d_data + one.offset, d_data + one.offset + cells, A(0));
+        kernel(one, d_data + one.offset, OneChannel{});
+      }
+      return;
+    }
+  }
+  A* block = scratch<A>(cells * kLanes);
+  const auto& runs = coverage.runs(task.image);
+  run_simd([&](auto simd) GR_KERNEL {
+    clear_runs(runs, block);
+    kernel(task, block, simd);
+    unpack_runs(runs, block, task.stride, task.lanes, cells, d_data + task.offset);
+  });
+}
 
 // The RoIs of one image against kLanes consecutive channels.
 struct ChannelTask {

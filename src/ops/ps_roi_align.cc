@@ -23,36 +23,35 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
   table.fill_special_rows(result, layout.output_dim * outputs);
 
+  const auto pool = [&](const GroupTask& task, const A* block, auto simd) GR_KERNEL {
+    using Values = Lanes<A, decltype(simd)>;
+    constexpr int kCount = Values::kCount;
+    // Where the outputs of RoI k for this task begin.
+    const auto row_of = [&](int64_t k)
+                            GR_KERNEL { return (k * layout.output_dim + task.channel) * outputs; };
+    for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+      const int64_t k = table.order[i];
+      const auto y_range = taps.row_ranges(k)[task.p_begin];
+      const auto x_range = taps.column_ranges(k)[task.q_begin];
+      const int64_t bin = task.p_begin * taps.columns + task.q_begin;
+      prefetch_lanes(task.lanes, result + row_of(table.ahead(i)) + bin, outputs);
+      Values sum = Values::all(0);
+      for (int64_t r = y_range.begin; r < y_range.end; ++r) {
+        const A* line = block + taps.taps[r].cell * width * kCount;
+        Values row = Values::all(0);
+        for (int64_t t = x_range.begin; t < x_range.end; ++t) {
+          row += taps.weighted(t, Values::load(line + taps.offset(t, kCount)));
+        }
+        sum += taps.weighted(r, row);
+      }
+      sum.scatter(task.lanes, result + row_of(k) + bin, outputs);
+    }
+  };
   const int64_t work = elements(in.data) + elements(out);
   parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
     const GroupTask task(id, layout, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
-    A* block = scratch<A>(cells * kLanes);
-    const auto& runs = taps.coverage.runs(task.image);
-    // Where the outputs of RoI k for this task begin.
-    const auto row_of = [&](int64_t k)
-                            GR_KERNEL { return (k * layout.output_dim + task.channel) * outputs; };
-    run_simd([&](auto simd) GR_KERNEL {
-      using Values = Lanes<A, decltype(simd)>;
-      pack_runs(runs, data + task.offset, task.stride, task.lanes, block);
-      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
-        const int64_t k = table.order[i];
-        const auto y_range = taps.row_ranges(k)[task.p_begin];
-        const auto x_range = taps.column_ranges(k)[task.q_begin];
-        const int64_t bin = task.p_begin * taps.columns + task.q_begin;
-        prefetch_lanes(task.lanes, result + row_of(table.ahead(i)) + bin, outputs);
-        Values sum = Values::all(0);
-        for (int64_t r = y_range.begin; r < y_range.end; ++r) {
-          const A* line = block + taps.taps[r].cell * width * kLanes;
-          Values row = Values::all(0);
-          for (int64_t t = x_range.begin; t < x_range.end; ++t) {
-            row += taps.weighted(t, Values::load(line + taps.offset(t)));
-          }
-          sum += taps.weighted(r, row);
-        }
-        sum.scatter(task.lanes, result + row_of(k) + bin, outputs);
-      }
-    });
+    read_maps(task, layout, taps.coverage, data, cells, pool);
   });
 }
 
@@ -68,37 +67,35 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
 
-  const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask task(id, layout, in.data);
-    A* block = scratch<A>(cells * kLanes);
-    const auto& runs = taps.coverage.runs(task.image);
+  const auto spread = [&](const GroupTask& task, A* block, auto simd) GR_KERNEL {
+    using Values = Lanes<A, decltype(simd)>;
+    constexpr int kCount = Values::kCount;
     // Where the outputs of RoI k for this task begin.
     const auto row_of = [&](int64_t k)
                             GR_KERNEL { return (k * layout.output_dim + task.channel) * outputs; };
-    run_simd([&](auto simd) GR_KERNEL {
-      using Values = Lanes<A, decltype(simd)>;
-      clear_runs(runs, block);
-      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
-        const int64_t k = table.order[i];
-        const auto y_range = taps.row_ranges(k)[task.p_begin];
-        const auto x_range = taps.column_ranges(k)[task.q_begin];
-        const int64_t bin = task.p_begin * taps.columns + task.q_begin;
-        prefetch_lanes(task.lanes, gradient + row_of(table.ahead(i)) + bin, outputs);
-        const Values slope = Values::gather(task.lanes, gradient + row_of(k) + bin, outputs);
-        for (int64_t r = y_range.begin; r < y_range.end; ++r) {
-          A* line = block + taps.taps[r].cell * width * kLanes;
-          const Values row = taps.weighted(r, slope);
-          for (int64_t t = x_range.begin; t < x_range.end; ++t) {
-            A* target = line + taps.offset(t);
-            Values total = Values::load(target);
-            total += taps.weighted(t, row);
-            total.store(target);
-          }
+    for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+      const int64_t k = table.order[i];
+      const auto y_range = taps.row_ranges(k)[task.p_begin];
+      const auto x_range = taps.column_ranges(k)[task.q_begin];
+      const int64_t bin = task.p_begin * taps.columns + task.q_begin;
+      prefetch_lanes(task.lanes, gradient + row_of(table.ahead(i)) + bin, outputs);
+      const Values slope = Values::gather(task.lanes, gradient + row_of(k) + bin, outputs);
+      for (int64_t r = y_range.begin; r < y_range.end; ++r) {
+        A* line = block + taps.taps[r].cell * width * kCount;
+        const Values row = taps.weighted(r, slope);
+        for (int64_t t = x_range.begin; t < x_range.end; ++t) {
+          A* target = line + taps.offset(t, kCount);
+          Values total = Values::load(target);
+          total += taps.weighted(t, row);
+          total.store(target);
         }
       }
-      unpack_runs(runs, block, task.stride, task.lanes, cells, result + task.offset);
-    });
+    }
+  };
+  const int64_t work = elements(d_data) + elements(d_out);
+  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask task(id, layout, in.data);
+    add_to_maps(task, layout, taps.coverage, result, cells, spread);
   });
 }
 

@@ -18,39 +18,37 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
   table.fill_special_rows(result, layout.output_dim * bins_per_channel);
 
-  const int64_t work = elements(in.data) + elements(out);
-  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask task(id, layout, in.data);
-    if (table.begin[task.image] == table.begin[task.image + 1]) return;
-    A* block = scratch<A>(cells * kLanes);
-    const auto& runs = bins.coverage.runs(task.image);
+  const auto pool = [&](const GroupTask& task, const A* block, auto simd) GR_KERNEL {
+    using Values = Lanes<A, decltype(simd)>;
     // Where the outputs of RoI k for this task begin.
     const auto row_of = [&](int64_t k) GR_KERNEL {
       return (k * layout.output_dim + task.channel) * bins_per_channel;
     };
-    run_simd([&](auto simd) GR_KERNEL {
-      using Values = Lanes<A, decltype(simd)>;
-      pack_runs(runs, data + task.offset, task.stride, task.lanes, block);
-      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
-        const int64_t k = table.order[i];
-        T* row = result + row_of(k);
-        const T* later = result + row_of(table.ahead(i));
-        for (int ph = task.p_begin; ph < task.p_end; ++ph) {
-          const int32_t* y = bins.row_edges(k) + 2 * ph;
-          for (int pw = task.q_begin; pw < task.q_end; ++pw) {
-            const int32_t* x = bins.column_edges(k) + 2 * pw;
-            prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
-            Values sum = Values::all(0);
-            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
-              sum += Values::load(block + cell * kLanes);
-            });
-            const int64_t n = bin_area(y, x);
-            sum /= Values::all(n > 0 ? static_cast<A>(n) : A(1));
-            sum.scatter(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
-          }
+    for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+      const int64_t k = table.order[i];
+      T* row = result + row_of(k);
+      const T* later = result + row_of(table.ahead(i));
+      for (int ph = task.p_begin; ph < task.p_end; ++ph) {
+        const int32_t* y = bins.row_edges(k) + 2 * ph;
+        for (int pw = task.q_begin; pw < task.q_end; ++pw) {
+          const int32_t* x = bins.column_edges(k) + 2 * pw;
+          prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
+          Values sum = Values::all(0);
+          for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
+            sum += Values::load(block + cell * Values::kCount);
+          });
+          const int64_t n = bin_area(y, x);
+          sum /= Values::all(n > 0 ? static_cast<A>(n) : A(1));
+          sum.scatter(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
         }
       }
-    });
+    }
+  };
+  const int64_t work = elements(in.data) + elements(out);
+  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask task(id, layout, in.data);
+    if (table.begin[task.image] == table.begin[task.image + 1]) return;
+    read_maps(task, layout, bins.coverage, data, cells, pool);
   });
 }
 
@@ -67,42 +65,38 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
 
-  const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask task(id, layout, in.data);
-    A* block = scratch<A>(cells * kLanes);
-    const auto& runs = bins.coverage.runs(task.image);
+  const auto spread = [&](const GroupTask& task, A* block, auto simd) GR_KERNEL {
+    using Values = Lanes<A, decltype(simd)>;
     // Where the outputs of RoI k for this task begin.
     const auto row_of = [&](int64_t k) GR_KERNEL {
       return (k * layout.output_dim + task.channel) * bins_per_channel;
     };
-    run_simd([&](auto simd) GR_KERNEL {
-      using Values = Lanes<A, decltype(simd)>;
-      clear_runs(runs, block);
-      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
-        const int64_t k = table.order[i];
-        const T* row = gradient + row_of(k);
-        const T* later = gradient + row_of(table.ahead(i));
-        for (int ph = task.p_begin; ph < task.p_end; ++ph) {
-          const int32_t* y = bins.row_edges(k) + 2 * ph;
-          for (int pw = task.q_begin; pw < task.q_end; ++pw) {
-            const int32_t* x = bins.column_edges(k) + 2 * pw;
-            prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
-            const int64_t n = bin_area(y, x);
-            if (n == 0) continue;
-            Values share =
-                Values::gather(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
-            share /= Values::all(static_cast<A>(n));
-            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
-              Values total = Values::load(block + cell * kLanes);
-              total += share;
-              total.store(block + cell * kLanes);
-            });
-          }
+    for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+      const int64_t k = table.order[i];
+      const T* row = gradient + row_of(k);
+      const T* later = gradient + row_of(table.ahead(i));
+      for (int ph = task.p_begin; ph < task.p_end; ++ph) {
+        const int32_t* y = bins.row_edges(k) + 2 * ph;
+        for (int pw = task.q_begin; pw < task.q_end; ++pw) {
+          const int32_t* x = bins.column_edges(k) + 2 * pw;
+          prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
+          const int64_t n = bin_area(y, x);
+          if (n == 0) continue;
+          Values share = Values::gather(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
+          share /= Values::all(static_cast<A>(n));
+          for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
+            Values total = Values::load(block + cell * Values::kCount);
+            total += share;
+            total.store(block + cell * Values::kCount);
+          });
         }
       }
-      unpack_runs(runs, block, task.stride, task.lanes, cells, result + task.offset);
-    });
+    }
+  };
+  const int64_t work = elements(d_data) + elements(d_out);
+  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask task(id, layout, in.data);
+    add_to_maps(task, layout, bins.coverage, result, cells, spread);
   });
 }
 
