@@ -172,24 +172,22 @@ A* scratch(int64_t count) {
 
 // ---- Channel blocks -----------------------------------------------------------------------------
 
-// Converts `count` <= kLanes numbers; a full run has a constant length, so that it vectorises.
+// Converts `count` numbers; full runs have a constant length, so that they vectorise.
 template <class T, class A>
-GR_INLINE void load_run(const T* from, int count, A* to) {
-  if (count == kLanes) {
+GR_INLINE void load_run(const T* from, int64_t count, A* to) {
+  for (; count >= kLanes; count -= kLanes, from += kLanes, to += kLanes) {
 #pragma omp simd
     for (int i = 0; i < kLanes; ++i) to[i] = load(from + i);
-  } else {
-    for (int i = 0; i < count; ++i) to[i] = load(from + i);
   }
+  for (int64_t i = 0; i < count; ++i) to[i] = load(from + i);
 }
 template <class T, class A>
-GR_INLINE void store_run(T* to, int count, const A* from) {
-  if (count == kLanes) {
+GR_INLINE void store_run(T* to, int64_t count, const A* from) {
+  for (; count >= kLanes; count -= kLanes, from += kLanes, to += kLanes) {
 #pragma omp simd
     for (int i = 0; i < kLanes; ++i) store(to + i, from[i]);
-  } else {
-    for (int i = 0; i < count; ++i) store(to + i, from[i]);
   }
+  for (int64_t i = 0; i < count; ++i) store(to + i, from[i]);
 }
 
 // What a register holds at every level: four floats or two doubles.
@@ -228,27 +226,41 @@ GR_INLINE void transpose_square(const double* from, int64_t from_step, double* t
   Packet<double>::store(to + to_step, __builtin_shuffle(row[0], row[1], Index{1, 3}));
 }
 
-// to[j * to_step + i] = from[i * from_step + j] for i < rows, j < columns.
+// block[i * kLanes + lane] = planes[lane * stride + i] for kSide lanes and i < cells. The last square
+// overlaps the one before, which costs less than single cells.
 template <class A>
-GR_INLINE void transpose(const A* from, int64_t from_step, int rows, int columns, A* to,
-                         int64_t to_step) {
-  constexpr int kSide = Packet<A>::kSize;
-  for (int i = 0; i < rows; i += kSide) {
-    for (int j = 0; j < columns; j += kSide) {
-      const A* corner = from + i * from_step + j;
-      A* target = to + j * to_step + i;
-      if (i + kSide <= rows && j + kSide <= columns) {
-        transpose_square(corner, from_step, target, to_step);
-        continue;
-      }
-      for (int u = 0; u < kSide && i + u < rows; ++u) {
-        for (int v = 0; v < kSide && j + v < columns; ++v) {
-          target[v * to_step + u] = corner[u * from_step + v];
-        }
-      }
+GR_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, A* block) {
+  constexpr int64_t kSide = Packet<A>::kSize;
+  for (int64_t i = 0; i < cells; i += kSide) {
+    if (cells - i < kSide && cells > kSide) i = cells - kSide;
+    if (cells >= kSide) {
+      transpose_square(planes + i, stride, block + i * kLanes, kLanes);
+      continue;
+    }
+    for (; i < cells; ++i) {
+      for (int lane = 0; lane < kSide; ++lane) block[i * kLanes + lane] = planes[lane * stride + i];
     }
   }
 }
+template <class A>
+GR_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells, A* planes) {
+  constexpr int64_t kSide = Packet<A>::kSize;
+  for (int64_t i = 0; i < cells; i += kSide) {
+    if (cells - i < kSide && cells > kSide) i = cells - kSide;
+    if (cells >= kSide) {
+      transpose_square(block + i * kLanes, kLanes, planes + i, stride);
+      continue;
+    }
+    for (; i < cells; ++i) {
+      for (int lane = 0; lane < kSide; ++lane) planes[lane * stride + i] = block[i * kLanes + lane];
+    }
+  }
+}
+
+// Cells that are transposed at a time: few enough for their part of the block to stay in the
+// nearest cache while the planes are gone through, a few at a time because planes a power of two
+// apart would push each other out of it.
+constexpr int64_t kChunk = 64;
 
 // block[i * kLanes + lane] = planes[lane * stride + i] for i < cells; lanes past `lanes` become 0.
 // Squares, because GCC finds no transposition in the plain loops, which take 1.3 to 1.6 times as
@@ -256,29 +268,28 @@ GR_INLINE void transpose(const A* from, int64_t from_step, int rows, int columns
 template <class T, class A>
 GR_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t cells, A* block) {
   constexpr int kSide = Packet<A>::kSize;
-  for (int64_t start = 0; start < cells; start += kLanes, planes += kLanes) {
-    const int count = cells - start < kLanes ? static_cast<int>(cells - start) : kLanes;
+  for (int64_t start = 0; start < cells; start += kChunk, planes += kChunk) {
+    const int64_t count = std::min(cells - start, kChunk);
     A* target = block + start * kLanes;
-    // A few planes at a time: planes a power of two apart would push each other out of the cache.
     for (int lane = 0; lane < kLanes; lane += kSide) {
       const T* plane = planes + lane * stride;
       if (lane >= lanes) {
-        for (int i = 0; i < count; ++i) {
+        for (int64_t i = 0; i < count; ++i) {
           Packet<A>::store(target + i * kLanes + lane, typename Packet<A>::Values{});
         }
         continue;
       }
       if constexpr (std::is_same<T, A>::value) {
         if (lane + kSide <= lanes) {
-          transpose(plane, stride, kSide, count, target + lane, kLanes);
+          pack_squares(plane, stride, count, target + lane);
           continue;
         }
       }
-      A strip[kSide * kLanes] = {};
+      A strip[kSide * kChunk] = {};
       for (int i = 0; i < kSide && lane + i < lanes; ++i) {
-        load_run(plane + i * stride, count, strip + i * kLanes);
+        load_run(plane + i * stride, count, strip + i * kChunk);
       }
-      transpose(strip, kLanes, kSide, count, target + lane, kLanes);
+      pack_squares(strip, kChunk, count, target + lane);
     }
   }
 }
@@ -287,21 +298,21 @@ GR_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t c
 template <class T, class A>
 GR_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int64_t cells, T* planes) {
   constexpr int kSide = Packet<A>::kSize;
-  for (int64_t start = 0; start < cells; start += kLanes, planes += kLanes) {
-    const int count = cells - start < kLanes ? static_cast<int>(cells - start) : kLanes;
+  for (int64_t start = 0; start < cells; start += kChunk, planes += kChunk) {
+    const int64_t count = std::min(cells - start, kChunk);
     const A* source = block + start * kLanes;
     for (int lane = 0; lane < lanes; lane += kSide) {
       T* plane = planes + lane * stride;
       if constexpr (std::is_same<T, A>::value) {
         if (lane + kSide <= lanes) {
-          transpose(source + lane, kLanes, count, kSide, plane, stride);
+          unpack_squares(source + lane, stride, count, plane);
           continue;
         }
       }
-      A strip[kSide * kLanes];
-      transpose(source + lane, kLanes, count, kSide, strip, kLanes);
+      A strip[kSide * kChunk];
+      unpack_squares(source + lane, kChunk, count, strip);
       for (int i = 0; i < kSide && lane + i < lanes; ++i) {
-        store_run(plane + i * stride, count, strip + i * kLanes);
+        store_run(plane + i * stride, count, strip + i * kChunk);
       }
     }
   }
