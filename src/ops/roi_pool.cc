@@ -66,12 +66,13 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
   const int64_t work = 2 * elements(d_data) + elements(d_out);
   parallel_for(ChannelTask::count(in.data), work, [&](int64_t id) {
     const ChannelTask task(id, in.data);
-    // The sums of a whole block stand channel-last in the gradient's own memory until the end.
-    const bool in_place = std::is_same<T, A>::value && task.lanes == kLanes;
-    A* block = scratch<A>(((in_place ? 1 : 2) * cells + outputs) * kLanes);
-    A* tile = block + cells * kLanes;
     T* planes = result + task.offset;
-    A* sums = in_place ? reinterpret_cast<A*>(planes) : tile + outputs * kLanes;
+    // One block is scratch memory; that of the maps stands in the gradient's own until the end, if
+    // it fits in there.
+    const bool in_place = std::is_same<T, A>::value && task.lanes == kLanes;
+    A* sums = scratch<A>(((in_place ? 1 : 2) * cells + outputs) * kLanes);
+    A* tile = sums + cells * kLanes;
+    A* block = in_place ? reinterpret_cast<A*>(planes) : tile + outputs * kLanes;
     const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
@@ -103,12 +104,7 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
           }
         }
       }
-      if (in_place) {
-        unpack_runs(runs, sums, cells, kLanes, cells, block);
-        memcpy(planes, block, static_cast<size_t>(cells) * kLanes * sizeof(A));
-      } else {
-        unpack_runs(runs, sums, cells, task.lanes, cells, planes);
-      }
+      unpack_runs(runs, sums, cells, task.lanes, cells, planes);
     });
   });
 }
