@@ -88,7 +88,10 @@ def learning_rate(args: argparse.Namespace, step: int) -> float:
 
 
 def make_trainer(args: argparse.Namespace, net, kvstore) -> mx.gluon.Trainer:
-    """Build the optimizer; the updates are done here, the key-value store only sums gradients."""
+    """Build the optimizer; the updates are done here, the key-value store only sums gradients.
+
+    Every worker of a distributed store has the first one's weights from here on.
+    """
     settings = {"learning_rate": args.lr, "wd": args.wd}
     if args.optimizer == "sgd":
         settings["momentum"] = args.momentum
@@ -97,9 +100,16 @@ def make_trainer(args: argparse.Namespace, net, kvstore) -> mx.gluon.Trainer:
     for parameter in net.head.collect_params().values():
         parameter.lr_mult = args.head_lr_mult
     update = None if kvstore is None else False
-    return mx.gluon.Trainer(
+    trainer = mx.gluon.Trainer(
         net.collect_params(), args.optimizer, settings, kvstore=kvstore, update_on_kvstore=update
     )
+    # By itself the trainer would fetch the first worker's weights within the first step, after the
+    # backward pass. Nothing would order this before the exchange of gradients under the same keys,
+    # and a worker may then get a gradient for a weight. The first forward pass waits for a fetch
+    # that has begun before it.
+    trainer._init_kvstore()
+    trainer._init_params()
+    return trainer
 
 
 def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -> mx.nd.NDArray:
@@ -194,9 +204,10 @@ def run(args: argparse.Namespace) -> Path:
     graph.hybridize(static_alloc=True)
     detect = detector.Detector(net)
     detect.hybridize(static_alloc=True)
-    trainer = make_trainer(args, net, kvstore)
     if resume:
         checkpoint.load_parameters(resume, net, ctx)
+    trainer = make_trainer(args, net, kvstore)
+    if resume:
         checkpoint.load_trainer(resume, trainer, meta)
     state = {key: meta[key] for key in ("step", "best", "history")}
     state["arguments"] = {
