@@ -177,8 +177,8 @@ def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) ->
     k, name = net.config.k, net.config.classes[cls]
     shades = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
 
-    figure = plt.figure(figsize=(12, 7))
-    outer = figure.add_gridspec(2, 3, width_ratios=(1, 1.25, 1), wspace=0.2, hspace=0.2)
+    figure = plt.figure(figsize=(12, 8))
+    outer = figure.add_gridspec(2, 3, wspace=0.15, hspace=0.15)
     for row, (title, roi) in enumerate(zip(("good RoI", "shifted RoI"), rois)):
         x1, y1, x2, y2 = roi
         corner, extent = (x1, y1), (x2 - x1, y2 - y1)

@@ -141,4 +141,7 @@ def test_report_is_one_file(eight_images, short_run, tmp_path, capsys):
     assert cli.main(["eval", "--dataset-root", str(eight_images), *checkpoint]) == 0
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 4
-    assert "signal_top" in page and 'src="http' not in page
+    assert page.count("<figcaption>") == 4
+    for words in ("signal_top", "AP@.75", "checkpoint of step 6 of 6"):
+        assert words in page
+    assert 'src="http' not in page
