@@ -48,7 +48,7 @@ def parse(argv: list | None = None) -> argparse.Namespace:
     training = (_data, _augmentation, _model, _training, _devices, _run)
     for name, function, groups, text in (
         ("data", make_data, (_data,), "generate an embedded data set on disk in VOC layout"),
-        ("train", train_command, training, "train a detector"),
+        ("train", train_command, (*training, _precision), "train a detector"),
         ("eval", demo.evaluate_command, (_data, _pretrained), "mAP and pictures of a checkpoint"),
         (
             "ablate",
@@ -190,6 +190,15 @@ def _devices(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cpus", type=_positive, default=1, help="CPU contexts, without --gpus")
     group.add_argument(
         "--kv-store", default="device", help="of several contexts; dist_sync for several machines"
+    )
+    parser.set_defaults(amp=False)
+
+
+def _precision(parser: argparse.ArgumentParser) -> None:
+    # Of `train` alone: AMP cannot be ended, and what other commands do afterwards is in float32.
+    group = parser.add_argument_group("precision")
+    group.add_argument(
+        "--amp", action="store_true", help="use MXNet AMP for mixed precision training"
     )
 
 

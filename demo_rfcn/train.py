@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mxnet as mx
 import numpy as np
+from mxnet.contrib import amp
 from tqdm import tqdm
 
 from . import checkpoint, detector, evaluate
@@ -21,6 +22,14 @@ from .errors import CheckpointError, InputError
 from .targets import RPNTargets
 
 LAST, BEST = "last.ckpt", "best.ckpt"
+
+# In place of AMP's own lists, of which the one for bfloat16 breaks `full`. The network itself casts
+# to float32 whatever is not a convolution's or a fully connected layer's business.
+AMP_OPERATORS: dict = {
+    "target_precision_ops": ["Convolution", "FullyConnected"],
+    "conditional_fp32_ops": [],
+    "fp32_ops": [],
+}
 
 
 class Interrupted(Exception):
@@ -67,6 +76,28 @@ def contexts(args: argparse.Namespace) -> list:
                 raise InputError(f"train: --gpus {number}, but MXNet sees {present} GPUs")
         return [mx.gpu(number) for number in args.gpus]
     return [mx.cpu(number) for number in range(args.cpus)]
+
+
+def start_amp(ctx: list) -> None:
+    """Let convolutions and fully connected layers compute in 16 bits until the process ends.
+
+    In float16 on a GPU; in bfloat16 on a CPU, for which MXNet has no convolution in float16.
+
+    Raises
+    ------
+    InputError
+        The device has no such convolution.
+    """
+    dtype = "float16" if ctx[0].device_type == "gpu" else "bfloat16"
+    amp.init(dtype, **AMP_OPERATORS)
+    ones = mx.nd.ones((1, 16, 8, 8), ctx=ctx[0])
+    try:
+        mx.nd.Convolution(ones, ones, no_bias=True, kernel=(8, 8), num_filter=1).wait_to_read()
+    except mx.MXNetError as error:
+        raise InputError(
+            f"train: --amp expects a device with {dtype} convolutions, and {ctx[0]} has none: "
+            f"{str(error).strip().splitlines()[-1]}"
+        ) from error
 
 
 def learning_rate(args: argparse.Namespace, step: int) -> float:
@@ -141,6 +172,9 @@ def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -
             outputs = graph(*inputs)
             totals.append(mx.nd.add_n(*outputs))
             losses.append(mx.nd.stack(*outputs))
+        if hasattr(trainer, "_amp_loss_scaler"):
+            with amp.scale_loss(totals, trainer) as scaled:
+                totals = scaled
     mx.autograd.backward(totals)
     trainer.step(batch_size)
     return mx.nd.concat(*(loss.as_in_context(ctx[0]) for loss in losses), dim=1).mean(axis=1)
@@ -200,6 +234,8 @@ def run(args: argparse.Namespace) -> Path:
     loader = make_loader(args, config, train_set, rank, num_workers)
 
     net = detector.build(config, ctx, args.seed, args.freeze_bn, args.pretrained_base)
+    if args.amp:
+        start_amp(ctx)
     graph = detector.TrainGraph(net, rpn_num_sample=args.rpn_num_sample, ohem=args.ohem)
     graph.hybridize(static_alloc=True)
     detect = detector.Detector(net)
@@ -207,6 +243,8 @@ def run(args: argparse.Namespace) -> Path:
     if resume:
         checkpoint.load_parameters(resume, net, ctx)
     trainer = make_trainer(args, net, kvstore)
+    if args.amp:
+        amp.init_trainer(trainer)
     if resume:
         checkpoint.load_trainer(resume, trainer, meta)
     state = {key: meta[key] for key in ("step", "best", "history")}

@@ -12,12 +12,10 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import parameters, train_arguments
+from demo_runs import REPOSITORY, parameters, train_arguments
 
 from demo_rfcn import cli, detector, train
 from demo_rfcn.data import open_dataset
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Trains as `python -m demo_rfcn` does, and keeps the parameters of every worker, not only of the
 # one that writes the checkpoints.
