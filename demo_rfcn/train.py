@@ -21,6 +21,7 @@ from .data.loader import TrainLoader
 from .errors import CheckpointError, InputError
 from .targets import RPNTargets
 
+CLUSTER = ("ROLE", "PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER")
 LAST, BEST = "last.ckpt", "best.ckpt"
 
 # In place of AMP's own lists, of which the one for bfloat16 breaks `full`. The network itself casts
@@ -69,6 +70,11 @@ def model_config(args: argparse.Namespace) -> detector.ModelConfig:
 
 def contexts(args: argparse.Namespace) -> list:
     """Return the devices of this process: the GPUs that are named, or that many CPU contexts."""
+    count = len(args.gpus) or args.cpus
+    if args.batch_size < count:
+        raise InputError(
+            f"train: --batch-size {args.batch_size}, expected at least {count}, one per context"
+        )
     if args.gpus:
         present = mx.context.num_gpus()
         for number in args.gpus:
@@ -76,6 +82,20 @@ def contexts(args: argparse.Namespace) -> list:
                 raise InputError(f"train: --gpus {number}, but MXNet sees {present} GPUs")
         return [mx.gpu(number) for number in args.gpus]
     return [mx.cpu(number) for number in range(args.cpus)]
+
+
+def make_kvstore(args: argparse.Namespace, ctx: list) -> mx.kv.KVStore | None:
+    """Return what sums the gradients of several contexts or machines; None for one context."""
+    if args.kv_store.startswith("dist"):
+        missing = [f"DMLC_{name}" for name in CLUSTER if f"DMLC_{name}" not in os.environ]
+        if missing:
+            raise InputError(
+                f"train: --kv-store {args.kv_store} expects MXNet's environment variables of a "
+                f"cluster; not set: {', '.join(missing)}"
+            )
+    elif len(ctx) == 1:
+        return None
+    return mx.kv.create(args.kv_store)
 
 
 def start_amp(ctx: list) -> None:
@@ -225,11 +245,10 @@ def run(args: argparse.Namespace) -> Path:
     if args.pretrained_base and not Path(args.pretrained_base).is_file():
         raise InputError(f"train: --pretrained-base file {args.pretrained_base} is missing")
     ctx = contexts(args)
+    kvstore = make_kvstore(args, ctx)
     train_set = open_dataset(args.spec, args.dataset_root, "train")
     val_set = open_dataset(args.spec, args.dataset_root, "val")
     evaluate.check_annotated(val_set, args.val_images)
-    shared = len(ctx) > 1 or args.kv_store.startswith("dist")
-    kvstore = mx.kv.create(args.kv_store) if shared else None
     rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)
     loader = make_loader(args, config, train_set, rank, num_workers)
 

@@ -113,6 +113,8 @@ def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch,
     assert cli.main([*line, "--steps", "2"]) == 0
     assert "training" not in capsys.readouterr().err
     assert json.loads((tmp_path / "ablation.json").read_text()) == rows
+    assert cli.main([*line, "--steps", "3"]) == 2
+    assert "of another run: steps: 2, not 3" in capsys.readouterr().err
 
 
 def test_rotating_twice_changes_nothing(short_run):
