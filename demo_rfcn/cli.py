@@ -20,7 +20,7 @@ class _HelpFormatter(argparse.HelpFormatter):
     """Shows defaults, where there is one to show."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        if action.default in (None, argparse.SUPPRESS) or isinstance(action.default, bool):
+        if action.default in (None, [], argparse.SUPPRESS) or isinstance(action.default, bool):
             return action.help
         return f"{action.help} (default: %(default)s)"
 

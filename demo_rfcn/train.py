@@ -245,10 +245,10 @@ def run(args: argparse.Namespace) -> Path:
     if args.pretrained_base and not Path(args.pretrained_base).is_file():
         raise InputError(f"train: --pretrained-base file {args.pretrained_base} is missing")
     ctx = contexts(args)
-    kvstore = make_kvstore(args, ctx)
     train_set = open_dataset(args.spec, args.dataset_root, "train")
     val_set = open_dataset(args.spec, args.dataset_root, "val")
     evaluate.check_annotated(val_set, args.val_images)
+    kvstore = make_kvstore(args, ctx)
     rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)
     loader = make_loader(args, config, train_set, rank, num_workers)
 
