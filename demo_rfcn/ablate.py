@@ -14,7 +14,7 @@ import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
-from . import demo, evaluate, pictures, train
+from . import checkpoint, demo, evaluate, pictures, train
 from .data import ensure_dataset, open_dataset
 
 REFERENCE = "R-FCN, k = 3"
@@ -35,6 +35,11 @@ def command(args: argparse.Namespace) -> None:
 
     `ablation.json`, `ablation.md` and `ablation.png` are written anew after every run, so that an
     interrupted study shows what it has.
+
+    Raises
+    ------
+    CheckpointError
+        The folder holds a study of other arguments.
     """
     if args.spec.paint:
         ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
@@ -43,10 +48,14 @@ def command(args: argparse.Namespace) -> None:
     rows = json.loads(results.read_text()) if results.is_file() else []
     for seed in args.seeds:
         for number, (name, changes) in enumerate(VARIANTS.items()):
+            run = variant_arguments(args, changes, seed, folder / f"variant{number}-seed{seed}")
+            if run.resume:
+                stored = checkpoint.read_meta(run.resume)["arguments"]
+                demo.check_arguments(run.resume, stored, run, (*demo.DEFINES_A_RUN, "steps"))
             if any(row["variant"] == name and row["seed"] == seed for row in rows):
                 continue
             print(f"{name}, seed {seed}")
-            rows += one_run(args, name, changes, seed, folder / f"variant{number}-seed{seed}")
+            rows += one_run(run, name)
             train.write_json(results, rows)
             write_table(folder / "ablation.md", rows)
             bar_chart(folder / "ablation.png", rows)
@@ -54,8 +63,10 @@ def command(args: argparse.Namespace) -> None:
     print(f"results in {folder.resolve()}")
 
 
-def one_run(args: argparse.Namespace, name: str, changes: dict, seed: int, folder: Path) -> list:
-    """Train one variant and return its result rows: one, or two for the reference."""
+def variant_arguments(
+    args: argparse.Namespace, changes: dict, seed: int, folder: Path
+) -> argparse.Namespace:
+    """Return the arguments of one run, which goes on from where it was interrupted."""
     last = folder / train.LAST
     settings = {
         **vars(args),
@@ -65,7 +76,13 @@ def one_run(args: argparse.Namespace, name: str, changes: dict, seed: int, folde
         "val_interval": args.steps,
         "resume": last if last.is_file() else None,
     }
-    train.run(argparse.Namespace(**settings))
+    return argparse.Namespace(**settings)
+
+
+def one_run(args: argparse.Namespace, name: str) -> list:
+    """Train one variant and return its result rows: one, or two for the reference."""
+    train.run(args)
+    last = args.save_prefix / train.LAST
     spec = args.spec
     test_set = open_dataset(spec, args.dataset_root, "test")
     detect, _ = demo.load_detector(last, mx.cpu())
@@ -75,7 +92,7 @@ def one_run(args: argparse.Namespace, name: str, changes: dict, seed: int, folde
             rotate_bins(detect.net)
         scores = evaluate.evaluate(detect, test_set, spec.short, spec.max_size, mx.cpu())
         values = {key: scores[key] for key in SCORES}
-        rows.append({"variant": label, "seed": seed, "steps": args.steps, **values})
+        rows.append({"variant": label, "seed": args.seed, "steps": args.steps, **values})
     return rows
 
 

@@ -20,7 +20,7 @@ class _HelpFormatter(argparse.HelpFormatter):
     """Shows defaults, where there is one to show."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        if action.default in (None, argparse.SUPPRESS) or isinstance(action.default, bool):
+        if action.default in (None, [], argparse.SUPPRESS) or isinstance(action.default, bool):
             return action.help
         return f"{action.help} (default: %(default)s)"
 
@@ -48,7 +48,7 @@ def parse(argv: list | None = None) -> argparse.Namespace:
     training = (_data, _augmentation, _model, _training, _devices, _run)
     for name, function, groups, text in (
         ("data", make_data, (_data,), "generate an embedded data set on disk in VOC layout"),
-        ("train", train_command, training, "train a detector"),
+        ("train", train_command, (*training, _precision), "train a detector"),
         ("eval", demo.evaluate_command, (_data, _pretrained), "mAP and pictures of a checkpoint"),
         (
             "ablate",
@@ -81,8 +81,13 @@ def parse(argv: list | None = None) -> argparse.Namespace:
         args.spec = _resolved_spec(args)
     if "flip_p" in args and args.flip_p is None:
         args.flip_p = args.spec.flip_p
+    if "scale_jitter" in args and not 0 < args.scale_jitter[0] <= args.scale_jitter[1]:
+        low, high = args.scale_jitter
+        raise InputError(f"train: --scale-jitter {low} {high}, expected 0 < LOW <= HIGH")
     if "save_prefix" in args:
         args.save_prefix = Path(args.save_prefix or RUNS / args.dataset)
+        if args.save_prefix.is_file():
+            raise InputError(f"--save-prefix {args.save_prefix} is a file, expected a folder")
     return args
 
 
@@ -108,7 +113,7 @@ def _data(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder that holds VOC2007; runs/data/<dataset> if not given",
     )
-    group.add_argument("--data-seed", type=int, default=0, help="seed of a generated data set")
+    group.add_argument("--data-seed", type=_natural, default=0, help="seed of a generated data set")
     group.add_argument("--classes", nargs="+", metavar="NAME", help="classes of a voc-like folder")
     group.add_argument("--short", type=_positive, help="short side of the scaled images, pixels")
     group.add_argument("--max-size", type=_positive, help="limit of their long side, pixels")
@@ -116,7 +121,7 @@ def _data(parser: argparse.ArgumentParser) -> None:
 
 def _augmentation(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("augmentation")
-    group.add_argument("--flip-p", type=float, help="probability of a horizontal flip")
+    group.add_argument("--flip-p", type=_probability, help="probability of a horizontal flip")
     group.add_argument(
         "--scale-jitter",
         type=float,
@@ -154,7 +159,7 @@ def _training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--optimizer", choices=("adam", "sgd"), default="adam", help="update rule")
     group.add_argument("--momentum", type=float, default=0.9, help="of sgd")
     group.add_argument("--lr", type=float, default=2e-3, help="highest learning rate")
-    group.add_argument("--lr-warmup", type=int, default=100, help="steps of linear warm-up")
+    group.add_argument("--lr-warmup", type=_natural, default=100, help="steps of linear warm-up")
     group.add_argument("--lr-mode", choices=("cosine", "step"), default="cosine", help="schedule")
     group.add_argument("--lr-decay", type=float, default=0.1, help="factor of --lr-mode step")
     group.add_argument(
@@ -181,7 +186,7 @@ def _training(parser: argparse.ArgumentParser) -> None:
         help="random RoIs instead of the hardest ones",
     )
     group.add_argument("--max-seconds", type=float, help="stop early, with a checkpoint")
-    group.add_argument("--seed", type=int, default=0, help="weights, data order, augmentation")
+    group.add_argument("--seed", type=_natural, default=0, help="weights, data order, augmentation")
 
 
 def _devices(parser: argparse.ArgumentParser) -> None:
@@ -189,7 +194,19 @@ def _devices(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpus", type=_numbers, default=[], metavar="0,1", help="GPUs to train on")
     group.add_argument("--cpus", type=_positive, default=1, help="CPU contexts, without --gpus")
     group.add_argument(
-        "--kv-store", default="device", help="of several contexts; dist_sync for several machines"
+        "--kv-store",
+        choices=("local", "device", "dist_sync", "dist_device_sync"),
+        default="device",
+        help="of several contexts; dist_sync for several machines",
+    )
+    parser.set_defaults(amp=False)
+
+
+def _precision(parser: argparse.ArgumentParser) -> None:
+    # Of `train` alone: AMP cannot be ended, and what other commands do afterwards is in float32.
+    group = parser.add_argument_group("precision")
+    group.add_argument(
+        "--amp", action="store_true", help="use MXNet AMP for mixed precision training"
     )
 
 
@@ -226,24 +243,44 @@ def _export(parser: argparse.ArgumentParser) -> None:
 
 
 def _ablation(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("ablation")
-    group.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of a variant")
+    group = parser.add_argument_group(
+        "ablation", "Sets --head, --k, --no-ohem, --seed, --resume and --val-interval by itself."
+    )
+    group.add_argument(
+        "--seeds", type=_natural, nargs="+", default=[0, 1, 2], help="seeds of a variant"
+    )
     parser.set_defaults(steps=1000, save_prefix=RUNS / "ablation")
 
 
 def _profile(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("profile")
+    group = parser.add_argument_group(
+        "profile", "Runs on one CPU context, whatever the arguments on devices and on the run."
+    )
     group.add_argument("--repeats", type=_positive, default=20, help="timed calls per figure")
 
 
 def _numbers(text: str) -> list:
-    return [int(part) for part in text.split(",") if part]
+    return [_natural(part) for part in text.split(",") if part]
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text}")
+    return _integer(text, 1)
+
+
+def _natural(text: str) -> int:
+    return _integer(text, 0)
+
+
+def _integer(text: str, lowest: int) -> int:
+    if not text.isdecimal() or int(text) < lowest:
+        raise argparse.ArgumentTypeError(f"expected an integer from {lowest} on, got {text}")
+    return int(text)
+
+
+def _probability(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text}")
     return value
 
 

@@ -22,16 +22,25 @@ DEFINES_A_RUN = (
     "seed",
     "batch_size",
     "optimizer",
+    "momentum",
     "lr",
+    "lr_warmup",
     "lr_mode",
+    "lr_decay",
+    "lr_decay_steps",
     "head_lr_mult",
     "wd",
     "clip_gradient",
     "rpn_num_sample",
     "ohem",
+    "pretrained_base",
     "freeze_bn",
+    "amp",
     "flip_p",
+    "scale_jitter",
     "color_jitter",
+    "short",
+    "max_size",
 )
 PICTURED = 12  # images of the detection picture
 
@@ -60,17 +69,20 @@ def command(args: argparse.Namespace) -> None:
     print(f"results in {folder.resolve()}")
 
 
-def check_arguments(path: Path, stored: dict, args: argparse.Namespace) -> None:
+def check_arguments(
+    path: Path, stored: dict, args: argparse.Namespace, names: tuple = DEFINES_A_RUN
+) -> None:
     """Refuse to pass off the run of other arguments as the one asked for.
 
     Raises
     ------
     CheckpointError
     """
+    wanted = json.loads(json.dumps({name: getattr(args, name) for name in names}))
     differences = [
-        f"{name}: {stored[name]}, not {getattr(args, name)}"
-        for name in DEFINES_A_RUN
-        if stored[name] != getattr(args, name)
+        f"{name}: {stored[name]}, not {value}"
+        for name, value in wanted.items()
+        if stored[name] != value
     ]
     if differences:
         raise CheckpointError(

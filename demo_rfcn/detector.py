@@ -119,8 +119,12 @@ def indexed_rois(F, boxes, valid):
 
 
 def classified(F, head, features, boxes, valid):
-    """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes)."""
+    """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes).
+
+    Both are float32, whatever the head computes in.
+    """
     outputs = head(features, indexed_rois(F, boxes, valid))
+    outputs = (F.cast(part, dtype="float32") for part in outputs)
     return (
         F.reshape_like(part, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
         for part in outputs

@@ -4,6 +4,8 @@ Every head is built as Head(num_classes, num_boxes, k, stride, units) and called
 (B, D, H, W) and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, image -1 for padding. It gives
 class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes), where num_boxes
 is 1 for boxes that all classes share.
+
+Maps are pooled in float32, under mixed precision too: the operators know float16, but no bfloat16.
 """
 
 from __future__ import annotations
@@ -54,9 +56,9 @@ class PSROIHead(HybridBlock):
 
     def vote(self, F, class_maps, box_maps, rois):
         """Pool both sets of maps and average the bins."""
-        cls = F.mean(self.class_pool(class_maps, rois), axis=(2, 3))
-        box = F.mean(self.box_pool(box_maps, rois), axis=(2, 3))
-        return cls, box
+        cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois)
+        box = self.box_pool(F.cast(box_maps, dtype="float32"), rois)
+        return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
 
 
 class GlobalHead(PSROIHead):
@@ -114,8 +116,8 @@ class LightHead(HybridBlock):
 
     def hybrid_forward(self, F, features, rois):
         """Make thin maps, align, connect."""
-        maps = self.branches[0](features) + self.branches[1](features)
-        hidden = self.fc(self.pool(F.relu(maps), rois))
+        maps = F.relu(self.branches[0](features) + self.branches[1](features))
+        hidden = self.fc(self.pool(F.cast(maps, dtype="float32"), rois))
         return self.cls(hidden), self.box(hidden)
 
 
@@ -136,7 +138,7 @@ class RoIFCHead(HybridBlock):
 
     def hybrid_forward(self, F, features, rois):
         """Pool every RoI to k x k and connect."""
-        hidden = self.fc(self.pool(features, rois))
+        hidden = self.fc(self.pool(F.cast(features, dtype="float32"), rois))
         return self.cls(hidden), self.box(hidden)
 
 

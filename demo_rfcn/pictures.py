@@ -67,7 +67,8 @@ def detections(path: Path, dataset, found: dict, thresh: float = 0.5, columns: i
             )
             axis.add_patch(frame)
     figure.suptitle(f"Detections scored {thresh} or more; true boxes dashed, difficult ones dotted")
-    figure.tight_layout()
+    # Not tight_layout: it would shrink the images until the labels that stick out fit between them.
+    figure.subplots_adjust(left=0, right=1, bottom=0, top=0.94, wspace=0.08, hspace=0.08)
     write(figure, path)
 
 
@@ -177,8 +178,8 @@ def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) ->
     k, name = net.config.k, net.config.classes[cls]
     shades = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
 
-    figure = plt.figure(figsize=(12, 7))
-    outer = figure.add_gridspec(2, 3, width_ratios=(1, 1.25, 1), wspace=0.2, hspace=0.2)
+    figure = plt.figure(figsize=(12, 8))
+    outer = figure.add_gridspec(2, 3, wspace=0.15, hspace=0.2)
     for row, (title, roi) in enumerate(zip(("good RoI", "shifted RoI"), rois)):
         x1, y1, x2, y2 = roi
         corner, extent = (x1, y1), (x2 - x1, y2 - y1)
@@ -198,7 +199,7 @@ def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) ->
                 axis.add_patch(Rectangle(part, *size, fill=False, edgecolor="lime", linewidth=2))
                 axis.set_axis_off()
                 if row == 0 and i == 0 and j == k // 2:
-                    axis.set_title(f"{k} x {k} maps of {name}, each with its bin", fontsize=11)
+                    axis.set_title(f"{k} x {k} maps of {name},\neach with its bin")
         axis = figure.add_subplot(outer[row, 2])
         axis.imshow(pooled[row], **shades)
         if k <= 4:
@@ -206,7 +207,7 @@ def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) ->
                 axis.text(j, i, f"{pooled[row, i, j]:.1f}", ha="center", va="center")
         axis.set_xticks([])
         axis.set_yticks([])
-        axis.set_title(f"votes: mean {pooled[row].mean():.2f}, P({name}) = {probability[row]:.3f}")
+        axis.set_title(f"votes: mean {pooled[row].mean():.2f}\nP({name}) = {probability[row]:.3f}")
     write(figure, path)
     return {"good": float(probability[0]), "shifted": float(probability[1])}
 

@@ -16,29 +16,57 @@ body {{ font: 16px/1.5 sans-serif; max-width: 60rem; margin: 2rem auto; padding:
 table {{ border-collapse: collapse; margin: 1rem 0; }}
 td, th {{ padding: .2rem .8rem; border-bottom: 1px solid #ccc; text-align: right; }}
 td:first-child, th:first-child {{ text-align: left; }}
+figure {{ margin: 1.5rem 0; }}
+figcaption {{ color: #444; margin-top: .4rem; }}
 img {{ max-width: 100%; }}
+.pair {{ display: flex; gap: 1rem; }}
+.columns {{ columns: 2; }}
+.columns table {{ margin: 0; }}
 </style>
 </head>
 <body>
 <h1>R-FCN on {dataset}</h1>
-<p>{network} backbone, {head} head, k = {k}, {step} steps. {images} held-back images,
-{ms:.0f} ms per image.</p>
+<p>{network} backbone, {head} head, k = {k}, checkpoint of step {step} of {steps}.
+{images} held-back images, {ms:.0f} ms per image.</p>
 <h2>Average precision</h2>
 {scores}
 <h2>Recall of the proposals</h2>
 {recall}
 {pictures}
+<h2>Training</h2>
+<div class="pair">
+{curves}
+</div>
 <h2>Arguments</h2>
+<div class="columns">
 {arguments}
+</div>
 </body>
 </html>
 """
 
-_CAPTIONS = {
+_HEADINGS = {
     "detections.png": "Detections",
     "score_maps.png": "What a good and a shifted RoI see",
-    "loss.png": "Loss",
-    "map.png": "Validation during training",
+}
+_CAPTIONS = {
+    "detections.png": "The first held-back images. A detection has the colour of its class, with "
+    "name and score.",
+    "score_maps.png": "Each map answers for one part of the object, and gives one vote: its mean "
+    "in the bin drawn in green. On the good RoI the parts agree; on the shifted one they do not. "
+    "Red is for the class, blue against it.",
+    "loss.png": "The four losses and their sum, smoothed; the grey curve is the sum as it was.",
+    "map.png": "Mean average precision at two overlaps, on the validation images.",
+}
+_CURVES = ("loss.png", "map.png")
+_COLUMNS = {
+    "map50": "AP@.5",
+    "map75": "AP@.75",
+    "voc07_map50": "VOC07 AP@.5",
+    "voc07_map75": "VOC07 AP@.75",
+    "coco_ap": "COCO AP",
+    "coco_ap50": "COCO AP@.5",
+    "coco_ap75": "COCO AP@.75",
 }
 
 
@@ -57,38 +85,47 @@ def write(folder: Path, summary: dict) -> Path:
     pathlib.Path
     """
     test, config = summary["test"], summary["config"]
-    names = [name for name in test if "map" in name or name.startswith("coco")]
+    names = [name for name in _COLUMNS if name in test]
     means = [["mean", *(_number(test[name]) for name in names)]]
     classes = [
         [cls, *(_number(values.get(name)) for name in names)]
         for cls, values in test["per_class"].items()
     ]
-    pictures = []
-    for name in summary["files"]:
-        content = base64.b64encode((folder / name).read_bytes()).decode()
-        pictures.append(
-            f'<h2>{_CAPTIONS[name]}</h2>\n<img alt="{_CAPTIONS[name]}" '
-            f'src="data:image/png;base64,{content}">'
-        )
+    pictures = [
+        f"<h2>{_HEADINGS[name]}</h2>\n{_figure(folder / name)}"
+        for name in _HEADINGS
+        if name in summary["files"]
+    ]
     page = _PAGE.format(
         dataset=escape(summary["dataset"]),
         network=escape(config["network"]),
         head=escape(config["head"]),
         k=config["k"],
         step=summary["checkpoint_step"],
+        steps=summary["arguments"]["steps"],
         images=test["images"],
         ms=test["ms_per_image"],
-        scores=_table(["class", *names], means + classes),
+        scores=_table(["class", *(_COLUMNS[name] for name in names)], means + classes),
         recall=_table(
             ["proposals", "recall at IoU .5"],
             [[top, _number(value)] for top, value in test["rpn_recall"].items()],
         ),
         pictures="\n".join(pictures),
+        curves="\n".join(_figure(folder / name) for name in _CURVES),
         arguments=_table(["argument", "value"], [[k, v] for k, v in summary["arguments"].items()]),
     )
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _figure(path: Path) -> str:
+    caption = _CAPTIONS[path.name]
+    content = base64.b64encode(path.read_bytes()).decode()
+    return (
+        f'<figure><img alt="{caption}" src="data:image/png;base64,{content}">'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
 
 
 def _number(value: float | None) -> str:

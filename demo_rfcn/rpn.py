@@ -48,7 +48,12 @@ class AnchorGrid(HybridBlock):
             self.base = self.params.get_constant("base", base[None, None])
 
     def hybrid_forward(self, F, features, base):
-        """Shift the base anchors to every cell."""
+        """Shift the base anchors to every cell.
+
+        Under mixed precision the features are float16, whose numbers beyond 1024 are 2 apart or
+        more.
+        """
+        features = F.cast(F.slice_axis(features, axis=1, begin=0, end=1), dtype="float32")
         columns = F.contrib.arange_like(features, axis=3).reshape((1, -1, 1, 1)) * self._stride
         rows = F.contrib.arange_like(features, axis=2).reshape((-1, 1, 1, 1)) * self._stride
         x = F.broadcast_add(columns, F.zeros_like(rows))
@@ -60,7 +65,8 @@ class AnchorGrid(HybridBlock):
 class RPNHead(HybridBlock):
     """A 3x3 convolution and two siblings: one objectness logit and four offsets per anchor.
 
-    Inputs: (B, C, H, W). Outputs: logits (B, H * W * A) and offsets (B, H * W * A, 4).
+    Inputs: (B, C, H, W). Outputs, always float32, so that proposals and losses are computed in it
+    under mixed precision too: logits (B, H * W * A) and offsets (B, H * W * A, 4).
     """
 
     def __init__(self, channels: int, num_anchors: int, **kwargs) -> None:
@@ -74,8 +80,9 @@ class RPNHead(HybridBlock):
     def hybrid_forward(self, F, x):
         """Order the outputs as `AnchorGrid` orders the anchors."""
         x = self.conv(x)
-        score = self.score(x).transpose((0, 2, 3, 1)).reshape((0, -1))
-        loc = self.loc(x).transpose((0, 2, 3, 1)).reshape((0, -1, 4))
+        score, loc = (F.cast(maps, dtype="float32") for maps in (self.score(x), self.loc(x)))
+        score = score.transpose((0, 2, 3, 1)).reshape((0, -1))
+        loc = loc.transpose((0, 2, 3, 1)).reshape((0, -1, 4))
         return score, loc
 
 

@@ -80,7 +80,7 @@ class RPNTargets:
         cls = np.full(len(anchors), -1, np.float32)
         box = np.zeros((len(anchors), 4), np.float32)
         rows = np.flatnonzero(inside)
-        if len(labels) == 0:
+        if len(labels) == 0 or len(rows) == 0:
             cls[_sample(rng, rows, self._num_sample)] = 0
             return cls, box
         iou = bbox_iou(anchors[rows], labels[:, :4])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mxnet as mx
 import numpy as np
+from mxnet.contrib import amp
 from tqdm import tqdm
 
 from . import checkpoint, detector, evaluate
@@ -20,7 +21,16 @@ from .data.loader import TrainLoader
 from .errors import CheckpointError, InputError
 from .targets import RPNTargets
 
+CLUSTER = ("ROLE", "PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER")
 LAST, BEST = "last.ckpt", "best.ckpt"
+
+# In place of AMP's own lists, of which the one for bfloat16 breaks `full`. The network itself casts
+# to float32 whatever is not a convolution's or a fully connected layer's business.
+AMP_OPERATORS: dict = {
+    "target_precision_ops": ["Convolution", "FullyConnected"],
+    "conditional_fp32_ops": [],
+    "fp32_ops": [],
+}
 
 
 class Interrupted(Exception):
@@ -60,6 +70,11 @@ def model_config(args: argparse.Namespace) -> detector.ModelConfig:
 
 def contexts(args: argparse.Namespace) -> list:
     """Return the devices of this process: the GPUs that are named, or that many CPU contexts."""
+    count = len(args.gpus) or args.cpus
+    if args.batch_size < count:
+        raise InputError(
+            f"train: --batch-size {args.batch_size}, expected at least {count}, one per context"
+        )
     if args.gpus:
         present = mx.context.num_gpus()
         for number in args.gpus:
@@ -67,6 +82,42 @@ def contexts(args: argparse.Namespace) -> list:
                 raise InputError(f"train: --gpus {number}, but MXNet sees {present} GPUs")
         return [mx.gpu(number) for number in args.gpus]
     return [mx.cpu(number) for number in range(args.cpus)]
+
+
+def make_kvstore(args: argparse.Namespace, ctx: list) -> mx.kv.KVStore | None:
+    """Return what sums the gradients of several contexts or machines; None for one context."""
+    if args.kv_store.startswith("dist"):
+        missing = [f"DMLC_{name}" for name in CLUSTER if f"DMLC_{name}" not in os.environ]
+        if missing:
+            raise InputError(
+                f"train: --kv-store {args.kv_store} expects MXNet's environment variables of a "
+                f"cluster; not set: {', '.join(missing)}"
+            )
+    elif len(ctx) == 1:
+        return None
+    return mx.kv.create(args.kv_store)
+
+
+def start_amp(ctx: list) -> None:
+    """Let convolutions and fully connected layers compute in 16 bits until the process ends.
+
+    In float16 on a GPU; in bfloat16 on a CPU, for which MXNet has no convolution in float16.
+
+    Raises
+    ------
+    InputError
+        The device has no such convolution.
+    """
+    dtype = "float16" if ctx[0].device_type == "gpu" else "bfloat16"
+    amp.init(dtype, **AMP_OPERATORS)
+    ones = mx.nd.ones((1, 16, 8, 8), ctx=ctx[0])
+    try:
+        mx.nd.Convolution(ones, ones, no_bias=True, kernel=(8, 8), num_filter=1).wait_to_read()
+    except mx.MXNetError as error:
+        raise InputError(
+            f"train: --amp expects a device with {dtype} convolutions, and {ctx[0]} has none: "
+            f"{str(error).strip().splitlines()[-1]}"
+        ) from error
 
 
 def learning_rate(args: argparse.Namespace, step: int) -> float:
@@ -88,7 +139,10 @@ def learning_rate(args: argparse.Namespace, step: int) -> float:
 
 
 def make_trainer(args: argparse.Namespace, net, kvstore) -> mx.gluon.Trainer:
-    """Build the optimizer; the updates are done here, the key-value store only sums gradients."""
+    """Build the optimizer; the updates are done here, the key-value store only sums gradients.
+
+    Every worker of a distributed store has the first one's weights from here on.
+    """
     settings = {"learning_rate": args.lr, "wd": args.wd}
     if args.optimizer == "sgd":
         settings["momentum"] = args.momentum
@@ -97,9 +151,16 @@ def make_trainer(args: argparse.Namespace, net, kvstore) -> mx.gluon.Trainer:
     for parameter in net.head.collect_params().values():
         parameter.lr_mult = args.head_lr_mult
     update = None if kvstore is None else False
-    return mx.gluon.Trainer(
+    trainer = mx.gluon.Trainer(
         net.collect_params(), args.optimizer, settings, kvstore=kvstore, update_on_kvstore=update
     )
+    # By itself the trainer would fetch the first worker's weights within the first step, after the
+    # backward pass. Nothing would order this before the exchange of gradients under the same keys,
+    # and a worker may then get a gradient for a weight. The first forward pass waits for a fetch
+    # that has begun before it.
+    trainer._init_kvstore()
+    trainer._init_params()
+    return trainer
 
 
 def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -> mx.nd.NDArray:
@@ -131,6 +192,9 @@ def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -
             outputs = graph(*inputs)
             totals.append(mx.nd.add_n(*outputs))
             losses.append(mx.nd.stack(*outputs))
+        if hasattr(trainer, "_amp_loss_scaler"):
+            with amp.scale_loss(totals, trainer) as scaled:
+                totals = scaled
     mx.autograd.backward(totals)
     trainer.step(batch_size)
     return mx.nd.concat(*(loss.as_in_context(ctx[0]) for loss in losses), dim=1).mean(axis=1)
@@ -184,19 +248,23 @@ def run(args: argparse.Namespace) -> Path:
     train_set = open_dataset(args.spec, args.dataset_root, "train")
     val_set = open_dataset(args.spec, args.dataset_root, "val")
     evaluate.check_annotated(val_set, args.val_images)
-    shared = len(ctx) > 1 or args.kv_store.startswith("dist")
-    kvstore = mx.kv.create(args.kv_store) if shared else None
+    kvstore = make_kvstore(args, ctx)
     rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)
     loader = make_loader(args, config, train_set, rank, num_workers)
 
     net = detector.build(config, ctx, args.seed, args.freeze_bn, args.pretrained_base)
+    if args.amp:
+        start_amp(ctx)
     graph = detector.TrainGraph(net, rpn_num_sample=args.rpn_num_sample, ohem=args.ohem)
     graph.hybridize(static_alloc=True)
     detect = detector.Detector(net)
     detect.hybridize(static_alloc=True)
-    trainer = make_trainer(args, net, kvstore)
     if resume:
         checkpoint.load_parameters(resume, net, ctx)
+    trainer = make_trainer(args, net, kvstore)
+    if args.amp:
+        amp.init_trainer(trainer)
+    if resume:
         checkpoint.load_trainer(resume, trainer, meta)
     state = {key: meta[key] for key in ("step", "best", "history")}
     state["arguments"] = {

@@ -10,6 +10,7 @@ import mxnet as mx
 
 from demo_rfcn.data import voc_files
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 SPLITS = ("trainval", "val", "test")
 
 

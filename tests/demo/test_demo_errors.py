@@ -93,6 +93,9 @@ def test_no_checkpoint(tmp_path, eight_images, capsys):
 def test_demo_folder_of_another_run(eight_images, short_run, capsys):
     line = ["demo", *train_arguments(eight_images, short_run, "--seed", "5")[1:]]
     refused(line, capsys, "seed: 0, not 5", "--save-prefix")
+    other = ("--scale-jitter", "0.9", "1.1", "--lr-warmup", "3")
+    line = ["demo", *train_arguments(eight_images, short_run, *other)[1:]]
+    refused(line, capsys, "scale_jitter: [1.0, 1.0], not [0.9, 1.1]", "lr_warmup: 2, not 3")
 
 
 def test_data_folder_with_foreign_files(tmp_path, capsys):
@@ -105,3 +108,32 @@ def test_data_folder_with_foreign_files(tmp_path, capsys):
 def test_detect_without_image(short_run, tmp_path, capsys):
     checkpoint = ["--pretrained", str(short_run / "last.ckpt")]
     refused(["detect", str(tmp_path / "no.jpg"), *checkpoint], capsys, "no.jpg is missing")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--cpus", "3"), "--batch-size 2, expected at least 3, one per context"),
+        (("--scale-jitter", "1.2", "0.8"), "--scale-jitter 1.2 0.8, expected 0 < LOW <= HIGH"),
+        (("--kv-store", "dist_sync"), "not set: DMLC_ROLE, DMLC_PS_ROOT_URI"),
+        (("--save-prefix", __file__), "test_demo_errors.py is a file, expected a folder"),
+    ],
+)
+def test_settings_that_do_not_go_together(flags, words, eight_images, tmp_path, capsys):
+    refused(train_arguments(eight_images, tmp_path, *flags), capsys, words)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--seed", "-1"), "--seed: expected an integer from 0 on, got -1"),
+        (("--batch-size", "0"), "--batch-size: expected an integer from 1 on, got 0"),
+        (("--gpus", "0,one"), "--gpus: expected an integer from 0 on, got one"),
+        (("--flip-p", "1.5"), "--flip-p: expected a number from 0 to 1, got 1.5"),
+        (("--kv-store", "none"), "--kv-store: invalid choice: 'none'"),
+    ],
+)
+def test_values_out_of_range(flags, words, capsys):
+    with pytest.raises(SystemExit):
+        cli.parse(["train", *flags])
+    assert words in capsys.readouterr().err

@@ -69,6 +69,11 @@ def test_rpn_targets_without_boxes():
     assert not box.any()
 
 
+def test_rpn_targets_of_an_image_that_holds_no_anchor():
+    cls, box, _ = rpn_targets([[1, 1, 9, 9, 1, 0]], size=(16, 16))
+    assert (cls == -1).all() and not box.any()
+
+
 def test_roi_targets():
     rois = mx.nd.array([[[10, 10, 50, 50], [12, 10, 52, 50], [90, 90, 99, 99], [60, 60, 80, 80]]])
     labels = mx.nd.array([[[10, 10, 50, 50, 2, 0], [60, 60, 80, 80, 3, 1], [-1] * 6]])

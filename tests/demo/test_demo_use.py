@@ -113,6 +113,8 @@ def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch,
     assert cli.main([*line, "--steps", "2"]) == 0
     assert "training" not in capsys.readouterr().err
     assert json.loads((tmp_path / "ablation.json").read_text()) == rows
+    assert cli.main([*line, "--steps", "3"]) == 2
+    assert "of another run: steps: 2, not 3" in capsys.readouterr().err
 
 
 def test_rotating_twice_changes_nothing(short_run):
@@ -141,4 +143,7 @@ def test_report_is_one_file(eight_images, short_run, tmp_path, capsys):
     assert cli.main(["eval", "--dataset-root", str(eight_images), *checkpoint]) == 0
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 4
-    assert "signal_top" in page and 'src="http' not in page
+    assert page.count("<figcaption>") == 4
+    for words in ("signal_top", "AP@.75", "checkpoint of step 6 of 6"):
+        assert words in page
+    assert 'src="http' not in page

@@ -1,0 +1,87 @@
+"""Mixed precision. AMP changes MXNet for the rest of a process, so every test starts its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from demo_runs import REPOSITORY, parameters, train_arguments
+
+# The type of every array in the training graph under float16, which is for GPUs: type inference
+# computes nothing and so needs none.
+TYPES = """
+import json, sys
+import mxnet as mx
+import numpy as np
+from mxnet.contrib import amp
+from demo_rfcn import detector, train
+network, head, agnostic = sys.argv[1:]
+shape = ("a", "b"), network, head, 3, agnostic == "True", (2.0, 4.0), (1.0,)
+net = detector.build(detector.ModelConfig(*shape), [mx.cpu()], seed=0)
+amp.init("float16", **train.AMP_OPERATORS)
+names = ("data", "labels", "rpn_cls", "rpn_box")
+graph = mx.sym.Group(detector.TrainGraph(net)(*map(mx.sym.var, names))).get_internals()
+arguments, outputs, _ = graph.infer_type(**dict.fromkeys(names, "float32"))
+assert set(arguments) == {np.float32}
+print(json.dumps({n: np.dtype(t).name for n, t in zip(graph.list_outputs(), outputs)}))
+"""
+
+
+def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    """Run Python with the demo on its path."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **variables},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_amp_trains_as_float32_does(eight_images, short_run, tmp_path):
+    made = python("-m", "demo_rfcn", *train_arguments(eight_images, tmp_path, "--amp"))
+    if "--amp expects a device with bfloat16" in made.stderr:
+        pytest.skip("this processor has no bfloat16 convolutions")
+    assert made.returncode == 0, made.stderr[-2000:]
+    ours, full = (
+        json.loads((folder / "history.json").read_text())["losses"][-1]
+        for folder in (tmp_path, short_run)
+    )
+    for name in ("rpn_cls", "rcnn_cls"):
+        assert ours[name] == pytest.approx(full[name], rel=0.05)
+    changed = parameters(tmp_path / "last.ckpt"), parameters(short_run / "last.ckpt")
+    assert all(value.dtype == np.float32 for value in changed[0].values())
+    assert any((changed[0][name] != changed[1][name]).any() for name in changed[0])
+
+
+def test_amp_without_16_bit_convolutions_is_refused(eight_images, tmp_path):
+    line = train_arguments(eight_images, tmp_path, "--amp")
+    refused = python("-m", "demo_rfcn", *line, DNNL_MAX_CPU_ISA="AVX2")
+    assert refused.returncode == 2
+    words = "train: --amp expects a device with bfloat16 convolutions, and cpu(0) has none: "
+    assert words in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "model", [("small", "psroi", "True"), ("resnet18_v1b", "light_head", "False")]
+)
+def test_what_follows_the_convolutions_is_in_float32(model):
+    made = python("-c", TYPES, *model)
+    assert made.returncode == 0, made.stderr[-2000:]
+    types = json.loads(made.stdout)
+    layers = [dtype for name, dtype in types.items() if re.search("(conv|dense)[0-9]+_fwd", name)]
+    assert set(layers) == {"float16"}
+    for part in (
+        "psroi[a-z]+[0-9]_output",
+        "arange",
+        "proposals",
+        "roitargets",
+        "rpnloss",
+        "roiloss",
+    ):
+        inside = [dtype for name, dtype in types.items() if re.search(part, name)]
+        assert "float32" in inside and "float16" not in inside, part
