@@ -90,6 +90,12 @@ SHAPES = [
         {"data": "int32"},
         "data has dtype int32, expected float16, float32 or",
     ),
+    (
+        (2, 27, 5, 5),
+        (4, 5),
+        {"data": np.dtype([("bfloat16", np.uint16)])},  # what MXNet calls so
+        "data has dtype bfloat16, expected float16, float32 or",
+    ),
     ((2, 27, 5, 5), (4, 5), {"rois": "int32"}, "rois has dtype int32, expected float32 or float64"),
     (
         (2, 27, 5, 5),

@@ -115,6 +115,8 @@ inline const char* dtype_name(int dtype) {
     case GLUON_ROI_INT32: return "int32";
     case 5: return "int8";
     case GLUON_ROI_INT64: return "int64";
+    case 7: return "bool";
+    case 12: return "bfloat16";
     default: return "an unknown type";
   }
 }
