@@ -226,8 +226,8 @@ GR_INLINE void transpose_square(const double* from, int64_t from_step, double* t
   Packet<double>::store(to + to_step, __builtin_shuffle(row[0], row[1], Index{1, 3}));
 }
 
-// block[i * kLanes + lane] = planes[lane * stride + i] for kSide lanes and i < cells. The last square
-// overlaps the one before, which costs less than single cells.
+// block[i * kLanes + lane] = planes[lane * stride + i] for kSide lanes and i < cells. The last
+// square overlaps the one before, which costs less than single cells.
 template <class A>
 GR_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, A* block) {
   constexpr int64_t kSide = Packet<A>::kSize;
