@@ -231,29 +231,29 @@ GR_INLINE void transpose_square(const double* from, int64_t from_step, double* t
 template <class A>
 GR_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, A* block) {
   constexpr int64_t kSide = Packet<A>::kSize;
-  for (int64_t i = 0; i < cells; i += kSide) {
-    if (cells - i < kSide && cells > kSide) i = cells - kSide;
-    if (cells >= kSide) {
-      transpose_square(planes + i, stride, block + i * kLanes, kLanes);
-      continue;
-    }
-    for (; i < cells; ++i) {
+  if (cells < kSide) {
+    for (int64_t i = 0; i < cells; ++i) {
       for (int lane = 0; lane < kSide; ++lane) block[i * kLanes + lane] = planes[lane * stride + i];
     }
+    return;
+  }
+  for (int64_t next = 0; next < cells; next += kSide) {
+    const int64_t i = std::min(next, cells - kSide);
+    transpose_square(planes + i, stride, block + i * kLanes, kLanes);
   }
 }
 template <class A>
 GR_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells, A* planes) {
   constexpr int64_t kSide = Packet<A>::kSize;
-  for (int64_t i = 0; i < cells; i += kSide) {
-    if (cells - i < kSide && cells > kSide) i = cells - kSide;
-    if (cells >= kSide) {
-      transpose_square(block + i * kLanes, kLanes, planes + i, stride);
-      continue;
-    }
-    for (; i < cells; ++i) {
+  if (cells < kSide) {
+    for (int64_t i = 0; i < cells; ++i) {
       for (int lane = 0; lane < kSide; ++lane) planes[lane * stride + i] = block[i * kLanes + lane];
     }
+    return;
+  }
+  for (int64_t next = 0; next < cells; next += kSide) {
+    const int64_t i = std::min(next, cells - kSide);
+    transpose_square(block + i * kLanes, kLanes, planes + i, stride);
   }
 }
 
