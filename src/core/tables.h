@@ -490,8 +490,8 @@ struct GroupTask {
   }
   // The part of a RoI's bins that read this group.
   double part(const PositionSensitive& layout) const {
-    return static_cast<double>((p_end - p_begin) * (q_end - q_begin)) /
-           (static_cast<double>(layout.pooled_height) * layout.pooled_width);
+    return static_cast<double>(p_end - p_begin) / layout.pooled_height * (q_end - q_begin) /
+           layout.pooled_width;
   }
   // The task of one of its channels alone.
   GroupTask only(int lane) const {
