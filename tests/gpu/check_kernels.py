@@ -5,17 +5,24 @@
 The parts are table, reference, torchvision, repeat, large and time; without arguments all run.
 Needs torch with CUDA and NumPy; torchvision for the parts `torchvision` and `time`. MXNet is not
 needed. Exits with 1 if a check fails.
+
+Without a GPU, the parts table, reference, torchvision and repeat run on simulated kernels, in host
+memory:
+
+    tests/hostsim/build.sh build/hostsim
+    python tests/gpu/check_kernels.py --simulated build/hostsim/libgluon_roi_hostsim.so
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import statistics
 import sys
 import types
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 from unittest import mock
 
 import numpy as np
@@ -35,12 +42,25 @@ from kernel_checks import CHECKS, Kernels, arguments_of, assert_same  # noqa: E4
 
 from benchmarks.work import ITEMS, Item  # noqa: E402
 
+#: "cpu" for simulated kernels.
 DEVICE = "cuda"
 RUNS = 20
 
 
 def stream() -> int:
-    return torch.cuda.current_stream().cuda_stream
+    return torch.cuda.current_stream().cuda_stream if DEVICE == "cuda" else 0
+
+
+@contextlib.contextmanager
+def own_stream() -> Iterator[None]:
+    if DEVICE != "cuda":
+        yield
+        return
+    own = torch.cuda.Stream()
+    own.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(own):
+        yield
+    own.synchronize()
 
 
 def to_device(array: np.ndarray) -> torch.Tensor:
@@ -166,9 +186,7 @@ def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
 
     def check(item: Item) -> None:
         data, rois, d_out = (to_device(array) for array in item.arrays())
-        own = torch.cuda.Stream()
-        own.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(own):
+        with own_stream():
             symbol, p = params_of(item)
             if symbol.endswith("align"):
                 p.rois_grad = 1
@@ -181,7 +199,6 @@ def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
                 call.backward(d_out)
                 for a, b in zip(first, (call.out, call.d_data, call.d_rois)):
                     assert torch.equal(a.view(torch.int32), b.view(torch.int32))
-        own.synchronize()
 
     return {item.name: lambda item=item: check(item) for item in ITEMS}
 
@@ -262,16 +279,25 @@ def times(library: c_api.Library) -> None:
 
 
 PARTS = {f.__name__: f for f in (table, reference, torchvision, repeat, large)}
+#: Those that take minutes in a simulation, and not days.
+SIMULATED = ("table", "reference", "torchvision", "repeat")
 
 
 def main() -> int:
+    global DEVICE, RUNS
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", help=", ".join([*PARTS, "time"]))
     parser.add_argument("--library", default=str(ROOT / "build/gpu/libgluon_roi.so"))
+    parser.add_argument("--simulated", metavar="LIBRARY", help="of kernels that run on the CPU")
     options = parser.parse_args()
     unknown = set(options.parts) - {*PARTS, "time"}
     if unknown:
         parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
+    if options.simulated:
+        DEVICE, RUNS, options.library = "cpu", 2, options.simulated
+        options.parts = options.parts or SIMULATED
+        if set(options.parts) - {*SIMULATED}:
+            parser.error(f"simulated kernels have the parts {', '.join(SIMULATED)}")
     library = c_api.Library(options.library)
     has_peer = importlib.util.find_spec("torchvision") is not None
     failures = 0
