@@ -44,9 +44,12 @@ class RoiBlock(HybridBlock):
         return f"{type(self).__name__}({shown})"
 
 
+# NDArrays by class, and another kind by MXNet's rules.
+_OTHER_KINDS = (mx.np.ndarray, mx.nd.sparse.BaseSparseNDArray)
+
+
 def _check_kind(operator: str, name: str, value: Any, kind: type) -> None:
-    # Arrays of mx.np are NDArrays by class, and another kind by MXNet's rules.
-    if not isinstance(value, kind) or isinstance(value, mx.np.ndarray):
+    if not isinstance(value, kind) or isinstance(value, _OTHER_KINDS):
         raise TypeError(
             f"{operator}: argument {name}: expected a {kind.__module__}.{kind.__name__}, "
             f"got {type(value).__module__}.{type(value).__name__}"
@@ -114,7 +117,13 @@ def _call_nd(
     arrays = list(inputs.values())
     if mx.autograd.is_recording():
         arrays = [array if array.grad is None else _view(array) for array in arrays]
-    handle = _invoke(_HANDLES[operator], arrays, attributes, outputs)
+    try:
+        handle = _invoke(_HANDLES[operator], arrays, attributes, outputs)
+    except mx.MXNetError as error:
+        reason = str(error).replace("MXNetError: ", "")
+        if outputs and "inconsistent" in reason:
+            raise mx.MXNetError(f"{operator}: argument out: {reason}") from None
+        raise
     return out if outputs else mx.nd.NDArray(handle)
 
 

@@ -173,9 +173,11 @@ def test_unknown_and_missing_arguments(op):
         function(x.asnumpy(), rois, POOLED, SCALE)
     with pytest.raises(TypeError, match=f"{op.name}: argument rois: .*, got mxnet.numpy.ndarray"):
         function(x, mx.np.array([[0, 0, 0, 4, 4]]), POOLED, SCALE)
+    with pytest.raises(TypeError, match=f"{op.name}: argument rois: expected .*got .*sparse.CSR"):
+        function(x, mx.nd.array([[0, 0, 0, 4, 4]]).tostype("csr"), POOLED, SCALE)
     with pytest.raises(TypeError, match=f"{op.name}: argument out: expected a .*NDArray, got .*"):
         function(x, rois, POOLED, SCALE, out="x")
-    with pytest.raises(mx.MXNetError, match="Shape inconsistent"):
+    with raises(op, "argument out: Shape inconsistent, Provided = "):
         function(x, rois, POOLED, SCALE, out=x)
     with pytest.raises(TypeError, match=f"{op.name}: argument rois: expected a .*Symbol, got .*"):
         getattr(gluon_roi.sym, op.name)(mx.sym.var("x"), rois, POOLED, SCALE)
