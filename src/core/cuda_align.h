@@ -30,19 +30,20 @@ struct AlignRule {
     view.x_taps = gluon_roi::stage(tables.column_taps(k), x_count, &room, end);
     return view;
   }
-  GR_DEVICE void pool(const View& view, int p, int q, int width, const T* const* planes,
-                      A* value) const {
+  GR_DEVICE void pool(const View& view, int p, int q, int width, const T* plane,
+                      const int64_t* other, A* value) const {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) value[u] = 0;
     const int32_t x_first = view.x_begin[q], x_stop = view.x_begin[q + 1];
     for (int32_t i = view.y_begin[p]; i < view.y_begin[p + 1]; ++i) {
       const AxisTap<A> y = view.y_taps[i];
-      const int64_t line = static_cast<int64_t>(y.cell) * width;
+      const T* line = plane + static_cast<int64_t>(y.cell) * width;
       A sum[kUnroll] = {};
       for (int32_t j = x_first; j < x_stop; ++j) {
         const AxisTap<A> x = view.x_taps[j];
+        const T* cell = line + x.cell;
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) sum[u] += x.weight * load(planes[u] + line + x.cell);
+        for (int u = 0; u < kUnroll; ++u) sum[u] += x.weight * load(cell + other[u]);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) value[u] += y.weight * sum[u];

@@ -70,7 +70,10 @@ GR_DEVICE BinView stage_bins(const BinTables& tables, int64_t k, char* room, con
 // out[k, c, p, q] = rule of the map that bin (p, q) of output channel c reads. Rule has:
 //   tables, kGrouped (false: layout is 1 x 1),
 //   stage(k, room, end) -> View of the RoI's tables,
-//   pool(view, p, q, width, planes[kUnroll], value[kUnroll]).
+//   pool(view, p, q, width, plane, other[kUnroll], value[kUnroll]): of the map that begins at
+//   plane,
+//     and of those `other` elements further on. (With a pointer to each map, the compiler
+//     multiplies channels by map sizes again for every cell.)
 template <class T, class Rule>
 __global__ void __launch_bounds__(kForwardThreads)
     forward_kernel(Rule rule, ForwardPlan plan, const T* data, T* out) {
@@ -105,15 +108,14 @@ __global__ void __launch_bounds__(kForwardThreads)
     const int p = bin / plan.layout.pooled_width, q = bin % plan.layout.pooled_width;
     const T* plane = Rule::kGrouped ? image + plan.layout.channel(0, p, q) * plan.cells : image;
     for (int64_t c = first + group; c < stop; c += kUnroll * plan.groups) {
-      const T* planes[kUnroll];
+      int64_t other[kUnroll];
       A value[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         // Past the last channel the first is computed again, and not stored.
-        const int64_t channel = c + u * plan.groups < stop ? c + u * plan.groups : c;
-        planes[u] = plane + channel * step;
+        other[u] = c + u * plan.groups < stop ? u * plan.groups * step : 0;
       }
-      rule.pool(view, p, q, plan.width, planes, value);
+      rule.pool(view, p, q, plan.width, plane + c * step, other, value);
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const int64_t channel = c + u * plan.groups;
@@ -174,6 +176,8 @@ struct Tile {
   int32_t y_begin, x_begin;
   int32_t y, x;          // the thread's cell; may lie past the edge of the map
   int64_t offset, step;  // in data: the cell of the first channel, and from one channel to the next
+  // In d_out: from the first channel to each; to itself where there is none.
+  int64_t channel_offset[kTileChannels];
   bool on_map;
 
   GR_DEVICE explicit Tile(const TilePlan& plan) {
@@ -200,6 +204,10 @@ struct Tile {
                         static_cast<int64_t>(group_y) * plan.layout.group_width + group_x;
     offset = map * cells + static_cast<int64_t>(y) * plan.width + x;
     step = groups * cells;
+    const int64_t outputs =
+        static_cast<int64_t>(plan.layout.pooled_height) * plan.layout.pooled_width;
+#pragma unroll
+    for (int i = 0; i < kTileChannels; ++i) channel_offset[i] = i < channels ? i * outputs : 0;
   }
   // Whether the cells [y0, y1) x [x0, x1) touch the tile, or hold the thread's cell.
   GR_DEVICE bool meets(int32_t y0, int32_t y1, int32_t x0, int32_t x1) const {
@@ -241,7 +249,8 @@ GR_DEVICE void for_each_roi(const RoiLists& lists, int32_t image, const Meets& m
   }
 }
 
-// Adds weight * d_out[k, channel + i, bin] to sum[i] for the channels of the tile.
+// Adds weight * d_out[k, channel + i, bin] to sum[i] for the channels of the tile; what lies behind
+// them in sum is of no use.
 template <class T, class A>
 GR_DEVICE void add_gradients(const Tile& tile, const PositionSensitive& layout, const T* d_out,
                              int64_t k, int64_t bin, A weight, A* sum) {
@@ -249,7 +258,7 @@ GR_DEVICE void add_gradients(const Tile& tile, const PositionSensitive& layout, 
   const T* source = d_out + (k * layout.output_dim + tile.channel) * outputs + bin;
 #pragma unroll
   for (int i = 0; i < kTileChannels; ++i) {
-    if (i < tile.channels) sum[i] += weight * load(source + i * outputs);
+    sum[i] += weight * load(source + tile.channel_offset[i]);
   }
 }
 

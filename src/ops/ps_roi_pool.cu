@@ -21,18 +21,18 @@ struct MeanRule {
   GR_DEVICE BinView stage(int64_t k, char* room, const char* end) const {
     return stage_bins(tables, k, room, end);
   }
-  GR_DEVICE void pool(const BinView& view, int p, int q, int width, const T* const* planes,
-                      A* value) const {
+  GR_DEVICE void pool(const BinView& view, int p, int q, int width, const T* plane,
+                      const int64_t* other, A* value) const {
     const int32_t y_begin = view.y[2 * p], y_end = view.y[2 * p + 1];
     const int32_t x_begin = view.x[2 * q], x_end = view.x[2 * q + 1];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) value[u] = 0;
     if (y_begin >= y_end || x_begin >= x_end) return;
     for (int32_t y = y_begin; y < y_end; ++y) {
-      const int64_t line = static_cast<int64_t>(y) * width;
+      const T* line = plane + static_cast<int64_t>(y) * width;
       for (int32_t x = x_begin; x < x_end; ++x) {
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) value[u] += load(planes[u] + line + x);
+        for (int u = 0; u < kUnroll; ++u) value[u] += load(line + x + other[u]);
       }
     }
     const A area = static_cast<A>(static_cast<int64_t>(y_end - y_begin) * (x_end - x_begin));
