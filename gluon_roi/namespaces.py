@@ -24,6 +24,8 @@ _USERS = "__gluon_roi_users__"
 _GUARD = "__gluon_roi_guard__"
 # Inputs of which the number of dimensions is fixed.
 _RANKS = {"data": 4, "rois_num": 1}
+# NDArrays by class, and another kind by MXNet's rules.
+_OTHER_KINDS = (mx.np.ndarray, mx.nd.sparse.BaseSparseNDArray)
 # What MXNet's C interface calls the operators by; install() fills it in.
 _HANDLES: Dict[str, ctypes.c_void_p] = {}
 
@@ -42,10 +44,6 @@ class RoiBlock(HybridBlock):
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._arguments.items())
         return f"{type(self).__name__}({shown})"
-
-
-# NDArrays by class, and another kind by MXNet's rules.
-_OTHER_KINDS = (mx.np.ndarray, mx.nd.sparse.BaseSparseNDArray)
 
 
 def _check_kind(operator: str, name: str, value: Any, kind: type) -> None:
@@ -133,7 +131,7 @@ def _call_sym(
     for key, value in inputs.items():
         _check_kind(operator, key, value, mx.sym.Symbol)
     # The unbound method gives the name without the prefix, which each call below adds itself.
-    base = mx.name.NameManager.get(mx.name.NameManager._current.value, name, operator.lower())
+    node = mx.name.NameManager.get(mx.name.NameManager._current.value, name, operator.lower())
     guarded = []
     for key, symbol in inputs.items():
         # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks
@@ -144,10 +142,10 @@ def _call_sym(
         symbol._set_attr(**{_USERS: str(users + 1)})
         # MXNet merges equal nodes into one, and with that the guards of one map: the attribute
         # makes each of them unique.
-        unique = {_GUARD: f"{base}.{key}.{users}"}
-        guarded.append(mx.sym.identity(symbol, name=f"{base}_{key}", attr=unique))
+        unique = {_GUARD: f"{node}.{key}.{users}"}
+        guarded.append(mx.sym.identity(symbol, name=f"{node}_{key}", attr=unique))
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator}")
-    return function(*guarded, name=base, attr=attr, **attributes)
+    return function(*guarded, name=node, attr=attr, **attributes)
 
 
 def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
@@ -201,11 +199,12 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
 
 def install(blocks: Sequence[Type[RoiBlock]]) -> Tuple[ModuleType, ModuleType]:
     """Make the modules gluon_roi.nd and gluon_roi.sym, and hang them into MXNet as F.gluon_roi."""
+    for block in blocks:
+        _HANDLES[block.__name__] = _operator_handle(f"_gluon_roi_{block.__name__}")
     modules = []
     for kind, symbolic in (("nd", False), ("sym", True)):
         module = ModuleType(f"gluon_roi.{kind}", f"The operators as functions of mx.{kind}.")
         for block in blocks:
-            _HANDLES[block.__name__] = _operator_handle(f"_gluon_roi_{block.__name__}")
             setattr(module, block.__name__, _function(block, symbolic))
         sys.modules[module.__name__] = module
         getattr(mx, kind).gluon_roi = module
