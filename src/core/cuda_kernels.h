@@ -152,7 +152,8 @@ struct TilePlan {
   PositionSensitive layout;
   int32_t height, width;
   int32_t tiles_y, tiles_x;
-  int64_t chunks;  // blocks of kTileChannels output channels
+  int64_t outputs;  // P * Q
+  int64_t chunks;   // blocks of kTileChannels output channels
   int64_t images;
 
   TilePlan(const PositionSensitive& channels, const Tensor& data)
@@ -161,6 +162,7 @@ struct TilePlan {
         width(static_cast<int32_t>(data.shape[3])),
         tiles_y((height + kTileHeight - 1) / kTileHeight),
         tiles_x((width + kTileWidth - 1) / kTileWidth),
+        outputs(static_cast<int64_t>(layout.pooled_height) * layout.pooled_width),
         chunks((layout.output_dim + kTileChannels - 1) / kTileChannels),
         images(data.shape[0]) {}
   int64_t blocks() const {
@@ -204,10 +206,8 @@ struct Tile {
                         static_cast<int64_t>(group_y) * plan.layout.group_width + group_x;
     offset = map * cells + static_cast<int64_t>(y) * plan.width + x;
     step = groups * cells;
-    const int64_t outputs =
-        static_cast<int64_t>(plan.layout.pooled_height) * plan.layout.pooled_width;
 #pragma unroll
-    for (int i = 0; i < kTileChannels; ++i) channel_offset[i] = i < channels ? i * outputs : 0;
+    for (int i = 0; i < kTileChannels; ++i) channel_offset[i] = i < channels ? i * plan.outputs : 0;
   }
   // Whether the cells [y0, y1) x [x0, x1) touch the tile, or hold the thread's cell.
   GR_DEVICE bool meets(int32_t y0, int32_t y1, int32_t x0, int32_t x1) const {
@@ -252,10 +252,9 @@ GR_DEVICE void for_each_roi(const RoiLists& lists, int32_t image, const Meets& m
 // Adds weight * d_out[k, channel + i, bin] to sum[i] for the channels of the tile; what lies behind
 // them in sum is of no use.
 template <class T, class A>
-GR_DEVICE void add_gradients(const Tile& tile, const PositionSensitive& layout, const T* d_out,
-                             int64_t k, int64_t bin, A weight, A* sum) {
-  const int64_t outputs = static_cast<int64_t>(layout.pooled_height) * layout.pooled_width;
-  const T* source = d_out + (k * layout.output_dim + tile.channel) * outputs + bin;
+GR_DEVICE void add_gradients(const Tile& tile, const TilePlan& plan, const T* d_out, int64_t k,
+                             int64_t bin, A weight, A* sum) {
+  const T* source = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs + bin;
 #pragma unroll
   for (int i = 0; i < kTileChannels; ++i) {
     sum[i] += weight * load(source + tile.channel_offset[i]);

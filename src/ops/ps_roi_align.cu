@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(kTileThreads)
     const A weight = weight_of(tables.row_taps(k), y[0], y[1], tile.y) *
                      weight_of(tables.column_taps(k), x[0], x[1], tile.x);
     if (weight == 0) return;
-    add_gradients(tile, plan.layout, d_out, k,
-                  static_cast<int64_t>(p) * plan.layout.pooled_width + q, weight, sum);
+    add_gradients(tile, plan, d_out, k, static_cast<int64_t>(p) * plan.layout.pooled_width + q,
+                  weight, sum);
   });
   store_tile(tile, sum, d_data);
 }

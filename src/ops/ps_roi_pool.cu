@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kTileThreads)
         const int32_t* x = tables.column_edges(k) + 2 * q;
         if (!tile.inside(y[0], y[1], x[0], x[1])) continue;
         const A area = static_cast<A>(static_cast<int64_t>(y[1] - y[0]) * (x[1] - x[0]));
-        add_gradients(tile, layout, d_out, k, static_cast<int64_t>(p) * layout.pooled_width + q,
+        add_gradients(tile, plan, d_out, k, static_cast<int64_t>(p) * layout.pooled_width + q,
                       A(1) / area, sum);
       }
     }

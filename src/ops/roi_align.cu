@@ -34,9 +34,8 @@ __global__ void __launch_bounds__(kTileThreads)
       const AxisTap<A> y = y_taps[i];
       for (int32_t j = x_first; j < x_stop; ++j) {
         const AxisTap<A> x = x_taps[j];
-        add_gradients(tile, plan.layout, d_out, k,
-                      static_cast<int64_t>(y.cell) * tables.bins_x + x.cell, y.weight * x.weight,
-                      sum);
+        add_gradients(tile, plan, d_out, k, static_cast<int64_t>(y.cell) * tables.bins_x + x.cell,
+                      y.weight * x.weight, sum);
       }
     }
   });

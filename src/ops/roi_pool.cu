@@ -75,7 +75,6 @@ __global__ void __launch_bounds__(kTileThreads)
   using A = SumOf<T>;
   const Tile tile(plan);
   const int thread = static_cast<int>(threadIdx.x);
-  const int64_t outputs = static_cast<int64_t>(tables.bins_y) * tables.bins_x;
   const int64_t cells = static_cast<int64_t>(plan.height) * plan.width;
   const T* planes = data + (tile.image * plan.layout.output_dim + tile.channel) * cells;
   // For each channel and bin: the thread whose cell is the maximum, or -1; the output's gradient.
@@ -93,7 +92,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const BinRange columns(x_edges, tables.bins_x, tile.x_begin, tile.x_begin + kTileWidth - 1);
     const BinRange own_rows(y_edges, tables.bins_y, tile.y, tile.y);
     const BinRange own_columns(x_edges, tables.bins_x, tile.x, tile.x);
-    const T* gradient = d_out + (k * plan.layout.output_dim + tile.channel) * outputs;
+    const T* gradient = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs;
     const int bins = rows.count() * columns.count();
     for (int first = 0; first < bins; first += kBinBatch) {
       const int batch = bins - first < kBinBatch ? bins - first : kBinBatch;
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(kTileThreads)
             best_y >= 0 && best_y < kTileHeight && best_x >= 0 && best_x < kTileWidth;
         winner[channel][at] = static_cast<int16_t>(in_tile ? best_y * kTileWidth + best_x : -1);
         slope[channel][at] =
-            load(gradient + channel * outputs + static_cast<int64_t>(p) * tables.bins_x + q);
+            load(gradient + channel * plan.outputs + static_cast<int64_t>(p) * tables.bins_x + q);
       }
       __syncthreads();
       for (int p = own_rows.begin; p < own_rows.end; ++p) {
