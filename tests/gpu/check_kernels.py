@@ -290,18 +290,16 @@ def main() -> int:
     parser.add_argument("--library", default=str(ROOT / "build/gpu/libgluon_roi.so"))
     parser.add_argument("--simulated", metavar="LIBRARY", help="of kernels that run on the CPU")
     options = parser.parse_args()
-    unknown = set(options.parts) - {*PARTS, "time"}
+    parts = SIMULATED if options.simulated else (*PARTS, "time")
+    unknown = set(options.parts) - set(parts)
     if unknown:
-        parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown parts: {', '.join(sorted(unknown))}; expected {', '.join(parts)}")
     if options.simulated:
-        DEVICE, RUNS, options.library = "cpu", 2, options.simulated
-        options.parts = options.parts or SIMULATED
-        if set(options.parts) - {*SIMULATED}:
-            parser.error(f"simulated kernels have the parts {', '.join(SIMULATED)}")
-    library = c_api.Library(options.library)
+        DEVICE, RUNS = "cpu", 2
+    library = c_api.Library(options.simulated or options.library)
     has_peer = importlib.util.find_spec("torchvision") is not None
     failures = 0
-    for part in options.parts or [*PARTS, "time"]:
+    for part in options.parts or parts:
         if part in ("torchvision", "time") and not has_peer:
             print(f"{part}: skipped, torchvision is not installed")
             continue
