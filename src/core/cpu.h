@@ -114,15 +114,13 @@ struct Lanes {
     for_each([&](int i) GR_KERNEL { part[i] = other.part[i] > part[i] ? other.part[i] : part[i]; });
   }
 
-  // Gives away the lanes in which `left` is `right`: what they hold is returned, with 0 in the
-  // other lanes, and becomes 0 here.
-  GR_INLINE Lanes take_where_equal(const Lanes& left, const Lanes& right) {
-    Lanes taken;
+  // Adds the lanes in which `left` is `right` to those of `sum`; they become 0 here.
+  GR_INLINE void move_where_equal(const Lanes& left, const Lanes& right, Lanes* sum) {
     for_each([&](int i) GR_KERNEL {
-      taken.part[i] = left.part[i] == right.part[i] ? part[i] : Register{};
+      const Register total = sum->part[i] + part[i];
+      sum->part[i] = left.part[i] == right.part[i] ? total : sum->part[i];
       part[i] = left.part[i] == right.part[i] ? Register{} : part[i];
     });
-    return taken;
   }
 
   template <class Body>
@@ -324,11 +322,23 @@ GR_INLINE void prefetch_lanes(int lanes, const T* from, int64_t step) {
   for (int lane = 0; lane < lanes; ++lane) __builtin_prefetch(from + lane * step, 1);
 }
 
-// Asks for `count` elements to be in the cache soon.
+// Asks for `count` elements to be in the cache soon, in `parts` parts that are to be spread over
+// the work before: all at once fill the processor's queue of outstanding reads, behind which the
+// work has to wait. (ROIPool and ROIAlign with 2000 RoIs took 1.2 to 1.4 times as long.)
 template <class T>
-GR_INLINE void prefetch(const T* from, int64_t count) {
-  constexpr int64_t kLine = 64 / sizeof(T);
-  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 1);
-}
+class GradualPrefetch {
+ public:
+  GR_INLINE GradualPrefetch(const T* from, int64_t count, int64_t parts)
+      : from_(from), part_(parts > 0 ? (count + parts - 1) / parts : 0) {}
+  GR_INLINE void next(int64_t parts = 1) {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    const T* const end = from_ + parts * part_;
+    for (; from_ < end; from_ += kLine) __builtin_prefetch(from_, 1);
+  }
+
+ private:
+  const T* from_;
+  int64_t part_;
+};
 
 }  // namespace gluon_roi

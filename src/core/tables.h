@@ -38,8 +38,8 @@ struct RoiTable {
     }
   }
 
-  // The row that follows order[i] after `steps` others, to be fetched early; the last at the end.
-  GR_INLINE int64_t ahead(int64_t i, int64_t steps = 4) const {
+  // The row that follows order[i] `steps` later, to be fetched early; the last at the end.
+  GR_INLINE int64_t ahead(int64_t i, int64_t steps = 1) const {
     const int64_t last = static_cast<int64_t>(order.size()) - 1;
     return order[i + steps < last ? i + steps : last];
   }
@@ -567,14 +567,21 @@ struct ChannelTask {
   int64_t image, channel, offset;  // offset of the first map, in elements
   int lanes;
 
-  ChannelTask(int64_t task, const Tensor& data) {
-    const int64_t blocks = blocks_of(data.shape[1]);
+  ChannelTask(int64_t task, const Tensor& data) : channels_(data.shape[1]) {
+    const int64_t blocks = blocks_of(channels_);
     image = task / blocks;
     channel = task % blocks * kLanes;
-    lanes = static_cast<int>(std::min<int64_t>(kLanes, data.shape[1] - channel));
-    offset = (image * data.shape[1] + channel) * data.shape[2] * data.shape[3];
+    lanes = static_cast<int>(std::min<int64_t>(kLanes, channels_ - channel));
+    offset = (image * channels_ + channel) * data.shape[2] * data.shape[3];
+  }
+  // Where the outputs of RoI k for these channels begin, of which each channel has `outputs`.
+  GR_INLINE int64_t row(int64_t k, int64_t outputs) const {
+    return (k * channels_ + channel) * outputs;
   }
   static int64_t count(const Tensor& data) { return data.shape[0] * blocks_of(data.shape[1]); }
+
+ private:
+  int64_t channels_;
 };
 
 }  // namespace gluon_roi

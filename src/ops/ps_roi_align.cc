@@ -34,7 +34,7 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
       const auto y_range = taps.row_ranges(k)[task.p_begin];
       const auto x_range = taps.column_ranges(k)[task.q_begin];
       const int64_t bin = task.p_begin * taps.columns + task.q_begin;
-      prefetch_lanes(task.lanes, result + row_of(table.ahead(i)) + bin, outputs);
+      prefetch_lanes(task.lanes, result + row_of(table.ahead(i, 4)) + bin, outputs);
       Values sum = Values::all(0);
       for (int64_t r = y_range.begin; r < y_range.end; ++r) {
         const A* line = block + taps.taps[r].cell * width * kCount;
@@ -78,7 +78,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
       const auto y_range = taps.row_ranges(k)[task.p_begin];
       const auto x_range = taps.column_ranges(k)[task.q_begin];
       const int64_t bin = task.p_begin * taps.columns + task.q_begin;
-      prefetch_lanes(task.lanes, gradient + row_of(table.ahead(i)) + bin, outputs);
+      prefetch_lanes(task.lanes, gradient + row_of(table.ahead(i, 4)) + bin, outputs);
       const Values slope = Values::gather(task.lanes, gradient + row_of(k) + bin, outputs);
       for (int64_t r = y_range.begin; r < y_range.end; ++r) {
         A* line = block + taps.taps[r].cell * width * kCount;

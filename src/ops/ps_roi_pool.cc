@@ -27,7 +27,7 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
       T* row = result + row_of(k);
-      const T* later = result + row_of(table.ahead(i));
+      const T* later = result + row_of(table.ahead(i, 4));
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         const int32_t* y = bins.row_edges(k) + 2 * ph;
         for (int pw = task.q_begin; pw < task.q_end; ++pw) {
@@ -74,7 +74,7 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
       const T* row = gradient + row_of(k);
-      const T* later = gradient + row_of(table.ahead(i));
+      const T* later = gradient + row_of(table.ahead(i, 4));
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         const int32_t* y = bins.row_edges(k) + 2 * ph;
         for (int pw = task.q_begin; pw < task.q_end; ++pw) {

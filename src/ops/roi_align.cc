@@ -37,12 +37,13 @@ void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out)
       pack_runs(runs, data + task.offset, cells, task.lanes, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        T* const target = result + (k * channels + task.channel) * outputs;
-        prefetch(target, task.lanes * outputs);
         const auto* x_ranges = taps.column_ranges(k);
         const auto rows = taps.all_rows(k);
+        GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
+                                  rows.end - rows.begin);
         std::fill(tile, tile + outputs * kLanes, A(0));
         for (int64_t r = rows.begin; r < rows.end; ++r) {
+          target.next();
           if (r == rows.begin || taps.taps[r].cell != taps.taps[r - 1].cell) {
             const A* line = block + taps.taps[r].cell * width * kLanes;
             for (int64_t q = 0; q < columns; ++q) {
@@ -60,7 +61,7 @@ void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out)
             sum.store(bins + j);
           }
         }
-        unpack_planes(tile, outputs, task.lanes, outputs, target);
+        unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs));
       }
     });
   });
@@ -74,7 +75,6 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
   const TapTable<A> taps = make_taps(p, table, in.data);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
-  const int64_t channels = in.data.shape[1];
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t columns = taps.columns, outputs = taps.rows * columns;
 
@@ -91,12 +91,12 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
         const int64_t k = table.order[i];
         const auto* x_ranges = taps.column_ranges(k);
         const auto rows = taps.all_rows(k);
-        pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
-                    outputs, tile);
-        prefetch(gradient + (table.ahead(i, 1) * channels + task.channel) * outputs,
-                 task.lanes * outputs);
+        pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile);
+        GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
+                                  task.lanes * outputs, rows.end - rows.begin);
         for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
           end = taps.same_cell(begin, rows.end);
+          slopes.next(end - begin);
           A* line = block + taps.taps[begin].cell * width * kLanes;
           for (int64_t q = 0; q < columns; ++q) {
             Values slope = Values::all(0);

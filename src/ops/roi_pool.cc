@@ -29,11 +29,12 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
       pack_runs(runs, data + task.offset, cells, task.lanes, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        T* const target = result + (k * channels + task.channel) * outputs;
-        prefetch(target, task.lanes * outputs);
+        GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
+                                  bins.rows);
         const int32_t* y = bins.row_edges(k);
         A* value = tile;
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
+          target.next();
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes) {
             Values best = Values::all(bin_area(y, x) > 0 ? kLowest<T> : A(0));
@@ -43,7 +44,7 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
             best.store(value);
           }
         }
-        unpack_planes(tile, outputs, task.lanes, outputs, target);
+        unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs));
       }
     });
   });
@@ -59,7 +60,6 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
   const T* data = static_cast<const T*>(in.data.data);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
-  const int64_t channels = in.data.shape[1];
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(bins.rows) * bins.columns;
 
@@ -80,13 +80,13 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
       clear_runs(runs, sums);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        pack_planes(gradient + (k * channels + task.channel) * outputs, outputs, task.lanes,
-                    outputs, tile);
-        prefetch(gradient + (table.ahead(i, 1) * channels + task.channel) * outputs,
-                 task.lanes * outputs);
+        pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile);
+        GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
+                                  task.lanes * outputs, bins.rows);
         const A* slope = tile;
         const int32_t* y = bins.row_edges(k);
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
+          slopes.next();
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes) {
             Values best = Values::all(kLowest<T>);
@@ -94,11 +94,11 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
               best.keep_greater(Values::load(block + cell * kLanes));
             });
             // The first cell that holds the maximum gets the gradient; none where nothing won.
-            Values share = Values::load(slope);
-            share.take_where_equal(best, Values::all(kLowest<T>));
+            Values share = Values::load(slope), lost = Values::all(0);
+            share.move_where_equal(best, Values::all(kLowest<T>), &lost);
             for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
               Values sum = Values::load(sums + cell * kLanes);
-              sum += share.take_where_equal(Values::load(block + cell * kLanes), best);
+              share.move_where_equal(Values::load(block + cell * kLanes), best, &sum);
               sum.store(sums + cell * kLanes);
             });
           }
