@@ -476,10 +476,11 @@ struct GroupTask {
   GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data) {
     const int64_t cells = data.shape[2] * data.shape[3];
     const int64_t blocks = blocks_of(layout.output_dim);
-    const int gw = static_cast<int>(task / blocks % layout.group_width);
-    const int gh = static_cast<int>(task / blocks / layout.group_width % layout.group_height);
-    image = task / blocks / layout.group_width / layout.group_height;
-    channel = task % blocks * kLanes;
+    const int gw = static_cast<int>(task % layout.group_width);
+    const int gh = static_cast<int>(task / layout.group_width % layout.group_height);
+    const int64_t block = task / layout.group_width / layout.group_height;
+    image = block / blocks;
+    channel = block % blocks * kLanes;
     lanes = static_cast<int>(std::min<int64_t>(kLanes, layout.output_dim - channel));
     stride = static_cast<int64_t>(layout.group_height) * layout.group_width * cells;
     offset =
