@@ -138,10 +138,22 @@ struct Lanes<A, OneChannel> {
   A value;
 
   GR_INLINE static Lanes all(A value) { return Lanes{value}; }
-  GR_INLINE static Lanes load(const A* from) { return Lanes{*from}; }
-  GR_INLINE void store(A* to) const { *to = value; }
-  GR_INLINE static Lanes gather(int, const A* from, int64_t) { return load(from); }
-  GR_INLINE void scatter(int, A* to, int64_t) const { store(to); }
+  template <class T>
+  GR_INLINE static Lanes load(const T* from) {
+    return Lanes{gluon_roi::load(from)};
+  }
+  template <class T>
+  GR_INLINE void store(T* to) const {
+    gluon_roi::store(to, value);
+  }
+  template <class T>
+  GR_INLINE static Lanes gather(int, const T* from, int64_t) {
+    return load(from);
+  }
+  template <class T>
+  GR_INLINE void scatter(int, T* to, int64_t) const {
+    store(to);
+  }
   GR_INLINE Lanes& operator+=(const Lanes& other) { return value += other.value, *this; }
   GR_INLINE Lanes& operator*=(const Lanes& other) { return value *= other.value, *this; }
   GR_INLINE Lanes& operator/=(const Lanes& other) { return value /= other.value, *this; }

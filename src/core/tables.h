@@ -523,14 +523,12 @@ template <class T, class Kernel>
 void read_maps(const GroupTask& task, const PositionSensitive& layout, const Coverage& coverage,
                const T* data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
-  if constexpr (std::is_same<T, A>::value) {
-    if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
-      for (int lane = 0; lane < task.lanes; ++lane) {
-        const GroupTask one = task.only(lane);
-        kernel(one, data + one.offset, OneChannel{});
-      }
-      return;
+  if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
+    for (int lane = 0; lane < task.lanes; ++lane) {
+      const GroupTask one = task.only(lane);
+      kernel(one, data + one.offset, OneChannel{});
     }
+    return;
   }
   A* block = scratch<A>(cells * kLanes);
   run_simd([&](auto simd) GR_KERNEL {
@@ -544,18 +542,29 @@ template <class T, class Kernel>
 void add_to_maps(const GroupTask& task, const PositionSensitive& layout, const Coverage& coverage,
                  T* d_data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
-  if constexpr (std::is_same<T, A>::value) {
-    if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
-      for (int lane = 0; lane < task.lanes; ++lane) {
-        const GroupTask one = task.only(lane);
-        std::fill(d_data + one.offset, d_data + one.offset + cells, A(0));
-        kernel(one, d_data + one.offset, OneChannel{});
+  const auto& runs = coverage.runs(task.image);
+  if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
+    for (int lane = 0; lane < task.lanes; ++lane) {
+      const GroupTask one = task.only(lane);
+      T* const plane = d_data + one.offset;
+      std::fill(plane, plane + cells, T{});
+      if constexpr (std::is_same<T, A>::value) {
+        kernel(one, plane, OneChannel{});
+      } else {
+        // float16 is summed in float32.
+        A* const sums = scratch<A>(cells);
+        for (const Coverage::Run& run : runs) std::fill(sums + run.begin, sums + run.end, A(0));
+        kernel(one, sums, OneChannel{});
+        run_simd([&](auto) GR_KERNEL {
+          for (const Coverage::Run& run : runs) {
+            store_run(plane + run.begin, run.end - run.begin, sums + run.begin);
+          }
+        });
       }
-      return;
     }
+    return;
   }
   A* block = scratch<A>(cells * kLanes);
-  const auto& runs = coverage.runs(task.image);
   run_simd([&](auto simd) GR_KERNEL {
     clear_runs(runs, block);
     kernel(task, block, simd);

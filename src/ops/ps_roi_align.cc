@@ -23,7 +23,7 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
   table.fill_special_rows(result, layout.output_dim * outputs);
 
-  const auto pool = [&](const GroupTask& task, const A* block, auto simd) GR_KERNEL {
+  const auto pool = [&](const GroupTask& task, const auto* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     // Where the outputs of RoI k for this task begin.
@@ -37,7 +37,7 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
       prefetch_lanes(task.lanes, result + row_of(table.ahead(i, 4)) + bin, outputs);
       Values sum = Values::all(0);
       for (int64_t r = y_range.begin; r < y_range.end; ++r) {
-        const A* line = block + taps.taps[r].cell * width * kCount;
+        const auto* line = block + taps.taps[r].cell * width * kCount;
         Values row = Values::all(0);
         for (int64_t t = x_range.begin; t < x_range.end; ++t) {
           row += taps.weighted(t, Values::load(line + taps.offset(t, kCount)));

@@ -18,7 +18,7 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
   table.fill_special_rows(result, layout.output_dim * bins_per_channel);
 
-  const auto pool = [&](const GroupTask& task, const A* block, auto simd) GR_KERNEL {
+  const auto pool = [&](const GroupTask& task, const auto* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
     // Where the outputs of RoI k for this task begin.
     const auto row_of = [&](int64_t k) GR_KERNEL {
