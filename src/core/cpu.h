@@ -114,12 +114,16 @@ struct Lanes {
     for_each([&](int i) GR_KERNEL { part[i] = other.part[i] > part[i] ? other.part[i] : part[i]; });
   }
 
-  // Adds the lanes in which `left` is `right` to those of `sum`; they become 0 here.
+  // Adds the lanes in which `left` is `right` to those of `sum`; they become 0 here, bit by bit, for
+  // lanes may be infinite. (A second comparison in place of the bits: backward takes 1.06 times as
+  // long.)
   GR_INLINE void move_where_equal(const Lanes& left, const Lanes& right, Lanes* sum) {
+    using Bits = decltype(part[0] == part[0]);
     for_each([&](int i) GR_KERNEL {
-      const Register total = sum->part[i] + part[i];
-      sum->part[i] = left.part[i] == right.part[i] ? total : sum->part[i];
-      part[i] = left.part[i] == right.part[i] ? Register{} : part[i];
+      const Register moved = left.part[i] == right.part[i] ? part[i] : Register{};
+      sum->part[i] += moved;
+      part[i] = reinterpret_cast<Register>(reinterpret_cast<Bits>(part[i]) ^
+                                           reinterpret_cast<Bits>(moved));
     });
   }
 

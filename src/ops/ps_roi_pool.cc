@@ -34,8 +34,8 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
           const int32_t* x = bins.column_edges(k) + 2 * pw;
           prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
           Values sum = Values::all(0);
-          for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
-            sum += Values::load(block + cell * Values::kCount);
+          for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+            sum += Values::load(block + place);
           });
           const int64_t n = bin_area(y, x);
           sum /= Values::all(n > 0 ? static_cast<A>(n) : A(1));
@@ -84,10 +84,10 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
           if (n == 0) continue;
           Values share = Values::gather(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
           share /= Values::all(static_cast<A>(n));
-          for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
-            Values total = Values::load(block + cell * Values::kCount);
+          for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+            Values total = Values::load(block + place);
             total += share;
-            total.store(block + cell * Values::kCount);
+            total.store(block + place);
           });
         }
       }

@@ -38,8 +38,8 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes) {
             Values best = Values::all(bin_area(y, x) > 0 ? kLowest<T> : A(0));
-            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
-              best.keep_greater(Values::load(block + cell * kLanes));
+            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+              best.keep_greater(Values::load(block + place));
             });
             best.store(value);
           }
@@ -90,16 +90,16 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes) {
             Values best = Values::all(kLowest<T>);
-            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
-              best.keep_greater(Values::load(block + cell * kLanes));
+            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+              best.keep_greater(Values::load(block + place));
             });
             // The first cell that holds the maximum gets the gradient; none where nothing won.
             Values share = Values::load(slope), lost = Values::all(0);
             share.move_where_equal(best, Values::all(kLowest<T>), &lost);
-            for_each_cell(y, x, width, [&](int64_t cell) GR_KERNEL {
-              Values sum = Values::load(sums + cell * kLanes);
-              share.move_where_equal(Values::load(block + cell * kLanes), best, &sum);
-              sum.store(sums + cell * kLanes);
+            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+              Values sum = Values::load(sums + place);
+              share.move_where_equal(Values::load(block + place), best, &sum);
+              sum.store(sums + place);
             });
           }
         }
