@@ -114,9 +114,9 @@ struct Lanes {
     for_each([&](int i) GR_KERNEL { part[i] = other.part[i] > part[i] ? other.part[i] : part[i]; });
   }
 
-  // Adds the lanes in which `left` is `right` to those of `sum`; they become 0 here, bit by bit, for
-  // lanes may be infinite. (A second comparison in place of the bits: backward takes 1.06 times as
-  // long.)
+  // Adds the lanes in which `left` is `right` to those of `sum`; they become 0 here, bit by bit,
+  // for lanes may be infinite. (A second comparison in place of the bits: backward takes 1.06 times
+  // as long.)
   GR_INLINE void move_where_equal(const Lanes& left, const Lanes& right, Lanes* sum) {
     using Bits = decltype(part[0] == part[0]);
     for_each([&](int i) GR_KERNEL {

@@ -222,8 +222,8 @@ GR_INLINE int64_t bin_area(const int32_t* y, const int32_t* x) {
 }
 
 // Calls body(place) for the cells of a bin in row-major order: where a cell begins in a block with
-// `lanes` numbers for each cell. (Its number on the map instead: ROIPool takes 1.08 times as long,
-// for the processor counts along with two registers.)
+// `lanes` numbers for each cell. (With the cell's number on the map instead, the processor keeps
+// two counters, and ROIPool takes 1.08 times as long.)
 template <int64_t lanes, class Body>
 GR_INLINE void for_each_cell(const int32_t* y, const int32_t* x, int64_t width, const Body& body) {
   const int64_t run = (x[1] - int64_t{x[0]}) * lanes;

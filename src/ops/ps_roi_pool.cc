@@ -34,9 +34,8 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
           const int32_t* x = bins.column_edges(k) + 2 * pw;
           prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
           Values sum = Values::all(0);
-          for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
-            sum += Values::load(block + place);
-          });
+          for_each_cell<Values::kCount>(
+              y, x, width, [&](int64_t place) GR_KERNEL { sum += Values::load(block + place); });
           const int64_t n = bin_area(y, x);
           sum /= Values::all(n > 0 ? static_cast<A>(n) : A(1));
           sum.scatter(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
