@@ -345,15 +345,16 @@ template <class T>
 class GradualPrefetch {
  public:
   GR_INLINE GradualPrefetch(const T* from, int64_t count, int64_t parts)
-      : from_(from), part_(parts > 0 ? (count + parts - 1) / parts : 0) {}
+      : line_(from), goal_(from), part_(parts > 0 ? (count + parts - 1) / parts : 0) {}
   GR_INLINE void next(int64_t parts = 1) {
     constexpr int64_t kLine = 64 / sizeof(T);
-    const T* const end = from_ + parts * part_;
-    for (; from_ < end; from_ += kLine) __builtin_prefetch(from_, 1);
+    goal_ += parts * part_;
+    for (; line_ < goal_; line_ += kLine) __builtin_prefetch(line_, 1);
   }
 
  private:
-  const T* from_;
+  const T* line_;  // the next to ask for
+  const T* goal_;  // where the parts so far end
   int64_t part_;
 };
 
