@@ -38,7 +38,9 @@ struct RoiTable {
     }
   }
 
-  // The row that follows order[i] `steps` later, to be fetched early; the last at the end.
+  // The row that follows order[i] `steps` later, to be fetched early; the last at the end. Tasks
+  // that do little for a RoI have to look kFarAhead.
+  static constexpr int64_t kFarAhead = 4;
   GR_INLINE int64_t ahead(int64_t i, int64_t steps = 1) const {
     const int64_t last = static_cast<int64_t>(order.size()) - 1;
     return order[i + steps < last ? i + steps : last];
@@ -150,9 +152,9 @@ GR_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes
   }
 }
 template <class A>
-GR_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block) {
+GR_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block, int lanes = kLanes) {
   for (const Coverage::Run& run : runs) {
-    std::fill(block + run.begin * kLanes, block + run.end * kLanes, A(0));
+    std::fill(block + run.begin * lanes, block + run.end * lanes, A(0));
   }
 }
 template <class T, class A>
@@ -511,7 +513,8 @@ struct GroupTask {
   int lanes;
   int p_begin, p_end, q_begin, q_end;  // the bins that read this group
 
-  GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data) {
+  GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data)
+      : output_dim_(layout.output_dim) {
     const int64_t cells = data.shape[2] * data.shape[3];
     const int64_t blocks = blocks_of(layout.output_dim);
     const int gw = static_cast<int>(task % layout.group_width);
@@ -526,6 +529,10 @@ struct GroupTask {
         cells;
     find_bins(gh, layout.group_height, layout.pooled_height, &p_begin, &p_end);
     find_bins(gw, layout.group_width, layout.pooled_width, &q_begin, &q_end);
+  }
+  // Where the outputs of RoI k for these channels begin, of which each channel has `outputs`.
+  GR_INLINE int64_t row(int64_t k, int64_t outputs) const {
+    return (k * output_dim_ + channel) * outputs;
   }
   // The part of a RoI's bins that read this group.
   double part(const PositionSensitive& layout) const {
@@ -545,6 +552,8 @@ struct GroupTask {
   }
 
  private:
+  int64_t output_dim_;
+
   static void find_bins(int group, int groups, int pooled, int* begin, int* end) {
     *begin = *end = 0;
     for (int bin = 0; bin < pooled; ++bin) {
@@ -591,7 +600,7 @@ void add_to_maps(const GroupTask& task, const PositionSensitive& layout, const C
       } else {
         // float16 is summed in float32.
         A* const sums = scratch<A>(cells);
-        for (const Coverage::Run& run : runs) std::fill(sums + run.begin, sums + run.end, A(0));
+        clear_runs(runs, sums, 1);
         kernel(one, sums, OneChannel{});
         run_simd([&](auto) GR_KERNEL {
           for (const Coverage::Run& run : runs) {

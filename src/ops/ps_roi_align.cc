@@ -26,15 +26,13 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
   const auto pool = [&](const GroupTask& task, const auto* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    // Where the outputs of RoI k for this task begin.
-    const auto row_of = [&](int64_t k)
-                            GR_KERNEL { return (k * layout.output_dim + task.channel) * outputs; };
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
       const auto y_range = taps.row_ranges(k)[task.p_begin];
       const auto x_range = taps.column_ranges(k)[task.q_begin];
       const int64_t bin = task.p_begin * taps.columns + task.q_begin;
-      prefetch_lanes(task.lanes, result + row_of(table.ahead(i, 4)) + bin, outputs);
+      prefetch_lanes(task.lanes, result + task.row(table.ahead(i, table.kFarAhead), outputs) + bin,
+                     outputs);
       Values sum = Values::all(0);
       for (int64_t r = y_range.begin; r < y_range.end; ++r) {
         const auto* line = block + taps.taps[r].cell * width * kCount;
@@ -44,7 +42,7 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
         }
         sum += taps.weighted(r, row);
       }
-      sum.scatter(task.lanes, result + row_of(k) + bin, outputs);
+      sum.scatter(task.lanes, result + task.row(k, outputs) + bin, outputs);
     }
   };
   const int64_t work = elements(in.data) + elements(out);
@@ -70,16 +68,15 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   const auto spread = [&](const GroupTask& task, A* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    // Where the outputs of RoI k for this task begin.
-    const auto row_of = [&](int64_t k)
-                            GR_KERNEL { return (k * layout.output_dim + task.channel) * outputs; };
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
       const auto y_range = taps.row_ranges(k)[task.p_begin];
       const auto x_range = taps.column_ranges(k)[task.q_begin];
       const int64_t bin = task.p_begin * taps.columns + task.q_begin;
-      prefetch_lanes(task.lanes, gradient + row_of(table.ahead(i, 4)) + bin, outputs);
-      const Values slope = Values::gather(task.lanes, gradient + row_of(k) + bin, outputs);
+      prefetch_lanes(task.lanes,
+                     gradient + task.row(table.ahead(i, table.kFarAhead), outputs) + bin, outputs);
+      const Values slope =
+          Values::gather(task.lanes, gradient + task.row(k, outputs) + bin, outputs);
       for (int64_t r = y_range.begin; r < y_range.end; ++r) {
         A* line = block + taps.taps[r].cell * width * kCount;
         const Values row = taps.weighted(r, slope);

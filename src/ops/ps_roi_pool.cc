@@ -20,14 +20,10 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
 
   const auto pool = [&](const GroupTask& task, const auto* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
-    // Where the outputs of RoI k for this task begin.
-    const auto row_of = [&](int64_t k) GR_KERNEL {
-      return (k * layout.output_dim + task.channel) * bins_per_channel;
-    };
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
-      T* row = result + row_of(k);
-      const T* later = result + row_of(table.ahead(i, 4));
+      T* row = result + task.row(k, bins_per_channel);
+      const T* later = result + task.row(table.ahead(i, table.kFarAhead), bins_per_channel);
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         const int32_t* y = bins.row_edges(k) + 2 * ph;
         for (int pw = task.q_begin; pw < task.q_end; ++pw) {
@@ -66,14 +62,10 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
 
   const auto spread = [&](const GroupTask& task, A* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
-    // Where the outputs of RoI k for this task begin.
-    const auto row_of = [&](int64_t k) GR_KERNEL {
-      return (k * layout.output_dim + task.channel) * bins_per_channel;
-    };
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
-      const T* row = gradient + row_of(k);
-      const T* later = gradient + row_of(table.ahead(i, 4));
+      const T* row = gradient + task.row(k, bins_per_channel);
+      const T* later = gradient + task.row(table.ahead(i, table.kFarAhead), bins_per_channel);
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         const int32_t* y = bins.row_edges(k) + 2 * ph;
         for (int pw = task.q_begin; pw < task.q_end; ++pw) {
