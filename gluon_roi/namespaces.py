@@ -9,6 +9,7 @@ buffer of its own.
 """
 
 import ctypes
+import functools
 import inspect
 import sys
 from types import ModuleType
@@ -22,12 +23,12 @@ from mxnet.gluon import HybridBlock
 # building the same graph twice gives the same numbers.
 _USERS = "__gluon_roi_users__"
 _GUARD = "__gluon_roi_guard__"
-# Inputs of which the number of dimensions is fixed.
-_RANKS = {"data": 4, "rois_num": 1}
+# The inputs, and how many dimensions they have where that is fixed.
+_RANKS = {"data": 4, "rois": 0, "rois_num": 1}
+# Operator -> parameter -> its default, as text; _function() fills it in.
+_DEFAULTS: Dict[str, Dict[str, str]] = {}
 # NDArrays by class, and another kind by MXNet's rules.
 _OTHER_KINDS = (mx.np.ndarray, mx.nd.sparse.BaseSparseNDArray)
-# What MXNet's C interface calls the operators by; install() fills it in.
-_HANDLES: Dict[str, ctypes.c_void_p] = {}
 
 
 class RoiBlock(HybridBlock):
@@ -46,98 +47,93 @@ class RoiBlock(HybridBlock):
         return f"{type(self).__name__}({shown})"
 
 
-def _check_kind(operator: str, name: str, value: Any, kind: type) -> None:
-    if not isinstance(value, kind) or isinstance(value, _OTHER_KINDS):
-        raise TypeError(
-            f"{operator}: argument {name}: expected a {kind.__module__}.{kind.__name__}, "
-            f"got {type(value).__module__}.{type(value).__name__}"
-        )
+def _check_kinds(operator: str, values: Dict[str, Any], kind: type) -> None:
+    for name, value in values.items():
+        if not isinstance(value, kind) or isinstance(value, _OTHER_KINDS):
+            raise TypeError(
+                f"{operator}: argument {name}: expected a {kind.__module__}.{kind.__name__}, "
+                f"got {type(value).__module__}.{type(value).__name__}"
+            )
+
+
+def _attributes(operator: str, inputs: int, values: Sequence[str]) -> Dict[str, str]:
+    """What differs from the defaults: MXNet reads each attribute of a call over and over again."""
+    pairs = zip(_DEFAULTS[operator].items(), values)
+    attributes = {name: value for (name, default), value in pairs if value != default}
+    if inputs == len(_RANKS):
+        attributes["rois_num"] = "True"
+    return attributes
 
 
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
 
 
-def _view(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """``array.reshape((-2,))``, recorded, in a third of the time: that compares sizes in NumPy."""
-    handle = base.NDArrayHandle()
-    base.check_call(
-        base._LIB.MXNDArrayReshape64(array.handle, 1, _SAME_SHAPE, False, ctypes.byref(handle))
-    )
-    return type(array)(handle=handle, writable=array.writable)
+def _guarded(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """``array.reshape((-2,))``, recorded, if the array has a gradient buffer.
 
-
-def _invoke(
-    handle: ctypes.c_void_p,
-    arrays: Sequence[mx.nd.NDArray],
-    attributes: Dict[str, Any],
-    outputs: Sequence[mx.nd.NDArray],
-) -> ctypes.c_void_p:
-    """Call an operator on arrays, in two thirds of the time of the function that MXNet makes of it.
-
-    A small call is mostly Python: 8 boxes on 16 channels are pooled in 5 us of 40. Returns the
-    handle of the output.
+    Both by MXNet's C interface, in a third of the time: NDArray.grad makes an array of the
+    gradient, and NDArray.reshape compares sizes in NumPy.
     """
-    count = ctypes.c_int(len(outputs))
-    results = ctypes.POINTER(base.NDArrayHandle)()
-    if outputs:
-        results = ctypes.cast(base.c_handle_array(outputs), ctypes.POINTER(base.NDArrayHandle))
+    gradient, view = base.NDArrayHandle(), base.NDArrayHandle()
+    base.check_call(base._LIB.MXNDArrayGetGrad(array.handle, ctypes.byref(gradient)))
+    if not gradient:
+        return array
+    base.check_call(base._LIB.MXNDArrayFree(gradient))
     base.check_call(
-        base._LIB.MXImperativeInvokeEx(
-            handle,
-            len(arrays),
-            base.c_handle_array(arrays),
-            ctypes.byref(count),
-            ctypes.byref(results),
-            len(attributes),
-            base.c_str_array(attributes),
-            base.c_str_array([str(value) for value in attributes.values()]),
-            ctypes.byref(ctypes.POINTER(ctypes.c_int)()),
-        )
+        base._LIB.MXNDArrayReshape64(array.handle, 1, _SAME_SHAPE, False, ctypes.byref(view))
     )
-    return base.NDArrayHandle(results[0])
+    return mx.nd.NDArray(view)
 
 
-def _operator_handle(name: str) -> ctypes.c_void_p:
-    handle = ctypes.c_void_p()
-    base.check_call(base._LIB.NNGetOpHandle(base.c_str(name), ctypes.byref(handle)))
-    return handle
+@functools.lru_cache(maxsize=256)
+def _compiled(operator: str, inputs: int, *values: str) -> mx.nd.CachedOp:
+    """An operator with the values of its parameters as text (as a key, 1 is 1.0 and True).
+
+    MXNet reads the attributes of a CachedOp once, and infers its shapes when they change.
+    """
+    function = getattr(mx.sym._internal, f"_gluon_roi_{operator}")
+    variables = [mx.sym.var(name) for name in list(_RANKS)[:inputs]]
+    attributes = _attributes(operator, inputs, values)
+    return mx.nd.CachedOp(function(*variables, name=operator, **attributes))
 
 
 def _call_nd(
-    operator: str, inputs: Dict[str, Any], attributes: Dict[str, Any], out: Any, name: Any
+    operator: str, inputs: Dict[str, Any], values: Sequence[Any], out: Any, name: Any
 ) -> Any:
     """Call on arrays. As in mx.nd, name is taken for the sake of hybrid_forward, and unused."""
-    for key, value in inputs.items():
-        _check_kind(operator, key, value, mx.nd.NDArray)
-    outputs = () if out is None else out if isinstance(out, (list, tuple)) else (out,)
-    for array in outputs:
-        _check_kind(operator, "out", array, mx.nd.NDArray)
-    arrays = list(inputs.values())
+    _check_kinds(operator, inputs, mx.nd.NDArray)
+    arrays: Sequence[mx.nd.NDArray] = list(inputs.values())
     if mx.autograd.is_recording():
-        arrays = [array if array.grad is None else _view(array) for array in arrays]
+        arrays = [_guarded(array) for array in arrays]
     try:
-        handle = _invoke(_HANDLES[operator], arrays, attributes, outputs)
+        if out is None:
+            return _compiled(operator, len(arrays), *map(str, values))(*arrays)
+        for array in out if isinstance(out, (list, tuple)) else (out,):
+            _check_kinds(operator, {"out": array}, mx.nd.NDArray)
+        # A CachedOp does not compare the shape of out with its own: it would write past the end.
+        function = getattr(mx.nd._internal, f"_gluon_roi_{operator}")
+        return function(*arrays, out=out, **_attributes(operator, len(arrays), [*map(str, values)]))
     except mx.MXNetError as error:
         reason = str(error).replace("MXNetError: ", "")
-        if outputs and "inconsistent" in reason:
-            raise mx.MXNetError(f"{operator}: argument out: {reason}") from None
-        raise
-    return out if outputs else mx.nd.NDArray(handle)
+        reason = reason.replace(f"Error in operator {operator}: ", "")
+        if out is not None and "inconsistent" in reason:
+            reason = f"{operator}: argument out: {reason}"
+        raise mx.MXNetError(reason) from None
 
 
 def _call_sym(
-    operator: str, inputs: Dict[str, Any], attributes: Dict[str, Any], name: Any, attr: Any
+    operator: str, inputs: Dict[str, Any], values: Sequence[Any], name: Any, attr: Any
 ) -> Any:
-    for key, value in inputs.items():
-        _check_kind(operator, key, value, mx.sym.Symbol)
+    _check_kinds(operator, inputs, mx.sym.Symbol)
     # The unbound method gives the name without the prefix, which each call below adds itself.
     node = mx.name.NameManager.get(mx.name.NameManager._current.value, name, operator.lower())
     guarded = []
     for key, symbol in inputs.items():
         # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks
         # are known; -1 is a dimension still to be inferred.
-        if key in _RANKS and symbol.get_children() is None and symbol.attr("__shape__") is None:
-            symbol._set_attr(__shape__=str((-1,) * _RANKS[key]))
+        rank = _RANKS[key]
+        if rank and symbol.get_children() is None and symbol.attr("__shape__") is None:
+            symbol._set_attr(__shape__=str((-1,) * rank))
         users = int(symbol.attr(_USERS) or 0)
         symbol._set_attr(**{_USERS: str(users + 1)})
         # MXNet merges equal nodes into one, and with that the guards of one map: the attribute
@@ -145,6 +141,7 @@ def _call_sym(
         unique = {_GUARD: f"{node}.{key}.{users}"}
         guarded.append(mx.sym.identity(symbol, name=f"{node}_{key}", attr=unique))
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator}")
+    attributes = _attributes(operator, len(inputs), [*map(str, values)])
     return function(*guarded, name=node, attr=attr, **attributes)
 
 
@@ -161,31 +158,33 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
         + [inspect.Parameter("rois_num", positional, default=None)]
         + [inspect.Parameter(name, keyword, default=None) for name in extra]
     )
+    _DEFAULTS[operator] = {parameter.name: str(parameter.default) for parameter in own}
 
-    names = list(signature.parameters)
-    most = len(names) - len(extra)
-    known = frozenset(names)
-    required = frozenset(
-        n for n in names if signature.parameters[n].default is inspect.Parameter.empty
+    def call(data: Any, rois: Any, rois_num: Any, values: Sequence[Any], *options: Any) -> Any:
+        inputs = {"data": data, "rois": rois}
+        if rois_num is not None:
+            inputs["rois_num"] = rois_num
+        return (_call_sym if symbolic else _call_nd)(operator, inputs, values, *options)
+
+    # A function with this signature written out: Python binds its arguments in a hundredth of the
+    # time of Signature.bind, and a small call is mostly Python.
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    values = ", ".join(parameter.name for parameter in own)
+    bound = eval(
+        f"lambda {str(inspect.Signature(bare))[1:-1]}: "
+        f"call(data, rois, rois_num, ({values},), {', '.join(extra)})",
+        {"call": call},
     )
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        # What Signature.bind does, in a tenth of its time: small calls are mostly Python.
-        arguments = {**dict(zip(names, args)), **kwargs}
-        twice = len(arguments) < len(args) + len(kwargs)
-        if twice or len(args) > most or not required <= arguments.keys() <= known:
+        try:
+            return bound(*args, **kwargs)
+        except TypeError:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{operator}: {error}; expected {operator}{signature}") from None
-        inputs = {"data": arguments.pop("data"), "rois": arguments.pop("rois")}
-        rois_num = arguments.pop("rois_num", None)
-        options = [arguments.pop(name, None) for name in extra]
-        if rois_num is not None:
-            inputs["rois_num"] = rois_num
-            arguments["rois_num"] = True
-        call = _call_sym if symbolic else _call_nd
-        return call(operator, inputs, arguments, *options)
+            raise
 
     function.__name__ = function.__qualname__ = operator
     function.__module__ = f"gluon_roi.{'sym' if symbolic else 'nd'}"
@@ -199,8 +198,6 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
 
 def install(blocks: Sequence[Type[RoiBlock]]) -> Tuple[ModuleType, ModuleType]:
     """Make the modules gluon_roi.nd and gluon_roi.sym, and hang them into MXNet as F.gluon_roi."""
-    for block in blocks:
-        _HANDLES[block.__name__] = _operator_handle(f"_gluon_roi_{block.__name__}")
     modules = []
     for kind, symbolic in (("nd", False), ("sym", True)):
         module = ModuleType(f"gluon_roi.{kind}", f"The operators as functions of mx.{kind}.")

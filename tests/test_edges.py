@@ -4,12 +4,23 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import HEIGHT, OPERATORS, PRECISION, ROWS, WIDTH, assert_near, feature_map, row_id
+from cases import (
+    HEIGHT,
+    OPERATORS,
+    PRECISION,
+    ROWS,
+    WIDTH,
+    all_rois,
+    assert_near,
+    feature_map,
+    row_id,
+)
 from mxnet import autograd
 
 import gluon_roi
@@ -305,3 +316,18 @@ def test_same_bytes_from_any_number_of_threads():
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         digests.add(done.stdout)
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=row_id)
+def test_calls_from_several_python_threads(op, ctx):
+    """Calls with equal arguments share one compiled call, whatever their shapes."""
+
+    def call(count):
+        return run(op, feature_map(9 * count), all_rois(SCALE)[: 2 * count], {}, ctx)
+
+    counts = [1, 2, 3, 4] * 25
+    alone = {count: call(count) for count in set(counts)}
+    with ThreadPoolExecutor(4) as pool:
+        for count, results in zip(counts, pool.map(call, counts)):
+            for got, expected in zip(results, alone[count]):
+                np.testing.assert_array_equal(got, expected)
