@@ -23,6 +23,9 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 SOURCE = ROOT / "src"
 CXX_FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fopenmp", "-Wall", "-Wextra", "-ffp-contract=off"]
+# Without it, where the linker puts a kernel decides whether its innermost loop lies across two of
+# the processor's fetch blocks: ROIPool took 1 or 1.1 times as long, with the same instructions.
+CXX_FLAGS += ["-falign-loops=32"]
 # Undefined symbols are errors, so that an operator without its CUDA half does not link.
 LINKER_FLAGS = ["-z", "defs", "-s", f"--version-script={SOURCE / 'exports.map'}"]
 # The machine code that each toolkit still makes; the newest is added as PTX for later GPUs.

@@ -1,5 +1,5 @@
 // What the CPU kernels share: threads, instruction sets chosen at run time, and the transposition
-// of 16 channel planes into one channel-last block.
+// of channel planes into one channel-last block.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -48,28 +48,34 @@ void run_simd(const Body& body) {
 
 // ---- Channels -----------------------------------------------------------------------------------
 
-// Kernels work on this many channels at once: one AVX-512 register of floats.
-constexpr int kLanes = 16;
-inline int64_t blocks_of(int64_t channels) { return (channels + kLanes - 1) / kLanes; }
+// Kernels work on this many channels at once, 16 floats or 8 doubles: for one cell of the map they
+// fill a cache line and an AVX-512 register. (With 16 doubles, blocks leave the caches: maps of
+// 200 x 304 took 1.3 to 1.5 times as long.)
+template <class A>
+constexpr int kLanes = static_cast<int>(64 / sizeof(A));
+template <class A>
+int64_t blocks_of(int64_t channels) {
+  return (channels + kLanes<A> - 1) / kLanes<A>;
+}
 
 // One number for each channel of a block, in registers: in as many as the level needs. (Of plain
 // arrays and `omp simd` loops GCC keeps some in memory: ROIPool forward took 1.3, backward 3.4
 // times as long.)
 template <class A, class Simd>
 struct Lanes {
-  static constexpr int kRegisters = kLanes * sizeof(A) / Simd::kRegisterBytes;
-  static constexpr int kCount = kLanes;
+  static constexpr int kRegisters = kLanes<A> * static_cast<int>(sizeof(A)) / Simd::kRegisterBytes;
+  static constexpr int kCount = kLanes<A>;
   typedef A Register __attribute__((vector_size(Simd::kRegisterBytes)));
   // In memory: as arrays of A are aligned, and known to overlap nothing but those (memcpy is not).
   typedef A Stored __attribute__((vector_size(Simd::kRegisterBytes), aligned(alignof(A))));
   static constexpr int kPerRegister = Simd::kRegisterBytes / sizeof(A);
   Register part[kRegisters];
 
-  // By way of an array, which GCC makes a broadcast of; of `Register{} + value` it makes kLanes
-  // inserts.
+  // By way of an array, which GCC makes a broadcast of; of `Register{} + value` it makes one
+  // insert a lane.
   GR_INLINE static Lanes all(A value) {
-    A values[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) values[lane] = value;
+    A values[kLanes<A>];
+    for (int lane = 0; lane < kLanes<A>; ++lane) values[lane] = value;
     return load(values);
   }
   GR_INLINE static Lanes load(const A* from) {
@@ -86,13 +92,13 @@ struct Lanes {
   // Lanes that are `step` elements apart; those past `lanes` are 0 and not written.
   template <class T>
   GR_INLINE static Lanes gather(int lanes, const T* from, int64_t step) {
-    A values[kLanes] = {};
+    A values[kLanes<A>] = {};
     for (int lane = 0; lane < lanes; ++lane) values[lane] = gluon_roi::load(from + lane * step);
     return load(values);
   }
   template <class T>
   GR_INLINE void scatter(int lanes, T* to, int64_t step) const {
-    A values[kLanes];
+    A values[kLanes<A>];
     store(values);
     for (int lane = 0; lane < lanes; ++lane) gluon_roi::store(to + lane * step, values[lane]);
   }
@@ -189,17 +195,17 @@ A* scratch(int64_t count) {
 // Converts `count` numbers; full runs have a constant length, so that they vectorise.
 template <class T, class A>
 GR_INLINE void load_run(const T* from, int64_t count, A* to) {
-  for (; count >= kLanes; count -= kLanes, from += kLanes, to += kLanes) {
+  for (; count >= kLanes<A>; count -= kLanes<A>, from += kLanes<A>, to += kLanes<A>) {
 #pragma omp simd
-    for (int i = 0; i < kLanes; ++i) to[i] = load(from + i);
+    for (int i = 0; i < kLanes<A>; ++i) to[i] = load(from + i);
   }
   for (int64_t i = 0; i < count; ++i) to[i] = load(from + i);
 }
 template <class T, class A>
 GR_INLINE void store_run(T* to, int64_t count, const A* from) {
-  for (; count >= kLanes; count -= kLanes, from += kLanes, to += kLanes) {
+  for (; count >= kLanes<A>; count -= kLanes<A>, from += kLanes<A>, to += kLanes<A>) {
 #pragma omp simd
-    for (int i = 0; i < kLanes; ++i) store(to + i, from[i]);
+    for (int i = 0; i < kLanes<A>; ++i) store(to + i, from[i]);
   }
   for (int64_t i = 0; i < count; ++i) store(to + i, from[i]);
 }
@@ -247,13 +253,15 @@ GR_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, A* b
   constexpr int64_t kSide = Packet<A>::kSize;
   if (cells < kSide) {
     for (int64_t i = 0; i < cells; ++i) {
-      for (int lane = 0; lane < kSide; ++lane) block[i * kLanes + lane] = planes[lane * stride + i];
+      for (int lane = 0; lane < kSide; ++lane) {
+        block[i * kLanes<A> + lane] = planes[lane * stride + i];
+      }
     }
     return;
   }
   for (int64_t next = 0; next < cells; next += kSide) {
     const int64_t i = std::min(next, cells - kSide);
-    transpose_square(planes + i, stride, block + i * kLanes, kLanes);
+    transpose_square(planes + i, stride, block + i * kLanes<A>, kLanes<A>);
   }
 }
 template <class A>
@@ -261,13 +269,15 @@ GR_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells, A* 
   constexpr int64_t kSide = Packet<A>::kSize;
   if (cells < kSide) {
     for (int64_t i = 0; i < cells; ++i) {
-      for (int lane = 0; lane < kSide; ++lane) planes[lane * stride + i] = block[i * kLanes + lane];
+      for (int lane = 0; lane < kSide; ++lane) {
+        planes[lane * stride + i] = block[i * kLanes<A> + lane];
+      }
     }
     return;
   }
   for (int64_t next = 0; next < cells; next += kSide) {
     const int64_t i = std::min(next, cells - kSide);
-    transpose_square(block + i * kLanes, kLanes, planes + i, stride);
+    transpose_square(block + i * kLanes<A>, kLanes<A>, planes + i, stride);
   }
 }
 
@@ -284,12 +294,12 @@ GR_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t c
   constexpr int kSide = Packet<A>::kSize;
   for (int64_t start = 0; start < cells; start += kChunk, planes += kChunk) {
     const int64_t count = std::min(cells - start, kChunk);
-    A* target = block + start * kLanes;
-    for (int lane = 0; lane < kLanes; lane += kSide) {
+    A* target = block + start * kLanes<A>;
+    for (int lane = 0; lane < kLanes<A>; lane += kSide) {
       const T* plane = planes + lane * stride;
       if (lane >= lanes) {
         for (int64_t i = 0; i < count; ++i) {
-          Packet<A>::store(target + i * kLanes + lane, typename Packet<A>::Values{});
+          Packet<A>::store(target + i * kLanes<A> + lane, typename Packet<A>::Values{});
         }
         continue;
       }
@@ -314,7 +324,7 @@ GR_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int64_t 
   constexpr int kSide = Packet<A>::kSize;
   for (int64_t start = 0; start < cells; start += kChunk, planes += kChunk) {
     const int64_t count = std::min(cells - start, kChunk);
-    const A* source = block + start * kLanes;
+    const A* source = block + start * kLanes<A>;
     for (int lane = 0; lane < lanes; lane += kSide) {
       T* plane = planes + lane * stride;
       if constexpr (std::is_same<T, A>::value) {

@@ -109,7 +109,7 @@ class Coverage {
         const Columns& row = columns_[image * height_ + y];
         if (row.begin >= row.end) continue;
         const Run run{y * width_ + row.begin, y * width_ + row.end};
-        if (!runs.empty() && run.begin - runs.back().end <= 2 * kLanes) {
+        if (!runs.empty() && run.begin - runs.back().end <= kSmallGap) {
           runs.back().end = run.end;
         } else {
           runs.push_back(run);
@@ -129,6 +129,8 @@ class Coverage {
   }
 
  private:
+  static constexpr int64_t kSmallGap = 32;  // cells
+
   struct Columns {
     int64_t begin, end;
   };
@@ -148,11 +150,12 @@ template <class T, class A>
 GR_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes, int64_t stride,
                          int lanes, A* block) {
   for (const Coverage::Run& run : runs) {
-    pack_planes(planes + run.begin, stride, lanes, run.end - run.begin, block + run.begin * kLanes);
+    pack_planes(planes + run.begin, stride, lanes, run.end - run.begin,
+                block + run.begin * kLanes<A>);
   }
 }
 template <class A>
-GR_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block, int lanes = kLanes) {
+GR_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block, int lanes = kLanes<A>) {
   for (const Coverage::Run& run : runs) {
     std::fill(block + run.begin * lanes, block + run.end * lanes, A(0));
   }
@@ -169,7 +172,7 @@ GR_INLINE void unpack_runs(const std::vector<Coverage::Run>& runs, const A* bloc
     std::fill(planes + lane * stride + begin, planes + lane * stride + cells, T{});
   }
   for (const Coverage::Run& run : runs) {
-    unpack_planes(block + run.begin * kLanes, stride, lanes, run.end - run.begin,
+    unpack_planes(block + run.begin * kLanes<A>, stride, lanes, run.end - run.begin,
                   planes + run.begin);
   }
 }
@@ -350,7 +353,7 @@ struct TapTable {
   GR_INLINE const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
 
   // Where tap t reads within a row of `lanes` channels.
-  GR_INLINE int64_t offset(int64_t t, int lanes = kLanes) const {
+  GR_INLINE int64_t offset(int64_t t, int lanes) const {
     return static_cast<int64_t>(taps[t].cell) * lanes;
   }
   template <class Values>
@@ -508,6 +511,7 @@ void write_roi_gradients(const RoiTable<G>& table, int64_t work, const Tensor& d
 
 // The RoIs of one image against kLanes output channels of one group (gh, gw), that is, against the
 // score maps (c * GH + gh) * GW + gw of kLanes consecutive c.
+template <class A>
 struct GroupTask {
   int64_t image, channel, offset, stride;  // first output channel; first map and step, in elements
   int lanes;
@@ -516,13 +520,13 @@ struct GroupTask {
   GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data)
       : output_dim_(layout.output_dim) {
     const int64_t cells = data.shape[2] * data.shape[3];
-    const int64_t blocks = blocks_of(layout.output_dim);
+    const int64_t blocks = blocks_of<A>(layout.output_dim);
     const int gw = static_cast<int>(task % layout.group_width);
     const int gh = static_cast<int>(task / layout.group_width % layout.group_height);
     const int64_t block = task / layout.group_width / layout.group_height;
     image = block / blocks;
-    channel = block % blocks * kLanes;
-    lanes = static_cast<int>(std::min<int64_t>(kLanes, layout.output_dim - channel));
+    channel = block % blocks * kLanes<A>;
+    lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, layout.output_dim - channel));
     stride = static_cast<int64_t>(layout.group_height) * layout.group_width * cells;
     offset =
         (image * data.shape[1] + (channel * layout.group_height + gh) * layout.group_width + gw) *
@@ -548,7 +552,8 @@ struct GroupTask {
     return one;
   }
   static int64_t count(const PositionSensitive& layout, const Tensor& data) {
-    return data.shape[0] * layout.group_height * layout.group_width * blocks_of(layout.output_dim);
+    return data.shape[0] * layout.group_height * layout.group_width *
+           blocks_of<A>(layout.output_dim);
   }
 
  private:
@@ -567,17 +572,17 @@ struct GroupTask {
 // Runs kernel(task, block, simd) for a task that reads its score maps: with all channels at once,
 // on a channel block, or with one after the other on the maps as they are, whichever is faster.
 template <class T, class Kernel>
-void read_maps(const GroupTask& task, const PositionSensitive& layout, const Coverage& coverage,
-               const T* data, int64_t cells, const Kernel& kernel) {
+void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
+               const Coverage& coverage, const T* data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
   if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
     for (int lane = 0; lane < task.lanes; ++lane) {
-      const GroupTask one = task.only(lane);
+      const GroupTask<A> one = task.only(lane);
       kernel(one, data + one.offset, OneChannel{});
     }
     return;
   }
-  A* block = scratch<A>(cells * kLanes);
+  A* block = scratch<A>(cells * kLanes<A>);
   run_simd([&](auto simd) GR_KERNEL {
     pack_runs(coverage.runs(task.image), data + task.offset, task.stride, task.lanes, block);
     kernel(task, block, simd);
@@ -586,13 +591,13 @@ void read_maps(const GroupTask& task, const PositionSensitive& layout, const Cov
 
 // The same for a task that adds to the gradients of its score maps, which are 0 at first.
 template <class T, class Kernel>
-void add_to_maps(const GroupTask& task, const PositionSensitive& layout, const Coverage& coverage,
-                 T* d_data, int64_t cells, const Kernel& kernel) {
+void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
+                 const Coverage& coverage, T* d_data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
   const auto& runs = coverage.runs(task.image);
   if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
     for (int lane = 0; lane < task.lanes; ++lane) {
-      const GroupTask one = task.only(lane);
+      const GroupTask<A> one = task.only(lane);
       T* const plane = d_data + one.offset;
       std::fill(plane, plane + cells, T{});
       if constexpr (std::is_same<T, A>::value) {
@@ -611,7 +616,7 @@ void add_to_maps(const GroupTask& task, const PositionSensitive& layout, const C
     }
     return;
   }
-  A* block = scratch<A>(cells * kLanes);
+  A* block = scratch<A>(cells * kLanes<A>);
   run_simd([&](auto simd) GR_KERNEL {
     clear_runs(runs, block);
     kernel(task, block, simd);
@@ -620,22 +625,23 @@ void add_to_maps(const GroupTask& task, const PositionSensitive& layout, const C
 }
 
 // The RoIs of one image against kLanes consecutive channels.
+template <class A>
 struct ChannelTask {
   int64_t image, channel, offset;  // offset of the first map, in elements
   int lanes;
 
   ChannelTask(int64_t task, const Tensor& data) : channels_(data.shape[1]) {
-    const int64_t blocks = blocks_of(channels_);
+    const int64_t blocks = blocks_of<A>(channels_);
     image = task / blocks;
-    channel = task % blocks * kLanes;
-    lanes = static_cast<int>(std::min<int64_t>(kLanes, channels_ - channel));
+    channel = task % blocks * kLanes<A>;
+    lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, channels_ - channel));
     offset = (image * channels_ + channel) * data.shape[2] * data.shape[3];
   }
   // Where the outputs of RoI k for these channels begin, of which each channel has `outputs`.
   GR_INLINE int64_t row(int64_t k, int64_t outputs) const {
     return (k * channels_ + channel) * outputs;
   }
-  static int64_t count(const Tensor& data) { return data.shape[0] * blocks_of(data.shape[1]); }
+  static int64_t count(const Tensor& data) { return data.shape[0] * blocks_of<A>(data.shape[1]); }
 
  private:
   int64_t channels_;

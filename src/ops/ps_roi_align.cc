@@ -23,7 +23,7 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
   table.fill_special_rows(result, layout.output_dim * outputs);
 
-  const auto pool = [&](const GroupTask& task, const auto* block, auto simd) GR_KERNEL {
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -46,8 +46,8 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
     }
   };
   const int64_t work = elements(in.data) + elements(out);
-  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask task(id, layout, in.data);
+  parallel_for(GroupTask<A>::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     read_maps(task, layout, taps.coverage, data, cells, pool);
   });
@@ -65,7 +65,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
 
-  const auto spread = [&](const GroupTask& task, A* block, auto simd) GR_KERNEL {
+  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -90,8 +90,8 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
     }
   };
   const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask task(id, layout, in.data);
+  parallel_for(GroupTask<A>::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, in.data);
     add_to_maps(task, layout, taps.coverage, result, cells, spread);
   });
 }

@@ -18,7 +18,7 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
   table.fill_special_rows(result, layout.output_dim * bins_per_channel);
 
-  const auto pool = [&](const GroupTask& task, const auto* block, auto simd) GR_KERNEL {
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
@@ -40,8 +40,8 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
     }
   };
   const int64_t work = elements(in.data) + elements(out);
-  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask task(id, layout, in.data);
+  parallel_for(GroupTask<A>::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     read_maps(task, layout, bins.coverage, data, cells, pool);
   });
@@ -60,7 +60,7 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
 
-  const auto spread = [&](const GroupTask& task, A* block, auto simd) GR_KERNEL {
+  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) GR_KERNEL {
     using Values = Lanes<A, decltype(simd)>;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
@@ -85,8 +85,8 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
     }
   };
   const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(GroupTask::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask task(id, layout, in.data);
+  parallel_for(GroupTask<A>::count(layout, in.data), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, in.data);
     add_to_maps(task, layout, bins.coverage, result, cells, spread);
   });
 }

@@ -25,12 +25,12 @@ void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out)
   const int64_t columns = taps.columns, outputs = taps.rows * columns;
   table.fill_special_rows(result, channels * outputs);
 
-  parallel_for(ChannelTask::count(in.data), elements(in.data) + elements(out), [&](int64_t id) {
-    const ChannelTask task(id, in.data);
+  parallel_for(ChannelTask<A>::count(in.data), elements(in.data) + elements(out), [&](int64_t id) {
+    const ChannelTask<A> task(id, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
-    A* block = scratch<A>((cells + outputs + columns) * kLanes);
-    A* tile = block + cells * kLanes;  // the outputs of one RoI, channel-last
-    A* row = tile + outputs * kLanes;  // one row of the map, through Ax
+    A* block = scratch<A>((cells + outputs + columns) * kLanes<A>);
+    A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
+    A* row = tile + outputs * kLanes<A>;  // one row of the map, through Ax
     const auto& runs = taps.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
@@ -41,21 +41,21 @@ void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out)
         const auto rows = taps.all_rows(k);
         GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
                                   rows.end - rows.begin);
-        std::fill(tile, tile + outputs * kLanes, A(0));
+        std::fill(tile, tile + outputs * kLanes<A>, A(0));
         for (int64_t r = rows.begin; r < rows.end; ++r) {
           target.next();
           if (r == rows.begin || taps.taps[r].cell != taps.taps[r - 1].cell) {
-            const A* line = block + taps.taps[r].cell * width * kLanes;
+            const A* line = block + taps.taps[r].cell * width * kLanes<A>;
             for (int64_t q = 0; q < columns; ++q) {
               Values sum = Values::all(0);
               for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
-                sum += taps.weighted(t, Values::load(line + taps.offset(t)));
+                sum += taps.weighted(t, Values::load(line + taps.offset(t, kLanes<A>)));
               }
-              sum.store(row + q * kLanes);
+              sum.store(row + q * kLanes<A>);
             }
           }
-          A* bins = tile + taps.taps[r].bin * columns * kLanes;
-          for (int64_t j = 0; j < columns * kLanes; j += kLanes) {
+          A* bins = tile + taps.taps[r].bin * columns * kLanes<A>;
+          for (int64_t j = 0; j < columns * kLanes<A>; j += kLanes<A>) {
             Values sum = Values::load(bins + j);
             sum += taps.weighted(r, Values::load(row + j));
             sum.store(bins + j);
@@ -79,10 +79,10 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
   const int64_t columns = taps.columns, outputs = taps.rows * columns;
 
   const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(ChannelTask::count(in.data), work, [&](int64_t id) {
-    const ChannelTask task(id, in.data);
-    A* block = scratch<A>((cells + outputs) * kLanes);
-    A* tile = block + cells * kLanes;
+  parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
+    const ChannelTask<A> task(id, in.data);
+    A* block = scratch<A>((cells + outputs) * kLanes<A>);
+    A* tile = block + cells * kLanes<A>;
     const auto& runs = taps.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
@@ -97,15 +97,15 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
         for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
           end = taps.same_cell(begin, rows.end);
           slopes.next(end - begin);
-          A* line = block + taps.taps[begin].cell * width * kLanes;
+          A* line = block + taps.taps[begin].cell * width * kLanes<A>;
           for (int64_t q = 0; q < columns; ++q) {
             Values slope = Values::all(0);
             for (int64_t r = begin; r < end; ++r) {
-              const A* source = tile + (taps.taps[r].bin * columns + q) * kLanes;
+              const A* source = tile + (taps.taps[r].bin * columns + q) * kLanes<A>;
               slope += taps.weighted(r, Values::load(source));
             }
             for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
-              A* target = line + taps.offset(t);
+              A* target = line + taps.offset(t, kLanes<A>);
               Values total = Values::load(target);
               total += taps.weighted(t, slope);
               total.store(target);

@@ -18,11 +18,11 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
   const int64_t outputs = static_cast<int64_t>(bins.rows) * bins.columns;
   table.fill_special_rows(result, channels * outputs);
 
-  parallel_for(ChannelTask::count(in.data), elements(in.data) + elements(out), [&](int64_t id) {
-    const ChannelTask task(id, in.data);
+  parallel_for(ChannelTask<A>::count(in.data), elements(in.data) + elements(out), [&](int64_t id) {
+    const ChannelTask<A> task(id, in.data);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
-    A* block = scratch<A>((cells + outputs) * kLanes);
-    A* tile = block + cells * kLanes;
+    A* block = scratch<A>((cells + outputs) * kLanes<A>);
+    A* tile = block + cells * kLanes<A>;
     const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
@@ -36,7 +36,7 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
           target.next();
           const int32_t* x = bins.column_edges(k);
-          for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes) {
+          for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes<A>) {
             Values best = Values::all(bin_area(y, x) > 0 ? kLowest<T> : A(0));
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
               best.keep_greater(Values::load(block + place));
@@ -64,15 +64,15 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
   const int64_t outputs = static_cast<int64_t>(bins.rows) * bins.columns;
 
   const int64_t work = 2 * elements(d_data) + elements(d_out);
-  parallel_for(ChannelTask::count(in.data), work, [&](int64_t id) {
-    const ChannelTask task(id, in.data);
+  parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
+    const ChannelTask<A> task(id, in.data);
     T* planes = result + task.offset;
     // One block is scratch memory; that of the maps stands in the gradient's own until the end, if
     // it fits in there.
-    const bool in_place = std::is_same<T, A>::value && task.lanes == kLanes;
-    A* sums = scratch<A>(((in_place ? 1 : 2) * cells + outputs) * kLanes);
-    A* tile = sums + cells * kLanes;
-    A* block = in_place ? reinterpret_cast<A*>(planes) : tile + outputs * kLanes;
+    const bool in_place = std::is_same<T, A>::value && task.lanes == kLanes<A>;
+    A* sums = scratch<A>(((in_place ? 1 : 2) * cells + outputs) * kLanes<A>);
+    A* tile = sums + cells * kLanes<A>;
+    A* block = in_place ? reinterpret_cast<A*>(planes) : tile + outputs * kLanes<A>;
     const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) GR_KERNEL {
       using Values = Lanes<A, decltype(simd)>;
@@ -88,7 +88,7 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
           slopes.next();
           const int32_t* x = bins.column_edges(k);
-          for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes) {
+          for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes<A>) {
             Values best = Values::all(kLowest<T>);
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
               best.keep_greater(Values::load(block + place));
