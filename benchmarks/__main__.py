@@ -183,6 +183,10 @@ def _milliseconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
+def _label(row: dict) -> str:
+    return row["item"] + ("" if row["dtype"] == "float32" else f" {row['dtype']}")
+
+
 def table(rows: list[dict]) -> str:
     """Medians in milliseconds; `*` marks outputs of another convention."""
     present = {library for row in rows for library in row["results"]}
@@ -193,7 +197,7 @@ def table(rows: list[dict]) -> str:
         results, ours = row["results"], row["results"][OURS]
         low, high = ours["quartiles_ms"]
         line = [
-            row["item"],
+            _label(row),
             row["way"],
             str(row["threads"]),
             _milliseconds(ours["median_ms"]),
@@ -239,7 +243,7 @@ def chart(rows: list[dict], path: str) -> None:
             order = 3 if library == OURS else 2
             axes.scatter(*zip(*found), marker=marker, s=36, label=library, zorder=order, **colour)
     labels = [
-        f"{r['item']}, {r['way']}" + (f", {r['threads']} threads" if r["threads"] > 1 else "")
+        f"{_label(r)}, {r['way']}" + (f", {r['threads']} threads" if r["threads"] > 1 else "")
         for r in rows
     ]
     axes.set_yticks(range(len(rows)), labels, fontsize=8)
@@ -285,7 +289,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="default: 1")
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name matches")
-    parser.add_argument("--dtype", default="float32", choices=sorted(SAME), help="of the data")
+    parser.add_argument(
+        "--dtype",
+        nargs="+",
+        default=["float32"],
+        choices=sorted(SAME),
+        help="of the data; one row after the other for each (default: float32)",
+    )
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
     parser.add_argument(
         "--seconds", type=float, default=0.3, help="of each library and round (default: 0.3)"
@@ -316,7 +326,8 @@ def interpreters(peers: Sequence[str]) -> dict[str, str]:
 
 def main(argv: Sequence[str] | None = None) -> dict:
     options = arguments(argv)
-    items = [replace(i, dtype=options.dtype) for i in ITEMS if re.search(options.only, i.name)]
+    chosen = [item for item in ITEMS if re.search(options.only, item.name)]
+    items = [replace(item, dtype=dtype) for item in chosen for dtype in options.dtype]
     rounds, seconds = options.rounds, options.seconds
     if options.quick:
         items, rounds, seconds = [shrink(item) for item in items], 2, 0.0
@@ -339,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> dict:
         if not any(c.library == OURS for c in usable):
             raise SystemExit("gluon_roi cannot be imported; build it first")
         for number, item in enumerate(items, 1):
-            note(f"[{number}/{len(items)}] {item.name}")
+            note(f"[{number}/{len(items)}] {item.name} {item.dtype}")
             report["rows"] += measure(item, usable, rounds, seconds)
     finally:
         for contender in contenders:

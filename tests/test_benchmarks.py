@@ -20,7 +20,8 @@ def benchmarks(*arguments):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmarks")
     only = "ROIPool C=512 7x7 K=2000|ROIAlign 21x7x7 sampling 2 K=300"
-    done = benchmarks("--quick", "--only", only, "--threads", "1", "2", "--output", str(folder))
+    several = ["--threads", "1", "2", "--dtype", "float32", "float64"]
+    done = benchmarks("--quick", "--only", only, *several, "--output", str(folder))
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -29,25 +30,26 @@ def test_json(folder):
     report = json.loads((folder / "results.json").read_text())
     assert report["machine"]["cpu"] and report["versions"]["mxnet"] == "1.9.1"
     assert report["command"][:4] == ["python", "-m", "benchmarks", "--quick"]
-    rows = {(row["item"], row["way"], row["threads"]): row for row in report["rows"]}
-    for threads in (1, 2):
+    rows = {(r["item"], r["dtype"], r["way"], r["threads"]): r for r in report["rows"]}
+    for threads, dtype in ((1, "float32"), (2, "float32"), (1, "float64"), (2, "float64")):
         for way in ("forward", "forward, out=", "forward+backward"):
-            row = rows["ROIPool C=512 7x7 K=2000", way, threads]
+            row = rows["ROIPool C=512 7x7 K=2000", dtype, way, threads]
             for library in ("gluon_roi", "mxnet", "memcpy"):
                 result = row["results"][library]
                 low, high = result["quartiles_ms"]
                 assert 0 < low <= result["median_ms"] <= high and result["calls"] >= 2
                 # Every library does the same work.
                 assert not result["other_convention"]
-        assert ("PSROIAlign 21x7x7 sampling 2 K=300", "forward", threads) in rows
-        assert ("PSROIAlign 21x7x7 sampling 2 K=300", "forward, out=", threads) not in rows
+        assert ("PSROIAlign 21x7x7 sampling 2 K=300", dtype, "forward", threads) in rows
+        assert ("PSROIAlign 21x7x7 sampling 2 K=300", dtype, "forward, out=", threads) not in rows
 
 
 def test_table_and_chart(folder):
     lines = (folder / "results.txt").read_text().splitlines()
     head = next(line for line in lines if line.startswith("work "))
     assert {"gluon_roi", "best", "memcpy", "mxnet"} <= set(head.split())
-    assert sum(line.startswith(("ROIPool", "PSROIAlign")) for line in lines) == 10
+    work = [line for line in lines if line.startswith(("ROIPool", "PSROIAlign"))]
+    assert len(work) == 20 and sum("K=2000 float64 " in line for line in work) == 6
     assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
