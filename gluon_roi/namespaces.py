@@ -4,8 +4,8 @@ MXNet never tells a custom operator whether to overwrite or to add to a gradient
 overwrites (measured on 1.9.1: wrong sums for ``grad_req='add'``, and for a map with 8 or more users
 under ``static_alloc``). A *guard* between the inputs and the operator has a backward pass of
 MXNet's own, which adds where it must. Nothing here calls an operator without its guard, but for
-arrays that nothing is ever added into: outside of graphs that is every array without a gradient
-buffer of its own.
+arrays that nothing is ever added into: outside of graphs these are all arrays but those that have a
+gradient buffer of their own which is not known to be overwritten.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import functools
 import inspect
 import sys
 from types import ModuleType
-from typing import Any, Callable, Dict, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type
 
 import mxnet as mx
 from mxnet import base
@@ -23,6 +23,8 @@ from mxnet.gluon import HybridBlock
 # building the same graph twice gives the same numbers.
 _USERS = "__gluon_roi_users__"
 _GUARD = "__gluon_roi_guard__"
+# On the node of an array whose gradient MXNet overwrites.
+_OVERWRITTEN = "__gluon_roi_overwritten__"
 # The inputs, and how many dimensions they have where that is fixed.
 _RANKS = {"data": 4, "rois": 0, "rois_num": 1}
 # Operator -> parameter -> its default, as text; _function() fills it in.
@@ -65,24 +67,57 @@ def _attributes(operator: str, inputs: int, values: Sequence[str]) -> Dict[str, 
     return attributes
 
 
+def _remember_grad_reqs() -> None:
+    """Have arrays tell whether MXNet overwrites their gradients: it keeps that to itself.
+
+    What marks an array as a variable of autograd also writes an attribute onto the new node of its
+    graph, which lives as long as the mark is valid. Arrays that were marked before, or in another
+    way, have none, and get a guard.
+    """
+    attach_grad, mark_variables = mx.nd.NDArray.attach_grad, mx.autograd.mark_variables
+
+    def note(array: mx.nd.NDArray, grad_req: str) -> None:
+        if grad_req == "write" and array.grad.stype == "default":
+            mx.autograd.get_symbol(array)._set_attr(**{_OVERWRITTEN: "True"})
+
+    @functools.wraps(attach_grad)
+    def noted_attach_grad(
+        self: mx.nd.NDArray, grad_req: str = "write", stype: Optional[str] = None
+    ) -> None:
+        attach_grad(self, grad_req, stype)
+        note(self, grad_req)
+
+    @functools.wraps(mark_variables)
+    def noted_mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> None:
+        mark_variables(variables, gradients, grad_reqs)
+        arrays = [variables] if isinstance(variables, mx.nd.NDArray) else variables
+        for i, array in enumerate(arrays):
+            note(array, grad_reqs if isinstance(grad_reqs, str) else grad_reqs[i])
+
+    mx.nd.NDArray.attach_grad = noted_attach_grad
+    mx.autograd.mark_variables = noted_mark_variables
+
+
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
 
 
 def _guarded(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """``array.reshape((-2,))``, recorded, if the array has a gradient buffer.
+    """``array.reshape((-2,))``, recorded, if MXNet may add to the array's gradient buffer.
 
-    Both by MXNet's C interface, in a third of the time: NDArray.grad makes an array of the
-    gradient, and NDArray.reshape compares sizes in NumPy.
+    By MXNet's C interface, in a third of the time: NDArray.grad makes an array of the gradient, and
+    NDArray.reshape compares sizes in NumPy.
     """
-    gradient, view = base.NDArrayHandle(), base.NDArrayHandle()
-    base.check_call(base._LIB.MXNDArrayGetGrad(array.handle, ctypes.byref(gradient)))
-    if not gradient:
+    handle = base.NDArrayHandle()
+    base.check_call(base._LIB.MXNDArrayGetGrad(array.handle, ctypes.byref(handle)))
+    if not handle:
         return array
-    base.check_call(base._LIB.MXNDArrayFree(gradient))
+    base.check_call(base._LIB.MXNDArrayFree(handle))
+    if mx.autograd.get_symbol(array).attr(_OVERWRITTEN):
+        return array
     base.check_call(
-        base._LIB.MXNDArrayReshape64(array.handle, 1, _SAME_SHAPE, False, ctypes.byref(view))
+        base._LIB.MXNDArrayReshape64(array.handle, 1, _SAME_SHAPE, False, ctypes.byref(handle))
     )
-    return mx.nd.NDArray(view)
+    return mx.nd.NDArray(handle)
 
 
 @functools.lru_cache(maxsize=256)
@@ -198,6 +233,7 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
 
 def install(blocks: Sequence[Type[RoiBlock]]) -> Tuple[ModuleType, ModuleType]:
     """Make the modules gluon_roi.nd and gluon_roi.sym, and hang them into MXNet as F.gluon_roi."""
+    _remember_grad_reqs()
     modules = []
     for kind, symbolic in (("nd", False), ("sym", True)):
         module = ModuleType(f"gluon_roi.{kind}", f"The operators as functions of mx.{kind}.")

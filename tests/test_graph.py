@@ -98,6 +98,48 @@ def test_arrays_with_gradients_of_their_own(op, ctx):
         np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-4)
 
 
+@operators
+def test_guard_only_where_gradients_are_added(op, ctx):
+    """However an array got its gradient buffer; the latest mark counts."""
+    data = feature_map(channels_of(op))
+    rois = mx.nd.array(all_rois(SCALE), ctx=ctx)
+
+    def gradient(x):
+        """After two passes, and whether there was a guard."""
+        for _ in range(2):
+            with autograd.record():
+                out = getattr(gluon_roi.nd, op.name)(x, rois, POOLED, SCALE)
+            guarded = "eshape" in autograd.get_symbol(out).tojson()
+            out.backward()
+        return x.grad.asnumpy(), guarded
+
+    def arrays(count):
+        return [mx.nd.array(data, ctx=ctx) for _ in range(count)]
+
+    written, added, sparse, again, marked, *several = arrays(7)
+    written.attach_grad()
+    expected, guarded = gradient(written)
+    assert not guarded
+    added.attach_grad("add")
+    sparse.attach_grad(stype="row_sparse")
+    again.attach_grad("write")
+    again.attach_grad("add")
+    autograd.mark_variables(marked, marked.zeros_like(), "add")
+    autograd.mark_variables(several, [x.zeros_like() for x in several], ["write", "add"])
+    parameter = mx.gluon.Parameter("x", shape=data.shape)
+    parameter.initialize(mx.init.Constant(mx.nd.array(data)), ctx=ctx)
+    cases = [(sparse, 1, True), (several[0], 1, False), (parameter.data(), 1, False)]
+    cases += [(x, 2, True) for x in (added, again, marked, several[1])]
+    for x, times, guarded in cases:
+        result = gradient(x)
+        np.testing.assert_allclose(result[0], times * expected, rtol=1e-6)
+        assert result[1] == guarded
+    parameter.grad_req = "add"
+    result, guarded = gradient(parameter.data())
+    np.testing.assert_allclose(result, 2 * expected, rtol=1e-6)
+    assert guarded
+
+
 @pytest.mark.parametrize("mode", HYBRIDIZE)
 @operators
 def test_rois_gradient_is_added_too(op, mode, ctx):
