@@ -51,6 +51,8 @@ class RoiBlock(HybridBlock):
 
 def _check_kinds(operator: str, values: Dict[str, Any], kind: type) -> None:
     for name, value in values.items():
+        if type(value) is kind:
+            continue
         if not isinstance(value, kind) or isinstance(value, _OTHER_KINDS):
             raise TypeError(
                 f"{operator}: argument {name}: expected a {kind.__module__}.{kind.__name__}, "
@@ -58,9 +60,9 @@ def _check_kinds(operator: str, values: Dict[str, Any], kind: type) -> None:
             )
 
 
-def _attributes(operator: str, inputs: int, values: Sequence[str]) -> Dict[str, str]:
+def _attributes(operator: str, inputs: int, values: Sequence[Any]) -> Dict[str, str]:
     """What differs from the defaults: MXNet reads each attribute of a call over and over again."""
-    pairs = zip(_DEFAULTS[operator].items(), values)
+    pairs = zip(_DEFAULTS[operator].items(), map(str, values))
     attributes = {name: value for (name, default), value in pairs if value != default}
     if inputs == len(_RANKS):
         attributes["rois_num"] = "True"
@@ -120,9 +122,9 @@ def _guarded(array: mx.nd.NDArray) -> mx.nd.NDArray:
     return mx.nd.NDArray(handle)
 
 
-@functools.lru_cache(maxsize=256)
-def _compiled(operator: str, inputs: int, *values: str) -> mx.nd.CachedOp:
-    """An operator with the values of its parameters as text (as a key, 1 is 1.0 and True).
+@functools.lru_cache(maxsize=256, typed=True)
+def _compiled(operator: str, inputs: int, *values: Any) -> mx.nd.CachedOp:
+    """An operator with the values of its parameters, ready to be called.
 
     MXNet reads the attributes of a CachedOp once, and infers its shapes when they change.
     """
@@ -137,17 +139,21 @@ def _call_nd(
 ) -> Any:
     """Call on arrays. As in mx.nd, name is taken for the sake of hybrid_forward, and unused."""
     _check_kinds(operator, inputs, mx.nd.NDArray)
-    arrays: Sequence[mx.nd.NDArray] = list(inputs.values())
+    arrays = list(inputs.values())
     if mx.autograd.is_recording():
         arrays = [_guarded(array) for array in arrays]
     try:
         if out is None:
-            return _compiled(operator, len(arrays), *map(str, values))(*arrays)
+            try:
+                compiled = _compiled(operator, len(arrays), *values)
+            except TypeError:  # a list or an array, where a number should be, has no hash
+                compiled = _compiled(operator, len(arrays), *map(str, values))
+            return compiled(*arrays)
         for array in out if isinstance(out, (list, tuple)) else (out,):
             _check_kinds(operator, {"out": array}, mx.nd.NDArray)
         # A CachedOp does not compare the shape of out with its own: it would write past the end.
         function = getattr(mx.nd._internal, f"_gluon_roi_{operator}")
-        return function(*arrays, out=out, **_attributes(operator, len(arrays), [*map(str, values)]))
+        return function(*arrays, out=out, **_attributes(operator, len(arrays), values))
     except mx.MXNetError as error:
         reason = str(error).replace("MXNetError: ", "")
         reason = reason.replace(f"Error in operator {operator}: ", "")
@@ -176,7 +182,7 @@ def _call_sym(
         unique = {_GUARD: f"{node}.{key}.{users}"}
         guarded.append(mx.sym.identity(symbol, name=f"{node}_{key}", attr=unique))
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator}")
-    attributes = _attributes(operator, len(inputs), [*map(str, values)])
+    attributes = _attributes(operator, len(inputs), values)
     return function(*guarded, name=node, attr=attr, **attributes)
 
 
@@ -204,7 +210,10 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
     # A function with this signature written out: Python binds its arguments in a hundredth of the
     # time of Signature.bind, and a small call is mostly Python.
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-    values = ", ".join(parameter.name for parameter in own)
+    # Sizes become text: in a look-up, as _compiled() makes, (7, 7) is (7.0, 7.0).
+    values = ", ".join(
+        p.name if p.annotation in (bool, int, float, str) else f"str({p.name})" for p in own
+    )
     bound = eval(
         f"lambda {str(inspect.Signature(bare))[1:-1]}: "
         f"call(data, rois, rois_num, ({values},), {', '.join(extra)})",

@@ -40,6 +40,7 @@ ATTRIBUTES = [
     ({"spatial_scale": float("nan")}, "argument spatial_scale: expected a finite number > 0, "),
     ({"spatial_scale": float("inf")}, "argument spatial_scale: expected a finite number > 0, "),
     ({"spatial_scale": "wide"}, "argument spatial_scale: expected a finite number > 0, got 'wide'"),
+    ({"spatial_scale": [0.5]}, "argument spatial_scale: expected a finite number > 0, got '[0.5]'"),
 ]
 SPECIAL = {
     "ROIAlign": [
