@@ -11,6 +11,7 @@ gradient buffer of their own which is not known to be overwritten.
 import ctypes
 import functools
 import inspect
+import re
 import sys
 from types import ModuleType
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type
@@ -156,7 +157,7 @@ def _call_nd(
         return function(*arrays, out=out, **_attributes(operator, len(arrays), values))
     except mx.MXNetError as error:
         reason = str(error).replace("MXNetError: ", "")
-        reason = reason.replace(f"Error in operator {operator}: ", "")
+        reason = re.sub(rf"Error in operator \S*{operator}: ", "", reason)
         if out is not None and "inconsistent" in reason:
             reason = f"{operator}: argument out: {reason}"
         raise mx.MXNetError(reason) from None

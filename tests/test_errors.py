@@ -205,8 +205,9 @@ def test_errors_do_not_pile_up(op):
     # What an accepted call left behind lets nothing through, and a refused one spoils nothing.
     with raises(op, "argument pooled_size: expected a positive int or (height, width), got '(3.0"):
         function(x, rois, (3.0, 3.0), SCALE).wait_to_read()
-    with raises(op, "rois has shape (3, 7), expected (K, 5) rows"):
-        function(x, mx.nd.zeros((3, 7)), POOLED, SCALE).wait_to_read()
+    for prefix in ("", "net_"):
+        with mx.name.Prefix(prefix), raises(op, "rois has shape (3, 7), expected (K, 5) rows"):
+            function(x, mx.nd.zeros((3, 7)), POOLED, SCALE + len(prefix)).wait_to_read()
     assert function(x, rois, POOLED, SCALE).shape[0] == 1
 
 
