@@ -208,7 +208,7 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
             inputs["rois_num"] = rois_num
         return (_call_sym if symbolic else _call_nd)(operator, inputs, values, *options)
 
-    # A function with this signature written out: Python binds its arguments in a hundredth of the
+    # A function with this signature written out: Python binds its arguments in a sixtieth of the
     # time of Signature.bind, and a small call is mostly Python.
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     # Sizes become text: in a look-up, as _compiled() makes, (7, 7) is (7.0, 7.0).

@@ -48,11 +48,12 @@ void run_simd(const Body& body) {
 
 // ---- Channels -----------------------------------------------------------------------------------
 
-// Kernels work on this many channels at once, 16 floats or 8 doubles: for one cell of the map they
-// fill a cache line and an AVX-512 register. (With 16 doubles, blocks leave the caches: maps of
-// 200 x 304 took 1.3 to 1.5 times as long.)
+// Kernels work on kLanes channels at once, 16 floats or 8 doubles: for one cell of the map they
+// fill a cache line and an AVX-512 register. (With 16 doubles, blocks leave the caches: maps of 200
+// x 304 took 1.3 to 1.5 times as long.)
+constexpr int kCellBytes = 64;
 template <class A>
-constexpr int kLanes = static_cast<int>(64 / sizeof(A));
+constexpr int kLanes = kCellBytes / static_cast<int>(sizeof(A));
 template <class A>
 int64_t blocks_of(int64_t channels) {
   return (channels + kLanes<A> - 1) / kLanes<A>;
@@ -63,7 +64,7 @@ int64_t blocks_of(int64_t channels) {
 // times as long.)
 template <class A, class Simd>
 struct Lanes {
-  static constexpr int kRegisters = kLanes<A> * static_cast<int>(sizeof(A)) / Simd::kRegisterBytes;
+  static constexpr int kRegisters = kCellBytes / Simd::kRegisterBytes;
   static constexpr int kCount = kLanes<A>;
   typedef A Register __attribute__((vector_size(Simd::kRegisterBytes)));
   // In memory: as arrays of A are aligned, and known to overlap nothing but those (memcpy is not).
