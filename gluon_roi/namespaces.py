@@ -11,6 +11,7 @@ gradient buffer of their own which is not known to be overwritten.
 import ctypes
 import functools
 import inspect
+import itertools
 import re
 import sys
 from types import ModuleType
@@ -20,16 +21,17 @@ import mxnet as mx
 from mxnet import base
 from mxnet.gluon import HybridBlock
 
-# Counts the guards of a node on the node itself: every guard of one map gets another number, and
-# building the same graph twice gives the same numbers.
-_USERS = "__gluon_roi_users__"
+# Tells the guards of computed maps apart. The numbers follow from the order of the calls, so that a
+# program exports the same file each time.
 _GUARD = "__gluon_roi_guard__"
+_guards = itertools.count()
 # On the node of an array whose gradient MXNet overwrites.
 _OVERWRITTEN = "__gluon_roi_overwritten__"
 # The inputs, and how many dimensions they have where that is fixed.
 _RANKS = {"data": 4, "rois": 0, "rois_num": 1}
 # Operator -> parameter -> its default, as text; _function() fills it in.
 _DEFAULTS: Dict[str, Dict[str, str]] = {}
+_SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
 # NDArrays by class, and another kind by MXNet's rules.
 _OTHER_KINDS = (mx.np.ndarray, mx.nd.sparse.BaseSparseNDArray)
 
@@ -41,6 +43,11 @@ class RoiBlock(HybridBlock):
         super().__init__(**kwargs)
         self._arguments = arguments
 
+    def forward(self, data: Any, *inputs: Any) -> Any:
+        if self._active and mx.autograd.is_recording():
+            data, *inputs = (_in_plain_memory(value) for value in (data, *inputs))
+        return super().forward(data, *inputs)
+
     def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
         function = getattr(F.gluon_roi, type(self).__name__)
         return function(data, rois, rois_num=rois_num, **self._arguments)
@@ -48,6 +55,17 @@ class RoiBlock(HybridBlock):
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._arguments.items())
         return f"{type(self).__name__}({shown})"
+
+
+def _in_plain_memory(value: Any) -> Any:
+    """A copy of an array that lies in pinned or shared memory of the CPU, for a recorded graph.
+
+    MXNet gives such an array a gradient in plain memory, and then finds the graph's shapes in
+    neither of the two contexts.
+    """
+    if isinstance(value, mx.nd.NDArray) and value.context.device_type in _SPECIAL_MEMORY:
+        return value.as_in_context(mx.cpu(value.context.device_id))
+    return value
 
 
 def _check_kinds(operator: str, values: Dict[str, Any], kind: type) -> None:
@@ -163,12 +181,40 @@ def _call_nd(
         raise mx.MXNetError(reason) from None
 
 
+def _guarded_symbol(key: str, symbol: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
+    """The input `key` of an operator behind a guard that MXNet cannot merge with another.
+
+    MXNet merges nodes with equal attributes and equal inputs, and gives guards that became one the
+    gradient of a single user. An attribute alone does not keep them apart: a symbol that is
+    composed twice, or a SymbolBlock that is called twice, copies it. MXNet never merges a node with
+    an input that comes from nowhere, nor one with a state, but both cost something on a whole map.
+    So maps get the former only if copies can meet at all: a map that depends on parameters is
+    another map in each copy, for each copy has parameters of its own. (Guards of rois_num may
+    merge: every user's gradient is 0.)
+    """
+    if key == "rois":
+        nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape")
+        return mx.sym._internal._identity_with_attr_like_rhs(symbol, nowhere, name=name)
+    if key == "data" and len(symbol.list_inputs()) == 1:
+        # An identity with a state. The axes leave a mask of one element.
+        return mx.sym.Dropout(symbol, p=0, axes=(0, 1, 2, 3), name=name)
+    return mx.sym.identity(symbol, name=name, attr={_GUARD: f"{name}.{next(_guards)}"})
+
+
+def _name_manager() -> mx.name.NameManager:
+    """The one of this thread; MXNet makes it at first use."""
+    local = mx.name.NameManager._current
+    if not hasattr(local, "value"):
+        local.value = mx.name.NameManager()
+    return local.value
+
+
 def _call_sym(
     operator: str, inputs: Dict[str, Any], values: Sequence[Any], name: Any, attr: Any
 ) -> Any:
     _check_kinds(operator, inputs, mx.sym.Symbol)
     # The unbound method gives the name without the prefix, which each call below adds itself.
-    node = mx.name.NameManager.get(mx.name.NameManager._current.value, name, operator.lower())
+    node = mx.name.NameManager.get(_name_manager(), name, operator.lower())
     guarded = []
     for key, symbol in inputs.items():
         # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks
@@ -176,12 +222,7 @@ def _call_sym(
         rank = _RANKS[key]
         if rank and symbol.get_children() is None and symbol.attr("__shape__") is None:
             symbol._set_attr(__shape__=str((-1,) * rank))
-        users = int(symbol.attr(_USERS) or 0)
-        symbol._set_attr(**{_USERS: str(users + 1)})
-        # MXNet merges equal nodes into one, and with that the guards of one map: the attribute
-        # makes each of them unique.
-        unique = {_GUARD: f"{node}.{key}.{users}"}
-        guarded.append(mx.sym.identity(symbol, name=f"{node}_{key}", attr=unique))
+        guarded.append(_guarded_symbol(key, symbol, f"{node}_{key}"))
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator}")
     attributes = _attributes(operator, len(inputs), values)
     return function(*guarded, name=node, attr=attr, **attributes)

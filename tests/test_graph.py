@@ -1,8 +1,9 @@
 """Every operator inside graphs: the guard, hybridization, shape inference, export."""
 
-import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -26,53 +27,137 @@ def channels_of(op):
     return op.channels(3, POOLED, {})
 
 
-class FanOut(gluon.HybridBlock):
-    """One map, many operators: the sum of their outputs."""
+def written_again(function, F, x, rois, users):
+    """Each call on an expression of its own, equal to the others."""
+    return [function(F.relu(x) + x, rois * 1, POOLED, SCALE) for _ in range(users)]
 
-    def __init__(self, op, users, own_names):
+
+def one_map(function, F, x, rois, users):
+    x = F.relu(x) + x
+    return [function(x, rois, POOLED, SCALE) for _ in range(users)]
+
+
+def one_name(function, F, x, rois, users):
+    return [function(F.relu(x) + x, rois, POOLED, SCALE, name="same") for _ in range(users)]
+
+
+def composed(function, F, x, rois, users):
+    one = function(mx.sym.var("map"), mx.sym.var("boxes"), POOLED, SCALE)
+    return [one(map=F.relu(x) + x, boxes=rois * 1) for _ in range(users)]
+
+
+def composed_with_its_map(function, F, x, rois, users):
+    source = mx.sym.var("map")
+    one = function(F.relu(source) + source, mx.sym.var("boxes"), POOLED, SCALE)
+    return [one(map=x, boxes=rois) for _ in range(users)]
+
+
+def blocks(function, F, x, rois, users):
+    """A SymbolBlock copies its graph into each graph that it is called in."""
+    one = function(mx.sym.var("map"), mx.sym.var("boxes"), POOLED, SCALE)
+    block = gluon.SymbolBlock(one, [mx.sym.var("map"), mx.sym.var("boxes")])
+    return [block(F.relu(x) + x, rois) for _ in range(users)]
+
+
+#: How a map comes to have many users.
+MANY_USERS = (written_again, one_map, one_name, composed, composed_with_its_map, blocks)
+
+
+class Network(gluon.HybridBlock):
+    """The sum of many calls, written as `calls` does."""
+
+    def __init__(self, op, calls, users):
         super().__init__()
-        self.users, self.own_names, self.name_of = users, own_names, op.name
-        with self.name_scope():
-            self.pool = getattr(gluon_roi, op.name)(POOLED, SCALE)
+        self.arguments = op.name, calls, users
 
     def hybrid_forward(self, F, x, rois):
-        x = x * 2
-        if self.own_names:
-            outputs = [self.pool(x, rois) for _ in range(self.users)]
-        else:
-            # The same explicit name for each: the guards must stay apart all the same.
-            function = getattr(F.gluon_roi, self.name_of)
-            outputs = [function(x, rois, POOLED, SCALE, name="same") for _ in range(self.users)]
-        return F.add_n(*outputs)
+        name, calls, users = self.arguments
+        return F.add_n(*calls(getattr(F.gluon_roi, name), F, x, rois, users))
+
+    def symbol(self):
+        return self(mx.sym.var("x", dtype="float32"), mx.sym.var("rois", dtype="float32"))
 
 
-@pytest.mark.parametrize("mode", HYBRIDIZE)
+def run_gluon(net, flags):
+    def run(x, rois, slope, grad_req):
+        for array in (x, rois):
+            array.attach_grad(grad_req)
+        if flags is not None:
+            net.hybridize(**flags)
+        for _ in range(2):
+            with autograd.record():
+                out = net(x, rois)
+            out.backward(slope)
+        return [array.grad.asnumpy() for array in (x, rois)]
+
+    return run
+
+
+def run_imported(net, folder):
+    path = str(folder / "symbol.json")
+    net.symbol().save(path)
+    return run_gluon(gluon.SymbolBlock.imports(path, ["x", "rois"]), {"static_alloc": True})
+
+
+def run_executor(net):
+    def run(x, rois, slope, grad_req):
+        gradients = {"x": x.zeros_like(), "rois": rois.zeros_like()}
+        executor = net.symbol().bind(x.context, {"x": x, "rois": rois}, gradients, grad_req)
+        for _ in range(2):
+            executor.forward(is_train=True)
+            executor.backward(slope)
+        return [gradients["x"].asnumpy(), gradients["rois"].asnumpy()]
+
+    return run
+
+
+def run_module(net):
+    def run(x, rois, slope, grad_req):
+        module = mx.mod.Module(net.symbol(), ["x", "rois"], None, context=x.context)
+        shapes = [("x", x.shape), ("rois", rois.shape)]
+        module.bind(shapes, inputs_need_grad=True, grad_req=grad_req)
+        module.init_params()
+        for _ in range(2):
+            module.forward(mx.io.DataBatch([x, rois]), is_train=True)
+            module.backward([slope])
+        return [gradient.asnumpy() for gradient in module.get_input_grads()]
+
+    return run
+
+
+RUNS = {
+    **{mode: lambda net, folder, f=flags: run_gluon(net, f) for mode, flags in HYBRIDIZE.items()},
+    "imported": run_imported,
+    "executor": lambda net, folder: run_executor(net),
+    "module": lambda net, folder: run_module(net),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
 @operators
-def test_fan_out_and_grad_req(op, mode, ctx):
-    """The gradient of a map is the sum over all its users, added where 'add' is asked for."""
-    data = feature_map(channels_of(op))
-    rois = mx.nd.array(all_rois(SCALE), ctx=ctx)
-    x = mx.nd.array(data, ctx=ctx)
-    x.attach_grad()
-    with autograd.record():
-        out = getattr(gluon_roi.nd, op.name)(x, rois, POOLED, SCALE)
-    slope = mx.nd.array(np.random.RandomState(1).randn(*out.shape), ctx=ctx)
-    out.backward(slope)
-    single = 2 * x.grad.asnumpy()
-    for users in (1, 2, 9, 13):
-        for own_names in (True, False):
-            net = FanOut(op, users, own_names)
-            if HYBRIDIZE[mode] is not None:
-                net.hybridize(**HYBRIDIZE[mode])
+def test_many_users(op, run, ctx, tmp_path):
+    """The gradient of a map is the sum over all its users, added where 'add' is asked for.
+
+    MXNet adds the gradients of 8 and more users in place, and merges whatever looks equal.
+    """
+    rois = all_rois(SCALE)
+    # As many images as boxes, which Module asks for.
+    data = np.random.RandomState(0).randn(len(rois), channels_of(op), 7, 9)
+    x, r = mx.nd.array(data, ctx=ctx), mx.nd.array(rois, ctx=ctx)
+    rng = np.random.RandomState(1)
+    slope = mx.nd.array(rng.randn(len(rois), 3, *POOLED), ctx=ctx)
+    single = run_executor(Network(op, one_map, 1))(x, r, slope, "write")
+    for calls in MANY_USERS:
+        symbolic = calls in (composed, composed_with_its_map, blocks)
+        if symbolic and run == "imperative":
+            continue  # there is nothing to compose
+        for users in (1, 2, 7, 8, 9, 12, 20):
             for grad_req in ("write", "add"):
-                x = mx.nd.array(data, ctx=ctx)
-                x.attach_grad(grad_req)
-                for _ in range(2):
-                    with autograd.record():
-                        out = net(x, rois)
-                    out.backward(slope)
-                expected = single * users * (2 if grad_req == "add" else 1)
-                np.testing.assert_allclose(x.grad.asnumpy(), expected, rtol=1e-4, atol=1e-4)
+                net = Network(op, calls, users)
+                gradients = RUNS[run](net, tmp_path)(x, r, slope, grad_req)
+                times = users * (2 if grad_req == "add" else 1)
+                for actual, expected in zip(gradients, single):
+                    np.testing.assert_allclose(actual, times * expected, rtol=1e-4, atol=1e-3)
 
 
 @operators
@@ -163,21 +248,23 @@ def test_rois_gradient_is_added_too(op, mode, ctx):
     assert (rois.grad.asnumpy() == 6).all()
 
 
-@operators
-def test_two_passes_of_one_symbol_have_equal_json(op):
-    """Exported symbols do not change from run to run."""
-
-    def build():
+EXPORTED = """
+import sys
+import mxnet as mx
+sys.path.insert(0, sys.argv[1])
+from cases import OPERATORS
+from test_graph import MANY_USERS, Network
+for op in OPERATORS:
+    for calls in MANY_USERS:
         with mx.name.NameManager():
-            x, rois = mx.sym.var("data"), mx.sym.var("rois")
-            function = getattr(gluon_roi.sym, op.name)
-            return mx.sym.Group([function(x, rois, POOLED, SCALE) for _ in range(3)]).tojson()
+            print(Network(op, calls, 3).symbol().tojson())
+"""
 
-    assert build() == build()
-    nodes = json.loads(build())["nodes"]
-    guards = [n["attrs"]["__gluon_roi_guard__"] for n in nodes if n["op"] == "_copy"]
-    assert len(set(guards)) == len(guards) == 6
-    assert sum(n["op"] == f"_gluon_roi_{op.name}" for n in nodes) == 3
+
+def test_a_program_exports_the_same_file_each_time():
+    command = [sys.executable, "-c", EXPORTED, str(Path(__file__).parent)]
+    runs = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]
+    assert runs[0] == runs[1] and len(runs[0]) > 1000
 
 
 @operators
@@ -199,18 +286,31 @@ def test_infer_shape_partial_never_fails(op):
     shape = (2, channels_of(op), 5, 5)
     plain = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)
     counted = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE, rois_num=counts)
+    computed = getattr(gluon_roi.sym, op.name)(mx.sym.relu(x), rois * 1, POOLED, SCALE)
     for known, expected in (
-        ({}, (-1, -1)),
-        ({"data": shape}, (-1, 3)),
-        ({"rois": (4, 5)}, (4, -1)),
-        ({"data": shape, "rois": (0, 5)}, (-1, 3)),
+        ({}, (0, 0)),
+        ({"data": shape}, (0, 3)),
+        ({"rois": (4, 5)}, (4, 0)),
     ):
-        assert plain.infer_shape_partial(**known)[1] == [(*expected, *POOLED)]
+        for symbol in (plain, computed):
+            assert symbol.infer_shape_partial(**known)[1] == [(*expected, *POOLED)]
+            with mx.util.np_shape():
+                rows, channels = (n or -1 for n in expected)
+                bins = POOLED if channels > 0 else (-1, -1)
+                assert symbol.infer_shape_partial(**known)[1] == [(rows, channels, *bins)]
+            # Whatever stands behind the operator does not fail either.
+            for inside in (False, True):
+                with mx.util.np_shape(inside):
+                    dense = mx.sym.FullyConnected(symbol, num_hidden=8, name="dense")
+                    weight = 3 * POOLED[0] * POOLED[1] if expected[1] else -1 if inside else 0
+                    assert dense.infer_shape_partial(**known)[0][2] == (8, weight)
+                    after = mx.sym.Convolution(symbol, kernel=(1, 1), num_filter=8, name="after")
+                    after.infer_shape_partial(**known)
     for known, expected in (
-        ({}, (-1, -1)),
-        ({"rois": (4, 4)}, (4, -1)),
-        ({"counts": (2,)}, (-1, -1)),
-        ({"data": shape}, (-1, 3)),
+        ({}, (0, 0)),
+        ({"rois": (4, 4)}, (4, 0)),
+        ({"counts": (2,)}, (0, 0)),
+        ({"data": shape}, (0, 3)),
     ):
         assert counted.infer_shape_partial(**known)[1] == [(*expected, *POOLED)]
     # A consumer sees a rank as well.
@@ -239,6 +339,78 @@ def test_no_rois_under_np_shape(op, ctx):
         assert out.shape == (0, 3, *POOLED)
         out.backward()
         assert (x.grad.asnumpy() == 0).all()
+
+
+@pytest.mark.parametrize("mode", [*HYBRIDIZE, "block", "executor"])
+@operators
+def test_no_rois_outside_np_shape(op, mode, ctx):
+    """One sentence (or the result that MXNet remembers), and nothing after it is harmed."""
+
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x, rois):
+            return getattr(F.gluon_roi, op.name)(F.relu(x), rois, POOLED, SCALE)
+
+    with mx.util.np_shape():
+        empty = mx.nd.zeros((0, 5), ctx=ctx)
+    x = mx.nd.array(feature_map(channels_of(op)), ctx=ctx)
+    rois = mx.nd.array(all_rois(SCALE), ctx=ctx)
+    net = Net()
+    if mode == "block":
+        net = getattr(gluon_roi, op.name)(POOLED, SCALE)
+        net.hybridize()
+    elif mode == "executor":
+        symbol = net(mx.sym.var("x"), mx.sym.var("rois"))
+
+        def net(x, rois):
+            return symbol.bind(ctx, {"x": x, "rois": rois}).forward()[0]
+
+    elif HYBRIDIZE[mode] is not None:
+        net.hybridize(**HYBRIDIZE[mode])
+    for _ in range(2):
+        try:
+            assert net(x, empty).asnumpy().shape == (0, 3, *POOLED)
+        except mx.MXNetError as error:
+            assert "rois has shape (0, 5), expected at least one row, or" in str(error)
+        assert np.isfinite(net(x, rois).asnumpy()).all()
+        with mx.util.np_shape():
+            assert net(x, empty).asnumpy().shape == (0, 3, *POOLED)
+
+
+@pytest.mark.parametrize("kind", ["cpu_pinned", "cpu_shared"])
+@pytest.mark.parametrize("mode", HYBRIDIZE)
+@operators
+def test_special_memory_of_the_cpu(op, mode, kind):
+    """Such as batches of a DataLoader with worker processes."""
+    ctx = mx.Context(kind)
+    x, rois = (mx.nd.array(a, ctx=ctx) for a in (feature_map(channels_of(op)), all_rois(SCALE)))
+    pool = getattr(gluon_roi, op.name)(POOLED, SCALE)
+    if HYBRIDIZE[mode] is not None:
+        pool.hybridize(**HYBRIDIZE[mode])
+    results = []
+    for a, b in ((x, rois), (x.as_in_context(mx.cpu()), rois.as_in_context(mx.cpu()))):
+        a.attach_grad()
+        with autograd.record():
+            out = pool(a, b)
+        out.backward()
+        results.append((out.asnumpy(), a.grad.asnumpy(), pool(a, b).asnumpy()))
+    for special, plain in zip(*results):
+        np.testing.assert_array_equal(special, plain)
+
+
+@pytest.mark.parametrize("prefix", [None, ""])
+@operators
+def test_symbols_in_other_threads(op, prefix):
+    """MXNet's names belong to threads, and are made at first use."""
+
+    def build():
+        x, rois = mx.sym.var("data"), mx.sym.var("rois")
+        symbols = [getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)]
+        symbols.append(getattr(gluon_roi, op.name)(POOLED, SCALE, prefix=prefix)(x, rois))
+        return [symbol.name for symbol in symbols]
+
+    with ThreadPoolExecutor(1) as pool:
+        names = pool.submit(build).result()
+    assert names[0] == f"{op.name.lower()}0" and names[0] != names[1]
 
 
 class Deferred(gluon.HybridBlock):

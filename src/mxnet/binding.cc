@@ -1,5 +1,8 @@
 // The one place that knows MXNet: turns every Operator into a custom operator of its library API.
 // An exception thrown here surfaces in Python as one MXNetError with the same sentence.
+#include <dlfcn.h>
+
+#include <algorithm>
 #include <climits>
 #include <utility>
 
@@ -96,14 +99,63 @@ MXReturnValue infer_types(const Operator& op, const Attributes& attributes, std:
   return mxnet::ext::MX_SUCCESS;
 }
 
+// Whether this thread is inside mx.util.np_shape(), where an unknown dimension is -1 and 0 is one
+// without elements. Elsewhere both are 0. MXNet does not tell, but the library that called
+// initialize() exports the function that Python asks.
+int (*is_np_shape)(int*) = nullptr;
+
+void find_is_np_shape(void* inside_mxnet) {
+  Dl_info found;
+  if (dladdr(inside_mxnet, &found) == 0) return;
+  void* const library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return;
+  is_np_shape = reinterpret_cast<int (*)(int*)>(dlsym(library, "MXIsNumpyShape"));
+  dlclose(library);
+}
+
+bool np_shape() {
+  int inside = 0;
+  if (is_np_shape != nullptr) is_np_shape(&inside);
+  return inside != 0;
+}
+
+bool is_known(const Tensor& tensor) {
+  return tensor.ndim >= 0 &&
+         std::all_of(tensor.shape, tensor.shape + tensor.ndim, [](int64_t n) { return n >= 0; });
+}
+
+// Outside of np_shape() MXNet takes 0 rows for an unknown number, would then ask for terabytes for
+// them, and blame whatever is called next.
+void check_rows(const Operator& op, const Tensor& data, const Tensor& rois) {
+  if (rois.ndim < 2 || rois.shape[rois.ndim - 1] < 0 || is_known(rois) || !is_known(data)) return;
+  Tensor given = rois;
+  for (int i = 0; i < given.ndim; ++i) given.shape[i] = std::max<int64_t>(given.shape[i], 0);
+  fail(op.name(), "rois has shape ", shape_text(given),
+       ", expected at least one row, or a call inside mx.util.np_shape(), where the output is "
+       "empty");
+}
+
 MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Shapes* in,
                            Shapes* out) {
+  const Tensor data = tensor_of((*in)[0]), rois = tensor_of((*in)[1]);
   const Tensor counts = in->size() > 2 ? tensor_of((*in)[2]) : unknown_tensor();
-  const Tensor shape = op.output_shape(attributes, tensor_of((*in)[0]), tensor_of((*in)[1]),
-                                       in->size() > 2 ? &counts : nullptr);
+  Tensor shape = op.output_shape(attributes, data, rois, in->size() > 2 ? &counts : nullptr);
+  const bool with_empty_arrays = np_shape();
+  if (!with_empty_arrays) check_rows(op, data, rois);
+  // The library API has no word for "unknown". -1 comes near it: it is 2^32 - 1 to MXNet, which
+  // counts in 32 bits. With -1 channels the bins are -1 as well, for operators behind this one
+  // multiply the three, and -1 * 2 * 3 is nothing that they take.
+  const bool channels_known = shape.shape[1] >= 0;
   (*out)[0].clear();
   for (int i = 0; i < shape.ndim; ++i) {
-    (*out)[0].push_back(static_cast<unsigned int>(shape.shape[i]));
+    const bool known = shape.shape[i] >= 0 && (i < 2 || channels_known || !with_empty_arrays);
+    (*out)[0].push_back(known               ? static_cast<unsigned int>(shape.shape[i])
+                        : with_empty_arrays ? UINT_MAX
+                                            : 0);
+  }
+  // What the inputs lack comes back as MXNet gave it, and would be 2^32 - 1 as well.
+  if (!with_empty_arrays) {
+    for (auto& input : *in) std::replace(input.begin(), input.end(), UINT_MAX, 0u);
   }
   return mxnet::ext::MX_SUCCESS;
 }
@@ -192,6 +244,7 @@ mxnet::ext::MXReturnValue initialize(int version) {
     MX_ERROR_MSG << "gluon_roi needs MXNet 1.7 or newer";
     return mxnet::ext::MX_FAIL;
   }
+  gluon_roi::find_is_np_shape(__builtin_return_address(0));
   gluon_roi::add_operators(std::make_index_sequence<gluon_roi::kSlots>());
   return mxnet::ext::MX_SUCCESS;
 }
