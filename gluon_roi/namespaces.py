@@ -45,7 +45,8 @@ class RoiBlock(HybridBlock):
 
     def forward(self, data: Any, *inputs: Any) -> Any:
         if self._active and mx.autograd.is_recording():
-            data, *inputs = (_in_plain_memory(value) for value in (data, *inputs))
+            data, *others = (_in_plain_memory(value) for value in (data, *inputs))
+            return super().forward(data, *others)
         return super().forward(data, *inputs)
 
     def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -176,6 +178,81 @@ def test_errors(library, op, wrong):
     name = next(o.name for o in OPERATORS if c_api.SYMBOLS[o.name] == op)
     assert str(error.value).startswith(f"{name}: ")
     assert sentence in str(error.value)
+
+
+#: A tensor that a careless caller may pass, and what the sentence says of it.
+WRONG_TENSORS = {
+    "no memory": (lambda t: setattr(t, "data", None), "expected memory, got NULL"),
+    "odd address": (lambda t: setattr(t, "data", t.data + 1), "expected memory at a multiple of 4"),
+    "ndim -1": (lambda t: setattr(t, "ndim", -1), "expected ndim from 0 to 4, got -1"),
+    "ndim 5": (lambda t: setattr(t, "ndim", 5), "expected ndim from 0 to 4, got 5"),
+    "no size": (lambda t: setattr(t, "ndim", 0), ""),
+    "negative size": (lambda t: t.shape.__setitem__(0, -1), "expected no negative size"),
+    "smallest size": (lambda t: t.shape.__setitem__(0, -(2**63)), "expected no negative size"),
+    "too many": (lambda t: t.shape.__setitem__(0, 2**61), "expected at most 1152921504606846975"),
+    "dtype": (lambda t: setattr(t, "dtype", 99), "an unknown type"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_TENSORS)
+@pytest.mark.parametrize("op", c_api.PARAMS)
+def test_wrong_tensors(library, op, wrong):
+    """In every array of every function: a sentence, and nothing is read or written."""
+    spoil, sentence = WRONG_TENSORS[wrong]
+    name = next(o.name for o in OPERATORS if c_api.SYMBOLS[o.name] == op)
+    p, arrays = good_call(op)
+    rois_num = np.array([2], "int32")
+    for which in ("data", "rois", "rois_num", "out", "d_data", "d_rois"):
+        boxes = arrays["rois"][:, 1:].copy() if which == "rois_num" else arrays["rois"]
+        given = {
+            "data": c_api.tensor(arrays["data"]),
+            "rois": c_api.tensor(boxes),
+            "rois_num": c_api.tensor(rois_num) if which == "rois_num" else c_api.Tensor(),
+            "out": c_api.tensor(arrays["out"]),
+            "d_data": c_api.tensor(np.zeros_like(arrays["data"])),
+            "d_rois": c_api.tensor(np.zeros_like(boxes)),
+        }
+        if which == "rois_num" and wrong == "no size":
+            continue  # with its memory, that is a tensor of another rank; without, none at all
+        spoil(given[which])
+        inputs = c_api.Inputs(*(given[key] for key in ("data", "rois", "rois_num")))
+        ends = [ctypes.byref(given[key]) for key in ("out", "d_data", "d_rois")]
+        calls = {"backward": (*ends, ctypes.byref(CPU))}
+        if which[:2] != "d_":
+            calls["forward"] = (ends[0], ctypes.byref(CPU))
+        if which in ("data", "rois", "rois_num") and "address" not in wrong and "mem" not in wrong:
+            size = ctypes.c_size_t(0)
+            calls["workspace"] = (0, c_api.CPU, ctypes.byref(size))
+        for function, more in calls.items():
+            with pytest.raises(c_api.Error) as error:
+                library.call(f"{op}_{function}", ctypes.byref(p), ctypes.byref(inputs), *more)
+            assert error.value.code == c_api.INVALID
+            assert str(error.value).startswith(f"{name}: ") and sentence in str(error.value)
+
+
+@pytest.mark.parametrize("op", c_api.PARAMS)
+def test_shared_memory(library, op):
+    """What a call writes must not be what it reads."""
+    p, arrays = good_call(op)
+    inputs = c_api.Inputs(
+        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
+    )
+    out = c_api.tensor(arrays["out"])
+    out.data = inputs.data.data + 8
+    with pytest.raises(c_api.Error, match="output: expected memory of its own, .* with data"):
+        library.call(f"{op}_forward", *map(ctypes.byref, (p, inputs, out, CPU)))
+    with pytest.raises(c_api.Error, match="d_data: expected memory of its own, .* with data"):
+        library.backward(op, p, inputs, arrays["out"], arrays["data"], None, CPU)
+
+
+@pytest.mark.parametrize("used_before", ("c", "mxnet"))
+def test_fork(used_before):
+    """A child of a process that has used all its threads computes the same, in good time."""
+    script = Path(__file__).parent / "scripts" / "fork.py"
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, str(script), used_before]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["equal"] * 4, done.stdout + done.stderr
 
 
 def test_null_pointers(library):

@@ -242,6 +242,28 @@ def test_maps_without_cells(ctx):
                 call(x, padding + 1, POOLED, SCALE).wait_to_read()
 
 
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_an_earlier_call_does_not_show(op, arguments, ctx):
+    """Boxes so wide that coordinates round to whole cells: no tap reads what no call has packed."""
+    pooled, height, width = (3, 5), 13, 29
+    channels = op.channels(1, pooled, arguments)
+    rng = np.random.RandomState(0)
+    centre = rng.uniform(0, 29, (64, 2))
+    half = 10 ** rng.uniform(6, 9, (64, 2)) * rng.choice([1, 1, 1, -1], (64, 2))
+    boxes = np.hstack([centre - half, centre + half])
+    boxes[0] = [-96368077.4, -10359542.9, 24092021.2, 5179813.23]
+    ones = mx.nd.ones((1, channels, height, width), ctx=ctx)
+    small = mx.nd.array([[0, 0, 0, 28, 12]], ctx=ctx)
+    call = getattr(gluon_roi.nd, op.name)
+    for box in boxes:
+        rois = mx.nd.array([[0, *box]], ctx=ctx)
+        results = []
+        for before in (0, np.nan):
+            call(ones * before, small, pooled, 1.0, **arguments).wait_to_read()
+            results.append(call(ones, rois, pooled, 1.0, **arguments).asnumpy())
+        np.testing.assert_array_equal(*results)
+
+
 CRASH = """
 import sys
 import mxnet as mx, numpy as np, gluon_roi

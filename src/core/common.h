@@ -130,6 +130,12 @@ inline size_t dtype_size(int dtype) {
   }
 }
 
+// Whether a * b, of numbers that are not negative, is at most `most`; *product is set if so.
+inline bool multiply_up_to(int64_t most, int64_t a, int64_t b, int64_t* product) {
+  return !__builtin_mul_overflow(a, b, product) && *product <= most;
+}
+
+// Of a tensor whose sizes were checked: the product is known to fit.
 inline int64_t elements(const Tensor& tensor) {
   int64_t n = 1;
   for (int i = 0; i < tensor.ndim; ++i) n *= tensor.shape[i];

@@ -1,5 +1,8 @@
 #include "cpu.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -68,12 +71,31 @@ class alignas(64) Share {
 }  // namespace
 #endif
 
+#ifdef _OPENMP
+namespace {
+
+// Of the threads that OpenMP has started, fork() copies none, but OpenMP would wait for them. So a
+// child runs on the one thread that it has.
+std::atomic<bool> in_child{false};
+const int at_fork = pthread_atfork(nullptr, nullptr, [] { in_child = true; });
+
+}  // namespace
+#endif
+
+int max_threads() {
+#ifdef _OPENMP
+  // MXNet's workers set their own number of threads, which OpenMP returns here.
+  return at_fork != 0 || in_child ? 1 : omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
 void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int64_t),
                        const void* body) {
 #ifdef _OPENMP
-  // MXNet's workers set their own number of threads, which omp_get_max_threads() returns here.
   const int64_t useful = std::min<int64_t>(tasks, work / kElementsPerThread);
-  const int threads = static_cast<int>(std::min<int64_t>(omp_get_max_threads(), useful));
+  const int threads = static_cast<int>(std::min<int64_t>(max_threads(), useful));
   if (threads > 1) {
     // Each thread has tasks that follow each other, and helps the others when it has done them.
     // Tasks that follow each other write to memory side by side. Were they done by different
@@ -119,6 +141,10 @@ void* thread_scratch(size_t bytes) {
     memory.reset(fresh);
     capacity = rounded;
   }
+#ifdef GLUON_ROI_DEBUG
+  // NaN: what a kernel reads without having written it shows in the result.
+  memset(memory.get(), 0xff, bytes);
+#endif
   return memory.get();
 }
 

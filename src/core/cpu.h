@@ -175,6 +175,7 @@ struct Lanes<A, OneChannel> {
 // Runs body(task) for every task in [0, tasks), on the threads that MXNet gives this operator, or
 // on one if `work`, the number of elements touched, is too small to pay for waking a second.
 // Tasks own disjoint outputs, so the number of threads never shows in the result.
+int max_threads();
 void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int64_t),
                        const void* body);
 template <class Body>

@@ -48,7 +48,12 @@ class Carver {
   template <class T>
   T* take(int64_t count) {
     T* array = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + size_);
-    size_ += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
+    int64_t bytes;
+    if (!multiply_up_to(kMost, count, sizeof(T), &bytes) ||
+        bytes > kMost - static_cast<int64_t>(size_)) {
+      fail("gluon_roi", "a workspace of more than ", kMost, " bytes would be needed");
+    }
+    size_ += static_cast<size_t>(bytes + 255) / 256 * 256;
     return array;
   }
   size_t size() const { return size_; }

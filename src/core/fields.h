@@ -17,6 +17,9 @@ using Attributes = std::unordered_map<std::string, std::string>;
 // A choice among named values, such as {"rfcn", GLUON_ROI_RFCN}.
 using Choices = std::initializer_list<std::pair<const char*, int32_t>>;
 
+// The most bins or groups along an axis: float32, in which bins are computed, counts no further.
+constexpr int64_t kMostAlongAxis = 1 << 24;
+
 class FieldParser {
  public:
   FieldParser(const char* op, const Attributes& attributes) : op_(op), attributes_(attributes) {}
@@ -48,7 +51,8 @@ class FieldParser {
     skip_spaces(&p);
     if (*p != '\0' || bracketed != (n == 2)) reject(name, expected, *text);
     const int64_t h = parts[0], w = parts[n - 1];
-    if (h < 1 || w < 1 || h > kMaxInt || w > kMaxInt) reject(name, expected, *text);
+    if (h < 1 || w < 1) reject(name, expected, *text);
+    if (h > kMostAlongAxis || w > kMostAlongAxis) reject(name, "at most 16777216", *text);
     *height = static_cast<int32_t>(h);
     *width = static_cast<int32_t>(w);
   }
@@ -171,6 +175,10 @@ class FieldChecker {
     const int32_t least = optional ? 0 : 1;
     if (*height < least || *width < least || (*height == 0) != (*width == 0)) {
       fail(op_, "argument ", name, ": expected positive height and width, got ", *height, ", ",
+           *width);
+    }
+    if (*height > kMostAlongAxis || *width > kMostAlongAxis) {
+      fail(op_, "argument ", name, ": expected at most ", kMostAlongAxis, ", got ", *height, ", ",
            *width);
     }
   }

@@ -1,6 +1,10 @@
 #include "operator.h"
 
 #include <sys/mman.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdlib>
 
 #include "cpu.h"
 
@@ -57,7 +61,66 @@ int64_t check_shapes(const char* op, const Tensor& data, const Tensor& rois,
          ", R, 4) for the batch size of data");
   }
   // An unknown factor leaves the product unknown.
-  return rois.shape[0] < 0 || rois.shape[1] < 0 ? -1 : rois.shape[0] * rois.shape[1];
+  if (rois.shape[0] < 0 || rois.shape[1] < 0) return -1;
+  int64_t rows;
+  if (!multiply_up_to(kMost, rois.shape[0], rois.shape[1], &rows)) {
+    fail(op, "rois has shape ", shape_text(rois), ", expected at most ", kMost, " boxes");
+  }
+  return rows;
+}
+
+void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most) {
+  const int64_t rows = out.shape[0], channels = out.shape[1];
+  int64_t size;
+  if (!multiply_up_to(most, out.shape[2], out.shape[3], &size)) {
+    fail(op, "argument pooled_size: expected at most ", most, " bins, got ", out.shape[2], " * ",
+         out.shape[3]);
+  }
+  if (channels > 0 && !multiply_up_to(most, size, channels, &size)) {
+    fail(op, "argument ", has_output_dim ? "output_dim" : "pooled_size", ": expected at most ",
+         most, " elements for a row of the output, got ", channels, " channels of ", out.shape[2],
+         " * ", out.shape[3]);
+  }
+  if (channels > 0 && rows > 0 && !multiply_up_to(most, size, rows, &size)) {
+    fail(op, "rois has ", rows, " rows, expected at most ", most / size, ", for which the output ",
+         shape_text(out), " has no more than ", most, " elements");
+  }
+}
+
+void check_tensor(const char* op, const char* name, const Tensor& tensor) {
+  if (tensor.ndim < 0 || tensor.ndim > 4) {
+    fail(op, name, ": expected ndim from 0 to 4, got ", tensor.ndim);
+  }
+  int64_t size = 1;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] < 0) {
+      fail(op, name, " has shape ", shape_text(tensor), ", expected no negative size");
+    }
+    if (!multiply_up_to(kMost, size, tensor.shape[i], &size)) {
+      fail(op, name, " has shape ", shape_text(tensor), ", expected at most ", kMost, " elements");
+    }
+  }
+}
+
+void check_memory(const char* op, const char* name, const Tensor& tensor) {
+  if (elements(tensor) == 0 || tensor.ndim == 0) return;
+  if (tensor.data == nullptr) fail(op, name, ": expected memory, got NULL");
+  if (reinterpret_cast<uintptr_t>(tensor.data) % dtype_size(tensor.dtype) != 0) {
+    fail(op, name, ": expected memory at a multiple of ", dtype_size(tensor.dtype), " bytes, got ",
+         tensor.data);
+  }
+}
+
+void check_apart(const char* op, const char* name, const Tensor& tensor, const char* other_name,
+                 const Tensor& other) {
+  const auto begin_of = [](const Tensor& t) { return static_cast<const char*>(t.data); };
+  const auto end_of = [&](const Tensor& t) {
+    return begin_of(t) +
+           (t.ndim == 0 ? 0 : elements(t)) * static_cast<int64_t>(dtype_size(t.dtype));
+  };
+  if (begin_of(tensor) < end_of(other) && begin_of(other) < end_of(tensor)) {
+    fail(op, name, ": expected memory of its own, got some that is shared with ", other_name);
+  }
 }
 
 void check_dtypes(const char* op, int data, int rois, const int* rois_num) {
@@ -80,6 +143,11 @@ PositionSensitive position_sensitive(const char* op, int64_t output_dim, int32_t
                            group_width > 0 ? group_width : pooled_width, pooled_height,
                            pooled_width};
   const int64_t groups = static_cast<int64_t>(layout.group_height) * layout.group_width;
+  int64_t expected = groups;
+  if (output_dim > 0 && !multiply_up_to(kMost, output_dim, groups, &expected)) {
+    fail(op, "argument output_dim: expected output_dim * ", layout.group_height, " * ",
+         layout.group_width, " to be at most ", kMost, ", got ", output_dim);
+  }
   if (channels <= 0) {
     if (output_dim == 0) layout.output_dim = channels;
   } else if (output_dim == 0) {
@@ -88,24 +156,70 @@ PositionSensitive position_sensitive(const char* op, int64_t output_dim, int32_t
            " * ", layout.group_width, " = ", groups);
     }
     layout.output_dim = channels / groups;
-  } else if (channels != output_dim * groups) {
+  } else if (channels != expected) {
     fail(op, "data has ", channels, " channels, expected output_dim * ", layout.group_height, " * ",
-         layout.group_width, " = ", output_dim * groups);
+         layout.group_width, " = ", expected);
   }
   return layout;
 }
 
+namespace {
+
+enum class HugePages { kNone, kWhileFast, kAll };
+
+HugePages wanted_huge_pages() {
+  static const HugePages wanted = [] {
+    const char* text = std::getenv("GLUON_ROI_HUGE_PAGES");
+    if (text == nullptr || *text == '\0') return HugePages::kWhileFast;
+    const std::string value = text;
+    if (value != "0" && value != "1") {
+      fail("gluon_roi", "environment variable GLUON_ROI_HUGE_PAGES: expected 0 or 1, got '", value,
+           "'");
+    }
+    return value == "1" ? HugePages::kAll : HugePages::kNone;
+  }();
+  return wanted;
+}
+
+// Time that this thread ran, which other threads on a busy machine do not add to.
+double thread_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
 void use_huge_pages(const Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
-  constexpr uintptr_t kSmallPage = 4096, kHugePage = 2 << 20;
+  constexpr uintptr_t kHugePage = 2 << 20;
+  // The pages handed out first are those freed last: a few fast ones say nothing of the others, so
+  // each is timed, and the second slow one is the last.
+  constexpr double kSlow = 1e-3;
+  constexpr int kMostSlow = 2;
   const uintptr_t address = reinterpret_cast<uintptr_t>(tensor.data);
-  const uintptr_t begin = (address + kSmallPage - 1) / kSmallPage * kSmallPage;
+  const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t end =
-      (address + static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype)) / kSmallPage *
-      kSmallPage;
+      (address + static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype)) / kHugePage *
+      kHugePage;
+  const HugePages wanted = wanted_huge_pages();
+  if (wanted == HugePages::kNone || end < begin + 2 * kHugePage) return;
   // A hint: where the system refuses it, all stays right.
-  if (end >= begin + 2 * kHugePage) {
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) != 0) return;
+  if (wanted == HugePages::kAll) return;
+  std::atomic<int> slow{0};
+  std::atomic<uintptr_t> next{begin};
+  parallel_for(max_threads(), static_cast<int64_t>(end - begin), [&](int64_t) {
+    while (slow < kMostSlow) {
+      const uintptr_t page = next.fetch_add(kHugePage);
+      if (page >= end) return;
+      const double start = thread_seconds();
+      *reinterpret_cast<volatile char*>(page) = 0;
+      slow += thread_seconds() - start > kSlow;
+    }
+  });
+  if (next < end) {
+    madvise(reinterpret_cast<void*>(next.load()), end - next, MADV_NOHUGEPAGE);
   }
 #endif
 }
@@ -127,6 +241,9 @@ int guarded_impl(void (*run)(const void*), const void* body) {
   } catch (const Error& error) {
     last_error() = error.what();
     return error.code;
+  } catch (const std::bad_alloc&) {
+    last_error() = "gluon_roi: there is not enough memory";
+    return GLUON_ROI_INVALID;
   } catch (const std::exception& error) {
     last_error() = std::string("gluon_roi: ") + error.what();
     return GLUON_ROI_INVALID;

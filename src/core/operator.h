@@ -1,6 +1,8 @@
 // From an operator's description (src/ops/*.h) to something that can be called: shapes and types
 // are checked here, once for all operators and for both doors, MXNet and the C interface.
 #pragma once
+#include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "fields.h"
@@ -28,9 +30,23 @@ inline Tensor unknown_tensor() {
 
 std::string shape_text(const Tensor& tensor);
 
+// The most elements of an output: what MXNet holds without its build for large tensors, and what
+// has a number of bytes that fits 64 bits.
+constexpr int64_t kMostInMXNet = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
+
 // Throws unless the shapes fit together; unknown ones are passed over. Returns K, <= 0 if unknown.
 int64_t check_shapes(const char* op, const Tensor& data, const Tensor& rois,
                      const Tensor* rois_num);
+// Throws if an output of this shape, as far as it is known, has more than `most` elements; the
+// message names the argument that makes it so large.
+void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most);
+// Throws unless a caller of the C interface described an array that can exist.
+void check_tensor(const char* op, const char* name, const Tensor& tensor);
+// Throws unless it has memory, aligned for its type, that `other` does not share.
+void check_memory(const char* op, const char* name, const Tensor& tensor);
+void check_apart(const char* op, const char* name, const Tensor& tensor, const char* other_name,
+                 const Tensor& other);
 // Throws unless the element types are ones that the kernels handle.
 void check_dtypes(const char* op, int data, int rois, const int* rois_num);
 
@@ -45,9 +61,12 @@ PositionSensitive position_sensitive(const char* op, int64_t output_dim, int32_t
 void zero_fill(Cpu, const Tensor& tensor);
 void zero_fill(const Gpu& gpu, const Tensor& tensor);
 
-// Asks the system to back a large array of the CPU, about to be written whole, with huge pages. In
-// fresh memory, which MXNet hands out for every output, faults of small pages would cost more than
-// the operator: 70 of 115 ms for the 201 MB of 2000 RoIs x 512 channels x 7 x 7.
+// Makes a large array of the CPU, about to be written whole, resident in huge pages as long as the
+// system has these at hand. In fresh memory, which MXNet hands out for every output, faults of
+// small pages would cost more than the operator: 70 of 115 ms for the 201 MB of 2000 RoIs x 512
+// channels x 7 x 7. But a virtual machine that gives idle memory back to its host gets a huge page
+// in 5 ms instead of 0.3: 600 ms for the same output. The environment variable GLUON_ROI_HUGE_PAGES
+// decides by hand: 1 for all, 0 for none.
 void use_huge_pages(const Tensor& tensor);
 
 class Operator {
@@ -92,6 +111,11 @@ int guarded(const Body& body) {
               GLUON_ROI_NO_CUDA);
 }
 
+template <class Params, class = void>
+struct requires_output_dim : std::false_type {};
+template <class Params>
+struct requires_output_dim<Params, std::void_t<decltype(Params::output_dim)>> : std::true_type {};
+
 // Op has: kName, Params, fields(visitor, params), output_channels(params, C), and forward, backward
 // for Cpu and, in CUDA builds, for Gpu with workspace().
 template <class Op>
@@ -116,7 +140,7 @@ class OperatorFor final : public Operator {
 
   Tensor output_shape(const Attributes& attributes, const Tensor& data, const Tensor& rois,
                       const Tensor* rois_num) const override {
-    return output_shape(parse(attributes), data, rois, rois_num);
+    return output_shape(parse(attributes), data, rois, rois_num, kMostInMXNet);
   }
   void forward(const Attributes& attributes, const Inputs& in, const Tensor& out,
                const gluon_roi_device& device) const override {
@@ -141,8 +165,8 @@ class OperatorFor final : public Operator {
                         const Tensor* d_data, const Tensor* d_rois,
                         const gluon_roi_device* device) const {
     check_call(params, in, d_out, device, /*backward=*/true);
-    check_like("d_data", d_data, in->data);
-    if (d_rois != nullptr) check_like("d_rois", d_rois, in->rois);
+    check_output("d_data", d_data, in->data, *in, d_out);
+    if (d_rois != nullptr) check_output("d_rois", d_rois, in->rois, *in, d_out);
     backward(*params, *in, *d_out, *d_data, d_rois, *device);
   }
   void checked_workspace(const Params* params, const Inputs* in, int backward, int32_t device,
@@ -156,15 +180,19 @@ class OperatorFor final : public Operator {
 
  private:
   static Tensor output_shape(const Params& params, const Tensor& data, const Tensor& rois,
-                             const Tensor* rois_num) {
+                             const Tensor* rois_num, int64_t most) {
     const int64_t rows = check_shapes(Op::kName, data, rois, rois_num);
     Tensor out{};
     out.dtype = data.dtype;
     out.ndim = 4;
-    out.shape[0] = rows;
-    out.shape[1] = Op::output_channels(params, data.ndim < 0 ? -1 : data.shape[1]);
+    out.shape[0] = out.shape[1] = -1;
     out.shape[2] = params.pooled_height;
     out.shape[3] = params.pooled_width;
+    // The bins first: what follows counts them.
+    check_output_size(Op::kName, out, has_output_dim(params), most);
+    out.shape[0] = rows;
+    out.shape[1] = Op::output_channels(params, data.ndim < 0 ? -1 : data.shape[1]);
+    check_output_size(Op::kName, out, has_output_dim(params), most);
     return out;
   }
 
@@ -205,15 +233,23 @@ class OperatorFor final : public Operator {
     return Gpu{device.stream, static_cast<char*>(device.workspace), device.workspace_size};
   }
 
-  static const Tensor* counts_of(const Inputs& in) {
-    return in.rois_num.data == nullptr ? nullptr : &in.rois_num;
+  static bool has_output_dim(const Params& params) {
+    if constexpr (requires_output_dim<Params>::value) return params.output_dim > 0;
+    return false;
   }
+  static const Tensor* counts_of(const Inputs& in) {
+    return in.rois_num.data == nullptr && in.rois_num.ndim == 0 ? nullptr : &in.rois_num;
+  }
+  // Returns the shape that the output must have.
   static Tensor check_params(const Params& params, const Inputs& in) {
     FieldChecker checker(Op::kName);
     Op::fields(&checker, const_cast<Params*>(&params));
     const Tensor* counts = counts_of(in);
+    check_tensor(Op::kName, "data", in.data);
+    check_tensor(Op::kName, "rois", in.rois);
+    if (counts != nullptr) check_tensor(Op::kName, "rois_num", *counts);
     check_dtypes(Op::kName, in.data.dtype, in.rois.dtype, counts ? &counts->dtype : nullptr);
-    return output_shape(params, in.data, in.rois, counts);
+    return output_shape(params, in.data, in.rois, counts, kMost);
   }
   static void check_call(const Params* params, const Inputs* in, const Tensor* out,
                          const gluon_roi_device* device, bool backward) {
@@ -223,7 +259,15 @@ class OperatorFor final : public Operator {
     if (device->type != GLUON_ROI_CPU && device->type != GLUON_ROI_CUDA) {
       fail(Op::kName, "device type: expected GLUON_ROI_CPU or GLUON_ROI_CUDA, got ", device->type);
     }
-    check_like("output", out, check_params(*params, *in));
+    const Tensor expected = check_params(*params, *in);
+    check_memory(Op::kName, "data", in->data);
+    check_memory(Op::kName, "rois", in->rois);
+    check_memory(Op::kName, "rois_num", in->rois_num);
+    if (backward) {
+      check_like("d_out", out, expected);
+    } else {
+      check_output("output", out, expected, *in, nullptr);
+    }
     if (device->type == GLUON_ROI_CUDA) {
       const size_t needed = workspace(*params, *in, backward);
       const size_t got = device->workspace == nullptr ? 0 : device->workspace_size;
@@ -234,13 +278,21 @@ class OperatorFor final : public Operator {
   }
   static void check_like(const char* what, const Tensor* got, const Tensor& expected) {
     if (got == nullptr) fail(Op::kName, what, ": expected an array, got NULL");
+    check_tensor(Op::kName, what, *got);
     if (got->dtype != expected.dtype || shape_text(*got) != shape_text(expected)) {
       fail(Op::kName, what, ": expected ", dtype_name(expected.dtype), " ", shape_text(expected),
            ", got ", dtype_name(got->dtype), " ", shape_text(*got));
     }
-    if (got->data == nullptr && elements(*got) > 0) {
-      fail(Op::kName, what, ": expected memory, got NULL");
-    }
+    check_memory(Op::kName, what, *got);
+  }
+  // An array that the call writes, while it reads the inputs and d_out.
+  static void check_output(const char* what, const Tensor* got, const Tensor& expected,
+                           const Inputs& in, const Tensor* d_out) {
+    check_like(what, got, expected);
+    check_apart(Op::kName, what, *got, "data", in.data);
+    check_apart(Op::kName, what, *got, "rois", in.rois);
+    check_apart(Op::kName, what, *got, "rois_num", in.rois_num);
+    if (d_out != nullptr) check_apart(Op::kName, what, *got, "d_out", *d_out);
   }
 };
 

@@ -198,7 +198,9 @@ struct BinTable {
       int32_t* edge = edges.data() + k * 2 * (rows + columns);
       const int64_t high = set_edges(y, rows, edge);
       const int64_t wide = set_edges(x, columns, edge + 2 * rows);
-      coverage.add(roi.image, y.begin(0), y.end(rows - 1), x.begin(0), x.end(columns - 1),
+      // Edges grow with the bin.
+      const int32_t* x_edge = edge + 2 * rows;
+      coverage.add(roi.image, edge[0], edge[2 * rows - 1], x_edge[0], x_edge[2 * columns - 1],
                    high * wide);
     }
     coverage.finish();
@@ -391,15 +393,13 @@ struct TapTable {
     int32_t begin, end;
     int64_t taps;
   };
-  // From the first to the last cell that the taps of `bins` bins read, and how many these are.
+  // From the first to the last cell that the taps of `bins` bins read, and how many these are. All
+  // taps are looked at: where boxes are so wide that coordinates round to thousands of cells, the
+  // outermost cell may belong to any of them.
   Cells cells(const Range* range, int bins) const {
     const int64_t begin = range[0].begin, end = range[bins - 1].end;
     Cells found{std::numeric_limits<int32_t>::max(), 0, end - begin};
-    if (begin == end) return found;
-    // Samples move in one direction, so the outermost cells are among the two of the first sample
-    // and the two of the last.
-    for (const int64_t t :
-         {begin, std::min(begin + 1, end - 1), std::max(end - 2, begin), end - 1}) {
+    for (int64_t t = begin; t < end; ++t) {
       found.begin = std::min(found.begin, taps[t].cell);
       found.end = std::max(found.end, taps[t].cell + 1);
     }
