@@ -131,7 +131,8 @@ class BuildLibrary(build_ext):
             print("gluon_roi: without CUDA")
 
         def compile_one(source: Path) -> str:
-            target = objects / (source.stem + source.suffix.replace(".", "_") + ".o")
+            folder = source.parent.name
+            target = objects / f"{folder}_{source.stem}{source.suffix.replace('.', '_')}.o"
             if source.suffix == ".cu":
                 command = [nvcc, *cuda_flags, "-c", str(source), "-o", str(target)]
             else:

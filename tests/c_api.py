@@ -6,6 +6,7 @@ Needs NumPy alone, so that the checks on a GPU run without MXNet.
 from __future__ import annotations
 
 import ctypes
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,6 @@ class Tensor(ctypes.Structure):
     ]
 
 
-class Inputs(ctypes.Structure):
-    _fields_ = [("data", Tensor), ("rois", Tensor), ("rois_num", Tensor)]
-
-
 class Device(ctypes.Structure):
     _fields_ = [
         ("type", ctypes.c_int32),
@@ -38,64 +35,70 @@ class Device(ctypes.Structure):
     ]
 
 
-def _params(name: str, *more: tuple[str, Any]) -> type:
-    fields = [
-        ("pooled_height", ctypes.c_int32),
-        ("pooled_width", ctypes.c_int32),
-        ("spatial_scale", ctypes.c_double),
-        *more,
-    ]
-    return type(name, (ctypes.Structure,), {"_fields_": fields})
+class Operator:
+    """What the library says of one operator: its inputs, and its parameters as a struct."""
 
+    _TYPES = {
+        "int32": ctypes.c_int32,
+        "int64": ctypes.c_int64,
+        "double": ctypes.c_double,
+        "double[8]": ctypes.c_double * 8,
+    }
 
-_SAMPLES = tuple((f, ctypes.c_int32) for f in ("sampling_ratio", "aligned", "rois_grad"))
-PARAMS = {
-    "roi_pool": _params("RoiPool"),
-    "roi_align": _params("RoiAlign", *_SAMPLES),
-    "ps_roi_pool": _params(
-        "PsRoiPool",
-        ("output_dim", ctypes.c_int64),
-        ("group_height", ctypes.c_int32),
-        ("group_width", ctypes.c_int32),
-        ("convention", ctypes.c_int32),
-    ),
-    "ps_roi_align": _params("PsRoiAlign", ("output_dim", ctypes.c_int64), *_SAMPLES),
-}
-DEFAULTS = {
-    "roi_pool": {},
-    "roi_align": {"sampling_ratio": -1},
-    "ps_roi_pool": {},
-    "ps_roi_align": {"sampling_ratio": -1, "aligned": 1},
-}
-#: The operators' names in Python -> in C.
-SYMBOLS = {
-    "ROIPool": "roi_pool",
-    "ROIAlign": "roi_align",
-    "PSROIPool": "ps_roi_pool",
-    "PSROIAlign": "ps_roi_align",
-}
+    def __init__(self, declared: dict):
+        self.name, self.symbol = declared["name"], declared["symbol"]
+        self.inputs = declared["inputs"]
+        self.parameters = {p["name"]: p for p in declared["params"]}
+        self.fields = {}  # name in Python -> names in C
+        fields = []
+        for name, parameter in self.parameters.items():
+            names = [name]
+            if parameter["kind"] == "size":
+                stem = name[: -len("_size")]
+                names = [f"{stem}_height", f"{stem}_width"]
+            elif parameter["kind"] == "positive_list":
+                names = [name, "maps"]
+            self.fields[name] = names
+            for field, (kind, offset) in zip(names, parameter["fields"]):
+                fields.append((offset, field, self._TYPES[kind]))
+        fields = [(field, kind) for _, field, kind in sorted(fields, key=lambda f: f[0])]
+        self.struct = type(f"{self.symbol}_params", (ctypes.Structure,), {"_fields_": fields})
+        assert ctypes.sizeof(self.struct) == declared["params_size"]
 
+    def params(self, pooled: tuple[int, int], scale: Any, **arguments: Any) -> Any:
+        """The struct, from the arguments that the operator's Python function takes."""
+        given = {"pooled_size": pooled, "spatial_scale": scale, **arguments}
+        assert not set(given) - set(self.parameters), given
+        struct = self.struct()
+        for name, parameter in self.parameters.items():
+            value, names = given.get(name), self.fields[name]
+            if name not in given:
+                value = {"None": None, "True": 1, "False": 0}.get(
+                    parameter["default"], parameter["default"]
+                )
+            if value is None:
+                continue  # 0 is the default
+            if parameter["kind"] == "size":
+                values = value if isinstance(value, tuple) else (value, value)
+            elif parameter["kind"] == "positive_list":
+                values = ((ctypes.c_double * 8)(*value), len(value))
+            elif parameter["kind"] == "choice":
+                values = (parameter["choices"][value],)
+            else:
+                values = (float(value) if "." in str(value) else int(value),)
+            for field, part in zip(names, values):
+                setattr(struct, field, part)
+        return struct
 
-def params(op: str, pooled: tuple[int, int], spatial_scale: float, **arguments: Any) -> Any:
-    """The struct of an operator, from the arguments that its Python function takes."""
-    fields = {**DEFAULTS[op], **arguments}
-    group = fields.pop("group_size", None)
-    if group is not None:
-        fields["group_height"], fields["group_width"] = (group, group)
-    if "convention" in fields:
-        fields["convention"] = ("rfcn", "torchvision").index(fields["convention"])
-    return PARAMS[op](*pooled, spatial_scale, **fields)
-
-
-def output_shape(op: str, p: Any, data: Any, rois: Any) -> tuple[int, int, int, int]:
-    """(K, C', P, Q)"""
-    groups = 1
-    if op.startswith("ps_"):
-        groups = (getattr(p, "group_height", 0) or p.pooled_height) * (
-            getattr(p, "group_width", 0) or p.pooled_width
-        )
-    rows = int(np.prod(tuple(rois.shape[:-1])))
-    return rows, data.shape[1] // groups, p.pooled_height, p.pooled_width
+    def output_shape(self, p: Any, data: Any, rois: Any) -> tuple[int, ...]:
+        """(K, C', P, Q)"""
+        groups = 1
+        if "output_dim" in self.parameters:
+            groups = (getattr(p, "group_height", 0) or p.pooled_height) * (
+                getattr(p, "group_width", 0) or p.pooled_width
+            )
+        rows = int(np.prod(tuple(rois.shape[:-1])))
+        return rows, data.shape[1] // groups, p.pooled_height, p.pooled_width
 
 
 def pointer(array: Any) -> int:
@@ -114,6 +117,11 @@ def tensor(array: Any) -> Tensor:
     return Tensor(pointer(array), dtype, len(shape), (ctypes.c_int64 * 4)(*shape))
 
 
+def tensors(*arrays: Any) -> Any:
+    """The inputs of a call, or their gradients, in order; None gives the absent tensor."""
+    return (Tensor * len(arrays))(*map(tensor, arrays))
+
+
 class Error(Exception):
     def __init__(self, code: int, message: str):
         super().__init__(message)
@@ -126,35 +134,34 @@ class Library:
     def __init__(self, path: Any):
         self.path = Path(path)
         self.c = ctypes.CDLL(str(path))
-        self.c.gluon_roi_last_error.restype = ctypes.c_char_p
-        self.c.gluon_roi_build_info.restype = ctypes.c_char_p
+        for function in ("last_error", "build_info", "operators"):
+            getattr(self.c, f"gluon_roi_{function}").restype = ctypes.c_char_p
+        declared = [Operator(d) for d in json.loads(self.c.gluon_roi_operators())]
+        #: By name in C: roi_pool, ...
+        self.operators = {op.symbol: op for op in declared}
+        #: Name in Python -> name in C.
+        self.symbols = {op.name: op.symbol for op in declared}
 
     def call(self, function: str, *arguments: Any) -> None:
         code = getattr(self.c, f"gluon_roi_{function}")(*arguments)
         if code != OK:
             raise Error(code, self.c.gluon_roi_last_error().decode())
 
-    def workspace(self, op: str, p: Any, inputs: Inputs, backward: bool, device: int) -> int:
+    def params(self, op: str, pooled: tuple[int, int], scale: Any, **arguments: Any) -> Any:
+        return self.operators[op].params(pooled, scale, **arguments)
+
+    def workspace(self, op: str, p: Any, inputs: Any, backward: bool, device: int) -> int:
         size = ctypes.c_size_t(0)
-        self.call(
-            f"{op}_workspace",
-            ctypes.byref(p),
-            ctypes.byref(inputs),
-            int(backward),
-            device,
-            ctypes.byref(size),
-        )
+        more = int(backward), device, ctypes.byref(size)
+        self.call(f"{op}_workspace", ctypes.byref(p), inputs, len(inputs), *more)
         return size.value
 
-    def forward(self, op: str, p: Any, inputs: Inputs, out: Any, device: Device) -> None:
-        self.call(f"{op}_forward", *map(ctypes.byref, (p, inputs, tensor(out), device)))
+    def forward(self, op: str, p: Any, inputs: Any, out: Any, device: Device) -> None:
+        more = ctypes.byref(tensor(out)), ctypes.byref(device)
+        self.call(f"{op}_forward", ctypes.byref(p), inputs, len(inputs), *more)
 
     def backward(
-        self, op: str, p: Any, inputs: Inputs, d_out: Any, d_data: Any, d_rois: Any, device: Device
+        self, op: str, p: Any, inputs: Any, d_out: Any, d_inputs: Any, device: Device
     ) -> None:
-        self.call(
-            f"{op}_backward",
-            *map(ctypes.byref, (p, inputs, tensor(d_out), tensor(d_data))),
-            None if d_rois is None else ctypes.byref(tensor(d_rois)),
-            ctypes.byref(device),
-        )
+        more = ctypes.byref(tensor(d_out)), tensors(*d_inputs), ctypes.byref(device)
+        self.call(f"{op}_backward", ctypes.byref(p), inputs, len(inputs), *more)

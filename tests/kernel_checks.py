@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import c_api
 import numpy as np
-from cases import BATCH, PRECISION, ROWS, SCALES, all_rois, feature_map, row_id
+from cases import BATCH, OPERATORS, PRECISION, ROWS, SCALES, all_rois, feature_map, row_id
 
 DTYPES = ("float32", "float64", "float16")
 #: Output channels and pooled size: around a block of kTileChannels and of kUnroll, more bins than
@@ -52,14 +52,14 @@ class Kernels:
         to_device = self.to_device if cuda else _same
         to_host = self.to_host if cuda else _same
         backward = d_out is not None
-        shape = c_api.output_shape(op, p, data, rois)
+        shape = self.library.operators[op].output_shape(p, data, rois)
         # What a call leaves untouched shows.
         results = [np.full_like(data, 99), np.full_like(rois, 99)]
         if not backward:
             results = [np.full(shape, 99, data.dtype)]
         results = [to_device(array) for array in results]
         arrays = [None if a is None else to_device(a) for a in (data, rois, rois_num, d_out)]
-        inputs = c_api.Inputs(*map(c_api.tensor, arrays[:3]))
+        inputs = c_api.tensors(*arrays[:3])
         device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
         size = self.library.workspace(op, p, inputs, backward, device.type)
         # Exactly what was asked for, in memory of its own, full of rubbish.
@@ -67,7 +67,7 @@ class Kernels:
         device.workspace, device.workspace_size = c_api.pointer(workspace), size
         device.stream = self.stream() if cuda else None
         if backward:
-            self.library.backward(op, p, inputs, arrays[3], *results, device)
+            self.library.backward(op, p, inputs, arrays[3], (*results, None), device)
         else:
             self.library.forward(op, p, inputs, *results, device)
         return tuple(to_host(array) for array in results)
@@ -98,23 +98,33 @@ def arguments_of(op: Any, arguments: dict) -> dict:
     return {**arguments, "rois_grad": 1} if op.rois_grad else arguments
 
 
+def has_groups(symbol: str) -> bool:
+    """Whether an operator reads groups of channels."""
+    operator = next(op for op in OPERATORS if c_symbol(op) == symbol)
+    return operator.channels(1, (2, 3), {}) > 1
+
+
+def c_symbol(op: Any) -> str:
+    return op.forward.__name__
+
+
 # ---- The checks ----------------------------------------------------------------------------------
 
 
 def check_against_cpu(op: Any, arguments: dict, dtype: str, kernels: Kernels) -> None:
-    symbol = c_api.SYMBOLS[op.name]
+    symbol = kernels.library.symbols[op.name]
     for channels, pooled in SHAPES:
         scale = SCALES[channels % len(SCALES)]
         data = feature_map(op.channels(channels, pooled, arguments), dtype)
         rois = all_rois(scale, "float64" if dtype == "float64" else "float32")
-        p = c_api.params(symbol, pooled, scale, **arguments_of(op, arguments))
+        p = kernels.library.params(symbol, pooled, scale, **arguments_of(op, arguments))
         kernels.compare(symbol, p, data, rois)
 
 
 def check_awkward_rows(op: Any, arguments: dict, dtype: str, kernels: Kernels) -> None:
     """NaN, infinite, enormous coordinates; batch indices that name no image."""
-    symbol = c_api.SYMBOLS[op.name]
-    p = c_api.params(symbol, (2, 3), 0.5, **arguments_of(op, arguments))
+    symbol = kernels.library.symbols[op.name]
+    p = kernels.library.params(symbol, (2, 3), 0.5, **arguments_of(op, arguments))
     data = feature_map(op.channels(2, (2, 3), arguments), dtype)
     good = [
         *([0, *box] for box in ([1, 1, 9, 9], [-1e20, 2, 1e20, 9], [3, 1e20, 9, -1e20])),
@@ -142,8 +152,8 @@ def check_awkward_rows(op: Any, arguments: dict, dtype: str, kernels: Kernels) -
 def check_roi_forms(op: str, kernels: Kernels) -> None:
     """(K, 5), (N, R, 4), (K, 4) with rois_num and float16 rois are the same rows."""
     boxes = np.array([[[1, 2, 9, 8], [0, 0, 17, 12]], [[-3, -3, 5, 5], [8, 2, 12, 9]]], "float32")
-    data = feature_map(6 if op.startswith("ps_") else 3)
-    p = c_api.params(op, (2, 3), 0.9)
+    data = feature_map(6 if has_groups(op) else 3)
+    p = kernels.library.params(op, (2, 3), 0.9)
     index = np.repeat(np.arange(2), 2)[:, None]
     rows = np.hstack([index, boxes.reshape(4, 4)]).astype("float32")
     out, d_data, _ = kernels.compare(op, p, data, rows)
@@ -171,22 +181,22 @@ def check_large_tables(op: str, arguments: dict, kernels: Kernels) -> None:
         axis = [first, first + 2]
         boxes[first::4, axis] = boxes[first::4, axis[::-1]]
     rois = np.vstack([[0, 0, 0, 2400, 1], np.insert(boxes, 0, 0, axis=1)])
-    p = c_api.params(op, (1, 3), 1.0, rois_grad=1, **arguments)
+    p = kernels.library.params(op, (1, 3), 1.0, rois_grad=1, **arguments)
     for dtype in ("float32", "float64"):
         kernels.compare(op, p, rng.randn(1, 3, 2, 2400).astype(dtype), rois.astype(dtype))
 
 
 def check_many_bins(op: str, kernels: Kernels) -> None:
     """Edges and taps of 1 x 1100 bins do not fit into shared memory."""
-    data = np.random.RandomState(4).randn(1, 1100 if op.startswith("ps_") else 1, 3, 40)
+    data = np.random.RandomState(4).randn(1, 1100 if has_groups(op) else 1, 3, 40)
     rois = np.array([[0, 1, 0, 30, 2], [0, -5, 0, 50, 4]], "float64")
-    kernels.compare(op, c_api.params(op, (1, 1100), 1.0), data, rois)
+    kernels.compare(op, kernels.library.params(op, (1, 1100), 1.0), data, rois)
 
 
 def check_nothing_to_do(op: str, kernels: Kernels) -> None:
     """No rows: nothing is launched forward, and backward writes zeros."""
     data, rois = feature_map(6), np.zeros((0, 5), "float32")
-    p = c_api.params(op, (2, 3), 1.0)
+    p = kernels.library.params(op, (2, 3), 1.0)
     (out,) = kernels.run(op, p, data, rois)
     d_data, _ = kernels.run(op, p, data, rois, out)
     assert out.size == 0
@@ -209,7 +219,7 @@ def _checks() -> dict[str, Callable[[Kernels], None]]:
             name = f"{op.name}-{row_id(arguments)}-{dtype}"
             checks[f"cpu-{name}"] = partial(check_against_cpu, op, arguments, dtype)
             checks[f"awkward-{name}"] = partial(check_awkward_rows, op, arguments, dtype)
-    for symbol in c_api.PARAMS:
+    for symbol in map(c_symbol, OPERATORS):
         checks[f"forms-{symbol}"] = partial(check_roi_forms, symbol)
         checks[f"bins-{symbol}"] = partial(check_many_bins, symbol)
         checks[f"nothing-{symbol}"] = partial(check_nothing_to_do, symbol)

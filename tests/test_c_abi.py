@@ -19,8 +19,9 @@ from mxnet import autograd
 
 import gluon_roi
 
-HEADER = Path(__file__).parents[1] / "src/gluon_roi.h"
+HEADER = Path(__file__).parents[1] / "src/include/gluon_roi.h"
 CPU = c_api.Device(c_api.CPU)
+LIBRARY = c_api.Library(gluon_roi.library.PATH)
 
 PROGRAM = r"""
 #include <stdio.h>
@@ -28,34 +29,28 @@ PROGRAM = r"""
 
 int main(void) {
   float data[48], rois[5] = {0, 0, 0, 4, 4}, out[4], d_data[48], d_rois[5];
-  gluon_roi_roi_pool_params params = {2, 2, 1.0};
-  gluon_roi_inputs inputs = {{data, GLUON_ROI_FLOAT32, 4, {1, 1, 8, 6}},
-                             {rois, GLUON_ROI_FLOAT32, 2, {1, 5}},
-                             {0}};
+  gluon_roi_roi_pool_params params = {2, 2, 1.0, GLUON_ROI_BAD_INDEX_ERROR};
+  gluon_roi_tensor inputs[] = {{data, GLUON_ROI_FLOAT32, 4, {1, 1, 8, 6}},
+                               {rois, GLUON_ROI_FLOAT32, 2, {1, 5}}};
   gluon_roi_tensor result = {out, GLUON_ROI_FLOAT32, 4, {1, 1, 2, 2}};
-  gluon_roi_tensor gradient = {d_data, GLUON_ROI_FLOAT32, 4, {1, 1, 8, 6}};
-  gluon_roi_tensor rois_gradient = {d_rois, GLUON_ROI_FLOAT32, 2, {1, 5}};
+  gluon_roi_tensor gradients[] = {{d_data, GLUON_ROI_FLOAT32, 4, {1, 1, 8, 6}},
+                                  {d_rois, GLUON_ROI_FLOAT32, 2, {1, 5}}};
   gluon_roi_device device = {GLUON_ROI_CPU, NULL, NULL, 0};
   size_t bytes = 1;
   int i;
   for (i = 0; i < 48; ++i) data[i] = (float)i;
-  if (gluon_roi_roi_pool_workspace(&params, &inputs, 1, GLUON_ROI_CPU, &bytes) || bytes) return 1;
-  if (gluon_roi_roi_pool_forward(&params, &inputs, &result, &device)) return 2;
-  if (gluon_roi_roi_pool_backward(&params, &inputs, &result, &gradient, &rois_gradient, &device))
-    return 3;
+  if (gluon_roi_roi_pool_workspace(&params, inputs, 2, 1, GLUON_ROI_CPU, &bytes) || bytes)
+    return 1;
+  if (gluon_roi_roi_pool_forward(&params, inputs, 2, &result, &device)) return 2;
+  if (gluon_roi_roi_pool_backward(&params, inputs, 2, &result, gradients, &device)) return 3;
   printf("%g %g %g %g %g %g\n", out[0], out[1], out[2], out[3], d_data[28], d_rois[4]);
   printf("%d\n", (int)(gluon_roi_build_info()[0] == '{' && *gluon_roi_last_error() == 0));
   params.pooled_width = 0;
-  printf("%d ", gluon_roi_roi_pool_forward(&params, &inputs, &result, &device));
+  printf("%d ", gluon_roi_roi_pool_forward(&params, inputs, 2, &result, &device));
   puts(gluon_roi_last_error());
   return 0;
 }
 """
-
-
-@pytest.fixture(scope="module")
-def library() -> c_api.Library:
-    return c_api.Library(gluon_roi.library.PATH)
 
 
 def compile_c(folder: Path, text: str, *flags: str) -> Path:
@@ -87,9 +82,8 @@ def test_structs(tmp_path):
     """The structs of c_api are those of the header."""
     structs = {
         "tensor": c_api.Tensor,
-        "inputs": c_api.Inputs,
         "device": c_api.Device,
-        **{f"{op}_params": struct for op, struct in c_api.PARAMS.items()},
+        **{f"{op.symbol}_params": op.struct for op in LIBRARY.operators.values()},
     }
     lines = [
         f'printf("%d %d\\n", (int)sizeof(gluon_roi_{name}), '
@@ -106,10 +100,10 @@ def test_structs(tmp_path):
 
 @pytest.mark.parametrize("dtype", ("float32", "float64", "float16"))
 @pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
-def test_equals_gluon(library, op, arguments, dtype):
+def test_equals_gluon(op, arguments, dtype):
     """The same bytes as gluon_roi.nd, forward and backward."""
     pooled, scale = (2, 3), 0.3
-    symbol = c_api.SYMBOLS[op.name]
+    symbol = LIBRARY.symbols[op.name]
     more = {**arguments, "rois_grad": True} if op.rois_grad else arguments
     data = feature_map(op.channels(3, pooled, arguments), dtype)
     rois = all_rois(scale)
@@ -121,31 +115,31 @@ def test_equals_gluon(library, op, arguments, dtype):
     d_out = np.random.RandomState(1).randn(*expected.shape).astype(dtype)
     expected.backward(mx.nd.array(d_out, dtype=dtype))
 
-    p = c_api.params(symbol, pooled, scale, **more)
-    inputs = c_api.Inputs(c_api.tensor(data), c_api.tensor(rois), c_api.Tensor())
+    p = LIBRARY.params(symbol, pooled, scale, **more)
+    inputs = c_api.tensors(data, rois)
     out, d_data = np.full(expected.shape, 99, dtype), np.full(data.shape, 99, dtype)
     d_rois = np.full(rois.shape, 99, rois.dtype)
-    library.forward(symbol, p, inputs, out, CPU)
-    library.backward(symbol, p, inputs, d_out, d_data, d_rois, CPU)
-    assert library.workspace(symbol, p, inputs, True, c_api.CPU) == 0
+    LIBRARY.forward(symbol, p, inputs, out, CPU)
+    LIBRARY.backward(symbol, p, inputs, d_out, (d_data, d_rois), CPU)
+    assert LIBRARY.workspace(symbol, p, inputs, True, c_api.CPU) == 0
     np.testing.assert_array_equal(out, expected.asnumpy())
     np.testing.assert_array_equal(d_data, x.grad.asnumpy())
     np.testing.assert_array_equal(d_rois, r.grad.asnumpy())
     # d_rois is optional.
     again = np.full(data.shape, 99, dtype)
-    library.backward(symbol, p, inputs, d_out, again, None, CPU)
+    LIBRARY.backward(symbol, p, inputs, d_out, (again, None), CPU)
     np.testing.assert_array_equal(again, d_data)
 
 
 def good_call(op):
     """Arguments of a forward call that works, to be spoiled."""
-    channels = 4 if op.startswith("ps_") else 1
+    channels = 4 if "output_dim" in LIBRARY.operators[op].parameters else 1
     arrays = {
         "data": np.zeros((1, channels, 4, 4), "float32"),
         "rois": np.zeros((2, 5), "float32"),
         "out": np.zeros((2, 1, 2, 2), "float32"),
     }
-    return c_api.params(op, (2, 2), 1.0), arrays
+    return LIBRARY.params(op, (2, 2), 1.0), arrays
 
 
 WRONG = {
@@ -163,19 +157,17 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("op", c_api.PARAMS)
-def test_errors(library, op, wrong):
+@pytest.mark.parametrize("op", LIBRARY.operators)
+def test_errors(op, wrong):
     """A code and a sentence that names operator, argument, expected and got."""
     spoil, sentence = WRONG[wrong]
     p, arrays = good_call(op)
     spoil(p, arrays)
-    inputs = c_api.Inputs(
-        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
-    )
+    inputs = c_api.tensors(arrays["data"], arrays["rois"])
     with pytest.raises(c_api.Error) as error:
-        library.forward(op, p, inputs, arrays["out"], CPU)
+        LIBRARY.forward(op, p, inputs, arrays["out"], CPU)
     assert error.value.code == c_api.INVALID
-    name = next(o.name for o in OPERATORS if c_api.SYMBOLS[o.name] == op)
+    name = next(o.name for o in OPERATORS if LIBRARY.symbols[o.name] == op)
     assert str(error.value).startswith(f"{name}: ")
     assert sentence in str(error.value)
 
@@ -195,54 +187,62 @@ WRONG_TENSORS = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_TENSORS)
-@pytest.mark.parametrize("op", c_api.PARAMS)
-def test_wrong_tensors(library, op, wrong):
+@pytest.mark.parametrize("op", LIBRARY.operators)
+def test_wrong_tensors(op, wrong):
     """In every array of every function: a sentence, and nothing is read or written."""
     spoil, sentence = WRONG_TENSORS[wrong]
-    name = next(o.name for o in OPERATORS if c_api.SYMBOLS[o.name] == op)
+    operator = LIBRARY.operators[op]
     p, arrays = good_call(op)
-    rois_num = np.array([2], "int32")
-    for which in ("data", "rois", "rois_num", "out", "d_data", "d_rois"):
+    for which in (*(declared["name"] for declared in operator.inputs), "out", "d_data", "d_rois"):
         boxes = arrays["rois"][:, 1:].copy() if which == "rois_num" else arrays["rois"]
-        given = {
-            "data": c_api.tensor(arrays["data"]),
-            "rois": c_api.tensor(boxes),
-            "rois_num": c_api.tensor(rois_num) if which == "rois_num" else c_api.Tensor(),
-            "out": c_api.tensor(arrays["out"]),
-            "d_data": c_api.tensor(np.zeros_like(arrays["data"])),
-            "d_rois": c_api.tensor(np.zeros_like(boxes)),
-        }
+        rois_num = np.array([2], "int32") if which == "rois_num" else None
+        inputs = c_api.tensors(arrays["data"], boxes, rois_num)
+        gradients = c_api.tensors(np.zeros_like(arrays["data"]), np.zeros_like(boxes), None)
+        out = c_api.tensor(arrays["out"])
+        given = dict(zip(("data", "rois", "rois_num", "d_data", "d_rois"), [*inputs, *gradients]))
         if which == "rois_num" and wrong == "no size":
             continue  # with its memory, that is a tensor of another rank; without, none at all
-        spoil(given[which])
-        inputs = c_api.Inputs(*(given[key] for key in ("data", "rois", "rois_num")))
-        ends = [ctypes.byref(given[key]) for key in ("out", "d_data", "d_rois")]
-        calls = {"backward": (*ends, ctypes.byref(CPU))}
-        if which[:2] != "d_":
-            calls["forward"] = (ends[0], ctypes.byref(CPU))
+        spoiled = {**given, "out": out}[which]
+        spoil(spoiled)
+        for place, tensor in enumerate(("data", "rois", "rois_num")):
+            inputs[place] = given[tensor]
+        gradients[0], gradients[1] = given["d_data"], given["d_rois"]
+        calls = {"backward": (ctypes.byref(out), gradients, ctypes.byref(CPU))}
+        if not which.startswith("d_"):
+            calls["forward"] = (ctypes.byref(out), ctypes.byref(CPU))
         if which in ("data", "rois", "rois_num") and "address" not in wrong and "mem" not in wrong:
             size = ctypes.c_size_t(0)
             calls["workspace"] = (0, c_api.CPU, ctypes.byref(size))
         for function, more in calls.items():
             with pytest.raises(c_api.Error) as error:
-                library.call(f"{op}_{function}", ctypes.byref(p), ctypes.byref(inputs), *more)
+                LIBRARY.call(f"{op}_{function}", ctypes.byref(p), inputs, len(inputs), *more)
             assert error.value.code == c_api.INVALID
-            assert str(error.value).startswith(f"{name}: ") and sentence in str(error.value)
+            assert str(error.value).startswith(f"{operator.name}: ")
+            assert sentence in str(error.value)
 
 
-@pytest.mark.parametrize("op", c_api.PARAMS)
-def test_shared_memory(library, op):
+@pytest.mark.parametrize("op", LIBRARY.operators)
+def test_wrong_number_of_inputs(op):
+    p, arrays = good_call(op)
+    for count in (-1, 0, 1, 4):
+        inputs = c_api.tensors(*[arrays["data"], arrays["rois"], None, None][: max(count, 0)])
+        with pytest.raises(c_api.Error, match=f"expected 2 to 3 inputs, got {count}"):
+            more = ctypes.byref(c_api.tensor(arrays["out"])), ctypes.byref(CPU)
+            LIBRARY.call(f"{op}_forward", ctypes.byref(p), inputs, count, *more)
+
+
+@pytest.mark.parametrize("op", LIBRARY.operators)
+def test_shared_memory(op):
     """What a call writes must not be what it reads."""
     p, arrays = good_call(op)
-    inputs = c_api.Inputs(
-        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
-    )
+    inputs = c_api.tensors(arrays["data"], arrays["rois"])
     out = c_api.tensor(arrays["out"])
-    out.data = inputs.data.data + 8
+    out.data = inputs[0].data + 8
     with pytest.raises(c_api.Error, match="output: expected memory of its own, .* with data"):
-        library.call(f"{op}_forward", *map(ctypes.byref, (p, inputs, out, CPU)))
+        more = ctypes.byref(out), ctypes.byref(CPU)
+        LIBRARY.call(f"{op}_forward", ctypes.byref(p), inputs, len(inputs), *more)
     with pytest.raises(c_api.Error, match="d_data: expected memory of its own, .* with data"):
-        library.backward(op, p, inputs, arrays["out"], arrays["data"], None, CPU)
+        LIBRARY.backward(op, p, inputs, arrays["out"], (arrays["data"], None), CPU)
 
 
 @pytest.mark.parametrize("used_before", ("c", "mxnet"))
@@ -255,61 +255,55 @@ def test_fork(used_before):
     assert done.stdout.split() == ["equal"] * 4, done.stdout + done.stderr
 
 
-def test_null_pointers(library):
+def test_null_pointers():
     p, arrays = good_call("roi_pool")
-    inputs = c_api.Inputs(
-        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
-    )
+    inputs = c_api.tensors(arrays["data"], arrays["rois"])
     out = c_api.tensor(arrays["out"])
-    whole = [ctypes.byref(x) for x in (p, inputs, out, CPU)]
-    for missing in range(4):
+    whole = [ctypes.byref(p), inputs, 2, ctypes.byref(out), ctypes.byref(CPU)]
+    for missing in (0, 1, 3, 4):
         some = [None if i == missing else x for i, x in enumerate(whole)]
-        with pytest.raises(
-            c_api.Error, match="ROIPool: expected params, inputs, output and device"
-        ):
-            library.call("roi_pool_forward", *some)
+        with pytest.raises(c_api.Error, match="ROIPool: expected params.*, got a NULL pointer"):
+            LIBRARY.call("roi_pool_forward", *some)
     out.data = None
     with pytest.raises(c_api.Error, match="ROIPool: output: expected memory, got NULL"):
-        library.call("roi_pool_forward", *whole)
+        LIBRARY.call("roi_pool_forward", *whole)
     with pytest.raises(c_api.Error, match="device type: expected .* got 7"):
-        library.forward("roi_pool", p, inputs, arrays["out"], c_api.Device(7))
+        LIBRARY.forward("roi_pool", p, inputs, arrays["out"], c_api.Device(7))
 
 
-def test_last_error_belongs_to_the_thread(library):
+def test_last_error_belongs_to_the_thread():
     p, arrays = good_call("roi_pool")
-    inputs = c_api.Inputs(
-        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
-    )
+    inputs = c_api.tensors(arrays["data"], arrays["rois"])
     with pytest.raises(c_api.Error):
-        library.forward("roi_pool", p, inputs, arrays["data"], CPU)
+        LIBRARY.forward("roi_pool", p, inputs, arrays["data"], CPU)
     seen = []
-    thread = threading.Thread(target=lambda: seen.append(library.c.gluon_roi_last_error()))
+    thread = threading.Thread(target=lambda: seen.append(LIBRARY.c.gluon_roi_last_error()))
     thread.start()
     thread.join()
     assert seen == [b""]
-    assert library.c.gluon_roi_last_error().startswith(b"ROIPool: output")
+    assert LIBRARY.c.gluon_roi_last_error().startswith(b"ROIPool: output")
 
 
-@pytest.mark.parametrize("op", c_api.PARAMS)
-def test_cuda_where_there_is_none(library, op):
+@pytest.mark.parametrize("op", LIBRARY.operators)
+def test_cuda_where_there_is_none(op):
     """Naming the GPU without CUDA in the build, or without a GPU, is an error and not a crash."""
     if mx.context.num_gpus():
         pytest.skip("there is a GPU")
     p, arrays = good_call(op)
-    inputs = c_api.Inputs(
-        c_api.tensor(arrays["data"]), c_api.tensor(arrays["rois"]), c_api.Tensor()
-    )
+    inputs = c_api.tensors(arrays["data"], arrays["rois"])
     if gluon_roi.has_cuda():
         expected, sentence = c_api.CUDA_ERROR, "CUDA: "
     else:
         expected, sentence = c_api.NO_CUDA, "run 'GLUON_ROI_CUDA=1 pip install"
         with pytest.raises(c_api.Error, match="built without CUDA"):
-            library.workspace(op, p, inputs, False, c_api.CUDA)
+            LIBRARY.workspace(op, p, inputs, False, c_api.CUDA)
     workspace = np.zeros(1 << 20, np.uint8)
     device = c_api.Device(c_api.CUDA, None, workspace.ctypes.data, workspace.size)
     for call in (
-        lambda: library.forward(op, p, inputs, arrays["out"], device),
-        lambda: library.backward(op, p, inputs, arrays["out"], arrays["data"], None, device),
+        lambda: LIBRARY.forward(op, p, inputs, arrays["out"], device),
+        lambda: LIBRARY.backward(
+            op, p, inputs, arrays["out"], (np.zeros_like(arrays["data"]), None), device
+        ),
     ):
         with pytest.raises(c_api.Error) as error:
             call()

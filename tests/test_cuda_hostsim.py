@@ -46,8 +46,8 @@ def test_kernels(kernels, check, order, monkeypatch):
 @pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
 def test_order_does_not_show(kernels, op, arguments, monkeypatch):
     """The same bytes whatever the order of threads: no element has two writers."""
-    symbol = c_api.SYMBOLS[op.name]
-    p = c_api.params(symbol, (3, 2), 0.3, **arguments_of(op, arguments))
+    symbol = kernels.library.symbols[op.name]
+    p = kernels.library.params(symbol, (3, 2), 0.3, **arguments_of(op, arguments))
     data = feature_map(op.channels(3, (3, 2), arguments))
     rois = all_rois(0.3)
     results = []
@@ -63,20 +63,23 @@ def test_order_does_not_show(kernels, op, arguments, monkeypatch):
 def test_refused_launch(kernels):
     """An error of a launch, or of its workspace, comes back as a sentence; nothing is touched."""
     library = kernels.library
-    data = c_api.Tensor(1, c_api.DTYPES["float32"], 4, (1, 1, 1 << 30, 1 << 20))
+    fields = c_api.DTYPES["float32"], 4, (1, 1, 1 << 30, 1 << 20)
+    data = c_api.Tensor(1 << 61, *fields)
     rois = np.array([[0, 0, 0, 3, 3]], "float32")
-    inputs = c_api.Inputs(data, c_api.tensor(rois), c_api.Tensor())
-    p = c_api.params("roi_pool", (1, 1), 1.0)
+    inputs = (c_api.Tensor * 2)(data, c_api.tensor(rois))
+    p = library.params("roi_pool", (1, 1), 1.0)
     workspace = np.zeros(library.workspace("roi_pool", p, inputs, True, c_api.CUDA), np.uint8)
     device = c_api.Device(c_api.CUDA, None, workspace.ctypes.data, workspace.size)
     d_out = c_api.tensor(np.zeros((1, 1, 1, 1), "float32"))
-    arguments = [ctypes.byref(x) for x in (p, inputs, d_out, data)]
+    # No memory is there, nor would any be touched.
+    gradients = (c_api.Tensor * 2)(c_api.Tensor(1 << 62, *fields), c_api.Tensor())
+    arguments = ctypes.byref(p), inputs, 2, ctypes.byref(d_out), gradients, ctypes.byref(device)
     with pytest.raises(c_api.Error, match="ROIPool: needs 8796093022208 thread blocks") as error:
-        library.call("roi_pool_backward", *arguments, None, ctypes.byref(device))
+        library.call("roi_pool_backward", *arguments)
     assert error.value.code == c_api.INVALID
     device.workspace_size -= 1
     with pytest.raises(c_api.Error, match="device workspace: expected .* bytes, got"):
-        library.call("roi_pool_backward", *arguments, None, ctypes.byref(device))
+        library.call("roi_pool_backward", *arguments)
 
 
 @pytest.mark.parametrize(

@@ -1,198 +1,238 @@
-// From an operator's description (src/ops/*.h) to something that can be called: shapes and types
-// are checked here, once for all operators and for both doors, MXNet and the C interface.
+// From an operator's description (src/ops/*.h) to something that can be called: both entry points,
+// MXNet's and the C interface's, are checked here, once for all operators.
 #pragma once
-#include <limits>
 #include <type_traits>
 #include <vector>
 
-#include "fields.h"
-#include "geometry.h"
+#include "contract.h"
+#include "params.h"
 
 namespace gluon_roi {
 
 // Where an operator runs: plain overloads, so that a forgotten CUDA half is a link error.
 struct Cpu {};
-// The stream is the caller's; the workspace is device memory of at
-// least Op::workspace(...) bytes.
+// The stream is the caller's; the workspace is device memory of at least Op::workspace(...) bytes.
 struct Gpu {
   void* stream;
   char* workspace;
   size_t workspace_size;
 };
 
-// A shape in inference: ndim -1 is unknown, and so is a dimension <= 0 (MXNet's 0, or np_shape's
-// -1) until arrays exist.
-inline Tensor unknown_tensor() {
-  Tensor tensor{};
-  tensor.ndim = -1;
-  return tensor;
-}
-
-std::string shape_text(const Tensor& tensor);
-
-// The most elements of an output: what MXNet holds without its build for large tensors, and what
-// has a number of bytes that fits 64 bits.
-constexpr int64_t kMostInMXNet = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
-
-// Throws unless the shapes fit together; unknown ones are passed over. Returns K, <= 0 if unknown.
-int64_t check_shapes(const char* op, const Tensor& data, const Tensor& rois,
-                     const Tensor* rois_num);
-// Throws if an output of this shape, as far as it is known, has more than `most` elements; the
-// message names the argument that makes it so large.
-void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most);
-// Throws unless a caller of the C interface described an array that can exist.
-void check_tensor(const char* op, const char* name, const Tensor& tensor);
-// Throws unless it has memory, aligned for its type, that `other` does not share.
-void check_memory(const char* op, const char* name, const Tensor& tensor);
-void check_apart(const char* op, const char* name, const Tensor& tensor, const char* other_name,
-                 const Tensor& other);
-// Throws unless the element types are ones that the kernels handle.
-void check_dtypes(const char* op, int data, int rois, const int* rois_num);
-
-// The channel layout of a position-sensitive operator; 0 for output_dim or the groups is the
-// default (all channels, the pooled size). Throws unless C = output_dim * group_height *
-// group_width.
-PositionSensitive position_sensitive(const char* op, int64_t output_dim, int32_t group_height,
-                                     int32_t group_width, int32_t pooled_height,
-                                     int32_t pooled_width, int64_t channels);
-
 // Writes zeros: the gradient of an input that has none.
 void zero_fill(Cpu, const Tensor& tensor);
 void zero_fill(const Gpu& gpu, const Tensor& tensor);
 
-// Makes a large array of the CPU, about to be written whole, resident in huge pages as long as the
-// system has these at hand. In fresh memory, which MXNet hands out for every output, faults of
-// small pages would cost more than the operator: 70 of 115 ms for the 201 MB of 2000 RoIs x 512
-// channels x 7 x 7. But a virtual machine that gives idle memory back to its host gets a huge page
-// in 5 ms instead of 0.3: 600 ms for the same output. The environment variable GLUON_ROI_HUGE_PAGES
-// decides by hand: 1 for all, 0 for none.
-void use_huge_pages(const Tensor& tensor);
+// Called with an array of the CPU that is about to be written whole.
+void prepare_output(const Tensor& tensor);
 
 class Operator {
  public:
-  explicit Operator(const char* name);
+  Operator(const char* name, const char* symbol);
   virtual ~Operator() = default;
-  const char* name() const { return name_; }
+  const char* name() const { return name_; }      // as in Python: PSROIPool
+  const char* symbol() const { return symbol_; }  // as in C: ps_roi_pool
 
-  // Throws on an unknown key or a bad value.
-  virtual void check_attributes(const Attributes& attributes) const = 0;
-  // Shape of the output, with -1 for what an unknown input leaves open. rois_num may be null.
-  // (MXNet takes an output without a rank for a scalar.)
-  virtual Tensor output_shape(const Attributes& attributes, const Tensor& data, const Tensor& rois,
-                              const Tensor* rois_num) const = 0;
-  virtual void forward(const Attributes& attributes, const Inputs& in, const Tensor& out,
-                       const gluon_roi_device& device) const = 0;
-  virtual void backward(const Attributes& attributes, const Inputs& in, const Tensor& d_out,
-                        const Tensor& d_data, const Tensor* d_rois,
+  // ---- MXNet's entry point: parameters as attributes, and the inputs that are there. All of these
+  // throw on an unknown key or a bad value.
+  virtual std::vector<Input> inputs(const Attributes& attributes) const = 0;
+  // Shape of the output, with -1 for what an unknown input leaves open.
+  virtual Tensor output_shape(const Attributes& attributes,
+                              const std::vector<Tensor>& inputs) const = 0;
+  virtual void forward(const Attributes& attributes, const std::vector<Tensor>& inputs,
+                       const Tensor& out, const gluon_roi_device& device) const = 0;
+  virtual void backward(const Attributes& attributes, const std::vector<Tensor>& inputs,
+                        const Tensor& d_out, const std::vector<Tensor>& d_inputs,
                         const gluon_roi_device& device) const = 0;
   // Bytes of device memory that a CUDA call wants.
-  virtual size_t workspace(const Attributes& attributes, const Inputs& in, bool backward) const = 0;
+  virtual size_t workspace(const Attributes& attributes, const std::vector<Tensor>& inputs,
+                           bool backward) const = 0;
+
+  // What it declares, as a JSON object.
+  virtual std::string describe() const = 0;
 
  private:
-  const char* name_;
+  const char *name_, *symbol_;
 };
 
 // Every operator of the library, in no particular order.
 std::vector<const Operator*>& operators();
 
-// Runs body() and turns what it throws into a code and gluon_roi_last_error().
-int guarded_impl(void (*run)(const void*), const void* body);
-template <class Body>
-int guarded(const Body& body) {
-  return guarded_impl([](const void* self) { (*static_cast<const Body*>(self))(); }, &body);
-}
-
-[[noreturn]] inline void fail_without_cuda(const char* op) {
-  throw Error(std::string(op) +
-                  ": data is on a GPU, but gluon_roi was built without CUDA; run "
-                  "'GLUON_ROI_CUDA=1 pip install --force-reinstall --no-deps .' in its source "
-                  "folder, with nvcc on PATH or CUDA_HOME set",
-              GLUON_ROI_NO_CUDA);
-}
+[[noreturn]] void fail_without_cuda(const char* op);
 
 template <class Params, class = void>
-struct requires_output_dim : std::false_type {};
+struct HasOutputDim : std::false_type {};
 template <class Params>
-struct requires_output_dim<Params, std::void_t<decltype(Params::output_dim)>> : std::true_type {};
+struct HasOutputDim<Params, std::void_t<decltype(Params::output_dim)>> : std::true_type {};
 
-// Op has: kName, Params, fields(visitor, params), output_channels(params, C), and forward, backward
-// for Cpu and, in CUDA builds, for Gpu with workspace().
+// Op derives from OperatorBase and has: kName, kInputs, Params, params(visitor, params),
+// output_channels(params, C), and forward and backward for Cpu and, in CUDA builds, for Gpu with
+// workspace().
 template <class Op>
 class OperatorFor final : public Operator {
  public:
   using Params = typename Op::Params;
 
-  OperatorFor() : Operator(Op::kName) {}
+  explicit OperatorFor(const char* symbol) : Operator(Op::kName, symbol) {}
 
-  // ---- The door of MXNet: parameters as attributes ----
-  static Params parse(const Attributes& attributes) {
-    Params params{};
-    FieldParser parser(Op::kName, attributes);
-    Op::fields(&parser, &params);
-    // Says that a third input is there; set by the Python functions, not by users.
-    int32_t with_rois_num = 0;
-    parser.boolean("rois_num", &with_rois_num, false);
-    parser.reject_unknown();
-    return params;
-  }
-  void check_attributes(const Attributes& attributes) const override { parse(attributes); }
-
-  Tensor output_shape(const Attributes& attributes, const Tensor& data, const Tensor& rois,
-                      const Tensor* rois_num) const override {
-    return output_shape(parse(attributes), data, rois, rois_num, kMostInMXNet);
-  }
-  void forward(const Attributes& attributes, const Inputs& in, const Tensor& out,
-               const gluon_roi_device& device) const override {
-    forward(parse(attributes), in, out, device);
-  }
-  void backward(const Attributes& attributes, const Inputs& in, const Tensor& d_out,
-                const Tensor& d_data, const Tensor* d_rois,
-                const gluon_roi_device& device) const override {
-    backward(parse(attributes), in, d_out, d_data, d_rois, device);
-  }
-  size_t workspace(const Attributes& attributes, const Inputs& in, bool backward) const override {
-    return workspace(parse(attributes), in, backward);
-  }
-
-  // ---- The door of C: parameters as a struct ----
-  void checked_forward(const Params* params, const Inputs* in, const Tensor* out,
-                       const gluon_roi_device* device) const {
-    check_call(params, in, out, device, /*backward=*/false);
-    forward(*params, *in, *out, *device);
-  }
-  void checked_backward(const Params* params, const Inputs* in, const Tensor* d_out,
-                        const Tensor* d_data, const Tensor* d_rois,
-                        const gluon_roi_device* device) const {
-    check_call(params, in, d_out, device, /*backward=*/true);
-    check_output("d_data", d_data, in->data, *in, d_out);
-    if (d_rois != nullptr) check_output("d_rois", d_rois, in->rois, *in, d_out);
-    backward(*params, *in, *d_out, *d_data, d_rois, *device);
-  }
-  void checked_workspace(const Params* params, const Inputs* in, int backward, int32_t device,
-                         size_t* bytes) const {
-    if (params == nullptr || in == nullptr || bytes == nullptr) {
-      fail(Op::kName, "expected params, inputs and bytes, got a NULL pointer");
+  // ---- MXNet's entry point ----
+  std::vector<Input> inputs(const Attributes& attributes) const override {
+    const Parsed parsed = parse(attributes);
+    std::vector<Input> there(static_cast<size_t>(Op::maps(parsed.params)), Op::kInputs[0]);
+    for (int i = 1; i < kDeclared; ++i) {
+      if (parsed.there[i]) there.push_back(Op::kInputs[i]);
     }
-    check_params(*params, *in);
-    *bytes = device == GLUON_ROI_CUDA ? workspace(*params, *in, backward != 0) : 0;
+    return there;
+  }
+  Tensor output_shape(const Attributes& attributes,
+                      const std::vector<Tensor>& inputs) const override {
+    const Parsed parsed = parse(attributes);
+    const std::vector<Tensor> slots = spread(parsed, inputs);
+    return output_shape(parsed.params, view(parsed.params, slots.data()), kMostInMXNet);
+  }
+  void forward(const Attributes& attributes, const std::vector<Tensor>& inputs, const Tensor& out,
+               const gluon_roi_device& device) const override {
+    const Parsed parsed = parse(attributes);
+    const std::vector<Tensor> slots = spread(parsed, inputs);
+    forward(parsed.params, view(parsed.params, slots.data()), out, device);
+  }
+  void backward(const Attributes& attributes, const std::vector<Tensor>& inputs,
+                const Tensor& d_out, const std::vector<Tensor>& d_inputs,
+                const gluon_roi_device& device) const override {
+    const Parsed parsed = parse(attributes);
+    const std::vector<Tensor> slots = spread(parsed, inputs), d_slots = spread(parsed, d_inputs);
+    backward(parsed.params, view(parsed.params, slots.data()), d_out, d_slots, device);
+  }
+  size_t workspace(const Attributes& attributes, const std::vector<Tensor>& inputs,
+                   bool backward) const override {
+    const Parsed parsed = parse(attributes);
+    const std::vector<Tensor> slots = spread(parsed, inputs);
+    return workspace(parsed.params, view(parsed.params, slots.data()), backward);
+  }
+  std::string describe() const override {
+    Params params{};
+    ParamDescriber describer(&params);
+    Op::params(&describer, &params);
+    std::string inputs;
+    for (const Input& input : Op::kInputs) {
+      static const char* const roles[] = {"maps", "rois", "offsets", "counts"};
+      inputs += std::string(inputs.empty() ? "" : ", ") + "{\"name\": \"" + input.name +
+                "\", \"role\": \"" + roles[static_cast<int>(input.role)] +
+                "\", \"optional\": " + (input.optional ? "true" : "false") +
+                ", \"has_gradient\": " + (input.has_gradient ? "true" : "false") + "}";
+    }
+    return std::string("{\"name\": \"") + name() + "\", \"symbol\": \"" + symbol() +
+           "\", \"inputs\": [" + inputs +
+           "], \"coordinates\": " + std::to_string(Op::kCoordinates) +
+           ", \"params_size\": " + std::to_string(sizeof(Params)) + ", \"params\": [" +
+           describer.json() + "]}";
+  }
+
+  // ---- The C interface's entry point: parameters as a struct, and all inputs, of which the
+  // optional ones may be absent ----
+  void checked_forward(const Params* params, const Tensor* inputs, int32_t count, const Tensor* out,
+                       const gluon_roi_device* device) const {
+    if (out == nullptr || device == nullptr) fail_null("params, inputs, output and device");
+    const std::vector<Tensor> slots = check_call(params, inputs, count, *device);
+    check_output("output", *out, checked_shape(*params, slots), slots, nullptr);
+    check_workspace(*params, slots, *device, /*backward=*/false);
+    forward(*params, view(*params, slots.data()), *out, *device);
+  }
+  void checked_backward(const Params* params, const Tensor* inputs, int32_t count,
+                        const Tensor* d_out, const Tensor* d_inputs,
+                        const gluon_roi_device* device) const {
+    if (d_out == nullptr || device == nullptr || d_inputs == nullptr) {
+      fail_null("params, inputs, d_out, d_inputs and device");
+    }
+    const std::vector<Tensor> slots = check_call(params, inputs, count, *device);
+    check_like("d_out", *d_out, checked_shape(*params, slots));
+    std::vector<Tensor> d_slots(d_inputs, d_inputs + count);
+    d_slots.resize(slots.size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const Input& input = declared(*params, static_cast<int>(i));
+      if (is_absent(d_slots[i]) && input.role != Role::kMaps) continue;
+      const std::string name = std::string("d_") + input.name;
+      check_output(name.c_str(), d_slots[i], slots[i], slots, d_out);
+    }
+    check_workspace(*params, slots, *device, /*backward=*/true);
+    backward(*params, view(*params, slots.data()), *d_out, d_slots, *device);
+  }
+  void checked_workspace(const Params* params, const Tensor* inputs, int32_t count, int backward,
+                         int32_t device, size_t* bytes) const {
+    if (bytes == nullptr) fail_null("params, inputs and bytes");
+    const std::vector<Tensor> slots = check_inputs(params, inputs, count);
+    checked_shape(*params, slots);
+    *bytes = device == GLUON_ROI_CUDA
+                 ? workspace(*params, view(*params, slots.data()), backward != 0)
+                 : 0;
   }
 
  private:
-  static Tensor output_shape(const Params& params, const Tensor& data, const Tensor& rois,
-                             const Tensor* rois_num, int64_t most) {
-    const int64_t rows = check_shapes(Op::kName, data, rois, rois_num);
+  static constexpr int kDeclared = static_cast<int>(std::size(Op::kInputs));
+
+  struct Parsed {
+    Params params;
+    bool there[kDeclared];  // which inputs
+  };
+  static Parsed parse(const Attributes& attributes) {
+    Parsed parsed{};
+    ParamParser parser(Op::kName, attributes);
+    Op::params(&parser, &parsed.params);
+    for (int i = 0; i < kDeclared; ++i) {
+      int32_t there = 1;
+      // Set by the Python functions, not by users.
+      if (Op::kInputs[i].optional) parser.boolean(Op::kInputs[i].name, &there, false);
+      parsed.there[i] = there != 0;
+    }
+    parser.reject_unknown();
+    return parsed;
+  }
+
+  // All inputs have a slot: first the maps, then the others in their order.
+  static int slots_of(const Params& params) { return Op::maps(params) + kDeclared - 1; }
+  static const Input& declared(const Params& params, int slot) {
+    return Op::kInputs[std::max(0, slot - Op::maps(params) + 1)];
+  }
+  static std::vector<Tensor> spread(const Parsed& parsed, const std::vector<Tensor>& there) {
+    const int maps = Op::maps(parsed.params);
+    std::vector<Tensor> slots(there.begin(), there.begin() + maps);
+    size_t next = static_cast<size_t>(maps);
+    for (int i = 1; i < kDeclared; ++i) {
+      slots.push_back(parsed.there[i] ? there[next++] : Tensor{});
+    }
+    return slots;
+  }
+  static Inputs view(const Params& params, const Tensor* slots) {
+    Inputs in{};
+    in.maps = slots;
+    in.count = Op::maps(params);
+    in.data = slots[0];
+    in.coordinates = Op::kCoordinates;
+    for (int i = 1; i < kDeclared; ++i) {
+      const Tensor& tensor = slots[in.count + i - 1];
+      switch (Op::kInputs[i].role) {
+        case Role::kRois: in.rois = tensor; break;
+        case Role::kOffsets: in.offsets = tensor; break;
+        default: in.rois_num = tensor;
+      }
+    }
+    return in;
+  }
+
+  static Tensor output_shape(const Params& params, const Inputs& in, int64_t most) {
+    constexpr bool has_output_dim = HasOutputDim<Params>::value;
+    const int64_t rows = check_shapes(Op::kName, in);
     Tensor out{};
-    out.dtype = data.dtype;
+    out.dtype = in.data.dtype;
     out.ndim = 4;
     out.shape[0] = out.shape[1] = -1;
     out.shape[2] = params.pooled_height;
     out.shape[3] = params.pooled_width;
     // The bins first: what follows counts them.
-    check_output_size(Op::kName, out, has_output_dim(params), most);
+    check_output_size(Op::kName, out, has_output_dim, most);
     out.shape[0] = rows;
-    out.shape[1] = Op::output_channels(params, data.ndim < 0 ? -1 : data.shape[1]);
-    check_output_size(Op::kName, out, has_output_dim(params), most);
+    out.shape[1] = Op::output_channels(params, in.data.ndim < 0 ? -1 : in.data.shape[1]);
+    check_output_size(Op::kName, out, has_output_dim, most);
+    Op::check_inputs(params, in);
     return out;
   }
 
@@ -200,7 +240,7 @@ class OperatorFor final : public Operator {
                       const gluon_roi_device& device) {
     if (elements(out) == 0) return;
     if (device.type == GLUON_ROI_CPU) {
-      use_huge_pages(out);
+      prepare_output(out);
       return Op::forward(Cpu{}, params, in, out);
     }
 #ifdef GLUON_ROI_WITH_CUDA
@@ -210,16 +250,36 @@ class OperatorFor final : public Operator {
 #endif
   }
   static void backward(const Params& params, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois, const gluon_roi_device& device) {
+                       const std::vector<Tensor>& d_slots, const gluon_roi_device& device) {
     if (device.type == GLUON_ROI_CPU) {
-      use_huge_pages(d_data);
-      return Op::backward(Cpu{}, params, in, d_out, d_data, d_rois);
+      for (int i = 0; i < in.count; ++i) prepare_output(d_slots[i]);
+      return Op::backward(Cpu{}, params, in, d_out, gradients(Cpu{}, params, d_slots));
     }
 #ifdef GLUON_ROI_WITH_CUDA
-    Op::backward(gpu(device), params, in, d_out, d_data, d_rois);
+    Op::backward(gpu(device), params, in, d_out, gradients(gpu(device), params, d_slots));
 #else
     fail_without_cuda(Op::kName);
 #endif
+  }
+  // Those that the operator computes; the others are 0 from here on.
+  template <class Device>
+  static Gradients gradients(const Device& device, const Params& params,
+                             const std::vector<Tensor>& d_slots) {
+    Gradients d{};
+    d.maps = d_slots.data();
+    d.data = d_slots[0];
+    for (int i = 1; i < kDeclared; ++i) {
+      const Tensor& tensor = d_slots[static_cast<size_t>(Op::maps(params) + i - 1)];
+      const Input& input = Op::kInputs[i];
+      if (input.role == Role::kRois && Op::rois_gradient(params)) {
+        d.rois = tensor;
+      } else if (input.role == Role::kOffsets) {
+        d.offsets = tensor;
+      } else if (!is_absent(tensor)) {
+        zero_fill(device, tensor);
+      }
+    }
+    return d;
   }
   static size_t workspace(const Params& params, const Inputs& in, bool backward) {
 #ifdef GLUON_ROI_WITH_CUDA
@@ -233,96 +293,76 @@ class OperatorFor final : public Operator {
     return Gpu{device.stream, static_cast<char*>(device.workspace), device.workspace_size};
   }
 
-  static bool has_output_dim(const Params& params) {
-    if constexpr (requires_output_dim<Params>::value) return params.output_dim > 0;
-    return false;
+  // ---- Checks of the C interface ----
+  [[noreturn]] static void fail_null(const char* expected) {
+    fail(Op::kName, "expected ", expected, ", got a NULL pointer");
   }
-  static const Tensor* counts_of(const Inputs& in) {
-    return in.rois_num.data == nullptr && in.rois_num.ndim == 0 ? nullptr : &in.rois_num;
-  }
-  // Returns the shape that the output must have.
-  static Tensor check_params(const Params& params, const Inputs& in) {
-    FieldChecker checker(Op::kName);
-    Op::fields(&checker, const_cast<Params*>(&params));
-    const Tensor* counts = counts_of(in);
-    check_tensor(Op::kName, "data", in.data);
-    check_tensor(Op::kName, "rois", in.rois);
-    if (counts != nullptr) check_tensor(Op::kName, "rois_num", *counts);
-    check_dtypes(Op::kName, in.data.dtype, in.rois.dtype, counts ? &counts->dtype : nullptr);
-    return output_shape(params, in.data, in.rois, counts, kMost);
-  }
-  static void check_call(const Params* params, const Inputs* in, const Tensor* out,
-                         const gluon_roi_device* device, bool backward) {
-    if (params == nullptr || in == nullptr || out == nullptr || device == nullptr) {
-      fail(Op::kName, "expected params, inputs, output and device, got a NULL pointer");
+  static std::vector<Tensor> check_inputs(const Params* params, const Tensor* inputs,
+                                          int32_t count) {
+    if (params == nullptr || inputs == nullptr) fail_null("params and inputs");
+    ParamChecker checker(Op::kName);
+    Op::params(&checker, const_cast<Params*>(params));
+    const int most = slots_of(*params);
+    int least = most;
+    while (declared(*params, least - 1).optional) --least;
+    if (count < least || count > most) {
+      fail(Op::kName, "expected ", least, least == most ? "" : " to " + std::to_string(most),
+           " inputs, got ", count);
     }
-    if (device->type != GLUON_ROI_CPU && device->type != GLUON_ROI_CUDA) {
-      fail(Op::kName, "device type: expected GLUON_ROI_CPU or GLUON_ROI_CUDA, got ", device->type);
-    }
-    const Tensor expected = check_params(*params, *in);
-    check_memory(Op::kName, "data", in->data);
-    check_memory(Op::kName, "rois", in->rois);
-    check_memory(Op::kName, "rois_num", in->rois_num);
-    if (backward) {
-      check_like("d_out", out, expected);
-    } else {
-      check_output("output", out, expected, *in, nullptr);
-    }
-    if (device->type == GLUON_ROI_CUDA) {
-      const size_t needed = workspace(*params, *in, backward);
-      const size_t got = device->workspace == nullptr ? 0 : device->workspace_size;
-      if (got < needed) {
-        fail(Op::kName, "device workspace: expected ", needed, " bytes, got ", got);
+    std::vector<Tensor> slots(inputs, inputs + count);
+    slots.resize(static_cast<size_t>(most));
+    for (int i = 0; i < most; ++i) {
+      const Input& input = declared(*params, i);
+      if (input.optional && is_absent(slots[i])) continue;
+      check_tensor(Op::kName, input.name, slots[i]);
+      check_dtype(Op::kName, input, slots[i].dtype);
+      if (input.role == Role::kMaps && slots[i].dtype != slots[0].dtype) {
+        fail(Op::kName, "data ", i, " has dtype ", dtype_name(slots[i].dtype), ", expected ",
+             dtype_name(slots[0].dtype), " as the first map");
       }
     }
+    return slots;
   }
-  static void check_like(const char* what, const Tensor* got, const Tensor& expected) {
-    if (got == nullptr) fail(Op::kName, what, ": expected an array, got NULL");
-    check_tensor(Op::kName, what, *got);
-    if (got->dtype != expected.dtype || shape_text(*got) != shape_text(expected)) {
-      fail(Op::kName, what, ": expected ", dtype_name(expected.dtype), " ", shape_text(expected),
-           ", got ", dtype_name(got->dtype), " ", shape_text(*got));
+  static std::vector<Tensor> check_call(const Params* params, const Tensor* inputs, int32_t count,
+                                        const gluon_roi_device& device) {
+    const std::vector<Tensor> slots = check_inputs(params, inputs, count);
+    if (device.type != GLUON_ROI_CPU && device.type != GLUON_ROI_CUDA) {
+      fail(Op::kName, "device type: expected GLUON_ROI_CPU or GLUON_ROI_CUDA, got ", device.type);
     }
-    check_memory(Op::kName, what, *got);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      check_memory(Op::kName, declared(*params, static_cast<int>(i)).name, slots[i]);
+    }
+    return slots;
+  }
+  static Tensor checked_shape(const Params& params, const std::vector<Tensor>& slots) {
+    return output_shape(params, view(params, slots.data()), kMost);
+  }
+  static void check_workspace(const Params& params, const std::vector<Tensor>& slots,
+                              const gluon_roi_device& device, bool backward) {
+    if (device.type != GLUON_ROI_CUDA) return;
+    const size_t needed = workspace(params, view(params, slots.data()), backward);
+    const size_t got = device.workspace == nullptr ? 0 : device.workspace_size;
+    if (got < needed) fail(Op::kName, "device workspace: expected ", needed, " bytes, got ", got);
+  }
+  static void check_like(const char* what, const Tensor& got, const Tensor& expected) {
+    check_tensor(Op::kName, what, got);
+    if (got.dtype != expected.dtype || shape_text(got) != shape_text(expected)) {
+      fail(Op::kName, what, ": expected ", dtype_name(expected.dtype), " ", shape_text(expected),
+           ", got ", dtype_name(got.dtype), " ", shape_text(got));
+    }
+    check_memory(Op::kName, what, got);
   }
   // An array that the call writes, while it reads the inputs and d_out.
-  static void check_output(const char* what, const Tensor* got, const Tensor& expected,
-                           const Inputs& in, const Tensor* d_out) {
+  static void check_output(const char* what, const Tensor& got, const Tensor& expected,
+                           const std::vector<Tensor>& slots, const Tensor* d_out) {
     check_like(what, got, expected);
-    check_apart(Op::kName, what, *got, "data", in.data);
-    check_apart(Op::kName, what, *got, "rois", in.rois);
-    check_apart(Op::kName, what, *got, "rois_num", in.rois_num);
-    if (d_out != nullptr) check_apart(Op::kName, what, *got, "d_out", *d_out);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const int first = static_cast<int>(slots.size()) - kDeclared + 1;
+      const char* name = Op::kInputs[std::max(0, static_cast<int>(i) - first + 1)].name;
+      check_apart(Op::kName, what, got, name, slots[i]);
+    }
+    if (d_out != nullptr) check_apart(Op::kName, what, got, "d_out", *d_out);
   }
 };
-
-// Puts an operator into operators() and defines its functions of gluon_roi.h. Stands once, in the
-// operator's .cc file.
-#define GLUON_ROI_OPERATOR(Op, symbol)                                                         \
-  static const OperatorFor<Op> symbol##_operator;                                              \
-  }                                                                                            \
-  extern "C" int gluon_roi_##symbol##_forward(                                                 \
-      const gluon_roi_##symbol##_params* params, const gluon_roi_inputs* inputs,               \
-      const gluon_roi_tensor* out, const gluon_roi_device* device) {                           \
-    return gluon_roi::guarded(                                                                 \
-        [&] { gluon_roi::symbol##_operator.checked_forward(params, inputs, out, device); });   \
-  }                                                                                            \
-  extern "C" int gluon_roi_##symbol##_backward(                                                \
-      const gluon_roi_##symbol##_params* params, const gluon_roi_inputs* inputs,               \
-      const gluon_roi_tensor* d_out, const gluon_roi_tensor* d_data,                           \
-      const gluon_roi_tensor* d_rois, const gluon_roi_device* device) {                        \
-    return gluon_roi::guarded([&] {                                                            \
-      gluon_roi::symbol##_operator.checked_backward(params, inputs, d_out, d_data, d_rois,     \
-                                                    device);                                   \
-    });                                                                                        \
-  }                                                                                            \
-  extern "C" int gluon_roi_##symbol##_workspace(const gluon_roi_##symbol##_params* params,     \
-                                                const gluon_roi_inputs* inputs, int backward,  \
-                                                int32_t device, size_t* bytes) {               \
-    return gluon_roi::guarded([&] {                                                            \
-      gluon_roi::symbol##_operator.checked_workspace(params, inputs, backward, device, bytes); \
-    });                                                                                        \
-  }                                                                                            \
-  namespace gluon_roi {
 
 }  // namespace gluon_roi

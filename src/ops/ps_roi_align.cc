@@ -1,8 +1,13 @@
 #include "ps_roi_align.h"
 
-#include "../core/tables.h"
+#include "../bindings/c.h"
+#include "../cpu/box_gradient.h"
+#include "../cpu/taps.h"
+#include "../cpu/tasks.h"
+#include "../cpu/threads.h"
 
 namespace gluon_roi {
+namespace cpu {
 namespace {
 
 template <class G>
@@ -14,7 +19,7 @@ TapTable<G> make_taps(const PSROIAlign::Params& p, const RoiTable<G>& table, con
 template <class T>
 void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<A> table(PSROIAlign::kName, in);
+  const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
   const TapTable<A> taps = make_taps(p, table, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* data = static_cast<const T*>(in.data.data);
@@ -23,7 +28,7 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
   table.fill_special_rows(result, layout.output_dim * outputs);
 
-  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) GR_KERNEL {
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -57,7 +62,7 @@ template <class T>
 void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
                   const Tensor& d_data) {
   using A = SumOf<T>;
-  const RoiTable<A> table(PSROIAlign::kName, in);
+  const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
   const TapTable<A> taps = make_taps(p, table, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* gradient = static_cast<const T*>(d_out.data);
@@ -65,7 +70,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
 
-  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) GR_KERNEL {
+  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -100,7 +105,7 @@ template <class T>
 void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
                       const Tensor& d_rois) {
   using G = SumOf<T>;
-  const RoiTable<G> table(PSROIAlign::kName, in);
+  const RoiTable<G> table(PSROIAlign::kName, in, p.bad_index);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
@@ -118,25 +123,21 @@ void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tenso
 }
 
 }  // namespace
+}  // namespace cpu
 
 void PSROIAlign::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { run_forward<decltype(type)>(p, in, out); });
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
 }
 
-void PSROIAlign::backward(Cpu cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                          const Tensor& d_data, const Tensor* d_rois) {
+void PSROIAlign::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                          const Gradients& d) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    run_backward<T>(p, in, d_out, d_data);
-    if (d_rois == nullptr) return;
-    if (p.rois_grad) {
-      run_roi_gradient<T>(p, in, d_out, *d_rois);
-    } else {
-      zero_fill(cpu, *d_rois);
-    }
+    cpu::run_backward<T>(p, in, d_out, d.data);
+    if (!is_absent(d.rois)) cpu::run_roi_gradient<T>(p, in, d_out, d.rois);
   });
 }
 
-GLUON_ROI_OPERATOR(PSROIAlign, ps_roi_align)
-
 }  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(PSROIAlign, ps_roi_align)

@@ -6,22 +6,24 @@
 // No atomics; d_data is written once, and whole. The gradient of a box is summed by one block, in a
 // tree of fixed shape. Workspace: heads and taps of the RoIs; backward the lists of each image's
 // RoIs as well, and with rois_grad the taps with their derivatives.
-#include "../core/cuda_align.h"
+#include "../cuda/align.h"
+#include "../cuda/tiles.h"
 #include "ps_roi_align.h"
 
 namespace gluon_roi {
+namespace cuda {
 namespace {
 
 // The weight of a cell in a bin's taps, 0 if it has none.
 template <class G>
-GR_DEVICE G weight_of(const AxisTap<G>* taps, int32_t begin, int32_t end, int32_t cell) {
+DEVICE_INLINE G weight_of(const AxisTap<G>* taps, int32_t begin, int32_t end, int32_t cell) {
   const int32_t found = lower_bound(taps, begin, end, cell);
   return found < end && taps[found].cell == cell ? taps[found].weight : G(0);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    backward_kernel(AlignTables<SumOf<T>> tables, RoiLists lists, TilePlan plan, const T* d_out,
+    backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan, const T* d_out,
                     T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
@@ -49,26 +51,30 @@ __global__ void __launch_bounds__(kTileThreads)
 template <class T>
 struct Prepared {
   PositionSensitive layout;
+  int32_t bad_index;
   SampleRule rule;
-  AlignTables<SumOf<T>> tables;
+  AlignTable<SumOf<T>> tables;
   RoiLists lists;
 
   Prepared(Carver* carver, const PSROIAlign::Params& p, const Inputs& in)
       : layout(PSROIAlign::layout(p, in.data.shape[1])),
+        bad_index(p.bad_index),
         rule{p.spatial_scale, p.aligned, p.sampling_ratio},
-        tables(PSROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, rule, false),
+        tables(PSROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule,
+               false),
         lists(carver, tables) {}
   BoxGradient<T> box_gradient(Carver* carver, const Inputs& in) const {
-    return BoxGradient<T>(PSROIAlign::kName, carver, in, layout, rule);
+    return BoxGradient<T>(PSROIAlign::kName, carver, in, layout, bad_index, rule);
   }
 };
 
 }  // namespace
+}  // namespace cuda
 
 size_t PSROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
-  Carver carver;
+  cuda::Carver carver;
   with_dtype(in.data.dtype, [&](auto type) {
-    const Prepared<decltype(type)> measured(&carver, p, in);
+    const cuda::Prepared<decltype(type)> measured(&carver, p, in);
     if (backward && p.rois_grad) measured.box_gradient(&carver, in);
   });
   return carver.size();
@@ -77,28 +83,29 @@ size_t PSROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
 void PSROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    Carver carver(gpu.workspace);
-    const Prepared<T> call(&carver, p, in);
+    cuda::Carver carver(gpu.workspace);
+    const cuda::Prepared<T> call(&carver, p, in);
     call.tables.build(kName, gpu);
-    launch_forward<T>(kName, gpu, AlignRule<T, true>{call.tables}, call.layout, in.data, out);
+    cuda::launch_forward<T>(kName, gpu, cuda::AlignRule<T, true>{call.tables}, call.layout, in.data,
+                            out);
   });
 }
 
 void PSROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                          const Tensor& d_data, const Tensor* d_rois) {
-  if (d_rois != nullptr && !p.rois_grad) zero_fill(gpu, *d_rois);
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d_data);
+                          const Gradients& d) {
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    Carver carver(gpu.workspace);
-    const Prepared<T> call(&carver, p, in);
+    cuda::Carver carver(gpu.workspace);
+    const cuda::Prepared<T> call(&carver, p, in);
     call.tables.build(kName, gpu);
     call.lists.build(kName, gpu, call.tables);
-    const TilePlan plan(call.layout, in.data);
-    launch(kName, gpu, backward_kernel<T>, plan.blocks(), kTileThreads, call.tables, call.lists,
-           plan, static_cast<const T*>(d_out.data), static_cast<T*>(d_data.data));
-    if (d_rois != nullptr && p.rois_grad) {
-      call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, *d_rois);
+    const cuda::TilePlan plan(call.layout, in.data);
+    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
+                 call.tables, call.lists, plan, static_cast<const T*>(d_out.data),
+                 static_cast<T*>(d.data.data));
+    if (!is_absent(d.rois)) {
+      call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, d.rois);
     }
   });
 }

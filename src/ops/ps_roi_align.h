@@ -11,38 +11,43 @@
 // A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
 // bins give 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
+#include "../core/geometry/channels.h"
 #include "../core/operator.h"
 
 namespace gluon_roi {
 
-struct PSROIAlign {
+struct PSROIAlign : OperatorBase {
   static constexpr const char* kName = "PSROIAlign";
   using Params = gluon_roi_ps_roi_align_params;
+  static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
 
   template <class Visitor>
-  static void fields(Visitor* visit, Params* p) {
+  static void params(Visitor* visit, Params* p) {
     visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
     visit->positive("spatial_scale", &p->spatial_scale);
     visit->optional_positive("output_dim", &p->output_dim);
     visit->integer("sampling_ratio", &p->sampling_ratio, -1);
     visit->boolean("aligned", &p->aligned, true);
     visit->boolean("rois_grad", &p->rois_grad, false);
+    visit_bad_index(visit, &p->bad_index);
   }
 
   // The groups are the bins.
   static PositionSensitive layout(const Params& p, int64_t channels) {
-    return position_sensitive(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width, channels);
+    return PositionSensitive::of(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width,
+                                 channels);
   }
+  static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
   static int64_t output_channels(const Params& p, int64_t channels) {
     return layout(p, channels).output_dim;
   }
 
   static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
   static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois);
+                       const Gradients& d);
   static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
   static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois);
+                       const Gradients& d);
   static size_t workspace(const Params& p, const Inputs& in, bool backward);
 };
 

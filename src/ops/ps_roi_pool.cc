@@ -1,14 +1,18 @@
 #include "ps_roi_pool.h"
 
-#include "../core/tables.h"
+#include "../bindings/c.h"
+#include "../cpu/bins.h"
+#include "../cpu/tasks.h"
+#include "../cpu/threads.h"
 
 namespace gluon_roi {
+namespace cpu {
 namespace {
 
 template <class T>
 void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<float> table(PSROIPool::kName, in);
+  const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
   const BinTable bins(PSROIPool::rule(p), p.pooled_height, p.pooled_width, p.spatial_scale, table,
                       in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
@@ -18,7 +22,7 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
   table.fill_special_rows(result, layout.output_dim * bins_per_channel);
 
-  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) GR_KERNEL {
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
@@ -30,8 +34,9 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
           const int32_t* x = bins.column_edges(k) + 2 * pw;
           prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
           Values sum = Values::all(0);
-          for_each_cell<Values::kCount>(
-              y, x, width, [&](int64_t place) GR_KERNEL { sum += Values::load(block + place); });
+          for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
+            sum += Values::load(block + place);
+          });
           const int64_t n = bin_area(y, x);
           sum /= Values::all(n > 0 ? static_cast<A>(n) : A(1));
           sum.scatter(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
@@ -51,7 +56,7 @@ template <class T>
 void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_out,
                   const Tensor& d_data) {
   using A = SumOf<T>;
-  const RoiTable<float> table(PSROIPool::kName, in);
+  const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
   const BinTable bins(PSROIPool::rule(p), p.pooled_height, p.pooled_width, p.spatial_scale, table,
                       in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
@@ -60,7 +65,7 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
 
-  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) GR_KERNEL {
+  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
@@ -75,7 +80,7 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
           if (n == 0) continue;
           Values share = Values::gather(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
           share /= Values::all(static_cast<A>(n));
-          for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+          for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
             Values total = Values::load(block + place);
             total += share;
             total.store(block + place);
@@ -92,17 +97,18 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
 }
 
 }  // namespace
+}  // namespace cpu
 
 void PSROIPool::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { run_forward<decltype(type)>(p, in, out); });
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
 }
 
-void PSROIPool::backward(Cpu cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                         const Tensor& d_data, const Tensor* d_rois) {
-  if (d_rois != nullptr) zero_fill(cpu, *d_rois);
-  with_dtype(in.data.dtype, [&](auto type) { run_backward<decltype(type)>(p, in, d_out, d_data); });
+void PSROIPool::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                         const Gradients& d) {
+  with_dtype(in.data.dtype,
+             [&](auto type) { cpu::run_backward<decltype(type)>(p, in, d_out, d.data); });
 }
-
-GLUON_ROI_OPERATOR(PSROIPool, ps_roi_pool)
 
 }  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(PSROIPool, ps_roi_pool)

@@ -6,23 +6,25 @@
 // bins of that group read, and walks over the RoIs whose bins touch it, in their order. No atomics;
 // d_data is written once, and whole.
 // Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
-#include "../core/cuda_kernels.h"
+#include "../cuda/forward.h"
+#include "../cuda/tiles.h"
 #include "ps_roi_pool.h"
 
 namespace gluon_roi {
+namespace cuda {
 namespace {
 
 template <class T>
 struct MeanRule {
   using A = SumOf<T>;
   static constexpr bool kGrouped = true;
-  BinTables tables;
+  BinTable tables;
 
-  GR_DEVICE BinView stage(int64_t k, char* room, const char* end) const {
+  DEVICE_INLINE BinView stage(int64_t k, char* room, const char* end) const {
     return stage_bins(tables, k, room, end);
   }
-  GR_DEVICE void pool(const BinView& view, int p, int q, int width, const T* plane,
-                      const int64_t* other, A* value) const {
+  DEVICE_INLINE void pool(const BinView& view, int p, int q, int width, const T* plane,
+                          const int64_t* other, A* value) const {
     const int32_t y_begin = view.y[2 * p], y_end = view.y[2 * p + 1];
     const int32_t x_begin = view.x[2 * q], x_end = view.x[2 * q + 1];
 #pragma unroll
@@ -43,7 +45,7 @@ struct MeanRule {
 
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    backward_kernel(BinTables tables, RoiLists lists, TilePlan plan, const T* d_out, T* d_data) {
+    backward_kernel(BinTable tables, RoiLists lists, TilePlan plan, const T* d_out, T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
   // The bins that read this group.
@@ -80,46 +82,47 @@ __global__ void __launch_bounds__(kTileThreads)
 
 struct Prepared {
   PositionSensitive layout;
-  BinTables tables;
+  BinTable tables;
   RoiLists lists;
 
   Prepared(Carver* carver, const PSROIPool::Params& p, const Inputs& in)
       : layout(PSROIPool::layout(p, in.data.shape[1])),
-        tables(PSROIPool::kName, carver, in, p.pooled_height, p.pooled_width),
+        tables(PSROIPool::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index),
         lists(carver, tables) {}
 };
 
 }  // namespace
+}  // namespace cuda
 
 size_t PSROIPool::workspace(const Params& p, const Inputs& in, bool) {
-  Carver carver;
-  const Prepared measured(&carver, p, in);
+  cuda::Carver carver;
+  const cuda::Prepared measured(&carver, p, in);
   return carver.size();
 }
 
 void PSROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  Carver carver(gpu.workspace);
-  const Prepared call(&carver, p, in);
+  cuda::Carver carver(gpu.workspace);
+  const cuda::Prepared call(&carver, p, in);
   call.tables.build(kName, gpu, rule(p), p.spatial_scale);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    launch_forward<T>(kName, gpu, MeanRule<T>{call.tables}, call.layout, in.data, out);
+    cuda::launch_forward<T>(kName, gpu, cuda::MeanRule<T>{call.tables}, call.layout, in.data, out);
   });
 }
 
 void PSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                         const Tensor& d_data, const Tensor* d_rois) {
-  if (d_rois != nullptr) zero_fill(gpu, *d_rois);
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d_data);
-  Carver carver(gpu.workspace);
-  const Prepared call(&carver, p, in);
+                         const Gradients& d) {
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+  cuda::Carver carver(gpu.workspace);
+  const cuda::Prepared call(&carver, p, in);
   call.tables.build(kName, gpu, rule(p), p.spatial_scale);
   call.lists.build(kName, gpu, call.tables);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    const TilePlan plan(call.layout, in.data);
-    launch(kName, gpu, backward_kernel<T>, plan.blocks(), kTileThreads, call.tables, call.lists,
-           plan, static_cast<const T*>(d_out.data), static_cast<T*>(d_data.data));
+    const cuda::TilePlan plan(call.layout, in.data);
+    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
+                 call.tables, call.lists, plan, static_cast<const T*>(d_out.data),
+                 static_cast<T*>(d.data.data));
   });
 }
 

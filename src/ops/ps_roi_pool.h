@@ -12,27 +12,31 @@
 // A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
 // bins give 2.5 4.5 10.5 12.5 (rfcn) and 2.5 3.5 6.5 7.5 (torchvision).
 #pragma once
+#include "../core/geometry/bins.h"
+#include "../core/geometry/channels.h"
 #include "../core/operator.h"
 
 namespace gluon_roi {
 
-struct PSROIPool {
+struct PSROIPool : OperatorBase {
   static constexpr const char* kName = "PSROIPool";
   using Params = gluon_roi_ps_roi_pool_params;
+  static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};
 
   template <class Visitor>
-  static void fields(Visitor* visit, Params* p) {
+  static void params(Visitor* visit, Params* p) {
     visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
     visit->positive("spatial_scale", &p->spatial_scale);
     visit->optional_positive("output_dim", &p->output_dim);
     visit->size("group_size", &p->group_height, &p->group_width, /*optional=*/true);
     visit->choice("convention", &p->convention,
                   {{"rfcn", GLUON_ROI_RFCN}, {"torchvision", GLUON_ROI_TORCHVISION}});
+    visit_bad_index(visit, &p->bad_index);
   }
 
   static PositionSensitive layout(const Params& p, int64_t channels) {
-    return position_sensitive(kName, p.output_dim, p.group_height, p.group_width, p.pooled_height,
-                              p.pooled_width, channels);
+    return PositionSensitive::of(kName, p.output_dim, p.group_height, p.group_width,
+                                 p.pooled_height, p.pooled_width, channels);
   }
   static int64_t output_channels(const Params& p, int64_t channels) {
     return layout(p, channels).output_dim;
@@ -43,10 +47,10 @@ struct PSROIPool {
 
   static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
   static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois);
+                       const Gradients& d);
   static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
   static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois);
+                       const Gradients& d);
   static size_t workspace(const Params& p, const Inputs& in, bool backward);
 };
 

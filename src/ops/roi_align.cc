@@ -1,8 +1,13 @@
 #include "roi_align.h"
 
-#include "../core/tables.h"
+#include "../bindings/c.h"
+#include "../cpu/box_gradient.h"
+#include "../cpu/taps.h"
+#include "../cpu/tasks.h"
+#include "../cpu/threads.h"
 
 namespace gluon_roi {
+namespace cpu {
 namespace {
 
 template <class G>
@@ -16,7 +21,7 @@ TapTable<G> make_taps(const ROIAlign::Params& p, const RoiTable<G>& table, const
 template <class T>
 void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<A> table(ROIAlign::kName, in);
+  const RoiTable<A> table(ROIAlign::kName, in, p.bad_index);
   const TapTable<A> taps = make_taps(p, table, in.data);
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
@@ -32,7 +37,7 @@ void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out)
     A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
     A* row = tile + outputs * kLanes<A>;  // one row of the map, through Ax
     const auto& runs = taps.coverage.runs(task.image);
-    run_simd([&](auto simd) GR_KERNEL {
+    run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       pack_runs(runs, data + task.offset, cells, task.lanes, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -71,7 +76,7 @@ template <class T>
 void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
                   const Tensor& d_data) {
   using A = SumOf<T>;
-  const RoiTable<A> table(ROIAlign::kName, in);
+  const RoiTable<A> table(ROIAlign::kName, in, p.bad_index);
   const TapTable<A> taps = make_taps(p, table, in.data);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
@@ -84,7 +89,7 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
     A* block = scratch<A>((cells + outputs) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;
     const auto& runs = taps.coverage.runs(task.image);
-    run_simd([&](auto simd) GR_KERNEL {
+    run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       clear_runs(runs, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -122,7 +127,7 @@ template <class T>
 void run_roi_gradient(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
                       const Tensor& d_rois) {
   using G = SumOf<T>;
-  const RoiTable<G> table(ROIAlign::kName, in);
+  const RoiTable<G> table(ROIAlign::kName, in, p.bad_index);
   const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   write_roi_gradients(
@@ -138,25 +143,21 @@ void run_roi_gradient(const ROIAlign::Params& p, const Inputs& in, const Tensor&
 }
 
 }  // namespace
+}  // namespace cpu
 
 void ROIAlign::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { run_forward<decltype(type)>(p, in, out); });
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
 }
 
-void ROIAlign::backward(Cpu cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                        const Tensor& d_data, const Tensor* d_rois) {
+void ROIAlign::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                        const Gradients& d) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    run_backward<T>(p, in, d_out, d_data);
-    if (d_rois == nullptr) return;
-    if (p.rois_grad) {
-      run_roi_gradient<T>(p, in, d_out, *d_rois);
-    } else {
-      zero_fill(cpu, *d_rois);
-    }
+    cpu::run_backward<T>(p, in, d_out, d.data);
+    if (!is_absent(d.rois)) cpu::run_roi_gradient<T>(p, in, d_out, d.rois);
   });
 }
 
-GLUON_ROI_OPERATOR(ROIAlign, roi_align)
-
 }  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(ROIAlign, roi_align)

@@ -7,15 +7,17 @@
 // box is summed by one block, in a tree of fixed shape. Workspace: heads and taps of the RoIs;
 // backward their taps by cell and the lists of each image's RoIs, and with rois_grad the taps with
 // their derivatives.
-#include "../core/cuda_align.h"
+#include "../cuda/align.h"
+#include "../cuda/tiles.h"
 #include "roi_align.h"
 
 namespace gluon_roi {
+namespace cuda {
 namespace {
 
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    backward_kernel(AlignTables<SumOf<T>> tables, RoiLists lists, TilePlan plan, const T* d_out,
+    backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan, const T* d_out,
                     T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
@@ -45,26 +47,30 @@ __global__ void __launch_bounds__(kTileThreads)
 template <class T>
 struct Prepared {
   PositionSensitive layout;
+  int32_t bad_index;
   SampleRule rule;
-  AlignTables<SumOf<T>> tables;
+  AlignTable<SumOf<T>> tables;
   RoiLists lists;
 
   Prepared(Carver* carver, const ROIAlign::Params& p, const Inputs& in, bool backward)
       : layout(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width)),
+        bad_index(p.bad_index),
         rule{p.spatial_scale, p.aligned, p.sampling_ratio},
-        tables(ROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, rule, backward),
+        tables(ROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule,
+               backward),
         lists(carver, tables) {}
   BoxGradient<T> box_gradient(Carver* carver, const Inputs& in) const {
-    return BoxGradient<T>(ROIAlign::kName, carver, in, layout, rule);
+    return BoxGradient<T>(ROIAlign::kName, carver, in, layout, bad_index, rule);
   }
 };
 
 }  // namespace
+}  // namespace cuda
 
 size_t ROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
-  Carver carver;
+  cuda::Carver carver;
   with_dtype(in.data.dtype, [&](auto type) {
-    const Prepared<decltype(type)> measured(&carver, p, in, backward);
+    const cuda::Prepared<decltype(type)> measured(&carver, p, in, backward);
     if (backward && p.rois_grad) measured.box_gradient(&carver, in);
   });
   return carver.size();
@@ -73,28 +79,29 @@ size_t ROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
 void ROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    Carver carver(gpu.workspace);
-    const Prepared<T> call(&carver, p, in, false);
+    cuda::Carver carver(gpu.workspace);
+    const cuda::Prepared<T> call(&carver, p, in, false);
     call.tables.build(kName, gpu);
-    launch_forward<T>(kName, gpu, AlignRule<T, false>{call.tables}, call.layout, in.data, out);
+    cuda::launch_forward<T>(kName, gpu, cuda::AlignRule<T, false>{call.tables}, call.layout,
+                            in.data, out);
   });
 }
 
 void ROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                        const Tensor& d_data, const Tensor* d_rois) {
-  if (d_rois != nullptr && !p.rois_grad) zero_fill(gpu, *d_rois);
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d_data);
+                        const Gradients& d) {
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    Carver carver(gpu.workspace);
-    const Prepared<T> call(&carver, p, in, true);
+    cuda::Carver carver(gpu.workspace);
+    const cuda::Prepared<T> call(&carver, p, in, true);
     call.tables.build(kName, gpu);
     call.lists.build(kName, gpu, call.tables);
-    const TilePlan plan(call.layout, in.data);
-    launch(kName, gpu, backward_kernel<T>, plan.blocks(), kTileThreads, call.tables, call.lists,
-           plan, static_cast<const T*>(d_out.data), static_cast<T*>(d_data.data));
-    if (d_rois != nullptr && p.rois_grad) {
-      call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, *d_rois);
+    const cuda::TilePlan plan(call.layout, in.data);
+    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
+                 call.tables, call.lists, plan, static_cast<const T*>(d_out.data),
+                 static_cast<T*>(d.data.data));
+    if (!is_absent(d.rois)) {
+      call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, d.rois);
     }
   });
 }

@@ -16,26 +16,29 @@
 
 namespace gluon_roi {
 
-struct ROIAlign {
+struct ROIAlign : OperatorBase {
   static constexpr const char* kName = "ROIAlign";
   using Params = gluon_roi_roi_align_params;
+  static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
 
   template <class Visitor>
-  static void fields(Visitor* visit, Params* p) {
+  static void params(Visitor* visit, Params* p) {
     visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
     visit->positive("spatial_scale", &p->spatial_scale);
     visit->integer("sampling_ratio", &p->sampling_ratio, -1);
     visit->boolean("aligned", &p->aligned, false);
     visit->boolean("rois_grad", &p->rois_grad, false);
+    visit_bad_index(visit, &p->bad_index);
   }
+  static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
   static int64_t output_channels(const Params&, int64_t channels) { return channels; }
 
   static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
   static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois);
+                       const Gradients& d);
   static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
   static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois);
+                       const Gradients& d);
   static size_t workspace(const Params& p, const Inputs& in, bool backward);
 };
 

@@ -1,14 +1,18 @@
 #include "roi_pool.h"
 
-#include "../core/tables.h"
+#include "../bindings/c.h"
+#include "../cpu/bins.h"
+#include "../cpu/tasks.h"
+#include "../cpu/threads.h"
 
 namespace gluon_roi {
+namespace cpu {
 namespace {
 
 template <class T>
 void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<float> table(ROIPool::kName, in);
+  const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
   const BinTable bins(BinRule::kRoiPool, p.pooled_height, p.pooled_width, p.spatial_scale, table,
                       in.data);
   const T* data = static_cast<const T*>(in.data.data);
@@ -24,7 +28,7 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
     A* block = scratch<A>((cells + outputs) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;
     const auto& runs = bins.coverage.runs(task.image);
-    run_simd([&](auto simd) GR_KERNEL {
+    run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       pack_runs(runs, data + task.offset, cells, task.lanes, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
@@ -38,7 +42,7 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes<A>) {
             Values best = Values::all(bin_area(y, x) > 0 ? kLowest<T> : A(0));
-            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
               best.keep_greater(Values::load(block + place));
             });
             best.store(value);
@@ -54,7 +58,7 @@ template <class T>
 void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_out,
                   const Tensor& d_data) {
   using A = SumOf<T>;
-  const RoiTable<float> table(ROIPool::kName, in);
+  const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
   const BinTable bins(BinRule::kRoiPool, p.pooled_height, p.pooled_width, p.spatial_scale, table,
                       in.data);
   const T* data = static_cast<const T*>(in.data.data);
@@ -74,7 +78,7 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
     A* tile = sums + cells * kLanes<A>;
     A* block = in_place ? reinterpret_cast<A*>(planes) : tile + outputs * kLanes<A>;
     const auto& runs = bins.coverage.runs(task.image);
-    run_simd([&](auto simd) GR_KERNEL {
+    run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       pack_runs(runs, data + task.offset, cells, task.lanes, block);
       clear_runs(runs, sums);
@@ -90,13 +94,13 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
           const int32_t* x = bins.column_edges(k);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes<A>) {
             Values best = Values::all(kLowest<T>);
-            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
               best.keep_greater(Values::load(block + place));
             });
             // The first cell that holds the maximum gets the gradient; none where nothing won.
             Values share = Values::load(slope), lost = Values::all(0);
             share.move_where_equal(best, Values::all(kLowest<T>), &lost);
-            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) GR_KERNEL {
+            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
               Values sum = Values::load(sums + place);
               share.move_where_equal(Values::load(block + place), best, &sum);
               sum.store(sums + place);
@@ -110,17 +114,18 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
 }
 
 }  // namespace
+}  // namespace cpu
 
 void ROIPool::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { run_forward<decltype(type)>(p, in, out); });
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
 }
 
-void ROIPool::backward(Cpu cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois) {
-  if (d_rois != nullptr) zero_fill(cpu, *d_rois);
-  with_dtype(in.data.dtype, [&](auto type) { run_backward<decltype(type)>(p, in, d_out, d_data); });
+void ROIPool::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Gradients& d) {
+  with_dtype(in.data.dtype,
+             [&](auto type) { cpu::run_backward<decltype(type)>(p, in, d_out, d.data); });
 }
-
-GLUON_ROI_OPERATOR(ROIPool, roi_pool)
 
 }  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(ROIPool, roi_pool)

@@ -7,23 +7,25 @@
 // the tile, then every thread adds the gradients of the bins whose maximum is its own cell. No
 // atomics, no stored indices; d_data is written once, and whole.
 // Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
-#include "../core/cuda_kernels.h"
+#include "../cuda/forward.h"
+#include "../cuda/tiles.h"
 #include "roi_pool.h"
 
 namespace gluon_roi {
+namespace cuda {
 namespace {
 
 template <class T>
 struct MaxRule {
   using A = SumOf<T>;
   static constexpr bool kGrouped = false;
-  BinTables tables;
+  BinTable tables;
 
-  GR_DEVICE BinView stage(int64_t k, char* room, const char* end) const {
+  DEVICE_INLINE BinView stage(int64_t k, char* room, const char* end) const {
     return stage_bins(tables, k, room, end);
   }
-  GR_DEVICE void pool(const BinView& view, int p, int q, int width, const T* plane,
-                      const int64_t* other, A* value) const {
+  DEVICE_INLINE void pool(const BinView& view, int p, int q, int width, const T* plane,
+                          const int64_t* other, A* value) const {
     const int32_t y_begin = view.y[2 * p], y_end = view.y[2 * p + 1];
     const int32_t x_begin = view.x[2 * q], x_end = view.x[2 * q + 1];
     constexpr A kStart = kLowest<T>;
@@ -44,7 +46,7 @@ struct MaxRule {
 };
 
 // How many of the bins have an edge at or before the cell; edges grow with the bin.
-GR_DEVICE int edges_up_to(const int32_t* edges, int bins, int32_t cell) {
+DEVICE_INLINE int edges_up_to(const int32_t* edges, int bins, int32_t cell) {
   int low = 0, high = bins;
   while (low < high) {
     const int middle = (low + high) / 2;
@@ -60,9 +62,9 @@ GR_DEVICE int edges_up_to(const int32_t* edges, int bins, int32_t cell) {
 // The bins [begin, end) that reach into the cells [first, last].
 struct BinRange {
   int begin, end;
-  GR_DEVICE BinRange(const int32_t* edges, int bins, int32_t first, int32_t last)
+  DEVICE_INLINE BinRange(const int32_t* edges, int bins, int32_t first, int32_t last)
       : begin(edges_up_to(edges + 1, bins, first)), end(edges_up_to(edges, bins, last)) {}
-  GR_DEVICE int count() const { return end > begin ? end - begin : 0; }
+  DEVICE_INLINE int count() const { return end > begin ? end - begin : 0; }
 };
 
 // Bins whose maxima are found between two barriers, in kTileChannels channels.
@@ -70,7 +72,7 @@ constexpr int kBinBatch = 64;
 
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    backward_kernel(BinTables tables, RoiLists lists, TilePlan plan, const T* data, const T* d_out,
+    backward_kernel(BinTable tables, RoiLists lists, TilePlan plan, const T* data, const T* d_out,
                     T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
@@ -139,48 +141,49 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 struct Prepared {
-  BinTables tables;
+  BinTable tables;
   RoiLists lists;
 
   Prepared(Carver* carver, const ROIPool::Params& p, const Inputs& in)
-      : tables(ROIPool::kName, carver, in, p.pooled_height, p.pooled_width),
+      : tables(ROIPool::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index),
         lists(carver, tables) {}
 };
 
 }  // namespace
+}  // namespace cuda
 
 size_t ROIPool::workspace(const Params& p, const Inputs& in, bool) {
-  Carver carver;
-  const Prepared measured(&carver, p, in);
+  cuda::Carver carver;
+  const cuda::Prepared measured(&carver, p, in);
   return carver.size();
 }
 
 void ROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  Carver carver(gpu.workspace);
-  const Prepared call(&carver, p, in);
+  cuda::Carver carver(gpu.workspace);
+  const cuda::Prepared call(&carver, p, in);
   call.tables.build(kName, gpu, BinRule::kRoiPool, p.spatial_scale);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    launch_forward<T>(kName, gpu, MaxRule<T>{call.tables},
-                      own_channels(in.data.shape[1], p.pooled_height, p.pooled_width), in.data,
-                      out);
+    cuda::launch_forward<T>(kName, gpu, cuda::MaxRule<T>{call.tables},
+                            cuda::own_channels(in.data.shape[1], p.pooled_height, p.pooled_width),
+                            in.data, out);
   });
 }
 
 void ROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois) {
-  if (d_rois != nullptr) zero_fill(gpu, *d_rois);
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d_data);
-  Carver carver(gpu.workspace);
-  const Prepared call(&carver, p, in);
+                       const Gradients& d) {
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+  cuda::Carver carver(gpu.workspace);
+  const cuda::Prepared call(&carver, p, in);
   call.tables.build(kName, gpu, BinRule::kRoiPool, p.spatial_scale);
   call.lists.build(kName, gpu, call.tables);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    const TilePlan plan(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width), in.data);
-    launch(kName, gpu, backward_kernel<T>, plan.blocks(), kTileThreads, call.tables, call.lists,
-           plan, static_cast<const T*>(in.data.data), static_cast<const T*>(d_out.data),
-           static_cast<T*>(d_data.data));
+    const cuda::TilePlan plan(cuda::own_channels(in.data.shape[1], p.pooled_height, p.pooled_width),
+                              in.data);
+    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
+                 call.tables, call.lists, plan, static_cast<const T*>(in.data.data),
+                 static_cast<const T*>(d_out.data), static_cast<T*>(d.data.data));
   });
 }
 

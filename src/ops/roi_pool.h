@@ -24,23 +24,25 @@ template <class T>
 constexpr SumOf<T> kLowest =
     std::is_same<T, Half>::value ? SumOf<T>(-65504) : std::numeric_limits<SumOf<T>>::lowest();
 
-struct ROIPool {
+struct ROIPool : OperatorBase {
   static constexpr const char* kName = "ROIPool";
   using Params = gluon_roi_roi_pool_params;
+  static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};
 
   template <class Visitor>
-  static void fields(Visitor* visit, Params* p) {
+  static void params(Visitor* visit, Params* p) {
     visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
     visit->positive("spatial_scale", &p->spatial_scale);
+    visit_bad_index(visit, &p->bad_index);
   }
   static int64_t output_channels(const Params&, int64_t channels) { return channels; }
 
   static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
   static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois);
+                       const Gradients& d);
   static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
   static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Tensor& d_data, const Tensor* d_rois);
+                       const Gradients& d);
   static size_t workspace(const Params& p, const Inputs& in, bool backward);
 };
 

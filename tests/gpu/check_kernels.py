@@ -77,8 +77,8 @@ class Call:
 
     def __init__(self, library: c_api.Library, op: str, p: Any, data: Any, rois: Any):
         self.library, self.op, self.p, self.data, self.rois = library, op, p, data, rois
-        self.inputs = c_api.Inputs(c_api.tensor(data), c_api.tensor(rois), c_api.Tensor())
-        shape = c_api.output_shape(op, p, data, rois)
+        self.inputs = c_api.tensors(data, rois)
+        shape = library.operators[op].output_shape(p, data, rois)
         self.out = torch.empty(shape, dtype=data.dtype, device=DEVICE)
         self.d_data = torch.empty_like(data)
         self.d_rois = torch.empty_like(rois)
@@ -94,8 +94,8 @@ class Call:
         return self.out
 
     def backward(self, d_out: torch.Tensor) -> torch.Tensor:
-        grads = (self.d_data, self.d_rois)
-        self.library.backward(self.op, self.p, self.inputs, d_out, *grads, self._device())
+        gradients = (self.d_data, self.d_rois)
+        self.library.backward(self.op, self.p, self.inputs, d_out, gradients, self._device())
         return self.d_data
 
 
@@ -116,8 +116,8 @@ def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
         pooled, scale = (2, 3), 0.3
         data = feature_map(op.channels(17, pooled, arguments), dtype)
         rois = all_rois(scale, "float64" if dtype == "float64" else "float32")
-        symbol = c_api.SYMBOLS[op.name]
-        p = c_api.params(symbol, pooled, scale, **arguments_of(op, arguments))
+        symbol = library.symbols[op.name]
+        p = library.params(symbol, pooled, scale, **arguments_of(op, arguments))
         (out,) = kernels.run(symbol, p, data, rois)
         precision = PRECISION[dtype]
         assert_same(out, op.expected(data, rois, pooled, scale, **arguments), precision.forward)
@@ -147,8 +147,8 @@ def peer(item: Item) -> Callable | None:
     return lambda x, r: ops.ps_roi_align(x, r, size, scale, ratio)
 
 
-def params_of(item: Item) -> tuple[str, Any]:
-    symbol = c_api.SYMBOLS[item.operator]
+def params_of(library: c_api.Library, item: Item) -> tuple[str, Any]:
+    symbol = library.symbols[item.operator]
     arguments: dict[str, Any] = {}
     if symbol.endswith("align"):
         arguments = {"sampling_ratio": item.sampling_ratio, "aligned": int(item.aligned)}
@@ -156,7 +156,7 @@ def params_of(item: Item) -> tuple[str, Any]:
         # The convention that torchvision has.
         arguments = {"convention": "torchvision"}
     size = (item.pooled, item.pooled)
-    return symbol, c_api.params(symbol, size, 1 / item.stride, **arguments)
+    return symbol, library.params(symbol, size, 1 / item.stride, **arguments)
 
 
 def torchvision(library: c_api.Library) -> dict[str, Callable[[], None]]:
@@ -164,7 +164,7 @@ def torchvision(library: c_api.Library) -> dict[str, Callable[[], None]]:
 
     def check(item: Item) -> None:
         data, rois, d_out = (to_device(array) for array in item.arrays())
-        call = Call(library, *params_of(item), data, rois)
+        call = Call(library, *params_of(library, item), data, rois)
         data.requires_grad_()
         expected = peer(item)(data, rois)
         # torchvision's sample positions come out of fused multiply-adds, 1e-5 cells away from ours.
@@ -187,7 +187,7 @@ def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
     def check(item: Item) -> None:
         data, rois, d_out = (to_device(array) for array in item.arrays())
         with own_stream():
-            symbol, p = params_of(item)
+            symbol, p = params_of(library, item)
             if symbol.endswith("align"):
                 p.rois_grad = 1
             call = Call(library, symbol, p, data, rois)
@@ -211,7 +211,7 @@ def large(library: c_api.Library) -> dict[str, Callable[[], None]]:
         rois = torch.tensor([[2, 3, 5, 800, 700], [2, 850, 880, 899, 899.0]], device=DEVICE)
         alone = rois.clone()
         alone[:, 0] = 0
-        p = c_api.params(op, (2, 2), 1.0)
+        p = library.params(op, (2, 2), 1.0)
         whole = Call(library, op, p, data, rois)
         part = Call(library, op, p, data[2:].clone(), alone)
         assert torch.equal(whole.forward(), part.forward())
@@ -219,7 +219,7 @@ def large(library: c_api.Library) -> dict[str, Callable[[], None]]:
         assert torch.equal(whole.backward(d_out)[2:], part.backward(d_out))
         assert not whole.d_data[:2].any()
 
-    return {op: lambda op=op: check(op) for op in c_api.PARAMS}
+    return {op: lambda op=op: check(op) for op in library.operators}
 
 
 # ---- Times ---------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def times_of(library: c_api.Library, item: Item) -> list[float]:
     inputs = [
         data.clone().requires_grad_() for _ in range(max(2, min(16, (1 << 27) // data.nbytes)))
     ]
-    calls = [Call(library, *params_of(item), x.detach(), rois) for x in inputs]
+    calls = [Call(library, *params_of(library, item), x.detach(), rois) for x in inputs]
     return [
         median(both)
         for both in (

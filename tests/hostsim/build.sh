@@ -13,7 +13,7 @@ mkdir -p "$folder"
 flags=(-std=c++17 -O1 -g -fPIC -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-unused-parameter
   -DGLUON_ROI_WITH_CUDA -DGLUON_ROI_CUDA_VERSION='"hostsim"' -DGLUON_ROI_CUDA_ARCHS='""'
   -I"$root/tests/hostsim" "$@")
-printf '%s\n' "$root"/src/{core,ops}/*.{cc,cu} |
-  xargs -P "$(nproc)" -I{} sh -c 'exec "${CXX:-g++}" "$@" -x c++ -c {} -o "$0/$(basename {}).o"' \
+find "$root/src" -name '*.cc' ! -name mxnet.cc -o -name '*.cu' |
+  xargs -P "$(nproc)" -I{} sh -c 'exec "${CXX:-g++}" "$@" -x c++ -c {} -o "$0/$(echo {} | tr / _).o"' \
     "$folder" "${flags[@]}"
 "${CXX:-g++}" "$@" -shared -Wl,-z,defs "$folder"/*.o -o "$folder/libgluon_roi_hostsim.so"

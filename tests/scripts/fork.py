@@ -22,8 +22,8 @@ ROIS = ROIS.astype("float32")
 
 
 def through_c() -> np.ndarray:
-    p = c_api.params("roi_align", (7, 7), 1 / 16)
-    inputs = c_api.Inputs(c_api.tensor(DATA), c_api.tensor(ROIS), c_api.Tensor())
+    p = LIBRARY.params("roi_align", (7, 7), 1 / 16)
+    inputs = c_api.tensors(DATA, ROIS)
     out = np.empty((100, 64, 7, 7), "float32")
     LIBRARY.forward("roi_align", p, inputs, out, c_api.Device(c_api.CPU))
     return out

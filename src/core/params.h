@@ -1,6 +1,7 @@
-// Visitors over the fields of an operator's Params. Each operator lists its fields once, in
-// Op::fields(visitor, params); FieldParser fills them from MXNet's attribute strings, FieldChecker
-// judges the values, whichever door they came through.
+// An operator lists its parameters once, in Op::params(visitor, params), with names and defaults.
+// Three visitors walk over the list: ParamParser fills a struct from MXNet's attributes, which are
+// text, ParamChecker judges a struct that a caller of the C interface filled, and ParamDescriber
+// writes the list down for Python and for tests.
 #pragma once
 #include <cerrno>
 #include <cstdlib>
@@ -9,7 +10,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "common.h"
+#include "errors.h"
+#include "types.h"
 
 namespace gluon_roi {
 
@@ -17,12 +19,14 @@ using Attributes = std::unordered_map<std::string, std::string>;
 // A choice among named values, such as {"rfcn", GLUON_ROI_RFCN}.
 using Choices = std::initializer_list<std::pair<const char*, int32_t>>;
 
+// The most numbers in a list: maps of a pyramid.
+constexpr int kMostInList = 8;
 // The most bins or groups along an axis: float32, in which bins are computed, counts no further.
 constexpr int64_t kMostAlongAxis = 1 << 24;
 
-class FieldParser {
+class ParamParser {
  public:
-  FieldParser(const char* op, const Attributes& attributes) : op_(op), attributes_(attributes) {}
+  ParamParser(const char* op, const Attributes& attributes) : op_(op), attributes_(attributes) {}
 
   // An int n, or (height, width). Required unless optional, where None leaves 0, 0.
   void size(const char* name, int32_t* height, int32_t* width, bool optional = false) {
@@ -61,11 +65,44 @@ class FieldParser {
   void positive(const char* name, double* value) {
     static const char* expected = "a finite number > 0";
     const std::string* text = find(name, true, expected);
-    char* end = nullptr;
-    *value = strtod(text->c_str(), &end);
-    if (end == text->c_str() || *end != '\0' || !(*value > 0) || std::isinf(*value)) {
-      reject(name, expected, *text);
+    const char* p = text->c_str();
+    if (!parse_number(&p, value) || *p != '\0' || !(*value > 0)) reject(name, expected, *text);
+  }
+
+  // A number with a default.
+  void number(const char* name, double* value, double fallback) {
+    static const char* expected = "a finite number";
+    const std::string* text = find(name, false, expected);
+    *value = fallback;
+    if (text == nullptr) return;
+    const char* p = text->c_str();
+    if (!parse_number(&p, value) || *p != '\0') reject(name, expected, *text);
+  }
+
+  // Required: a list of numbers > 0, (0.25, 0.125).
+  void positive_list(const char* name, double* values, int32_t* count) {
+    static const char* expected = "a list of 1 to 8 finite numbers > 0";
+    const std::string* text = find(name, true, expected);
+    const char* p = text->c_str();
+    if (*p != '(' && *p != '[') reject(name, expected, *text);
+    ++p;
+    *count = 0;
+    for (;;) {
+      skip_spaces(&p);
+      if (*p == ')' || *p == ']') break;
+      double value;
+      if (*count == kMostInList || !parse_number(&p, &value) || !(value > 0)) {
+        reject(name, expected, *text);
+      }
+      values[(*count)++] = value;
+      skip_spaces(&p);
+      if (*p == ',') {
+        ++p;
+      } else if (*p != ')' && *p != ']') {
+        reject(name, expected, *text);
+      }
     }
+    if (p[1] != '\0' || *count == 0) reject(name, expected, *text);
   }
 
   // A positive int; None leaves 0.
@@ -152,6 +189,13 @@ class FieldParser {
   static void skip_spaces(const char** p) {
     while (**p == ' ') ++*p;
   }
+  static bool parse_number(const char** p, double* value) {
+    char* end = nullptr;
+    *value = strtod(*p, &end);
+    const bool ok = end != *p && std::isfinite(*value);
+    *p = end;
+    return ok;
+  }
   static bool parse_int(const char** p, int64_t* value) {
     char* end = nullptr;
     errno = 0;
@@ -166,10 +210,10 @@ class FieldParser {
   std::set<std::string> asked_;
 };
 
-// Judges a Params struct that a caller of the C interface filled in.
-class FieldChecker {
+// Judges a struct that a caller of the C interface filled.
+class ParamChecker {
  public:
-  explicit FieldChecker(const char* op) : op_(op) {}
+  explicit ParamChecker(const char* op) : op_(op) {}
 
   void size(const char* name, const int32_t* height, const int32_t* width, bool optional = false) {
     const int32_t least = optional ? 0 : 1;
@@ -186,6 +230,17 @@ class FieldChecker {
     if (!(*value > 0) || std::isinf(*value)) {
       fail(op_, "argument ", name, ": expected a finite number > 0, got ", *value);
     }
+  }
+  void number(const char* name, const double* value, double) {
+    if (!std::isfinite(*value)) {
+      fail(op_, "argument ", name, ": expected a finite number, got ", *value);
+    }
+  }
+  void positive_list(const char* name, const double* values, const int32_t* count) {
+    if (*count < 1 || *count > kMostInList) {
+      fail(op_, "argument ", name, ": expected 1 to ", kMostInList, " numbers, got ", *count);
+    }
+    for (int32_t i = 0; i < *count; ++i) positive(name, values + i);
   }
   void optional_positive(const char* name, const int64_t* value) {
     if (*value < 0) {
@@ -206,5 +261,78 @@ class FieldChecker {
  private:
   const char* op_;
 };
+
+// Writes each parameter as a JSON object: its name, its kind (the name of the method here), its
+// default as text (null if it is required), the choices there are, and for each field of the struct
+// its C type and its offset.
+class ParamDescriber {
+ public:
+  explicit ParamDescriber(const void* params) : start_(static_cast<const char*>(params)) {}
+  const std::string& json() const { return json_; }
+
+  void size(const char* name, const int32_t* height, const int32_t* width, bool optional = false) {
+    add(name, "size", optional ? "None" : nullptr, {{"int32", height}, {"int32", width}});
+  }
+  void positive(const char* name, const double* value) {
+    add(name, "positive", nullptr, {{"double", value}});
+  }
+  void number(const char* name, const double* value, double fallback) {
+    std::ostringstream text;
+    text << fallback;
+    add(name, "number", text.str().c_str(), {{"double", value}});
+  }
+  void positive_list(const char* name, const double* values, const int32_t* count) {
+    add(name, "positive_list", nullptr, {{"double[8]", values}, {"int32", count}});
+  }
+  void optional_positive(const char* name, const int64_t* value) {
+    add(name, "optional_positive", "None", {{"int64", value}});
+  }
+  void integer(const char* name, const int32_t* value, int32_t fallback) {
+    add(name, "integer", std::to_string(fallback).c_str(), {{"int32", value}});
+  }
+  void boolean(const char* name, const int32_t* value, bool fallback) {
+    add(name, "boolean", fallback ? "True" : "False", {{"int32", value}});
+  }
+  void choice(const char* name, const int32_t* value, const Choices& choices) {
+    std::string names;
+    for (const auto& choice : choices) {
+      names += (names.empty() ? "\"" : ", \"") + std::string(choice.first) +
+               "\": " + std::to_string(choice.second);
+    }
+    add(name, "choice", choices.begin()->first, {{"int32", value}},
+        ", \"choices\": {" + names + "}");
+  }
+
+ private:
+  struct Field {
+    const char* type;
+    const void* place;
+  };
+
+  void add(const char* name, const char* kind, const char* fallback,
+           std::initializer_list<Field> fields, const std::string& more = "") {
+    json_ += (json_.empty() ? "{\"name\": \"" : ", {\"name\": \"") + std::string(name) +
+             "\", \"kind\": \"" + kind + "\", \"default\": " +
+             (fallback == nullptr ? "null" : "\"" + std::string(fallback) + "\"") +
+             ", \"fields\": [";
+    const char* separator = "";
+    for (const Field& field : fields) {
+      const auto offset = static_cast<const char*>(field.place) - start_;
+      json_ += std::string(separator) + "[\"" + field.type + "\", " + std::to_string(offset) + "]";
+      separator = ", ";
+    }
+    json_ += "]" + more + "}";
+  }
+
+  const char* start_;
+  std::string json_;
+};
+
+// Every operator's last parameter.
+template <class Visitor>
+void visit_bad_index(Visitor* visit, int32_t* value) {
+  visit->choice("bad_index", value,
+                {{"error", GLUON_ROI_BAD_INDEX_ERROR}, {"padding", GLUON_ROI_BAD_INDEX_PADDING}});
+}
 
 }  // namespace gluon_roi

@@ -1,8 +1,8 @@
 // The kernels that prepare tables: one thread block a RoI, one thread a bin and axis; or one thread
 // block an image. Everything they write is in the workspace.
-#include "cuda.h"
+#include "tables.h"
 
-namespace gluon_roi {
+namespace gluon_roi::cuda {
 
 void check_cuda(const char* op, cudaError_t error) {
   if (error == cudaSuccess) return;
@@ -10,16 +10,11 @@ void check_cuda(const char* op, cudaError_t error) {
   throw Error(std::string(op) + ": CUDA: " + cudaGetErrorString(error), GLUON_ROI_CUDA_ERROR);
 }
 
-void zero_fill(const Gpu& gpu, const Tensor& tensor) {
-  const size_t bytes = static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype);
-  if (bytes == 0) return;
-  check_cuda("gluon_roi",
-             cudaMemsetAsync(tensor.data, 0, bytes, static_cast<cudaStream_t>(gpu.stream)));
-}
-
-RoiTables::RoiTables(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-                     int32_t pooled_width)
-    : rows(RoiRows::of(in)), bins_y(pooled_height), bins_x(pooled_width) {
+RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
+                   int32_t pooled_width, int32_t bad_index)
+    : rows(RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)),
+      bins_y(pooled_height),
+      bins_x(pooled_width) {
   const int64_t most = std::numeric_limits<int32_t>::max();
   if (rows.rows > most || rows.images >= most || in.data.shape[2] >= most ||
       in.data.shape[3] >= most) {
@@ -42,15 +37,15 @@ namespace {
 constexpr int kTableThreads = 64;
 
 __global__ void __launch_bounds__(kTableThreads)
-    bin_kernel(BinTables tables, BinRule rule, float scale) {
+    bin_kernel(BinTable tables, BinRule rule, float scale) {
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   const Roi<float> roi = tables.rows.row<float>(k);
   RoiHead head{};
   head.state = roi.state;
   if (roi.state == RoiState::kValid) {
-    const BinAxis y = BinAxis::make(rule, roi.y1, roi.y2, scale, tables.bins_y, tables.height);
-    const BinAxis x = BinAxis::make(rule, roi.x1, roi.x2, scale, tables.bins_x, tables.width);
+    const BinAxis y = BinAxis::make(rule, roi.y1(), roi.y2(), scale, tables.bins_y, tables.height);
+    const BinAxis x = BinAxis::make(rule, roi.x1(), roi.x2(), scale, tables.bins_x, tables.width);
     int32_t* edges = const_cast<int32_t*>(tables.row_edges(k));
     for (int i = thread; i < tables.bins_y + tables.bins_x; i += kTableThreads) {
       const bool column = i >= tables.bins_y;
@@ -71,7 +66,7 @@ __global__ void __launch_bounds__(kTableThreads)
 
 }  // namespace
 
-void BinTables::build(const char* op, const Gpu& gpu, BinRule rule, double spatial_scale) const {
+void BinTable::build(const char* op, const Gpu& gpu, BinRule rule, double spatial_scale) const {
   launch(op, gpu, bin_kernel, rows.rows, kTableThreads, *this, rule,
          static_cast<float>(spatial_scale));
 }
@@ -81,28 +76,28 @@ void BinTables::build(const char* op, const Gpu& gpu, BinRule rule, double spati
 namespace {
 
 template <class G>
-GR_DEVICE AxisTap<G> entry_of(const AxisGradientTap<G>& sum, G samples, const AxisTap<G>*) {
+DEVICE_INLINE AxisTap<G> entry_of(const AxisGradientTap<G>& sum, G samples, const AxisTap<G>*) {
   return AxisTap<G>{sum.cell, sum.weight / samples};
 }
 template <class G>
-GR_DEVICE AxisGradientTap<G> entry_of(const AxisGradientTap<G>& sum, G samples,
-                                      const AxisGradientTap<G>*) {
+DEVICE_INLINE AxisGradientTap<G> entry_of(const AxisGradientTap<G>& sum, G samples,
+                                          const AxisGradientTap<G>*) {
   return AxisGradientTap<G>{sum.cell, sum.weight / samples, sum.d_lo / samples, sum.d_hi / samples};
 }
 template <class G>
-GR_DEVICE bool is_zero(const AxisTap<G>& tap) {
+DEVICE_INLINE bool is_zero(const AxisTap<G>& tap) {
   return tap.weight == 0;
 }
 template <class G>
-GR_DEVICE bool is_zero(const AxisGradientTap<G>& tap) {
+DEVICE_INLINE bool is_zero(const AxisGradientTap<G>& tap) {
   return tap.weight == 0 && tap.d_lo == 0 && tap.d_hi == 0;
 }
 
 // Calls emit(entry) for the cells of bin q, ascending. The samples of a bin move along the axis in
 // one direction, so two running sums are enough: for the two cells that the latest sample reads.
 template <class Entry, class G, class Emit>
-GR_DEVICE void for_each_tap(const SampleAxis<G>& axis, int q, int bins, double spatial_scale,
-                            const Emit& emit) {
+DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, int bins, double spatial_scale,
+                                const Emit& emit) {
   int64_t first, last;
   axis.sample_range(q, &first, &last);
   AxisGradientTap<G> low{}, high{};
@@ -143,16 +138,17 @@ GR_DEVICE void for_each_tap(const SampleAxis<G>& axis, int q, int bins, double s
 }
 
 template <class G, class Entry>
-GR_DEVICE SampleAxis<G> axis_of(const TapTables<G, Entry>& tables, const Roi<G>& roi, bool column) {
+DEVICE_INLINE SampleAxis<G> axis_of(const TapTable<G, Entry>& tables, const Roi<G>& roi,
+                                    bool column) {
   const SampleRule& rule = tables.rule;
-  return column ? SampleAxis<G>::make(roi.x1, roi.x2, rule.spatial_scale, rule.aligned != 0,
+  return column ? SampleAxis<G>::make(roi.x1(), roi.x2(), rule.spatial_scale, rule.aligned != 0,
                                       tables.bins_x, rule.sampling_ratio, tables.width)
-                : SampleAxis<G>::make(roi.y1, roi.y2, rule.spatial_scale, rule.aligned != 0,
+                : SampleAxis<G>::make(roi.y1(), roi.y2(), rule.spatial_scale, rule.aligned != 0,
                                       tables.bins_y, rule.sampling_ratio, tables.height);
 }
 
 template <class G, class Entry>
-__global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTables<G, Entry> tables) {
+__global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> tables) {
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   const Roi<G> roi = tables.rows.template row<G>(k);
@@ -255,14 +251,14 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTables<G, Entry> 
 }  // namespace
 
 template <class G, class Entry>
-void TapTables<G, Entry>::build(const char* op, const Gpu& gpu) const {
+void TapTable<G, Entry>::build(const char* op, const Gpu& gpu) const {
   launch(op, gpu, tap_kernel<G, Entry>, rows.rows, kTableThreads, *this);
 }
 
-template struct TapTables<float, AxisTap<float>>;
-template struct TapTables<double, AxisTap<double>>;
-template struct TapTables<float, AxisGradientTap<float>>;
-template struct TapTables<double, AxisGradientTap<double>>;
+template struct TapTable<float, AxisTap<float>>;
+template struct TapTable<double, AxisTap<double>>;
+template struct TapTable<float, AxisGradientTap<float>>;
+template struct TapTable<double, AxisGradientTap<double>>;
 
 // ---- Lists --------------------------------------------------------------------------------------
 
@@ -312,9 +308,20 @@ __global__ void __launch_bounds__(kListThreads)
 
 }  // namespace
 
-void RoiLists::build(const char* op, const Gpu& gpu, const RoiTables& tables) const {
+void RoiLists::build(const char* op, const Gpu& gpu, const RoiTable& tables) const {
   launch(op, gpu, list_kernel, tables.rows.images, kListThreads, tables.heads, tables.rows.rows,
          tables.rows.images, *this);
+}
+
+}  // namespace gluon_roi::cuda
+
+namespace gluon_roi {
+
+void zero_fill(const Gpu& gpu, const Tensor& tensor) {
+  const size_t bytes = static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype);
+  if (bytes == 0) return;
+  cuda::check_cuda("gluon_roi",
+                   cudaMemsetAsync(tensor.data, 0, bytes, static_cast<cudaStream_t>(gpu.stream)));
 }
 
 }  // namespace gluon_roi

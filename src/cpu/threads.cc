@@ -1,10 +1,10 @@
-#include "cpu.h"
+#include "threads.h"
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <memory>
+#include <exception>
 #include <mutex>
 #include <vector>
 
@@ -12,38 +12,7 @@
 #include <omp.h>
 #endif
 
-namespace gluon_roi {
-
-const char* simd_name(SimdLevel level) {
-  switch (level) {
-    case SimdLevel::kAvx512: return "avx512";
-    case SimdLevel::kAvx2: return "avx2";
-    default: return "sse2";
-  }
-}
-
-static SimdLevel detect_simd_level() {
-  __builtin_cpu_init();
-  SimdLevel best = SimdLevel::kSse2;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) best = SimdLevel::kAvx2;
-  if (best == SimdLevel::kAvx2 && __builtin_cpu_supports("avx512f") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    best = SimdLevel::kAvx512;
-  }
-  const char* wanted = std::getenv("GLUON_ROI_SIMD");
-  if (wanted == nullptr || *wanted == '\0') return best;
-  for (SimdLevel level : {SimdLevel::kSse2, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
-    if (std::string(wanted) == simd_name(level)) return std::min(level, best);
-  }
-  fail("gluon_roi", "environment variable GLUON_ROI_SIMD: expected sse2, avx2 or avx512, got '",
-       wanted, "'");
-}
-
-SimdLevel simd_level() {
-  static const SimdLevel level = detect_simd_level();
-  return level;
-}
+namespace gluon_roi::cpu {
 
 // Waking the second thread costs some 5 us, in which one thread touches this many elements.
 static constexpr int64_t kElementsPerThread = 1 << 15;
@@ -126,26 +95,4 @@ void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int
   for (int64_t task = 0; task < tasks; ++task) run(body, task);
 }
 
-void* thread_scratch(size_t bytes) {
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  static thread_local std::unique_ptr<void, Free> memory;
-  static thread_local size_t capacity = 0;
-  if (bytes > capacity) {
-    memory.reset();
-    capacity = 0;
-    const size_t rounded = (bytes + 4095) / 4096 * 4096;
-    void* fresh = std::aligned_alloc(4096, rounded);
-    if (fresh == nullptr) throw std::bad_alloc();
-    memory.reset(fresh);
-    capacity = rounded;
-  }
-#ifdef GLUON_ROI_DEBUG
-  // NaN: what a kernel reads without having written it shows in the result.
-  memset(memory.get(), 0xff, bytes);
-#endif
-  return memory.get();
-}
-
-}  // namespace gluon_roi
+}  // namespace gluon_roi::cpu

@@ -1,39 +1,24 @@
-// What every file shares: errors, element types, tensor views.
+// What every file shares: how functions are inlined, element types, tensor views.
 #pragma once
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <sstream>
-#include <stdexcept>
-#include <string>
 
-#include "../gluon_roi.h"
+#include "../include/gluon_roi.h"
 
+// Of functions that the CPU and CUDA kernels share.
 #ifdef __CUDACC__
-#define GR_HD __host__ __device__ __forceinline__
+#define HOST_DEVICE __host__ __device__ __forceinline__
 #else
-#define GR_HD inline __attribute__((always_inline))
+#define HOST_DEVICE inline __attribute__((always_inline))
 #endif
-// Kernel pieces must melt into the function that runs them, which carries the instruction set.
-#define GR_INLINE inline __attribute__((always_inline))
+// Of the pieces of a CPU kernel: they have to become part of the function that runs them, which
+// carries the instruction set.
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+// The same for a lambda: [&](auto simd) INLINE_LAMBDA { ... }
+#define INLINE_LAMBDA __attribute__((always_inline))
 
 namespace gluon_roi {
-
-// The one error type. It leaves the library as an MXNetError or as gluon_roi_last_error().
-struct Error : std::runtime_error {
-  explicit Error(const std::string& message, int error_code = GLUON_ROI_INVALID)
-      : std::runtime_error(message), code(error_code) {}
-  int code;
-};
-
-// "PSROIPool: data has 27 channels, expected output_dim * 3 * 3 = 36"
-template <class... Parts>
-[[noreturn]] void fail(const char* op, const Parts&... parts) {
-  std::ostringstream message;
-  message << op << ": ";
-  (message << ... << parts);
-  throw Error(message.str());
-}
 
 // IEEE binary16, as stored. Kernels convert it to float, compute, and round once at the end.
 struct Half {
@@ -41,7 +26,7 @@ struct Half {
 };
 
 template <class To, class From>
-GR_HD To bit_cast(From from) {
+HOST_DEVICE To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast needs equal sizes");
   To to;
   memcpy(&to, &from, sizeof(to));
@@ -49,7 +34,7 @@ GR_HD To bit_cast(From from) {
 }
 
 // Both conversions are selects over integers, without branches, so that loops over them vectorise.
-GR_HD float to_float(Half half) {
+HOST_DEVICE float to_float(Half half) {
   const uint32_t magnitude = half.bits & 0x7fffu;
   const uint32_t sign = static_cast<uint32_t>(half.bits & 0x8000u) << 16;
   // Rebias the exponent by a multiplication, which renormalises subnormals as well.
@@ -60,7 +45,7 @@ GR_HD float to_float(Half half) {
 }
 
 // Round to nearest, ties to even.
-GR_HD Half to_half(float value) {
+HOST_DEVICE Half to_half(float value) {
   const uint32_t bits = bit_cast<uint32_t>(value);
   const uint32_t sign = bits & 0x80000000u;
   const uint32_t magnitude = bits ^ sign;
@@ -96,15 +81,14 @@ struct TypeTraits<Half> {
 template <class T>
 using SumOf = typename TypeTraits<T>::Sum;
 
-GR_HD float load(const float* p) { return *p; }
-GR_HD double load(const double* p) { return *p; }
-GR_HD float load(const Half* p) { return to_float(*p); }
-GR_HD void store(float* p, float value) { *p = value; }
-GR_HD void store(double* p, double value) { *p = value; }
-GR_HD void store(Half* p, float value) { *p = to_half(value); }
+HOST_DEVICE float load(const float* p) { return *p; }
+HOST_DEVICE double load(const double* p) { return *p; }
+HOST_DEVICE float load(const Half* p) { return to_float(*p); }
+HOST_DEVICE void store(float* p, float value) { *p = value; }
+HOST_DEVICE void store(double* p, double value) { *p = value; }
+HOST_DEVICE void store(Half* p, float value) { *p = to_half(value); }
 
 using Tensor = gluon_roi_tensor;
-using Inputs = gluon_roi_inputs;
 
 inline const char* dtype_name(int dtype) {
   switch (dtype) {

@@ -17,12 +17,6 @@ using mxnet::ext::MXTensor;
 using mxnet::ext::OpResource;
 using Shapes = std::vector<std::vector<unsigned int>>;
 
-// Inputs are (data, rois) or (data, rois, rois_num); the attribute tells which.
-bool with_rois_num(const Attributes& attributes) {
-  const auto found = attributes.find("rois_num");
-  return found != attributes.end() && found->second == "True";
-}
-
 Tensor tensor_of(const std::vector<unsigned int>& shape) {
   if (shape.empty()) return unknown_tensor();
   Tensor tensor{};
@@ -43,22 +37,22 @@ Tensor tensor_of(const MXTensor& source) {
   return tensor;
 }
 
-Inputs inputs_of(const MXTensor* tensors, bool counts) {
-  Inputs in{};
-  in.data = tensor_of(tensors[0]);
-  in.rois = tensor_of(tensors[1]);
-  if (counts) in.rois_num = tensor_of(tensors[2]);
-  return in;
+template <class Sources>
+std::vector<Tensor> tensors_of(const Sources& sources, size_t begin, size_t count) {
+  std::vector<Tensor> tensors;
+  for (size_t i = begin; i < begin + count; ++i) tensors.push_back(tensor_of(sources[i]));
+  return tensors;
 }
 
 // MXNet hands out one workspace a call: asked for once, for the whole call.
-gluon_roi_device device_of(const Operator& op, const Attributes& attributes, const Inputs& in,
-                           bool backward, const MXTensor& tensor, const OpResource& resource) {
+gluon_roi_device device_of(const Operator& op, const Attributes& attributes,
+                           const std::vector<Tensor>& inputs, bool backward, const MXTensor& tensor,
+                           const OpResource& resource) {
   gluon_roi_device device{};
   if (tensor.ctx.dev_type != "gpu") return device;
   device.type = GLUON_ROI_CUDA;
   device.stream = resource.get_cuda_stream();
-  device.workspace_size = op.workspace(attributes, in, backward);
+  device.workspace_size = op.workspace(attributes, inputs, backward);
   if (device.workspace_size > INT_MAX) {
     fail(op.name(), "needs a workspace of ", device.workspace_size, " bytes, MXNet gives at most ",
          INT_MAX);
@@ -71,31 +65,37 @@ gluon_roi_device device_of(const Operator& op, const Attributes& attributes, con
 
 MXReturnValue parse_attributes(const Operator& op, const Attributes& attributes, int* inputs,
                                int* outputs) {
-  // MXNet asks 6 times in a forward and 32 times in a backward pass; checking each time took a
-  // tenth of a small call.
-  static thread_local const Operator* checked = nullptr;
-  static thread_local Attributes checked_attributes;
-  if (checked != &op || checked_attributes != attributes) {
-    op.check_attributes(attributes);
-    checked = &op;
-    checked_attributes = attributes;
+  // MXNet asks 6 times in a forward and 32 times in a backward pass; parsing each time took a tenth
+  // of a small call.
+  static thread_local const Operator* known = nullptr;
+  static thread_local Attributes known_attributes;
+  static thread_local int known_inputs;
+  if (known != &op || known_attributes != attributes) {
+    known_inputs = static_cast<int>(op.inputs(attributes).size());
+    known = &op;
+    known_attributes = attributes;
   }
-  *inputs = with_rois_num(attributes) ? 3 : 2;
+  *inputs = known_inputs;
   *outputs = 1;
   return mxnet::ext::MX_SUCCESS;
 }
 
 MXReturnValue infer_types(const Operator& op, const Attributes& attributes, std::vector<int>* in,
                           std::vector<int>* out) {
-  const bool counts = with_rois_num(attributes);
-  const int unknown = -1;
-  if ((*in)[1] == unknown) {
-    (*in)[1] = (*in)[0] == GLUON_ROI_FLOAT64 ? GLUON_ROI_FLOAT64 : GLUON_ROI_FLOAT32;
+  constexpr int kUnknown = -1;
+  const std::vector<Input> inputs = op.inputs(attributes);
+  const int maps = (*in)[0];
+  (*out)[0] = maps;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    int& type = (*in)[i];
+    if (type == kUnknown) type = default_dtype(inputs[i].role, maps);
+    if (type == kUnknown || maps == kUnknown) continue;
+    check_dtype(op.name(), inputs[i], type);
+    if (inputs[i].role == Role::kMaps && type != maps) {
+      fail(op.name(), "data ", i, " has dtype ", dtype_name(type), ", expected ", dtype_name(maps),
+           " as the first map");
+    }
   }
-  if (counts && (*in)[2] == unknown) (*in)[2] = GLUON_ROI_INT32;
-  (*out)[0] = (*in)[0];
-  if ((*in)[0] == unknown) return mxnet::ext::MX_SUCCESS;
-  check_dtypes(op.name(), (*in)[0], (*in)[1], counts ? &(*in)[2] : nullptr);
   return mxnet::ext::MX_SUCCESS;
 }
 
@@ -137,11 +137,15 @@ void check_rows(const Operator& op, const Tensor& data, const Tensor& rois) {
 
 MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Shapes* in,
                            Shapes* out) {
-  const Tensor data = tensor_of((*in)[0]), rois = tensor_of((*in)[1]);
-  const Tensor counts = in->size() > 2 ? tensor_of((*in)[2]) : unknown_tensor();
-  Tensor shape = op.output_shape(attributes, data, rois, in->size() > 2 ? &counts : nullptr);
+  const std::vector<Tensor> inputs = tensors_of(*in, 0, in->size());
+  const Tensor shape = op.output_shape(attributes, inputs);
   const bool with_empty_arrays = np_shape();
-  if (!with_empty_arrays) check_rows(op, data, rois);
+  if (!with_empty_arrays) {
+    const std::vector<Input> declared = op.inputs(attributes);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (declared[i].role == Role::kRois) check_rows(op, inputs[0], inputs[i]);
+    }
+  }
   // The library API has no word for "unknown". -1 comes near it: it is 2^32 - 1 to MXNet, which
   // counts in 32 bits. With -1 channels the bins are -1 as well, for operators behind this one
   // multiply the three, and -1 * 2 * 3 is nothing that they take.
@@ -163,7 +167,7 @@ MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Sha
 MXReturnValue forward(const Operator& op, const Attributes& attributes,
                       const std::vector<MXTensor>& in, const std::vector<MXTensor>& out,
                       const OpResource& resource) {
-  const Inputs inputs = inputs_of(in.data(), with_rois_num(attributes));
+  const std::vector<Tensor> inputs = tensors_of(in, 0, in.size());
   op.forward(attributes, inputs, tensor_of(out[0]),
              device_of(op, attributes, inputs, false, in[0], resource));
   return mxnet::ext::MX_SUCCESS;
@@ -173,20 +177,9 @@ MXReturnValue forward(const Operator& op, const Attributes& attributes,
 MXReturnValue backward(const Operator& op, const Attributes& attributes,
                        const std::vector<MXTensor>& in, const std::vector<MXTensor>& gradients,
                        const OpResource& resource) {
-  const bool counts = with_rois_num(attributes);
-  const Inputs inputs = inputs_of(in.data() + 1, counts);
-  const Tensor d_rois = tensor_of(gradients[1]);
-  const gluon_roi_device device = device_of(op, attributes, inputs, true, in[0], resource);
-  op.backward(attributes, inputs, tensor_of(in[0]), tensor_of(gradients[0]), &d_rois, device);
-  if (counts) {
-#ifdef GLUON_ROI_WITH_CUDA
-    if (device.type == GLUON_ROI_CUDA) {
-      zero_fill(Gpu{device.stream, nullptr, 0}, tensor_of(gradients[2]));
-      return mxnet::ext::MX_SUCCESS;
-    }
-#endif
-    zero_fill(Cpu{}, tensor_of(gradients[2]));
-  }
+  const std::vector<Tensor> inputs = tensors_of(in, 1, gradients.size());
+  op.backward(attributes, inputs, tensor_of(in[0]), tensors_of(gradients, 0, gradients.size()),
+              device_of(op, attributes, inputs, true, in[0], resource));
   return mxnet::ext::MX_SUCCESS;
 }
 

@@ -1,15 +1,28 @@
 /* The operators of gluon_roi over raw pointers: a plain C interface for any array library.
  *
- * The shared library exports, for each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align:
+ * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align the shared library exports
  *
- *   int gluon_roi_<op>_forward (params, inputs, out, device)                       out <-
- * op(inputs) int gluon_roi_<op>_backward(params, inputs, d_out, d_data, d_rois, device) gradients
- * <- d_out int gluon_roi_<op>_workspace(params, inputs, backward, device, bytes)          CUDA
- * scratch memory
+ *   int gluon_roi_<op>_forward  (params, inputs, count, out, device)
+ *       out <- op(inputs)
+ *   int gluon_roi_<op>_backward (params, inputs, count, d_out, d_inputs, device)
+ *       gradients of the inputs <- gradient of out
+ *   int gluon_roi_<op>_workspace(params, inputs, count, backward, device, bytes)
+ *       the scratch memory that a CUDA call needs
  *
- * Every function returns GLUON_ROI_OK or an error code, with the sentence in
- * gluon_roi_last_error() of the calling thread. Outputs are overwritten whole, never accumulated
- * into. Arrays are contiguous, in row-major order, and must not overlap outputs.
+ * inputs are `count` tensors, in this order:
+ *
+ *   data      (N, C, H, W), float16 / float32 / float64
+ *   rois      boxes in image coordinates (pixels), float32 or float64 (float16 is converted):
+ *             (K, 5) rows [batch_index, x1, y1, x2, y2], a negative batch_index marks a padding
+ *             row; (N, R, 4) boxes per image, K = N * R; or (K, 4) together with rois_num
+ *   rois_num  (N,) boxes per image, int32 / int64 / float32 / float64; optional
+ *
+ * An optional input may be left out at the end, or be a tensor of zeros (no data, ndim 0).
+ * gluon_roi_operators() says the same as JSON, with the fields of every params struct.
+ *
+ * Every function returns GLUON_ROI_OK or an error code, with the sentence in gluon_roi_last_error()
+ * of the calling thread. Outputs are overwritten whole, never accumulated into. Arrays are
+ * contiguous, in row-major order, and must not overlap outputs.
  */
 #ifndef GLUON_ROI_H_
 #define GLUON_ROI_H_
@@ -43,22 +56,16 @@ enum { GLUON_ROI_CPU = 0, GLUON_ROI_CUDA = 1 };
 /* The sampling rule of ps_roi_pool; see src/ops/ps_roi_pool.h. */
 enum { GLUON_ROI_RFCN = 0, GLUON_ROI_TORCHVISION = 1 };
 
+/* A row of rois whose batch index lies beyond the batch: an error (on CUDA a row of NaN), or a
+ * padding row. */
+enum { GLUON_ROI_BAD_INDEX_ERROR = 0, GLUON_ROI_BAD_INDEX_PADDING = 1 };
+
 typedef struct gluon_roi_tensor {
   void* data;       /* first element, on the device that the call names */
   int32_t dtype;    /* GLUON_ROI_FLOAT32 ... */
   int32_t ndim;     /* number of dimensions in use, 0 to 4 */
   int64_t shape[4]; /* elements along each dimension */
 } gluon_roi_tensor;
-
-typedef struct gluon_roi_inputs {
-  gluon_roi_tensor data; /* (N, C, H, W), float16 / float32 / float64 */
-  /* Boxes in image coordinates (pixels), float32 or float64 (float16 is converted):
-   * (K, 5) rows [batch_index, x1, y1, x2, y2], a negative batch_index marks a padding row;
-   * (N, R, 4) boxes per image, K = N * R; or (K, 4) together with rois_num. */
-  gluon_roi_tensor rois;
-  gluon_roi_tensor rois_num; /* (N,) boxes per image, int32 / int64 / float32 / float64; data NULL
-                                and ndim 0 when absent */
-} gluon_roi_inputs;
 
 typedef struct gluon_roi_device {
   int32_t type;    /* GLUON_ROI_CPU or GLUON_ROI_CUDA */
@@ -70,6 +77,7 @@ typedef struct gluon_roi_device {
 typedef struct gluon_roi_roi_pool_params {
   int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
   double spatial_scale;                /* map cells per image pixel, > 0 */
+  int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_roi_pool_params;
 
 typedef struct gluon_roi_roi_align_params {
@@ -78,6 +86,7 @@ typedef struct gluon_roi_roi_align_params {
   int32_t sampling_ratio;              /* samples per bin and axis; <= 0: ceil(roi size / bins) */
   int32_t aligned;                     /* 1: shift boxes by half a cell, no minimum size */
   int32_t rois_grad;                   /* 1: backward writes real gradients to d_rois, else zeros */
+  int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_roi_align_params;
 
 typedef struct gluon_roi_ps_roi_pool_params {
@@ -86,6 +95,7 @@ typedef struct gluon_roi_ps_roi_pool_params {
   int64_t output_dim; /* channels of the output; 0: C / (group_height * group_width) */
   int32_t group_height, group_width; /* grid of channel groups; 0: pooled_height / pooled_width */
   int32_t convention;                /* GLUON_ROI_RFCN or GLUON_ROI_TORCHVISION */
+  int32_t bad_index;                 /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_ps_roi_pool_params;
 
 typedef struct gluon_roi_ps_roi_align_params {
@@ -95,21 +105,23 @@ typedef struct gluon_roi_ps_roi_align_params {
   int32_t sampling_ratio;              /* samples per bin and axis; <= 0: ceil(roi size / bins) */
   int32_t aligned;                     /* 1: shift boxes by half a cell, no minimum size */
   int32_t rois_grad;                   /* 1: backward writes real gradients to d_rois, else zeros */
+  int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_ps_roi_align_params;
 
-#define GLUON_ROI_DECLARE(op)                                                                   \
-  int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                           \
-                               const gluon_roi_inputs* inputs, const gluon_roi_tensor* out,     \
-                               const gluon_roi_device* device);                                 \
-  /* d_data has the shape and dtype of data, d_rois those of rois (NULL: not wanted). */        \
-  int gluon_roi_##op##_backward(const gluon_roi_##op##_params* params,                          \
-                                const gluon_roi_inputs* inputs, const gluon_roi_tensor* d_out,  \
-                                const gluon_roi_tensor* d_data, const gluon_roi_tensor* d_rois, \
-                                const gluon_roi_device* device);                                \
-  /* *bytes <- size that device->workspace must have; 0 on the CPU. Only shapes are read. */    \
-  int gluon_roi_##op##_workspace(const gluon_roi_##op##_params* params,                         \
-                                 const gluon_roi_inputs* inputs, int backward, int32_t device,  \
-                                 size_t* bytes);
+#define GLUON_ROI_DECLARE(op)                                                                    \
+  int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                            \
+                               const gluon_roi_tensor* inputs, int32_t count,                    \
+                               const gluon_roi_tensor* out, const gluon_roi_device* device);     \
+  /* d_inputs: `count` tensors, each with the shape and dtype of its input. But for the maps,    \
+   * one of zeros (no data, ndim 0) says that this gradient is not wanted. */                    \
+  int gluon_roi_##op##_backward(const gluon_roi_##op##_params* params,                           \
+                                const gluon_roi_tensor* inputs, int32_t count,                   \
+                                const gluon_roi_tensor* d_out, const gluon_roi_tensor* d_inputs, \
+                                const gluon_roi_device* device);                                 \
+  /* *bytes <- size that device->workspace must have; 0 on the CPU. Only shapes are read. */     \
+  int gluon_roi_##op##_workspace(const gluon_roi_##op##_params* params,                          \
+                                 const gluon_roi_tensor* inputs, int32_t count, int backward,    \
+                                 int32_t device, size_t* bytes);
 
 GLUON_ROI_DECLARE(roi_pool)
 GLUON_ROI_DECLARE(roi_align)
@@ -118,6 +130,10 @@ GLUON_ROI_DECLARE(ps_roi_align)
 
 /* The sentence of this thread's last failed call; "" before any. Valid until the next failure. */
 const char* gluon_roi_last_error(void);
+
+/* Every operator with its inputs and its parameters (name, default, place in the struct), as a JSON
+ * array. */
+const char* gluon_roi_operators(void);
 
 /* How the library was built and what it runs on, as a JSON object. */
 const char* gluon_roi_build_info(void);

@@ -1,37 +1,37 @@
 // What the kernels of the two align operators share: bilinear taps forward, and the gradient of the
 // box.
 #pragma once
-#include "cuda_kernels.h"
+#include "forward.h"
 
-namespace gluon_roi {
+namespace gluon_roi::cuda {
 
 template <class G>
-using AlignTables = TapTables<G, AxisTap<G>>;
+using AlignTable = TapTable<G, AxisTap<G>>;
 
 // out = sum over the taps of both axes: the rule of forward_kernel.
 template <class T, bool kGrouped_>
 struct AlignRule {
   using A = SumOf<T>;
   static constexpr bool kGrouped = kGrouped_;
-  AlignTables<A> tables;
+  AlignTable<A> tables;
 
   struct View {
     const int32_t *y_begin, *x_begin;
     const AxisTap<A>*y_taps, *x_taps;
   };
-  GR_DEVICE View stage(int64_t k, char* room, const char* end) const {
+  DEVICE_INLINE View stage(int64_t k, char* room, const char* end) const {
     View view;
     view.y_begin = tables.row_begin(k);
     view.x_begin = tables.column_begin(k);
     const int y_count = view.y_begin[tables.bins_y], x_count = view.x_begin[tables.bins_x];
-    view.y_begin = gluon_roi::stage(view.y_begin, tables.bins_y + 1, &room, end);
-    view.x_begin = gluon_roi::stage(view.x_begin, tables.bins_x + 1, &room, end);
-    view.y_taps = gluon_roi::stage(tables.row_taps(k), y_count, &room, end);
-    view.x_taps = gluon_roi::stage(tables.column_taps(k), x_count, &room, end);
+    view.y_begin = cuda::stage(view.y_begin, tables.bins_y + 1, &room, end);
+    view.x_begin = cuda::stage(view.x_begin, tables.bins_x + 1, &room, end);
+    view.y_taps = cuda::stage(tables.row_taps(k), y_count, &room, end);
+    view.x_taps = cuda::stage(tables.column_taps(k), x_count, &room, end);
     return view;
   }
-  GR_DEVICE void pool(const View& view, int p, int q, int width, const T* plane,
-                      const int64_t* other, A* value) const {
+  DEVICE_INLINE void pool(const View& view, int p, int q, int width, const T* plane,
+                          const int64_t* other, A* value) const {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) value[u] = 0;
     const int32_t x_first = view.x_begin[q], x_stop = view.x_begin[q + 1];
@@ -55,7 +55,7 @@ struct AlignRule {
 
 constexpr int kGradientThreads = 256;
 
-GR_DEVICE void store_as(void* array, int dtype, int64_t i, double value) {
+DEVICE_INLINE void store_as(void* array, int dtype, int64_t i, double value) {
   switch (dtype) {
     case GLUON_ROI_FLOAT32: return store(static_cast<float*>(array) + i, static_cast<float>(value));
     case GLUON_ROI_FLOAT64: return store(static_cast<double*>(array) + i, value);
@@ -67,7 +67,7 @@ GR_DEVICE void store_as(void* array, int dtype, int64_t i, double value) {
 // fixed shape sums over the threads.
 template <class T>
 __global__ void __launch_bounds__(kGradientThreads)
-    roi_gradient_kernel(TapTables<SumOf<T>, AxisGradientTap<SumOf<T>>> tables, ForwardPlan plan,
+    roi_gradient_kernel(TapTable<SumOf<T>, AxisGradientTap<SumOf<T>>> tables, ForwardPlan plan,
                         const T* data, const T* d_out, void* d_rois, int32_t dtype) {
   using A = SumOf<T>;
   const int64_t k = blockIdx.x;
@@ -124,11 +124,11 @@ __global__ void __launch_bounds__(kGradientThreads)
 // The tables and the launch together: carve first, with the same arguments, to measure.
 template <class T>
 struct BoxGradient {
-  TapTables<SumOf<T>, AxisGradientTap<SumOf<T>>> tables;
+  TapTable<SumOf<T>, AxisGradientTap<SumOf<T>>> tables;
 
   BoxGradient(const char* op, Carver* carver, const Inputs& in, const PositionSensitive& layout,
-              const SampleRule& rule)
-      : tables(op, carver, in, layout.pooled_height, layout.pooled_width, rule, false) {}
+              int32_t bad_index, const SampleRule& rule)
+      : tables(op, carver, in, layout.pooled_height, layout.pooled_width, bad_index, rule, false) {}
 
   void run(const char* op, const Gpu& gpu, const PositionSensitive& layout, const Inputs& in,
            const Tensor& d_out, const Tensor& d_rois) const {
@@ -139,4 +139,4 @@ struct BoxGradient {
   }
 };
 
-}  // namespace gluon_roi
+}  // namespace gluon_roi::cuda

@@ -1,0 +1,69 @@
+// The bins of the two pooling operators: which cells of the map each covers.
+//
+// Results must not depend on the instruction set, so nothing here may be contracted into fused
+// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false.
+// The order of operations is that of MXNet, torchvision and Paddle, which makes the edges equal bit
+// for bit.
+#pragma once
+#include "saturate.h"
+
+namespace gluon_roi {
+
+// Half away from zero, as C's round(); the same on every device.
+HOST_DEVICE float round_half_away(float value) { return roundf(value); }
+
+enum class BinRule : int32_t {
+  kRoiPool,     // Caffe, MXNet ROIPooling, torchvision roi_pool, Paddle roi_pool
+  kRfcn,        // Caffe R-FCN, MXNet contrib.PSROIPooling, Paddle psroi_pool
+  kTorchvision  // torchvision ps_roi_pool
+};
+
+// One axis of a RoI, split into bins; float arithmetic whatever the type of the data.
+struct BinAxis {
+  float start;    // map coordinate where bin 0 begins
+  float bin;      // cells per bin
+  int32_t limit;  // bins are clipped to [0, limit)
+  bool whole;     // start is a whole number and is added after the rounding
+
+  HOST_DEVICE static BinAxis make(BinRule rule, float lo, float hi, float scale, int bins,
+                                  int size) {
+    BinAxis axis;
+    axis.whole = rule != BinRule::kRfcn;
+    axis.limit = rule == BinRule::kTorchvision ? size - 1 : size;
+    float length;
+    if (rule == BinRule::kRfcn) {
+      axis.start = saturate(round_half_away(lo) * scale);
+      // The peers add 1 in double precision and round back to float.
+      const float end =
+          saturate(static_cast<float>(static_cast<double>(round_half_away(hi)) + 1.0) * scale);
+      length = end - axis.start;
+      if (!(length > 0.1f)) length = 0.1f;
+    } else {
+      axis.start = saturate(round_half_away(lo * scale));
+      // Exact differences, as the integers of the peers, without their overflow.
+      const double inclusive = rule == BinRule::kRoiPool ? 1.0 : 0.0;
+      const double exact = static_cast<double>(saturate(round_half_away(hi * scale))) -
+                           static_cast<double>(axis.start) + inclusive;
+      length = static_cast<float>(exact > 1.0 ? exact : 1.0);
+    }
+    axis.bin = length / static_cast<float>(bins);
+    return axis;
+  }
+
+  HOST_DEVICE int32_t clip(double edge) const {
+    const double top = limit;
+    return static_cast<int32_t>(edge < 0.0 ? 0.0 : edge > top ? top : edge);
+  }
+  HOST_DEVICE int32_t begin(int q) const {
+    const float offset = static_cast<float>(q) * bin;
+    if (whole) return clip(static_cast<double>(floorf(offset)) + static_cast<double>(start));
+    return clip(floorf(offset + start));
+  }
+  HOST_DEVICE int32_t end(int q) const {
+    const float offset = static_cast<float>(q + 1) * bin;
+    if (whole) return clip(static_cast<double>(ceilf(offset)) + static_cast<double>(start));
+    return clip(ceilf(offset + start));
+  }
+};
+
+}  // namespace gluon_roi

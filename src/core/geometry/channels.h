@@ -1,0 +1,34 @@
+// The channels of the position-sensitive operators.
+#pragma once
+#include "../types.h"
+
+namespace gluon_roi {
+
+// C = output_dim * group_height * group_width score maps; bin (p, q) of output channel c reads map
+// (c * group_height + gh) * group_width + gw.
+struct PositionSensitive {
+  int64_t output_dim;
+  int32_t group_height, group_width;
+  int32_t pooled_height, pooled_width;
+
+  // 0 for output_dim or the groups is the default: all channels, the pooled size. Throws unless
+  // `channels`, if known, is output_dim * group_height * group_width.
+  static PositionSensitive of(const char* op, int64_t output_dim, int32_t group_height,
+                              int32_t group_width, int32_t pooled_height, int32_t pooled_width,
+                              int64_t channels);
+
+  HOST_DEVICE static int32_t group_of(int bin, int groups, int pooled) {
+    const int32_t group = static_cast<int32_t>(static_cast<int64_t>(bin) * groups / pooled);
+    return group < groups ? group : groups - 1;
+  }
+  // The inverse: the bins of a group are [first_bin(group), first_bin(group + 1)).
+  HOST_DEVICE static int32_t first_bin(int32_t group, int32_t groups, int32_t pooled) {
+    return static_cast<int32_t>((static_cast<int64_t>(group) * pooled + groups - 1) / groups);
+  }
+  HOST_DEVICE int64_t channel(int64_t c, int p, int q) const {
+    return (c * group_height + group_of(p, group_height, pooled_height)) * group_width +
+           group_of(q, group_width, pooled_width);
+  }
+};
+
+}  // namespace gluon_roi

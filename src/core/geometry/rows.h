@@ -1,0 +1,106 @@
+// A row of rois: which image, which box, and whether it can be used.
+#pragma once
+#include "../contract.h"
+
+namespace gluon_roi {
+
+enum class RoiState : int32_t {
+  kValid,
+  kPadding,    // negative batch index: the row of the output is 0
+  kNotFinite,  // a NaN or infinite coordinate: the row of the output is NaN
+  kBadBatch    // batch index NaN, fractional or >= N: an error on the CPU, a NaN row on CUDA
+};
+
+// The most coordinates of a box: x1, y1, x2, y2, or those of a rotated one.
+constexpr int kMostCoordinates = 5;
+
+template <class G>
+struct Roi {
+  RoiState state;
+  int64_t image;            // index into the batch, valid if state is kValid
+  G box[kMostCoordinates];  // image coordinates, in the order of the row
+
+  HOST_DEVICE G x1() const { return box[0]; }
+  HOST_DEVICE G y1() const { return box[1]; }
+  HOST_DEVICE G x2() const { return box[2]; }
+  HOST_DEVICE G y2() const { return box[3]; }
+};
+
+// A view of the three layouts of rois that every operator takes (see gluon_roi.h).
+struct RoiRows {
+  const void* rois;
+  const void* counts;  // rois_num, or nullptr
+  int64_t rows;        // K
+  int64_t per_image;   // R for (N, R, ...), else 0
+  int64_t images;      // N
+  int32_t dtype, counts_dtype;
+  int32_t columns, coordinates;  // coordinates of a box; columns has one more with a batch index
+  int32_t pad_beyond;            // 1: a batch index beyond the batch marks a padding row
+
+  static RoiRows of(const Inputs& in, bool pad_beyond) {
+    RoiRows rows{};
+    rows.rois = in.rois.data;
+    rows.dtype = in.rois.dtype;
+    rows.counts = in.rois_num.data;
+    rows.counts_dtype = in.rois_num.dtype;
+    rows.columns = static_cast<int32_t>(in.rois.shape[in.rois.ndim - 1]);
+    rows.coordinates = in.coordinates;
+    rows.per_image = in.rois.ndim == 3 ? in.rois.shape[1] : 0;
+    rows.rows = in.rois.ndim == 3 ? in.rois.shape[0] * in.rois.shape[1] : in.rois.shape[0];
+    rows.images = in.data.shape[0];
+    rows.pad_beyond = pad_beyond;
+    return rows;
+  }
+
+  HOST_DEVICE static double element(const void* array, int dtype, int64_t i) {
+    switch (dtype) {
+      case GLUON_ROI_FLOAT32: return static_cast<const float*>(array)[i];
+      case GLUON_ROI_FLOAT64: return static_cast<const double*>(array)[i];
+      case GLUON_ROI_FLOAT16: return to_float(static_cast<const Half*>(array)[i]);
+      case GLUON_ROI_INT32: return static_cast<const int32_t*>(array)[i];
+      default: return static_cast<double>(static_cast<const int64_t*>(array)[i]);
+    }
+  }
+
+  // Batch index of row k as given; `images` where the counts end before row k.
+  HOST_DEVICE double batch_index(int64_t k) const {
+    if (columns > coordinates) return element(rois, dtype, k * columns);
+    if (per_image > 0) return static_cast<double>(k / per_image);
+    double end = 0;
+    for (int64_t image = 0; image < images; ++image) {
+      end += element(counts, counts_dtype, image);
+      if (static_cast<double>(k) < end) return static_cast<double>(image);
+    }
+    return static_cast<double>(images);
+  }
+
+  template <class G>
+  HOST_DEVICE Roi<G> row(int64_t k) const {
+    Roi<G> roi{};
+    const double batch = batch_index(k);
+    if (batch < 0) {
+      roi.state = RoiState::kPadding;
+      return roi;
+    }
+    // Written so that NaN fails the test.
+    if (!(batch < static_cast<double>(images)) || batch != floor(batch)) {
+      const bool beyond = batch >= static_cast<double>(images) && batch == floor(batch);
+      roi.state = beyond && pad_beyond != 0 ? RoiState::kPadding : RoiState::kBadBatch;
+      return roi;
+    }
+    double box[kMostCoordinates];
+    for (int i = 0; i < coordinates; ++i) {
+      box[i] = element(rois, dtype, k * columns + (columns - coordinates) + i);
+      if (!(fabs(box[i]) <= 1.7976931348623157e308)) {
+        roi.state = RoiState::kNotFinite;
+        return roi;
+      }
+    }
+    roi.state = RoiState::kValid;
+    roi.image = static_cast<int64_t>(batch);
+    for (int i = 0; i < coordinates; ++i) roi.box[i] = static_cast<G>(box[i]);
+    return roi;
+  }
+};
+
+}  // namespace gluon_roi

@@ -1,0 +1,90 @@
+// Gradients of the boxes, for the align operators.
+#pragma once
+#include <vector>
+
+#include "../core/operator.h"
+#include "taps.h"
+
+namespace gluon_roi::cpu {
+
+// Adds to gradient[4] (x1, y1, x2, y2, per image pixel) what one channel of one RoI contributes:
+// plane(p, q) is the map that bin (p, q) reads, slope[p * columns + q] the gradient of the output.
+template <class G>
+class RoiGradient {
+ public:
+  RoiGradient(int pooled_height, int pooled_width, double spatial_scale, bool aligned,
+              int sampling_ratio, const Roi<G>& roi, const Tensor& data)
+      : rows_(pooled_height), columns_(pooled_width), width_(data.shape[3]) {
+    add_axis(SampleAxis<G>::make(roi.y1(), roi.y2(), spatial_scale, aligned, rows_, sampling_ratio,
+                                 static_cast<int>(data.shape[2])),
+             rows_, spatial_scale, &y_, &y_begin_);
+    add_axis(SampleAxis<G>::make(roi.x1(), roi.x2(), spatial_scale, aligned, columns_,
+                                 sampling_ratio, static_cast<int>(data.shape[3])),
+             columns_, spatial_scale, &x_, &x_begin_);
+  }
+
+  template <class T, class Plane>
+  void add(const Plane& plane, const T* slope, double* gradient) const {
+    for (int p = 0; p < rows_; ++p) {
+      for (int q = 0; q < columns_; ++q) {
+        const T* map = plane(p, q);
+        const double g = load(slope + p * columns_ + q);
+        for (size_t i = y_begin_[p]; i < y_begin_[p + 1]; ++i) {
+          const T* row = map + y_[i].cell * width_;
+          double sum = 0, d_lo = 0, d_hi = 0;
+          for (size_t j = x_begin_[q]; j < x_begin_[q + 1]; ++j) {
+            const double value = load(row + x_[j].cell);
+            sum += x_[j].weight * value;
+            d_lo += x_[j].d_lo * value;
+            d_hi += x_[j].d_hi * value;
+          }
+          gradient[0] += g * y_[i].weight * d_lo;
+          gradient[1] += g * y_[i].d_lo * sum;
+          gradient[2] += g * y_[i].weight * d_hi;
+          gradient[3] += g * y_[i].d_hi * sum;
+        }
+      }
+    }
+  }
+
+ private:
+  static void add_axis(const SampleAxis<G>& axis, int bins, double spatial_scale,
+                       std::vector<GradientTap<G>>* taps, std::vector<size_t>* begin) {
+    begin->push_back(0);
+    for (int q = 0; q < bins; ++q) {
+      append_taps(axis, q, bins, spatial_scale, taps,
+                  [&](GradientTap<G>* tap, G weight, G d_lo, G d_hi) {
+                    tap->weight += weight / axis.samples;
+                    tap->d_lo += d_lo / axis.samples;
+                    tap->d_hi += d_hi / axis.samples;
+                  });
+      begin->push_back(taps->size());
+    }
+  }
+
+  int rows_, columns_;
+  int64_t width_;
+  std::vector<GradientTap<G>> y_, x_;
+  std::vector<size_t> y_begin_, x_begin_;
+};
+
+// Writes d_rois whole: for each valid RoI what accumulate(k, roi, gradient[4]) adds up, 0
+// elsewhere.
+template <class G, class Accumulate>
+void write_roi_gradients(const RoiTable<G>& table, int64_t work, const Tensor& d_rois,
+                         const Accumulate& accumulate) {
+  const int64_t columns = d_rois.shape[d_rois.ndim - 1];
+  memset(d_rois.data, 0, static_cast<size_t>(elements(d_rois)) * dtype_size(d_rois.dtype));
+  parallel_for(static_cast<int64_t>(table.order.size()), work, [&](int64_t i) {
+    const int64_t k = table.order[i];
+    double gradient[4] = {};
+    accumulate(k, table.rois[k], gradient);
+    with_dtype(d_rois.dtype, [&](auto type) {
+      using R = decltype(type);
+      R* row = static_cast<R*>(d_rois.data) + (k + 1) * columns - 4;
+      for (int j = 0; j < 4; ++j) store(row + j, static_cast<SumOf<R>>(gradient[j]));
+    });
+  });
+}
+
+}  // namespace gluon_roi::cpu

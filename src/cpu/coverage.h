@@ -1,0 +1,110 @@
+// The part of the map that RoIs touch.
+#pragma once
+#include <vector>
+
+#include "blocks.h"
+
+namespace gluon_roi::cpu {
+
+// The cells of each image that its RoIs may read, as runs of consecutive cells in row-major order.
+// Kernels pack and sum nothing else, so that few RoIs on a large map cost what they touch.
+class Coverage {
+ public:
+  struct Run {
+    int64_t begin, end;
+  };
+
+  explicit Coverage(const Tensor& data)
+      : height_(data.shape[2]),
+        width_(data.shape[3]),
+        columns_(static_cast<size_t>(data.shape[0] * data.shape[2]), Columns{width_, 0}),
+        images_(static_cast<size_t>(data.shape[0])) {}
+
+  // Rows [y0, y1) and columns [x0, x1) of an image are read, cell by cell `reads` times in all.
+  void add(int64_t image, int64_t y0, int64_t y1, int64_t x0, int64_t x1, int64_t reads) {
+    if (x0 >= x1) return;
+    images_[image].reads += reads;
+    Columns* row = columns_.data() + image * height_;
+    for (int64_t y = y0; y < y1; ++y) {
+      row[y].begin = std::min(row[y].begin, x0);
+      row[y].end = std::max(row[y].end, x1);
+    }
+  }
+  // To be called after the last add(). Small gaps are closed: runs cost something, too.
+  void finish() {
+    for (size_t image = 0; image < images_.size(); ++image) {
+      std::vector<Run>& runs = images_[image].runs;
+      for (int64_t y = 0; y < height_; ++y) {
+        const Columns& row = columns_[image * height_ + y];
+        if (row.begin >= row.end) continue;
+        const Run run{y * width_ + row.begin, y * width_ + row.end};
+        if (!runs.empty() && run.begin - runs.back().end <= kSmallGap) {
+          runs.back().end = run.end;
+        } else {
+          runs.push_back(run);
+        }
+      }
+      for (const Run& run : runs) images_[image].cells += run.end - run.begin;
+    }
+  }
+  const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
+
+  // Whether `part` of the reads of an image, made of each of `channels` on its own, cost less than
+  // packing the cells into a channel block: that took as long as some 3 reads a cell.
+  bool unpacked_is_faster(int64_t image, double part, int channels) const {
+    const Image& of = images_[image];
+    return channels == 1 ||
+           static_cast<double>(of.reads) * part * channels < 3.0 * static_cast<double>(of.cells);
+  }
+
+ private:
+  static constexpr int64_t kSmallGap = 32;  // cells
+
+  struct Columns {
+    int64_t begin, end;
+  };
+  struct Image {
+    std::vector<Run> runs;
+    int64_t cells = 0;  // in the runs
+    int64_t reads = 0;  // of cells, by all bins
+  };
+  int64_t height_, width_;
+  std::vector<Columns> columns_;  // N * H
+  std::vector<Image> images_;
+};
+
+// pack_planes, a block of zeros, and unpack_planes for the cells that are covered; in the planes
+// all other cells become 0.
+template <class T, class A>
+ALWAYS_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes,
+                             int64_t stride, int lanes, A* block) {
+  for (const Coverage::Run& run : runs) {
+    pack_planes(planes + run.begin, stride, lanes, run.end - run.begin,
+                block + run.begin * kLanes<A>);
+  }
+}
+template <class A>
+ALWAYS_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block,
+                              int lanes = kLanes<A>) {
+  for (const Coverage::Run& run : runs) {
+    std::fill(block + run.begin * lanes, block + run.end * lanes, A(0));
+  }
+}
+template <class T, class A>
+ALWAYS_INLINE void unpack_runs(const std::vector<Coverage::Run>& runs, const A* block,
+                               int64_t stride, int lanes, int64_t cells, T* planes) {
+  for (int lane = 0; lane < lanes; ++lane) {
+    int64_t begin = 0;
+    for (const Coverage::Run& run : runs) {
+      std::fill(planes + lane * stride + begin, planes + lane * stride + run.begin, T{});
+      begin = run.end;
+    }
+    std::fill(planes + lane * stride + begin, planes + lane * stride + cells, T{});
+  }
+  for (const Coverage::Run& run : runs) {
+    unpack_planes(block + run.begin * kLanes<A>, stride, lanes, run.end - run.begin,
+                  planes + run.begin);
+  }
+}
+
+}  // namespace gluon_roi::cpu

@@ -1,0 +1,111 @@
+#include "memory.h"
+
+#include <sys/mman.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+
+#include "../core/operator.h"
+#include "threads.h"
+
+namespace gluon_roi {
+namespace cpu {
+
+void* thread_scratch(size_t bytes) {
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  static thread_local std::unique_ptr<void, Free> memory;
+  static thread_local size_t capacity = 0;
+  if (bytes > capacity) {
+    memory.reset();
+    capacity = 0;
+    const size_t rounded = (bytes + 4095) / 4096 * 4096;
+    void* fresh = std::aligned_alloc(4096, rounded);
+    if (fresh == nullptr) throw std::bad_alloc();
+    memory.reset(fresh);
+    capacity = rounded;
+  }
+#ifdef GLUON_ROI_DEBUG
+  // NaN: what a kernel reads without having written it shows in the result.
+  memset(memory.get(), 0xff, bytes);
+#endif
+  return memory.get();
+}
+
+// ---- Huge pages ---------------------------------------------------------------------------------
+
+namespace {
+
+enum class HugePages { kNone, kWhileFast, kAll };
+
+HugePages wanted_huge_pages() {
+  static const HugePages wanted = [] {
+    const char* text = std::getenv("GLUON_ROI_HUGE_PAGES");
+    if (text == nullptr || *text == '\0') return HugePages::kWhileFast;
+    const std::string value = text;
+    if (value != "0" && value != "1") {
+      fail("gluon_roi", "environment variable GLUON_ROI_HUGE_PAGES: expected 0 or 1, got '", value,
+           "'");
+    }
+    return value == "1" ? HugePages::kAll : HugePages::kNone;
+  }();
+  return wanted;
+}
+
+// Time that this thread ran, which other threads on a busy machine do not add to.
+double thread_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+static void use_huge_pages(const Tensor& tensor) {
+#ifdef MADV_HUGEPAGE
+  constexpr uintptr_t kHugePage = 2 << 20;
+  // The pages handed out first are those freed last: a few fast ones say nothing of the others, so
+  // each is timed, and the second slow one is the last.
+  constexpr double kSlow = 1e-3;
+  constexpr int kMostSlow = 2;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(tensor.data);
+  const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t end =
+      (address + static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype)) / kHugePage *
+      kHugePage;
+  const HugePages wanted = wanted_huge_pages();
+  if (wanted == HugePages::kNone || end < begin + 2 * kHugePage) return;
+  // A hint: where the system refuses it, all stays right.
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) != 0) return;
+  if (wanted == HugePages::kAll) return;
+  std::atomic<int> slow{0};
+  std::atomic<uintptr_t> next{begin};
+  parallel_for(max_threads(), static_cast<int64_t>(end - begin), [&](int64_t) {
+    while (slow < kMostSlow) {
+      const uintptr_t page = next.fetch_add(kHugePage);
+      if (page >= end) return;
+      const double start = thread_seconds();
+      // Makes the page resident, and leaves what is in it.
+      __atomic_fetch_or(reinterpret_cast<char*>(page), 0, __ATOMIC_RELAXED);
+      slow += thread_seconds() - start > kSlow;
+    }
+  });
+  if (next < end) {
+    madvise(reinterpret_cast<void*>(next.load()), end - next, MADV_NOHUGEPAGE);
+  }
+#endif
+}
+
+}  // namespace cpu
+
+void prepare_output(const Tensor& tensor) { cpu::use_huge_pages(tensor); }
+
+void zero_fill(Cpu, const Tensor& tensor) {
+  const size_t bytes = static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype);
+  if (bytes > 0) memset(tensor.data, 0, bytes);
+}
+
+}  // namespace gluon_roi

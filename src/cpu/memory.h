@@ -1,0 +1,44 @@
+// Memory of the CPU: scratch, and what is asked of it ahead of time.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/types.h"
+
+namespace gluon_roi::cpu {
+
+// Scratch memory of this thread, kept between calls; contents are undefined.
+void* thread_scratch(size_t bytes);
+template <class A>
+A* scratch(int64_t count) {
+  return static_cast<A*>(thread_scratch(static_cast<size_t>(count) * sizeof(A)));
+}
+
+// Asks for one element of each lane, `step` elements apart, to be in the cache soon.
+template <class T>
+ALWAYS_INLINE void prefetch_lanes(int lanes, const T* from, int64_t step) {
+  for (int lane = 0; lane < lanes; ++lane) __builtin_prefetch(from + lane * step, 1);
+}
+
+// Asks for `count` elements to be in the cache soon, in `parts` parts that are to be spread over
+// the work before: all at once fill the processor's queue of outstanding reads, behind which the
+// work has to wait. (ROIPool and ROIAlign with 2000 RoIs took 1.2 to 1.4 times as long.)
+template <class T>
+class GradualPrefetch {
+ public:
+  ALWAYS_INLINE GradualPrefetch(const T* from, int64_t count, int64_t parts)
+      : line_(from), goal_(from), part_(parts > 0 ? (count + parts - 1) / parts : 0) {}
+  ALWAYS_INLINE void next(int64_t parts = 1) {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    goal_ += parts * part_;
+    for (; line_ < goal_; line_ += kLine) __builtin_prefetch(line_, 1);
+  }
+
+ private:
+  const T* line_;  // the next to ask for
+  const T* goal_;  // where the parts so far end
+  int64_t part_;
+};
+
+}  // namespace gluon_roi::cpu

@@ -1,0 +1,76 @@
+// All rows of rois, decoded and checked once a call.
+#pragma once
+#include <limits>
+#include <vector>
+
+#include "../core/geometry/rows.h"
+
+namespace gluon_roi::cpu {
+
+// All rows decoded and checked, and sorted by image; within an image in the order given.
+template <class G>
+struct RoiTable {
+  std::vector<Roi<G>> rois;    // K
+  std::vector<int64_t> order;  // row numbers of the valid RoIs, by image
+  std::vector<int64_t> begin;  // N + 1 offsets into order
+
+  RoiTable(const char* op, const Inputs& in, int32_t bad_index) {
+    const RoiRows rows = RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING);
+    rois.resize(static_cast<size_t>(rows.rows));
+    begin.assign(static_cast<size_t>(rows.images) + 1, 0);
+    if (rows.counts != nullptr) check_counts(op, rows);
+    for (int64_t k = 0; k < rows.rows; ++k) {
+      const Roi<G>& roi = rois[k] = rows.template row<G>(k);
+      if (roi.state == RoiState::kBadBatch) {
+        fail(op, "rois row ", k, " has batch index ", rows.batch_index(k),
+             ", expected an integer below ", rows.images,
+             " (the batch size of data), or negative for a padding row");
+      }
+      if (roi.state == RoiState::kValid) ++begin[roi.image + 1];
+    }
+    for (int64_t i = 0; i < rows.images; ++i) begin[i + 1] += begin[i];
+    order.resize(static_cast<size_t>(begin[rows.images]));
+    std::vector<int64_t> next(begin.begin(), begin.end() - 1);
+    for (int64_t k = 0; k < rows.rows; ++k) {
+      if (rois[k].state == RoiState::kValid) order[next[rois[k].image]++] = k;
+    }
+  }
+
+  // The row that follows order[i] `steps` later, to be fetched early; the last at the end. Tasks
+  // that do little for a RoI have to look kFarAhead.
+  static constexpr int64_t kFarAhead = 4;
+  ALWAYS_INLINE int64_t ahead(int64_t i, int64_t steps = 1) const {
+    const int64_t last = static_cast<int64_t>(order.size()) - 1;
+    return order[i + steps < last ? i + steps : last];
+  }
+
+  // Writes the rows of out that belong to no image: 0 for padding, NaN for unusable coordinates.
+  template <class T>
+  void fill_special_rows(T* out, int64_t row_size) const {
+    for (size_t k = 0; k < rois.size(); ++k) {
+      if (rois[k].state == RoiState::kValid) continue;
+      const SumOf<T> value = rois[k].state == RoiState::kPadding
+                                 ? SumOf<T>(0)
+                                 : std::numeric_limits<SumOf<T>>::quiet_NaN();
+      T* row = out + static_cast<int64_t>(k) * row_size;
+      for (int64_t i = 0; i < row_size; ++i) store(row + i, value);
+    }
+  }
+
+ private:
+  static void check_counts(const char* op, const RoiRows& rows) {
+    double sum = 0;
+    for (int64_t i = 0; i < rows.images; ++i) {
+      const double count = RoiRows::element(rows.counts, rows.counts_dtype, i);
+      if (!(count >= 0) || count != std::floor(count) || std::isinf(count)) {
+        fail(op, "rois_num of image ", i, " is ", count, ", expected a whole number >= 0");
+      }
+      sum += count;
+    }
+    if (sum != static_cast<double>(rows.rows)) {
+      fail(op, "rois_num sums to ", sum, ", expected ", rows.rows, " (the rows of rois)");
+    }
+  }
+};
+
+}  // namespace gluon_roi::cpu

@@ -1,0 +1,22 @@
+// Work divided among the threads that MXNet gives an operator.
+#pragma once
+#include <cstdint>
+
+namespace gluon_roi::cpu {
+
+// How many threads that is; 1 in a child of fork().
+int max_threads();
+
+// Runs body(task) for every task in [0, tasks), on the threads that MXNet gives this operator, or
+// on one if `work`, the number of elements touched, is too small to pay for waking a second.
+// Tasks own disjoint outputs, so the number of threads never shows in the result.
+void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int64_t),
+                       const void* body);
+template <class Body>
+void parallel_for(int64_t tasks, int64_t work, const Body& body) {
+  parallel_for_impl(
+      tasks, work, [](const void* self, int64_t task) { (*static_cast<const Body*>(self))(task); },
+      &body);
+}
+
+}  // namespace gluon_roi::cpu

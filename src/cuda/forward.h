@@ -1,0 +1,140 @@
+// The forward loop of the CUDA kernels: over the outputs of a RoI.
+#pragma once
+#include "../core/geometry/channels.h"
+#include "tables.h"
+
+namespace gluon_roi::cuda {
+
+// A thread block owns some channels of one RoI. Its threads stand for (channel, p, q) in the order
+// of the output, so that what they write is contiguous; each goes on to the channel `groups`
+// further, and computes kUnroll of them at once, with the same bin and therefore the same table
+// entries.
+constexpr int kForwardThreads = 256;
+constexpr int kUnroll = 4;
+// Tables of a RoI up to this size are read from shared memory, larger ones through the L1 cache.
+constexpr int kStageBytes = 8192;
+
+struct ForwardPlan {
+  PositionSensitive layout;  // group 1 x 1 where every bin reads its output's own channel
+  int64_t data_channels;     // C
+  int64_t cells;             // H * W
+  int32_t width;             // W
+  int32_t outputs;           // P * Q
+  int32_t groups;            // output channels that the threads of a block stand for
+  int32_t chunk;             // output channels of a block
+  int64_t chunks;            // blocks a RoI
+
+  ForwardPlan(const PositionSensitive& channels, const Tensor& data)
+      : layout(channels),
+        data_channels(data.shape[1]),
+        cells(data.shape[2] * data.shape[3]),
+        width(static_cast<int32_t>(data.shape[3])),
+        outputs(channels.pooled_height * channels.pooled_width) {
+    const int64_t wanted = std::max<int64_t>(1, (layout.output_dim + kUnroll - 1) / kUnroll);
+    const int64_t fitting = std::max(1, kForwardThreads / outputs);
+    groups = static_cast<int32_t>(std::min(wanted, fitting));
+    chunk = groups * kUnroll * 2;
+    chunks = (layout.output_dim + chunk - 1) / chunk;
+  }
+  int threads() const {
+    return static_cast<int>(std::min<int64_t>(
+        kForwardThreads, (static_cast<int64_t>(groups) * outputs + 31) / 32 * 32));
+  }
+};
+
+// Copies count elements to *room, which moves on, if they fit; returns where to read them.
+template <class X>
+DEVICE_INLINE const X* stage(const X* source, int count, char** room, const char* end) {
+  const int bytes = (count * static_cast<int>(sizeof(X)) + 15) / 16 * 16;
+  if (count > kStageBytes / static_cast<int>(sizeof(X)) || bytes > end - *room) return source;
+  X* copy = reinterpret_cast<X*>(*room);
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
+    copy[i] = source[i];
+  }
+  *room += bytes;
+  return copy;
+}
+
+// The bins of a RoI, for the two pooling operators: two edges a bin.
+struct BinView {
+  const int32_t *y, *x;
+};
+DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* room, const char* end) {
+  const int bins = tables.bins_y + tables.bins_x;
+  const int32_t* edges = stage(tables.row_edges(k), 2 * bins, &room, end);
+  return BinView{edges, edges + 2 * tables.bins_y};
+}
+
+// out[k, c, p, q] = rule of the map that bin (p, q) of output channel c reads. Rule has:
+//   tables, kGrouped (false: layout is 1 x 1),
+//   stage(k, room, end) -> View of the RoI's tables,
+//   pool(view, p, q, width, plane, other[kUnroll], value[kUnroll]): of the map that begins at
+//   plane,
+//     and of those `other` elements further on. (With a pointer to each map, the compiler
+//     multiplies channels by map sizes again for every cell.)
+template <class T, class Rule>
+__global__ void __launch_bounds__(kForwardThreads)
+    forward_kernel(Rule rule, ForwardPlan plan, const T* data, T* out) {
+  using A = SumOf<T>;
+  const int64_t k = blockIdx.x / plan.chunks;
+  const int64_t first = blockIdx.x % plan.chunks * plan.chunk;
+  const int64_t channels = plan.layout.output_dim;
+  const int64_t stop = first + plan.chunk < channels ? first + plan.chunk : channels;
+  const int thread = static_cast<int>(threadIdx.x);
+  T* row = out + k * channels * plan.outputs;
+  const RoiHead head = rule.tables.heads[k];
+  if (head.state != RoiState::kValid) {
+    const float nan = bit_cast<float>(0x7fc00000u);
+    const A value = head.state == RoiState::kPadding ? A(0) : A(nan);
+    for (int64_t i = first * plan.outputs + thread; i < stop * plan.outputs; i += blockDim.x) {
+      store(row + i, value);
+    }
+    return;
+  }
+  alignas(16) __shared__ char shared[kStageBytes];
+  const auto view = rule.stage(k, shared, shared + kStageBytes);
+  __syncthreads();
+
+  const int group = thread / plan.outputs;
+  if (group >= plan.groups) return;
+  const int64_t step = Rule::kGrouped ? static_cast<int64_t>(plan.layout.group_height) *
+                                            plan.layout.group_width * plan.cells
+                                      : plan.cells;
+  const T* image = data + head.image * plan.data_channels * plan.cells;
+  // Several rounds only where the bins are more than the threads of a block.
+  for (int bin = thread % plan.outputs; bin < plan.outputs; bin += kForwardThreads) {
+    const int p = bin / plan.layout.pooled_width, q = bin % plan.layout.pooled_width;
+    const T* plane = Rule::kGrouped ? image + plan.layout.channel(0, p, q) * plan.cells : image;
+    for (int64_t c = first + group; c < stop; c += kUnroll * plan.groups) {
+      int64_t other[kUnroll];
+      A value[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        // Past the last channel the first is computed again, and not stored.
+        other[u] = c + u * plan.groups < stop ? u * plan.groups * step : 0;
+      }
+      rule.pool(view, p, q, plan.width, plane + c * step, other, value);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const int64_t channel = c + u * plan.groups;
+        if (channel < stop) store(row + channel * plan.outputs + bin, value[u]);
+      }
+    }
+  }
+}
+
+template <class T, class Rule>
+void launch_forward(const char* op, const Gpu& gpu, const Rule& rule,
+                    const PositionSensitive& layout, const Tensor& data, const Tensor& out) {
+  const ForwardPlan plan(layout, data);
+  launch(op, gpu, forward_kernel<T, Rule>, out.shape[0] * plan.chunks, plan.threads(), rule, plan,
+         static_cast<const T*>(data.data), static_cast<T*>(out.data));
+}
+
+// The channel layout of an operator whose bins all read their output's own channel.
+inline PositionSensitive own_channels(int64_t channels, int32_t pooled_height,
+                                      int32_t pooled_width) {
+  return PositionSensitive{channels, 1, 1, pooled_height, pooled_width};
+}
+
+}  // namespace gluon_roi::cuda

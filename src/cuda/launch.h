@@ -1,0 +1,38 @@
+// Launches of CUDA kernels. Included by .cu files only, which g++ compiles too, against
+// tests/hostsim/cuda_runtime.h.
+//
+// Contract of every CUDA operator: it launches on the caller's stream and never synchronises; all
+// its scratch memory is carved out of one workspace; offsets into arrays are 64-bit; nothing is
+// launched for an empty output. There are no atomics: every element of an output belongs to one
+// thread, which adds its terms in a fixed order, so results repeat bit for bit.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <limits>
+#include <type_traits>
+
+#include "../core/operator.h"
+
+// Of the pieces of a kernel.
+#define DEVICE_INLINE __device__ __forceinline__
+
+namespace gluon_roi::cuda {
+
+void check_cuda(const char* op, cudaError_t error);
+
+// Runs kernel(arguments...) on gpu.stream, with one-dimensional blocks.
+template <class... Parameters>
+void launch(const char* op, const Gpu& gpu, void (*kernel)(Parameters...), int64_t blocks,
+            int threads, std::common_type_t<Parameters>... arguments) {
+  if (blocks == 0) return;
+  if (blocks > std::numeric_limits<int32_t>::max()) {
+    fail(op, "needs ", blocks, " thread blocks, CUDA launches at most ",
+         std::numeric_limits<int32_t>::max());
+  }
+  void* pointers[] = {static_cast<void*>(&arguments)...};
+  check_cuda(op, cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                                  dim3(static_cast<unsigned>(threads)), pointers, 0,
+                                  static_cast<cudaStream_t>(gpu.stream)));
+}
+
+}  // namespace gluon_roi::cuda

@@ -1,0 +1,153 @@
+// What a call prepares on the device before its main kernel: decoded RoIs, their bins or taps, and
+// the RoIs of each image.
+#pragma once
+#include <algorithm>
+
+#include "../core/geometry/bins.h"
+#include "../core/geometry/rows.h"
+#include "../core/geometry/samples.h"
+#include "workspace.h"
+
+namespace gluon_roi::cuda {
+
+// Row k of rois, decoded, and the cells [begin, end) of the map that its bins read.
+struct RoiHead {
+  RoiState state;
+  int32_t image;  // if state is kValid
+  int32_t y_begin, y_end, x_begin, x_end;
+};
+
+// What both kinds of tables start with.
+struct RoiTable {
+  RoiRows rows;
+  int32_t bins_y, bins_x;  // P, Q
+  int32_t height, width;   // cells of the map
+  RoiHead* heads;          // K
+
+  RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
+           int32_t pooled_width, int32_t bad_index);
+};
+
+// The cells [begin, end) of every bin of every RoI along both axes.
+struct BinTable : RoiTable {
+  int32_t* edges;  // K * 2 * (P + Q): two numbers a bin, rows first
+
+  BinTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
+           int32_t pooled_width, int32_t bad_index)
+      : RoiTable(op, carver, in, pooled_height, pooled_width, bad_index),
+        edges(carver->take<int32_t>(rows.rows * 2 * (bins_y + bins_x))) {}
+
+  void build(const char* op, const Gpu& gpu, BinRule rule, double spatial_scale) const;
+
+  HOST_DEVICE const int32_t* row_edges(int64_t k) const {
+    return edges + k * 2 * (static_cast<int64_t>(bins_y) + bins_x);
+  }
+  HOST_DEVICE const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * bins_y; }
+};
+
+// As wide as G, so that the structs below have no padding: it would be uninitialised memory.
+template <class G>
+using CellIndex = std::conditional_t<sizeof(G) == 8, int64_t, int32_t>;
+
+// A cell that a bin reads, and its weight: the samples of a bin that share a cell are merged.
+template <class G>
+struct AxisTap {
+  CellIndex<G> cell;  // in by_cell lists: the bin
+  G weight;
+};
+// The same with the derivatives of the weight by the box's lower and upper coordinate.
+template <class G>
+struct AxisGradientTap {
+  CellIndex<G> cell;
+  G weight, d_lo, d_hi;
+};
+
+// The first of the taps [begin, end) of a bin at or behind cell.
+template <class Entry>
+DEVICE_INLINE int32_t lower_bound(const Entry* taps, int32_t begin, int32_t end, int32_t cell) {
+  while (begin < end) {
+    const int32_t middle = begin + (end - begin) / 2;
+    if (taps[middle].cell < cell) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+// How a RoI's box becomes samples.
+struct SampleRule {
+  double spatial_scale;
+  int32_t aligned, sampling_ratio;
+};
+
+// Both axes of every RoI as sparse matrices: the taps of each bin in ascending order of cells, and
+// if wanted the same by cell, with the bins in ascending order. A cell that no sample weighs is
+// absent, so that its NaN cannot leak.
+template <class G, class Entry>
+struct TapTable : RoiTable {
+  SampleRule rule;
+  int64_t room_y, room_x;  // taps that the tables have room for, per RoI
+  int32_t* begin;          // K * (P + 1 + Q + 1): bin q has the taps [begin[q], begin[q + 1])
+  Entry* taps;             // K * (room_y + room_x)
+  int32_t* cell_begin;     // K * (H + 1 + W + 1), set for the cells of the head; or nullptr
+  Entry* by_cell;          // K * (room_y + room_x), or nullptr
+
+  TapTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
+           int32_t pooled_width, int32_t bad_index, const SampleRule& sample_rule, bool with_cells)
+      : RoiTable(op, carver, in, pooled_height, pooled_width, bad_index),
+        rule(sample_rule),
+        room_y(room(bins_y, height)),
+        room_x(room(bins_x, width)),
+        begin(carver->take<int32_t>(rows.rows * (static_cast<int64_t>(bins_y) + bins_x + 2))),
+        taps(carver->take<Entry>(rows.rows * (room_y + room_x))),
+        cell_begin(nullptr),
+        by_cell(nullptr) {
+    if (!with_cells) return;
+    cell_begin = carver->take<int32_t>(rows.rows * (static_cast<int64_t>(height) + width + 2));
+    by_cell = carver->take<Entry>(rows.rows * (room_y + room_x));
+  }
+
+  void build(const char* op, const Gpu& gpu) const;
+
+  HOST_DEVICE const int32_t* row_begin(int64_t k) const {
+    return begin + k * (static_cast<int64_t>(bins_y) + bins_x + 2);
+  }
+  HOST_DEVICE const int32_t* column_begin(int64_t k) const { return row_begin(k) + bins_y + 1; }
+  HOST_DEVICE const Entry* row_taps(int64_t k) const { return taps + k * (room_y + room_x); }
+  HOST_DEVICE const Entry* column_taps(int64_t k) const { return row_taps(k) + room_y; }
+  HOST_DEVICE const int32_t* row_cells(int64_t k) const {
+    return cell_begin + k * (static_cast<int64_t>(height) + width + 2);
+  }
+  HOST_DEVICE const int32_t* column_cells(int64_t k) const { return row_cells(k) + height + 1; }
+  HOST_DEVICE const Entry* row_by_cell(int64_t k) const { return by_cell + k * (room_y + room_x); }
+  HOST_DEVICE const Entry* column_by_cell(int64_t k) const { return row_by_cell(k) + room_y; }
+
+ private:
+  // A bin has at most two taps a sample and one a cell. The bins of a RoI lie side by side and
+  // share at most a cell at each end; where coordinates are so large that rounding pushes bins over
+  // their neighbours, every second bin is still apart from the others, which gives 2 * size. That
+  // holds on maps of up to 2^20 cells; beyond, every bin gets its own room.
+  int64_t room(int64_t bins, int64_t size) const {
+    const int64_t samples = rule.sampling_ratio > 0 ? rule.sampling_ratio : size;
+    const int64_t each = std::min<int64_t>(2 * samples, size);
+    const int64_t taps =
+        size <= (1 << 20) ? std::min(bins * each, 2 * size + 4 * bins) : bins * each;
+    return std::min<int64_t>(taps, std::numeric_limits<int32_t>::max());
+  }
+};
+
+// The valid rows of each image, in their order.
+struct RoiLists {
+  int32_t* begin;  // N + 1 offsets into order
+  int32_t* order;  // row numbers
+
+  RoiLists(Carver* carver, const RoiTable& tables)
+      : begin(carver->take<int32_t>(tables.rows.images + 1)),
+        order(carver->take<int32_t>(tables.rows.rows)) {}
+
+  void build(const char* op, const Gpu& gpu, const RoiTable& tables) const;
+};
+
+}  // namespace gluon_roi::cuda
