@@ -17,7 +17,7 @@ import sysconfig
 from importlib import metadata
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
@@ -190,7 +190,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.8,<3.12",
-    packages=["gluon_roi"],
+    packages=find_packages(include=["gluon_roi", "gluon_roi.*"]),
     install_requires=requirements(),
     extras_require={
         # gluoncv, matplotlib and tqdm for demo_rfcn.

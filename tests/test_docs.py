@@ -10,7 +10,12 @@ import gluon_roi
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [block.__module__ for block in gluon_roi.OPERATORS]
-MODULES += ["gluon_roi.rois", "gluon_roi.reference", "gluon_roi.library"]
+MODULES += [
+    "gluon_roi.rois",
+    "gluon_roi.reference.align",
+    "gluon_roi.reference.pool",
+    "gluon_roi.library",
+]
 PAGES = ["README.md", "docs/operators.md"]
 
 

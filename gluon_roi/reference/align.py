@@ -1,0 +1,352 @@
+"""ROIAlign and PSROIAlign: bilinear samples, without rounding the box."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .common import (
+    Call,
+    Channels,
+    backward,
+    bins_of,
+    check,
+    forward,
+    own_channels,
+    position_sensitive,
+    saturate,
+)
+
+#: Up to this many samples a bin are all visited; above, only those that can fall on the map.
+FEW_SAMPLES = 4096
+
+
+class _AlignAxis(NamedTuple):
+    """Along one axis, what each cell contributes to each bin; the bins of a box are the product.
+
+    Bilinear weights, validity and the divisor are products of a factor for y and one for x, so
+    out = weights_y . map . weights_x^T.
+    """
+
+    weights: np.ndarray  # (bins, size)
+    d_lo: np.ndarray  # derivative of weights with respect to the box's lower image coordinate
+    d_hi: np.ndarray  # ... and to its upper one
+
+
+def _visible_samples(start: Any, bin_size: Any, count: float, size: int) -> np.ndarray:
+    """Numbers of the samples of the bin at `start` that can fall on the map."""
+    if count <= FEW_SAMPLES or bin_size == 0:
+        return np.arange(int(count))
+    if count > 2.0**53:
+        # So thinly spread that the mean is 0 to the last digit.
+        return np.arange(0)
+    step = float(bin_size) / count
+    first, last = np.sort((np.array([-1.0, size]) - float(start)) / step - 0.5)
+    # Coordinates are rounded; a margin keeps every sample that may still be inside.
+    rounding = float(np.finfo(type(start)).eps) * abs(float(start) / step)
+    margin = 2.0 + min(64.0, 8.0 * rounding)
+    first, last = float(np.floor(first - margin)), float(np.ceil(last + margin))
+    return np.arange(max(first, 0.0), min(last, count - 1.0) + 1.0)
+
+
+def _align_axis(
+    lo: float,
+    hi: float,
+    scale: float,
+    aligned: bool,
+    sampling_ratio: int,
+    bins: int,
+    size: int,
+    geometry: type,
+) -> _AlignAxis:
+    """Tables of one axis of one box, in the order of operations of the peers."""
+    real: Any = geometry
+    with np.errstate(over="ignore"):
+        s, offset = real(scale), real(0.5 if aligned else 0)
+        start = saturate(real(lo) * s - offset)
+        length = saturate(real(hi) * s - offset) - start
+    enlarged = not aligned and length < 1
+    if enlarged:
+        length = real(1)
+    bin_size = length / real(bins)
+    count = float(sampling_ratio) if sampling_ratio > 0 else max(float(np.ceil(bin_size)), 1.0)
+
+    axis = _AlignAxis(*(np.zeros((bins, size)) for _ in range(3)))
+    for q in range(bins):
+        begin = start + real(q) * bin_size
+        i = _visible_samples(begin, bin_size, count, size)
+        x = begin + (i.astype(real) + real(0.5)) * bin_size / real(count)
+        # Samples outside the map count in the divisor, as 0.
+        inside = (x >= -1) & (x <= size)
+        i, x = i[inside], x[inside]
+        low = np.minimum(np.maximum(x, 0).astype(int), size - 1)
+        high = np.minimum(low + 1, size - 1)
+        high_weight = np.where(low == high, real(0), np.maximum(x, real(0)) - low.astype(real))
+        np.add.at(axis.weights[q], low, (real(1) - high_weight) / count)
+        np.add.at(axis.weights[q], high, high_weight / count)
+        # x = x1 * (1 - t) + x2 * t; a sample held at the border does not move the value.
+        t = (q + (i + 0.5) / count) / bins
+        slope = np.where((x < 0) | (low == high), 0.0, scale / count)
+        for table, share in ((axis.d_lo, 1 - t * (not enlarged)), (axis.d_hi, t * (not enlarged))):
+            np.add.at(table[q], low, -slope * share)
+            np.add.at(table[q], high, slope * share)
+    return axis
+
+
+def _align_axes(
+    call: Call, box: np.ndarray, aligned: bool, sampling_ratio: int, geometry: type
+) -> tuple[_AlignAxis, _AlignAxis]:
+    (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
+    common = call.scale, aligned, sampling_ratio
+    return (
+        _align_axis(y1, y2, *common, call.pooled[0], height, geometry),
+        _align_axis(x1, x2, *common, call.pooled[1], width, geometry),
+    )
+
+
+def _weighted(maps: np.ndarray, channels: np.ndarray, wy: np.ndarray, wx: np.ndarray) -> np.ndarray:
+    """wy . map . wx for each channel, reading only cells of non-zero weight."""
+    y, x = np.flatnonzero(wy), np.flatnonzero(wx)
+    return np.einsum("cyx,y,x->c", maps[np.ix_(channels, y, x)], wy[y], wx[x])
+
+
+def _align_forward(
+    call: Call,
+    count: int,
+    channels: Channels,
+    sampling_ratio: int,
+    aligned: bool,
+    geometry: type,
+) -> np.ndarray:
+    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
+        ay, ax = _align_axes(call, box, aligned, sampling_ratio, geometry)
+        for p, q in bins_of(call.pooled):
+            out[:, p, q] = _weighted(maps, channels(p, q), ay.weights[p], ax.weights[q])
+
+    return forward(call, count, per_roi)
+
+
+def _align_backward(
+    name: str,
+    call: Call,
+    d_out: Any,
+    rois: Any,
+    count: int,
+    channels: Channels,
+    sampling_ratio: int,
+    aligned: bool,
+    geometry: type,
+) -> tuple[np.ndarray, np.ndarray]:
+    def per_roi(
+        maps: np.ndarray, box: np.ndarray, d_row: np.ndarray, d_maps: np.ndarray, d_box: np.ndarray
+    ) -> None:
+        ay, ax = _align_axes(call, box, aligned, sampling_ratio, geometry)
+        for p, q in bins_of(call.pooled):
+            c, d = channels(p, q), d_row[:, p, q]
+            wy, wx = ay.weights[p], ax.weights[q]
+            y, x = np.flatnonzero(wy), np.flatnonzero(wx)
+            d_maps[np.ix_(c, y, x)] += np.einsum("c,y,x->cyx", d, wy[y], wx[x])
+            for i, (dy, dx) in enumerate(
+                ((wy, ax.d_lo[q]), (ay.d_lo[p], wx), (wy, ax.d_hi[q]), (ay.d_hi[p], wx))
+            ):
+                d_box[i] += d @ _weighted(maps, c, dy, dx)
+
+    d_data, d_boxes = backward(name, call, d_out, count, per_roi)
+    d_rois = np.zeros(np.shape(rois))
+    d_rois[..., -4:] = d_boxes.reshape(d_rois.shape[:-1] + (4,))
+    return d_data, d_rois
+
+
+def roi_align(
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    rois_num: Any = None,
+    geometry: type = np.float64,
+) -> np.ndarray:
+    """Mean of bilinear samples in each bin of each box, without rounding (Mask R-CNN, He 2017).
+
+    With ``o = 0.5 if aligned else 0``: ``x1 = rx1 * s - o``, ``w = rx2 * s - o - x1`` (at least 1
+    unless aligned), g samples a bin along the axis, ``g = ceil(w / Q)`` if `sampling_ratio` is
+    not positive, at ``x1 + (q + (i + 0.5) / g) * w / Q``. Pixel k lies at coordinate k. Samples
+    below -1 or above W are 0, and count; samples in [-1, 0] and [W - 1, W] take the value of the
+    border. The convention of MXNet's ``contrib.ROIAlign``, torchvision's ``roi_align``, Paddle's
+    ``roi_align`` and detectron2. An inverted box, which only ``aligned=True`` leaves inverted,
+    is sampled backwards, by one sample a bin if `sampling_ratio` is not positive.
+
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`roi_pool`.
+    sampling_ratio : int
+        Samples in each bin along each axis; not positive: one for each cell begun, at least one.
+    aligned : bool
+        Shift the box by half a cell, so that pixel k covers [k, k + 1], and allow any size.
+    geometry : type
+        Sample positions are computed in this type, in the order of operations of the peers:
+        ``numpy.float32`` follows the operators on float16 and float32 data.
+
+    Returns
+    -------
+    numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, size, scale, or batch index.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> roi_align(ramp, [[0, 0, 0, 3, 3]], pooled_size=2, spatial_scale=1.)
+    array([[[[ 3.75,  5.25],
+             [ 9.75, 11.25]]]])
+    """
+    call = check("ROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
+    count = call.data.shape[1]
+    return _align_forward(call, count, own_channels(count), sampling_ratio, aligned, geometry)
+
+
+def roi_align_backward(
+    d_out: Any,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    rois_num: Any = None,
+    geometry: type = np.float64,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of :func:`roi_align` with respect to data and to the coordinates of rois.
+
+    The number of samples is taken as a constant. Where the minimum size of 1 is in force, only
+    x1 moves the samples. At a kink of the bilinear surface the derivative is the one to the right.
+
+    Parameters
+    ----------
+    d_out : array, shape (K, C, P, Q)
+        Gradient with respect to the output. The others are those of :func:`roi_align`.
+
+    Returns
+    -------
+    d_data : numpy.ndarray, shape (N, C, H, W), float64
+    d_rois : numpy.ndarray, the shape of `rois`, float64
+        Per image pixel; 0 in the column of batch indices and for rows without a result.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> d_data, d_rois = roi_align_backward(
+    ...     np.ones((1, 1, 1, 1)), ramp, [[0, 1, 1, 2, 2]], 1, 1., sampling_ratio=1)
+    >>> d_data[0, 0]
+    array([[0.  , 0.  , 0.  , 0.  ],
+           [0.  , 0.25, 0.25, 0.  ],
+           [0.  , 0.25, 0.25, 0.  ],
+           [0.  , 0.  , 0.  , 0.  ]])
+    >>> d_rois
+    array([[0. , 0.5, 2. , 0.5, 2. ]])
+    """
+    name = "ROIAlign"
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    count = call.data.shape[1]
+    return _align_backward(
+        name, call, d_out, rois, count, own_channels(count), sampling_ratio, aligned, geometry
+    )
+
+
+def ps_roi_align(
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    output_dim: int | None = None,
+    sampling_ratio: int = -1,
+    aligned: bool = True,
+    rois_num: Any = None,
+    geometry: type = np.float64,
+) -> np.ndarray:
+    """ROIAlign in which every bin reads channels of its own (Light-Head R-CNN, Li 2017).
+
+    The samples are those of :func:`roi_align`; bin (p, q) of output c reads channel
+    ``(c * P + p) * Q + q``. Equal to torchvision's ``ps_roi_align``; with ``aligned=False`` to
+    MXNet's ``contrib.ROIAlign(position_sensitive=True)``.
+
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`roi_pool`, with C = output_dim * P * Q channels.
+    output_dim : int, optional
+        Channels of the output; C / (P * Q) if not given.
+    sampling_ratio, aligned, geometry
+        As in :func:`roi_align`; `aligned` is true by default.
+
+    Returns
+    -------
+    numpy.ndarray, shape (K, output_dim, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, size, scale, number of channels, or batch index.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4).repeat(4, axis=1)
+    >>> ps_roi_align(ramp, [[0, 0, 0, 3, 3]], pooled_size=2, spatial_scale=1.)
+    array([[[[1.5625, 3.    ],
+             [7.3125, 8.75  ]]]])
+    """
+    name = "PSROIAlign"
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    count, channels = position_sensitive(
+        name, call.data.shape[1], output_dim, call.pooled, call.pooled
+    )
+    return _align_forward(call, count, channels, sampling_ratio, aligned, geometry)
+
+
+def ps_roi_align_backward(
+    d_out: Any,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    output_dim: int | None = None,
+    sampling_ratio: int = -1,
+    aligned: bool = True,
+    rois_num: Any = None,
+    geometry: type = np.float64,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of :func:`ps_roi_align` with respect to data and to the coordinates of rois.
+
+    Parameters
+    ----------
+    d_out : array, shape (K, output_dim, P, Q)
+        Gradient with respect to the output. The others are those of :func:`ps_roi_align`.
+
+    Returns
+    -------
+    d_data : numpy.ndarray, shape (N, C, H, W), float64
+    d_rois : numpy.ndarray, the shape of `rois`, float64
+        As in :func:`roi_align_backward`.
+
+    Examples
+    --------
+    >>> data, d_out = np.zeros((1, 1, 2, 2)), np.ones((1, 1, 1, 1))
+    >>> d_data, d_rois = ps_roi_align_backward(d_out, data, [[0, 0, 0, 2, 2]], 1, 1.)
+    >>> d_data
+    array([[[[0.25, 0.25],
+             [0.25, 0.25]]]])
+    """
+    name = "PSROIAlign"
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    count, channels = position_sensitive(
+        name, call.data.shape[1], output_dim, call.pooled, call.pooled
+    )
+    return _align_backward(
+        name, call, d_out, rois, count, channels, sampling_ratio, aligned, geometry
+    )

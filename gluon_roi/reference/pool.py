@@ -1,0 +1,305 @@
+"""ROIPool and PSROIPool: whole cells of the map, chosen by rounding the box."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import numpy as np
+
+from .common import (
+    Call,
+    Channels,
+    backward,
+    bins_of,
+    check,
+    forward,
+    pair,
+    position_sensitive,
+    saturate,
+)
+
+CONVENTIONS = ("rfcn", "torchvision")
+
+
+def _round(value: Any) -> float:
+    """Half away from zero, as C's round(); exact, because the input is float32."""
+    return float(np.copysign(np.floor(abs(np.float64(value)) + 0.5), value))
+
+
+def _pool_edges(
+    rule: str, lo: float, hi: float, scale: float, bins: int, size: int
+) -> list[tuple[int, int]]:
+    """First cell and end (exclusive) of each bin along one axis, clipped to the map.
+
+    Edges are computed in float32, in the order of operations of the peers, whatever the type of
+    the data: the bins of a box do not depend on the precision of the map.
+    """
+    f32 = np.float32
+    with np.errstate(over="ignore"):
+        x1, x2, s = f32(lo), f32(hi), f32(scale)
+        if rule == "rfcn":
+            # Rounded before scaling; the end is inclusive, hence the +1.
+            start = saturate(f32(_round(x1)) * s)
+            end = saturate((f32(_round(x2)) + f32(1)) * s)
+            length = max(end - start, f32(0.1))
+        else:
+            # Rounded after scaling; start and end are whole cells.
+            start, end = _round(saturate(x1 * s)), _round(saturate(x2 * s))
+            length = f32(max(end - start + (rule == "roi_pool"), 1))
+    bin_size = length / f32(bins)
+    last = size - 1 if rule == "torchvision" else size
+
+    def clip(edge: float) -> int:
+        return int(min(max(edge, 0), last))
+
+    edges = []
+    for q in range(bins):
+        begin, end = f32(q) * bin_size, f32(q + 1) * bin_size
+        if rule == "rfcn":
+            edges.append((clip(np.floor(begin + start)), clip(np.ceil(end + start))))
+        else:
+            edges.append((clip(float(np.floor(begin)) + start), clip(float(np.ceil(end)) + start)))
+    return edges
+
+
+def _pool_bins(rule: str, call: Call, box: np.ndarray) -> Iterator[tuple[int, int, slice, slice]]:
+    """The bins of one box that hold a cell: p, q, rows, columns."""
+    (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
+    rows = _pool_edges(rule, y1, y2, call.scale, call.pooled[0], height)
+    columns = _pool_edges(rule, x1, x2, call.scale, call.pooled[1], width)
+    for p, q in bins_of(call.pooled):
+        if rows[p][0] < rows[p][1] and columns[q][0] < columns[q][1]:
+            yield p, q, slice(*rows[p]), slice(*columns[q])
+
+
+def _maximum(bin_cells: np.ndarray, lowest: float) -> np.ndarray:
+    """Largest value of each channel's bin, as a running maximum that starts at `lowest` finds it.
+
+    Comparisons with NaN are false, so NaN cells are passed over, and a bin of nothing but NaN or
+    -inf gives `lowest`. MXNet's ROIPooling does the same; it starts at float32's lowest number in
+    every type, which float64 maps may go below.
+    """
+    return np.fmax(np.fmax.reduce(bin_cells.reshape(len(bin_cells), -1), axis=1), lowest)
+
+
+def roi_pool(
+    data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
+) -> np.ndarray:
+    """Maximum over each bin of each box (Fast R-CNN, Girshick 2015).
+
+    The box is scaled, rounded half away from zero to whole cells, both ends inclusive, and split
+    into P x Q bins: ``x1 = round(rx1 * s)``, ``w = max(round(rx2 * s) - x1 + 1, 1)``, bin q from
+    ``x1 + floor(q * w / Q)`` to ``x1 + ceil((q + 1) * w / Q)`` exclusive, clipped to the map.
+    Bins overlap where edges are rounded. The convention of Caffe, of MXNet's ``ROIPooling``,
+    torchvision's ``roi_pool`` and Paddle's ``roi_pool``.
+
+    Parameters
+    ----------
+    data : array, shape (N, C, H, W)
+        Feature maps.
+    rois : array, shape (K, 5), (N, R, 4) or (K, 4)
+        Rows ``[batch_index, x1, y1, x2, y2]`` in image coordinates; or R boxes for each image,
+        K = N * R; or boxes in the order of the images, together with `rois_num`.
+    pooled_size : int or (int, int)
+        P, Q: bins of the output.
+    spatial_scale : float
+        Map cells per image pixel.
+    rois_num : array of int, shape (N,), optional
+        Boxes of each image, for `rois` of shape (K, 4).
+
+    Returns
+    -------
+    numpy.ndarray, shape (K, C, P, Q), float64
+        Empty bins are 0. NaN cells are passed over; a bin of nothing but NaN or -inf gives
+        the lowest finite number of the type of `data`.
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, size, scale, or batch index.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> roi_pool(ramp, [[0, 0, 0, 3, 3]], pooled_size=2, spatial_scale=1.)
+    array([[[[ 5.,  7.],
+             [13., 15.]]]])
+    """
+    call = check("ROIPool", data, rois, pooled_size, spatial_scale, rois_num)
+
+    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
+        for p, q, rows, columns in _pool_bins("roi_pool", call, box):
+            out[:, p, q] = _maximum(maps[:, rows, columns], call.lowest)
+
+    return forward(call, call.data.shape[1], per_roi)
+
+
+def roi_pool_backward(
+    d_out: Any,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    rois_num: Any = None,
+) -> np.ndarray:
+    """Gradient of :func:`roi_pool` with respect to data.
+
+    Each bin's gradient goes to its first maximum in row-major order; nowhere if the bin is empty
+    or holds nothing above the lowest finite number of the type of `data`.
+
+    Parameters
+    ----------
+    d_out : array, shape (K, C, P, Q)
+        Gradient with respect to the output. The others are those of :func:`roi_pool`.
+
+    Returns
+    -------
+    numpy.ndarray, shape (N, C, H, W), float64
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> d_out = np.ones((1, 1, 2, 2))
+    >>> roi_pool_backward(d_out, ramp, [[0, 0, 0, 3, 3]], 2, 1.)[0, 0]
+    array([[0., 0., 0., 0.],
+           [0., 1., 0., 1.],
+           [0., 0., 0., 0.],
+           [0., 1., 0., 1.]])
+    """
+    name = "ROIPool"
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+
+    def per_roi(maps: np.ndarray, box: Any, d_row: Any, d_maps: np.ndarray, d_box: Any) -> None:
+        for p, q, rows, columns in _pool_bins("roi_pool", call, box):
+            cells = maps[:, rows, columns]
+            largest = cells == _maximum(cells, call.lowest)[:, None, None]
+            largest &= cells > call.lowest
+            for c in np.flatnonzero(largest.any(axis=(1, 2))):
+                y, x = np.argwhere(largest[c])[0]
+                d_maps[c, rows, columns][y, x] += d_row[c, p, q]
+
+    return backward(name, call, d_out, call.data.shape[1], per_roi)[0]
+
+
+def _ps_roi_pool_call(
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    output_dim: int | None,
+    group_size: Any,
+    convention: str,
+    rois_num: Any,
+) -> tuple[Call, int, Channels]:
+    name = "PSROIPool"
+    if convention not in CONVENTIONS:
+        raise ValueError(f"{name}: convention is {convention!r}, expected one of {CONVENTIONS}")
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    group = call.pooled if group_size is None else pair(name, "group_size", group_size)
+    return (call, *position_sensitive(name, call.data.shape[1], output_dim, group, call.pooled))
+
+
+def ps_roi_pool(
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    output_dim: int | None = None,
+    group_size: Any = None,
+    convention: str = "rfcn",
+    rois_num: Any = None,
+) -> np.ndarray:
+    """Mean over each bin of each box, every bin from channels of its own (R-FCN, Dai 2016).
+
+    ``convention="rfcn"`` (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's
+    ``psroi_pool``): rounded before scaling, end inclusive, ``x1 = round(rx1) * s``,
+    ``w = max((round(rx2) + 1) * s - x1, 0.1)``, bin q from ``floor(q * w / Q + x1)`` to
+    ``ceil((q + 1) * w / Q + x1)`` exclusive, clipped to the map.
+
+    ``convention="torchvision"`` (``torchvision.ops.ps_roi_pool``): rounded after scaling, end
+    exclusive, ``w = max(round(rx2 * s) - round(rx1 * s), 1)``, bins as in :func:`roi_pool` but
+    clipped one cell earlier: the last row and column of the map are never read.
+
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`roi_pool`, with C = output_dim * G * G channels.
+    output_dim : int, optional
+        Channels of the output; C / (G * G) if not given.
+    group_size : int or (int, int), optional
+        G, the grid of channel groups; `pooled_size` if not given. Bin (p, q) of output c reads
+        channel ``(c * G + floor(p * G / P)) * G + floor(q * G / Q)``.
+    convention : {'rfcn', 'torchvision'}
+        Where the bins are.
+
+    Returns
+    -------
+    numpy.ndarray, shape (K, output_dim, P, Q), float64
+        The sum over the bin divided by the cells of the clipped bin; empty bins are 0.
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, size, scale, convention, number of channels, or batch index.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4).repeat(4, axis=1)
+    >>> ps_roi_pool(ramp, [[0, 0, 0, 3, 3]], pooled_size=2, spatial_scale=1.)
+    array([[[[ 2.5,  4.5],
+             [10.5, 12.5]]]])
+    """
+    call, output_dim, channels = _ps_roi_pool_call(
+        data, rois, pooled_size, spatial_scale, output_dim, group_size, convention, rois_num
+    )
+
+    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
+        for p, q, rows, columns in _pool_bins(convention, call, box):
+            out[:, p, q] = maps[channels(p, q), rows, columns].mean(axis=(1, 2))
+
+    return forward(call, output_dim, per_roi)
+
+
+def ps_roi_pool_backward(
+    d_out: Any,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    output_dim: int | None = None,
+    group_size: Any = None,
+    convention: str = "rfcn",
+    rois_num: Any = None,
+) -> np.ndarray:
+    """Gradient of :func:`ps_roi_pool` with respect to data: its exact transpose.
+
+    Each bin's gradient is spread evenly over the cells that the forward pass read. (Under the
+    torchvision convention this differs from torchvision, whose backward pass clips bins to the
+    whole map although its forward pass does not.)
+
+    Parameters
+    ----------
+    d_out : array, shape (K, output_dim, P, Q)
+        Gradient with respect to the output. The others are those of :func:`ps_roi_pool`.
+
+    Returns
+    -------
+    numpy.ndarray, shape (N, C, H, W), float64
+
+    Examples
+    --------
+    >>> data, d_out = np.zeros((1, 1, 2, 2)), np.ones((1, 1, 1, 1))
+    >>> ps_roi_pool_backward(d_out, data, [[0, 0, 0, 1, 1]], 1, 1.)
+    array([[[[0.25, 0.25],
+             [0.25, 0.25]]]])
+    """
+    call, output_dim, channels = _ps_roi_pool_call(
+        data, rois, pooled_size, spatial_scale, output_dim, group_size, convention, rois_num
+    )
+
+    def per_roi(maps: Any, box: np.ndarray, d_row: Any, d_maps: np.ndarray, d_box: Any) -> None:
+        for p, q, rows, columns in _pool_bins(convention, call, box):
+            area = (rows.stop - rows.start) * (columns.stop - columns.start)
+            d_maps[channels(p, q), rows, columns] += d_row[:, p, q, None, None] / area
+
+    return backward("PSROIPool", call, d_out, output_dim, per_roi)[0]
