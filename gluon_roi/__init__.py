@@ -2,26 +2,25 @@
 
 Importing this package loads its operator library into MXNet, and makes the operators available
 as Gluon blocks (``gluon_roi.PSROIPool``), as functions (``gluon_roi.nd``, ``gluon_roi.sym``) and,
-inside ``hybrid_forward``, as ``F.gluon_roi``.
+inside ``hybrid_forward``, as ``F.gluon_roi``; ``mx.npx.gluon_roi`` is the same.
 """
 
 __version__ = "0.1.0"
+
+import mxnet as _mx
 
 from . import library, reference, rois
 from .library import build_info, has_cuda
 
 library.load()
 
-from . import namespaces  # noqa: E402  (needs the loaded library)
-from .ps_roi_align import PSROIAlign  # noqa: E402
-from .ps_roi_pool import PSROIPool  # noqa: E402
-from .roi_align import ROIAlign  # noqa: E402
-from .roi_pool import ROIPool  # noqa: E402
+from . import nd, sym  # noqa: E402  (they need the loaded library)
+from .ops import OPERATORS, PSROIAlign, PSROIPool, ROIAlign, ROIPool  # noqa: E402
 
-# Every operator of the package: its nd and sym functions and its self-check come from this list.
-OPERATORS = (ROIPool, ROIAlign, PSROIPool, PSROIAlign)
-
-nd, sym = namespaces.install(OPERATORS)
+for _namespace in (_mx.nd, _mx.nd.numpy_extension, _mx.npx):
+    _namespace.gluon_roi = nd
+for _namespace in (_mx.sym, _mx.sym.numpy_extension):
+    _namespace.gluon_roi = sym
 
 __all__ = [
     "OPERATORS",

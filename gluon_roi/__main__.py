@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy as np
 
 import gluon_roi
-from gluon_roi.namespaces import RoiBlock
+from gluon_roi.bridge import RoiBlock
 
 
 def check(block: Callable[..., RoiBlock]) -> bool:

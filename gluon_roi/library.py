@@ -1,10 +1,14 @@
 """Finds, checks and loads the operator library; says how it was built."""
 
+from __future__ import annotations
+
 import ctypes
+import functools
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, NamedTuple
 
 import mxnet as mx
 
@@ -39,7 +43,7 @@ def load() -> None:
     mx.library.load(str(PATH), verbose=False)
 
 
-def mxnet_lib_api() -> Optional[int]:
+def mxnet_lib_api() -> int | None:
     """Version of the library API of the installed MXNet, None if its header is not shipped."""
     header = Path(mx.__file__).resolve().parent / "include/mxnet/lib_api.h"
     if not header.is_file():
@@ -48,7 +52,52 @@ def mxnet_lib_api() -> Optional[int]:
     return int(found[1]) if found else None
 
 
-def build_info() -> Dict[str, Any]:
+class Input(NamedTuple):
+    """An input that an operator declares."""
+
+    name: str
+    role: str  # maps, rois, offsets or counts
+    optional: bool
+    has_gradient: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """What the library says of one of its operators."""
+
+    name: str  # as in Python: PSROIPool
+    symbol: str  # as in C: ps_roi_pool
+    inputs: tuple[Input, ...]
+    parameters: dict[str, str | None]  # name -> default, as text; None if it is required
+
+
+@functools.lru_cache(maxsize=None)
+def operators() -> dict[str, Declared]:
+    """Every operator of the library by name: inputs, parameters, defaults.
+
+    Examples
+    --------
+    >>> import gluon_roi
+    >>> gluon_roi.library.operators()['ROIAlign'].parameters['sampling_ratio']
+    '-1'
+    """
+    library = ctypes.CDLL(str(PATH))
+    library.gluon_roi_operators.restype = ctypes.c_char_p
+    return {
+        declared["name"]: Declared(
+            declared["name"],
+            declared["symbol"],
+            tuple(
+                Input(i["name"], i["role"], i["optional"], i["has_gradient"])
+                for i in declared["inputs"]
+            ),
+            {parameter["name"]: parameter["default"] for parameter in declared["params"]},
+        )
+        for declared in json.loads(library.gluon_roi_operators())
+    }
+
+
+def build_info() -> dict[str, Any]:
     """How the package was built and what it runs on.
 
     Returns

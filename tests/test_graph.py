@@ -184,8 +184,8 @@ def test_arrays_with_gradients_of_their_own(op, ctx):
 
 
 @operators
-def test_guard_only_where_gradients_are_added(op, ctx):
-    """However an array got its gradient buffer; the latest mark counts."""
+def test_guard_only_where_there_is_a_gradient_buffer(op, ctx):
+    """However an array got it; and importing gluon_roi leaves MXNet's own functions as they are."""
     data = feature_map(channels_of(op))
     rois = mx.nd.array(all_rois(SCALE), ctx=ctx)
 
@@ -193,18 +193,20 @@ def test_guard_only_where_gradients_are_added(op, ctx):
         """After two passes, and whether there was a guard."""
         for _ in range(2):
             with autograd.record():
-                out = getattr(gluon_roi.nd, op.name)(x, rois, POOLED, SCALE)
+                source = x() if callable(x) else x
+                out = getattr(gluon_roi.nd, op.name)(source, rois, POOLED, SCALE)
             guarded = "eshape" in autograd.get_symbol(out).tojson()
             out.backward()
-        return x.grad.asnumpy(), guarded
+        return (leaf if callable(x) else x).grad.asnumpy(), guarded
 
-    def arrays(count):
-        return [mx.nd.array(data, ctx=ctx) for _ in range(count)]
-
-    written, added, sparse, again, marked, *several = arrays(7)
-    written.attach_grad()
-    expected, guarded = gradient(written)
+    leaf, written, added, sparse, again, marked, *several = (
+        mx.nd.array(data, ctx=ctx) for _ in range(8)
+    )
+    leaf.attach_grad()
+    # The map of a network is the result of another operator.
+    expected, guarded = gradient(lambda: leaf + 0)
     assert not guarded
+    written.attach_grad()
     added.attach_grad("add")
     sparse.attach_grad(stype="row_sparse")
     again.attach_grad("write")
@@ -213,16 +215,16 @@ def test_guard_only_where_gradients_are_added(op, ctx):
     autograd.mark_variables(several, [x.zeros_like() for x in several], ["write", "add"])
     parameter = mx.gluon.Parameter("x", shape=data.shape)
     parameter.initialize(mx.init.Constant(mx.nd.array(data)), ctx=ctx)
-    cases = [(sparse, 1, True), (several[0], 1, False), (parameter.data(), 1, False)]
-    cases += [(x, 2, True) for x in (added, again, marked, several[1])]
-    for x, times, guarded in cases:
-        result = gradient(x)
-        np.testing.assert_allclose(result[0], times * expected, rtol=1e-6)
-        assert result[1] == guarded
+    cases = [(x, 1) for x in (written, sparse, several[0], parameter.data())]
+    cases += [(x, 2) for x in (added, again, marked, several[1])]
+    for x, times in cases:
+        result, guarded = gradient(x)
+        np.testing.assert_allclose(result, times * expected, rtol=1e-6)
+        assert guarded
     parameter.grad_req = "add"
-    result, guarded = gradient(parameter.data())
-    np.testing.assert_allclose(result, 2 * expected, rtol=1e-6)
-    assert guarded
+    np.testing.assert_allclose(gradient(parameter.data())[0], 2 * expected, rtol=1e-6)
+    assert mx.nd.NDArray.attach_grad.__module__ == "mxnet.ndarray.ndarray"
+    assert autograd.mark_variables.__module__ == "mxnet.autograd"
 
 
 @pytest.mark.parametrize("mode", HYBRIDIZE)

@@ -1,8 +1,31 @@
 """ROIPool: max pooling over the bins of a RoI, the operator of Fast R-CNN."""
 
-from typing import Any, Tuple, Union
+from __future__ import annotations
 
-from .namespaces import RoiBlock
+from typing import Any
+
+from ..bridge import RoiBlock, call, operator_function
+
+
+@operator_function("ROIPool")
+def roi_pool(
+    data: Any,
+    rois: Any,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    rois_num: Any = None,
+    bad_index: str = "error",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.ROIPool` as a function: its inputs, then its parameters.
+
+    Arrays also take `out`; symbols `name` and `attr`.
+    """
+    values = (pooled_size, spatial_scale, bad_index)
+    return call("ROIPool", (data, rois, rois_num), values, out, name, attr)
 
 
 class ROIPool(RoiBlock):
@@ -17,6 +40,10 @@ class ROIPool(RoiBlock):
         Bins of the output, P x Q (height, width).
     spatial_scale : float
         Map cells per image pixel, such as 1 / 16.
+
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
+        MXNet's ``ROIPooling``.
 
     Inputs
     ------
@@ -59,8 +86,18 @@ class ROIPool(RoiBlock):
     [7.0, 9.0, 19.0, 21.0]
     """
 
+    function = roi_pool
+
     def __init__(
-        self, pooled_size: Union[int, Tuple[int, int]], spatial_scale: float, **kwargs: Any
+        self,
+        pooled_size: int | tuple[int, int],
+        spatial_scale: float,
+        bad_index: str = "error",
+        **kwargs: Any,
     ) -> None:
-        arguments = {"pooled_size": pooled_size, "spatial_scale": spatial_scale}
-        super().__init__(arguments, **kwargs)
+        parameters = {
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "bad_index": bad_index,
+        }
+        super().__init__(parameters, **kwargs)

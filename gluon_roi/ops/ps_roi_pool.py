@@ -1,8 +1,34 @@
 """PSROIPool: position-sensitive average pooling, the operator of R-FCN."""
 
-from typing import Any, Optional, Tuple, Union
+from __future__ import annotations
 
-from .namespaces import RoiBlock
+from typing import Any
+
+from ..bridge import RoiBlock, call, operator_function
+
+
+@operator_function("PSROIPool")
+def ps_roi_pool(
+    data: Any,
+    rois: Any,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    output_dim: int | None = None,
+    group_size: int | tuple[int, int] | None = None,
+    convention: str = "rfcn",
+    rois_num: Any = None,
+    bad_index: str = "error",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.PSROIPool` as a function: its inputs, then its parameters.
+
+    Arrays also take `out`; symbols `name` and `attr`.
+    """
+    values = (pooled_size, spatial_scale, output_dim, group_size, convention, bad_index)
+    return call("PSROIPool", (data, rois, rois_num), values, out, name, attr)
 
 
 class PSROIPool(RoiBlock):
@@ -27,6 +53,10 @@ class PSROIPool(RoiBlock):
         rounded in image pixels, its last pixel included, before scaling. 'torchvision'
         (``ps_roi_pool``): rounded on the map after scaling, and the last row and column of the map
         are never read.
+
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
+        MXNet's ``ROIPooling``.
 
     Inputs
     ------
@@ -69,20 +99,24 @@ class PSROIPool(RoiBlock):
     [2.5, 4.5, 10.5, 12.5]
     """
 
+    function = ps_roi_pool
+
     def __init__(
         self,
-        pooled_size: Union[int, Tuple[int, int]],
+        pooled_size: int | tuple[int, int],
         spatial_scale: float,
-        output_dim: Optional[int] = None,
-        group_size: Union[int, Tuple[int, int], None] = None,
+        output_dim: int | None = None,
+        group_size: int | tuple[int, int] | None = None,
         convention: str = "rfcn",
+        bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        arguments = {
+        parameters = {
             "pooled_size": pooled_size,
             "spatial_scale": spatial_scale,
             "output_dim": output_dim,
             "group_size": group_size,
             "convention": convention,
+            "bad_index": bad_index,
         }
-        super().__init__(arguments, **kwargs)
+        super().__init__(parameters, **kwargs)

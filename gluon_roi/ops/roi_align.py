@@ -1,8 +1,34 @@
 """ROIAlign: bilinear samples over the bins of a RoI, the operator of Mask R-CNN."""
 
-from typing import Any, Tuple, Union
+from __future__ import annotations
 
-from .namespaces import RoiBlock
+from typing import Any
+
+from ..bridge import RoiBlock, call, operator_function
+
+
+@operator_function("ROIAlign")
+def roi_align(
+    data: Any,
+    rois: Any,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    rois_grad: bool = False,
+    rois_num: Any = None,
+    bad_index: str = "error",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.ROIAlign` as a function: its inputs, then its parameters.
+
+    Arrays also take `out`; symbols `name` and `attr`.
+    """
+    values = (pooled_size, spatial_scale, sampling_ratio, aligned, rois_grad, bad_index)
+    return call("ROIAlign", (data, rois, rois_num), values, out, name, attr)
 
 
 class ROIAlign(RoiBlock):
@@ -24,6 +50,10 @@ class ROIAlign(RoiBlock):
         (detectron2). False: it is not, and is at least one cell in size (the original).
     rois_grad : bool
         Whether rois get their gradient too (in the unit of out per image pixel); zeros if not.
+
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
+        MXNet's ``ROIPooling``.
 
     Inputs
     ------
@@ -65,20 +95,24 @@ class ROIAlign(RoiBlock):
     [3.75, 5.25, 9.75, 11.25]
     """
 
+    function = roi_align
+
     def __init__(
         self,
-        pooled_size: Union[int, Tuple[int, int]],
+        pooled_size: int | tuple[int, int],
         spatial_scale: float,
         sampling_ratio: int = -1,
         aligned: bool = False,
         rois_grad: bool = False,
+        bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        arguments = {
+        parameters = {
             "pooled_size": pooled_size,
             "spatial_scale": spatial_scale,
             "sampling_ratio": sampling_ratio,
             "aligned": aligned,
             "rois_grad": rois_grad,
+            "bad_index": bad_index,
         }
-        super().__init__(arguments, **kwargs)
+        super().__init__(parameters, **kwargs)

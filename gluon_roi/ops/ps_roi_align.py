@@ -1,8 +1,35 @@
 """PSROIAlign: position-sensitive bilinear pooling, the operator of Light-Head R-CNN."""
 
-from typing import Any, Optional, Tuple, Union
+from __future__ import annotations
 
-from .namespaces import RoiBlock
+from typing import Any
+
+from ..bridge import RoiBlock, call, operator_function
+
+
+@operator_function("PSROIAlign")
+def ps_roi_align(
+    data: Any,
+    rois: Any,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    output_dim: int | None = None,
+    sampling_ratio: int = -1,
+    aligned: bool = True,
+    rois_grad: bool = False,
+    rois_num: Any = None,
+    bad_index: str = "error",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.PSROIAlign` as a function: its inputs, then its parameters.
+
+    Arrays also take `out`; symbols `name` and `attr`.
+    """
+    values = (pooled_size, spatial_scale, output_dim, sampling_ratio, aligned, rois_grad, bad_index)
+    return call("PSROIAlign", (data, rois, rois_num), values, out, name, attr)
 
 
 class PSROIAlign(RoiBlock):
@@ -26,6 +53,10 @@ class PSROIAlign(RoiBlock):
         ``contrib.ROIAlign`` with position_sensitive): it is not, and is at least one cell in size.
     rois_grad : bool
         Whether rois get their gradient too (in the unit of out per image pixel); zeros if not.
+
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
+        MXNet's ``ROIPooling``.
 
     Inputs
     ------
@@ -66,22 +97,26 @@ class PSROIAlign(RoiBlock):
     [1.5625, 3.0, 7.3125, 8.75]
     """
 
+    function = ps_roi_align
+
     def __init__(
         self,
-        pooled_size: Union[int, Tuple[int, int]],
+        pooled_size: int | tuple[int, int],
         spatial_scale: float,
-        output_dim: Optional[int] = None,
+        output_dim: int | None = None,
         sampling_ratio: int = -1,
         aligned: bool = True,
         rois_grad: bool = False,
+        bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        arguments = {
+        parameters = {
             "pooled_size": pooled_size,
             "spatial_scale": spatial_scale,
             "output_dim": output_dim,
             "sampling_ratio": sampling_ratio,
             "aligned": aligned,
             "rois_grad": rois_grad,
+            "bad_index": bad_index,
         }
-        super().__init__(arguments, **kwargs)
+        super().__init__(parameters, **kwargs)

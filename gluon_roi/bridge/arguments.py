@@ -1,0 +1,86 @@
+"""What a call is given: which kind of arrays or symbols, and parameters as MXNet's attributes."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import mxnet as mx
+import numpy as np
+
+from ..library import Declared
+
+Symbol, NumpySymbol = mx.sym.Symbol, mx.sym.numpy._Symbol
+NDArray, NumpyArray = mx.nd.NDArray, mx.np.ndarray
+# What a call takes and gives back. Arrays of mx.np are NDArrays by class, and so are sparse ones.
+KINDS = (NDArray, NumpyArray, Symbol, NumpySymbol)
+
+
+def kind_of(operator: str, name: str, value: Any) -> type:
+    """Which of KINDS the first input is.
+
+    Raises
+    ------
+    TypeError
+        It is none of them.
+    """
+    kind = _kind(value)
+    if kind is None:
+        raise TypeError(
+            f"{operator}: argument {name}: expected an array of mx.nd or mx.np, or a symbol, "
+            f"got {_type_name(type(value))}"
+        )
+    return kind
+
+
+def check_kinds(operator: str, inputs: dict[str, Any], kind: type) -> None:
+    """Raise TypeError unless all inputs are of one kind."""
+    for name, value in inputs.items():
+        if type(value) is not kind and _kind(value) is not kind:
+            raise TypeError(
+                f"{operator}: argument {name}: expected a {_type_name(kind)}, "
+                f"got {_type_name(type(value))}"
+            )
+
+
+def _kind(value: Any) -> type | None:
+    if type(value) in KINDS:
+        return type(value)
+    for kind in (NumpySymbol, Symbol, NumpyArray):
+        if isinstance(value, kind):
+            return kind
+    is_array = isinstance(value, NDArray) and not isinstance(value, mx.nd.sparse.BaseSparseNDArray)
+    return NDArray if is_array else None
+
+
+def _type_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__name__}"
+
+
+def text(value: Any) -> str:
+    """A parameter as an attribute; numbers of NumPy as those of Python."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(text, value))}]"
+    if isinstance(value, tuple) or (isinstance(value, np.ndarray) and value.ndim > 0):
+        return f"({', '.join(map(text, value))})"
+    return str(value)
+
+
+def attributes(
+    operator: Declared, present: Sequence[bool], values: Sequence[Any]
+) -> dict[str, str]:
+    """What differs from the defaults: MXNet reads each attribute of a call over and over again.
+
+    Parameters
+    ----------
+    operator : library.Declared
+    present : sequence of bool
+        Which of the declared inputs are there.
+    values : sequence
+        A value for each parameter, in the order declared.
+    """
+    given = zip(operator.parameters.items(), map(text, values))
+    chosen = {name: value for (name, default), value in given if value != default}
+    for declared, there in zip(operator.inputs, present):
+        if declared.optional and there:
+            chosen[declared.name] = "True"
+    return chosen

@@ -1,0 +1,50 @@
+"""Calls on arrays."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Sequence
+
+import mxnet as mx
+
+from ..library import Declared
+from .arguments import attributes, text
+from .guard import guarded_array
+
+_PLAIN = (int, float, bool, str, type(None))
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _compiled(operator: Declared, present: tuple, inputs: int, *values: Any) -> mx.nd.CachedOp:
+    """An operator with the values of its parameters, ready to be called.
+
+    MXNet reads the attributes of a CachedOp once, and infers its shapes when they change.
+    """
+    function = getattr(mx.sym._internal, f"_gluon_roi_{operator.name}")
+    variables = [mx.sym.var(f"input{i}") for i in range(inputs)]
+    chosen = attributes(operator, present, values)
+    return mx.nd.CachedOp(function(*variables, name=operator.name, **chosen))
+
+
+def call_arrays(
+    operator: Declared, present: tuple, inputs: dict[str, Any], values: Sequence[Any], out: Any
+) -> Any:
+    """Call on NDArrays of mx.nd; `inputs` are those that are there, `present` says which."""
+    arrays = list(inputs.values())
+    if mx.autograd.is_recording():
+        arrays = [guarded_array(array) for array in arrays]
+    try:
+        if out is None:
+            # Anything but plain values as text: in a look-up, (7, 7) is (7.0, 7.0).
+            plain = [value if type(value) in _PLAIN else text(value) for value in values]
+            return _compiled(operator, present, len(arrays), *plain)(*arrays)
+        # A CachedOp does not compare the shape of out with its own: it would write past the end.
+        function = getattr(mx.nd._internal, f"_gluon_roi_{operator.name}")
+        return function(*arrays, out=out, **attributes(operator, present, values))
+    except mx.MXNetError as error:
+        reason = str(error).replace("MXNetError: ", "")
+        reason = re.sub(rf"Error in operator \S*{operator.name}: ", "", reason)
+        if out is not None and "inconsistent" in reason:
+            reason = f"{operator.name}: argument out: {reason}"
+        raise mx.MXNetError(reason) from None

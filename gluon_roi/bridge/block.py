@@ -1,0 +1,46 @@
+"""The base of the operators' blocks."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import mxnet as mx
+from mxnet.gluon import HybridBlock
+
+_SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
+
+
+class RoiBlock(HybridBlock):
+    """Keeps the parameters of a call; a subclass says which function they belong to."""
+
+    function: Callable
+
+    def __init__(self, parameters: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._parameters = parameters
+
+    def forward(self, data: Any, *inputs: Any) -> Any:
+        if self._active and mx.autograd.is_recording():
+            data, *others = (_in_plain_memory(value) for value in (data, *inputs))
+            return super().forward(data, *others)
+        return super().forward(data, *inputs)
+
+    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
+        return type(self).function(data, rois, rois_num=rois_num, **self._parameters)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items())
+        return f"{type(self).__name__}({shown})"
+
+
+def _in_plain_memory(value: Any) -> Any:
+    """A copy of an array that lies in pinned or shared memory of the CPU, for a recorded graph.
+
+    MXNet gives such an array a gradient in plain memory, and then finds the graph's shapes in
+    neither of the two contexts.
+    """
+    if isinstance(value, (list, tuple)):
+        return [_in_plain_memory(one) for one in value]
+    if isinstance(value, mx.nd.NDArray) and value.context.device_type in _SPECIAL_MEMORY:
+        return value.as_in_context(mx.cpu(value.context.device_id))
+    return value

@@ -1,0 +1,9 @@
+"""The operators: a block and a function each."""
+
+from .ps_roi_align import PSROIAlign
+from .ps_roi_pool import PSROIPool
+from .roi_align import ROIAlign
+from .roi_pool import ROIPool
+
+# Every operator of the package.
+OPERATORS = (ROIPool, ROIAlign, PSROIPool, PSROIAlign)

@@ -1,0 +1,115 @@
+"""What operators declare in C++ is what Python says; symbol files keep their meaning; layers."""
+
+import inspect
+import re
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+from cases import OPERATORS, ROWS, all_rois, feature_map, row_id
+from mxnet import autograd
+
+import gluon_roi
+
+ROOT = Path(__file__).parents[1]
+DECLARED = gluon_roi.library.operators()
+
+
+@pytest.mark.parametrize("block", gluon_roi.OPERATORS, ids=lambda block: block.__name__)
+def test_signatures(block):
+    """Block and function have the parameters and the defaults of the library, in its order."""
+    declared = DECLARED[block.__name__]
+    of_block = dict(inspect.signature(block).parameters)
+    of_block.pop("kwargs")
+    function = getattr(gluon_roi.nd, block.__name__)
+    assert function is getattr(gluon_roi.sym, block.__name__)
+    of_function = dict(inspect.signature(function).parameters)
+    for extra in ("out", "name", "attr", *(given.name for given in declared.inputs)):
+        assert of_function.pop(extra).default in (inspect.Parameter.empty, None)
+    for parameters in (of_block, of_function):
+        assert list(parameters) == list(declared.parameters)
+        for name, default in declared.parameters.items():
+            given = parameters[name].default
+            assert (None if given is inspect.Parameter.empty else str(given)) == default
+
+
+def test_every_operator_is_there():
+    names = {block.__name__ for block in gluon_roi.OPERATORS}
+    assert names == set(DECLARED) == {op.name for op in OPERATORS} == set(gluon_roi.nd.__all__)
+
+
+def test_symbol_file_of_an_earlier_version(ctx):
+    """What the first 0.1.0 exported loads, and gives the bytes that it gave there."""
+    stem = ROOT / "tests/golden/symbol-0.1.0"
+    symbol = mx.sym.load(f"{stem}.json")
+    with np.load(f"{stem}.npz") as file:
+        recorded = dict(file)
+    arrays = {name: mx.nd.array(recorded[name], ctx=ctx) for name in symbol.list_arguments()}
+    gradients = {name: array.zeros_like() for name, array in arrays.items()}
+    executor = symbol.bind(ctx, arrays, gradients)
+    outputs = executor.forward(is_train=True)
+    executor.backward([mx.nd.array(recorded[f"head{i}"], ctx=ctx) for i in range(len(outputs))])
+    for i, out in enumerate(outputs):
+        np.testing.assert_array_equal(out.asnumpy(), recorded[f"out{i}"])
+    for name, gradient in gradients.items():
+        np.testing.assert_array_equal(gradient.asnumpy(), recorded[f"d_{name}"])
+
+
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_bad_index(op, arguments, ctx):
+    """'padding' takes rows beyond the batch for padding rows; NaN and fractions stay errors."""
+    pooled, scale = (2, 3), 0.3
+    function = getattr(gluon_roi.nd, op.name)
+    x = mx.nd.array(feature_map(op.channels(3, pooled, arguments)), ctx=ctx)
+    rois = all_rois(scale)
+    rois[::3, 0] = np.resize([2, 7, 1e9, np.inf], len(rois[::3]))
+    padded = rois.copy()
+    padded[::3, 0] = -1
+    results = []
+    for rows, how in ((padded, "error"), (rois, "padding")):
+        x.attach_grad()
+        with autograd.record():
+            boxes = mx.nd.array(rows, ctx=ctx)
+            out = function(x, boxes, pooled, scale, bad_index=how, **arguments)
+        out.backward()
+        results.append((out.asnumpy(), x.grad.asnumpy()))
+    for wanted, got in zip(*results):
+        np.testing.assert_array_equal(got, wanted)
+    with pytest.raises(mx.MXNetError, match=f"{op.name}: rois row 0 has batch index 2"):
+        function(x, mx.nd.array(rois, ctx=ctx), pooled, scale, **arguments).wait_to_read()
+    for index in (np.nan, 0.5, 2.5):
+        rois[0, 0] = index
+        with pytest.raises(mx.MXNetError, match=f"{op.name}: rois row 0 has batch index"):
+            boxes = mx.nd.array(rois, ctx=ctx)
+            function(x, boxes, pooled, scale, bad_index="padding", **arguments).wait_to_read()
+    with pytest.raises(mx.MXNetError, match="bad_index: expected 'error' or 'padding', got 'pad'"):
+        function(x, boxes, pooled, scale, bad_index="pad", **arguments)
+
+
+#: Folder of src/ -> folders that its files may include.
+LAYERS = {
+    "include": set(),
+    "core": {"include"},
+    "core/geometry": {"include", "core"},
+    "cpu": {"include", "core", "core/geometry"},
+    "cuda": {"include", "core", "core/geometry"},
+    "bindings": {"include", "core", "core/geometry", "cpu"},
+    "ops": {"include", "core", "core/geometry", "cpu", "cuda", "bindings"},
+}
+
+
+def test_layers():
+    """include < core < cpu, cuda < bindings < ops: no include points upwards."""
+    source = ROOT / "src"
+    for file in sorted(source.rglob("*")):
+        if file.suffix not in (".h", ".cc", ".cu"):
+            continue
+        layer = file.parent.relative_to(source).as_posix()
+        for name in re.findall(r'^#include "(.+)"$', file.read_text(), re.MULTILINE):
+            included = (file.parent / name).resolve()
+            if not included.is_file():
+                assert name == "lib_api.h" and file.name == "mxnet.cc"
+                continue
+            target = included.parent.relative_to(source).as_posix()
+            assert target == layer or target in LAYERS[layer], f"{file} includes {name}"

@@ -1,0 +1,141 @@
+"""Arrays and symbols of mx.np, as in Dive into Deep Learning: taken, and given back as such."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from cases import OPERATORS, all_rois, feature_map, row_id
+from mxnet import autograd, gluon, npx
+
+import gluon_roi
+
+POOLED, SCALE = (2, 3), 0.3
+MODES = {
+    "imperative": None,
+    "hybridized": {},
+    "static_alloc": {"static_alloc": True},
+    "static_shape": {"static_alloc": True, "static_shape": True},
+}
+operators = pytest.mark.parametrize("op", OPERATORS, ids=row_id)
+
+
+@pytest.fixture(autouse=True)
+def set_np():
+    npx.set_np()
+    yield
+    npx.reset_np()
+
+
+def arrays(op, count=None):
+    data = feature_map(op.channels(3, POOLED, {}))
+    return mx.np.array(data), mx.np.array(all_rois(SCALE)[:count])
+
+
+def expected(op, data, rois, grad_req="write"):
+    """Output and gradient with arrays of mx.nd."""
+    x, r = data.as_nd_ndarray().copy(), rois.as_nd_ndarray()
+    x.attach_grad(grad_req)
+    with autograd.record():
+        out = getattr(gluon_roi.nd, op.name)(x, r, POOLED, SCALE)
+    out.backward()
+    return out.asnumpy(), x.grad.asnumpy()
+
+
+class Network(gluon.HybridBlock):
+    """As D2L writes them: F.np and F.npx functions in front, and behind."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.name_of = op.name
+
+    def hybrid_forward(self, F, x, rois):
+        pooled = getattr(F.npx.gluon_roi, self.name_of)(F.npx.relu(x) * 2, rois, POOLED, SCALE)
+        return F.np.mean(pooled, axis=(2, 3))
+
+
+@operators
+def test_functions(op):
+    data, rois = arrays(op)
+    wanted, d_wanted = expected(op, data, rois)
+    for namespace in (gluon_roi.nd, mx.npx.gluon_roi, mx.nd.gluon_roi):
+        data.attach_grad()
+        with autograd.record():
+            out = getattr(namespace, op.name)(data, rois, POOLED, SCALE)
+        assert type(out) is mx.np.ndarray
+        out.backward()
+        np.testing.assert_array_equal(out.asnumpy(), wanted)
+        np.testing.assert_array_equal(data.grad.asnumpy(), d_wanted)
+    buffer = mx.np.zeros(wanted.shape)
+    assert getattr(gluon_roi.nd, op.name)(data, rois, POOLED, SCALE, out=buffer) is buffer
+    np.testing.assert_array_equal(buffer.asnumpy(), wanted)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@operators
+def test_blocks(op, mode):
+    data, rois = arrays(op)
+    wanted, d_wanted = expected(op, data, rois)
+    block = getattr(gluon_roi, op.name)(POOLED, SCALE)
+    if MODES[mode] is not None:
+        block.hybridize(**MODES[mode])
+    for grad_req in ("write", "add"):
+        data.attach_grad(grad_req)
+        for _ in range(2):
+            with autograd.record():
+                out = block(data, rois)
+            out.backward()
+        assert type(out) is mx.np.ndarray
+        np.testing.assert_array_equal(out.asnumpy(), wanted)
+        times = 2 if grad_req == "add" else 1
+        np.testing.assert_allclose(data.grad.asnumpy(), times * d_wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@operators
+def test_networks(op, mode, tmp_path):
+    data, rois = arrays(op)
+    net = Network(op)
+    plain = net(data, rois)
+    if MODES[mode] is not None:
+        net.hybridize(**MODES[mode])
+        out = net(data, rois)
+        assert type(out) is mx.np.ndarray
+        np.testing.assert_allclose(out.asnumpy(), plain.asnumpy(), rtol=1e-5, atol=1e-6)
+        net.export(str(tmp_path / "net"))
+        again = gluon.SymbolBlock.imports(
+            str(tmp_path / "net-symbol.json"), ["data0", "data1"], str(tmp_path / "net-0000.params")
+        )
+        np.testing.assert_array_equal(again(data, rois).asnumpy(), out.asnumpy())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@operators
+def test_no_rois(op, mode):
+    """K = 0 works under npx.set_np()."""
+    data, rois = arrays(op, count=0)
+    block = getattr(gluon_roi, op.name)(POOLED, SCALE)
+    if MODES[mode] is not None:
+        block.hybridize(**MODES[mode])
+    data.attach_grad()
+    with autograd.record():
+        out = block(data, rois)
+    out.backward()
+    assert out.shape == (0, 3, *POOLED)
+    assert (data.grad.asnumpy() == 0).all()
+
+
+@operators
+def test_symbols(op):
+    x, rois = mx.sym.var("x").as_np_ndarray(), mx.sym.var("rois").as_np_ndarray()
+    symbol = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)
+    assert type(symbol) is type(x)
+    with pytest.raises(TypeError, match="argument rois: expected a .*_Symbol, got .*Symbol"):
+        getattr(gluon_roi.sym, op.name)(x, mx.sym.var("rois"), POOLED, SCALE)
+
+
+def test_numbers_of_numpy():
+    """They reach MXNet as plain numbers, whatever NumPy prints."""
+    data, rois = arrays(OPERATORS[1])
+    size = (np.int64(2), np.int32(3))
+    out = gluon_roi.nd.ROIAlign(data, rois, size, np.float32(0.5), sampling_ratio=np.int64(2))
+    wanted = gluon_roi.nd.ROIAlign(data, rois, (2, 3), 0.5, sampling_ratio=2)
+    np.testing.assert_array_equal(out.asnumpy(), wanted.asnumpy())
