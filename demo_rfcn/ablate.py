@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from . import checkpoint, demo, evaluate, pictures, train
-from .data import ensure_dataset, open_dataset
+from .data import ensure_dataset, open_datasets
 
 REFERENCE = "R-FCN, k = 3"
 ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
@@ -46,7 +46,8 @@ def command(args: argparse.Namespace) -> None:
     folder = args.save_prefix
     results = folder / "ablation.json"
     rows = json.loads(results.read_text()) if results.is_file() else []
-    for seed in args.seeds:
+    runs = []
+    for seed in dict.fromkeys(args.seeds):
         for number, (name, changes) in enumerate(VARIANTS.items()):
             run = variant_arguments(args, changes, seed, folder / f"variant{number}-seed{seed}")
             if run.resume:
@@ -54,11 +55,16 @@ def command(args: argparse.Namespace) -> None:
                 demo.check_arguments(run.resume, stored, run, (*demo.DEFINES_A_RUN, "steps"))
             if any(row["variant"] == name and row["seed"] == seed for row in rows):
                 continue
-            print(f"{name}, seed {seed}")
-            rows += one_run(run, name)
-            train.write_json(results, rows)
-            write_table(folder / "ablation.md", rows)
-            bar_chart(folder / "ablation.png", rows)
+            runs.append((name, run))
+    if runs:
+        every = ("train", "val", "test")
+        datasets = open_datasets(args.spec, args.dataset_root, every, args.skip_broken)
+    for name, run in runs:
+        print(f"{name}, seed {run.seed}")
+        rows += one_run(run, name, *datasets)
+        train.write_json(results, rows)
+        write_table(folder / "ablation.md", rows)
+        bar_chart(folder / "ablation.png", rows)
     print((folder / "ablation.md").read_text(), end="")
     print(f"results in {folder.resolve()}")
 
@@ -79,12 +85,11 @@ def variant_arguments(
     return argparse.Namespace(**settings)
 
 
-def one_run(args: argparse.Namespace, name: str) -> list:
+def one_run(args: argparse.Namespace, name: str, train_set, val_set, test_set) -> list:
     """Train one variant and return its result rows: one, or two for the reference."""
-    train.run(args)
+    train.run(args, train_set, val_set)
     last = args.save_prefix / train.LAST
     spec = args.spec
-    test_set = open_dataset(spec, args.dataset_root, "test")
     detect, _ = demo.load_detector(last, mx.cpu())
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from . import ablate, demo, detect, export, profile, train
-from .data import DATASETS, DatasetSpec, ensure_dataset
+from .data import DATASETS, DatasetSpec, ensure_dataset, open_datasets
 from .errors import InputError
 from .heads import HEADS
 from .network import BACKBONES
@@ -25,13 +28,21 @@ class _HelpFormatter(argparse.HelpFormatter):
         return f"{action.help} (default: %(default)s)"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Answers bad input with one sentence, as the commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"demo_rfcn: {message}; see '{self.prog} --help'\n")
+
+
 def main(argv: list | None = None) -> int:
     """Run a command and return its exit status: 0, 2 for bad input, 130 when interrupted."""
     try:
         args = parse(argv)
         args.command(args)
     except InputError as error:
-        print(f"demo_rfcn: {error}", file=sys.stderr)
+        for sentence in str(error).splitlines():
+            print(f"demo_rfcn: {sentence}", file=sys.stderr)
         return 2
     except train.Interrupted as stopped:
         print(f"demo_rfcn: {stopped}", file=sys.stderr)
@@ -41,7 +52,7 @@ def main(argv: list | None = None) -> int:
 
 def parse(argv: list | None = None) -> argparse.Namespace:
     """Parse a command line; `command` of the result is the function to call."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -81,9 +92,14 @@ def parse(argv: list | None = None) -> argparse.Namespace:
         args.spec = _resolved_spec(args)
     if "flip_p" in args and args.flip_p is None:
         args.flip_p = args.spec.flip_p
-    if "scale_jitter" in args and not 0 < args.scale_jitter[0] <= args.scale_jitter[1]:
+    if "scale_jitter" in args and args.scale_jitter[0] > args.scale_jitter[1]:
         low, high = args.scale_jitter
         raise InputError(f"train: --scale-jitter {low} {high}, expected 0 < LOW <= HIGH")
+    if "lr_decay_steps" in args:
+        steps = args.lr_decay_steps or []
+        if any(first >= second for first, second in zip(steps, steps[1:])):
+            shown = " ".join(map(str, steps))
+            raise InputError(f"train: --lr-decay-steps {shown}, expected an increasing order")
     if "save_prefix" in args:
         args.save_prefix = Path(args.save_prefix or RUNS / args.dataset)
         if args.save_prefix.is_file():
@@ -97,7 +113,10 @@ def _resolved_spec(args: argparse.Namespace) -> DatasetSpec:
     if bool(args.classes) == bool(spec.classes):
         wanted = "has its own classes; leave out" if spec.classes else "needs"
         raise InputError(f"dataset: '{spec.name}' {wanted} --classes")
-    changes = {"classes": tuple(name.lower() for name in args.classes or spec.classes)}
+    classes = tuple(name.strip().lower() for name in args.classes or spec.classes)
+    if not all(classes) or len(set(classes)) < len(classes):
+        raise InputError(f"dataset: --classes {', '.join(classes)}, expected different names")
+    changes = {"classes": classes}
     for name in ("short", "max_size"):
         if getattr(args, name):
             changes[name] = getattr(args, name)
@@ -115,6 +134,9 @@ def _data(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--data-seed", type=_natural, default=0, help="seed of a generated data set")
     group.add_argument("--classes", nargs="+", metavar="NAME", help="classes of a voc-like folder")
+    group.add_argument(
+        "--skip-broken", action="store_true", help="go on without images whose files are broken"
+    )
     group.add_argument("--short", type=_positive, help="short side of the scaled images, pixels")
     group.add_argument("--max-size", type=_positive, help="limit of their long side, pixels")
 
@@ -124,14 +146,14 @@ def _augmentation(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--flip-p", type=_probability, help="probability of a horizontal flip")
     group.add_argument(
         "--scale-jitter",
-        type=float,
+        type=_above_zero,
         nargs=2,
         metavar=("LOW", "HIGH"),
         default=(1.0, 1.0),
         help="range of a factor on the short side",
     )
     group.add_argument(
-        "--color-jitter", type=float, default=0.0, help="brightness, contrast, saturation"
+        "--color-jitter", type=_probability, default=0.0, help="brightness, contrast, saturation"
     )
 
 
@@ -157,11 +179,11 @@ def _training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--steps", type=_positive, default=2000, help="batches in all")
     group.add_argument("--batch-size", type=_positive, default=4, help="images per step")
     group.add_argument("--optimizer", choices=("adam", "sgd"), default="adam", help="update rule")
-    group.add_argument("--momentum", type=float, default=0.9, help="of sgd")
-    group.add_argument("--lr", type=float, default=2e-3, help="highest learning rate")
+    group.add_argument("--momentum", type=_below_one, default=0.9, help="of sgd")
+    group.add_argument("--lr", type=_above_zero, default=2e-3, help="highest learning rate")
     group.add_argument("--lr-warmup", type=_natural, default=100, help="steps of linear warm-up")
     group.add_argument("--lr-mode", choices=("cosine", "step"), default="cosine", help="schedule")
-    group.add_argument("--lr-decay", type=float, default=0.1, help="factor of --lr-mode step")
+    group.add_argument("--lr-decay", type=_up_to_one, default=0.1, help="factor of --lr-mode step")
     group.add_argument(
         "--lr-decay-steps",
         type=_positive,
@@ -170,12 +192,12 @@ def _training(parser: argparse.ArgumentParser) -> None:
         help="when it applies; two thirds of --steps if not given",
     )
     group.add_argument(
-        "--head-lr-mult", type=float, default=1.0, help="factor on the head's learning rate"
+        "--head-lr-mult", type=_from_zero, default=1.0, help="factor on the head's learning rate"
     )
     group.add_argument(
-        "--clip-gradient", type=float, metavar="LIMIT", help="largest absolute gradient value"
+        "--clip-gradient", type=_above_zero, metavar="LIMIT", help="largest absolute gradient value"
     )
-    group.add_argument("--wd", type=float, default=1e-4, help="weight decay")
+    group.add_argument("--wd", type=_from_zero, default=1e-4, help="weight decay")
     group.add_argument(
         "--rpn-num-sample", type=_positive, default=128, help="anchors per image in the RPN loss"
     )
@@ -185,7 +207,7 @@ def _training(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="random RoIs instead of the hardest ones",
     )
-    group.add_argument("--max-seconds", type=float, help="stop early, with a checkpoint")
+    group.add_argument("--max-seconds", type=_above_zero, help="stop early, with a checkpoint")
     group.add_argument("--seed", type=_natural, default=0, help="weights, data order, augmentation")
 
 
@@ -234,7 +256,9 @@ def _pretrained(parser: argparse.ArgumentParser) -> None:
 def _images(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("images")
     group.add_argument("images", nargs="+", metavar="IMAGE", help="image files")
-    group.add_argument("--thresh", type=float, default=0.5, help="lowest score that is drawn")
+    group.add_argument(
+        "--thresh", type=_probability, default=0.5, help="lowest score that is drawn"
+    )
 
 
 def _export(parser: argparse.ArgumentParser) -> None:
@@ -260,7 +284,10 @@ def _profile(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(text: str) -> list:
-    return [_natural(part) for part in text.split(",") if part]
+    numbers = [_natural(part) for part in text.split(",") if part]
+    if len(set(numbers)) < len(numbers):
+        raise argparse.ArgumentTypeError(f"expected different numbers, got {text}")
+    return numbers
 
 
 def _positive(text: str) -> int:
@@ -277,11 +304,26 @@ def _integer(text: str, lowest: int) -> int:
     return int(text)
 
 
-def _probability(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text}")
-    return value
+def _number(words: str, accepts: Callable[[float], bool]) -> Callable[[str], float]:
+    """Return a conversion of text to a finite number that is accepted; words say which."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and accepts(value)):
+            raise argparse.ArgumentTypeError(f"expected a number {words}, got {text}")
+        return value
+
+    return convert
+
+
+_above_zero = _number("above 0", lambda value: value > 0)
+_from_zero = _number("from 0 on", lambda value: value >= 0)
+_probability = _number("from 0 to 1", lambda value: 0 <= value <= 1)
+_below_one = _number("from 0 on and below 1", lambda value: 0 <= value < 1)
+_up_to_one = _number("above 0 and up to 1", lambda value: 0 < value <= 1)
 
 
 def make_data(args: argparse.Namespace) -> None:
@@ -292,4 +334,5 @@ def make_data(args: argparse.Namespace) -> None:
 
 def train_command(args: argparse.Namespace) -> None:
     """Train and say where the run is."""
-    print(train.run(args).resolve())
+    datasets = open_datasets(args.spec, args.dataset_root, ("train", "val"), args.skip_broken)
+    print(train.run(args, *datasets).resolve())

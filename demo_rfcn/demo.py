@@ -10,7 +10,7 @@ import mxnet as mx
 import numpy as np
 
 from . import checkpoint, detector, evaluate, pictures, train
-from .data import DatasetSpec, ensure_dataset, open_dataset
+from .data import DatasetSpec, ensure_dataset, open_dataset, open_datasets
 from .data.loader import load_image
 from .errors import CheckpointError
 from .report import write as write_report
@@ -59,12 +59,14 @@ def command(args: argparse.Namespace) -> None:
     if args.spec.paint:
         ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
     if not trained:
-        train.run(args)
+        every = ("train", "val", "test")  # before the first step
+        train_set, val_set, _ = open_datasets(args.spec, args.dataset_root, every, args.skip_broken)
+        train.run(args, train_set, val_set)
         (folder / SUMMARY).unlink(missing_ok=True)
     if (folder / SUMMARY).is_file():
         summary = json.loads((folder / SUMMARY).read_text())
     else:
-        summary = report(folder / train.BEST, folder, args.spec, args.dataset_root)
+        summary = report(folder / train.BEST, args)
     print_summary(summary)
     print(f"results in {folder.resolve()}")
 
@@ -93,10 +95,8 @@ def check_arguments(
 
 def evaluate_command(args: argparse.Namespace) -> None:
     """Evaluate a checkpoint on the test images of a data set, with pictures."""
-    folder = Path(args.save_prefix)
-    summary = report(Path(args.pretrained), folder, args.spec, args.dataset_root)
-    print_summary(summary)
-    print(f"results in {folder.resolve()}")
+    print_summary(report(Path(args.pretrained), args))
+    print(f"results in {args.save_prefix.resolve()}")
 
 
 def load_detector(path: Path, ctx: mx.Context) -> tuple:
@@ -117,7 +117,7 @@ def load_detector(path: Path, ctx: mx.Context) -> tuple:
     return detect, meta
 
 
-def report(path: Path, folder: Path, spec: DatasetSpec, root: Path) -> dict:
+def report(path: Path, args: argparse.Namespace) -> dict:
     """Evaluate a checkpoint, write the pictures and summary.json, and return the summary.
 
     Raises
@@ -126,13 +126,14 @@ def report(path: Path, folder: Path, spec: DatasetSpec, root: Path) -> dict:
         The data set or the checkpoint is missing, or the checkpoint knows other classes.
     """
     ctx = mx.cpu()
+    folder, spec = args.save_prefix, args.spec
     meta = checkpoint.read_meta(path)
     if meta["config"].classes != spec.classes:
         raise CheckpointError(
             f"checkpoint: {path} knows classes {', '.join(meta['config'].classes)}; expected those "
             f"of '{spec.name}': {', '.join(spec.classes)}"
         )
-    test_set = open_dataset(spec, root, "test")
+    test_set = open_dataset(spec, args.dataset_root, "test", args.skip_broken)
     detect, meta = load_detector(path, ctx)
     scale = (spec.short, spec.max_size)
     scores = evaluate.evaluate(detect, test_set, *scale, ctx)

@@ -7,28 +7,26 @@ from pathlib import Path
 
 import cv2
 import mxnet as mx
+import numpy as np
 from matplotlib import pyplot as plt
 
 from . import demo, evaluate, pictures, train
+from .data.images import is_cut_jpeg
 from .data.loader import resize
 from .errors import InputError
 
 
 def command(args: argparse.Namespace) -> None:
-    """Write <stem>.png and <stem>.json for every image."""
+    """Write <stem>.png and <stem>.json for every image, after a look at all of them."""
     paths = [Path(name) for name in args.images]
     for path in paths:
-        if not path.is_file():
-            raise InputError(f"detect: image {path} is missing")
+        read_image(path)
     ctx = mx.cpu()
     detect, meta = demo.load_detector(Path(args.pretrained), ctx)
     classes = meta["config"].classes
     folder = Path(args.save_prefix)
     for path in paths:
-        image = cv2.imread(str(path), cv2.IMREAD_COLOR)
-        if image is None:
-            raise InputError(f"detect: {path} is no image that OpenCV reads")
-        image = image[..., ::-1]
+        image = read_image(path)
         scaled, scale = resize(image, meta["short"], meta["max_size"])
         detection = evaluate.detect_images(detect, [scaled], [scale], ctx)[0]
         figure, axis = plt.subplots(figsize=(8, 8 * image.shape[0] / image.shape[1]))
@@ -41,3 +39,20 @@ def command(args: argparse.Namespace) -> None:
         ]
         train.write_json(folder / f"{path.stem}.json", rows)
         print(f"{path}: {len(rows)} objects -> {folder / path.stem}.png, .json")
+
+
+def read_image(path: Path) -> np.ndarray:
+    """Read an image file, (H, W, 3) uint8, RGB, upright as its header says.
+
+    Raises
+    ------
+    InputError
+    """
+    if not path.is_file():
+        raise InputError(f"detect: image {path} is missing")
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if image is None:
+        raise InputError(f"detect: {path} is no image that OpenCV reads, or not a whole one")
+    if is_cut_jpeg(path):
+        raise InputError(f"detect: {path} is cut short")
+    return image[..., ::-1]

@@ -5,5 +5,9 @@ class InputError(ValueError):
     """Something the user gave cannot be used; the message names it and what was expected."""
 
 
+class BrokenFile(InputError):
+    """One file of a data set cannot be used; the message begins with its path."""
+
+
 class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or of another configuration."""

@@ -55,12 +55,12 @@ def step_parts(args: argparse.Namespace) -> dict:
     dict
         Name to milliseconds.
     """
+    train_set = open_dataset(args.spec, args.dataset_root, "train", args.skip_broken)
     config = train.model_config(args)
     net = detector.build(config, [mx.cpu()], args.seed)
     graph = detector.TrainGraph(net, rpn_num_sample=args.rpn_num_sample, ohem=args.ohem)
     graph.hybridize(static_alloc=True)
     trainer = train.make_trainer(args, net, None)
-    train_set = open_dataset(args.spec, args.dataset_root, "train")
     loader = train.make_loader(args, config, train_set, 0, 1)
     numbers = iter(range(args.steps))
     batch = next(loader.batches())

@@ -15,7 +15,6 @@ from mxnet.contrib import amp
 from tqdm import tqdm
 
 from . import checkpoint, detector, evaluate
-from .data import open_dataset
 from .data.augment import Augmentation
 from .data.loader import TrainLoader
 from .errors import CheckpointError, InputError
@@ -218,7 +217,7 @@ def make_loader(
     )
 
 
-def run(args: argparse.Namespace) -> Path:
+def run(args: argparse.Namespace, train_set, val_set) -> Path:
     """Train, or go on training, and return the folder of the run.
 
     `last.ckpt` and `best.ckpt` (highest mAP@.5 on the validation images) are written there, and
@@ -245,8 +244,6 @@ def run(args: argparse.Namespace) -> Path:
     if args.pretrained_base and not Path(args.pretrained_base).is_file():
         raise InputError(f"train: --pretrained-base file {args.pretrained_base} is missing")
     ctx = contexts(args)
-    train_set = open_dataset(args.spec, args.dataset_root, "train")
-    val_set = open_dataset(args.spec, args.dataset_root, "val")
     evaluate.check_annotated(val_set, args.val_images)
     kvstore = make_kvstore(args, ctx)
     rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)

@@ -1,8 +1,9 @@
-"""The data sets by name: `open_dataset` reads one, `ensure_dataset` generates a missing one."""
+"""The data sets by name: `open_datasets` reads one, `ensure_dataset` generates a missing one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,37 +142,69 @@ def ensure_dataset(name: str, root: Path, seed: int) -> bool:
     return voc_files.generate(Path(root), spec.paint, spec.counts, seed, spec.recipe)
 
 
-def open_dataset(spec: DatasetSpec, root: Path, purpose: str) -> VOCFolder | COCOFolder:
-    """Open a data set.
+def open_datasets(
+    spec: DatasetSpec, root: Path, purposes: Sequence[str], skip_broken: bool = False
+) -> list:
+    """Open a data set for several purposes, after a look at all of its files.
 
     Parameters
     ----------
     spec : DatasetSpec
     root : pathlib.Path
         Folder that holds the `VOC<year>` folders, or the annotations of COCO.
-    purpose : {'train', 'val', 'test'}
+    purposes : sequence of {'train', 'val', 'test'}
+    skip_broken : bool
+        Leave out images of which a file is broken, and say how many, instead of refusing them.
+
+    Returns
+    -------
+    list of VOCFolder or COCOFolder
 
     Raises
     ------
     InputError
-        The folder, or every year of the purpose's lists, is missing; or a class that the user named
-        has no object in the training images.
+        The folder, or every year of the purpose's lists, is missing; files are broken, each named
+        in a line of its own; or a class that the user named has no object in the training images.
     """
     root = Path(root)
     if not root.is_dir():
         make = f"; 'python -m demo_rfcn data --dataset {spec.name}' makes it" if spec.paint else ""
         raise InputError(f"dataset: folder {root} of '{spec.name}' is missing{make}")
-    lists = getattr(spec, purpose)
+    datasets = [_open(spec, root, getattr(spec, purpose)) for purpose in purposes]
+    broken = dict.fromkeys(sentence for dataset in datasets for sentence in dataset.broken)
+    if broken:
+        left_out = set().union(*(dataset.left_out for dataset in datasets))
+        images = left_out.union(*(dataset.images for dataset in datasets))
+        some = f"{len(left_out)} of {len(images)} images"
+        if not skip_broken:
+            raise InputError(
+                "\n".join(f"dataset: {sentence}" for sentence in broken)
+                + f"; --skip-broken goes on without {some}"
+            )
+        print(f"demo_rfcn: dataset: --skip-broken leaves out {some}", file=sys.stderr)
+    for dataset, purpose in zip(datasets, purposes):
+        if not len(dataset):
+            raise InputError(f"dataset: no image of {dataset} in {root} is whole")
+        if purpose == "train" and not DATASETS[spec.name].classes:
+            named = {spec.classes[int(row[4])] for rows in dataset.labels for row in rows}
+            for name in spec.classes:
+                if name not in named:
+                    raise InputError(
+                        f"dataset: class '{name}' of --classes has no object in the training "
+                        f"images of {root}; found {', '.join(sorted(named))}"
+                    )
+    return datasets
+
+
+def open_dataset(
+    spec: DatasetSpec, root: Path, purpose: str, skip_broken: bool = False
+) -> VOCFolder | COCOFolder:
+    """Open a data set for one purpose; see `open_datasets`."""
+    return open_datasets(spec, root, (purpose,), skip_broken)[0]
+
+
+def _open(spec: DatasetSpec, root: Path, lists: tuple) -> VOCFolder | COCOFolder:
     if spec.name == "coco":
         return COCOFolder(root, lists[0])
     present = tuple(entry for entry in lists if (root / f"VOC{entry[0]}").is_dir())
-    dataset = VOCFolder(root, present or lists, spec.classes)
-    if purpose == "train" and not DATASETS[spec.name].classes:
-        named = {spec.classes[int(row[4])] for rows in dataset.labels for row in rows}
-        for name in spec.classes:
-            if name not in named:
-                raise InputError(
-                    f"dataset: class '{name}' of --classes has no object in the training images "
-                    f"of {root}; found {', '.join(sorted(named))}"
-                )
-    return dataset
+    return VOCFolder(root, present or lists, spec.classes)

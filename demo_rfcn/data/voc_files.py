@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..errors import InputError
+from ..files import read_json
 
 YEAR_FOLDER = "VOC2007"
 RECIPE_FILE = "recipe.json"
@@ -75,8 +76,10 @@ def generate(root: Path, paint, splits: dict, seed: int, recipe: str) -> bool:
     """
     recorded = {"recipe": recipe, "seed": seed, "splits": splits}
     recipe_path = root / RECIPE_FILE
-    if recipe_path.is_file() and json.loads(recipe_path.read_text()) == recorded:
+    if recipe_path.is_file() and read_json(recipe_path, "data") == recorded:
         return False
+    if root.is_file():
+        raise InputError(f"data: {root} is a file, expected a folder")
     if root.exists() and any(root.iterdir()) and not recipe_path.is_file():
         raise InputError(
             f"data: {root} holds files that this command did not write; expected an empty folder"

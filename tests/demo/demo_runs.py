@@ -7,8 +7,9 @@ import zipfile
 from pathlib import Path
 
 import mxnet as mx
+import numpy as np
 
-from demo_rfcn.data import voc_files
+from demo_rfcn.data import signals, voc_files
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPLITS = ("trainval", "val", "test")
@@ -25,6 +26,20 @@ def write_voc(root: Path, images: list) -> Path:
     for split in SPLITS:
         (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
     return root
+
+
+def photographs(names: list, seed: int) -> list:
+    """Return six images, wide and tall ones, with the objects of `signals` renamed."""
+    images = []
+    for index in range(6):
+        image, objects = signals.paint(np.random.default_rng([seed, index]))
+        renamed = [
+            (names[signals.CLASSES.index(name) % len(names)], box, difficult)
+            for name, box, difficult in objects
+        ]
+        pad = ((0, 40), (0, 0), (0, 0)) if index % 3 == 0 else ((0, 0), (0, 60), (0, 0))
+        images.append((np.pad(image, pad), renamed))
+    return images
 
 
 def train_arguments(data: Path, folder: Path, *more: str) -> list:

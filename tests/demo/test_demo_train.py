@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import zipfile
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -82,6 +84,15 @@ def test_images_without_boxes(ohem, tmp_path):
     assert cli.main(line) == 0
     history = json.loads((tmp_path / "run" / "history.json").read_text())
     assert np.isfinite(list(history["losses"][-1].values())).all()
+
+
+def test_training_goes_on_without_broken_images(eight_images, tmp_path, capsys):
+    data = Path(shutil.copytree(eight_images, tmp_path / "data"))
+    os.truncate(data / "VOC2007" / "JPEGImages" / "000003.jpg", 1000)
+    (data / "VOC2007" / "Annotations" / "000005.xml").unlink()
+    line = train_arguments(data, tmp_path / "run", "--skip-broken", "--batch-size", "6")
+    assert cli.main([*line, "--steps", "2"]) == 0
+    assert "--skip-broken leaves out 2 of 8 images" in capsys.readouterr().err
 
 
 def test_a_failed_write_leaves_the_old_checkpoint(short_run, tmp_path, monkeypatch):
