@@ -7,14 +7,13 @@ detectors once more with their map groups turned by 180 degrees, which needs no 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
-from . import checkpoint, demo, evaluate, pictures, train
+from . import checkpoint, demo, evaluate, files, pictures, train
 from .data import ensure_dataset, open_datasets
 
 REFERENCE = "R-FCN, k = 3"
@@ -45,7 +44,7 @@ def command(args: argparse.Namespace) -> None:
         ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
     folder = args.save_prefix
     results = folder / "ablation.json"
-    rows = json.loads(results.read_text()) if results.is_file() else []
+    rows = files.read_json(results, "ablate") if results.is_file() else []
     runs = []
     for seed in dict.fromkeys(args.seeds):
         for number, (name, changes) in enumerate(VARIANTS.items()):
@@ -62,7 +61,7 @@ def command(args: argparse.Namespace) -> None:
     for name, run in runs:
         print(f"{name}, seed {run.seed}")
         rows += one_run(run, name, *datasets)
-        train.write_json(results, rows)
+        files.write_json(results, rows)
         write_table(folder / "ablation.md", rows)
         bar_chart(folder / "ablation.png", rows)
     print((folder / "ablation.md").read_text(), end="")
@@ -130,7 +129,8 @@ def write_table(path: Path, rows: list) -> None:
     for name, scores in summarise(rows).items():
         cells = [f"{mean:.3f} ± {spread:.3f}" for mean, spread, _ in scores.values()]
         lines.append(f"| {name} | {' | '.join(cells)} | {scores['map50'][2]} |")
-    path.write_text("\n".join(lines) + "\n")
+    with files.replacing(path) as part:
+        part.write_text("\n".join(lines) + "\n")
 
 
 def bar_chart(path: Path, rows: list) -> None:

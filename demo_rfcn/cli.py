@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from . import ablate, demo, detect, export, profile, train
 from .data import DATASETS, DatasetSpec, ensure_dataset, open_datasets
-from .errors import InputError
+from .errors import InputError, OutputError
 from .heads import HEADS
 from .network import BACKBONES
 
@@ -40,12 +40,17 @@ def main(argv: list | None = None) -> int:
     try:
         args = parse(argv)
         args.command(args)
-    except InputError as error:
+        sys.stdout.flush()
+    except (InputError, OutputError) as error:
         for sentence in str(error).splitlines():
             print(f"demo_rfcn: {sentence}", file=sys.stderr)
         return 2
-    except train.Interrupted as stopped:
-        print(f"demo_rfcn: {stopped}", file=sys.stderr)
+    except OSError as error:  # of what writes to no file of its own
+        place = error.filename or "standard output"
+        print(f"demo_rfcn: {place}: {error.strerror}", file=sys.stderr)
+        return 2
+    except (train.Interrupted, KeyboardInterrupt) as stopped:
+        print(f"demo_rfcn: {str(stopped) or 'interrupted'}", file=sys.stderr)
         return 130
     return 0
 

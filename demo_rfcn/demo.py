@@ -9,7 +9,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 
-from . import checkpoint, detector, evaluate, pictures, train
+from . import checkpoint, detector, evaluate, files, pictures, train
 from .data import DatasetSpec, ensure_dataset, open_dataset, open_datasets
 from .data.loader import load_image
 from .errors import CheckpointError
@@ -64,7 +64,7 @@ def command(args: argparse.Namespace) -> None:
         train.run(args, train_set, val_set)
         (folder / SUMMARY).unlink(missing_ok=True)
     if (folder / SUMMARY).is_file():
-        summary = json.loads((folder / SUMMARY).read_text())
+        summary = files.read_json(folder / SUMMARY, "demo")
     else:
         summary = report(folder / train.BEST, args)
     print_summary(summary)
@@ -134,6 +134,7 @@ def report(path: Path, args: argparse.Namespace) -> dict:
             f"of '{spec.name}': {', '.join(spec.classes)}"
         )
     test_set = open_dataset(spec, args.dataset_root, "test", args.skip_broken)
+    files.prepare(folder)
     detect, meta = load_detector(path, ctx)
     scale = (spec.short, spec.max_size)
     scores = evaluate.evaluate(detect, test_set, *scale, ctx)
@@ -145,7 +146,7 @@ def report(path: Path, args: argparse.Namespace) -> dict:
     last = path.with_name(train.LAST)
     whole = checkpoint.read_meta(last) if last.is_file() else meta
     pictures.curves(folder, whole["history"])
-    files = ["detections.png", "loss.png", "map.png"]
+    drawn = ["detections.png", "loss.png", "map.png"]
     summary = {
         "dataset": spec.name,
         "checkpoint_step": meta["step"],
@@ -158,9 +159,9 @@ def report(path: Path, args: argparse.Namespace) -> dict:
         summary["score_maps"] = pictures.score_maps(
             folder / "score_maps.png", detect.net, image, box, cls
         )
-        files.append("score_maps.png")
-    summary["files"] = files
-    train.write_json(folder / SUMMARY, summary)
+        drawn.append("score_maps.png")
+    summary["files"] = drawn
+    files.write_json(folder / SUMMARY, summary)
     write_report(folder, summary)
     return summary
 

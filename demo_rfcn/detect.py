@@ -10,7 +10,7 @@ import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
-from . import demo, evaluate, pictures, train
+from . import demo, evaluate, files, pictures
 from .data.images import is_cut_jpeg
 from .data.loader import resize
 from .errors import InputError
@@ -21,10 +21,11 @@ def command(args: argparse.Namespace) -> None:
     paths = [Path(name) for name in args.images]
     for path in paths:
         read_image(path)
+    folder = Path(args.save_prefix)
+    files.prepare(folder)
     ctx = mx.cpu()
     detect, meta = demo.load_detector(Path(args.pretrained), ctx)
     classes = meta["config"].classes
-    folder = Path(args.save_prefix)
     for path in paths:
         image = read_image(path)
         scaled, scale = resize(image, meta["short"], meta["max_size"])
@@ -37,7 +38,7 @@ def command(args: argparse.Namespace) -> None:
             for cls, score, box in zip(*detection)
             if score >= args.thresh
         ]
-        train.write_json(folder / f"{path.stem}.json", rows)
+        files.write_json(folder / f"{path.stem}.json", rows)
         print(f"{path}: {len(rows)} objects -> {folder / path.stem}.png, .json")
 
 

@@ -11,3 +11,7 @@ class BrokenFile(InputError):
 
 class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or of another configuration."""
+
+
+class OutputError(OSError):
+    """A file cannot be written; the message names it and the reason."""

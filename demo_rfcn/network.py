@@ -8,7 +8,6 @@ classification model has `load_pretrained(filename)`.
 
 from __future__ import annotations
 
-import tempfile
 from functools import partial
 
 import mxnet as mx
@@ -16,6 +15,8 @@ from gluoncv import model_zoo
 from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
+
+from .files import save_and_reload, temporary_folder
 
 
 class SmallResNet(HybridBlock):
@@ -83,9 +84,10 @@ class HoleNet(HybridBlock):
         """Load a parameter file of the whole network, whatever number of classes it has."""
         stored = mx.nd.load(filename)
         kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
-        with tempfile.TemporaryDirectory() as work:
-            mx.nd.save(f"{work}/params", kept)
-            self._load(f"{work}/params", ctx=mx.cpu(), allow_missing=True)
+        with temporary_folder() as work:
+            path = work / "params"
+            save_and_reload(lambda: mx.nd.save(str(path), kept), path)
+            self._load(str(path), ctx=mx.cpu(), allow_missing=True)
 
     def hybrid_forward(self, F, x):
         """Return conv4 and the reduced conv5."""

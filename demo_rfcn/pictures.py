@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
 from .data.loader import normalise  # noqa: E402
+from .files import replacing  # noqa: E402
 
 DPI = 110
 
@@ -214,6 +215,6 @@ def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) ->
 
 def write(figure, path: Path) -> None:
     """Save and close a figure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI, bbox_inches="tight")
+    with replacing(path) as part:
+        figure.savefig(part, dpi=DPI, bbox_inches="tight")
     plt.close(figure)

@@ -6,6 +6,8 @@ import base64
 from html import escape
 from pathlib import Path
 
+from .files import replacing
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -115,7 +117,8 @@ def write(folder: Path, summary: dict) -> Path:
         arguments=_table(["argument", "value"], [[k, v] for k, v in summary["arguments"].items()]),
     )
     path = folder / "report.html"
-    path.write_text(page, encoding="utf-8")
+    with replacing(path) as part:
+        part.write_text(page, encoding="utf-8")
     return path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import time
@@ -14,7 +13,7 @@ import numpy as np
 from mxnet.contrib import amp
 from tqdm import tqdm
 
-from . import checkpoint, detector, evaluate
+from . import checkpoint, detector, evaluate, files
 from .data.augment import Augmentation
 from .data.loader import TrainLoader
 from .errors import CheckpointError, InputError
@@ -248,6 +247,8 @@ def run(args: argparse.Namespace, train_set, val_set) -> Path:
     kvstore = make_kvstore(args, ctx)
     rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)
     loader = make_loader(args, config, train_set, rank, num_workers)
+    if rank == 0:
+        files.prepare(Path(args.save_prefix))
 
     net = detector.build(config, ctx, args.seed, args.freeze_bn, args.pretrained_base)
     if args.amp:
@@ -354,17 +355,9 @@ class RunLog:
             self.state["best"] = row["map50"]
             self.save(BEST)
         self.save(LAST)
-        write_json(self.folder / "history.json", self.state["history"])
+        files.write_json(self.folder / "history.json", self.state["history"])
 
     def save(self, name: str) -> None:
         """Write a checkpoint, if this worker writes."""
         if self.writes:
             checkpoint.save(self.folder / name, self._net, self._trainer, self.state)
-
-
-def write_json(path: Path, value) -> None:
-    """Write JSON beside its place, then move it there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(temporary, path)

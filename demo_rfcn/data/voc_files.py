@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..errors import InputError
-from ..files import read_json
+from ..files import read_json, writing
 
 YEAR_FOLDER = "VOC2007"
 RECIPE_FILE = "recipe.json"
@@ -33,8 +33,9 @@ def write_image(folder: Path, name: str, image: np.ndarray, objects: list) -> No
     objects : list of (str, tuple of int, bool)
         Class name, box with inclusive ends counted from 0, difficult.
     """
-    path = str(folder / "JPEGImages" / f"{name}.jpg")
-    cv2.imwrite(path, image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])
+    # Not imwrite, which says nothing about a disk that is full.
+    coded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1]
+    (folder / "JPEGImages" / f"{name}.jpg").write_bytes(coded.tobytes())
     root = ElementTree.Element("annotation")
     ElementTree.SubElement(root, "filename").text = f"{name}.jpg"
     size = ElementTree.SubElement(root, "size")
@@ -84,17 +85,18 @@ def generate(root: Path, paint, splits: dict, seed: int, recipe: str) -> bool:
         raise InputError(
             f"data: {root} holds files that this command did not write; expected an empty folder"
         )
-    root.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
-    try:
-        _write_splits(work / YEAR_FOLDER, paint, splits, seed, recipe)
-        (work / RECIPE_FILE).write_text(json.dumps(recorded, indent=2) + "\n")
-        work.chmod(0o755)
-        if root.exists():
-            shutil.rmtree(root)
-        os.replace(work, root)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with writing(root):
+        root.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+        try:
+            _write_splits(work / YEAR_FOLDER, paint, splits, seed, recipe)
+            (work / RECIPE_FILE).write_text(json.dumps(recorded, indent=2) + "\n")
+            work.chmod(0o755)
+            if root.exists():
+                shutil.rmtree(root)
+            os.replace(work, root)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
     return True
 
 
