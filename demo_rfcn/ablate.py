@@ -6,15 +6,15 @@ detectors once more with their map groups turned by 180 degrees, which needs no 
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
-from . import checkpoint, demo, evaluate, files, pictures, train
-from .data import ensure_dataset, open_datasets
+from . import demo, evaluate, files, pictures, train
+from .settings import Settings
 
 REFERENCE = "R-FCN, k = 3"
 ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
@@ -29,7 +29,7 @@ VARIANTS = {
 SCORES = ("map50", "map75")
 
 
-def command(args: argparse.Namespace) -> None:
+def command(settings: Settings, seeds: list[int]) -> None:
     """Train and evaluate all variants with all seeds; finished runs are not repeated.
 
     `ablation.json`, `ablation.md` and `ablation.png` are written anew after every run, so that an
@@ -40,24 +40,22 @@ def command(args: argparse.Namespace) -> None:
     CheckpointError
         The folder holds a study of other arguments.
     """
-    if args.spec.paint:
-        ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
-    folder = args.save_prefix
+    if settings.spec.paint:
+        settings.generate()
+    folder = settings.save_prefix
     results = folder / "ablation.json"
     rows = files.read_json(results, "ablate") if results.is_file() else []
     runs = []
-    for seed in dict.fromkeys(args.seeds):
+    for seed in dict.fromkeys(seeds):
         for number, (name, changes) in enumerate(VARIANTS.items()):
-            run = variant_arguments(args, changes, seed, folder / f"variant{number}-seed{seed}")
+            run = variant_settings(settings, changes, seed, folder / f"variant{number}-seed{seed}")
             if run.resume:
-                stored = checkpoint.read_meta(run.resume)["arguments"]
-                demo.check_arguments(run.resume, stored, run, (*demo.DEFINES_A_RUN, "steps"))
+                demo.check_arguments(run.resume, run, "steps")
             if any(row["variant"] == name and row["seed"] == seed for row in rows):
                 continue
             runs.append((name, run))
     if runs:
-        every = ("train", "val", "test")
-        datasets = open_datasets(args.spec, args.dataset_root, every, args.skip_broken)
+        datasets = settings.open("train", "val", "test")
     for name, run in runs:
         print(f"{name}, seed {run.seed}")
         rows += one_run(run, name, *datasets)
@@ -68,27 +66,24 @@ def command(args: argparse.Namespace) -> None:
     print(f"results in {folder.resolve()}")
 
 
-def variant_arguments(
-    args: argparse.Namespace, changes: dict, seed: int, folder: Path
-) -> argparse.Namespace:
-    """Return the arguments of one run, which goes on from where it was interrupted."""
+def variant_settings(settings: Settings, changes: dict, seed: int, folder: Path) -> Settings:
+    """Return the settings of one run, which goes on from where it was interrupted."""
     last = folder / train.LAST
-    settings = {
-        **vars(args),
+    return dataclasses.replace(
+        settings,
         **changes,
-        "seed": seed,
-        "save_prefix": folder,
-        "val_interval": args.steps,
-        "resume": last if last.is_file() else None,
-    }
-    return argparse.Namespace(**settings)
+        seed=seed,
+        save_prefix=folder,
+        val_interval=settings.steps,
+        resume=last if last.is_file() else None,
+    )
 
 
-def one_run(args: argparse.Namespace, name: str, train_set, val_set, test_set) -> list:
+def one_run(settings: Settings, name: str, train_set, val_set, test_set) -> list:
     """Train one variant and return its result rows: one, or two for the reference."""
-    train.run(args, train_set, val_set)
-    last = args.save_prefix / train.LAST
-    spec = args.spec
+    train.run(settings, train_set, val_set)
+    last = settings.save_prefix / train.LAST
+    spec = settings.spec
     detect, _ = demo.load_detector(last, mx.cpu())
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):
@@ -96,7 +91,7 @@ def one_run(args: argparse.Namespace, name: str, train_set, val_set, test_set) -
             rotate_bins(detect.net)
         scores = evaluate.evaluate(detect, test_set, spec.short, spec.max_size, mx.cpu())
         values = {key: scores[key] for key in SCORES}
-        rows.append({"variant": label, "seed": args.seed, "steps": args.steps, **values})
+        rows.append({"variant": label, "seed": settings.seed, "steps": settings.steps, **values})
     return rows
 
 

@@ -17,6 +17,7 @@ from .errors import InputError
 from .heads import HEADS
 from .losses import RoILoss, RPNLoss
 from .network import BACKBONES, backbone_stride
+from .settings import Settings
 from .targets import ROI_STDS, RoITargets
 
 
@@ -137,14 +138,14 @@ class TrainGraph(HybridBlock):
     Parameters
     ----------
     net : RFCN
-    rpn_train_pre_nms, rpn_train_post_nms, rpn_nms_thresh, rpn_min_size
-        See `rpn.Proposals`.
     rpn_num_sample, num_sample : int
         Anchors and RoIs per image in the loss.
-    pos_iou_thresh : float
-        See `targets.RoITargets`.
     ohem : bool
         See `losses.RoILoss`.
+    rpn_train_pre_nms, rpn_train_post_nms, rpn_nms_thresh, rpn_min_size
+        See `rpn.Proposals`.
+    pos_iou_thresh : float
+        See `targets.RoITargets`.
 
     Inputs: the parts of `data.loader.Batch`. Outputs: four (B,) losses, in the order of `LOSSES`.
     """
@@ -154,14 +155,14 @@ class TrainGraph(HybridBlock):
     def __init__(
         self,
         net: RFCN,
-        rpn_train_pre_nms: int = 600,
+        rpn_num_sample: int = Settings.rpn_num_sample,
+        ohem: bool = Settings.ohem,
+        rpn_train_pre_nms: int = rpn.PRE_NMS,
         rpn_train_post_nms: int = 128,
-        rpn_nms_thresh: float = 0.7,
-        rpn_min_size: float = 8,
-        rpn_num_sample: int = 128,
+        rpn_nms_thresh: float = rpn.NMS_THRESH,
+        rpn_min_size: float = rpn.MIN_SIZE,
         num_sample: int = 64,
         pos_iou_thresh: float = 0.5,
-        ohem: bool = True,
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
@@ -215,10 +216,10 @@ class Detector(HybridBlock):
     def __init__(
         self,
         net: RFCN,
-        rpn_test_pre_nms: int = 600,
+        rpn_test_pre_nms: int = rpn.PRE_NMS,
         rpn_test_post_nms: int = 100,
-        rpn_nms_thresh: float = 0.7,
-        rpn_min_size: float = 8,
+        rpn_nms_thresh: float = rpn.NMS_THRESH,
+        rpn_min_size: float = rpn.MIN_SIZE,
         nms_thresh: float = 0.3,
         score_thresh: float = 0.01,
         post_nms: int = 100,

@@ -8,7 +8,6 @@ The files load in a process that imports only mxnet and gluon_roi:
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
@@ -17,11 +16,11 @@ import mxnet as mx
 from . import demo, files
 
 
-def command(args: argparse.Namespace) -> None:
+def command(name: str, pretrained: Path, save_prefix: Path) -> None:
     """Write <name>-symbol.json and <name>-0000.params."""
-    files.prepare(Path(args.save_prefix))
-    detect, meta = demo.load_detector(Path(args.pretrained), mx.cpu())
-    for path in export(detect, Path(args.save_prefix) / args.name, meta["short"]):
+    files.prepare(save_prefix)
+    detect, meta = demo.load_detector(pretrained, mx.cpu())
+    for path in export(detect, save_prefix / name, meta["short"]):
         print(path)
 
 

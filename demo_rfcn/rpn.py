@@ -13,6 +13,7 @@ from mxnet.gluon.block import HybridBlock
 
 ANCHOR_BASE = 16  # pixels; scales count in this unit
 STDS = (1.0, 1.0, 1.0, 1.0)
+PRE_NMS, NMS_THRESH, MIN_SIZE = 600, 0.7, 8  # of the proposals, in training and use
 MAX_LOG_GROWTH = float(np.log(1000.0 / 16))
 
 

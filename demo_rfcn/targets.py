@@ -39,9 +39,9 @@ class RPNTargets:
         base: np.ndarray,
         stride: int,
         num_sample: int,
-        pos_iou_thresh: float,
-        neg_iou_thresh: float,
-        pos_ratio: float,
+        pos_iou_thresh: float = 0.7,
+        neg_iou_thresh: float = 0.3,
+        pos_ratio: float = 0.5,
     ) -> None:
         self._stride = stride
         self._num_sample = num_sample

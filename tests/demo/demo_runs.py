@@ -9,7 +9,9 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 
+from demo_rfcn import cli
 from demo_rfcn.data import signals, voc_files
+from demo_rfcn.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPLITS = ("trainval", "val", "test")
@@ -47,6 +49,11 @@ def train_arguments(data: Path, folder: Path, *more: str) -> list:
     line = ["train", "--dataset-root", str(data), "--save-prefix", str(folder)]
     line += ["--steps", "6", "--batch-size", "2", "--lr-warmup", "2", "--val-images", "2"]
     return [*line, *more]
+
+
+def settings_of(line: list) -> Settings:
+    """Return the settings that a command line asks for."""
+    return cli.parse(line).args[0]
 
 
 def parameters(path: Path) -> dict:

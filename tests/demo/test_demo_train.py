@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import parameters, train_arguments, write_voc
+from demo_runs import parameters, settings_of, train_arguments, write_voc
 
 from demo_rfcn import checkpoint, cli, detector, train
 from demo_rfcn.data import loader, signals
@@ -111,11 +111,13 @@ def test_settings_change_the_run(flags, eight_images, short_run, tmp_path):
 
 def test_schedules():
     line = train_arguments("data", "run", "--steps", "100", "--lr", "1", "--lr-warmup", "10")
-    cosine = [train.learning_rate(cli.parse(line), step) for step in (0, 10, 55, 100)]
+    cosine = [train.learning_rate(settings_of(line), step) for step in (0, 10, 55, 100)]
     np.testing.assert_allclose(cosine, [0.1, 1, 0.505, 0.01], atol=1e-6)
-    args = cli.parse([*line, "--lr-mode", "step", "--lr-decay-steps", "40", "80"])
-    steps = [train.learning_rate(args, step) for step in (5, 20, 60, 90)]
+    line += ["--lr-mode", "step"]
+    stepped = settings_of([*line, "--lr-decay-steps", "40", "80"])
+    steps = [train.learning_rate(stepped, step) for step in (5, 20, 60, 90)]
     np.testing.assert_allclose(steps, [0.55, 1, 0.1, 0.01], atol=1e-6)
+    assert train.learning_rate(settings_of([*line, "--steps", "1"]), 0) == 1
 
 
 def test_resume_refuses_another_optimizer(eight_images, short_run, tmp_path, capsys):
