@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
-from . import demo, evaluate, files, pictures, train
+from . import demo, detector, evaluate, files, pictures, train
+from .data import Dataset
 from .settings import Settings
 
 REFERENCE = "R-FCN, k = 3"
 ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     REFERENCE: {"head": "psroi", "k": 3},
     "R-FCN, k = 1 (global pooling)": {"head": "global", "k": 1},
     "R-FCN, k = 7": {"head": "psroi", "k": 7},
@@ -79,7 +81,9 @@ def variant_settings(settings: Settings, changes: dict, seed: int, folder: Path)
     )
 
 
-def one_run(settings: Settings, name: str, train_set, val_set, test_set) -> list:
+def one_run(
+    settings: Settings, name: str, train_set: Dataset, val_set: Dataset, test_set: Dataset
+) -> list[dict]:
     """Train one variant and return its result rows: one, or two for the reference."""
     train.run(settings, train_set, val_set)
     last = settings.save_prefix / train.LAST
@@ -95,7 +99,7 @@ def one_run(settings: Settings, name: str, train_set, val_set, test_set) -> list
     return rows
 
 
-def rotate_bins(net) -> None:
+def rotate_bins(net: detector.RFCN) -> None:
     """Turn the k x k map groups of a `psroi` head by 180 degrees, in place."""
     k = net.config.k
     for maps in (net.head.class_maps, net.head.box_maps):
@@ -105,7 +109,7 @@ def rotate_bins(net) -> None:
             parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
 
 
-def summarise(rows: list) -> dict:
+def summarise(rows: list[dict]) -> dict[str, dict[str, tuple[float, float, int]]]:
     """Return variant -> score name -> (mean, sample standard deviation, runs)."""
     table: dict = {}
     for name in dict.fromkeys(row["variant"] for row in rows):
@@ -118,7 +122,7 @@ def summarise(rows: list) -> dict:
     return table
 
 
-def write_table(path: Path, rows: list) -> None:
+def write_table(path: Path, rows: list[dict]) -> None:
     """Write the summary as a Markdown table."""
     lines = ["| variant | mAP@.5 | mAP@.75 | seeds |", "|---|---|---|---|"]
     for name, scores in summarise(rows).items():
@@ -128,7 +132,7 @@ def write_table(path: Path, rows: list) -> None:
         part.write_text("\n".join(lines) + "\n")
 
 
-def bar_chart(path: Path, rows: list) -> None:
+def bar_chart(path: Path, rows: list[dict]) -> None:
     """Draw the summary as bars with their spread."""
     table = summarise(rows)
     figure, axis = plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))

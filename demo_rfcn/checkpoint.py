@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,14 +18,14 @@ import mxnet as mx
 import numpy as np
 
 from . import files
-from .detector import ModelConfig
+from .detector import RFCN, ModelConfig
 from .errors import CheckpointError
 
 FORMAT = 1
 _PARAMS, _TRAINER, _META = "model.params", "trainer.states", "checkpoint.json"
 
 
-def save(path: Path, net, trainer: mx.gluon.Trainer, meta: dict) -> None:
+def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, meta: dict) -> None:
     """Write a checkpoint; where that fails, the one before stays.
 
     Parameters
@@ -99,7 +99,7 @@ def check_config(path: Path, stored: ModelConfig, wanted: ModelConfig) -> None:
         )
 
 
-def load_parameters(path: Path, net, ctx) -> None:
+def load_parameters(path: Path, net: RFCN, ctx: Sequence[mx.Context]) -> None:
     """Load the parameters of a checkpoint into a net of the same configuration."""
     with files.temporary_folder() as work, _opened(path) as archive:
         net.load_parameters(archive.extract(_PARAMS, work), ctx=ctx)
@@ -119,5 +119,5 @@ def load_trainer(path: Path, trainer: mx.gluon.Trainer, meta: dict) -> None:
 
 
 def _numpy_state() -> list:
-    name, keys, *rest = np.random.get_state()
-    return [name, keys.tolist(), *rest]
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return [name, np.asarray(keys).tolist(), *rest]

@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"demo_rfcn: {message}; see '{self.prog} --help'\n")
 
 
-def main(argv: list | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit status: 0, 2 where it is refused, 130 when interrupted."""
     try:
         parse(argv)()
@@ -49,7 +49,7 @@ def main(argv: list | None = None) -> int:
     return 0
 
 
-def parse(argv: list | None = None) -> partial:
+def parse(argv: list[str] | None = None) -> partial[None]:
     """Parse a command line.
 
     Returns

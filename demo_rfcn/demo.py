@@ -9,7 +9,7 @@ import mxnet as mx
 import numpy as np
 
 from . import checkpoint, detector, evaluate, files, pictures, train
-from .data import DatasetSpec
+from .data import Dataset, DatasetSpec
 from .data.loader import load_image
 from .errors import CheckpointError
 from .report import write as write_report
@@ -78,7 +78,7 @@ def evaluate_command(settings: Settings, pretrained: Path) -> None:
     print(f"results in {settings.save_prefix.resolve()}")
 
 
-def load_detector(path: Path, ctx: mx.Context) -> tuple:
+def load_detector(path: Path, ctx: mx.Context) -> tuple[detector.Detector, dict]:
     """Load a checkpoint.
 
     Returns
@@ -145,7 +145,9 @@ def report(path: Path, settings: Settings) -> dict:
     return summary
 
 
-def typical_object(net, dataset, spec: DatasetSpec, candidates: int = 40) -> tuple:
+def typical_object(
+    net: detector.RFCN, dataset: Dataset, spec: DatasetSpec, candidates: int = 40
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Choose the object for the score-map picture: the surest of the larger ones.
 
     Only objects above the median size of the first images come into question, in the class that the
@@ -166,7 +168,7 @@ def typical_object(net, dataset, spec: DatasetSpec, candidates: int = 40) -> tup
     sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
     large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
     counts = np.bincount([int(row[4]) for _, row in large], minlength=len(spec.classes))
-    cls = counts.argmax()
+    cls = int(counts.argmax())
     if spec.shown_class and counts[spec.classes.index(spec.shown_class)]:
         cls = spec.classes.index(spec.shown_class)
     ranked = [
@@ -175,7 +177,7 @@ def typical_object(net, dataset, spec: DatasetSpec, candidates: int = 40) -> tup
         if row[4] == cls
     ]
     image, row = large[max(ranked)[1]]
-    return image, row[:4], int(cls)
+    return image, row[:4], cls
 
 
 def print_summary(summary: dict) -> None:

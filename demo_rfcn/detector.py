@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from types import ModuleType
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -13,6 +15,7 @@ from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet.gluon.block import HybridBlock
 
 from . import rpn
+from .arrays import Array
 from .errors import InputError
 from .heads import HEADS
 from .losses import RoILoss, RPNLoss
@@ -39,13 +42,13 @@ class ModelConfig:
         Anchor sides in units of 16 pixels, and height / width.
     """
 
-    classes: tuple
+    classes: tuple[str, ...]
     network: str
     head: str
     k: int
     class_agnostic: bool
-    anchor_scales: tuple
-    anchor_ratios: tuple
+    anchor_scales: tuple[float, ...]
+    anchor_ratios: tuple[float, ...]
 
     @property
     def stride(self) -> int:
@@ -65,13 +68,16 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict) -> ModelConfig:
         """Build from JSON values, where tuples have become lists."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        known: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
+        return cls(**known)
 
     def to_dict(self) -> dict:
         """Return JSON-ready values."""
         return asdict(self)
 
-    def differences(self, other: ModelConfig) -> list:
+    def differences(self, other: ModelConfig) -> list[str]:
         """Return "name: mine, not theirs" for every field in which other differs."""
         return [
             f"{f.name}: {getattr(self, f.name)}, not {getattr(other, f.name)}"
@@ -88,7 +94,7 @@ class RFCN(HybridBlock):
     blocks.
     """
 
-    def __init__(self, config: ModelConfig, norm_kwargs: dict, **kwargs) -> None:
+    def __init__(self, config: ModelConfig, norm_kwargs: dict, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
         with self.name_scope():
@@ -103,14 +109,14 @@ class RFCN(HybridBlock):
                 self.backbone.head_units,
             )
 
-    def hybrid_forward(self, F, data):
+    def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
         """Return RPN logits, RPN offsets, anchors and the head's features of an image batch."""
         rpn_features, features = self.backbone(data)
         score, loc = self.rpn(rpn_features)
         return score, loc, self.anchor_grid(rpn_features), features
 
 
-def indexed_rois(F, boxes, valid):
+def indexed_rois(F: ModuleType, boxes: Array, valid: Array) -> Array:
     """Join boxes (B, N, 4) with their image index, -1 where valid (B, N) is 0: rows (B * N, 5)."""
     image = F.broadcast_like(
         F.contrib.arange_like(valid, axis=0).expand_dims(-1), valid, lhs_axes=(1,), rhs_axes=(1,)
@@ -119,7 +125,9 @@ def indexed_rois(F, boxes, valid):
     return F.BlockGrad(F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5)))
 
 
-def classified(F, head, features, boxes, valid):
+def classified(
+    F: ModuleType, head: HybridBlock, features: Array, boxes: Array, valid: Array
+) -> Iterator[Array]:
     """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes).
 
     Both are float32, whatever the head computes in.
@@ -163,7 +171,7 @@ class TrainGraph(HybridBlock):
         rpn_min_size: float = rpn.MIN_SIZE,
         num_sample: int = 64,
         pos_iou_thresh: float = 0.5,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
@@ -175,7 +183,9 @@ class TrainGraph(HybridBlock):
             self.rpn_loss = RPNLoss(rpn_num_sample)
             self.roi_loss = RoILoss(num_sample, ohem)
 
-    def hybrid_forward(self, F, data, labels, rpn_cls, rpn_box):
+    def hybrid_forward(
+        self, F: ModuleType, data: Array, labels: Array, rpn_cls: Array, rpn_box: Array
+    ) -> tuple:
         """Propose, join the true boxes, match, pool, compare."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
@@ -223,7 +233,7 @@ class Detector(HybridBlock):
         nms_thresh: float = 0.3,
         score_thresh: float = 0.01,
         post_nms: int = 100,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self._nms_thresh = nms_thresh
@@ -241,7 +251,7 @@ class Detector(HybridBlock):
             )
             self.clip = BBoxClipToImage()
 
-    def hybrid_forward(self, F, data):
+    def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
         """Propose, pool, decode, suppress per class."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
@@ -279,7 +289,7 @@ class Detector(HybridBlock):
 
 def build(
     config: ModelConfig,
-    ctx: Sequence,
+    ctx: Sequence[mx.Context],
     seed: int,
     freeze_bn: bool = False,
     pretrained_base: str | None = None,

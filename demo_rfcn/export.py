@@ -14,6 +14,7 @@ from pathlib import Path
 import mxnet as mx
 
 from . import demo, files
+from .detector import Detector
 
 
 def command(name: str, pretrained: Path, save_prefix: Path) -> None:
@@ -24,7 +25,7 @@ def command(name: str, pretrained: Path, save_prefix: Path) -> None:
         print(path)
 
 
-def export(detect, stem: Path, side: int) -> tuple:
+def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
     """Export a detector; images of any size at least that of the anchors' coverage may follow.
 
     Parameters

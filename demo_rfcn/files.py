@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 
 from .errors import InputError, OutputError
 
 
-def read_json(path: Path, topic: str):
+def read_json(path: Path, topic: str) -> Any:
     """Read a JSON file in UTF-8.
 
     Raises
@@ -66,7 +67,7 @@ def replacing(path: Path) -> Iterator[Path]:
             os.replace(part, path)
 
 
-def write_json(path: Path, value) -> None:
+def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON."""
     with replacing(path) as part:
         part.write_text(json.dumps(value, indent=2) + "\n")

@@ -32,7 +32,7 @@ def command(settings: Settings, repeats: int) -> None:
         print(f"| {name} | {' | '.join(cells)} |")
 
 
-def median_ms(function: Callable, repeats: int) -> float:
+def median_ms(function: Callable[[], object], repeats: int) -> float:
     """Return the median wall time of a call in milliseconds, all of MXNet's work waited for."""
     times = []
     for _ in range(repeats + 2):
@@ -44,7 +44,7 @@ def median_ms(function: Callable, repeats: int) -> float:
     return sorted(times[2:])[repeats // 2]
 
 
-def step_parts(settings: Settings, repeats: int) -> dict:
+def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
     """Time the parts of a training step one by one, and the step as training runs it.
 
     The forward parts are timed as graphs of their own; "targets, PSROI and loss" is what the whole

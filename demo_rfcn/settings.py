@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .data import DATASETS, DatasetSpec, ensure_dataset, open_datasets
+from .data import DATASETS, Dataset, DatasetSpec, ensure_dataset, open_datasets
 from .errors import InputError
 from .heads import HEADS
 from .network import BACKBONES
@@ -53,7 +53,7 @@ below_one = number("from 0 on and below 1", lambda value: 0 <= value < 1)
 up_to_one = number("above 0 and up to 1", lambda value: 0 < value <= 1)
 
 
-def gpu_numbers(text: str) -> tuple:
+def gpu_numbers(text: str) -> tuple[int, ...]:
     """Convert an argument such as 0,1."""
     numbers = tuple(natural(part) for part in text.split(",") if part)
     if len(set(numbers)) < len(numbers):
@@ -107,7 +107,7 @@ class Settings:
         same_run=True,
     )
     data_seed: int = option(0, "data", "seed of a generated data set", natural)
-    classes: list | None = option(
+    classes: list[str] | None = option(
         None, "data", "classes of a voc-like folder", nargs="+", metavar="NAME"
     )
     skip_broken: bool = option(
@@ -117,7 +117,7 @@ class Settings:
     max_size: int | None = option(None, "data", "limit of their long side, pixels", positive)
 
     flip_p: float = option(None, "augmentation", "probability of a horizontal flip", probability)
-    scale_jitter: Sequence[float] = option(
+    scale_jitter: tuple[float, float] = option(
         (1.0, 1.0),
         "augmentation",
         "range of a factor on the short side",
@@ -146,7 +146,7 @@ class Settings:
     lr_warmup: int = option(100, "training", "steps of linear warm-up", natural)
     lr_mode: str = option("cosine", "training", "schedule", choices=("cosine", "step"))
     lr_decay: float = option(0.1, "training", "factor of --lr-mode step", up_to_one)
-    lr_decay_steps: list | None = option(
+    lr_decay_steps: list[int] | None = option(
         None,
         "training",
         "when it applies; two thirds of --steps if not given",
@@ -195,6 +195,7 @@ class Settings:
         if self.flip_p is None:
             self.flip_p = self.spec.flip_p
         low, high = self.scale_jitter
+        self.scale_jitter = low, high
         if low > high:
             raise InputError(f"train: --scale-jitter {low} {high}, expected 0 < LOW <= HIGH")
         steps = self.lr_decay_steps or []
@@ -221,7 +222,7 @@ class Settings:
         """Generate the data set if it is a generated one; see `data.ensure_dataset`."""
         return ensure_dataset(self.dataset, self.dataset_root, self.data_seed)
 
-    def open(self, *purposes: str) -> list:
+    def open(self, *purposes: str) -> list[Dataset]:
         """Open the data set for some purposes; see `data.open_datasets`."""
         return open_datasets(self.spec, self.dataset_root, purposes, self.skip_broken)
 
@@ -230,7 +231,7 @@ class Settings:
         values = {each.name: getattr(self, each.name) for each in options()}
         return {k: str(v) if isinstance(v, Path) else v for k, v in values.items()}
 
-    def differences(self, stored: dict, *also: str) -> list:
+    def differences(self, stored: dict, *also: str) -> list[str]:
         """Return "name: theirs, not mine" for what makes this another run than the stored one.
 
         Parameters
@@ -249,7 +250,7 @@ class Settings:
         ]
 
 
-def options() -> list:
+def options() -> list[dataclasses.Field]:
     """Return the fields of `Settings` that are arguments."""
     return [each for each in dataclasses.fields(Settings) if each.metadata]
 

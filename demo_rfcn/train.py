@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -13,8 +14,9 @@ from mxnet.contrib import amp
 from tqdm import tqdm
 
 from . import checkpoint, detector, evaluate, files
+from .data import Dataset
 from .data.augment import Augmentation
-from .data.loader import TrainLoader
+from .data.loader import Batch, TrainLoader
 from .errors import CheckpointError, InputError
 from .settings import Settings
 from .targets import RPNTargets
@@ -45,11 +47,11 @@ class StopRequest:
         }
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _raise(self, *_) -> None:
+    def _raise(self, *_: object) -> None:
         self.raised = True
 
 
@@ -66,7 +68,7 @@ def model_config(settings: Settings) -> detector.ModelConfig:
     )
 
 
-def contexts(settings: Settings) -> list:
+def contexts(settings: Settings) -> list[mx.Context]:
     """Return the devices of this process: the GPUs that are named, or that many CPU contexts."""
     count = len(settings.gpus) or settings.cpus
     if settings.batch_size < count:
@@ -82,7 +84,7 @@ def contexts(settings: Settings) -> list:
     return [mx.cpu(number) for number in range(settings.cpus)]
 
 
-def make_kvstore(settings: Settings, ctx: list) -> mx.kv.KVStore | None:
+def make_kvstore(settings: Settings, ctx: list[mx.Context]) -> mx.kv.KVStore | None:
     """Return what sums the gradients of several contexts or machines; None for one context."""
     if settings.kv_store.startswith("dist"):
         missing = [f"DMLC_{name}" for name in CLUSTER if f"DMLC_{name}" not in os.environ]
@@ -96,7 +98,7 @@ def make_kvstore(settings: Settings, ctx: list) -> mx.kv.KVStore | None:
     return mx.kv.create(settings.kv_store)
 
 
-def start_amp(ctx: list) -> None:
+def start_amp(ctx: list[mx.Context]) -> None:
     """Let convolutions and fully connected layers compute in 16 bits until the process ends.
 
     In float16 on a GPU; in bfloat16 on a CPU, for which MXNet has no convolution in float16.
@@ -136,7 +138,9 @@ def learning_rate(settings: Settings, step: int) -> float:
     return mx.lr_scheduler.MultiFactorScheduler(steps, factor=settings.lr_decay, **warmup)(step)
 
 
-def make_trainer(settings: Settings, net, kvstore) -> mx.gluon.Trainer:
+def make_trainer(
+    settings: Settings, net: detector.RFCN, kvstore: mx.kv.KVStore | None
+) -> mx.gluon.Trainer:
     """Build the optimizer; the updates are done here, the key-value store only sums gradients.
 
     Every worker of a distributed store has the first one's weights from here on.
@@ -161,7 +165,14 @@ def make_trainer(settings: Settings, net, kvstore) -> mx.gluon.Trainer:
     return trainer
 
 
-def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -> mx.nd.NDArray:
+def train_step(
+    graph: detector.TrainGraph,
+    trainer: mx.gluon.Trainer,
+    batch: Batch,
+    ctx: list[mx.Context],
+    batch_size: int,
+    rate: float,
+) -> mx.nd.NDArray:
     """Do one update.
 
     Parameters
@@ -199,7 +210,7 @@ def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -
 
 
 def make_loader(
-    settings: Settings, config: detector.ModelConfig, dataset, rank: int, num_workers: int
+    settings: Settings, config: detector.ModelConfig, dataset: Dataset, rank: int, num_workers: int
 ) -> TrainLoader:
     """Build the stream of batches of one of several workers."""
     return TrainLoader(
@@ -208,7 +219,7 @@ def make_loader(
         settings.spec.short,
         settings.spec.max_size,
         config.stride,
-        Augmentation(settings.flip_p, tuple(settings.scale_jitter), settings.color_jitter),
+        Augmentation(settings.flip_p, settings.scale_jitter, settings.color_jitter),
         RPNTargets(config.anchors, config.stride, settings.rpn_num_sample),
         settings.seed,
         rank,
@@ -216,7 +227,7 @@ def make_loader(
     )
 
 
-def run(settings: Settings, train_set, val_set) -> Path:
+def run(settings: Settings, train_set: Dataset, val_set: Dataset) -> Path:
     """Train, or go on training, and return the folder of the run.
 
     `last.ckpt` and `best.ckpt` (highest mAP@.5 on the validation images) are written there, and
@@ -230,7 +241,7 @@ def run(settings: Settings, train_set, val_set) -> Path:
         A signal came; `last.ckpt` is of the step that had been finished.
     """
     config = model_config(settings)
-    meta = {"step": 0, "best": None, "history": {"losses": [], "val": []}}
+    meta: dict[str, Any] = {"step": 0, "best": None, "history": {"losses": [], "val": []}}
     resume = settings.resume
     if resume:
         meta = checkpoint.read_meta(resume)
@@ -272,7 +283,16 @@ def run(settings: Settings, train_set, val_set) -> Path:
     return log.folder
 
 
-def _loop(settings, graph, detect, trainer, loader, val_set, log, ctx) -> None:
+def _loop(
+    settings: Settings,
+    graph: detector.TrainGraph,
+    detect: detector.Detector,
+    trainer: mx.gluon.Trainer,
+    loader: TrainLoader,
+    val_set: Dataset,
+    log: RunLog,
+    ctx: list[mx.Context],
+) -> None:
     first = log.state["step"]
     started = time.monotonic()
     bar = tqdm(total=settings.steps, initial=first, desc="training", unit="step", mininterval=1)
@@ -320,11 +340,18 @@ class RunLog:
         False in all but one of several workers.
     """
 
-    def __init__(self, state: dict, folder: Path, net, trainer, writes: bool) -> None:
+    def __init__(
+        self,
+        state: dict[str, Any],
+        folder: Path,
+        net: detector.RFCN,
+        trainer: mx.gluon.Trainer,
+        writes: bool,
+    ) -> None:
         self.state = state
         self.folder = folder
         self.writes = writes
-        self.pending: list = []
+        self.pending: list[mx.nd.NDArray] = []
         self._net = net
         self._trainer = trainer
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Union
 
 from gluoncv.data import COCODetection, VOCDetection
 
 from ..errors import InputError
 from . import digits, signals, voc_files
 from .coco import COCOFolder
+from .painting import Painter
 from .voc import VOCFolder
+
+Dataset = Union[VOCFolder, COCOFolder]
 
 
 @dataclass(frozen=True)
@@ -44,28 +48,32 @@ class DatasetSpec:
     """
 
     name: str
-    classes: tuple
+    classes: tuple[str, ...]
     train: tuple
     val: tuple
     test: tuple
     short: int
     max_size: int
-    anchor_scales: tuple
-    anchor_ratios: tuple = (0.5, 1.0, 2.0)
+    anchor_scales: tuple[float, ...]
+    anchor_ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
     flip_p: float = 0.5
     shown_class: str | None = None
-    paint: Callable | None = None
+    paint: Painter | None = None
     recipe: str = ""
-    counts: dict = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
 
-_GENERATED = {
+_GENERATED: dict[str, Any] = {
     "train": ((2007, "trainval"),),
     "val": ((2007, "val"),),
     "test": ((2007, "test"),),
     "counts": {"trainval": 3000, "val": 100, "test": 300},
 }
-_PHOTOGRAPHS = {"short": 600, "max_size": 1000, "anchor_scales": (2.0, 4.0, 8.0, 16.0, 32.0)}
+_PHOTOGRAPHS: dict[str, Any] = {
+    "short": 600,
+    "max_size": 1000,
+    "anchor_scales": (2.0, 4.0, 8.0, 16.0, 32.0),
+}
 
 DATASETS = {
     spec.name: spec
@@ -144,7 +152,7 @@ def ensure_dataset(name: str, root: Path, seed: int) -> bool:
 
 def open_datasets(
     spec: DatasetSpec, root: Path, purposes: Sequence[str], skip_broken: bool = False
-) -> list:
+) -> list[Dataset]:
     """Open a data set for several purposes, after a look at all of its files.
 
     Parameters
@@ -173,7 +181,7 @@ def open_datasets(
     datasets = [_open(spec, root, getattr(spec, purpose)) for purpose in purposes]
     broken = dict.fromkeys(sentence for dataset in datasets for sentence in dataset.broken)
     if broken:
-        left_out = set().union(*(dataset.left_out for dataset in datasets))
+        left_out = {path for dataset in datasets for path in dataset.left_out}
         images = left_out.union(*(dataset.images for dataset in datasets))
         some = f"{len(left_out)} of {len(images)} images"
         if not skip_broken:
@@ -196,14 +204,12 @@ def open_datasets(
     return datasets
 
 
-def open_dataset(
-    spec: DatasetSpec, root: Path, purpose: str, skip_broken: bool = False
-) -> VOCFolder | COCOFolder:
+def open_dataset(spec: DatasetSpec, root: Path, purpose: str, skip_broken: bool = False) -> Dataset:
     """Open a data set for one purpose; see `open_datasets`."""
     return open_datasets(spec, root, (purpose,), skip_broken)[0]
 
 
-def _open(spec: DatasetSpec, root: Path, lists: tuple) -> VOCFolder | COCOFolder:
+def _open(spec: DatasetSpec, root: Path, lists: tuple) -> Dataset:
     if spec.name == "coco":
         return COCOFolder(root, lists[0])
     present = tuple(entry for entry in lists if (root / f"VOC{entry[0]}").is_dir())

@@ -7,6 +7,7 @@ import math
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gluoncv.data import COCODetection
@@ -16,6 +17,9 @@ from ..errors import BrokenFile, InputError
 from ..files import read_json
 from .images import check_image
 from .voc import LABEL_WIDTH
+
+if TYPE_CHECKING:
+    from ..evaluate import Detection
 
 
 class COCOFolder(COCODetection):
@@ -46,7 +50,7 @@ class COCOFolder(COCODetection):
         pycocotools or the annotation file is missing, or that file is not COCO's.
     """
 
-    def __init__(self, root, split: str) -> None:
+    def __init__(self, root: Path | str, split: str) -> None:
         # GluonCV would run pip by itself.
         if importlib.util.find_spec("pycocotools") is None:
             raise InputError("dataset: 'coco' needs pycocotools; run 'pip install pycocotools'")
@@ -55,17 +59,17 @@ class COCOFolder(COCODetection):
             raise InputError(
                 f"dataset: {self._path} is missing; expected the COCO layout in {root}"
             )
-        self.broken: list = []
-        self.left_out: set = set()
+        self.broken: list[str] = []
+        self.left_out: set[str] = set()
         super().__init__(root=str(root), splits=(split,))
 
     @property
-    def labels(self) -> list:
+    def labels(self) -> list[np.ndarray]:
         """Labels of all images, each (M, 6) float32."""
         return self._labels
 
     @property
-    def images(self) -> list:
+    def images(self) -> list[str]:
         """Paths of all images."""
         return self._items
 
@@ -77,7 +81,7 @@ class COCOFolder(COCODetection):
         """Return COCO's number of an image."""
         return self._numbers[index]
 
-    def _load_jsons(self):
+    def _load_jsons(self) -> tuple[list[str], list[np.ndarray], list[float]]:
         from pycocotools.coco import COCO
 
         coco = COCO()
@@ -91,13 +95,13 @@ class COCOFolder(COCODetection):
         labels = [self._rows(entry, coco.imgToAnns[entry["id"]]) for entry in entries]
         return paths, labels, [entry["width"] / entry["height"] for entry in entries]
 
-    def _parse_image_path(self, entry):
+    def _parse_image_path(self, entry: dict) -> str:
         if "/" in str(entry.get("coco_url")):
             return super()._parse_image_path(entry)
         folder = self._path.stem.split("_", 1)[-1]
         return str(Path(self._root, folder, _field(entry, "file_name", str)))
 
-    def _whole_entries(self, content) -> dict:
+    def _whole_entries(self, content: Any) -> dict:
         """Return the annotation file without the images that are broken in any way."""
         parts = ("images", "annotations", "categories")
         if not isinstance(content, dict) or not all(
@@ -116,10 +120,10 @@ class COCOFolder(COCODetection):
         self.contiguous_id_to_json = dict(enumerate(names))
         self.json_id_to_contiguous = {number: cls for cls, number in enumerate(names)}
 
-        images: dict = {}
-        whole: set = set()
+        images: dict[int, dict] = {}
+        whole: set[int] = set()
         for place, entry in enumerate(content["images"]):
-            image = f"{self._path}: images[{place}]"
+            path = f"{self._path}: images[{place}]"
             try:
                 number = _field(entry, "id", int)
                 if number in images:
@@ -128,18 +132,18 @@ class COCOFolder(COCODetection):
                 if not min(size) >= 1:
                     raise BrokenFile(f"gives {size[0]} x {size[1]} as its size")
                 images[number] = entry
-                image = self._parse_image_path(entry)
+                path = self._parse_image_path(entry)
             except BrokenFile as error:
-                self.broken.append(f"{image} {error}")
-                self.left_out.add(image)
+                self.broken.append(f"{path} {error}")
+                self.left_out.add(path)
                 continue
             try:
-                check_image(Path(image), size)
+                check_image(Path(path), size)
                 whole.add(number)
             except BrokenFile as error:
                 self.broken.append(str(error))
-                self.left_out.add(image)
-        kept: dict = {}
+                self.left_out.add(path)
+        kept: dict[int, dict] = {}
         for place, entry in enumerate(content["annotations"]):
             image = None
             try:
@@ -170,7 +174,7 @@ class COCOFolder(COCODetection):
         return np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
 
 
-def _field(entry, name: str, kind):
+def _field(entry: Any, name: str, kind: type | tuple[type, ...]) -> Any:
     """Return a field of an entry of the annotation file, if it is of the type."""
     value = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(value, kind):
@@ -198,7 +202,7 @@ def _check_annotation(entry: dict, image: dict | None, categories: dict) -> None
     _field(entry, "area", (int, float))
 
 
-def average_precision(dataset: COCOFolder, found: dict) -> dict:
+def average_precision(dataset: COCOFolder, found: dict[int, Detection]) -> dict[str, float]:
     """Return COCO's AP (IoU .5 to .95), AP50 and AP75 through pycocotools.
 
     Parameters

@@ -45,24 +45,25 @@ class VOCFolder(VOCDetection):
         A folder or list is missing or empty.
     """
 
-    def __init__(self, root, splits: Sequence, classes: Sequence[str]) -> None:
+    def __init__(self, root: Path | str, splits: Sequence[tuple], classes: Sequence[str]) -> None:
         self._class_names = tuple(classes)
-        self.broken: list = []
-        self.left_out: set = set()
+        self._items: list[tuple[str, str]] = []
+        self.broken: list[str] = []
+        self.left_out: set[str] = set()
         super().__init__(root=str(root), splits=splits)
 
     @property
-    def classes(self) -> tuple:
+    def classes(self) -> tuple[str, ...]:
         """Class names; the place in the tuple is the class index."""
         return self._class_names
 
     @property
-    def labels(self) -> list:
+    def labels(self) -> list[np.ndarray]:
         """Labels of all images, each (M, 6) float32."""
         return self._label_cache
 
     @property
-    def images(self) -> list:
+    def images(self) -> list[str]:
         """Paths of all images."""
         return [self._image_path.format(*item) for item in self._items]
 
@@ -71,7 +72,7 @@ class VOCFolder(VOCDetection):
         width, height = self._im_shapes[index]
         return width / height
 
-    def _load_items(self, splits):
+    def _load_items(self, splits: Sequence[tuple]) -> list[tuple[str, str]]:
         items = []
         for folder, name in splits:
             folder = Path(self._root, f"VOC{folder}" if isinstance(folder, int) else folder)
@@ -82,7 +83,7 @@ class VOCFolder(VOCDetection):
                         f"dataset: {wanted} is missing; expected a VOC layout with JPEGImages, "
                         f"Annotations and ImageSets/Main in {folder}"
                     )
-            seen: set = set()
+            seen: set[str] = set()
             for image in read_list(path):
                 if image in seen:
                     self.broken.append(f"{path} names {image} more than once")
@@ -91,8 +92,9 @@ class VOCFolder(VOCDetection):
                     items.append((str(folder), image))
         return items
 
-    def _preload_labels(self):
-        items, labels = [], []
+    def _preload_labels(self) -> list[np.ndarray]:
+        items: list[tuple[str, str]] = []
+        labels = []
         for item in self._items:
             image = self._image_path.format(*item)
             size, faults = None, []
@@ -115,7 +117,7 @@ class VOCFolder(VOCDetection):
         return labels
 
 
-def read_list(path: Path) -> list:
+def read_list(path: Path) -> list[str]:
     """Return the names in a list of images.
 
     Raises
@@ -135,7 +137,7 @@ def read_list(path: Path) -> list:
     return names
 
 
-def read_annotation(path: Path, classes: Sequence[str]) -> tuple:
+def read_annotation(path: Path, classes: Sequence[str]) -> tuple[tuple[float, float], np.ndarray]:
     """Read the XML file of an image.
 
     <difficult>, <truncated> and <pose> may be absent. Boxes may reach out of the image by a pixel,
@@ -169,16 +171,18 @@ def read_annotation(path: Path, classes: Sequence[str]) -> tuple:
         raise BrokenFile(f"{path} is not whole XML: {error}") from error
     try:
         entry = _child(root, "size")
-        width, height = size = _number(entry, "width"), _number(entry, "height")
-        if min(size) < 1:
+        width, height = _number(entry, "width"), _number(entry, "height")
+        if min(width, height) < 1:
             raise BrokenFile(f"gives {width:g} x {height:g} as <size>, expected at least 1 x 1")
         rows = [_object(entry, width, height, classes) for entry in root.iter("object")]
     except BrokenFile as error:
         raise BrokenFile(f"{path} {error}") from error
-    return size, np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
+    return (width, height), np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
 
 
-def _object(entry: ElementTree.Element, width: float, height: float, classes: Sequence) -> tuple:
+def _object(
+    entry: ElementTree.Element, width: float, height: float, classes: Sequence[str]
+) -> tuple:
     """Return x1, y1, x2, y2, class, difficult of an <object>."""
     name = (_child(entry, "name").text or "").strip().lower()
     if name not in classes:

@@ -15,12 +15,13 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..files import read_json, writing
+from .painting import Object, Painter
 
 YEAR_FOLDER = "VOC2007"
 RECIPE_FILE = "recipe.json"
 
 
-def write_image(folder: Path, name: str, image: np.ndarray, objects: list) -> None:
+def write_image(folder: Path, name: str, image: np.ndarray, objects: list[Object]) -> None:
     """Write JPEGImages/<name>.jpg and Annotations/<name>.xml.
 
     Parameters
@@ -51,7 +52,7 @@ def write_image(folder: Path, name: str, image: np.ndarray, objects: list) -> No
     ElementTree.ElementTree(root).write(str(folder / "Annotations" / f"{name}.xml"))
 
 
-def generate(root: Path, paint, splits: dict, seed: int, recipe: str) -> bool:
+def generate(root: Path, paint: Painter, splits: dict[str, int], seed: int, recipe: str) -> bool:
     """Write a generated data set unless an equal one is there.
 
     Image i of a split is painted by its own generator, seeded with (seed, split, i), so a larger
@@ -100,7 +101,9 @@ def generate(root: Path, paint, splits: dict, seed: int, recipe: str) -> bool:
     return True
 
 
-def _write_splits(folder: Path, paint, splits: dict, seed: int, recipe: str) -> None:
+def _write_splits(
+    folder: Path, paint: Painter, splits: dict[str, int], seed: int, recipe: str
+) -> None:
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / part).mkdir(parents=True)
     with tqdm(total=sum(splits.values()), desc=f"{recipe} images", unit="img") as bar:

@@ -34,7 +34,8 @@ def coco_root(tmp_path_factory):
     root = tmp_path_factory.mktemp("coco")
     categories = [{"id": n + 1, "name": name} for n, name in enumerate(DATASETS["coco"].classes)]
     for split, seed in (("train2017", 1), ("val2017", 2)):
-        images, annotations = [], []
+        images: list[dict] = []
+        annotations: list[dict] = []
         made = photographs(["person", "dog"], seed)
         made[5] = (made[5][0], [])
         for number, (image, objects) in enumerate(made, start=10):

@@ -114,7 +114,8 @@ def half_with_thumbnail(folder: Path, path: str) -> None:
 
 def half_png(folder: Path, path: str) -> None:
     """Put half a PNG under the name of the JPEG."""
-    (folder / path).write_bytes(cv2.imencode(".png", np.zeros((160, 160, 3), np.uint8))[1])
+    coded = cv2.imencode(".png", np.zeros((160, 160, 3), np.uint8))[1]
+    (folder / path).write_bytes(coded.tobytes())
     start(0.6)(folder, path)
 
 

@@ -60,8 +60,9 @@ def test_a_checkpoint_of_before_a_setting_has_its_default(eight_images, short_ru
     assert meta["format"] == 1
     for name in ("skip_broken", "color_jitter", "amp"):
         del meta["arguments"][name]
+    entries["checkpoint.json"] = json.dumps(meta).encode()
     with zipfile.ZipFile(last, "w") as archive:
-        for name, data in {**entries, "checkpoint.json": json.dumps(meta)}.items():
+        for name, data in entries.items():
             archive.writestr(name, data)
     line = train_arguments(eight_images, last.parent)
     assert demo.check_arguments(last, settings_of(line))["step"] == 6

@@ -110,7 +110,9 @@ def test_settings_change_the_run(flags, eight_images, short_run, tmp_path):
 
 
 def test_schedules():
-    line = train_arguments("data", "run", "--steps", "100", "--lr", "1", "--lr-warmup", "10")
+    line = train_arguments(
+        Path("data"), Path("run"), "--steps", "100", "--lr", "1", "--lr-warmup", "10"
+    )
     cosine = [train.learning_rate(settings_of(line), step) for step in (0, 10, 55, 100)]
     np.testing.assert_allclose(cosine, [0.1, 1, 0.505, 0.01], atol=1e-6)
     line += ["--lr-mode", "step"]
