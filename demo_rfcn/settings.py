@@ -219,7 +219,7 @@ class Settings:
         return dataclasses.replace(spec, classes=classes, short=short, max_size=max_size)
 
     def generate(self) -> bool:
-        """Generate the data set if it is a generated one; see `data.ensure_dataset`."""
+        """Generate the data set unless it is there; see `data.ensure_dataset`."""
         return ensure_dataset(self.dataset, self.dataset_root, self.data_seed)
 
     def open(self, *purposes: str) -> list[Dataset]:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import NamedTuple
 
 import cv2
+import mxnet as mx
 import numpy as np
 
 from ..errors import InputError
@@ -83,8 +84,16 @@ def load_image(
         (M, 6) float32 in pixels of the scaled image.
     scale : tuple of float
         (x, y) factors from file to scaled image.
+
+    Raises
+    ------
+    InputError
+        The file was whole when the data set was opened, and no longer is.
     """
-    image, labels = dataset[index]
+    try:
+        image, labels = dataset[index]
+    except mx.MXNetError as error:
+        raise InputError(f"dataset: {dataset.images[index]} cannot be read any more") from error
     image, scale = resize(image.asnumpy(), short, max_size)
     labels = labels.copy()
     labels[:, [0, 2]] *= scale[0]

@@ -393,6 +393,7 @@ COCO = {
     "no-box": (entry("annotations", bbox=None), "annotations[0] has None for 'bbox'"),
     "short-box": (entry("annotations", bbox=[1, 2, 3]), "has the box [1, 2, 3], expected x, y, w"),
     "box-nan": (entry("annotations", bbox=[1, float("nan"), 3, 4]), "has the box [1, nan, 3, 4]"),
+    "box-huge": (entry("annotations", bbox=[1, 10**400, 3, 4]), "expected x, y, width, height"),
     "box-text": (entry("annotations", bbox=["1", 2, 3, 4]), "has the box ['1', 2, 3, 4]"),
     "box-minus": (entry("annotations", bbox=[9, 9, -5, 4]), "has the box [9, 9, -5, 4], expected"),
     "box-outside": (entry("annotations", bbox=[900, 9, 5, 4]), "outside its image of 160 x 200"),
@@ -426,6 +427,14 @@ def test_a_broken_coco_file_is_named(data, coco_root, tmp_path, capsys):
     path.write_bytes(data)
     (message,) = refusal(train_arguments(root, tmp_path / "run", "--dataset", "coco"), capsys)
     assert str(path) in message
+
+
+def test_a_missing_coco_folder_is_named_once(coco_root, tmp_path, capsys):
+    pytest.importorskip("pycocotools")
+    root = Path(shutil.copytree(coco_root, tmp_path / "data"))
+    shutil.rmtree(root / "train2017")
+    (message,) = refusal(train_arguments(root, tmp_path / "run", "--dataset", "coco"), capsys)
+    assert message == f"demo_rfcn: dataset: folder {root / 'train2017'} of images is missing"
 
 
 def test_coco_without_what_may_be_absent(coco_root, tmp_path):

@@ -94,6 +94,21 @@ def test_training_goes_on_without_broken_images(eight_images, tmp_path, capsys):
     assert "--skip-broken leaves out 2 of 8 images" in capsys.readouterr().err
 
 
+def test_an_image_that_is_lost_during_training_is_named(
+    eight_images, tmp_path, monkeypatch, capsys
+):
+    data = Path(shutil.copytree(eight_images, tmp_path / "data"))
+    original = loader.TrainLoader.make
+
+    def lose_images(self, step):
+        shutil.rmtree(data / "VOC2007" / "JPEGImages", ignore_errors=True)
+        return original(self, step)
+
+    monkeypatch.setattr(loader.TrainLoader, "make", lose_images)
+    assert cli.main(train_arguments(data, tmp_path / "run")) == 2
+    assert ".jpg cannot be read any more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "flags",
     [
