@@ -22,8 +22,8 @@ def check_image(path: Path, size: Sequence[float] | None = None) -> None:
     """Refuse an image file that training could not read, or would read only in part.
 
     MXNet gives the lost part of a JPEG as grey pixels, without an error. Its header and its last
-    bytes show what is wanted here in about a hundredth of the time that its pixels would take; a
-    file in another format is decoded.
+    bytes show what is wanted here in a small part of the time that decoding would take; a file in
+    another format is decoded.
 
     Parameters
     ----------
