@@ -6,20 +6,21 @@ detectors once more with their map groups turned by 180 degrees, which needs no 
 
 from __future__ import annotations
 
-import argparse
-import json
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
-from . import checkpoint, demo, evaluate, pictures, train
-from .data import ensure_dataset, open_dataset
+from . import demo, detector, evaluate, files, pictures, train
+from .data import Dataset
+from .settings import Settings
 
 REFERENCE = "R-FCN, k = 3"
 ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     REFERENCE: {"head": "psroi", "k": 3},
     "R-FCN, k = 1 (global pooling)": {"head": "global", "k": 1},
     "R-FCN, k = 7": {"head": "psroi", "k": 7},
@@ -30,7 +31,7 @@ VARIANTS = {
 SCORES = ("map50", "map75")
 
 
-def command(args: argparse.Namespace) -> None:
+def command(settings: Settings, seeds: list[int]) -> None:
     """Train and evaluate all variants with all seeds; finished runs are not repeated.
 
     `ablation.json`, `ablation.md` and `ablation.png` are written anew after every run, so that an
@@ -41,50 +42,52 @@ def command(args: argparse.Namespace) -> None:
     CheckpointError
         The folder holds a study of other arguments.
     """
-    if args.spec.paint:
-        ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
-    folder = args.save_prefix
+    if settings.spec.paint:
+        settings.generate()
+    folder = settings.save_prefix
     results = folder / "ablation.json"
-    rows = json.loads(results.read_text()) if results.is_file() else []
-    for seed in args.seeds:
+    rows = files.read_json(results, "ablate") if results.is_file() else []
+    runs = []
+    for seed in dict.fromkeys(seeds):
         for number, (name, changes) in enumerate(VARIANTS.items()):
-            run = variant_arguments(args, changes, seed, folder / f"variant{number}-seed{seed}")
+            run = variant_settings(settings, changes, seed, folder / f"variant{number}-seed{seed}")
             if run.resume:
-                stored = checkpoint.read_meta(run.resume)["arguments"]
-                demo.check_arguments(run.resume, stored, run, (*demo.DEFINES_A_RUN, "steps"))
+                demo.check_arguments(run.resume, run, "steps")
             if any(row["variant"] == name and row["seed"] == seed for row in rows):
                 continue
-            print(f"{name}, seed {seed}")
-            rows += one_run(run, name)
-            train.write_json(results, rows)
-            write_table(folder / "ablation.md", rows)
-            bar_chart(folder / "ablation.png", rows)
+            runs.append((name, run))
+    if runs:
+        datasets = settings.open("train", "val", "test")
+    for name, run in runs:
+        print(f"{name}, seed {run.seed}")
+        rows += one_run(run, name, *datasets)
+        files.write_json(results, rows)
+        write_table(folder / "ablation.md", rows)
+        bar_chart(folder / "ablation.png", rows)
     print((folder / "ablation.md").read_text(), end="")
     print(f"results in {folder.resolve()}")
 
 
-def variant_arguments(
-    args: argparse.Namespace, changes: dict, seed: int, folder: Path
-) -> argparse.Namespace:
-    """Return the arguments of one run, which goes on from where it was interrupted."""
+def variant_settings(settings: Settings, changes: dict, seed: int, folder: Path) -> Settings:
+    """Return the settings of one run, which goes on from where it was interrupted."""
     last = folder / train.LAST
-    settings = {
-        **vars(args),
+    return dataclasses.replace(
+        settings,
         **changes,
-        "seed": seed,
-        "save_prefix": folder,
-        "val_interval": args.steps,
-        "resume": last if last.is_file() else None,
-    }
-    return argparse.Namespace(**settings)
+        seed=seed,
+        save_prefix=folder,
+        val_interval=settings.steps,
+        resume=last if last.is_file() else None,
+    )
 
 
-def one_run(args: argparse.Namespace, name: str) -> list:
+def one_run(
+    settings: Settings, name: str, train_set: Dataset, val_set: Dataset, test_set: Dataset
+) -> list[dict]:
     """Train one variant and return its result rows: one, or two for the reference."""
-    train.run(args)
-    last = args.save_prefix / train.LAST
-    spec = args.spec
-    test_set = open_dataset(spec, args.dataset_root, "test")
+    train.run(settings, train_set, val_set)
+    last = settings.save_prefix / train.LAST
+    spec = settings.spec
     detect, _ = demo.load_detector(last, mx.cpu())
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):
@@ -92,11 +95,11 @@ def one_run(args: argparse.Namespace, name: str) -> list:
             rotate_bins(detect.net)
         scores = evaluate.evaluate(detect, test_set, spec.short, spec.max_size, mx.cpu())
         values = {key: scores[key] for key in SCORES}
-        rows.append({"variant": label, "seed": args.seed, "steps": args.steps, **values})
+        rows.append({"variant": label, "seed": settings.seed, "steps": settings.steps, **values})
     return rows
 
 
-def rotate_bins(net) -> None:
+def rotate_bins(net: detector.RFCN) -> None:
     """Turn the k x k map groups of a `psroi` head by 180 degrees, in place."""
     k = net.config.k
     for maps in (net.head.class_maps, net.head.box_maps):
@@ -106,7 +109,7 @@ def rotate_bins(net) -> None:
             parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
 
 
-def summarise(rows: list) -> dict:
+def summarise(rows: list[dict]) -> dict[str, dict[str, tuple[float, float, int]]]:
     """Return variant -> score name -> (mean, sample standard deviation, runs)."""
     table: dict = {}
     for name in dict.fromkeys(row["variant"] for row in rows):
@@ -119,16 +122,17 @@ def summarise(rows: list) -> dict:
     return table
 
 
-def write_table(path: Path, rows: list) -> None:
+def write_table(path: Path, rows: list[dict]) -> None:
     """Write the summary as a Markdown table."""
     lines = ["| variant | mAP@.5 | mAP@.75 | seeds |", "|---|---|---|---|"]
     for name, scores in summarise(rows).items():
         cells = [f"{mean:.3f} ± {spread:.3f}" for mean, spread, _ in scores.values()]
         lines.append(f"| {name} | {' | '.join(cells)} | {scores['map50'][2]} |")
-    path.write_text("\n".join(lines) + "\n")
+    with files.replacing(path) as part:
+        part.write_text("\n".join(lines) + "\n")
 
 
-def bar_chart(path: Path, rows: list) -> None:
+def bar_chart(path: Path, rows: list[dict]) -> None:
     """Draw the summary as bars with their spread."""
     table = summarise(rows)
     figure, axis = plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))

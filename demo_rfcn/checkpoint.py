@@ -8,24 +8,25 @@ history, random states).
 from __future__ import annotations
 
 import json
-import os
 import random
-import tempfile
 import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 
-from .detector import ModelConfig
+from . import files
+from .detector import RFCN, ModelConfig
 from .errors import CheckpointError
 
 FORMAT = 1
 _PARAMS, _TRAINER, _META = "model.params", "trainer.states", "checkpoint.json"
 
 
-def save(path: Path, net, trainer: mx.gluon.Trainer, meta: dict) -> None:
-    """Write a checkpoint beside its place, then move it there.
+def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, meta: dict) -> None:
+    """Write a checkpoint; where that fails, the one before stays.
 
     Parameters
     ----------
@@ -36,21 +37,21 @@ def save(path: Path, net, trainer: mx.gluon.Trainer, meta: dict) -> None:
         JSON-ready: step, best, history, arguments, and the image scale (short, max_size). Format,
         configuration and random states are added.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     meta = {
         "format": FORMAT,
         "config": net.config.to_dict(),
         "random": {"python": random.getstate(), "numpy": _numpy_state()},
         **meta,
     }
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".checkpoint-") as work:
-        net.save_parameters(f"{work}/{_PARAMS}")
-        trainer.save_states(f"{work}/{_TRAINER}")
-        Path(work, _META).write_text(json.dumps(meta))
-        with zipfile.ZipFile(f"{work}/archive", "w") as archive:
-            for name in (_PARAMS, _TRAINER, _META):
-                archive.write(f"{work}/{name}", name)
-        os.replace(f"{work}/archive", path)
+    with files.replacing(path) as part:
+        stored = {name: part.with_name(name) for name in (_PARAMS, _TRAINER, _META)}
+        params = stored[_PARAMS]
+        files.save_and_reload(lambda: net.save_parameters(str(params)), params)
+        trainer.save_states(str(stored[_TRAINER]))
+        stored[_META].write_text(json.dumps(meta))
+        with zipfile.ZipFile(part, "w") as archive:
+            for name, file in stored.items():
+                archive.write(file, name)
 
 
 def read_meta(path: Path) -> dict:
@@ -63,17 +64,25 @@ def read_meta(path: Path) -> dict:
     """
     if not Path(path).is_file():
         raise CheckpointError(f"checkpoint: file {path} is missing")
+    with _opened(path) as archive:
+        meta = json.loads(archive.read(_META))
+        if meta["format"] != FORMAT:
+            raise CheckpointError(
+                f"checkpoint: {path} has format {meta['format']}, expected {FORMAT}; train anew"
+            )
+        meta["config"] = ModelConfig.from_dict(meta["config"])
+    return meta
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
-            meta = json.loads(archive.read(_META))
-    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"checkpoint: {path} is not a checkpoint of demo_rfcn") from error
-    if meta["format"] != FORMAT:
+            yield archive
+    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise CheckpointError(
-            f"checkpoint: {path} has format {meta['format']}, expected {FORMAT}; train anew"
-        )
-    meta["config"] = ModelConfig.from_dict(meta["config"])
-    return meta
+            f"checkpoint: {path} is not a checkpoint of demo_rfcn, or is damaged"
+        ) from error
 
 
 def check_config(path: Path, stored: ModelConfig, wanted: ModelConfig) -> None:
@@ -90,9 +99,9 @@ def check_config(path: Path, stored: ModelConfig, wanted: ModelConfig) -> None:
         )
 
 
-def load_parameters(path: Path, net, ctx) -> None:
+def load_parameters(path: Path, net: RFCN, ctx: Sequence[mx.Context]) -> None:
     """Load the parameters of a checkpoint into a net of the same configuration."""
-    with tempfile.TemporaryDirectory() as work, zipfile.ZipFile(path) as archive:
+    with files.temporary_folder() as work, _opened(path) as archive:
         net.load_parameters(archive.extract(_PARAMS, work), ctx=ctx)
 
 
@@ -101,7 +110,7 @@ def load_trainer(path: Path, trainer: mx.gluon.Trainer, meta: dict) -> None:
 
     MXNet's generator cannot be read; training seeds it from (seed, step) before every step instead.
     """
-    with tempfile.TemporaryDirectory() as work, zipfile.ZipFile(path) as archive:
+    with files.temporary_folder() as work, _opened(path) as archive:
         trainer.load_states(archive.extract(_TRAINER, work))
     version, internal, gauss = meta["random"]["python"]
     random.setstate((version, tuple(internal), gauss))
@@ -110,5 +119,5 @@ def load_trainer(path: Path, trainer: mx.gluon.Trainer, meta: dict) -> None:
 
 
 def _numpy_state() -> list:
-    name, keys, *rest = np.random.get_state()
-    return [name, keys.tolist(), *rest]
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return [name, np.asarray(keys).tolist(), *rest]

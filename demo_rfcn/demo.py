@@ -2,104 +2,83 @@
 
 from __future__ import annotations
 
-import argparse
-import json
+import dataclasses
 from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 
-from . import checkpoint, detector, evaluate, pictures, train
-from .data import DatasetSpec, ensure_dataset, open_dataset
+from . import checkpoint, detector, evaluate, files, pictures, train
+from .data import Dataset, DatasetSpec
 from .data.loader import load_image
 from .errors import CheckpointError
 from .report import write as write_report
+from .settings import Settings
 
 SUMMARY = "summary.json"
-DEFINES_A_RUN = (
-    "dataset",
-    "data_seed",
-    "seed",
-    "batch_size",
-    "optimizer",
-    "momentum",
-    "lr",
-    "lr_warmup",
-    "lr_mode",
-    "lr_decay",
-    "lr_decay_steps",
-    "head_lr_mult",
-    "wd",
-    "clip_gradient",
-    "rpn_num_sample",
-    "ohem",
-    "pretrained_base",
-    "freeze_bn",
-    "amp",
-    "flip_p",
-    "scale_jitter",
-    "color_jitter",
-    "short",
-    "max_size",
-)
 PICTURED = 12  # images of the detection picture
 
 
-def command(args: argparse.Namespace) -> None:
+def command(settings: Settings) -> None:
     """Make data, train, evaluate, draw; steps that are complete already are not done again."""
-    folder = args.save_prefix
+    folder = settings.save_prefix
     last = folder / train.LAST
     trained = False
-    if last.is_file() and not args.resume:
-        meta = checkpoint.read_meta(last)
-        checkpoint.check_config(last, meta["config"], train.model_config(args))
-        check_arguments(last, meta["arguments"], args)
-        trained = meta["step"] >= args.steps
-        args.resume = last
-    if args.spec.paint:
-        ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
+    if last.is_file() and not settings.resume:
+        trained = check_arguments(last, settings)["step"] >= settings.steps
+        settings = dataclasses.replace(settings, resume=last)
+    if settings.spec.paint:
+        settings.generate()
     if not trained:
-        train.run(args)
+        # The images of the report too, so that broken ones are named now.
+        train_set, val_set, _ = settings.open("train", "val", "test")
+        train.run(settings, train_set, val_set)
         (folder / SUMMARY).unlink(missing_ok=True)
     if (folder / SUMMARY).is_file():
-        summary = json.loads((folder / SUMMARY).read_text())
+        summary = files.read_json(folder / SUMMARY, "demo")
     else:
-        summary = report(folder / train.BEST, folder, args.spec, args.dataset_root)
+        summary = report(folder / train.BEST, settings)
     print_summary(summary)
     print(f"results in {folder.resolve()}")
 
 
-def check_arguments(
-    path: Path, stored: dict, args: argparse.Namespace, names: tuple = DEFINES_A_RUN
-) -> None:
+def check_arguments(path: Path, settings: Settings, *also: str) -> dict:
     """Refuse to pass off the run of other arguments as the one asked for.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The run's checkpoint.
+    settings : Settings
+    *also : str
+        See `Settings.differences`.
+
+    Returns
+    -------
+    dict
+        See `checkpoint.read_meta`.
 
     Raises
     ------
     CheckpointError
     """
-    wanted = json.loads(json.dumps({name: getattr(args, name) for name in names}))
-    differences = [
-        f"{name}: {stored[name]}, not {value}"
-        for name, value in wanted.items()
-        if stored[name] != value
-    ]
-    if differences:
+    meta = checkpoint.read_meta(path)
+    checkpoint.check_config(path, meta["config"], train.model_config(settings))
+    if differences := settings.differences(meta["arguments"], *also):
         raise CheckpointError(
             f"checkpoint: {path} is of another run: {'; '.join(differences)}; choose another "
             "--save-prefix for this one"
         )
+    return meta
 
 
-def evaluate_command(args: argparse.Namespace) -> None:
+def evaluate_command(settings: Settings, pretrained: Path) -> None:
     """Evaluate a checkpoint on the test images of a data set, with pictures."""
-    folder = Path(args.save_prefix)
-    summary = report(Path(args.pretrained), folder, args.spec, args.dataset_root)
-    print_summary(summary)
-    print(f"results in {folder.resolve()}")
+    print_summary(report(pretrained, settings))
+    print(f"results in {settings.save_prefix.resolve()}")
 
 
-def load_detector(path: Path, ctx: mx.Context) -> tuple:
+def load_detector(path: Path, ctx: mx.Context) -> tuple[detector.Detector, dict]:
     """Load a checkpoint.
 
     Returns
@@ -117,7 +96,7 @@ def load_detector(path: Path, ctx: mx.Context) -> tuple:
     return detect, meta
 
 
-def report(path: Path, folder: Path, spec: DatasetSpec, root: Path) -> dict:
+def report(path: Path, settings: Settings) -> dict:
     """Evaluate a checkpoint, write the pictures and summary.json, and return the summary.
 
     Raises
@@ -126,13 +105,15 @@ def report(path: Path, folder: Path, spec: DatasetSpec, root: Path) -> dict:
         The data set or the checkpoint is missing, or the checkpoint knows other classes.
     """
     ctx = mx.cpu()
+    folder, spec = settings.save_prefix, settings.spec
     meta = checkpoint.read_meta(path)
     if meta["config"].classes != spec.classes:
         raise CheckpointError(
             f"checkpoint: {path} knows classes {', '.join(meta['config'].classes)}; expected those "
             f"of '{spec.name}': {', '.join(spec.classes)}"
         )
-    test_set = open_dataset(spec, root, "test")
+    (test_set,) = settings.open("test")
+    files.prepare(folder)
     detect, meta = load_detector(path, ctx)
     scale = (spec.short, spec.max_size)
     scores = evaluate.evaluate(detect, test_set, *scale, ctx)
@@ -144,7 +125,7 @@ def report(path: Path, folder: Path, spec: DatasetSpec, root: Path) -> dict:
     last = path.with_name(train.LAST)
     whole = checkpoint.read_meta(last) if last.is_file() else meta
     pictures.curves(folder, whole["history"])
-    files = ["detections.png", "loss.png", "map.png"]
+    drawn = ["detections.png", "loss.png", "map.png"]
     summary = {
         "dataset": spec.name,
         "checkpoint_step": meta["step"],
@@ -157,14 +138,16 @@ def report(path: Path, folder: Path, spec: DatasetSpec, root: Path) -> dict:
         summary["score_maps"] = pictures.score_maps(
             folder / "score_maps.png", detect.net, image, box, cls
         )
-        files.append("score_maps.png")
-    summary["files"] = files
-    train.write_json(folder / SUMMARY, summary)
+        drawn.append("score_maps.png")
+    summary["files"] = drawn
+    files.write_json(folder / SUMMARY, summary)
     write_report(folder, summary)
     return summary
 
 
-def typical_object(net, dataset, spec: DatasetSpec, candidates: int = 40) -> tuple:
+def typical_object(
+    net: detector.RFCN, dataset: Dataset, spec: DatasetSpec, candidates: int = 40
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Choose the object for the score-map picture: the surest of the larger ones.
 
     Only objects above the median size of the first images come into question, in the class that the
@@ -185,7 +168,7 @@ def typical_object(net, dataset, spec: DatasetSpec, candidates: int = 40) -> tup
     sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
     large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
     counts = np.bincount([int(row[4]) for _, row in large], minlength=len(spec.classes))
-    cls = counts.argmax()
+    cls = int(counts.argmax())
     if spec.shown_class and counts[spec.classes.index(spec.shown_class)]:
         cls = spec.classes.index(spec.shown_class)
     ranked = [
@@ -194,7 +177,7 @@ def typical_object(net, dataset, spec: DatasetSpec, candidates: int = 40) -> tup
         if row[4] == cls
     ]
     image, row = large[max(ranked)[1]]
-    return image, row[:4], int(cls)
+    return image, row[:4], cls
 
 
 def print_summary(summary: dict) -> None:

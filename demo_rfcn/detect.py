@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import cv2
 import mxnet as mx
+import numpy as np
 from matplotlib import pyplot as plt
 
-from . import demo, evaluate, pictures, train
+from . import demo, evaluate, files, pictures
+from .data.images import is_cut_jpeg
 from .data.loader import resize
 from .errors import InputError
 
 
-def command(args: argparse.Namespace) -> None:
-    """Write <stem>.png and <stem>.json for every image."""
-    paths = [Path(name) for name in args.images]
-    for path in paths:
-        if not path.is_file():
-            raise InputError(f"detect: image {path} is missing")
+def command(images: list[Path], thresh: float, pretrained: Path, save_prefix: Path) -> None:
+    """Write <stem>.png and <stem>.json for every image, after a look at all of them."""
+    for path in images:
+        read_image(path)
+    files.prepare(save_prefix)
     ctx = mx.cpu()
-    detect, meta = demo.load_detector(Path(args.pretrained), ctx)
+    detect, meta = demo.load_detector(pretrained, ctx)
     classes = meta["config"].classes
-    folder = Path(args.save_prefix)
-    for path in paths:
-        image = cv2.imread(str(path), cv2.IMREAD_COLOR)
-        if image is None:
-            raise InputError(f"detect: {path} is no image that OpenCV reads")
-        image = image[..., ::-1]
+    for path in images:
+        image = read_image(path)
         scaled, scale = resize(image, meta["short"], meta["max_size"])
         detection = evaluate.detect_images(detect, [scaled], [scale], ctx)[0]
         figure, axis = plt.subplots(figsize=(8, 8 * image.shape[0] / image.shape[1]))
-        pictures.draw_detections(axis, image, detection, classes, args.thresh)
-        pictures.write(figure, folder / f"{path.stem}.png")
+        pictures.draw_detections(axis, image, detection, classes, thresh)
+        pictures.write(figure, save_prefix / f"{path.stem}.png")
         rows = [
             {"class": classes[cls], "score": float(score), "box": [float(side) for side in box]}
             for cls, score, box in zip(*detection)
-            if score >= args.thresh
+            if score >= thresh
         ]
-        train.write_json(folder / f"{path.stem}.json", rows)
-        print(f"{path}: {len(rows)} objects -> {folder / path.stem}.png, .json")
+        files.write_json(save_prefix / f"{path.stem}.json", rows)
+        print(f"{path}: {len(rows)} objects -> {save_prefix / path.stem}.png, .json")
+
+
+def read_image(path: Path) -> np.ndarray:
+    """Read an image file, (H, W, 3) uint8, RGB, upright as its header says.
+
+    Raises
+    ------
+    InputError
+    """
+    if not path.is_file():
+        raise InputError(f"detect: image {path} is missing")
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if image is None:
+        raise InputError(f"detect: {path} is no image that OpenCV reads, or not a whole one")
+    if is_cut_jpeg(path):
+        raise InputError(f"detect: {path} is cut short")
+    return image[..., ::-1]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from types import ModuleType
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -13,10 +15,12 @@ from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet.gluon.block import HybridBlock
 
 from . import rpn
+from .arrays import Array
 from .errors import InputError
 from .heads import HEADS
 from .losses import RoILoss, RPNLoss
 from .network import BACKBONES, backbone_stride
+from .settings import Settings
 from .targets import ROI_STDS, RoITargets
 
 
@@ -38,13 +42,13 @@ class ModelConfig:
         Anchor sides in units of 16 pixels, and height / width.
     """
 
-    classes: tuple
+    classes: tuple[str, ...]
     network: str
     head: str
     k: int
     class_agnostic: bool
-    anchor_scales: tuple
-    anchor_ratios: tuple
+    anchor_scales: tuple[float, ...]
+    anchor_ratios: tuple[float, ...]
 
     @property
     def stride(self) -> int:
@@ -64,13 +68,16 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict) -> ModelConfig:
         """Build from JSON values, where tuples have become lists."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        known: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
+        return cls(**known)
 
     def to_dict(self) -> dict:
         """Return JSON-ready values."""
         return asdict(self)
 
-    def differences(self, other: ModelConfig) -> list:
+    def differences(self, other: ModelConfig) -> list[str]:
         """Return "name: mine, not theirs" for every field in which other differs."""
         return [
             f"{f.name}: {getattr(self, f.name)}, not {getattr(other, f.name)}"
@@ -87,7 +94,7 @@ class RFCN(HybridBlock):
     blocks.
     """
 
-    def __init__(self, config: ModelConfig, norm_kwargs: dict, **kwargs) -> None:
+    def __init__(self, config: ModelConfig, norm_kwargs: dict, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
         with self.name_scope():
@@ -102,14 +109,14 @@ class RFCN(HybridBlock):
                 self.backbone.head_units,
             )
 
-    def hybrid_forward(self, F, data):
+    def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
         """Return RPN logits, RPN offsets, anchors and the head's features of an image batch."""
         rpn_features, features = self.backbone(data)
         score, loc = self.rpn(rpn_features)
         return score, loc, self.anchor_grid(rpn_features), features
 
 
-def indexed_rois(F, boxes, valid):
+def indexed_rois(F: ModuleType, boxes: Array, valid: Array) -> Array:
     """Join boxes (B, N, 4) with their image index, -1 where valid (B, N) is 0: rows (B * N, 5)."""
     image = F.broadcast_like(
         F.contrib.arange_like(valid, axis=0).expand_dims(-1), valid, lhs_axes=(1,), rhs_axes=(1,)
@@ -118,7 +125,9 @@ def indexed_rois(F, boxes, valid):
     return F.BlockGrad(F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5)))
 
 
-def classified(F, head, features, boxes, valid):
+def classified(
+    F: ModuleType, head: HybridBlock, features: Array, boxes: Array, valid: Array
+) -> Iterator[Array]:
     """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes).
 
     Both are float32, whatever the head computes in.
@@ -137,14 +146,14 @@ class TrainGraph(HybridBlock):
     Parameters
     ----------
     net : RFCN
-    rpn_train_pre_nms, rpn_train_post_nms, rpn_nms_thresh, rpn_min_size
-        See `rpn.Proposals`.
     rpn_num_sample, num_sample : int
         Anchors and RoIs per image in the loss.
-    pos_iou_thresh : float
-        See `targets.RoITargets`.
     ohem : bool
         See `losses.RoILoss`.
+    rpn_train_pre_nms, rpn_train_post_nms, rpn_nms_thresh, rpn_min_size
+        See `rpn.Proposals`.
+    pos_iou_thresh : float
+        See `targets.RoITargets`.
 
     Inputs: the parts of `data.loader.Batch`. Outputs: four (B,) losses, in the order of `LOSSES`.
     """
@@ -154,15 +163,15 @@ class TrainGraph(HybridBlock):
     def __init__(
         self,
         net: RFCN,
-        rpn_train_pre_nms: int = 600,
+        rpn_num_sample: int = Settings.rpn_num_sample,
+        ohem: bool = Settings.ohem,
+        rpn_train_pre_nms: int = rpn.PRE_NMS,
         rpn_train_post_nms: int = 128,
-        rpn_nms_thresh: float = 0.7,
-        rpn_min_size: float = 8,
-        rpn_num_sample: int = 128,
+        rpn_nms_thresh: float = rpn.NMS_THRESH,
+        rpn_min_size: float = rpn.MIN_SIZE,
         num_sample: int = 64,
         pos_iou_thresh: float = 0.5,
-        ohem: bool = True,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
@@ -174,7 +183,9 @@ class TrainGraph(HybridBlock):
             self.rpn_loss = RPNLoss(rpn_num_sample)
             self.roi_loss = RoILoss(num_sample, ohem)
 
-    def hybrid_forward(self, F, data, labels, rpn_cls, rpn_box):
+    def hybrid_forward(
+        self, F: ModuleType, data: Array, labels: Array, rpn_cls: Array, rpn_box: Array
+    ) -> tuple:
         """Propose, join the true boxes, match, pool, compare."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
@@ -215,14 +226,14 @@ class Detector(HybridBlock):
     def __init__(
         self,
         net: RFCN,
-        rpn_test_pre_nms: int = 600,
+        rpn_test_pre_nms: int = rpn.PRE_NMS,
         rpn_test_post_nms: int = 100,
-        rpn_nms_thresh: float = 0.7,
-        rpn_min_size: float = 8,
+        rpn_nms_thresh: float = rpn.NMS_THRESH,
+        rpn_min_size: float = rpn.MIN_SIZE,
         nms_thresh: float = 0.3,
         score_thresh: float = 0.01,
         post_nms: int = 100,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self._nms_thresh = nms_thresh
@@ -240,7 +251,7 @@ class Detector(HybridBlock):
             )
             self.clip = BBoxClipToImage()
 
-    def hybrid_forward(self, F, data):
+    def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
         """Propose, pool, decode, suppress per class."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
@@ -278,7 +289,7 @@ class Detector(HybridBlock):
 
 def build(
     config: ModelConfig,
-    ctx: Sequence,
+    ctx: Sequence[mx.Context],
     seed: int,
     freeze_bn: bool = False,
     pretrained_base: str | None = None,

@@ -5,5 +5,13 @@ class InputError(ValueError):
     """Something the user gave cannot be used; the message names it and what was expected."""
 
 
+class BrokenFile(InputError):
+    """One file of a data set cannot be used; the message begins with its path."""
+
+
 class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or of another configuration."""
+
+
+class OutputError(OSError):
+    """A file cannot be written; the message names it and the reason."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -13,8 +13,10 @@ import numpy as np
 from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
+from .data import Dataset
 from .data.coco import COCOFolder, average_precision
 from .data.loader import load_image, normalise
+from .detector import Detector
 from .errors import InputError
 
 METRICS = {
@@ -41,7 +43,12 @@ class Detection(NamedTuple):
     boxes: np.ndarray
 
 
-def detect_images(detector, images: list, scales: list, ctx: mx.Context) -> list:
+def detect_images(
+    detector: Detector,
+    images: list[np.ndarray],
+    scales: list[tuple[float, float]],
+    ctx: mx.Context,
+) -> list[Detection]:
     """Run the detector on images of one shape.
 
     Parameters
@@ -72,8 +79,14 @@ def detect_images(detector, images: list, scales: list, ctx: mx.Context) -> list
 
 
 def detect_dataset(
-    detector, dataset, indices, short: int, max_size: int, ctx: mx.Context, batch_size: int = 4
-) -> Iterator:
+    detector: Detector,
+    dataset: Dataset,
+    indices: Iterable[int],
+    short: int,
+    max_size: int,
+    ctx: mx.Context,
+    batch_size: int = 4,
+) -> Iterator[tuple[int, Detection]]:
     """Yield (index, Detection); neighbours of one shape share a batch, so that none is padded."""
     loaded = ((index, *load_image(dataset, index, short, max_size)) for index in indices)
     for _, group in groupby(loaded, key=lambda item: item[1].shape):
@@ -85,7 +98,7 @@ def detect_dataset(
                 yield index, detection
 
 
-def check_annotated(dataset, limit: int | None) -> None:
+def check_annotated(dataset: Dataset, limit: int | None) -> None:
     """Refuse images that no detector could be judged by.
 
     Raises
@@ -102,7 +115,12 @@ def check_annotated(dataset, limit: int | None) -> None:
 
 
 def evaluate(
-    detector, dataset, short: int, max_size: int, ctx: mx.Context, limit: int | None = None
+    detector: Detector,
+    dataset: Dataset,
+    short: int,
+    max_size: int,
+    ctx: mx.Context,
+    limit: int | None = None,
 ) -> dict:
     """Evaluate a detector on the first `limit` images of a data set.
 
@@ -139,7 +157,10 @@ def evaluate(
                 truth[None, :, 4],
                 truth[None, :, 5],
             )
-    result = {"images": len(indices), "ms_per_image": 1000 * elapsed / len(indices)}
+    result: dict[str, float | None] = {
+        "images": len(indices),
+        "ms_per_image": 1000 * elapsed / len(indices),
+    }
     if isinstance(dataset, COCOFolder):
         result.update(average_precision(dataset, found))
     per_class: dict = {name: {} for name in dataset.classes}
@@ -154,8 +175,13 @@ def evaluate(
 
 
 def rpn_recall(
-    detector, dataset, short: int, max_size: int, ctx: mx.Context, images: int = 100
-) -> dict:
+    detector: Detector,
+    dataset: Dataset,
+    short: int,
+    max_size: int,
+    ctx: mx.Context,
+    images: int = 100,
+) -> dict[str, float]:
     """Return the part of the objects that the best n proposals cover with an IoU of .5.
 
     Parameters

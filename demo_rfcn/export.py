@@ -8,22 +8,24 @@ The files load in a process that imports only mxnet and gluon_roi:
 
 from __future__ import annotations
 
-import argparse
+import os
 from pathlib import Path
 
 import mxnet as mx
 
-from . import demo
+from . import demo, files
+from .detector import Detector
 
 
-def command(args: argparse.Namespace) -> None:
+def command(name: str, pretrained: Path, save_prefix: Path) -> None:
     """Write <name>-symbol.json and <name>-0000.params."""
-    detect, meta = demo.load_detector(Path(args.pretrained), mx.cpu())
-    for path in export(detect, Path(args.save_prefix) / args.name, meta["short"]):
+    files.prepare(save_prefix)
+    detect, meta = demo.load_detector(pretrained, mx.cpu())
+    for path in export(detect, save_prefix / name, meta["short"]):
         print(path)
 
 
-def export(detect, stem: Path, side: int) -> tuple:
+def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
     """Export a detector; images of any size at least that of the anchors' coverage may follow.
 
     Parameters
@@ -39,7 +41,11 @@ def export(detect, stem: Path, side: int) -> tuple:
     -------
     symbol, parameters : pathlib.Path
     """
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    symbol, parameters = Path(f"{stem}-symbol.json"), Path(f"{stem}-0000.params")
     detect(mx.nd.zeros((1, 3, side, side)))
-    detect.export(str(stem))
-    return Path(f"{stem}-symbol.json"), Path(f"{stem}-0000.params")
+    with files.replacing(symbol) as first, files.replacing(parameters) as second:
+        made = first.with_name(parameters.name)
+        prefix = str(first.with_name(stem.name))
+        files.save_and_reload(lambda: detect.export(prefix), first, made)
+        os.replace(made, second)
+    return symbol, parameters

@@ -10,11 +10,17 @@ Maps are pooled in float32, under mixed precision too: the operators know float1
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
 from mxnet import init
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
 import gluon_roi
+
+from .arrays import Array
 
 
 class PSROIHead(HybridBlock):
@@ -39,7 +45,7 @@ class PSROIHead(HybridBlock):
     """
 
     def __init__(
-        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs
+        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self._k = k
@@ -50,11 +56,11 @@ class PSROIHead(HybridBlock):
             self.class_pool = gluon_roi.PSROIPool(k, 1 / stride, output_dim=num_classes + 1)
             self.box_pool = gluon_roi.PSROIPool(k, 1 / stride, output_dim=4 * num_boxes)
 
-    def hybrid_forward(self, F, features, rois):
+    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Average the k * k votes of every class and of every offset."""
         return self.vote(F, self.class_maps(features), self.box_maps(features), rois)
 
-    def vote(self, F, class_maps, box_maps, rois):
+    def vote(self, F: ModuleType, class_maps: Array, box_maps: Array, rois: Array) -> tuple:
         """Pool both sets of maps and average the bins."""
         cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois)
         box = self.box_pool(F.cast(box_maps, dtype="float32"), rois)
@@ -64,7 +70,9 @@ class PSROIHead(HybridBlock):
 class GlobalHead(PSROIHead):
     """R-FCN without position sensitivity: one map per class, averaged over the RoI (k = 1)."""
 
-    def __init__(self, num_classes, num_boxes, k, stride, units, **kwargs) -> None:
+    def __init__(
+        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
+    ) -> None:
         super().__init__(num_classes, num_boxes, 1, stride, units, **kwargs)
 
 
@@ -74,15 +82,15 @@ class ScrambledHead(PSROIHead):
     It has the parameters and the cost of `PSROIHead`, but no map can become that of one part.
     """
 
-    def hybrid_forward(self, F, features, rois):
+    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Shuffle the bins, the same way for all classes and offsets, then vote."""
         bins = self._k * self._k
         order = F.argsort(F.random.uniform(shape=(bins,)))
-        maps = []
-        for part in (self.class_maps(features), self.box_maps(features)):
-            groups = part.reshape((0, -4, -1, bins, 0, 0))
-            maps.append(F.take(groups, order, axis=2).reshape((0, -3, 0, 0)))
-        return self.vote(F, *maps, rois)
+        class_maps, box_maps = (
+            F.take(maps.reshape((0, -4, -1, bins, 0, 0)), order, axis=2).reshape((0, -3, 0, 0))
+            for maps in (self.class_maps(features), self.box_maps(features))
+        )
+        return self.vote(F, class_maps, box_maps, rois)
 
 
 class LightHead(HybridBlock):
@@ -96,7 +104,7 @@ class LightHead(HybridBlock):
     KERNEL = 15
 
     def __init__(
-        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs
+        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         half, weights = self.KERNEL // 2, init.Normal(0.01)
@@ -114,7 +122,7 @@ class LightHead(HybridBlock):
             self.cls = nn.Dense(num_classes + 1, weight_initializer=weights)
             self.box = nn.Dense(4 * num_boxes, weight_initializer=weights)
 
-    def hybrid_forward(self, F, features, rois):
+    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Make thin maps, align, connect."""
         maps = F.relu(self.branches[0](features) + self.branches[1](features))
         hidden = self.fc(self.pool(F.cast(maps, dtype="float32"), rois))
@@ -125,7 +133,7 @@ class RoIFCHead(HybridBlock):
     """The Fast R-CNN baseline: ROIPool and two fully connected layers for every RoI."""
 
     def __init__(
-        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs
+        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         weights = init.Normal(0.01)
@@ -136,13 +144,13 @@ class RoIFCHead(HybridBlock):
             self.cls = nn.Dense(num_classes + 1, weight_initializer=weights)
             self.box = nn.Dense(4 * num_boxes, weight_initializer=weights)
 
-    def hybrid_forward(self, F, features, rois):
+    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Pool every RoI to k x k and connect."""
         hidden = self.fc(self.pool(F.cast(features, dtype="float32"), rois))
         return self.cls(hidden), self.box(hidden)
 
 
-HEADS = {
+HEADS: dict[str, Callable[..., HybridBlock]] = {
     "psroi": PSROIHead,
     "light_head": LightHead,
     "roi_fc": RoIFCHead,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 from mxnet.gluon.block import HybridBlock
 
+from .arrays import Array
 
-def smooth_l1(F, prediction, target):
+
+def smooth_l1(F: ModuleType, prediction: Array, target: Array) -> Array:
     """Return the smooth-L1 loss summed over the last axis: (..., 4) -> (...)."""
     return F.sum(F.smooth_l1(prediction - target, scalar=1.0), axis=-1)
 
@@ -22,11 +27,13 @@ class RPNLoss(HybridBlock):
     Outputs: two (B,) losses.
     """
 
-    def __init__(self, num_sample: int, **kwargs) -> None:
+    def __init__(self, num_sample: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._num_sample = num_sample
 
-    def hybrid_forward(self, F, score, loc, rpn_cls, rpn_box):
+    def hybrid_forward(
+        self, F: ModuleType, score: Array, loc: Array, rpn_cls: Array, rpn_box: Array
+    ) -> tuple:
         """Cross-entropy of a sigmoid, written so that it cannot overflow."""
         entropy = F.relu(score) - score * rpn_cls + F.Activation(-F.abs(score), "softrelu")
         cls = F.sum(entropy * (rpn_cls >= 0), axis=-1) / self._num_sample
@@ -54,12 +61,21 @@ class RoILoss(HybridBlock):
 
     POS_RATIO = 0.25
 
-    def __init__(self, num_sample: int, ohem: bool, **kwargs) -> None:
+    def __init__(self, num_sample: int, ohem: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._num_sample = num_sample
         self._ohem = ohem
 
-    def hybrid_forward(self, F, cls_pred, box_pred, cls, box, positive, counted):
+    def hybrid_forward(
+        self,
+        F: ModuleType,
+        cls_pred: Array,
+        box_pred: Array,
+        cls: Array,
+        box: Array,
+        positive: Array,
+        counted: Array,
+    ) -> tuple:
         """Compute all losses, keep the chosen ones."""
         log_probability = F.log_softmax(cls_pred, axis=-1)
         cls_loss = -F.pick(log_probability, cls, axis=-1)
@@ -72,7 +88,7 @@ class RoILoss(HybridBlock):
         chosen = F.BlockGrad(chosen * counted) / self._num_sample
         return F.sum(cls_loss * chosen, axis=-1), F.sum(box_loss * chosen, axis=-1)
 
-    def _random(self, F, positive, counted):
+    def _random(self, F: ModuleType, positive: Array, counted: Array) -> Array:
         """Mark a random sample: positives up to their quota, filled with background."""
         luck = F.random.uniform_like(positive)
         quota = max(int(self._num_sample * self.POS_RATIO), 1)
@@ -83,6 +99,6 @@ class RoILoss(HybridBlock):
         )
 
     @staticmethod
-    def _top(F, values, count: int):
+    def _top(F: ModuleType, values: Array, count: int) -> Array:
         """Mark the count highest values of every row with 1, the others with 0."""
         return F.topk(values, axis=-1, k=count, ret_typ="mask")

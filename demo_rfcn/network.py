@@ -8,14 +8,19 @@ classification model has `load_pretrained(filename)`.
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Callable
 from functools import partial
+from types import ModuleType
+from typing import Any
 
 import mxnet as mx
 from gluoncv import model_zoo
 from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
+
+from .arrays import Array
+from .files import save_and_reload, temporary_folder
 
 
 class SmallResNet(HybridBlock):
@@ -37,7 +42,7 @@ class SmallResNet(HybridBlock):
     stride = 8
     head_units = 256
 
-    def __init__(self, norm_kwargs: dict, **kwargs) -> None:
+    def __init__(self, norm_kwargs: dict, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         block = partial(BasicBlockV1b, 96, norm_layer=nn.BatchNorm, norm_kwargs=norm_kwargs)
         with self.name_scope():
@@ -50,7 +55,7 @@ class SmallResNet(HybridBlock):
                 block(),
             )
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Return the same maps for the RPN and for the head."""
         features = self.body(x)
         return features, features
@@ -70,7 +75,7 @@ class HoleNet(HybridBlock):
     stride = 16
     head_units = 1024
 
-    def __init__(self, model, early: list, last: list, **kwargs) -> None:
+    def __init__(self, model: HybridBlock, early: list, last: list, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._load = model.load_parameters
         with self.name_scope():
@@ -83,11 +88,12 @@ class HoleNet(HybridBlock):
         """Load a parameter file of the whole network, whatever number of classes it has."""
         stored = mx.nd.load(filename)
         kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
-        with tempfile.TemporaryDirectory() as work:
-            mx.nd.save(f"{work}/params", kept)
-            self._load(f"{work}/params", ctx=mx.cpu(), allow_missing=True)
+        with temporary_folder() as work:
+            path = work / "params"
+            save_and_reload(lambda: mx.nd.save(str(path), kept), path)
+            self._load(str(path), ctx=mx.cpu(), allow_missing=True)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Return conv4 and the reduced conv5."""
         conv4 = self.early(x)
         return conv4, self.reduce(self.last(conv4))
@@ -99,7 +105,7 @@ def _sequence(layers: list) -> nn.HybridSequential:
     return sequence
 
 
-def _dilate(layer) -> None:
+def _dilate(layer: HybridBlock) -> None:
     """Take the stride from a convolution and dilate its kernel by two; others stay."""
     if isinstance(layer, nn.Conv2D):
         settings = layer._kwargs
@@ -123,7 +129,7 @@ def _mobilenet(norm_kwargs: dict) -> HoleNet:
     return HoleNet(model, layers[: strided[-1]], layers[strided[-1] :])
 
 
-BACKBONES = {
+BACKBONES: dict[str, Callable[[dict], HybridBlock]] = {
     "small": SmallResNet,
     "resnet18_v1b": partial(_resnet, "resnet18_v1b"),
     "resnet50_v1b": partial(_resnet, "resnet50_v1b"),

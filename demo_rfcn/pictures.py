@@ -11,19 +11,27 @@ import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 from gluoncv.utils.viz import plot_bbox  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
+from .data import Dataset  # noqa: E402
 from .data.loader import normalise  # noqa: E402
+from .detector import RFCN  # noqa: E402
+from .evaluate import Detection  # noqa: E402
+from .files import replacing  # noqa: E402
 
 DPI = 110
 
 
-def class_colours(count: int) -> dict:
+def class_colours(count: int) -> dict[int, tuple]:
     """Return one RGBA colour per class index, the same in every picture."""
     return {index: plt.get_cmap("hsv")(index / count) for index in range(count)}
 
 
-def draw_detections(axis, image: np.ndarray, detection, classes: tuple, thresh: float) -> None:
+def draw_detections(
+    axis: Axes, image: np.ndarray, detection: Detection, classes: tuple[str, ...], thresh: float
+) -> None:
     """Draw the detections of one image that score at least thresh."""
     plot_bbox(
         image,
@@ -40,7 +48,13 @@ def draw_detections(axis, image: np.ndarray, detection, classes: tuple, thresh: 
     axis.set_axis_off()
 
 
-def detections(path: Path, dataset, found: dict, thresh: float = 0.5, columns: int = 4) -> None:
+def detections(
+    path: Path,
+    dataset: Dataset,
+    found: dict[int, Detection],
+    thresh: float = 0.5,
+    columns: int = 4,
+) -> None:
     """Draw images with their true boxes (white, dashed; dotted when difficult) and detections.
 
     Parameters
@@ -72,7 +86,7 @@ def detections(path: Path, dataset, found: dict, thresh: float = 0.5, columns: i
     write(figure, path)
 
 
-def curves(folder: Path, history: dict) -> list:
+def curves(folder: Path, history: dict) -> list[Path]:
     """Write loss.png and map.png from the history of a run and return their paths."""
     figure, axis = plt.subplots(figsize=(7, 4))
     rows = history["losses"]
@@ -102,13 +116,15 @@ def curves(folder: Path, history: dict) -> list:
     return [loss_path, map_path]
 
 
-def _smooth(values: list, width: int = 5) -> np.ndarray:
+def _smooth(values: list[float], width: int = 5) -> np.ndarray:
     """Return the running mean of a curve, shorter windows at its ends."""
     kernel = np.ones(min(width, len(values)))
     return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
 
 
-def votes(net, image: np.ndarray, rois: np.ndarray) -> tuple:
+def votes(
+    net: RFCN, image: np.ndarray, rois: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Look inside a position-sensitive head.
 
     Parameters
@@ -147,7 +163,9 @@ def shifted(box: np.ndarray, height: int, width: int) -> np.ndarray:
     return np.clip(box + [x, y, x, y], 0, [width - 1, height - 1] * 2).astype(np.float32)
 
 
-def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) -> dict:
+def score_maps(
+    path: Path, net: RFCN, image: np.ndarray, box: np.ndarray, cls: int
+) -> dict[str, float]:
     """Draw how a good RoI and a shifted one collect votes, as in figures 3 and 4 of the paper.
 
     One row per RoI: the image; the k x k maps of one class, each with the RoI and its own bin; the
@@ -212,8 +230,8 @@ def score_maps(path: Path, net, image: np.ndarray, box: np.ndarray, cls: int) ->
     return {"good": float(probability[0]), "shifted": float(probability[1])}
 
 
-def write(figure, path: Path) -> None:
+def write(figure: Figure, path: Path) -> None:
     """Save and close a figure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI, bbox_inches="tight")
+    with replacing(path) as part:
+        figure.savefig(part, dpi=DPI, bbox_inches="tight")
     plt.close(figure)

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 
 import mxnet as mx
 
 from . import detector, train
-from .data import ensure_dataset, open_dataset
+from .settings import Settings
 
 ROI_COUNTS = (300, 1000)
 HEADS = (("psroi", 7), ("roi_fc", 7))
 HEAD_MAP = (40, 50)  # cells, a 640 x 800 image at stride 16
 
 
-def command(args: argparse.Namespace) -> None:
+def command(settings: Settings, repeats: int) -> None:
     """Print the profile of a step at the given settings, then the cost of the heads."""
-    if args.spec.paint:
-        ensure_dataset(args.dataset, args.dataset_root, args.data_seed)
-    parts = step_parts(args)
+    if settings.spec.paint:
+        settings.generate()
+    parts = step_parts(settings, repeats)
     print("| part | ms |\n|---|---|")
     for name, milliseconds in parts.items():
         print(f"| {name} | {milliseconds:.1f} |")
     print("\n| head, k = 7 | " + " | ".join(f"N = {n}" for n in ROI_COUNTS) + " |")
     print("|---|" + "---|" * len(ROI_COUNTS))
     for name, k in HEADS:
-        cells = [f"{head_cost(args, name, k, rois):.1f} ms" for rois in ROI_COUNTS]
+        cells = [
+            f"{head_cost(name, k, rois, settings.seed, repeats):.1f} ms" for rois in ROI_COUNTS
+        ]
         print(f"| {name} | {' | '.join(cells)} |")
 
 
-def median_ms(function: Callable, repeats: int) -> float:
+def median_ms(function: Callable[[], object], repeats: int) -> float:
     """Return the median wall time of a call in milliseconds, all of MXNet's work waited for."""
     times = []
     for _ in range(repeats + 2):
@@ -43,7 +44,7 @@ def median_ms(function: Callable, repeats: int) -> float:
     return sorted(times[2:])[repeats // 2]
 
 
-def step_parts(args: argparse.Namespace) -> dict:
+def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
     """Time the parts of a training step one by one, and the step as training runs it.
 
     The forward parts are timed as graphs of their own; "targets, PSROI and loss" is what the whole
@@ -55,14 +56,14 @@ def step_parts(args: argparse.Namespace) -> dict:
     dict
         Name to milliseconds.
     """
-    config = train.model_config(args)
-    net = detector.build(config, [mx.cpu()], args.seed)
-    graph = detector.TrainGraph(net, rpn_num_sample=args.rpn_num_sample, ohem=args.ohem)
+    (train_set,) = settings.open("train")
+    config = train.model_config(settings)
+    net = detector.build(config, [mx.cpu()], settings.seed)
+    graph = detector.TrainGraph(net, settings.rpn_num_sample, settings.ohem)
     graph.hybridize(static_alloc=True)
-    trainer = train.make_trainer(args, net, None)
-    train_set = open_dataset(args.spec, args.dataset_root, "train")
-    loader = train.make_loader(args, config, train_set, 0, 1)
-    numbers = iter(range(args.steps))
+    trainer = train.make_trainer(settings, net, None)
+    loader = train.make_loader(settings, config, train_set, 0, 1)
+    numbers = iter(range(settings.steps))
     batch = next(loader.batches())
     inputs = [mx.nd.array(part) for part in batch]
     features = net.backbone(inputs[0])[0]
@@ -77,7 +78,7 @@ def step_parts(args: argparse.Namespace) -> dict:
 
     def forward_backward_update() -> None:
         forward_backward()
-        trainer.step(args.batch_size)
+        trainer.step(settings.batch_size)
 
     def backbone() -> None:
         with mx.autograd.record():
@@ -85,31 +86,33 @@ def step_parts(args: argparse.Namespace) -> dict:
 
     forward_backward()
     parts = {
-        "data": median_ms(lambda: loader.make(next(numbers)), args.repeats),
-        "backbone": median_ms(backbone, args.repeats),
+        "data": median_ms(lambda: loader.make(next(numbers)), repeats),
+        "backbone": median_ms(backbone, repeats),
         "proposals": median_ms(
-            lambda: graph.proposals(*net.rpn(features), anchors, inputs[0]), args.repeats
+            lambda: graph.proposals(*net.rpn(features), anchors, inputs[0]), repeats
         ),
     }
-    whole = median_ms(forward, args.repeats)
+    whole = median_ms(forward, repeats)
     parts["targets, PSROI and loss"] = whole - parts["backbone"] - parts["proposals"]
-    both = median_ms(forward_backward, args.repeats)
+    both = median_ms(forward_backward, repeats)
     parts["backward"] = both - whole
-    parts["update"] = median_ms(forward_backward_update, args.repeats) - both
+    parts["update"] = median_ms(forward_backward_update, repeats) - both
     parts["sum"] = sum(parts.values())
 
     batches = loader.batches()
-    for count in range(2 + args.repeats):
+    for count in range(2 + repeats):
         if count == 2:
             mx.nd.waitall()
             start = time.perf_counter()
-        train.train_step(graph, trainer, next(batches), [mx.cpu()], args.batch_size, args.lr)
+        train.train_step(
+            graph, trainer, next(batches), [mx.cpu()], settings.batch_size, settings.lr
+        )
     mx.nd.waitall()
-    parts["step, as training runs it"] = 1000 * (time.perf_counter() - start) / args.repeats
+    parts["step, as training runs it"] = 1000 * (time.perf_counter() - start) / repeats
     return parts
 
 
-def head_cost(args: argparse.Namespace, name: str, k: int, count: int) -> float:
+def head_cost(name: str, k: int, count: int, seed: int, repeats: int) -> float:
     """Time a head on count RoIs of one image, forward, in milliseconds.
 
     The maps and the fully connected layers have the sizes of the paper: 1024 channels, 20 classes.
@@ -117,7 +120,7 @@ def head_cost(args: argparse.Namespace, name: str, k: int, count: int) -> float:
     head = detector.HEADS[name](20, 1, k, 16, 1024)
     head.initialize()
     head.hybridize(static_alloc=True)
-    mx.random.seed(args.seed)
+    mx.random.seed(seed)
     height, width = (16 * side for side in HEAD_MAP)
     corner = mx.nd.random.uniform(0, 0.6, shape=(count, 2))
     size = mx.nd.random.uniform(0.1, 0.4, shape=(count, 2))
@@ -125,4 +128,4 @@ def head_cost(args: argparse.Namespace, name: str, k: int, count: int) -> float:
     boxes = mx.nd.concat(corner * scale, (corner + size) * scale, dim=1)
     rois = mx.nd.concat(mx.nd.zeros((count, 1)), boxes, dim=1)
     features = mx.nd.random.uniform(shape=(1, 1024, *HEAD_MAP))
-    return median_ms(lambda: head(features, rois), args.repeats)
+    return median_ms(lambda: head(features, rois), repeats)

@@ -6,6 +6,8 @@ import base64
 from html import escape
 from pathlib import Path
 
+from .files import replacing
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -115,7 +117,8 @@ def write(folder: Path, summary: dict) -> Path:
         arguments=_table(["argument", "value"], [[k, v] for k, v in summary["arguments"].items()]),
     )
     path = folder / "report.html"
-    path.write_text(page, encoding="utf-8")
+    with replacing(path) as part:
+        part.write_text(page, encoding="utf-8")
     return path
 
 
@@ -132,7 +135,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _table(head: list, rows: list) -> str:
+def _table(head: list[str], rows: list[list]) -> str:
     lines = ["<tr>" + "".join(f"<th>{escape(str(cell))}</th>" for cell in head) + "</tr>"]
     for row in rows:
         lines.append("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from gluoncv.nn.bbox import BBoxClipToImage
@@ -11,8 +13,11 @@ from mxnet import init
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
+from .arrays import Array
+
 ANCHOR_BASE = 16  # pixels; scales count in this unit
 STDS = (1.0, 1.0, 1.0, 1.0)
+PRE_NMS, NMS_THRESH, MIN_SIZE = 600, 0.7, 8  # of the proposals, in training and use
 MAX_LOG_GROWTH = float(np.log(1000.0 / 16))
 
 
@@ -41,13 +46,13 @@ class AnchorGrid(HybridBlock):
     Inputs: (B, C, H, W). Outputs: (1, H * W * A, 4) corners in pixels.
     """
 
-    def __init__(self, base: np.ndarray, stride: int, **kwargs) -> None:
+    def __init__(self, base: np.ndarray, stride: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._stride = stride
         with self.name_scope():
             self.base = self.params.get_constant("base", base[None, None])
 
-    def hybrid_forward(self, F, features, base):
+    def hybrid_forward(self, F: ModuleType, features: Array, base: Array) -> Array:
         """Shift the base anchors to every cell.
 
         Under mixed precision the features are float16, whose numbers beyond 1024 are 2 apart or
@@ -69,7 +74,7 @@ class RPNHead(HybridBlock):
     under mixed precision too: logits (B, H * W * A) and offsets (B, H * W * A, 4).
     """
 
-    def __init__(self, channels: int, num_anchors: int, **kwargs) -> None:
+    def __init__(self, channels: int, num_anchors: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         weights = init.Normal(0.01)
         with self.name_scope():
@@ -77,7 +82,7 @@ class RPNHead(HybridBlock):
             self.score = nn.Conv2D(num_anchors, 1, weight_initializer=weights)
             self.loc = nn.Conv2D(4 * num_anchors, 1, weight_initializer=weights)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Order the outputs as `AnchorGrid` orders the anchors."""
         x = self.conv(x)
         score, loc = (F.cast(maps, dtype="float32") for maps in (self.score(x), self.loc(x)))
@@ -107,7 +112,7 @@ class Proposals(HybridBlock):
     """
 
     def __init__(
-        self, pre_nms: int, post_nms: int, nms_thresh: float, min_size: float, **kwargs
+        self, pre_nms: int, post_nms: int, nms_thresh: float, min_size: float, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self._pre_nms = pre_nms
@@ -122,7 +127,9 @@ class Proposals(HybridBlock):
             )
             self.clip = BBoxClipToImage()
 
-    def hybrid_forward(self, F, score, loc, anchors, images):
+    def hybrid_forward(
+        self, F: ModuleType, score: Array, loc: Array, anchors: Array, images: Array
+    ) -> tuple:
         """Choose, decode, clip, drop small boxes, suppress, cut."""
         score = F.sigmoid(F.BlockGrad(score))
         padding = F.broadcast_like(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from gluoncv.nn.bbox import BBoxBatchIOU
@@ -11,6 +13,7 @@ from gluoncv.utils.bbox import bbox_iou
 from mxnet.gluon.block import HybridBlock
 
 from . import rpn
+from .arrays import Array
 
 ROI_STDS = (0.1, 0.1, 0.2, 0.2)
 
@@ -39,9 +42,9 @@ class RPNTargets:
         base: np.ndarray,
         stride: int,
         num_sample: int,
-        pos_iou_thresh: float,
-        neg_iou_thresh: float,
-        pos_ratio: float,
+        pos_iou_thresh: float = 0.7,
+        neg_iou_thresh: float = 0.3,
+        pos_ratio: float = 0.5,
     ) -> None:
         self._stride = stride
         self._num_sample = num_sample
@@ -124,14 +127,14 @@ class RoITargets(HybridBlock):
       counted: 0 for padding rows and for RoIs whose best box is difficult.
     """
 
-    def __init__(self, pos_iou_thresh: float, **kwargs) -> None:
+    def __init__(self, pos_iou_thresh: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._pos_iou_thresh = pos_iou_thresh
         with self.name_scope():
             self.iou = BBoxBatchIOU()
             self.encode = NormalizedBoxCenterEncoder(stds=ROI_STDS)
 
-    def hybrid_forward(self, F, rois, valid, labels):
+    def hybrid_forward(self, F: ModuleType, rois: Array, valid: Array, labels: Array) -> tuple:
         """Match every RoI with its best box."""
         rois, labels = F.BlockGrad(rois), F.BlockGrad(labels)
         boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 from mxnet.contrib import amp
 from tqdm import tqdm
 
-from . import checkpoint, detector, evaluate
-from .data import open_dataset
+from . import checkpoint, detector, evaluate, files
+from .data import Dataset
 from .data.augment import Augmentation
-from .data.loader import TrainLoader
+from .data.loader import Batch, TrainLoader
 from .errors import CheckpointError, InputError
+from .settings import Settings
 from .targets import RPNTargets
 
 CLUSTER = ("ROLE", "PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER")
@@ -47,58 +47,58 @@ class StopRequest:
         }
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _raise(self, *_) -> None:
+    def _raise(self, *_: object) -> None:
         self.raised = True
 
 
-def model_config(args: argparse.Namespace) -> detector.ModelConfig:
+def model_config(settings: Settings) -> detector.ModelConfig:
     """Return the configuration that the arguments ask for."""
     return detector.ModelConfig(
-        classes=args.spec.classes,
-        network=args.network,
-        head=args.head,
-        k=1 if args.head == "global" else args.k,
-        class_agnostic=args.class_agnostic,
-        anchor_scales=args.spec.anchor_scales,
-        anchor_ratios=args.spec.anchor_ratios,
+        classes=settings.spec.classes,
+        network=settings.network,
+        head=settings.head,
+        k=1 if settings.head == "global" else settings.k,
+        class_agnostic=settings.class_agnostic,
+        anchor_scales=settings.spec.anchor_scales,
+        anchor_ratios=settings.spec.anchor_ratios,
     )
 
 
-def contexts(args: argparse.Namespace) -> list:
+def contexts(settings: Settings) -> list[mx.Context]:
     """Return the devices of this process: the GPUs that are named, or that many CPU contexts."""
-    count = len(args.gpus) or args.cpus
-    if args.batch_size < count:
+    count = len(settings.gpus) or settings.cpus
+    if settings.batch_size < count:
         raise InputError(
-            f"train: --batch-size {args.batch_size}, expected at least {count}, one per context"
+            f"train: --batch-size {settings.batch_size}, expected at least {count}, one per context"
         )
-    if args.gpus:
+    if settings.gpus:
         present = mx.context.num_gpus()
-        for number in args.gpus:
+        for number in settings.gpus:
             if number >= present:
                 raise InputError(f"train: --gpus {number}, but MXNet sees {present} GPUs")
-        return [mx.gpu(number) for number in args.gpus]
-    return [mx.cpu(number) for number in range(args.cpus)]
+        return [mx.gpu(number) for number in settings.gpus]
+    return [mx.cpu(number) for number in range(settings.cpus)]
 
 
-def make_kvstore(args: argparse.Namespace, ctx: list) -> mx.kv.KVStore | None:
+def make_kvstore(settings: Settings, ctx: list[mx.Context]) -> mx.kv.KVStore | None:
     """Return what sums the gradients of several contexts or machines; None for one context."""
-    if args.kv_store.startswith("dist"):
+    if settings.kv_store.startswith("dist"):
         missing = [f"DMLC_{name}" for name in CLUSTER if f"DMLC_{name}" not in os.environ]
         if missing:
             raise InputError(
-                f"train: --kv-store {args.kv_store} expects MXNet's environment variables of a "
+                f"train: --kv-store {settings.kv_store} expects MXNet's environment variables of a "
                 f"cluster; not set: {', '.join(missing)}"
             )
     elif len(ctx) == 1:
         return None
-    return mx.kv.create(args.kv_store)
+    return mx.kv.create(settings.kv_store)
 
 
-def start_amp(ctx: list) -> None:
+def start_amp(ctx: list[mx.Context]) -> None:
     """Let convolutions and fully connected layers compute in 16 bits until the process ends.
 
     In float16 on a GPU; in bfloat16 on a CPU, for which MXNet has no convolution in float16.
@@ -120,39 +120,41 @@ def start_amp(ctx: list) -> None:
         ) from error
 
 
-def learning_rate(args: argparse.Namespace, step: int) -> float:
+def learning_rate(settings: Settings, step: int) -> float:
     """Return the rate of a step: a linear warm-up, then half a cosine or steps.
 
     The cosine ends at a hundredth of the highest rate; with `--lr-mode step` the rate is multiplied
     by lr_decay at every step of lr_decay_steps.
     """
     warmup = {
-        "base_lr": args.lr,
-        "warmup_steps": min(args.lr_warmup, args.steps - 1),
-        "warmup_begin_lr": args.lr / 10,
+        "base_lr": settings.lr,
+        "warmup_steps": min(settings.lr_warmup, settings.steps - 1),
+        "warmup_begin_lr": settings.lr / 10,
     }
-    if args.lr_mode == "cosine":
-        final = args.lr / 100
-        return mx.lr_scheduler.CosineScheduler(args.steps, final_lr=final, **warmup)(step)
-    steps = args.lr_decay_steps or [args.steps * 2 // 3]
-    return mx.lr_scheduler.MultiFactorScheduler(steps, factor=args.lr_decay, **warmup)(step)
+    if settings.lr_mode == "cosine":
+        final = settings.lr / 100
+        return mx.lr_scheduler.CosineScheduler(settings.steps, final_lr=final, **warmup)(step)
+    steps = settings.lr_decay_steps or [max(settings.steps * 2 // 3, 1)]
+    return mx.lr_scheduler.MultiFactorScheduler(steps, factor=settings.lr_decay, **warmup)(step)
 
 
-def make_trainer(args: argparse.Namespace, net, kvstore) -> mx.gluon.Trainer:
+def make_trainer(
+    settings: Settings, net: detector.RFCN, kvstore: mx.kv.KVStore | None
+) -> mx.gluon.Trainer:
     """Build the optimizer; the updates are done here, the key-value store only sums gradients.
 
     Every worker of a distributed store has the first one's weights from here on.
     """
-    settings = {"learning_rate": args.lr, "wd": args.wd}
-    if args.optimizer == "sgd":
-        settings["momentum"] = args.momentum
-    if args.clip_gradient:
-        settings["clip_gradient"] = args.clip_gradient
+    rule = {"learning_rate": settings.lr, "wd": settings.wd}
+    if settings.optimizer == "sgd":
+        rule["momentum"] = settings.momentum
+    if settings.clip_gradient:
+        rule["clip_gradient"] = settings.clip_gradient
     for parameter in net.head.collect_params().values():
-        parameter.lr_mult = args.head_lr_mult
+        parameter.lr_mult = settings.head_lr_mult
     update = None if kvstore is None else False
     trainer = mx.gluon.Trainer(
-        net.collect_params(), args.optimizer, settings, kvstore=kvstore, update_on_kvstore=update
+        net.collect_params(), settings.optimizer, rule, kvstore=kvstore, update_on_kvstore=update
     )
     # By itself the trainer would fetch the first worker's weights within the first step, after the
     # backward pass. Nothing would order this before the exchange of gradients under the same keys,
@@ -163,7 +165,14 @@ def make_trainer(args: argparse.Namespace, net, kvstore) -> mx.gluon.Trainer:
     return trainer
 
 
-def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -> mx.nd.NDArray:
+def train_step(
+    graph: detector.TrainGraph,
+    trainer: mx.gluon.Trainer,
+    batch: Batch,
+    ctx: list[mx.Context],
+    batch_size: int,
+    rate: float,
+) -> mx.nd.NDArray:
     """Do one update.
 
     Parameters
@@ -201,24 +210,24 @@ def train_step(graph, trainer, batch, ctx: list, batch_size: int, rate: float) -
 
 
 def make_loader(
-    args: argparse.Namespace, config: detector.ModelConfig, dataset, rank: int, num_workers: int
+    settings: Settings, config: detector.ModelConfig, dataset: Dataset, rank: int, num_workers: int
 ) -> TrainLoader:
     """Build the stream of batches of one of several workers."""
     return TrainLoader(
         dataset,
-        args.batch_size * num_workers,
-        args.spec.short,
-        args.spec.max_size,
+        settings.batch_size * num_workers,
+        settings.spec.short,
+        settings.spec.max_size,
         config.stride,
-        Augmentation(args.flip_p, tuple(args.scale_jitter), args.color_jitter),
-        RPNTargets(config.anchors, config.stride, args.rpn_num_sample, 0.7, 0.3, 0.5),
-        args.seed,
+        Augmentation(settings.flip_p, settings.scale_jitter, settings.color_jitter),
+        RPNTargets(config.anchors, config.stride, settings.rpn_num_sample),
+        settings.seed,
         rank,
         num_workers,
     )
 
 
-def run(args: argparse.Namespace) -> Path:
+def run(settings: Settings, train_set: Dataset, val_set: Dataset) -> Path:
     """Train, or go on training, and return the folder of the run.
 
     `last.ckpt` and `best.ckpt` (highest mAP@.5 on the validation images) are written there, and
@@ -231,73 +240,78 @@ def run(args: argparse.Namespace) -> Path:
     Interrupted
         A signal came; `last.ckpt` is of the step that had been finished.
     """
-    config = model_config(args)
-    meta = {"step": 0, "best": None, "history": {"losses": [], "val": []}}
-    resume = Path(args.resume) if args.resume else None
+    config = model_config(settings)
+    meta: dict[str, Any] = {"step": 0, "best": None, "history": {"losses": [], "val": []}}
+    resume = settings.resume
     if resume:
         meta = checkpoint.read_meta(resume)
         checkpoint.check_config(resume, meta["config"], config)
-        used = meta["arguments"]["optimizer"]
-        if used != args.optimizer:
+        used, wanted = meta["arguments"]["optimizer"], settings.optimizer
+        if used != wanted:
             raise CheckpointError(
-                f"checkpoint: {resume} is of another run: optimizer: {used}, not {args.optimizer}"
+                f"checkpoint: {resume} is of another run: optimizer: {used}, not {wanted}"
             )
-    if args.pretrained_base and not Path(args.pretrained_base).is_file():
-        raise InputError(f"train: --pretrained-base file {args.pretrained_base} is missing")
-    ctx = contexts(args)
-    train_set = open_dataset(args.spec, args.dataset_root, "train")
-    val_set = open_dataset(args.spec, args.dataset_root, "val")
-    evaluate.check_annotated(val_set, args.val_images)
-    kvstore = make_kvstore(args, ctx)
+    if settings.pretrained_base and not Path(settings.pretrained_base).is_file():
+        raise InputError(f"train: --pretrained-base file {settings.pretrained_base} is missing")
+    ctx = contexts(settings)
+    evaluate.check_annotated(val_set, settings.val_images)
+    kvstore = make_kvstore(settings, ctx)
     rank, num_workers = (kvstore.rank, kvstore.num_workers) if kvstore else (0, 1)
-    loader = make_loader(args, config, train_set, rank, num_workers)
+    loader = make_loader(settings, config, train_set, rank, num_workers)
+    if rank == 0:
+        files.prepare(settings.save_prefix)
 
-    net = detector.build(config, ctx, args.seed, args.freeze_bn, args.pretrained_base)
-    if args.amp:
+    net = detector.build(config, ctx, settings.seed, settings.freeze_bn, settings.pretrained_base)
+    if settings.amp:
         start_amp(ctx)
-    graph = detector.TrainGraph(net, rpn_num_sample=args.rpn_num_sample, ohem=args.ohem)
+    graph = detector.TrainGraph(net, settings.rpn_num_sample, settings.ohem)
     graph.hybridize(static_alloc=True)
     detect = detector.Detector(net)
     detect.hybridize(static_alloc=True)
     if resume:
         checkpoint.load_parameters(resume, net, ctx)
-    trainer = make_trainer(args, net, kvstore)
-    if args.amp:
+    trainer = make_trainer(settings, net, kvstore)
+    if settings.amp:
         amp.init_trainer(trainer)
     if resume:
         checkpoint.load_trainer(resume, trainer, meta)
     state = {key: meta[key] for key in ("step", "best", "history")}
-    state["arguments"] = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in vars(args).items()
-        if name not in ("command", "spec")
-    }
-    state.update(short=args.spec.short, max_size=args.spec.max_size)
-    log = RunLog(state, Path(args.save_prefix), net, trainer, writes=rank == 0)
-    _loop(args, graph, detect, trainer, loader, val_set, log, ctx)
+    state["arguments"] = settings.to_dict()
+    state.update(short=settings.spec.short, max_size=settings.spec.max_size)
+    log = RunLog(state, settings.save_prefix, net, trainer, writes=rank == 0)
+    _loop(settings, graph, detect, trainer, loader, val_set, log, ctx)
     return log.folder
 
 
-def _loop(args, graph, detect, trainer, loader, val_set, log, ctx) -> None:
+def _loop(
+    settings: Settings,
+    graph: detector.TrainGraph,
+    detect: detector.Detector,
+    trainer: mx.gluon.Trainer,
+    loader: TrainLoader,
+    val_set: Dataset,
+    log: RunLog,
+    ctx: list[mx.Context],
+) -> None:
     first = log.state["step"]
     started = time.monotonic()
-    bar = tqdm(total=args.steps, initial=first, desc="training", unit="step", mininterval=1)
+    bar = tqdm(total=settings.steps, initial=first, desc="training", unit="step", mininterval=1)
     with StopRequest() as stop, bar:
-        for step, batch in zip(range(first, args.steps), loader.batches(first)):
-            mx.random.seed((args.seed * 1_000_003 + step) % 2**31)
-            rate = learning_rate(args, step)
+        for step, batch in zip(range(first, settings.steps), loader.batches(first)):
+            mx.random.seed((settings.seed * 1_000_003 + step) % 2**31)
+            rate = learning_rate(settings, step)
             log.pending.append(train_step(graph, trainer, batch, ctx, loader.batch_size, rate))
             log.state["step"] = step + 1
             bar.update()
-            late = args.max_seconds and time.monotonic() - started > args.max_seconds
-            final = step + 1 == args.steps or late
-            if (step + 1) % args.log_interval == 0 or final:
+            late = settings.max_seconds and time.monotonic() - started > settings.max_seconds
+            final = step + 1 == settings.steps or late
+            if (step + 1) % settings.log_interval == 0 or final:
                 log.losses(bar)
-            if log.writes and ((step + 1) % args.val_interval == 0 or final):
-                spec = args.spec
+            if log.writes and ((step + 1) % settings.val_interval == 0 or final):
+                spec = settings.spec
                 log.scores(
                     evaluate.evaluate(
-                        detect, val_set, spec.short, spec.max_size, ctx[0], args.val_images
+                        detect, val_set, spec.short, spec.max_size, ctx[0], settings.val_images
                     ),
                     bar,
                 )
@@ -305,7 +319,7 @@ def _loop(args, graph, detect, trainer, loader, val_set, log, ctx) -> None:
                 log.losses(bar)
                 log.save(LAST)
                 raise Interrupted(
-                    f"stopped after step {step + 1} of {args.steps}; go on with "
+                    f"stopped after step {step + 1} of {settings.steps}; go on with "
                     f"--resume {log.folder / LAST}"
                 )
             if final:
@@ -326,11 +340,18 @@ class RunLog:
         False in all but one of several workers.
     """
 
-    def __init__(self, state: dict, folder: Path, net, trainer, writes: bool) -> None:
+    def __init__(
+        self,
+        state: dict[str, Any],
+        folder: Path,
+        net: detector.RFCN,
+        trainer: mx.gluon.Trainer,
+        writes: bool,
+    ) -> None:
         self.state = state
         self.folder = folder
         self.writes = writes
-        self.pending: list = []
+        self.pending: list[mx.nd.NDArray] = []
         self._net = net
         self._trainer = trainer
 
@@ -357,17 +378,9 @@ class RunLog:
             self.state["best"] = row["map50"]
             self.save(BEST)
         self.save(LAST)
-        write_json(self.folder / "history.json", self.state["history"])
+        files.write_json(self.folder / "history.json", self.state["history"])
 
     def save(self, name: str) -> None:
         """Write a checkpoint, if this worker writes."""
         if self.writes:
             checkpoint.save(self.folder / name, self._net, self._trainer, self.state)
-
-
-def write_json(path: Path, value) -> None:
-    """Write JSON beside its place, then move it there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(temporary, path)

@@ -22,14 +22,16 @@ class Augmentation:
     """
 
     flip_p: float = 0.5
-    scale_jitter: tuple = (1.0, 1.0)
+    scale_jitter: tuple[float, float] = (1.0, 1.0)
     color_jitter: float = 0.0
 
     def short_side(self, short: int, rng: np.random.Generator) -> int:
         """Draw the short side of one image, pixels."""
         return max(int(round(short * rng.uniform(*self.scale_jitter))), 1)
 
-    def __call__(self, image: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> tuple:
+    def __call__(
+        self, image: np.ndarray, labels: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Change a scaled image (H, W, 3) uint8 and its labels (M, 6)."""
         if rng.random() < self.flip_p:
             image, labels = flip(image, labels)
@@ -38,7 +40,7 @@ class Augmentation:
         return image, labels
 
 
-def flip(image: np.ndarray, labels: np.ndarray) -> tuple:
+def flip(image: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mirror an image and its (M, 6) labels left to right; box ends are inclusive pixels."""
     labels = labels.copy()
     labels[:, [0, 2]] = image.shape[1] - 1 - labels[:, [2, 0]]

@@ -20,7 +20,7 @@ OBJECT_SIZE = (32, 81)  # pixels, height, half-open
 
 
 @lru_cache(maxsize=1)
-def handwriting() -> tuple:
+def handwriting() -> tuple[np.ndarray, np.ndarray]:
     """Return images (1797, 8, 8) in [0, 16] and their digits (1797,)."""
     try:
         from sklearn.datasets import load_digits
@@ -32,7 +32,7 @@ def handwriting() -> tuple:
     return bunch.images.astype(np.float32), bunch.target
 
 
-def paint(rng: np.random.Generator) -> tuple:
+def paint(rng: np.random.Generator) -> tuple[np.ndarray, list[painting.Object]]:
     """Paint one image with one to four digits; see `painting.compose` for what is returned."""
     images, digits = handwriting()
     sprites = []

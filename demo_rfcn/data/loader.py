@@ -10,9 +10,11 @@ from itertools import count
 from typing import NamedTuple
 
 import cv2
+import mxnet as mx
 import numpy as np
 
 from ..errors import InputError
+from . import Dataset
 from .augment import Augmentation
 
 MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
@@ -40,7 +42,7 @@ class Batch(NamedTuple):
     rpn_box: np.ndarray
 
 
-def resize(image: np.ndarray, short: int, max_size: int) -> tuple:
+def resize(image: np.ndarray, short: int, max_size: int) -> tuple[np.ndarray, tuple[float, float]]:
     """Scale an image to a short side, or less when the long side would exceed max_size.
 
     Parameters
@@ -69,7 +71,9 @@ def normalise(image: np.ndarray) -> np.ndarray:
     return ((image - MEAN) / STD).transpose(2, 0, 1)
 
 
-def load_image(dataset, index: int, short: int, max_size: int) -> tuple:
+def load_image(
+    dataset: Dataset, index: int, short: int, max_size: int
+) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Read one image, scaled.
 
     Returns
@@ -80,8 +84,16 @@ def load_image(dataset, index: int, short: int, max_size: int) -> tuple:
         (M, 6) float32 in pixels of the scaled image.
     scale : tuple of float
         (x, y) factors from file to scaled image.
+
+    Raises
+    ------
+    InputError
+        The file was whole when the data set was opened, and no longer is.
     """
-    image, labels = dataset[index]
+    try:
+        image, labels = dataset[index]
+    except mx.MXNetError as error:
+        raise InputError(f"dataset: {dataset.images[index]} cannot be read any more") from error
     image, scale = resize(image.asnumpy(), short, max_size)
     labels = labels.copy()
     labels[:, [0, 2]] *= scale[0]
@@ -116,7 +128,7 @@ class TrainLoader:
 
     def __init__(
         self,
-        dataset,
+        dataset: Dataset,
         batch_size: int,
         short: int,
         max_size: int,
@@ -192,9 +204,12 @@ class TrainLoader:
             rpn.append(self._rpn_targets(labels, (height, width), padded, rng))
         return Batch(data, boxes, *(np.stack(part) for part in zip(*rpn)))
 
-    def _sample(self, index: int, step: int, row: int) -> tuple:
+    def _sample(
+        self, index: int, step: int, row: int
+    ) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
         rng = np.random.default_rng([self._seed, 1, step, row])
         short, max_size = self._scale
         short = self._augmentation.short_side(short, rng)
         image, labels, _ = load_image(self._dataset, index, short, max_size)
-        return (*self._augmentation(image, labels, rng), rng)
+        image, labels = self._augmentation(image, labels, rng)
+        return image, labels, rng

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Callable, List, Tuple
+
 import cv2
 import numpy as np
+
+Box = Tuple[int, int, int, int]  # x1, y1, x2, y2, inclusive, counted from 0
+Object = Tuple[str, Box, bool]  # class name, box, difficult
+Painter = Callable[[np.random.Generator], Tuple[np.ndarray, List[Object]]]
 
 MAX_OVERLAP = 0.45  # of the smaller of two boxes
 DIFFICULT_BELOW = 0.5  # visible part of an object
@@ -53,7 +59,9 @@ def background(rng: np.random.Generator, size: int) -> np.ndarray:
     return image
 
 
-def compose(rng: np.random.Generator, size: int, sprites: list) -> tuple:
+def compose(
+    rng: np.random.Generator, size: int, sprites: list[tuple[str, np.ndarray]]
+) -> tuple[np.ndarray, list[Object]]:
     """Paste sprites at random places, later ones in front.
 
     A place is taken when its box covers at most `MAX_OVERLAP` of the smaller box of every pair; an
@@ -77,7 +85,7 @@ def compose(rng: np.random.Generator, size: int, sprites: list) -> tuple:
     """
     image = background(rng, size)
     owner = np.full((size, size), -1, np.int16)
-    placed = []
+    placed: list[tuple[str, Box, int]] = []
     for name, sprite in sprites:
         box = _find_place(rng, size, sprite.shape[:2], [entry[1] for entry in placed])
         if box is None:
@@ -96,7 +104,9 @@ def compose(rng: np.random.Generator, size: int, sprites: list) -> tuple:
     return np.rint(image).astype(np.uint8), objects
 
 
-def _find_place(rng: np.random.Generator, size: int, shape: tuple, taken: list) -> tuple | None:
+def _find_place(
+    rng: np.random.Generator, size: int, shape: tuple[int, ...], taken: list[Box]
+) -> Box | None:
     height, width = shape
     for _ in range(30):
         x1 = int(rng.integers(0, size - width + 1))
@@ -107,7 +117,7 @@ def _find_place(rng: np.random.Generator, size: int, shape: tuple, taken: list) 
     return None
 
 
-def _overlap(a: tuple, b: tuple) -> float:
+def _overlap(a: Box, b: Box) -> float:
     """Return the intersection as a part of the smaller of two inclusive boxes."""
     width = min(a[2], b[2]) - max(a[0], b[0]) + 1
     height = min(a[3], b[3]) - max(a[1], b[1]) + 1

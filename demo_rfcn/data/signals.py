@@ -21,7 +21,7 @@ _OUTLINE = 2  # pixels
 _SMOOTH = 4  # sprites are drawn this many times larger, then averaged down
 
 
-def paint(rng: np.random.Generator) -> tuple:
+def paint(rng: np.random.Generator) -> tuple[np.ndarray, list[painting.Object]]:
     """Paint one image with one to four objects; see `painting.compose` for what is returned."""
     sprites = []
     for _ in range(rng.integers(1, 5)):
@@ -46,17 +46,17 @@ def _shape(rng: np.random.Generator, name: str, side: int) -> np.ndarray:
     mask = np.zeros((side, side), np.uint8)
     last = side - 1
     if name == "disk":
-        cv2.circle(mask, (side // 2, side // 2), side // 2, 1, -1)
+        cv2.circle(mask, (side // 2, side // 2), side // 2, (1,), -1)
     elif name == "square":
         mask[:] = 1
     else:
         corners = np.array([[0, last], [last, last], [int(rng.uniform(0.3, 0.7) * last), 0]])
-        cv2.fillPoly(mask, [corners.astype(np.int32)], 1)
+        cv2.fillPoly(mask, [corners.astype(np.int32)], (1,))
     surface = painting.texture(rng, max(side // _SMOOTH, 8))
     canvas[..., :3] = cv2.resize(surface, (side, side), interpolation=cv2.INTER_NEAREST)
     edge = np.ones((3, 3), np.uint8)
     inner = cv2.erode(
-        mask, edge, iterations=_OUTLINE * _SMOOTH, borderType=cv2.BORDER_CONSTANT, borderValue=0
+        mask, edge, iterations=_OUTLINE * _SMOOTH, borderType=cv2.BORDER_CONSTANT, borderValue=(0,)
     )
     canvas[(mask == 1) & (inner == 0), :3] = painting.random_colour(rng, 0, 60)
     canvas[..., 3] = mask

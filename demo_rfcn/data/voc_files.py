@@ -14,12 +14,14 @@ import numpy as np
 from tqdm import tqdm
 
 from ..errors import InputError
+from ..files import read_json, writing
+from .painting import Object, Painter
 
 YEAR_FOLDER = "VOC2007"
 RECIPE_FILE = "recipe.json"
 
 
-def write_image(folder: Path, name: str, image: np.ndarray, objects: list) -> None:
+def write_image(folder: Path, name: str, image: np.ndarray, objects: list[Object]) -> None:
     """Write JPEGImages/<name>.jpg and Annotations/<name>.xml.
 
     Parameters
@@ -32,8 +34,9 @@ def write_image(folder: Path, name: str, image: np.ndarray, objects: list) -> No
     objects : list of (str, tuple of int, bool)
         Class name, box with inclusive ends counted from 0, difficult.
     """
-    path = str(folder / "JPEGImages" / f"{name}.jpg")
-    cv2.imwrite(path, image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])
+    # Not imwrite, which says nothing about a disk that is full.
+    coded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1]
+    (folder / "JPEGImages" / f"{name}.jpg").write_bytes(coded.tobytes())
     root = ElementTree.Element("annotation")
     ElementTree.SubElement(root, "filename").text = f"{name}.jpg"
     size = ElementTree.SubElement(root, "size")
@@ -49,7 +52,7 @@ def write_image(folder: Path, name: str, image: np.ndarray, objects: list) -> No
     ElementTree.ElementTree(root).write(str(folder / "Annotations" / f"{name}.xml"))
 
 
-def generate(root: Path, paint, splits: dict, seed: int, recipe: str) -> bool:
+def generate(root: Path, paint: Painter, splits: dict[str, int], seed: int, recipe: str) -> bool:
     """Write a generated data set unless an equal one is there.
 
     Image i of a split is painted by its own generator, seeded with (seed, split, i), so a larger
@@ -75,27 +78,32 @@ def generate(root: Path, paint, splits: dict, seed: int, recipe: str) -> bool:
     """
     recorded = {"recipe": recipe, "seed": seed, "splits": splits}
     recipe_path = root / RECIPE_FILE
-    if recipe_path.is_file() and json.loads(recipe_path.read_text()) == recorded:
+    if recipe_path.is_file() and read_json(recipe_path, "data") == recorded:
         return False
+    if root.is_file():
+        raise InputError(f"data: {root} is a file, expected a folder")
     if root.exists() and any(root.iterdir()) and not recipe_path.is_file():
         raise InputError(
             f"data: {root} holds files that this command did not write; expected an empty folder"
         )
-    root.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
-    try:
-        _write_splits(work / YEAR_FOLDER, paint, splits, seed, recipe)
-        (work / RECIPE_FILE).write_text(json.dumps(recorded, indent=2) + "\n")
-        work.chmod(0o755)
-        if root.exists():
-            shutil.rmtree(root)
-        os.replace(work, root)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with writing(root):
+        root.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+        try:
+            _write_splits(work / YEAR_FOLDER, paint, splits, seed, recipe)
+            (work / RECIPE_FILE).write_text(json.dumps(recorded, indent=2) + "\n")
+            work.chmod(0o755)
+            if root.exists():
+                shutil.rmtree(root)
+            os.replace(work, root)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
     return True
 
 
-def _write_splits(folder: Path, paint, splits: dict, seed: int, recipe: str) -> None:
+def _write_splits(
+    folder: Path, paint: Painter, splits: dict[str, int], seed: int, recipe: str
+) -> None:
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / part).mkdir(parents=True)
     with tqdm(total=sum(splits.values()), desc=f"{recipe} images", unit="img") as bar:

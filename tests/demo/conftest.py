@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import train_arguments, write_voc
+from demo_runs import photographs, train_arguments, write_voc
 
 from demo_rfcn import cli
-from demo_rfcn.data import signals
+from demo_rfcn.data import DATASETS, signals, voc_files
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +26,43 @@ def short_run(eight_images, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("short") / "run"
     assert cli.main(train_arguments(eight_images, folder)) == 0
     return folder
+
+
+@pytest.fixture(scope="session")
+def coco_root(tmp_path_factory):
+    """A folder in the layout of COCO 2017, with a crowd and an image without boxes."""
+    root = tmp_path_factory.mktemp("coco")
+    categories = [{"id": n + 1, "name": name} for n, name in enumerate(DATASETS["coco"].classes)]
+    for split, seed in (("train2017", 1), ("val2017", 2)):
+        images: list[dict] = []
+        annotations: list[dict] = []
+        made = photographs(["person", "dog"], seed)
+        made[5] = (made[5][0], [])
+        for number, (image, objects) in enumerate(made, start=10):
+            name = f"{number:012d}"
+            for part in ("JPEGImages", "Annotations"):
+                (root / part).mkdir(exist_ok=True)
+            voc_files.write_image(root, name, image, [])
+            (root / split).mkdir(exist_ok=True)
+            (root / "JPEGImages" / f"{name}.jpg").rename(root / split / f"{name}.jpg")
+            height, width = image.shape[:2]
+            url = f"http://images.example/{split}/{name}.jpg"
+            entry = {"id": number, "height": height, "width": width, "coco_url": url}
+            images.append({**entry, "file_name": f"{name}.jpg"})
+            for cls, (x1, y1, x2, y2), difficult in objects:
+                box = [x1, y1, x2 - x1 + 1, y2 - y1 + 1]
+                annotations.append(
+                    {
+                        "id": len(annotations) + 1,
+                        "image_id": number,
+                        "category_id": DATASETS["coco"].classes.index(cls) + 1,
+                        "bbox": box,
+                        "area": box[2] * box[3],
+                        "iscrowd": int(difficult or not annotations),
+                        "segmentation": [],
+                    }
+                )
+        content = {"images": images, "annotations": annotations, "categories": categories}
+        (root / "annotations").mkdir(exist_ok=True)
+        (root / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
+    return root

@@ -7,8 +7,11 @@ import zipfile
 from pathlib import Path
 
 import mxnet as mx
+import numpy as np
 
-from demo_rfcn.data import voc_files
+from demo_rfcn import cli
+from demo_rfcn.data import signals, voc_files
+from demo_rfcn.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPLITS = ("trainval", "val", "test")
@@ -27,11 +30,30 @@ def write_voc(root: Path, images: list) -> Path:
     return root
 
 
+def photographs(names: list, seed: int) -> list:
+    """Return six images, wide and tall ones, with the objects of `signals` renamed."""
+    images = []
+    for index in range(6):
+        image, objects = signals.paint(np.random.default_rng([seed, index]))
+        renamed = [
+            (names[signals.CLASSES.index(name) % len(names)], box, difficult)
+            for name, box, difficult in objects
+        ]
+        pad = ((0, 40), (0, 0), (0, 0)) if index % 3 == 0 else ((0, 0), (0, 60), (0, 0))
+        images.append((np.pad(image, pad), renamed))
+    return images
+
+
 def train_arguments(data: Path, folder: Path, *more: str) -> list:
     """Return a command line that trains six steps; later arguments override earlier ones."""
     line = ["train", "--dataset-root", str(data), "--save-prefix", str(folder)]
     line += ["--steps", "6", "--batch-size", "2", "--lr-warmup", "2", "--val-images", "2"]
     return [*line, *more]
+
+
+def settings_of(line: list) -> Settings:
+    """Return the settings that a command line asks for."""
+    return cli.parse(line).args[0]
 
 
 def parameters(path: Path) -> dict:

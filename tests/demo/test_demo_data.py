@@ -6,26 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from demo_runs import train_arguments, write_voc
+from demo_runs import photographs, train_arguments, write_voc
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, augment, coco, digits, loader, open_dataset, signals, voc_files
 
 SMALL = ("--short", "80", "--max-size", "128", "--network", "mobilenet1.0")
-
-
-def photographs(names: list, seed: int) -> list:
-    """Return six images, wide and tall ones, with the objects of `signals` renamed."""
-    images = []
-    for index in range(6):
-        image, objects = signals.paint(np.random.default_rng([seed, index]))
-        renamed = [
-            (names[signals.CLASSES.index(name) % len(names)], box, difficult)
-            for name, box, difficult in objects
-        ]
-        pad = ((0, 40), (0, 0), (0, 0)) if index % 3 == 0 else ((0, 0), (0, 60), (0, 0))
-        images.append((np.pad(image, pad), renamed))
-    return images
 
 
 @pytest.fixture(scope="module")
@@ -35,45 +21,6 @@ def voc_root(tmp_path_factory):
     for year, seed in ((2007, 1), (2012, 2)):
         made = write_voc(root / str(year), photographs(["person", "dog"], seed))
         (made / voc_files.YEAR_FOLDER).rename(root / f"VOC{year}")
-    return root
-
-
-@pytest.fixture(scope="module")
-def coco_root(tmp_path_factory):
-    """A folder in the layout of COCO 2017, with a crowd and an image without boxes."""
-    root = tmp_path_factory.mktemp("coco")
-    categories = [{"id": n + 1, "name": name} for n, name in enumerate(DATASETS["coco"].classes)]
-    for split, seed in (("train2017", 1), ("val2017", 2)):
-        images, annotations = [], []
-        made = photographs(["person", "dog"], seed)
-        made[5] = (made[5][0], [])
-        for number, (image, objects) in enumerate(made, start=10):
-            name = f"{number:012d}"
-            for part in ("JPEGImages", "Annotations"):
-                (root / part).mkdir(exist_ok=True)
-            voc_files.write_image(root, name, image, [])
-            (root / split).mkdir(exist_ok=True)
-            (root / "JPEGImages" / f"{name}.jpg").rename(root / split / f"{name}.jpg")
-            height, width = image.shape[:2]
-            url = f"http://images.example/{split}/{name}.jpg"
-            entry = {"id": number, "height": height, "width": width, "coco_url": url}
-            images.append({**entry, "file_name": f"{name}.jpg"})
-            for cls, (x1, y1, x2, y2), difficult in objects:
-                box = [x1, y1, x2 - x1 + 1, y2 - y1 + 1]
-                annotations.append(
-                    {
-                        "id": len(annotations) + 1,
-                        "image_id": number,
-                        "category_id": DATASETS["coco"].classes.index(cls) + 1,
-                        "bbox": box,
-                        "area": box[2] * box[3],
-                        "iscrowd": int(difficult or not annotations),
-                        "segmentation": [],
-                    }
-                )
-        content = {"images": images, "annotations": annotations, "categories": categories}
-        (root / "annotations").mkdir(exist_ok=True)
-        (root / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
     return root
 
 

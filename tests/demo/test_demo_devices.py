@@ -12,10 +12,9 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY, parameters, train_arguments
+from demo_runs import REPOSITORY, parameters, settings_of, train_arguments
 
 from demo_rfcn import cli, detector, train
-from demo_rfcn.data import open_dataset
 
 # Trains as `python -m demo_rfcn` does, and keeps the parameters of every worker, not only of the
 # one that writes the checkpoints.
@@ -35,16 +34,16 @@ np.savez(sys.argv[1], **{name: value.data().asnumpy() for name, value in values.
 def one_step(data: Path, contexts: int) -> tuple:
     """Do one step with two images on CPU contexts; returns (losses, parameters per context)."""
     line = train_arguments(data, Path("unused"), "--cpus", str(contexts), "--freeze-bn")
-    args = cli.parse(line)
-    ctx = train.contexts(args)
-    config = train.model_config(args)
-    net = detector.build(config, ctx, args.seed, freeze_bn=True)
+    settings = settings_of(line)
+    ctx = train.contexts(settings)
+    config = train.model_config(settings)
+    net = detector.build(config, ctx, settings.seed, freeze_bn=True)
     graph = detector.TrainGraph(net)
     graph.hybridize(static_alloc=True)
     kvstore = mx.kv.create("device") if contexts > 1 else None
-    trainer = train.make_trainer(args, net, kvstore)
-    loader = train.make_loader(args, config, open_dataset(args.spec, data, "train"), 0, 1)
-    losses = train.train_step(graph, trainer, loader.make(0), ctx, args.batch_size, 1e-3)
+    trainer = train.make_trainer(settings, net, kvstore)
+    loader = train.make_loader(settings, config, settings.open("train")[0], 0, 1)
+    losses = train.train_step(graph, trainer, loader.make(0), ctx, settings.batch_size, 1e-3)
     values = net.collect_params(".*weight|.*bias").values()
     return losses.asnumpy(), [[p.data(c).asnumpy() for p in values] for c in ctx]
 

@@ -115,6 +115,12 @@ def test_detect_without_image(short_run, tmp_path, capsys):
     [
         (("--cpus", "3"), "--batch-size 2, expected at least 3, one per context"),
         (("--scale-jitter", "1.2", "0.8"), "--scale-jitter 1.2 0.8, expected 0 < LOW <= HIGH"),
+        (("--lr-decay-steps", "5", "3"), "--lr-decay-steps 5 3, expected an increasing order"),
+        (("--classes", "a"), "'signals' has its own classes; leave out --classes"),
+        (
+            ("--dataset", "voc-like", "--classes", "cup", "Cup"),
+            "--classes cup, cup, expected different names",
+        ),
         (("--kv-store", "dist_sync"), "not set: DMLC_ROLE, DMLC_PS_ROOT_URI"),
         (("--save-prefix", __file__), "test_demo_errors.py is a file, expected a folder"),
     ],
@@ -129,11 +135,37 @@ def test_settings_that_do_not_go_together(flags, words, eight_images, tmp_path, 
         (("--seed", "-1"), "--seed: expected an integer from 0 on, got -1"),
         (("--batch-size", "0"), "--batch-size: expected an integer from 1 on, got 0"),
         (("--gpus", "0,one"), "--gpus: expected an integer from 0 on, got one"),
+        (("--steps", "1.5"), "--steps: expected an integer from 1 on, got 1.5"),
+        (("--steps", "nan"), "--steps: expected an integer from 1 on, got nan"),
+        (("--gpus", "1,1"), "--gpus: expected different numbers, got 1,1"),
         (("--flip-p", "1.5"), "--flip-p: expected a number from 0 to 1, got 1.5"),
+        (("--flip-p", "nan"), "--flip-p: expected a number from 0 to 1, got nan"),
+        (("--color-jitter", "2"), "--color-jitter: expected a number from 0 to 1, got 2"),
+        (("--scale-jitter", "0", "1"), "--scale-jitter: expected a number above 0, got 0"),
+        (("--scale-jitter", "1", "inf"), "--scale-jitter: expected a number above 0, got inf"),
+        (("--momentum", "1"), "--momentum: expected a number from 0 on and below 1, got 1"),
+        (("--lr", "nan"), "--lr: expected a number above 0, got nan"),
+        (("--lr", "inf"), "--lr: expected a number above 0, got inf"),
+        (("--lr", "0"), "--lr: expected a number above 0, got 0"),
+        (("--lr=-1e-3",), "--lr: expected a number above 0, got -1e-3"),
+        (("--lr", "fast"), "--lr: expected a number above 0, got fast"),
+        (("--lr-decay", "1.1"), "--lr-decay: expected a number above 0 and up to 1, got 1.1"),
+        (("--head-lr-mult", "nan"), "--head-lr-mult: expected a number from 0 on, got nan"),
+        (("--clip-gradient", "0"), "--clip-gradient: expected a number above 0, got 0"),
+        (("--wd", "-1"), "--wd: expected a number from 0 on, got -1"),
+        (("--max-seconds", "inf"), "--max-seconds: expected a number above 0, got inf"),
         (("--kv-store", "none"), "--kv-store: invalid choice: 'none'"),
     ],
 )
 def test_values_out_of_range(flags, words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["train", *flags])
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"demo_rfcn: argument {words}") and message.count("\n") == 1
+
+
+def test_threshold_out_of_range(capsys):
     with pytest.raises(SystemExit):
-        cli.parse(["train", *flags])
-    assert words in capsys.readouterr().err
+        cli.parse(["detect", "a.jpg", "--thresh", "nan"])
+    assert "--thresh: expected a number from 0 to 1, got nan" in capsys.readouterr().err

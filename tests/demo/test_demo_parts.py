@@ -83,7 +83,7 @@ def test_roi_targets():
     np.testing.assert_array_equal(positive.asnumpy(), [[1, 1, 0, 0]])
     np.testing.assert_array_equal(counted.asnumpy(), [[1, 1, 1, 0]])
     np.testing.assert_allclose(
-        box[0].asnumpy(), [[0] * 4, [-0.5, 0, 0, 0], [0] * 4, [0] * 4], atol=1e-5
+        box[0].asnumpy(), [[0.0] * 4, [-0.5, 0, 0, 0], [0.0] * 4, [0.0] * 4], atol=1e-5
     )
     *_, counted = match(rois, mx.nd.array([[1, 0, 1, 1]]), labels)
     np.testing.assert_array_equal(counted.asnumpy(), [[1, 0, 1, 0]])

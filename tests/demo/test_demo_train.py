@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import zipfile
+from pathlib import Path
 
-import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import parameters, train_arguments, write_voc
+from demo_runs import parameters, settings_of, train_arguments, write_voc
 
 from demo_rfcn import checkpoint, cli, detector, train
 from demo_rfcn.data import loader, signals
@@ -84,20 +85,28 @@ def test_images_without_boxes(ohem, tmp_path):
     assert np.isfinite(list(history["losses"][-1].values())).all()
 
 
-def test_a_failed_write_leaves_the_old_checkpoint(short_run, tmp_path, monkeypatch):
-    path = tmp_path / "last.ckpt"
-    path.write_bytes((short_run / "last.ckpt").read_bytes())
-    net = detector.build(checkpoint.read_meta(path)["config"], [mx.cpu()], seed=1)
-    trainer = mx.gluon.Trainer(net.collect_params(), "adam", kvstore=None)
+def test_training_goes_on_without_broken_images(eight_images, tmp_path, capsys):
+    data = Path(shutil.copytree(eight_images, tmp_path / "data"))
+    os.truncate(data / "VOC2007" / "JPEGImages" / "000003.jpg", 1000)
+    (data / "VOC2007" / "Annotations" / "000005.xml").unlink()
+    line = train_arguments(data, tmp_path / "run", "--skip-broken", "--batch-size", "6")
+    assert cli.main([*line, "--steps", "2"]) == 0
+    assert "--skip-broken leaves out 2 of 8 images" in capsys.readouterr().err
 
-    def full_disk(*_):
-        raise OSError("no space left on device")
 
-    monkeypatch.setattr(checkpoint.zipfile.ZipFile, "write", full_disk)
-    with pytest.raises(OSError, match="no space"):
-        checkpoint.save(path, net, trainer, {"step": 9})
-    assert path.read_bytes() == (short_run / "last.ckpt").read_bytes()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
+def test_an_image_that_is_lost_during_training_is_named(
+    eight_images, tmp_path, monkeypatch, capsys
+):
+    data = Path(shutil.copytree(eight_images, tmp_path / "data"))
+    original = loader.TrainLoader.make
+
+    def lose_images(self, step):
+        shutil.rmtree(data / "VOC2007" / "JPEGImages", ignore_errors=True)
+        return original(self, step)
+
+    monkeypatch.setattr(loader.TrainLoader, "make", lose_images)
+    assert cli.main(train_arguments(data, tmp_path / "run")) == 2
+    assert ".jpg cannot be read any more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -116,12 +125,16 @@ def test_settings_change_the_run(flags, eight_images, short_run, tmp_path):
 
 
 def test_schedules():
-    line = train_arguments("data", "run", "--steps", "100", "--lr", "1", "--lr-warmup", "10")
-    cosine = [train.learning_rate(cli.parse(line), step) for step in (0, 10, 55, 100)]
+    line = train_arguments(
+        Path("data"), Path("run"), "--steps", "100", "--lr", "1", "--lr-warmup", "10"
+    )
+    cosine = [train.learning_rate(settings_of(line), step) for step in (0, 10, 55, 100)]
     np.testing.assert_allclose(cosine, [0.1, 1, 0.505, 0.01], atol=1e-6)
-    args = cli.parse([*line, "--lr-mode", "step", "--lr-decay-steps", "40", "80"])
-    steps = [train.learning_rate(args, step) for step in (5, 20, 60, 90)]
+    line += ["--lr-mode", "step"]
+    stepped = settings_of([*line, "--lr-decay-steps", "40", "80"])
+    steps = [train.learning_rate(stepped, step) for step in (5, 20, 60, 90)]
     np.testing.assert_allclose(steps, [0.55, 1, 0.1, 0.01], atol=1e-6)
+    assert train.learning_rate(settings_of([*line, "--steps", "1"]), 0) == 1
 
 
 def test_resume_refuses_another_optimizer(eight_images, short_run, tmp_path, capsys):

@@ -1,0 +1,119 @@
+"""Reading and writing files: whole or not at all, and with one sentence where it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+
+from .errors import InputError, OutputError
+
+
+def read_json(path: Path, topic: str) -> Any:
+    """Read a JSON file in UTF-8.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read or holds something else; topic is the first word of the message.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{topic}: {path} is not whole JSON: {error}") from error
+
+
+@contextmanager
+def writing(target: Path | str) -> Iterator[None]:
+    """Turn the errors of writing a target into one sentence.
+
+    Raises
+    ------
+    OutputError
+    """
+    try:
+        yield
+    except OutputError:
+        raise
+    except (FileExistsError, NotADirectoryError) as error:
+        raise OutputError(f"cannot write {target}: a part of the path is a file") from error
+    except OSError as error:
+        raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a place to write a file to, alone in a folder, and move it to its path when it is whole.
+
+    Whatever fails, what was there before stays, and nothing else does.
+
+    Raises
+    ------
+    OutputError
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
+            part = Path(work, path.name)
+            yield part
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON."""
+    with replacing(path) as part:
+        part.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def save_and_reload(save: Callable[[], None], *paths: Path) -> None:
+    """Let MXNet save parameters or a symbol (.json) as files, and make sure that it did.
+
+    MXNet does not look whether the last bytes of a file reached the disk. A shortened file does not
+    load.
+
+    Raises
+    ------
+    OSError
+    """
+    try:
+        save()
+        for path in paths:
+            (mx.sym.load if path.suffix == ".json" else mx.nd.load)(str(path))
+    except mx.MXNetError as error:
+        for path in paths:
+            with path.open("ab") as file:  # has Python name the reason
+                file.write(bytes(2**16))
+        raise OSError("MXNet wrote only a part of it") from error
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Give a folder that is removed at the end.
+
+    Raises
+    ------
+    OutputError
+    """
+    with writing("a temporary folder"), tempfile.TemporaryDirectory() as work, writing(work):
+        yield Path(work)
+
+
+def prepare(folder: Path) -> None:
+    """Make a folder, and refuse it before the work is done if nothing can be written there.
+
+    Raises
+    ------
+    OutputError
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(2**12))

@@ -1,0 +1,250 @@
+"""A full or read-only disk: one sentence, exit status 2, and nothing half-written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+from demo_runs import REPOSITORY, parameters, train_arguments
+
+from demo_rfcn import checkpoint, cli, files
+from demo_rfcn.data import DATASETS
+
+SIGNALS = DATASETS["signals"]
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes: writing fails as on a full disk, halfway."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture(autouse=True)
+def room_for_temporary_files(monkeypatch):
+    """Temporary files, as those that a checkpoint is unpacked into, are on another disk."""
+    original = files.temporary_folder
+
+    @contextmanager
+    def roomy() -> Iterator[Path]:
+        with files_up_to(resource.RLIM_INFINITY), original() as work:
+            yield work
+
+    monkeypatch.setattr(files, "temporary_folder", roomy)
+
+
+def refused(line: list, size: int, capsys) -> str:
+    """Return the sentence of a command that cannot write what it wants."""
+    capsys.readouterr()
+    with files_up_to(size):
+        assert cli.main(line) == 2
+    *progress, message = capsys.readouterr().err.strip().splitlines()
+    assert not any("demo_rfcn" in text or "Error" in text for text in progress)
+    assert message.startswith("demo_rfcn: cannot write ")
+    return message
+
+
+def names(folder: Path) -> list:
+    """Return what is in a folder, hidden files included."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("size", [0, 300, 5000])
+@pytest.mark.parametrize("command", ["data", "demo", "ablate", "profile"])
+def test_data_that_cannot_be_written(command, size, tmp_path, monkeypatch, capsys):
+    few = dataclasses.replace(SIGNALS, counts={"trainval": 3, "val": 1, "test": 1})
+    monkeypatch.setitem(DATASETS, "signals", few)
+    message = refused([command, "--dataset-root", str(tmp_path / "data")], size, capsys)
+    assert message.endswith(f"cannot write {tmp_path / 'data'}: File too large")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("command", ["train", "demo", "ablate"])
+def test_a_first_checkpoint_that_cannot_be_written(
+    command, eight_images, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setitem(DATASETS, "signals", dataclasses.replace(SIGNALS, paint=None))
+    line = [command, *train_arguments(eight_images, tmp_path / "run")[1:], "--steps", "2"]
+    folder = tmp_path / "run" / ("variant0-seed0" if command == "ablate" else "")
+    message = refused(line, 100_000, capsys)
+    assert message.endswith(f"cannot write {folder / 'best.ckpt'}: File too large")
+    assert names(folder) == []
+    message = refused(line, 100, capsys)
+    assert message.endswith(f"cannot write {folder}: File too large")
+
+
+def test_the_last_whole_checkpoint_stays_and_resumes(eight_images, short_run, tmp_path, capsys):
+    """Every file of a checkpoint is cut at its beginning, in the middle, and at its last bytes."""
+    line = train_arguments(eight_images, tmp_path)
+    assert cli.main([*line, "--max-seconds", "1e-9"]) == 0
+    last = tmp_path / "last.ckpt"
+    assert checkpoint.read_meta(last)["step"] == 1
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with zipfile.ZipFile(last) as archive:
+        sizes = [archive.getinfo(name).file_size for name in ("model.params", "trainer.states")]
+    cuts = [size - cut for size in sizes for cut in (1, 2000, size // 2)]
+    line += ["--resume", str(last)]
+    for size in (*cuts, len(before[last]) - 1):
+        message = refused(line, size, capsys)
+        assert message.endswith(".ckpt: File too large"), size
+        assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert cli.main(line) == 0
+    assert_equal_runs(last, short_run / "last.ckpt")
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    """Compare the parameters of two checkpoints bit for bit."""
+    expected = parameters(other)
+    for name, value in parameters(one).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize("command", ["eval", "detect", "export"])
+def test_results_that_cannot_be_written(command, eight_images, short_run, tmp_path, capsys):
+    image = eight_images / "VOC2007" / "JPEGImages" / "000000.jpg"
+    own = {"eval": ["--dataset-root", str(eight_images)], "detect": [str(image)], "export": []}
+    line = [command, *own[command], "--pretrained", str(short_run / "best.ckpt")]
+    whole, folder = tmp_path / "whole", tmp_path / "out"
+    assert cli.main([*line, "--save-prefix", str(whole)]) == 0
+    written = {path.name: path.stat().st_size for path in whole.iterdir()}
+    line += ["--save-prefix", str(folder)]
+    assert refused(line, 100, capsys).endswith(f"cannot write {folder}: File too large")
+    largest = sorted(written, key=lambda name: written[name])
+    for name in largest[-2:] if command == "export" else largest[-1:]:
+        message = refused(line, written[name] - 9, capsys)
+        assert message.startswith(f"demo_rfcn: cannot write {folder}")
+        assert message.endswith(": File too large")
+        assert set(names(folder)) <= set(written) - {name}
+        shutil.rmtree(folder)
+    assert cli.main(line) == 0
+    assert names(folder) == sorted(written)
+
+
+def test_a_folder_that_cannot_be_made(eight_images, short_run, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "run"
+    pretrained = ["--pretrained", str(short_run / "best.ckpt")]
+    for line in (
+        train_arguments(eight_images, folder),
+        ["eval", "--dataset-root", str(eight_images), *pretrained],
+        ["export", *pretrained],
+        ["data", "--dataset-root", str(folder)],
+    ):
+        target = [] if line[0] == "data" else ["--save-prefix", str(folder)]
+        assert cli.main([*line, *target]) == 2
+        message = capsys.readouterr().err
+        assert message == f"demo_rfcn: cannot write {folder}: a part of the path is a file\n"
+
+
+def test_no_temporary_folder(short_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    line = ["export", "--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(line) == 2
+    words = "demo_rfcn: cannot write a temporary folder: No such file or directory\n"
+    assert capsys.readouterr().err == words
+
+
+def test_mxnet_says_nothing_about_the_last_bytes(tmp_path):
+    """Why what MXNet wrote is read back. If this fails, MXNet has learned to tell."""
+    path, arrays = tmp_path / "params", {"a": mx.nd.ones(1000)}
+    mx.nd.save(str(path), arrays)
+    size = path.stat().st_size
+    with files_up_to(size - 1):
+        mx.nd.save(str(path), arrays)
+    assert path.stat().st_size == size - 1
+    with files_up_to(size - 1), pytest.raises(OSError, match="File too large"):
+        files.save_and_reload(lambda: mx.nd.save(str(path), arrays), path)
+
+
+def test_a_damaged_checkpoint_is_named(eight_images, short_run, tmp_path, capsys):
+    last = tmp_path / "last.ckpt"
+    whole = (short_run / "last.ckpt").read_bytes()
+    line = train_arguments(eight_images, tmp_path / "run", "--resume", str(last), "--steps", "8")
+    for data in (
+        b"",
+        whole[: len(whole) // 2],
+        whole[:5000] + bytes(5000) + whole[10000:],
+        whole[:4_000_000] + bytes(5000) + whole[4_005_000:],
+    ):
+        last.write_bytes(data)
+        assert cli.main(line) == 2
+        assert f"checkpoint: {last} is not a checkpoint of demo_rfcn, or is damaged" in (
+            capsys.readouterr().err
+        )
+
+
+def test_broken_notes_of_a_run_are_named(eight_images, short_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(DATASETS, "signals", dataclasses.replace(SIGNALS, paint=None))
+    run = Path(shutil.copytree(short_run, tmp_path / "run"))
+    for command, name in (("demo", "summary.json"), ("ablate", "ablation.json")):
+        (run / name).write_text('{"dataset": "sig')
+        line = [command, *train_arguments(eight_images, run)[1:]]
+        assert cli.main(line) == 2
+        assert f"{run / name} is not whole JSON: " in capsys.readouterr().err
+
+
+def test_a_full_standard_output(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    (tmp_path / "recipe.json").write_text(
+        json.dumps({"recipe": SIGNALS.recipe, "seed": 0, "splits": SIGNALS.counts})
+    )
+    with open("/dev/full", "w") as full:
+        made = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "demo_rfcn", "data"]
+            + ["--dataset-root", str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert made.returncode == 2
+    words = "demo_rfcn: standard output: No space left on device\n"
+    assert made.stderr == words
+
+
+def test_a_disk_that_fills_up(eight_images, short_run, tmp_path):
+    """On a small file system of its own; that needs no rights where namespaces are allowed."""
+    own = ["unshare", "--user", "--map-root-user", "--mount"]
+    probe = [*own, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
+    if not shutil.which("unshare") or subprocess.run(probe, capture_output=True).returncode:
+        pytest.skip("this system does not let users mount a file system in a namespace")
+    program = REPOSITORY / "tests" / "demo" / "full_disk.py"
+    made = subprocess.run(
+        [*own, sys.executable, "-W", "ignore", program, eight_images, short_run, tmp_path],
+        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{program.parent}"},
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr[-2000:]
+    results = json.loads(made.stdout.splitlines()[-1])
+    run = tmp_path / "disk" / "run"
+    for step, words in (
+        ("full", f"demo_rfcn: cannot write {run}: No space left on device"),
+        ("filling", f"demo_rfcn: cannot write {run / 'best.ckpt'}: No space left on device"),
+        ("read-only", f"demo_rfcn: cannot write {run}: Read-only file system"),
+    ):
+        expected = {"status": 2, "message": words, "files": ["last.ckpt"], "kept": True}
+        assert results[step] == expected
+    assert results["free"]["status"] == 0
+    assert results["free"]["files"] == ["best.ckpt", "history.json", "last.ckpt"]
+    line = ["--resume", str(short_run / "last.ckpt"), "--steps", "8"]
+    assert cli.main(train_arguments(eight_images, tmp_path / "roomy", *line)) == 0
+    assert_equal_runs(tmp_path / "last.ckpt", tmp_path / "roomy" / "last.ckpt")
