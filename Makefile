@@ -22,7 +22,7 @@ test: build
 # compute-sanitizer; then, where MXNet sees the GPU, the operators through MXNet. (The ordinary tests
 # take their context from one fixture as well: on sm_86 and older `make test` runs them on the GPU.)
 test-gpu: build
-	tests/gpu/build.sh
+	GLUON_ROI_CUDA=1 $(BIN)/python build_tools/native.py gpu
 	python3 tests/gpu/check_kernels.py
 	tests/gpu/sanitize.sh
 	$(BIN)/python tests/gpu/check_mxnet.py

@@ -1,6 +1,7 @@
 // A row of rois: which image, which box, and whether it can be used.
 #pragma once
 #include "../contract.h"
+#include "saturate.h"
 
 namespace gluon_roi {
 
@@ -98,7 +99,7 @@ struct RoiRows {
     }
     roi.state = RoiState::kValid;
     roi.image = static_cast<int64_t>(batch);
-    for (int i = 0; i < coordinates; ++i) roi.box[i] = static_cast<G>(box[i]);
+    for (int i = 0; i < coordinates; ++i) roi.box[i] = narrow<G>(box[i]);
     return roi;
   }
 };
