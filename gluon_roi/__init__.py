@@ -7,8 +7,18 @@ inside ``hybrid_forward``, as ``F.gluon_roi``.
 
 __version__ = "0.1.0"
 
-from . import library, reference, rois
-from .library import build_info, has_cuda
+import sys
+
+if sys.version_info < (3, 8):  # noqa: UP036
+    raise ImportError("gluon_roi needs Python 3.8 or newer, this is " + sys.version.split()[0])
+
+from . import _compat  # noqa: E402
+
+_compat.install()
+_compat.check_mxnet()
+
+from . import library, reference, rois  # noqa: E402
+from .library import build_info, has_cuda  # noqa: E402
 
 library.load()
 
