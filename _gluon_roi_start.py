@@ -1,7 +1,7 @@
 """Run by gluon_roi.pth at each start of Python, so that ``import mxnet`` works before gluon_roi.
 
-This module is a finder: once mxnet or gluoncv is looked for, it calls in gluon_roi/_compat.py, and is
-done. Until then nothing is imported; a start of Python takes 0.2 ms longer.
+This module is a finder: once mxnet or gluoncv is looked for, it calls in gluon_roi/_compat.py, and
+is done. Until then nothing is imported; a start of Python takes 0.2 ms longer.
 """
 
 import os

@@ -197,7 +197,7 @@ def run(arguments):
 
 
 def compare(arguments):
-    """A table in Markdown of the files of both runs, then every test that differs; 1 if one does."""
+    """A table in Markdown of the files in both runs, and every test that differs; 1 if one does."""
     old, new = (json.loads(Path(path).read_text()) for path in (arguments.old, arguments.new))
     names = [f"{run['python']}, NumPy {run['numpy']}" for run in (old, new)]
     print(f"| file | tests | {names[0]} | {names[1]} | differ |\n|---|---|---|---|---|")
