@@ -119,7 +119,7 @@ class Loader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         own: Dict[str, Any] = {"__import__": _import}
         if self.name in WRITES_ATTRIBUTES:
-            own["str"] = attribute_text
+            own["str"] = AttributeText
         vars(module)["__builtins__"] = {**vars(builtins), **own}
         try:
             super().exec_module(module)
@@ -266,7 +266,7 @@ def _distutils_version() -> ModuleType:
 
 # What these modules write as text.
 
-# In these str() is attribute_text(): what it gives is read by MXNet's library.
+# In these, str is AttributeText: what it gives is read by MXNet's library.
 WRITES_ATTRIBUTES = (
     "mxnet._ctypes.ndarray",
     "mxnet._ctypes.symbol",
@@ -275,15 +275,22 @@ WRITES_ATTRIBUTES = (
 )
 
 
-def attribute_text(value: Any = "") -> str:
-    """``str(value)`` as with NumPy 1: "(3, 4)", not "(np.int64(3), 4)"."""
-    text = str(value)
-    if "np." in text and isinstance(value, (tuple, list)):
-        import numpy
+class _AnyStr(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, str)
 
-        with numpy.printoptions(legacy="1.25"):  # type: ignore[arg-type]
-            return str(value)
-    return text
+
+class AttributeText(str, metaclass=_AnyStr):
+    """str, but for NumPy's numbers in a tuple: "(3, 4)" as in NumPy 1, not "(np.int64(3), 4)"."""
+
+    def __new__(cls, value: Any = "") -> str:  # type: ignore[misc]
+        text = str(value)
+        if "np." in text and isinstance(value, (tuple, list)):
+            import numpy
+
+            with numpy.printoptions(legacy="1.25"):  # type: ignore[arg-type]
+                return str(value)
+        return text
 
 
 # Lines of these modules: what stands there, and how it is read.
