@@ -9,7 +9,8 @@ A test that hangs or crashes ends the process of its file; the rest of the file 
 Every random number has the same seed in both runs.
 
 This file is also the pytest plugin of those processes: it writes what each test gave as it ends,
-and stands in for nose, which MXNet's tests import and which does not exist for current Pythons.
+stands in for nose, which current Pythons do not have, and gives the tests the names that NumPy has
+dropped since.
 """
 
 import argparse
@@ -73,7 +74,20 @@ def pytest_configure(config):
     nose = types.ModuleType("nose")
     nose.tools = nose_tools()
     sys.modules.update({"nose": nose, "nose.tools": nose.tools})
+    give_names()
     config.addinivalue_line("markers", "serial: one of MXNet's")
+
+
+def give_names():
+    """Give numpy the names that it has dropped: the tests use them as well, not only MXNet."""
+    import mxnet  # noqa: F401 (loads gluon_roi/_compat.py where it is needed)
+    import numpy
+
+    compat = sys.modules.get("gluon_roi._compat")
+    if compat and compat.is_needed():
+        for name, value in vars(compat._numpy()).items():
+            if not hasattr(numpy, name):
+                setattr(numpy, name, value)
 
 
 def write_report(**fields):
@@ -226,7 +240,7 @@ def main():
     running.add_argument("mxnet", help="a checkout of MXNet at 1.9.1")
     running.add_argument("--out", required=True, help="JSON file for the outcomes")
     running.add_argument("--only", nargs="+", help="names of files, such as test_metric")
-    running.add_argument("--seconds", type=float, default=300, help="a test takes longer: it hangs")
+    running.add_argument("--seconds", type=float, default=900, help="a test takes longer: it hangs")
     comparing = commands.add_parser("compare")
     comparing.add_argument("old")
     comparing.add_argument("new")

@@ -203,6 +203,13 @@ def _numpy() -> ModuleType:
 
         return old
 
+    def array(object: Any, dtype: Any = None, **options: Any) -> Any:
+        """Numbers that a type cannot hold wrap around, as with NumPy 1: -1 is 255 in uint8."""
+        try:
+            return numpy.array(object, dtype, **options)
+        except OverflowError:
+            return numpy.array(object, **options).astype(dtype)
+
     def in1d(ar1: Any, ar2: Any, **options: Any) -> Any:
         return numpy.isin(numpy.ravel(ar1), ar2, **options)
 
@@ -214,6 +221,7 @@ def _numpy() -> ModuleType:
 
     return _View(
         numpy,
+        array=array,
         bool=bool,
         int=int,
         float=float,

@@ -20,6 +20,8 @@ import mxnet as mx
 from mxnet import base
 from mxnet.gluon import HybridBlock
 
+from ._compat import AttributeText
+
 # Counts the guards of a node on the node itself: every guard of one map gets another number, and
 # building the same graph twice gives the same numbers.
 _USERS = "__gluon_roi_users__"
@@ -63,7 +65,7 @@ def _check_kinds(operator: str, values: Dict[str, Any], kind: type) -> None:
 
 def _attributes(operator: str, inputs: int, values: Sequence[Any]) -> Dict[str, str]:
     """What differs from the defaults: MXNet reads each attribute of a call over and over again."""
-    pairs = zip(_DEFAULTS[operator].items(), map(str, values))
+    pairs = zip(_DEFAULTS[operator].items(), map(AttributeText, values))
     attributes = {name: value for (name, default), value in pairs if value != default}
     if inputs == len(_RANKS):
         attributes["rois_num"] = "True"
@@ -148,7 +150,7 @@ def _call_nd(
             try:
                 compiled = _compiled(operator, len(arrays), *values)
             except TypeError:  # a list or an array, where a number should be, has no hash
-                compiled = _compiled(operator, len(arrays), *map(str, values))
+                compiled = _compiled(operator, len(arrays), *map(AttributeText, values))
             return compiled(*arrays)
         for array in out if isinstance(out, (list, tuple)) else (out,):
             _check_kinds(operator, {"out": array}, mx.nd.NDArray)
@@ -213,12 +215,12 @@ def _function(block: Type[RoiBlock], symbolic: bool) -> Callable[..., Any]:
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     # Sizes become text: in a look-up, as _compiled() makes, (7, 7) is (7.0, 7.0).
     values = ", ".join(
-        p.name if p.annotation in (bool, int, float, str) else f"str({p.name})" for p in own
+        p.name if p.annotation in (bool, int, float, str) else f"text({p.name})" for p in own
     )
     bound = eval(
         f"lambda {str(inspect.Signature(bare))[1:-1]}: "
         f"call(data, rois, rois_num, ({values},), {', '.join(extra)})",
-        {"call": call},
+        {"call": call, "text": AttributeText},
     )
 
     def function(*args: Any, **kwargs: Any) -> Any:

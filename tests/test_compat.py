@@ -16,6 +16,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import gluon_roi
 from gluon_roi import _compat
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -194,11 +195,9 @@ ATTRIBUTES = {
     ),
     "own": (
         lambda: (
-            __import__("gluon_roi")
-            .nd.ROIPool(
+            gluon_roi.nd.ROIPool(
                 mx.nd.zeros((1, 1, 9, 9)), mx.nd.zeros((1, 5)), (THREE, FOUR), np.float32(0.5)
-            )
-            .shape
+            ).shape
         ),
         (1, 1, 3, 4),
     ),
@@ -304,6 +303,12 @@ def test_recordio():
     image = np.random.RandomState(0).randint(0, 256, (8, 9, 3)).astype(np.uint8)
     packed = mx.recordio.pack_img(mx.recordio.IRHeader(0, 4.0, 1, 0), image, img_fmt=".png")
     np.testing.assert_array_equal(mx.recordio.unpack_img(packed)[1], image)
+
+
+@pytest.mark.filterwarnings("ignore:NumPy will stop allowing conversion")
+def test_numbers_out_of_range_wrap_around():
+    for array in (mx.nd.array, mx.np.array):
+        assert array([-1, 300], dtype="uint8").asnumpy().tolist() == [255, 44]
 
 
 def test_ndarray_as_an_array():
@@ -420,7 +425,7 @@ def test_yolo_targets():
         boxes, ids = mx.nd.array(one[None]), mx.nd.zeros((1, 1, 1))
         image = mx.nd.zeros((1, 3, size, size))
         _, centers, _, weights, _ = generate(image, maps, anchors, offsets, boxes, ids)
-        gtx, gty, gtw, gth = (float(a.asscalar()) for a in generate.bbox2center(boxes[0]))
+        gtx, gty, gtw, gth = (a.asnumpy().item() for a in generate.bbox2center(boxes[0]))
         x, y = (value / size * width for value in (gtx, gty))
         cell = int(y) * width + int(x)
         expected = np.float32([x - int(x), y - int(y)])
