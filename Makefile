@@ -26,13 +26,12 @@ check: build
 matrix: build
 	$(BIN)/python build_tools/matrix.py $(ARGS)
 
-# Without CUDA unless GLUON_ROI_CUDA=1. manylinux_2_28 has an older libstdc++ than most compilers, so
-# it goes into the library; libgomp stays the system's, because MXNet uses that one: with a second
-# one in the process, there would be two sets of threads.
+# Without CUDA unless GLUON_ROI_CUDA=1 (docs/compat.md). libgomp stays the system's, because MXNet
+# uses that one: with a second one in the process there would be two sets of threads.
 wheel: $(VENV)/wheel
 	rm -rf build/wheel
-	GLUON_ROI_CUDA=$${GLUON_ROI_CUDA:-0} CXX="$${CXX:-g++} -static-libstdc++" \
-		NVCC_APPEND_FLAGS='-Xcompiler -static-libstdc++' $(BIN)/python -m build -o build/wheel
+	GLUON_ROI_CUDA=$${GLUON_ROI_CUDA:-0} CXX="$${CXX:-g++} -include $(CURDIR)/build_tools/manylinux.h" \
+		$(BIN)/python -m build -o build/wheel
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --exclude libgomp.so.1 \
 		--plat manylinux_2_28_x86_64 --only-plat -w dist build/wheel/*.whl
 	cp build/wheel/*.tar.gz dist/

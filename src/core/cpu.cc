@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #ifdef _OPENMP
@@ -83,21 +85,22 @@ void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int
     for (int i = 0; i < threads; ++i) {
       shares[i].set(tasks * i / threads, tasks * (i + 1) / threads);
     }
-    // No exception may leave the region; what can throw (memory) is caught and thrown again.
-    std::exception_ptr error;
+    // No exception may leave the region; what can throw (memory) is caught and thrown again. Not by
+    // std::exception_ptr, whose symbols are newer than manylinux_2_28.
+    std::string error;
 #pragma omp parallel num_threads(threads)
     for (int i = 0; i < threads; ++i) {
       Share& share = shares[(omp_get_thread_num() + i) % threads];
       for (int64_t task = share.take(i == 0); task >= 0; task = share.take(i == 0)) {
         try {
           run(body, task);
-        } catch (...) {
+        } catch (const std::exception& caught) {
 #pragma omp critical
-          error = std::current_exception();
+          error = caught.what();
         }
       }
     }
-    if (error) std::rethrow_exception(error);
+    if (!error.empty()) throw std::runtime_error(error);
     return;
   }
 #endif
