@@ -44,14 +44,10 @@ def test_start_imports_nothing():
     assert seen == "[]"
 
 
-def test_gluoncv_is_imported_first():
-    assert python("import gluoncv, mxnet, gluon_roi; print(mxnet.nd.ones(2).shape)") == "(2,)"
-
-
-def test_finder_is_there_only_where_it_is_needed():
-    for first in ("mxnet", "gluon_roi"):
-        finders = python(f"import {first}; print({FINDERS})")
-        assert ("'Finder'" in finders) == NEEDED and "_gluon_roi_start" not in finders
+@pytest.mark.parametrize("first", ["gluoncv", "gluon_roi"])
+def test_finder_is_there_only_where_it_is_needed(first):
+    finders = python(f"import {first}, mxnet; mxnet.nd.ones(2); print({FINDERS})")
+    assert ("'Finder'" in finders) == NEEDED and "_gluon_roi_start" not in finders
 
 
 def test_environment_variable_switches_it_off():
@@ -392,10 +388,16 @@ def test_data_loader_forks():
 @pytest.mark.skipif(not NEEDED, reason="MXNet has Python's own multiprocessing here")
 def test_start_method():
     """fork for MXNet whatever Python's default is, but for spawn, if the program has chosen it."""
-    script = "import mxnet.gluon.data.dataloader as d; print(d.multiprocessing.get_start_method())"
-    assert python(script) == "fork"
-    assert python("import multiprocessing as m; m.set_start_method('spawn'); " + script) == "spawn"
-    assert _compat._multiprocessing().queues is multiprocessing.queues
+    view = mx.gluon.data.dataloader.multiprocessing
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    try:
+        multiprocessing.set_start_method("spawn", force=True)
+        assert view.get_context().get_start_method() == "spawn"
+        multiprocessing.set_start_method(None, force=True)
+        assert view.get_context().get_start_method() == "fork"
+    finally:
+        multiprocessing.set_start_method(chosen, force=True)
+    assert view.queues is multiprocessing.queues
 
 
 # GluonCV:
