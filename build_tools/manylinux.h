@@ -1,11 +1,13 @@
-// Included first by `make wheel`: what a library that is compiled by GCC 12 must not take from the
-// libstdc++ of manylinux_2_28, which does not have it yet.
+// Included first by `make wheel`: keeps the library that GCC 12 compiles from asking for what the
+// libstdc++ of manylinux_2_28 does not have yet.
 #pragma once
 
-// The member functions of streams and strings are compiled into the library.
-#define _GLIBCXX_EXTERN_TEMPLATE 0
-
 #include <new>
+
+// The member functions of streams and strings are compiled into the library. (After <new>, which
+// includes the header that sets the macro.)
+#undef _GLIBCXX_EXTERN_TEMPLATE
+#define _GLIBCXX_EXTERN_TEMPLATE 0
 
 namespace std {
 [[noreturn]] inline void __throw_bad_array_new_length() { throw bad_array_new_length(); }
