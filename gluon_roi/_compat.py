@@ -239,7 +239,7 @@ def _numpy() -> ModuleType:
         round_=dropped(numpy.around),
         in1d=dropped(in1d),
         msort=dropped(msort),
-        trapz=dropped(getattr(numpy, "trapezoid", None) or numpy.trapz),
+        trapz=dropped(getattr(numpy, "trapezoid" if hasattr(numpy, "trapezoid") else "trapz")),
         **dict.fromkeys(("mirr", "npv", "pmt", "ppmt", "pv", "rate"), financial),
     )
 
@@ -296,7 +296,8 @@ class AttributeText(str, metaclass=_AnyStr):
         if "np." in text and isinstance(value, (tuple, list)):
             import numpy
 
-            with numpy.printoptions(legacy="1.25"):  # type: ignore[arg-type]
+            old: Any = {"legacy": "1.25"}
+            with numpy.printoptions(**old):
                 return str(value)
         return text
 
