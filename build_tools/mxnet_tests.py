@@ -1,6 +1,6 @@
 """Runs MXNet's own unit tests, and compares two such runs.
 
-    python build_tools/mxnet_tests.py run MXNET --out new.json [--only NAME ...] [--seconds 300]
+    python build_tools/mxnet_tests.py run MXNET --out new.json [--only NAME ...] [--seconds 900]
     python build_tools/mxnet_tests.py compare old.json new.json
 
 MXNET is a checkout of MXNet at the tag 1.9.1; its tests/python/unittest is read and left as it is.
