@@ -7,7 +7,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src"
 #: Each layer, and those below it that it may include.
-BELOW = {
+BELOW: dict[str, set[str]] = {
     "include": set(),
     "core": {"include"},
     "cpu": {"include", "core"},
