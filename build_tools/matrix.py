@@ -7,6 +7,8 @@ Each pair of Python and NumPy has an environment of its own under .venv-matrix/,
 package of this folder. The table at the end is the one of README.md.
 """
 
+from __future__ import annotations
+
 import argparse
 import shlex
 import subprocess
@@ -30,14 +32,14 @@ TESTS = ["-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider"]
 
 
 def output(*command):
-    command = [str(part) for part in command]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    words = [str(part) for part in command]
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def requirements():
     """What gluon_roi requires with the extras demo and test, but for NumPy."""
     wanted = []
-    for line in metadata.requires("gluon_roi"):
+    for line in metadata.requires("gluon_roi") or ():
         name, _, condition = line.partition(";")
         if "extra" not in condition:
             wanted.append(line)
@@ -71,7 +73,7 @@ def main():
     pythons = {}
     for python in output(ROOT / "build_tools/find_python.sh", "--all").splitlines():
         pythons[output(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")] = python
-    pairs = []
+    pairs: list[tuple[str, str | None]] = []
     for version in arguments.only or pythons:
         pairs.append((version, None))
         if version in OLDEST_NUMPY:

@@ -13,6 +13,8 @@ stands in for nose, which current Pythons do not have, and gives the tests the n
 dropped since.
 """
 
+from __future__ import annotations
+
 import argparse
 import functools
 import json
@@ -28,6 +30,7 @@ import types
 import unittest
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 REPORT = "MXNET_TESTS_REPORT"
 DONE = "MXNET_TESTS_DONE"
@@ -71,9 +74,9 @@ def nose_tools():
 
 
 def pytest_configure(config):
-    nose = types.ModuleType("nose")
-    nose.tools = nose_tools()
-    sys.modules.update({"nose": nose, "nose.tools": nose.tools})
+    nose, tools = types.ModuleType("nose"), nose_tools()
+    nose.__dict__["tools"] = tools
+    sys.modules.update({"nose": nose, "nose.tools": tools})
     give_names()
     config.addinivalue_line("markers", "serial: one of MXNet's")
 
@@ -128,7 +131,7 @@ def reason_of(report):
 
 def run_file(path, seconds, log):
     """Outcome and reason of each test of a file: {name: [outcome, reason]}."""
-    outcomes = {}
+    outcomes: dict[str, list[str]] = {}
     while True:
         with tempfile.TemporaryDirectory() as work:
             report = Path(work) / "report"
@@ -162,7 +165,7 @@ def run_file(path, seconds, log):
             for line in lines:
                 if "test" in line:
                     outcomes.setdefault(line["test"], [line["outcome"], line["reason"]])
-            left = next((line["left"] for line in lines if "left" in line), [])
+            left: list[str] = next((line["left"] for line in lines if "left" in line), [])
         if ended == "done" or started is None:
             if ended != "done" and not outcomes:
                 outcomes["(import)"] = [ended, "before the first test"]
@@ -197,7 +200,12 @@ def run(arguments):
     found = subprocess.run([sys.executable, "-c", versions], stdout=subprocess.PIPE, check=True)
     mxnet, numpy = found.stdout.decode().split()
     out = Path(arguments.out)
-    result = {"python": platform.python_version(), "mxnet": mxnet, "numpy": numpy, "files": {}}
+    result: dict[str, Any] = {
+        "python": platform.python_version(),
+        "mxnet": mxnet,
+        "numpy": numpy,
+        "files": {},
+    }
     with open(out.with_suffix(".log"), "a") as log:
         for path in files:
             begin = time.monotonic()
@@ -216,7 +224,7 @@ def compare(arguments):
     names = [f"{run['python']}, NumPy {run['numpy']}" for run in (old, new)]
     print(f"| file | tests | {names[0]} | {names[1]} | differ |\n|---|---|---|---|---|")
     differences = []
-    totals = Counter()
+    totals: Counter[str] = Counter()
     absent = ["absent", ""]
     for stem in sorted({*old["files"]} & {*new["files"]}):
         before, after = old["files"][stem], new["files"][stem]

@@ -287,9 +287,9 @@ def build(name: str) -> Path:
         if broken:
             stop(f"{', '.join(broken)} did not compile")
         noted = note_of(recipe.product)
-        if stale or not recipe.product.is_file() or noted != text_of(recipe.link):
-            if not run(recipe.product, recipe.link):
-                stop(f"{recipe.product.relative_to(ROOT)} did not link")
+        linked = not stale and recipe.product.is_file() and noted == text_of(recipe.link)
+        if not linked and not run(recipe.product, recipe.link):
+            stop(f"{recipe.product.relative_to(ROOT)} did not link")
     return recipe.product
 
 

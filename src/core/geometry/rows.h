@@ -66,7 +66,10 @@ struct RoiRows {
   // Batch index of row k as given; `images` where the counts end before row k.
   HOST_DEVICE double batch_index(int64_t k) const {
     if (columns > coordinates) return element(rois, dtype, k * columns);
-    if (per_image > 0) return static_cast<double>(k / per_image);
+    if (per_image > 0) {
+      const int64_t image = k / per_image;
+      return static_cast<double>(image);
+    }
     double end = 0;
     for (int64_t image = 0; image < images; ++image) {
       end += element(counts, counts_dtype, image);
