@@ -1,6 +1,7 @@
 """What docs/reliability.md tells of, in a small form: hostile calls, a soak, the debug build."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,12 @@ def script(*command, **variables):
     return done.stdout
 
 
+def test_every_operator_is_called():
+    driver = (ROOT / "tests/sanitize/driver.cc").read_text()
+    rows = dict(re.findall(r'OPERATOR\("(\w+)", \d, (\w+)\)', driver))
+    assert rows == c_api.Library(gluon_roi.library.PATH).symbols
+
+
 def test_hostile_calls():
     lines = script("tests/sanitize/run.py", "--calls", 100, "--seed", 15).splitlines()
     assert any(line.startswith("the same results at sse2") for line in lines)
@@ -58,7 +65,7 @@ def test_named_by_the_environment(debug):
         "-c",
         "import mxnet as mx, gluon_roi; print(gluon_roi.library.PATH);"
         "x, rois = mx.nd.ones((1, 1, 8, 8)), mx.nd.array([[0, 0, 0, 4, 4]]);"
-        "print(gluon_roi.nd.ROIAlign(x, rois, 1, 1.0).asscalar())",
+        "print(gluon_roi.nd.ROIAlign(x, rois, 1, 1.0).asnumpy().item())",
         GLUON_ROI_LIBRARY=debug,
     )
     assert printed.split() == [debug, "1.0"]

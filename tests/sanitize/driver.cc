@@ -12,7 +12,8 @@
 // Prints "level LEVEL", and for each call its number and a digest of its results, which must not
 // depend on the level. A failure ends the process; the last line says how to repeat it.
 //
-// To add an operator: a row in kOperators, a member of Params, and a randomize() for its struct.
+// To add an operator: a row in kOperators, a member of Params, and for it a randomize() and a
+// spoil().
 #include <omp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -206,6 +207,7 @@ struct Consequences {
   int64_t* output_dim = nullptr;  // to be set to the channels of the output, or left 0
   bool rois_grad = false;
   bool pad_beyond = false;
+  int64_t part_height = 0, part_width = 0;  // of trans; 0 if the operator reads none
 };
 
 template <class P>
@@ -369,7 +371,7 @@ struct Call {
   const Operator* op;
   Params params{};
   Consequences so;
-  std::vector<Array> inputs;  // all that are declared: the maps, rois, rois_num
+  std::vector<Array> inputs;  // all that are declared: the maps, rois, trans, rois_num
   int32_t count;              // of those that are handed over
   Array d_out;
   std::vector<Row> rows;
@@ -445,6 +447,17 @@ std::vector<double> random_box(Random* random, const Call& call, bool hostile) {
   return {x1 / 2 + x2 / 2, y1 / 2 + y2 / 2, x2 - x1, y2 - y1, angle};
 }
 
+void random_numbers(Random* random, bool positive, bool hostile, Array* array) {
+  for (int64_t i = 0; i < array->size(); ++i) {
+    double value = positive ? random->uniform(0.5, 1.5) : random->normal();
+    if (hostile && random->chance(0.1)) {
+      value = random->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0, 3e38, -3e38, 1e-40, -0.0,
+                            1e308, 65504.0, 1e-310});
+    }
+    array->set(i, value);
+  }
+}
+
 // Appends rois and rois_num, which may be absent, to the inputs.
 void random_rois(Random* random, Call* call, bool hostile) {
   const int64_t images = call->inputs[0].tensor().shape[0], box = call->op->coordinates;
@@ -513,18 +526,21 @@ void random_rois(Random* random, Call* call, bool hostile) {
     call->refused = call->refused || call->rows.back() == Row::kBadBatch;
   }
   call->inputs.push_back(std::move(rois));
+  if (call->so.part_height > 0) call->inputs.emplace_back();
   call->inputs.push_back(std::move(counts));
 }
 
-void random_numbers(Random* random, bool positive, bool hostile, Array* array) {
-  for (int64_t i = 0; i < array->size(); ++i) {
-    double value = positive ? random->uniform(0.5, 1.5) : random->normal();
-    if (hostile && random->chance(0.1)) {
-      value = random->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0, 3e38, -3e38, 1e-40, -0.0,
-                            1e308, 65504.0, 1e-310});
-    }
-    array->set(i, value);
-  }
+// Offsets for each RoI and class, if not left out.
+void random_trans(Random* random, bool hostile, Call* call) {
+  if (random->chance(0.2)) return;
+  const int64_t channels = call->out_shape()[1];
+  const int64_t classes = channels > 0 && random->chance(0.5) ? channels : 1;
+  Array& trans = call->inputs[call->maps() + 1];
+  trans = Array(call->inputs[0].tensor().dtype,
+                {static_cast<int64_t>(call->rows.size()), 2 * classes, call->so.part_height,
+                 call->so.part_width},
+                random->integer(0, 17), 0);
+  random_numbers(random, false, hostile, &trans);
 }
 
 // Images that no RoI reads may hold anything.
@@ -563,6 +579,7 @@ Call random_call(Random* random) {
     random_numbers(random, call.positive, hostile_numbers, &call.inputs.back());
   }
   random_rois(random, &call, random->chance(0.6));
+  if (call.so.part_height > 0) random_trans(random, hostile_numbers, &call);
   const bool last = call.counts().tensor().ndim != 0 || random->chance(0.5);
   call.count = static_cast<int32_t>(call.inputs.size()) - !last;
   call.d_out = Array(dtype, call.out_shape(), random->integer(0, 17), 0);
