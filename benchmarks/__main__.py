@@ -267,14 +267,14 @@ def table(rows: list[dict]) -> str:
 
 def idle_table(rows: list[dict]) -> str:
     """Medians in milliseconds, with the least and the greatest."""
-    lines = [f"{'':51}" + "".join(f"{name:>24}" for name in PAGES)]
+    lines = [f"{'':54}" + "".join(f"{name:>24}" for name in PAGES)]
     for row in rows:
         cells = [
             f"{r['median_ms']:.4g} ({r['low_ms']:.4g}-{r['high_ms']:.4g})"
             for r in row["results"].values()
         ]
         label = f"{row['item']}, {STATES[row['state']]}"
-        lines.append(f"{label:51}" + "".join(f"{cell:>24}" for cell in cells))
+        lines.append(f"{label:54}" + "".join(f"{cell:>24}" for cell in cells))
     return "\n".join(lines)
 
 
