@@ -56,7 +56,8 @@ def environment(python, version, numpy):
         output(python, "-m", "venv", "--clear", folder)
         pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         pinned = f"numpy=={numpy}" if numpy else "numpy"
-        output(*pip, "--prefer-binary", pinned, *requirements())
+        # setuptools: the tests of setup.py run it.
+        output(*pip, "--prefer-binary", pinned, "setuptools>=70.1", *requirements())
         output(*pip, "--no-deps", "mxnet==1.9.1", "gluoncv==0.10.5")
         # What an editable install places there, without compiling the library for each of them.
         site = Path(output(inside, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
