@@ -3,6 +3,8 @@
 #
 # make check  the quick half of the tests
 # make matrix the quick half on every Python found, each with its oldest and its newest NumPy
+# make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
+# make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it)
 # make wheel  an sdist and a wheel for every Python, into dist/
 #
 # The environment is .venv here, of the newest Python found; PYTHON=... chooses another.
@@ -11,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 
-.PHONY: demo test check matrix wheel test-gpu bench lint build pictures clean
+.PHONY: demo test check matrix sanitize soak debug wheel test-gpu bench lint build pictures clean
 
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
@@ -25,6 +27,17 @@ check: build
 # ARGS='--only 3.14', say; --extremes takes the newest and the oldest Python.
 matrix: build
 	$(BIN)/python build_tools/matrix.py $(ARGS)
+
+# ARGS='--calls 10000 --seed 2', say; --only asan leaves out TSan.
+sanitize: $(VENV)/ready
+	$(BIN)/python tests/sanitize/run.py $(ARGS)
+
+# ARGS='--calls 2000 --only nd threads', say.
+soak: build
+	$(BIN)/python tests/scripts/soak.py $(ARGS)
+
+debug: $(VENV)/ready
+	$(BIN)/python build_tools/native.py debug
 
 # Without CUDA unless GLUON_ROI_CUDA=1 (docs/compat.md). libgomp stays the system's, because MXNet
 # uses that one: with a second one in the process there would be two sets of threads.

@@ -17,13 +17,14 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import Any, Sequence
 
 import numpy as np
 
 from .libraries import LIBRARIES, WAYS
-from .work import ITEMS, Item, shrink
+from .work import IDLE, ITEMS, Item, shrink
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OURS, FLOOR = "gluon_roi", "memcpy"
@@ -31,6 +32,11 @@ OURS, FLOOR = "gluon_roi", "memcpy"
 SAME = {"float16": 1e-2, "float32": 1e-3, "float64": 1e-3}
 #: Above this many seconds a call needs no call before it to warm up.
 LONG_CALL = 0.5
+#: What a call that fills fresh memory comes after.
+STATES = {"loop": "in a loop", "pause": "after 3 idle seconds", "new process": "in a new process"}
+PAUSE = 3.0
+#: GLUON_ROI_HUGE_PAGES, unset among them.
+PAGES = {"huge pages while fast": "", "4 kB pages": "0", "huge pages": "1"}
 MOST_CALLS = 200
 #: glibc keeps freed memory of up to 32 MB an array, for every library. By default the layout of the
 #: heap decides whether it does: forward of one ROIAlign row took 2.5 or 5.8 ms.
@@ -44,8 +50,9 @@ KEEP_MEMORY = {
 class Contender:
     """One library with one number of threads, in a process of its own."""
 
-    def __init__(self, library: str, python: str, threads: int) -> None:
+    def __init__(self, library: str, python: str, threads: int, **variables: str) -> None:
         self.library, self.python, self.threads = library, python, threads
+        self.variables = variables
         self.process = self.start()
 
     def start(self) -> subprocess.Popen:
@@ -59,6 +66,7 @@ class Contender:
                 **KEEP_MEMORY,
                 **dict.fromkeys(variables, threads),
                 "PYTHONPATH": ROOT,
+                **self.variables,
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -104,7 +112,7 @@ def measure(item: Item, contenders: list[Contender], rounds: int, seconds: float
     for i, contender in enumerate(contenders):
         if contender.process.poll() is not None:
             contender.process = contender.start()
-        answer = contender.ask(do="prepare", item=item.as_dict())
+        answer = contender.ask(do="prepare", item=item.as_dict(), call=True)
         if "error" in answer:
             note(f"  {contender.library}: {answer['error']}")
         ways[i] = [w for w in answer.get("ways", ()) if item.reuse or w != "forward, out="]
@@ -176,6 +184,40 @@ def summary(item: Item, way: str, threads: int, results: dict[str, dict]) -> dic
     }
 
 
+def measure_idle(python: str, item: Item, rounds: int, pause: float) -> list[dict]:
+    """Rows of a large output in fresh memory: one for each of STATES, a time for each of PAGES.
+
+    The call in a new process is its first; then come some in a loop, and one after a pause.
+    """
+    seconds: dict[tuple[str, str], list[float]] = {(s, p): [] for s in STATES for p in PAGES}
+    for turn in range(rounds):
+        start = turn % len(PAGES)
+        for name in [*PAGES][start:] + [*PAGES][:start]:
+            contender = Contender(OURS, python, 1, GLUON_ROI_HUGE_PAGES=PAGES[name])
+            contender.ask(do="prepare", item=item.as_dict(), call=False)
+            for state, calls in (("new process", 1), ("loop", 5), ("pause", 1)):
+                if state == "pause":
+                    time.sleep(pause)
+                answer = contender.ask(do="time", way="forward", calls=calls, warm=state == "loop")
+                seconds[state, name] += answer["seconds"]
+            contender.close()
+    return [
+        {
+            "item": item.name,
+            "state": state,
+            "results": {
+                name: dict(zip(("low_ms", "median_ms", "high_ms"), milliseconds(values)))
+                for name, values in ((name, seconds[state, name]) for name in PAGES)
+            },
+        }
+        for state in STATES
+    ]
+
+
+def milliseconds(seconds: list[float]) -> list[float]:
+    return [float(1e3 * x) for x in np.percentile(seconds, (0, 50, 100))]
+
+
 # ---- Writing -------------------------------------------------------------------------------------
 
 
@@ -221,6 +263,19 @@ def table(rows: list[dict]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def idle_table(rows: list[dict]) -> str:
+    """Medians in milliseconds, with the least and the greatest."""
+    lines = [f"{'':54}" + "".join(f"{name:>24}" for name in PAGES)]
+    for row in rows:
+        cells = [
+            f"{r['median_ms']:.4g} ({r['low_ms']:.4g}-{r['high_ms']:.4g})"
+            for r in row["results"].values()
+        ]
+        label = f"{row['item']}, {STATES[row['state']]}"
+        lines.append(f"{label:54}" + "".join(f"{cell:>24}" for cell in cells))
+    return "\n".join(lines)
 
 
 def chart(rows: list[dict], path: str) -> None:
@@ -353,20 +408,30 @@ def main(argv: Sequence[str] | None = None) -> dict:
         for number, item in enumerate(items, 1):
             note(f"[{number}/{len(items)}] {item.name} {item.dtype}")
             report["rows"] += measure(item, usable, rounds, seconds)
+        report["idle"] = []
+        if re.search(options.only, IDLE.name):
+            note(IDLE.name)
+            python = interpreters(options.peer)[OURS]
+            item, pause = (shrink(IDLE), 0.0) if options.quick else (IDLE, PAUSE)
+            report["idle"] = measure_idle(python, item, rounds, pause)
     finally:
         for contender in contenders:
             contender.close()
 
     os.makedirs(options.output, exist_ok=True)
     files = {end: os.path.join(options.output, f"results.{end}") for end in ("json", "txt", "png")}
-    text = table(report["rows"])
+    text = "\n\n".join(
+        write(report[rows])
+        for rows, write in (("rows", table), ("idle", idle_table))
+        if report[rows]
+    )
     with open(files["json"], "w") as file:
         json.dump(report, file, indent=1)
     with open(files["txt"], "w") as file:
         versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items() if k != FLOOR)
         file.write(f"{report['machine']['cpu']}, {report['machine']['cores']} cores\n{versions}\n")
         file.write(f"milliseconds a call, medians; * other bins or samples\n\n{text}\n")
-    if importlib.util.find_spec("matplotlib"):
+    if report["rows"] and importlib.util.find_spec("matplotlib"):
         chart(report["rows"], files["png"])
     print(text)
     note(f"written to {options.output}")

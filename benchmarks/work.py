@@ -127,6 +127,9 @@ ITEMS = (
     Item("small PSROIAlign C=16 4x4 K=8", "PSROIAlign", 1, 8, pooled=4, sampling_ratio=2),
 )
 
+#: A large output in fresh memory, after pauses: the 4 kB and the 2 MB pages of gluon_roi alone.
+IDLE = Item("idle ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000)
+
 
 def shrink(item: Item) -> Item:
     """The same row at a size that takes no time: it tests the script, not the operators."""

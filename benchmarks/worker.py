@@ -24,13 +24,13 @@ from .work import Item
 SAMPLE = 2000
 
 
-def _prepare(library: Library, fields: dict) -> tuple[Work, dict]:
+def _prepare(library: Library, fields: dict, call: bool) -> tuple[Work, dict]:
     try:
         work = library.prepare(Item.from_dict(fields))
     except Unsupported as reason:
         return {}, {"unsupported": str(reason)}
     sample = []
-    if "result" in work:
+    if call and "result" in work:
         flat = np.asarray(work["result"]()).ravel()
         sample = flat[:: max(1, flat.size // SAMPLE)].astype(float).tolist()
     return work, {"ways": [way for way in WAYS if way in work], "sample": sample}
@@ -63,7 +63,7 @@ def main() -> None:
             if request["do"] == "version":
                 answer = {"version": library.version(), "python": sys.version.split()[0]}
             elif request["do"] == "prepare":
-                work, answer = _prepare(library, request["item"])
+                work, answer = _prepare(library, request["item"], request["call"])
             elif request["do"] == "time":
                 answer = _time(work, request["way"], request["calls"], request["warm"])
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,10 @@ import mxnet as mx
 
 PATH = Path(__file__).resolve().parent / "libgluon_roi.so"
 REBUILD = "run 'pip install --force-reinstall --no-deps .' in the source folder of gluon_roi"
+#: Another build of the library, such as the one for a debugger.
+if os.environ.get("GLUON_ROI_LIBRARY"):
+    PATH = Path(os.environ["GLUON_ROI_LIBRARY"]).resolve()
+    REBUILD = f"the environment variable GLUON_ROI_LIBRARY names {PATH}"
 
 
 def load() -> None:

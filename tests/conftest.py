@@ -15,6 +15,7 @@ SLOW = (
     "tests/test_edges.py::test_nothing_crashes",
     "tests/test_edges.py::test_same_bytes_from_any_number_of_threads",
     "tests/test_properties.py",
+    "tests/test_reliability.py",
 )
 
 

@@ -53,6 +53,20 @@ def test_table_and_chart(folder):
     assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_idle(folder):
+    """One row for each state, with a time for each kind of page; the name chooses it alone."""
+    folder = folder / "idle"
+    done = benchmarks("--quick", "--only", "^idle", "--output", str(folder))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "results.json").read_text())
+    assert report["rows"] == [] and len(report["idle"]) == 3
+    for row in report["idle"]:
+        assert len(row["results"]) == 3
+        for result in row["results"].values():
+            assert 0 < result["low_ms"] <= result["median_ms"] <= result["high_ms"]
+    assert "after 3 idle seconds" in (folder / "results.txt").read_text()
+
+
 @pytest.mark.parametrize("peer", ["torchvision", "caffe=/usr/bin/python3"])
 def test_a_wrong_peer_is_refused(peer):
     done = benchmarks("--peer", peer)

@@ -1,0 +1,78 @@
+"""Random hostile calls of every operator, made by driver.cc under sanitizers.
+
+    python tests/sanitize/run.py [--calls 3000] [--seed 1] [--only asan tsan]
+
+asan: AddressSanitizer and UndefinedBehaviorSanitizer, at every SIMD level of this machine, which
+must give the same results. tsan: ThreadSanitizer, a tenth of the calls, at the best level.
+
+The first fault ends it with exit code 1, after what the sanitizer says and the command that repeats
+the call alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "build_tools"))
+import native  # noqa: E402
+
+LEVELS = ("sse2", "avx2", "avx512")
+
+
+def run(driver: Path, seed: int, calls: int, level: str = LEVELS[-1]) -> tuple[str, list[str]]:
+    """The level that ran, the best of the machine up to `level`, and a digest for each call."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [str(driver), str(seed), "0", str(calls)],
+        env={**os.environ, "GLUON_ROI_SIMD": level},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(f"{driver.parent.name} at {level}: exit code {done.returncode}")
+    first, *digests = done.stdout.splitlines()
+    ran = first[len("level ") :]
+    seconds = time.monotonic() - began
+    name = driver.parent.name
+    print(f"{name} at {ran}: {len(digests)} calls without a fault, {seconds:.0f} s", flush=True)
+    return ran, digests
+
+
+def compare_levels(driver: Path, seed: int, calls: int) -> None:
+    results: dict[str, list[str]] = {}
+    for level in LEVELS:
+        ran, digests = run(driver, seed, calls, level)
+        if ran != level:
+            print(f"this machine has no {level}")
+            break
+        results[level] = digests
+    for level, digests in results.items():
+        for call, (expected, got) in enumerate(zip(results["sse2"], digests)):
+            if got != expected:
+                sys.exit(
+                    f"call {call} gives something else at {level} than at sse2; repeat it with: "
+                    f"GLUON_ROI_SIMD={level} {driver} {seed} {call} 1"
+                )
+    print(f"the same results at {', '.join(results)}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--calls", type=int, default=3000, help="at each level (default: 3000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
+    parser.add_argument("--only", nargs="+", default=["asan", "tsan"], choices=["asan", "tsan"])
+    options = parser.parse_args()
+    if "asan" in options.only:
+        compare_levels(native.build("asan"), options.seed, options.calls)
+    if "tsan" in options.only:
+        run(native.build("tsan"), options.seed, max(options.calls // 10, 1))
+
+
+if __name__ == "__main__":
+    main()
