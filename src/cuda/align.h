@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(kGradientThreads)
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   const RoiHead head = tables.heads[k];
+  if (head.map != plan.map) return;
   double gradient[4] = {};  // x1, y1, x2, y2, per image pixel
   if (head.state == RoiState::kValid) {
     const int32_t *y_begin = tables.row_begin(k), *x_begin = tables.column_begin(k);
@@ -133,9 +134,11 @@ struct BoxGradient {
   void run(const char* op, const Gpu& gpu, const PositionSensitive& layout, const Inputs& in,
            const Tensor& d_out, const Tensor& d_rois) const {
     tables.build(op, gpu);
-    launch(op, gpu, roi_gradient_kernel<T>, tables.rows.rows, kGradientThreads, tables,
-           ForwardPlan(layout, in.data), static_cast<const T*>(in.data.data),
-           static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype);
+    for (int32_t i = 0; i < in.count; ++i) {
+      launch(op, gpu, roi_gradient_kernel<T>, tables.rows.rows, kGradientThreads, tables,
+             ForwardPlan(layout, in.maps[i], i), static_cast<const T*>(in.maps[i].data),
+             static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype);
+    }
   }
 };
 

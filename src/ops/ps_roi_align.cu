@@ -59,7 +59,7 @@ struct Prepared {
   Prepared(Carver* carver, const PSROIAlign::Params& p, const Inputs& in)
       : layout(PSROIAlign::layout(p, in.data.shape[1])),
         bad_index(p.bad_index),
-        rule{p.spatial_scale, p.aligned, p.sampling_ratio},
+        rule{Pyramid::one(p.spatial_scale), p.aligned, p.sampling_ratio},
         tables(PSROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule,
                false),
         lists(carver, tables) {}

@@ -10,28 +10,81 @@ namespace gluon_roi {
 namespace cpu {
 namespace {
 
+// One map, and the RoIs that are pooled from it.
+template <class T>
+struct AlignedMap {
+  using A = SumOf<T>;
+  Tensor data;
+  RoiTable<A> table;
+  TapTable<A> taps;
+  int64_t tasks;
+
+  AlignedMap(const AlignOnMaps& p, double spatial_scale, const Tensor& map, RoiTable<A> rows)
+      : data(map),
+        table(std::move(rows)),
+        taps(p.pooled_height, p.pooled_width, spatial_scale, p.aligned != 0, p.sampling_ratio,
+             table, map),
+        tasks(ChannelTask<A>::count(map)) {
+    taps.sort_rows_by_cell();
+  }
+};
+
+// The number of each row's map.
 template <class G>
-TapTable<G> make_taps(const ROIAlign::Params& p, const RoiTable<G>& table, const Tensor& data) {
-  TapTable<G> taps(p.pooled_height, p.pooled_width, p.spatial_scale, p.aligned != 0,
-                   p.sampling_ratio, table, data);
-  taps.sort_rows_by_cell();
-  return taps;
+std::vector<int32_t> maps_of(const AlignOnMaps& p, const RoiTable<G>& table) {
+  std::vector<int32_t> maps(table.rois.size(), 0);
+  if (p.pyramid.maps == 1) return maps;
+  for (const int64_t k : table.order) maps[k] = p.pyramid.map_of(table.rois[k]);
+  return maps;
 }
 
 template <class T>
-void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out) {
+std::vector<AlignedMap<T>> aligned_maps(const AlignOnMaps& p, const Inputs& in) {
   using A = SumOf<T>;
-  const RoiTable<A> table(ROIAlign::kName, in, p.bad_index);
-  const TapTable<A> taps = make_taps(p, table, in.data);
-  const T* data = static_cast<const T*>(in.data.data);
-  T* result = static_cast<T*>(out.data);
-  const int64_t channels = in.data.shape[1];
-  const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t columns = taps.columns, outputs = taps.rows * columns;
-  table.fill_special_rows(result, channels * outputs);
+  RoiTable<A> table(p.op, in, p.bad_index);
+  std::vector<AlignedMap<T>> maps;
+  if (in.count == 1) {
+    maps.emplace_back(p, p.pyramid.scale[0], in.data, std::move(table));
+    return maps;
+  }
+  const std::vector<int32_t> map_of = maps_of(p, table);
+  maps.reserve(static_cast<size_t>(in.count));
+  for (int32_t i = 0; i < in.count; ++i) {
+    maps.emplace_back(p, p.pyramid.scale[i], in.maps[i],
+                      table.only([&](int64_t k) { return map_of[k] == i; }));
+  }
+  return maps;
+}
 
-  parallel_for(ChannelTask<A>::count(in.data), elements(in.data) + elements(out), [&](int64_t id) {
-    const ChannelTask<A> task(id, in.data);
+// Runs body(map, number of the map, task) for the tasks of all maps, in one go: the threads that
+// are done with one map help with the others.
+template <class T, class Body>
+void for_each_task(const std::vector<AlignedMap<T>>& maps, int64_t work, const Body& body) {
+  int64_t tasks = 0;
+  for (const auto& map : maps) {
+    tasks += map.tasks;
+    work += elements(map.data);
+  }
+  parallel_for(tasks, work, [&](int64_t id) {
+    size_t i = 0;
+    for (; id >= maps[i].tasks; ++i) id -= maps[i].tasks;
+    body(maps[i], i, ChannelTask<SumOf<T>>(id, maps[i].data));
+  });
+}
+
+template <class T>
+void run_forward(const AlignOnMaps& p, const Inputs& in, const Tensor& out) {
+  using A = SumOf<T>;
+  const std::vector<AlignedMap<T>> maps = aligned_maps<T>(p, in);
+  T* result = static_cast<T*>(out.data);
+  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
+  maps[0].table.fill_special_rows(result, in.data.shape[1] * outputs);
+
+  for_each_task(maps, elements(out), [&](const auto& map, size_t, const ChannelTask<A>& task) {
+    const RoiTable<A>& table = map.table;
+    const TapTable<A>& taps = map.taps;
+    const T* data = static_cast<const T*>(map.data.data);
+    const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>((cells + outputs + columns) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
@@ -73,19 +126,18 @@ void run_forward(const ROIAlign::Params& p, const Inputs& in, const Tensor& out)
 }
 
 template <class T>
-void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
-                  const Tensor& d_data) {
+void run_backward(const AlignOnMaps& p, const Inputs& in, const Tensor& d_out,
+                  const Tensor* d_maps) {
   using A = SumOf<T>;
-  const RoiTable<A> table(ROIAlign::kName, in, p.bad_index);
-  const TapTable<A> taps = make_taps(p, table, in.data);
+  const std::vector<AlignedMap<T>> maps = aligned_maps<T>(p, in);
   const T* gradient = static_cast<const T*>(d_out.data);
-  T* result = static_cast<T*>(d_data.data);
-  const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t columns = taps.columns, outputs = taps.rows * columns;
+  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
-  const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
-    const ChannelTask<A> task(id, in.data);
+  for_each_task(maps, elements(d_out), [&](const auto& map, size_t i, const ChannelTask<A>& task) {
+    const RoiTable<A>& table = map.table;
+    const TapTable<A>& taps = map.taps;
+    T* result = static_cast<T*>(d_maps[i].data);
+    const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     A* block = scratch<A>((cells + outputs) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;
     const auto& runs = taps.coverage.runs(task.image);
@@ -124,18 +176,20 @@ void run_backward(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_o
 }
 
 template <class T>
-void run_roi_gradient(const ROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+void run_roi_gradient(const AlignOnMaps& p, const Inputs& in, const Tensor& d_out,
                       const Tensor& d_rois) {
   using G = SumOf<T>;
-  const RoiTable<G> table(ROIAlign::kName, in, p.bad_index);
-  const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
+  const RoiTable<G> table(p.op, in, p.bad_index);
+  const std::vector<int32_t> map_of = maps_of(p, table);
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   write_roi_gradients(
       table, 4 * elements(d_out), d_rois, [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.spatial_scale, p.aligned != 0,
-                                   p.sampling_ratio, roi, in.data);
+        const Tensor& data = in.maps[map_of[k]];
+        const int64_t channels = data.shape[1], cells = data.shape[2] * data.shape[3];
+        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.pyramid.scale[map_of[k]],
+                                   p.aligned != 0, p.sampling_ratio, roi, data);
         for (int64_t c = 0; c < channels; ++c) {
-          const T* map = static_cast<const T*>(in.data.data) + (roi.image * channels + c) * cells;
+          const T* map = static_cast<const T*>(data.data) + (roi.image * channels + c) * cells;
           terms.add([&](int, int) { return map; },
                     static_cast<const T*>(d_out.data) + (k * channels + c) * outputs, gradient);
         }
@@ -145,16 +199,15 @@ void run_roi_gradient(const ROIAlign::Params& p, const Inputs& in, const Tensor&
 }  // namespace
 }  // namespace cpu
 
-void ROIAlign::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
+void AlignOnMaps::forward(Cpu, const Inputs& in, const Tensor& out) const {
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(*this, in, out); });
 }
 
-void ROIAlign::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                        const Gradients& d) {
+void AlignOnMaps::backward(Cpu, const Inputs& in, const Tensor& d_out, const Gradients& d) const {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    cpu::run_backward<T>(p, in, d_out, d.data);
-    if (!is_absent(d.rois)) cpu::run_roi_gradient<T>(p, in, d_out, d.rois);
+    cpu::run_backward<T>(*this, in, d_out, d.maps);
+    if (!is_absent(d.rois)) cpu::run_roi_gradient<T>(*this, in, d_out, d.rois);
   });
 }
 

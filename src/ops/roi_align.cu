@@ -1,4 +1,5 @@
-// ROIAlign in CUDA kernels; what is computed stands in roi_align.h.
+// ROIAlign and PyramidROIAlign in CUDA kernels; what is computed stands in roi_align.h and
+// pyramid_roi_align.h. The tables hold every RoI on its own map; the main kernels run once a map.
 //
 // Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both
 // axes in shared memory, outputs written contiguously. Backward: a block owns a tile of the map in
@@ -52,56 +53,62 @@ struct Prepared {
   AlignTable<SumOf<T>> tables;
   RoiLists lists;
 
-  Prepared(Carver* carver, const ROIAlign::Params& p, const Inputs& in, bool backward)
+  Prepared(Carver* carver, const AlignOnMaps& p, const Inputs& in, bool backward)
       : layout(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width)),
         bad_index(p.bad_index),
-        rule{p.spatial_scale, p.aligned, p.sampling_ratio},
-        tables(ROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule,
-               backward),
+        rule{p.pyramid, p.aligned, p.sampling_ratio},
+        tables(p.op, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule, backward),
         lists(carver, tables) {}
-  BoxGradient<T> box_gradient(Carver* carver, const Inputs& in) const {
-    return BoxGradient<T>(ROIAlign::kName, carver, in, layout, bad_index, rule);
+  BoxGradient<T> box_gradient(const char* op, Carver* carver, const Inputs& in) const {
+    return BoxGradient<T>(op, carver, in, layout, bad_index, rule);
   }
 };
 
 }  // namespace
 }  // namespace cuda
 
-size_t ROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
+size_t AlignOnMaps::workspace(const Inputs& in, bool backward) const {
   cuda::Carver carver;
   with_dtype(in.data.dtype, [&](auto type) {
-    const cuda::Prepared<decltype(type)> measured(&carver, p, in, backward);
-    if (backward && p.rois_grad) measured.box_gradient(&carver, in);
+    const cuda::Prepared<decltype(type)> measured(&carver, *this, in, backward);
+    if (backward && rois_grad) measured.box_gradient(op, &carver, in);
   });
   return carver.size();
 }
 
-void ROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
+void AlignOnMaps::forward(Gpu gpu, const Inputs& in, const Tensor& out) const {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
     cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in, false);
-    call.tables.build(kName, gpu);
-    cuda::launch_forward<T>(kName, gpu, cuda::AlignRule<T, false>{call.tables}, call.layout,
-                            in.data, out);
+    const cuda::Prepared<T> call(&carver, *this, in, false);
+    call.tables.build(op, gpu);
+    for (int32_t i = 0; i < in.count; ++i) {
+      cuda::launch_forward<T>(op, gpu, cuda::AlignRule<T, false>{call.tables}, call.layout,
+                              in.maps[i], out, i);
+    }
   });
 }
 
-void ROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                        const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+void AlignOnMaps::backward(Gpu gpu, const Inputs& in, const Tensor& d_out,
+                           const Gradients& d) const {
+  if (d_out.shape[0] == 0) {
+    for (int32_t i = 0; i < in.count; ++i) zero_fill(gpu, d.maps[i]);
+    return;
+  }
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
     cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in, true);
-    call.tables.build(kName, gpu);
-    call.lists.build(kName, gpu, call.tables);
-    const cuda::TilePlan plan(call.layout, in.data);
-    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, static_cast<const T*>(d_out.data),
-                 static_cast<T*>(d.data.data));
+    const cuda::Prepared<T> call(&carver, *this, in, true);
+    call.tables.build(op, gpu);
+    call.lists.build(op, gpu, call.tables);
+    for (int32_t i = 0; i < in.count; ++i) {
+      const cuda::TilePlan plan(call.layout, in.maps[i]);
+      cuda::launch(op, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
+                   call.tables, call.lists.of_map(call.tables, i), plan,
+                   static_cast<const T*>(d_out.data), static_cast<T*>(d.maps[i].data));
+    }
     if (!is_absent(d.rois)) {
-      call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, d.rois);
+      call.box_gradient(op, &carver, in).run(op, gpu, call.layout, in, d_out, d.rois);
     }
   });
 }

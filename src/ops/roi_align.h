@@ -12,11 +12,11 @@
 // A worked number: the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2 bins give
 // 3.75 5.25 9.75 11.25 (aligned = 0) and 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
-#include "../core/operator.h"
+#include "../core/align_on_maps.h"
 
 namespace gluon_roi {
 
-struct ROIAlign : OperatorBase {
+struct ROIAlign : AlignOperator<ROIAlign> {
   static constexpr const char* kName = "ROIAlign";
   using Params = gluon_roi_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
@@ -30,16 +30,11 @@ struct ROIAlign : OperatorBase {
     visit->boolean("rois_grad", &p->rois_grad, false);
     visit_bad_index(visit, &p->bad_index);
   }
-  static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
-  static int64_t output_channels(const Params&, int64_t channels) { return channels; }
-
-  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+  static AlignOnMaps on_maps(const Params& p) {
+    return AlignOnMaps{
+        kName,     p.pooled_height, p.pooled_width, Pyramid::one(p.spatial_scale), p.sampling_ratio,
+        p.aligned, p.rois_grad,     p.bad_index};
+  }
 };
 
 }  // namespace gluon_roi
