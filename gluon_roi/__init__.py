@@ -25,7 +25,15 @@ from .library import build_info, has_cuda  # noqa: E402
 library.load()
 
 from . import nd, sym  # noqa: E402  (they need the loaded library)
-from .ops import OPERATORS, PSROIAlign, PSROIPool, ROIAlign, ROIPool  # noqa: E402
+from .ops import (  # noqa: E402
+    OPERATORS,
+    DeformablePSROIPool,
+    PSROIAlign,
+    PSROIPool,
+    PyramidROIAlign,
+    ROIAlign,
+    ROIPool,
+)
 
 for _namespace in (_mx.nd, _mx.nd.numpy_extension, _mx.npx):
     _namespace.gluon_roi = nd
@@ -34,8 +42,10 @@ for _namespace in (_mx.sym, _mx.sym.numpy_extension):
 
 __all__ = [
     "OPERATORS",
+    "DeformablePSROIPool",
     "PSROIAlign",
     "PSROIPool",
+    "PyramidROIAlign",
     "ROIAlign",
     "ROIPool",
     "build_info",

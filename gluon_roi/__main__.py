@@ -16,11 +16,16 @@ def check(block: Callable[..., RoiBlock]) -> bool:
     data = rng.randn(2, 27, 20, 30)
     low = rng.uniform(0, 200, (16, 2))
     boxes = np.hstack([rng.randint(0, 2, (16, 1)), low, low + rng.uniform(1, 150, (16, 2))])
-    arrays = [mx.nd.array(value, dtype="float64") for value in (data, boxes)]
-    actual = block(pooled_size=3, spatial_scale=0.1)(*arrays).asnumpy()
-    # gluon_roi/ps_roi_pool.py holds the block, reference.ps_roi_pool its oracle.
+    x, rois = (mx.nd.array(value, dtype="float64") for value in (data, boxes))
+    # gluon_roi/ops/ps_roi_pool.py holds the block, reference.ps_roi_pool its oracle.
     reference = getattr(gluon_roi.reference, block.__module__.split(".")[-1])
-    return np.allclose(actual, reference(data, boxes, 3, 0.1), rtol=1e-12, atol=1e-12)
+    if block is gluon_roi.PyramidROIAlign:
+        scales = (0.1, 0.05)
+        actual = block(3, scales)([x, x[:, :, ::2, ::2]], rois)
+        expected = reference([data, data[:, :, ::2, ::2]], boxes, 3, scales)
+    else:
+        actual, expected = block(3, 0.1)(x, rois), reference(data, boxes, 3, 0.1)
+    return np.allclose(actual.asnumpy(), expected, rtol=1e-12, atol=1e-12)
 
 
 def main() -> int:
@@ -31,7 +36,7 @@ def main() -> int:
         ok = check(block)
         failed += not ok
         verdict = "agrees with" if ok else "DIFFERS from"
-        print(f"{block.__name__:12} {verdict} the reference")
+        print(f"{block.__name__:20} {verdict} the reference")
     return 1 if failed else 0
 
 

@@ -69,6 +69,7 @@ class Declared:
     symbol: str  # as in C: ps_roi_pool
     inputs: tuple[Input, ...]
     parameters: dict[str, str | None]  # name -> default, as text; None if it is required
+    several_maps: bool  # data is a list
 
 
 @functools.lru_cache(maxsize=None)
@@ -92,6 +93,8 @@ def operators() -> dict[str, Declared]:
                 for i in declared["inputs"]
             ),
             {parameter["name"]: parameter["default"] for parameter in declared["params"]},
+            # A scale for each map.
+            any(parameter["kind"] == "positive_list" for parameter in declared["params"]),
         )
         for declared in json.loads(library.gluon_roi_operators())
     }

@@ -4,9 +4,18 @@
 ``hybrid_forward``: each gives back what it is given.
 """
 
+from .ops.deformable_ps_roi_pool import deformable_ps_roi_pool as DeformablePSROIPool
 from .ops.ps_roi_align import ps_roi_align as PSROIAlign
 from .ops.ps_roi_pool import ps_roi_pool as PSROIPool
+from .ops.pyramid_roi_align import pyramid_roi_align as PyramidROIAlign
 from .ops.roi_align import roi_align as ROIAlign
 from .ops.roi_pool import roi_pool as ROIPool
 
-__all__ = ["PSROIAlign", "PSROIPool", "ROIAlign", "ROIPool"]
+__all__ = [
+    "DeformablePSROIPool",
+    "PSROIAlign",
+    "PSROIPool",
+    "PyramidROIAlign",
+    "ROIAlign",
+    "ROIPool",
+]

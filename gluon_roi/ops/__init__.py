@@ -1,9 +1,18 @@
 """The operators: a block and a function each."""
 
+from .deformable_ps_roi_pool import DeformablePSROIPool
 from .ps_roi_align import PSROIAlign
 from .ps_roi_pool import PSROIPool
+from .pyramid_roi_align import PyramidROIAlign
 from .roi_align import ROIAlign
 from .roi_pool import ROIPool
 
 # Every operator of the package.
-OPERATORS = (ROIPool, ROIAlign, PSROIPool, PSROIAlign)
+OPERATORS = (
+    ROIPool,
+    ROIAlign,
+    PSROIPool,
+    PSROIAlign,
+    DeformablePSROIPool,
+    PyramidROIAlign,
+)

@@ -19,7 +19,9 @@ What every operator does with unusual rows of ``rois``, in this order:
 """
 
 from .align import ps_roi_align, ps_roi_align_backward, roi_align, roi_align_backward
+from .deformable import deformable_ps_roi_pool, deformable_ps_roi_pool_backward
 from .pool import ps_roi_pool, ps_roi_pool_backward, roi_pool, roi_pool_backward
+from .pyramid import pyramid_roi_align, pyramid_roi_align_backward
 
 __all__ = [
     "roi_pool",
@@ -30,4 +32,8 @@ __all__ = [
     "ps_roi_pool_backward",
     "ps_roi_align",
     "ps_roi_align_backward",
+    "deformable_ps_roi_pool",
+    "deformable_ps_roi_pool_backward",
+    "pyramid_roi_align",
+    "pyramid_roi_align_backward",
 ]
