@@ -1,4 +1,7 @@
-"""The tables that the operator tests run over. Adding an operator is adding a row to OPERATORS."""
+"""The tables that the operator tests run over. Adding an operator is adding a row to OPERATORS.
+
+(PyramidROIAlign, which reads a list of maps, is compared with ROIAlign in tests/test_pyramid.py.)
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Precision:
     of standard normal values.
     """
 
-    geometry: type  # sample positions of the two align operators
+    geometry: type  # sample positions of the operators that have any
     forward: float
     backward: float
 
@@ -145,7 +148,8 @@ class Operator:
     forward: Callable[..., np.ndarray]  # the function of gluon_roi.reference
     backward: Callable[..., Any]  # its gradient
     arguments: tuple[Arguments, ...]  # keyword arguments after spatial_scale; defaults first
-    rois_grad: bool  # has gradients with respect to rois, and sample positions of a given type
+    samples: bool  # reads samples, at positions that are computed in a given type
+    rois_grad: bool  # has gradients with respect to rois
     linear: bool  # in data
     #: (output channels, pooled size, arguments) -> channels of data
     channels: Callable[[int, tuple[int, int], Arguments], int]
@@ -155,7 +159,7 @@ class Operator:
     mxnet_has: Callable[[tuple[int, int], Arguments], bool] = lambda pooled, arguments: True
 
     def _geometry(self, dtype: Any) -> Arguments:
-        return {"geometry": PRECISION[np.dtype(dtype).name].geometry} if self.rois_grad else {}
+        return {"geometry": PRECISION[np.dtype(dtype).name].geometry} if self.samples else {}
 
     def expected(
         self, data: np.ndarray, rois: Any, pooled: Any, scale: float, **arguments: Any
@@ -203,12 +207,40 @@ def _mxnet_ps_roi_align(
     )
 
 
+def mxnet_deformable_ps_roi_pool(
+    data: Any,
+    rois: Any,
+    pooled: Any,
+    scale: float,
+    trans: Any = None,
+    group_size: int | None = None,
+    part_size: int | None = None,
+    sample_per_part: int = 4,
+    trans_std: float = 0.0,
+) -> Any:
+    group = group_size or pooled[0]
+    return mx.nd.contrib.DeformablePSROIPooling(
+        data,
+        rois,
+        *(() if trans is None else (trans,)),
+        spatial_scale=scale,
+        output_dim=data.shape[1] // group**2,
+        group_size=group,
+        pooled_size=pooled[0],
+        part_size=part_size or pooled[0],
+        sample_per_part=sample_per_part,
+        trans_std=trans_std,
+        no_trans=trans is None,
+    )
+
+
 OPERATORS = (
     Operator(
         name="ROIPool",
         forward=reference.roi_pool,
         backward=reference.roi_pool_backward,
         arguments=({},),
+        samples=False,
         rois_grad=False,
         linear=False,
         channels=lambda wanted, pooled, arguments: wanted,
@@ -224,6 +256,7 @@ OPERATORS = (
             {"aligned": True},
             {"sampling_ratio": 3, "aligned": True},
         ),
+        samples=True,
         rois_grad=True,
         linear=True,
         channels=lambda wanted, pooled, arguments: wanted,
@@ -239,6 +272,7 @@ OPERATORS = (
             {"group_size": 3},
             {"group_size": 2, "convention": "torchvision"},
         ),
+        samples=False,
         rois_grad=False,
         linear=True,
         channels=_group_channels,
@@ -255,10 +289,29 @@ OPERATORS = (
             {"aligned": False},
             {"sampling_ratio": 3, "aligned": False},
         ),
+        samples=True,
         rois_grad=True,
         linear=True,
         channels=_group_channels,
         mxnet=_mxnet_ps_roi_align,
+    ),
+    # Without trans: with it, tests/test_deformable.py.
+    Operator(
+        name="DeformablePSROIPool",
+        forward=reference.deformable_ps_roi_pool,
+        backward=lambda *args, **arguments: reference.deformable_ps_roi_pool_backward(
+            *args, **arguments
+        )[0],
+        arguments=(
+            {},
+            {"group_size": 3, "sample_per_part": 2},
+        ),
+        samples=True,
+        rois_grad=False,
+        linear=True,
+        channels=_group_channels,
+        mxnet=mxnet_deformable_ps_roi_pool,
+        mxnet_has=lambda pooled, arguments: pooled[0] == pooled[1],
     ),
 )
 
