@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from .work import Item
+from .work import ALIGN, Item
 
 #: What can be measured, in the order of the table.
 WAYS = ("forward", "forward, out=", "forward+backward")
@@ -26,15 +26,12 @@ class Unsupported(Exception):
     """The library has no such operator, or not for this type."""
 
 
-#: What peers outside of MXNet have for the CPU.
-COMMON = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
-
-
 class Library:
     """One library: how to call its operators, where it must be told the number of threads."""
 
     name = ""
     modules: tuple[str, ...] = ()  # what it needs; the first names its version
+    operators: tuple[str, ...] = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -50,32 +47,40 @@ class _Ndarray(Library):
     """Libraries on MXNet's NDArray."""
 
     def _call(self, item: Item) -> Callable:
+        """Function of rois and what has a gradient: the maps, then offsets; and `out`."""
         raise NotImplementedError
 
     def prepare(self, item: Item) -> Work:
         mx = importlib.import_module("mxnet")
         call = self._call(item)
         x, r, d = item.arrays()
-        data, d_out = mx.nd.array(x, dtype=item.dtype), mx.nd.array(d, dtype=item.dtype)
-        rois = mx.nd.array(r, dtype=self.rois_dtype(item))
-        recorded = data.copy()
-        recorded.attach_grad()
+        trans = item.trans()
+        arrays = [x, *item.coarser_maps(), *([] if trans is None else [trans])]
+        given = [mx.nd.array(array, dtype=item.dtype) for array in arrays]
+        d_out, rois = (
+            mx.nd.array(d, dtype=item.dtype),
+            mx.nd.array(r, dtype=self.rois_dtype(item)),
+        )
+        recorded = [array.copy() for array in given]
+        for array in recorded:
+            array.attach_grad()
         buffer = mx.nd.zeros(item.out_shape, dtype=item.dtype)
 
         def forward() -> Any:
-            out = call(data, rois)
+            out = call(rois, *given)
             out.wait_to_read()
             return out
 
         def reused() -> None:
-            call(data, rois, out=buffer)
+            call(rois, *given, out=buffer)
             buffer.wait_to_read()
 
         def both() -> None:
             with mx.autograd.record():
-                out = call(recorded, rois)
+                out = call(rois, *recorded)
             out.backward(d_out)
-            recorded.grad.wait_to_read()
+            for array in recorded:
+                array.grad.wait_to_read()
 
         return {
             "forward": forward,
@@ -90,6 +95,13 @@ class _Ndarray(Library):
 
 class GluonRoi(_Ndarray):
     name, modules = "gluon_roi", ("gluon_roi", "mxnet")
+    operators = (
+        *Library.operators,
+        "DeformablePSROIPool",
+        "RotatedROIAlign",
+        "PrROIPool",
+        "PyramidROIAlign",
+    )
 
     def version(self) -> str:
         info = importlib.import_module("gluon_roi").build_info()
@@ -101,31 +113,82 @@ class GluonRoi(_Ndarray):
     def _call(self, item: Item) -> Callable:
         function = getattr(importlib.import_module("gluon_roi").nd, item.operator)
         align = {"sampling_ratio": item.sampling_ratio, "aligned": item.aligned}
-        arguments = align if item.operator.endswith("Align") else {}
+        arguments = align if item.operator in ALIGN else {}
         size, scale = (item.pooled,) * 2, 1 / item.stride
-        return lambda data, rois, out=None: function(data, rois, size, scale, out=out, **arguments)
+        if item.levels > 1:
+            scales = tuple(1 / stride for stride in item.strides)
+            return lambda rois, *maps, out=None: function(
+                maps, rois, size, scales, out=out, **arguments
+            )
+        if item.trans_shape is not None:
+            return lambda rois, data, trans, out=None: function(
+                data, rois, trans, size, scale, trans_std=0.1, out=out
+            )
+        return lambda rois, data, out=None: function(data, rois, size, scale, out=out, **arguments)
+
+
+class EveryLevel(GluonRoi):
+    """PyramidROIAlign without it: every RoI on every level, masked, as GluonCV's FPN does.
+
+    With our own ROIAlign.
+    """
+
+    name = "every level"
+    operators = ("PyramidROIAlign",)
+
+    def _call(self, item: Item) -> Callable:
+        nd = importlib.import_module("mxnet").nd
+        function = importlib.import_module("gluon_roi").nd.ROIAlign
+        first = item.stride.bit_length() - 1
+
+        def call(rois: Any, *maps: Any, out: Any = None) -> Any:
+            sides = nd.slice_axis(rois, 1, 3, 5) - nd.slice_axis(rois, 1, 1, 3)
+            area = nd.prod(sides, axis=1)
+            level = nd.clip(
+                nd.floor(4 + nd.log2(nd.sqrt(area) / 224 + 1e-6)), first, first + len(maps) - 1
+            )
+            pooled = []
+            for i, (one, stride) in enumerate(zip(maps, item.strides)):
+                all_rows = function(one, rois, item.pooled, 1 / stride, item.sampling_ratio)
+                pooled.append(nd.where(level == first + i, all_rows, nd.zeros_like(all_rows)))
+            return nd.add_n(*pooled, out=out)
+
+        return call
 
 
 class Mxnet(_Ndarray):
     name, modules = "mxnet", ("mxnet",)
+    operators = (*Library.operators, "DeformablePSROIPool", "RotatedROIAlign")
 
     def _call(self, item: Item) -> Callable:
         nd = importlib.import_module("mxnet").nd
         size, scale = (item.pooled,) * 2, 1 / item.stride
         if item.operator == "ROIPool":
-            return lambda x, r, out=None: nd.ROIPooling(x, r, size, scale, out=out)
+            return lambda r, x, out=None: nd.ROIPooling(x, r, size, scale, out=out)
         if item.operator == "PSROIPool":
-            return lambda x, r, out=None: nd.contrib.PSROIPooling(
+            return lambda r, x, out=None: nd.contrib.PSROIPooling(
                 x, r, scale, item.channels, item.pooled, item.pooled, out=out
             )
         if item.operator == "RotatedROIAlign":
-            return lambda x, r, out=None: nd.contrib.RROIAlign(
+            return lambda r, x, out=None: nd.contrib.RROIAlign(
                 x, r, size, scale, item.sampling_ratio, out=out
             )
-        if item.operator not in COMMON:
-            raise Unsupported("no such operator")
+        if item.operator == "DeformablePSROIPool":
+            return lambda r, x, trans, out=None: nd.contrib.DeformablePSROIPooling(
+                x,
+                r,
+                trans,
+                spatial_scale=scale,
+                output_dim=item.channels,
+                group_size=item.pooled,
+                pooled_size=item.pooled,
+                part_size=item.pooled,
+                sample_per_part=4,
+                trans_std=0.1,
+                out=out,
+            )
         arguments = {"aligned": item.aligned, "position_sensitive": item.position_sensitive}
-        return lambda x, r, out=None: nd.contrib.ROIAlign(
+        return lambda r, x, out=None: nd.contrib.ROIAlign(
             x, r, size, scale, item.sampling_ratio, out=out, **arguments
         )
 
@@ -144,12 +207,12 @@ class Torchvision(Library):
     def prepare(self, item: Item) -> Work:
         torch = importlib.import_module("torch")
         ops = importlib.import_module("torchvision.ops")
-        if item.dtype == "float16" or item.operator not in COMMON:
-            raise Unsupported("no such operator, or no float16 on the CPU")
+        if item.dtype == "float16":
+            raise Unsupported("no float16 on the CPU")
         torch.set_num_threads(self.threads)
         x, r, d_out = (torch.from_numpy(a.astype(item.dtype)) for a in item.arrays())
         arguments: dict[str, Any] = {}
-        if item.operator.endswith("Align"):
+        if item.operator in ALIGN:
             arguments["sampling_ratio"] = item.sampling_ratio
         if item.operator == "ROIAlign":
             arguments["aligned"] = item.aligned
@@ -175,12 +238,13 @@ class Torchvision(Library):
 
 class Paddle(Library):
     name, modules = "paddle", ("paddle",)
+    operators = ("ROIPool", "ROIAlign", "PSROIPool")
 
     def prepare(self, item: Item) -> Work:
         paddle = importlib.import_module("paddle")
         ops = importlib.import_module("paddle.vision.ops")
-        if item.dtype == "float16" or item.operator not in COMMON[:3]:
-            raise Unsupported("no such operator")
+        if item.dtype == "float16":
+            raise Unsupported("no float16 on the CPU")
         if item.operator == "PSROIPool" and item.channels < 2:
             raise Unsupported("psroi_pool needs 2 output channels")
         paddle.set_device("cpu")
@@ -209,12 +273,13 @@ class Openvino(Library):
     """An inference engine: its output is always reused."""
 
     name, modules = "openvino", ("openvino",)
+    operators = ("ROIPool", "ROIAlign", "PSROIPool")
 
     def prepare(self, item: Item) -> Work:
         ov = importlib.import_module("openvino")
         ops = importlib.import_module("openvino.opset13")
-        if item.dtype != "float32" or item.operator not in COMMON[:3]:
-            raise Unsupported("no such operator")
+        if item.dtype != "float32":
+            raise Unsupported("measured in float32 alone")
         x, r, _ = item.arrays()
         size, scale = item.pooled, 1 / item.stride
         data, rois = ops.parameter(x.shape, np.float32), ops.parameter(r.shape, np.float32)
@@ -258,12 +323,13 @@ class Onnxruntime(Library):
     """An inference engine; memory of its output comes from an arena that is kept."""
 
     name, modules = "onnxruntime", ("onnxruntime", "onnx")
+    operators = ("ROIPool", "ROIAlign")
 
     def prepare(self, item: Item) -> Work:
         ort = importlib.import_module("onnxruntime")
         onnx = importlib.import_module("onnx")
-        if item.dtype != "float32" or item.operator not in COMMON[:2]:
-            raise Unsupported("no such operator")
+        if item.dtype != "float32":
+            raise Unsupported("measured in float32 alone")
         x, r, _ = item.arrays()
         size, scale = item.pooled, 1 / item.stride
         feeds = {"data": x, "rois": r}
@@ -324,6 +390,7 @@ class Memcpy(Library):
     """Copies as many bytes as the map and the output have: the floor. Twice for both passes."""
 
     name, modules = "memcpy", ("numpy",)
+    operators = GluonRoi.operators
 
     def prepare(self, item: Item) -> Work:
         source, target = np.ones(item.bytes, np.int8), np.ones(item.bytes, np.int8)
@@ -340,5 +407,5 @@ class Memcpy(Library):
 
 LIBRARIES: dict[str, type[Library]] = {
     library.name: library
-    for library in (GluonRoi, Mxnet, Torchvision, Paddle, Openvino, Onnxruntime, Memcpy)
+    for library in (GluonRoi, Mxnet, EveryLevel, Torchvision, Paddle, Openvino, Onnxruntime, Memcpy)
 }

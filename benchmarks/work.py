@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+#: Those whose bins have score maps of their own, and those that take sampling_ratio and aligned.
+POSITION_SENSITIVE = ("PSROIPool", "PSROIAlign", "DeformablePSROIPool")
+ALIGN = ("ROIAlign", "PSROIAlign", "PyramidROIAlign")
+
 
 @dataclass(frozen=True)
 class Item:
@@ -20,13 +24,14 @@ class Item:
     sampling_ratio: int = -1  # of the align operators; -1 is adaptive
     image: tuple[int, int] = (600, 1000)  # height, width in pixels
     stride: int = 16  # image pixels per map cell
+    levels: int = 1  # maps, each with twice the stride of the one before
     sides: tuple[float, float] = (32, 600)  # of the boxes, in pixels, log-uniform
     dtype: str = "float32"  # of the data; boxes are float32
     reuse: bool = False  # measured with the output reused as well
 
     @property
     def position_sensitive(self) -> bool:
-        return self.operator.startswith("PS")
+        return self.operator in POSITION_SENSITIVE
 
     @property
     def aligned(self) -> bool:
@@ -34,11 +39,24 @@ class Item:
         return self.operator == "PSROIAlign"
 
     @property
-    def data_shape(self) -> tuple[int, int, int, int]:
-        groups = self.pooled**2 if self.position_sensitive else 1
+    def strides(self) -> list[int]:
+        return [self.stride << level for level in range(self.levels)]
+
+    @property
+    def map_shapes(self) -> list[tuple[int, int, int, int]]:
+        channels = self.channels * (self.pooled**2 if self.position_sensitive else 1)
         # Rounded up, as a network's padding does: 600 x 1000 at stride 16 is 38 x 63.
-        height, width = (-(-side // self.stride) for side in self.image)
-        return 1, self.channels * groups, height, width
+        return [
+            (1, channels, -(-self.image[0] // stride), -(-self.image[1] // stride))
+            for stride in self.strides
+        ]
+
+    @property
+    def trans_shape(self) -> tuple[int, int, int, int] | None:
+        """Of the offsets, for one class."""
+        if self.operator != "DeformablePSROIPool":
+            return None
+        return self.rois, 2, self.pooled, self.pooled
 
     @property
     def out_shape(self) -> tuple[int, int, int, int]:
@@ -46,12 +64,26 @@ class Item:
 
     @property
     def bytes(self) -> int:
-        """Of the input map and the output together."""
-        cells = np.prod(self.data_shape, dtype=np.int64) + np.prod(self.out_shape, dtype=np.int64)
+        """Of the input maps and the output together."""
+        cells = sum(np.prod(shape, dtype=np.int64) for shape in (*self.map_shapes, self.out_shape))
         return int(cells) * np.dtype(self.dtype).itemsize
 
+    def coarser_maps(self) -> list[np.ndarray]:
+        """The maps of a pyramid behind the first."""
+        generator = np.random.Generator(np.random.PCG64(2))
+        return [
+            generator.standard_normal(shape, np.float32).astype(self.dtype)
+            for shape in self.map_shapes[1:]
+        ]
+
+    def trans(self) -> np.ndarray | None:
+        if self.trans_shape is None:
+            return None
+        generator = np.random.Generator(np.random.PCG64(3))
+        return generator.standard_normal(self.trans_shape, np.float32).astype(self.dtype)
+
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """data, rois of shape (K, 5) or (K, 6), d_out; the same in every process."""
+        """data (of a pyramid the first map), rois (K, 5) or (K, 6), d_out; always the same."""
         rng = np.random.RandomState(0)
         height, width = self.image
         least, most = np.log(self.sides)
@@ -63,7 +95,7 @@ class Item:
             boxes = [corner + sides / 2, sides, rng.uniform(-90, 90, (self.rois, 1))]
         rois = np.hstack([np.zeros((self.rois, 1)), *boxes])
         generator = np.random.Generator(np.random.PCG64(1))
-        data = generator.standard_normal(self.data_shape, np.float32)
+        data = generator.standard_normal(self.map_shapes[0], np.float32)
         d_out = generator.standard_normal(self.out_shape, np.float32)
         return data.astype(self.dtype), rois.astype(np.float32), d_out.astype(self.dtype)
 
@@ -119,6 +151,22 @@ ITEMS = (
         2000,
         sampling_ratio=2,
         reuse=True,
+    ),
+    # Samples 4, one class of offsets, trans_std 0.1.
+    Item("DeformablePSROIPool 21x7x7 K=300", "DeformablePSROIPool", 21, 300),
+    Item("DeformablePSROIPool 21x7x7 K=2000", "DeformablePSROIPool", 21, 2000),
+    Item("DeformablePSROIPool 81x7x7 K=300", "DeformablePSROIPool", 81, 300),
+    Item("DeformablePSROIPool 81x7x7 K=2000", "DeformablePSROIPool", 81, 2000),
+    Item(
+        "PyramidROIAlign 4 maps C=256 7x7 K=1000",
+        "PyramidROIAlign",
+        256,
+        1000,
+        sampling_ratio=2,
+        levels=4,
+        image=(800, 1216),
+        stride=4,
+        sides=(16, 800),
     ),
     # Small calls: what a call costs from Python, end to end. 16 channels of data.
     Item("small ROIPool C=16 7x7 K=8", "ROIPool", 16, 8),

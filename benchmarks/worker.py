@@ -25,8 +25,11 @@ SAMPLE = 2000
 
 
 def _prepare(library: Library, fields: dict, call: bool) -> tuple[Work, dict]:
+    item = Item.from_dict(fields)
+    if item.operator not in library.operators:
+        return {}, {"unsupported": "no such operator"}
     try:
-        work = library.prepare(Item.from_dict(fields))
+        work = library.prepare(item)
     except Unsupported as reason:
         return {}, {"unsupported": str(reason)}
     sample = []

@@ -27,9 +27,11 @@ library.load()
 from . import nd, sym  # noqa: E402  (they need the loaded library)
 from .ops import (  # noqa: E402
     OPERATORS,
+    DeformablePSROIPool,
     PrROIPool,
     PSROIAlign,
     PSROIPool,
+    PyramidROIAlign,
     ROIAlign,
     ROIPool,
     RotatedROIAlign,
@@ -42,9 +44,11 @@ for _namespace in (_mx.sym, _mx.sym.numpy_extension):
 
 __all__ = [
     "OPERATORS",
+    "DeformablePSROIPool",
     "PSROIAlign",
     "PSROIPool",
     "PrROIPool",
+    "PyramidROIAlign",
     "ROIAlign",
     "ROIPool",
     "RotatedROIAlign",

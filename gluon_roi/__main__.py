@@ -19,11 +19,16 @@ def check(block: Callable[..., RoiBlock]) -> bool:
     # Read as rotated ones, they lack an angle.
     if gluon_roi.library.operators()[block.__name__].coordinates == 5:
         boxes = np.hstack([boxes, rng.uniform(-180, 180, (16, 1))])
-    arrays = [mx.nd.array(value, dtype="float64") for value in (data, boxes)]
-    actual = block(pooled_size=3, spatial_scale=0.1)(*arrays).asnumpy()
-    # gluon_roi/ps_roi_pool.py holds the block, reference.ps_roi_pool its oracle.
+    x, rois = (mx.nd.array(value, dtype="float64") for value in (data, boxes))
+    # gluon_roi/ops/ps_roi_pool.py holds the block, reference.ps_roi_pool its oracle.
     reference = getattr(gluon_roi.reference, block.__module__.split(".")[-1])
-    return np.allclose(actual, reference(data, boxes, 3, 0.1), rtol=1e-12, atol=1e-12)
+    if block is gluon_roi.PyramidROIAlign:
+        scales = (0.1, 0.05)
+        actual = block(3, scales)([x, x[:, :, ::2, ::2]], rois)
+        expected = reference([data, data[:, :, ::2, ::2]], boxes, 3, scales)
+    else:
+        actual, expected = block(3, 0.1)(x, rois), reference(data, boxes, 3, 0.1)
+    return np.allclose(actual.asnumpy(), expected, rtol=1e-12, atol=1e-12)
 
 
 def main() -> int:
@@ -34,7 +39,7 @@ def main() -> int:
         ok = check(block)
         failed += not ok
         verdict = "agrees with" if ok else "DIFFERS from"
-        print(f"{block.__name__:15} {verdict} the reference")
+        print(f"{block.__name__:20} {verdict} the reference")
     return 1 if failed else 0
 
 

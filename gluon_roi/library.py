@@ -75,6 +75,7 @@ class Declared:
     inputs: tuple[Input, ...]
     coordinates: int  # that describe a box
     parameters: dict[str, str | None]  # name -> default, as text; None if it is required
+    several_maps: bool  # data is a list
 
 
 @functools.lru_cache(maxsize=None)
@@ -99,6 +100,8 @@ def operators() -> dict[str, Declared]:
             ),
             declared["coordinates"],
             {parameter["name"]: parameter["default"] for parameter in declared["params"]},
+            # A scale for each map.
+            any(parameter["kind"] == "positive_list" for parameter in declared["params"]),
         )
         for declared in json.loads(library.gluon_roi_operators())
     }

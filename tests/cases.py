@@ -1,4 +1,7 @@
-"""The tables that the operator tests run over. Adding an operator is adding a row to OPERATORS."""
+"""The tables that the operator tests run over. Adding an operator is adding a row to OPERATORS.
+
+(PyramidROIAlign, which reads a list of maps, is compared with ROIAlign in tests/test_pyramid.py.)
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Precision:
     of standard normal values.
     """
 
-    geometry: type  # sample positions of the two align operators
+    geometry: type  # sample positions of the operators that have any
     forward: float
     backward: float
 
@@ -240,6 +243,33 @@ def _mxnet_rotated_roi_align(
     return mx.nd.contrib.RROIAlign(data, rois, pooled, scale, sampling_ratio)
 
 
+def mxnet_deformable_ps_roi_pool(
+    data: Any,
+    rois: Any,
+    pooled: Any,
+    scale: float,
+    trans: Any = None,
+    group_size: int | None = None,
+    part_size: int | None = None,
+    sample_per_part: int = 4,
+    trans_std: float = 0.0,
+) -> Any:
+    group = group_size or pooled[0]
+    return mx.nd.contrib.DeformablePSROIPooling(
+        data,
+        rois,
+        *(() if trans is None else (trans,)),
+        spatial_scale=scale,
+        output_dim=data.shape[1] // group**2,
+        group_size=group,
+        pooled_size=pooled[0],
+        part_size=part_size or pooled[0],
+        sample_per_part=sample_per_part,
+        trans_std=trans_std,
+        no_trans=trans is None,
+    )
+
+
 OPERATORS = (
     Operator(
         name="ROIPool",
@@ -330,6 +360,24 @@ OPERATORS = (
         linear=True,
         channels=lambda wanted, pooled, arguments: wanted,
         mxnet_has=lambda pooled, arguments: False,
+    ),
+    # Without trans: with it, tests/test_deformable.py.
+    Operator(
+        name="DeformablePSROIPool",
+        forward=reference.deformable_ps_roi_pool,
+        backward=lambda *args, **arguments: reference.deformable_ps_roi_pool_backward(
+            *args, **arguments
+        )[0],
+        arguments=(
+            {},
+            {"group_size": 3, "sample_per_part": 2},
+        ),
+        sampled=True,
+        rois_grad=False,
+        linear=True,
+        channels=_group_channels,
+        mxnet=mxnet_deformable_ps_roi_pool,
+        mxnet_has=lambda pooled, arguments: pooled[0] == pooled[1],
     ),
 )
 

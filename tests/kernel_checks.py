@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import c_api
 import numpy as np
-from cases import BATCH, OPERATORS, PRECISION, ROWS, SCALES, feature_map, row_id
+from cases import BATCH, OPERATORS, PRECISION, ROWS, SCALES, all_rois, feature_map, row_id
 
 DTYPES = ("float32", "float64", "float16")
 #: Output channels and pooled size: around a block of kTileChannels and of kUnroll, more bins than
@@ -47,19 +47,27 @@ class Kernels:
         d_out: Any = None,
         rois_num: Any = None,
         cuda: bool = True,
+        trans: Any = None,
     ) -> tuple:
-        """(out,) or, with d_out, (d_data, d_rois)."""
+        """(out,) or, with d_out, the gradients of data, rois and, if given, trans.
+
+        data may be a list of maps, each of which then has a gradient.
+        """
         to_device = self.to_device if cuda else _same
         to_host = self.to_host if cuda else _same
         backward = d_out is not None
-        shape = self.library.operators[op].output_shape(p, data, rois)
+        operator = self.library.operators[op]
+        maps = data if isinstance(data, list) else [data]
+        others = {"rois": rois, "trans": trans, "rois_num": rois_num}
+        given = [*maps, *(others[declared["name"]] for declared in operator.inputs[1:])]
+        arrays = [None if a is None else to_device(a) for a in given]
+        inputs = c_api.tensors(*arrays)
         # What a call leaves untouched shows.
-        results = [np.full_like(data, 99), np.full_like(rois, 99)]
-        if not backward:
-            results = [np.full(shape, 99, data.dtype)]
+        if backward:
+            results = [np.full_like(a, 99) for a in given if a is not None and a is not rois_num]
+        else:
+            results = [np.full(operator.output_shape(p, maps[0], rois), 99, maps[0].dtype)]
         results = [to_device(array) for array in results]
-        arrays = [None if a is None else to_device(a) for a in (data, rois, rois_num, d_out)]
-        inputs = c_api.tensors(*arrays[:3])
         device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
         size = self.library.workspace(op, p, inputs, backward, device.type)
         # Exactly what was asked for, in memory of its own, full of rubbish.
@@ -67,20 +75,24 @@ class Kernels:
         device.workspace, device.workspace_size = c_api.pointer(workspace), size
         device.stream = self.stream() if cuda else None
         if backward:
-            self.library.backward(op, p, inputs, arrays[3], (*results, None), device)
+            absent = [None] * (len(inputs) - len(results))
+            self.library.backward(op, p, inputs, to_device(d_out), (*results, *absent), device)
         else:
             self.library.forward(op, p, inputs, *results, device)
         return tuple(to_host(array) for array in results)
 
-    def compare(self, op: str, p: Any, data: Any, rois: Any, rois_num: Any = None) -> tuple:
+    def compare(
+        self, op: str, p: Any, data: Any, rois: Any, rois_num: Any = None, trans: Any = None
+    ) -> tuple:
         """Forward and backward of both halves; returns what the CUDA half gave."""
-        precision = PRECISION[data.dtype.name]
-        (out,) = self.run(op, p, data, rois, rois_num=rois_num)
-        (expected,) = self.run(op, p, data, rois, rois_num=rois_num, cuda=False)
+        dtype = (data[0] if isinstance(data, list) else data).dtype
+        precision, more = PRECISION[dtype.name], {"rois_num": rois_num, "trans": trans}
+        (out,) = self.run(op, p, data, rois, **more)
+        (expected,) = self.run(op, p, data, rois, **more, cuda=False)
         assert_same(out, expected, precision.forward)
-        d_out = np.random.RandomState(1).randn(*out.shape).astype(data.dtype)
-        gradients = self.run(op, p, data, rois, d_out, rois_num)
-        wanted = self.run(op, p, data, rois, d_out, rois_num, cuda=False)
+        d_out = np.random.RandomState(1).randn(*out.shape).astype(dtype)
+        gradients = self.run(op, p, data, rois, d_out, **more)
+        wanted = self.run(op, p, data, rois, d_out, **more, cuda=False)
         for actual, exact in zip(gradients, wanted):
             assert_same(actual, exact, precision.backward, normwise=True)
         return (out, *gradients)
@@ -212,6 +224,52 @@ def check_nothing_to_do(op: Any, kernels: Kernels) -> None:
     assert (out == 0).all()
 
 
+def check_offsets(dtype: str, kernels: Kernels) -> None:
+    """DeformablePSROIPool with offsets: classes, parts of several bins, NaN, enormous ones."""
+    op = "deformable_ps_roi_pool"
+    rng = np.random.RandomState(5)
+    rois = all_rois(0.5, "float64" if dtype == "float64" else "float32")
+    huge = [[0, -1e20, 2, 1e20, 9], [1, 1e9, 1e9, 2e9, 2e9], [1, 1, np.nan, 9, 9]]
+    rois = np.vstack([rois, np.array(huge, rois.dtype)])
+    for output_dim, classes, group, parts in ((9, 1, (2, 3), (2, 3)), (6, 3, (1, 2), (2, 1))):
+        data = feature_map(output_dim * group[0] * group[1], dtype)
+        trans = rng.randn(len(rois), 2 * classes, *parts)
+        trans[3] = np.nan
+        trans[4, 0] = np.inf
+        trans[5, 1] = -6e4
+        trans[6, :, :1, :1] = np.nan
+        p = kernels.library.params(
+            op,
+            (2, 3),
+            0.5,
+            group_size=group,
+            part_size=parts,
+            trans_std=0.3,
+            sample_per_part=3,
+        )
+        kernels.compare(op, p, data, rois, trans=trans.astype(dtype))
+
+
+def check_pyramid(dtype: str, kernels: Kernels) -> None:
+    """PyramidROIAlign on maps of several sizes, with the gradient of the boxes."""
+    op = "pyramid_roi_align"
+    rois = all_rois(0.5, "float64" if dtype == "float64" else "float32")
+    data = feature_map(5, dtype)
+    maps = [np.ascontiguousarray(data[:, :, ::step, ::step]) for step in (1, 2, 4)]
+    maps.insert(2, maps[1][:, :, :0])  # without cells
+    scales = (0.5, 0.25, 0.125, 0.0625)
+    for levels in (1, 2, 4):
+        p = kernels.library.params(
+            op,
+            (2, 3),
+            scales[:levels],
+            rois_grad=1,
+            canonical_size=20.0,
+            canonical_level=2,
+        )
+        kernels.compare(op, p, maps[:levels], rois)
+
+
 def _checks() -> dict[str, Callable[[Kernels], None]]:
     checks: dict[str, Callable[[Kernels], None]] = {}
     for op, arguments in ROWS:
@@ -228,6 +286,9 @@ def _checks() -> dict[str, Callable[[Kernels], None]]:
         if op.rois_grad and op.coordinates == 4 and arguments.get("sampling_ratio", 2) == 2:
             name = f"large-{op.name}-{row_id(arguments)}"
             checks[name] = partial(check_large_tables, op, arguments)
+    for dtype in DTYPES:
+        checks[f"offsets-{dtype}"] = partial(check_offsets, dtype)
+        checks[f"pyramid-{dtype}"] = partial(check_pyramid, dtype)
     return checks
 
 

@@ -166,13 +166,14 @@ RAMPS = [
     ("PSROIPool", [0, 0, 3, 3], 1, {"convention": "torchvision"}, [2.5, 3.5, 6.5, 7.5]),
     ("PSROIPool", [0, 0, 4, 4], 1, {"convention": "torchvision"}, [2.5, 4, 8.5, 10]),
     ("PSROIPool", [1, 1, 4, 4], 0.5, {"convention": "torchvision"}, [5, 5, 5, 5]),
+    ("DeformablePSROIPool", [0, 0, 3, 3], 1, {"sample_per_part": 2}, [1.25, 3, 8.25, 10]),
 ]
 
 
 @pytest.mark.parametrize("name, box, scale, arguments, expected", RAMPS)
 def test_ramp(name, box, scale, arguments, expected):
     """The ramp 0..15 on 4 x 4, in every channel."""
-    channels = 4 if name.startswith("PS") else 1
+    channels = next(op for op in OPERATORS if op.name == name).channels(1, (2, 2), arguments)
     data = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, channels, 1, 1))
     out = getattr(gluon_roi.nd, name)(data, mx.nd.array([[0] + box]), 2, scale, **arguments)
     assert out.asnumpy().ravel().tolist() == expected

@@ -14,7 +14,7 @@ import c_api
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import OPERATORS, ROWS, feature_map, row_id
+from cases import ROWS, feature_map, row_id
 from mxnet import autograd
 
 import gluon_roi
@@ -133,13 +133,20 @@ def test_equals_gluon(op, arguments, dtype):
 
 def good_call(op):
     """Arguments of a forward call that works, to be spoiled."""
-    channels = 4 if "output_dim" in LIBRARY.operators[op].parameters else 1
+    parameters = LIBRARY.operators[op].parameters
+    channels = 4 if "output_dim" in parameters else 1
+    scale = (1.0,) if parameters["spatial_scale"]["kind"] == "positive_list" else 1.0
     arrays = {
         "data": np.zeros((1, channels, 4, 4), "float32"),
         "rois": np.zeros((2, LIBRARY.operators[op].coordinates + 1), "float32"),
         "out": np.zeros((2, 1, 2, 2), "float32"),
     }
-    return LIBRARY.params(op, (2, 2), 1.0), arrays
+    return LIBRARY.params(op, (2, 2), scale), arrays
+
+
+def spoil_scale(p, arrays):
+    negative = -1 if isinstance(p.spatial_scale, float) else (ctypes.c_double * 8)(-1)
+    p.spatial_scale = negative
 
 
 WRONG = {
@@ -152,7 +159,7 @@ WRONG = {
     "data dtype": (lambda p, a: a.update(data=a["data"].astype("int32")), "data has dtype int32"),
     "rois columns": (lambda p, a: a.update(rois=a["rois"][:, :3].copy()), "expected (K, "),
     "batch index": (lambda p, a: a["rois"].fill(1), "row 0 has batch index 1"),
-    "scale": (lambda p, a: setattr(p, "spatial_scale", -1), "argument spatial_scale: expected"),
+    "scale": (spoil_scale, "argument spatial_scale: expected"),
 }
 
 
@@ -167,8 +174,7 @@ def test_errors(op, wrong):
     with pytest.raises(c_api.Error) as error:
         LIBRARY.forward(op, p, inputs, arrays["out"], CPU)
     assert error.value.code == c_api.INVALID
-    name = next(o.name for o in OPERATORS if LIBRARY.symbols[o.name] == op)
-    assert str(error.value).startswith(f"{name}: ")
+    assert str(error.value).startswith(f"{LIBRARY.operators[op].name}: ")
     assert sentence in str(error.value)
 
 
@@ -193,24 +199,29 @@ def test_wrong_tensors(op, wrong):
     spoil, sentence = WRONG_TENSORS[wrong]
     operator = LIBRARY.operators[op]
     p, arrays = good_call(op)
-    for which in (*(declared["name"] for declared in operator.inputs), "out", "d_data", "d_rois"):
-        boxes = arrays["rois"][:, 1:].copy() if which == "rois_num" else arrays["rois"]
-        rois_num = np.array([2], "int32") if which == "rois_num" else None
-        inputs = c_api.tensors(arrays["data"], boxes, rois_num)
-        gradients = c_api.tensors(np.zeros_like(arrays["data"]), np.zeros_like(boxes), None)
-        out = c_api.tensor(arrays["out"])
-        given = dict(zip(("data", "rois", "rois_num", "d_data", "d_rois"), [*inputs, *gradients]))
-        if which == "rois_num" and wrong == "no size":
+    names = [declared["name"] for declared in operator.inputs]
+    written = [f"d_{name}" for name in names if name != "rois_num"]
+    for which in (*names, "out", *written):
+        if which.replace("d_", "") not in ("data", "rois", "out") and wrong == "no size":
             continue  # with its memory, that is a tensor of another rank; without, none at all
-        spoiled = {**given, "out": out}[which]
-        spoil(spoiled)
-        for place, tensor in enumerate(("data", "rois", "rois_num")):
-            inputs[place] = given[tensor]
-        gradients[0], gradients[1] = given["d_data"], given["d_rois"]
+        here = {
+            "data": arrays["data"],
+            "rois": arrays["rois"][:, 1:].copy() if which == "rois_num" else arrays["rois"],
+            "trans": np.zeros((2, 2, 2, 2), "float32"),
+            "rois_num": np.array([2], "int32") if which == "rois_num" else None,
+        }
+        slopes = {f"d_{name}": np.zeros_like(here[name]) for name in names if name != "rois_num"}
+        given = {name: c_api.tensor(array) for name, array in {**here, **slopes}.items()}
+        out = c_api.tensor(arrays["out"])
+        spoil({**given, "out": out}[which])
+        inputs = (c_api.Tensor * len(names))(*(given[name] for name in names))
+        gradients = c_api.tensors(*[None] * len(names))
+        for place, name in enumerate(written):
+            gradients[place] = given[name]
         calls = {"backward": (ctypes.byref(out), gradients, ctypes.byref(CPU))}
         if not which.startswith("d_"):
             calls["forward"] = (ctypes.byref(out), ctypes.byref(CPU))
-        if which in ("data", "rois", "rois_num") and "address" not in wrong and "mem" not in wrong:
+        if which in names and "address" not in wrong and "mem" not in wrong:
             size = ctypes.c_size_t(0)
             calls["workspace"] = (0, c_api.CPU, ctypes.byref(size))
         for function, more in calls.items():
@@ -224,9 +235,11 @@ def test_wrong_tensors(op, wrong):
 @pytest.mark.parametrize("op", LIBRARY.operators)
 def test_wrong_number_of_inputs(op):
     p, arrays = good_call(op)
-    for count in (-1, 0, 1, 4):
-        inputs = c_api.tensors(*[arrays["data"], arrays["rois"], None, None][: max(count, 0)])
-        with pytest.raises(c_api.Error, match=f"expected 2 to 3 inputs, got {count}"):
+    most = len(LIBRARY.operators[op].inputs)
+    for count in (-1, 0, 1, most + 1):
+        absent = [None] * (most - 1)
+        inputs = c_api.tensors(*[arrays["data"], arrays["rois"], *absent][: max(count, 0)])
+        with pytest.raises(c_api.Error, match=f"expected 2 to {most} inputs, got {count}"):
             more = ctypes.byref(c_api.tensor(arrays["out"])), ctypes.byref(CPU)
             LIBRARY.call(f"{op}_forward", ctypes.byref(p), inputs, count, *more)
 

@@ -13,8 +13,10 @@ MODULES = [block.__module__ for block in gluon_roi.OPERATORS]
 MODULES += [
     "gluon_roi.rois",
     "gluon_roi.reference.align",
+    "gluon_roi.reference.deformable",
     "gluon_roi.reference.pool",
     "gluon_roi.reference.precise",
+    "gluon_roi.reference.pyramid",
     "gluon_roi.reference.rotated",
     "gluon_roi.library",
 ]

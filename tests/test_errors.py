@@ -372,4 +372,4 @@ def test_build_info():
 def test_self_check():
     run = subprocess.run([sys.executable, "-m", "gluon_roi"], capture_output=True, text=True)
     assert run.returncode == 0
-    assert run.stdout.count("agrees with the reference") == len(OPERATORS)
+    assert run.stdout.count("agrees with the reference") == len(gluon_roi.OPERATORS)

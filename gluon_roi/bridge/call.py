@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from numbers import Integral
 from typing import Any, Callable, Sequence
 
 from .. import library
@@ -40,7 +41,7 @@ def call(
     operator = library.operators()[name]
     given: dict[str, Any] = {}
     for declared, value in zip(operator.inputs, inputs):
-        if declared.role == "maps" and isinstance(value, (list, tuple)):
+        if declared.role == "maps" and operator.several_maps:
             given.update((f"{declared.name}{i}", one) for i, one in enumerate(value))
         elif value is not None or not declared.optional:
             given[declared.name] = value
@@ -71,16 +72,25 @@ def call(
     return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
 
 
-def operator_function(name: str) -> Callable[[Callable], Callable]:
-    """Give a function the name of its operator; wrong arguments get the whole signature."""
+def operator_function(name: str, left_out: str | None = None) -> Callable[[Callable], Callable]:
+    """Give a function the name of its operator; wrong arguments get the whole signature.
+
+    The input `left_out` may be left out among positional arguments, too.
+    """
 
     def rename(function: Callable) -> Callable:
         signature = inspect.signature(function)
+        place = list(signature.parameters).index(left_out) if left_out else 0
         bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
         expected = f"{name}{signature.replace(parameters=bare, return_annotation=signature.empty)}"
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
+            if left_out and left_out not in kwargs:
+                if len(args) < place:
+                    kwargs[left_out] = None
+                elif len(args) == place or isinstance(args[place], (Integral, tuple, list)):
+                    args = (*args[:place], None, *args[place:])
             try:
                 return function(*args, **kwargs)
             except TypeError:

@@ -35,8 +35,8 @@ class PrROIPool(RoiBlock):
     The box is scaled to the map, neither rounded nor shifted, and split into P x Q bins. The
     surface takes the value of cell i at coordinate i, is bilinear in between, and falls to 0 within
     a cell beyond the outermost. Its integral over a bin is divided by the bin's area; a bin without
-    an area, as of an inverted box, gives 0. The gradient of the box has no jumps, which lets a box be
-    moved uphill.
+    an area, as of an inverted box, gives 0. The gradient of the box has no jumps, which lets a box
+    be moved uphill.
 
     Parameters
     ----------

@@ -19,8 +19,10 @@ What every operator does with unusual rows of ``rois``, in this order:
 """
 
 from .align import ps_roi_align, ps_roi_align_backward, roi_align, roi_align_backward
+from .deformable import deformable_ps_roi_pool, deformable_ps_roi_pool_backward
 from .pool import ps_roi_pool, ps_roi_pool_backward, roi_pool, roi_pool_backward
 from .precise import pr_roi_pool, pr_roi_pool_backward
+from .pyramid import pyramid_roi_align, pyramid_roi_align_backward
 from .rotated import rotated_roi_align, rotated_roi_align_backward
 
 __all__ = [
@@ -36,4 +38,8 @@ __all__ = [
     "rotated_roi_align_backward",
     "pr_roi_pool",
     "pr_roi_pool_backward",
+    "deformable_ps_roi_pool",
+    "deformable_ps_roi_pool_backward",
+    "pyramid_roi_align",
+    "pyramid_roi_align_backward",
 ]

@@ -110,12 +110,30 @@ Switched from_rotated_roi_align(Taken* from) {
   return to;
 }
 
+Switched from_deformable_ps_roi_pooling(Taken* from) {
+  Switched to{"DeformablePSROIPool", {}, {"data", "rois"}};
+  to.attributes["pooled_size"] = from->required("pooled_size");
+  to.attributes["spatial_scale"] = from->required("spatial_scale");
+  to.attributes["output_dim"] = from->required("output_dim");
+  to.attributes["group_size"] = from->required("group_size");
+  set_unless_zero(&to, "part_size", from->optional("part_size", "0"));
+  // Written always: the defaults are not the same.
+  to.attributes["sample_per_part"] = from->optional("sample_per_part", "1");
+  to.attributes["trans_std"] = from->optional("trans_std", "0");
+  if (!from->flag("no_trans")) {
+    to.inputs.push_back("trans");
+    to.attributes["trans"] = "True";
+  }
+  return to;
+}
+
 const std::map<std::string, std::function<Switched(Taken*)>>& switches() {
   static const std::map<std::string, std::function<Switched(Taken*)>> all = {
       {"ROIPooling", from_roi_pooling},
       {"_contrib_ROIAlign", from_roi_align},
       {"_contrib_PSROIPooling", from_ps_roi_pooling},
       {"_contrib_RROIAlign", from_rotated_roi_align},
+      {"_contrib_DeformablePSROIPooling", from_deformable_ps_roi_pooling},
   };
   return all;
 }

@@ -91,11 +91,7 @@ MXReturnValue infer_types(const Operator& op, const Attributes& attributes, std:
     int& type = (*in)[i];
     if (type == kUnknown) type = default_dtype(inputs[i].role, maps);
     if (type == kUnknown || maps == kUnknown) continue;
-    check_dtype(op.name(), inputs[i], type);
-    if (inputs[i].role == Role::kMaps && type != maps) {
-      fail(op.name(), "data ", i, " has dtype ", dtype_name(type), ", expected ", dtype_name(maps),
-           " as the first map");
-    }
+    check_dtype(op.name(), inputs[i], static_cast<int>(i), type, maps);
   }
   return mxnet::ext::MX_SUCCESS;
 }

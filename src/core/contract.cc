@@ -82,13 +82,21 @@ static bool is_real(int dtype) {
   return dtype == GLUON_ROI_FLOAT32 || dtype == GLUON_ROI_FLOAT64 || dtype == GLUON_ROI_FLOAT16;
 }
 
-void check_dtype(const char* op, const Input& input, int dtype) {
+void check_dtype(const char* op, const Input& input, int i, int dtype, int maps) {
   switch (input.role) {
     case Role::kMaps:
     case Role::kOffsets:
-      if (is_real(dtype)) return;
-      fail(op, input.name, " has dtype ", dtype_name(dtype),
-           ", expected float16, float32 or float64");
+      if (!is_real(dtype)) {
+        fail(op, input.name, " has dtype ", dtype_name(dtype),
+             ", expected float16, float32 or float64");
+      }
+      if (dtype == maps) return;
+      if (input.role == Role::kMaps) {
+        fail(op, input.name, " ", i, " has dtype ", dtype_name(dtype), ", expected ",
+             dtype_name(maps), " as the first map");
+      }
+      fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected ", dtype_name(maps),
+           " as data");
     case Role::kRois:
       if (is_real(dtype)) return;
       fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected float32 or float64");

@@ -14,7 +14,7 @@ namespace gluon_roi {
 enum class Role : int32_t {
   kMaps,     // (N, C, H, W), float16, float32 or float64
   kRois,     // (K, 1 + coordinates), (N, R, coordinates), or (K, coordinates) with counts
-  kOffsets,  // (K, 2 * classes, T, T), of the types of the maps
+  kOffsets,  // (K, 2 * classes, T, T), of the type of the maps
   kCounts    // (N,), the boxes of each image
 };
 
@@ -91,8 +91,9 @@ constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
 // Throws unless the shapes of all inputs fit together; unknown ones are passed over. Returns K, -1
 // if unknown.
 int64_t check_shapes(const char* op, const Inputs& in);
-// Throws unless the input's element type is one that the kernels handle.
-void check_dtype(const char* op, const Input& input, int dtype);
+// Throws unless the element type of an input, the i-th in MXNet's order, is one that the kernels
+// handle together with that of the first map.
+void check_dtype(const char* op, const Input& input, int i, int dtype, int maps);
 // The type of an input that nobody gave one, for maps of a known type.
 int default_dtype(Role role, int maps);
 

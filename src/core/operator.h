@@ -326,11 +326,7 @@ class OperatorFor final : public Operator {
       const Input& input = declared(*params, i);
       if (input.optional && is_absent(slots[i])) continue;
       check_tensor(Op::kName, input.name, slots[i]);
-      check_dtype(Op::kName, input, slots[i].dtype);
-      if (input.role == Role::kMaps && slots[i].dtype != slots[0].dtype) {
-        fail(Op::kName, "data ", i, " has dtype ", dtype_name(slots[i].dtype), ", expected ",
-             dtype_name(slots[0].dtype), " as the first map");
-      }
+      check_dtype(Op::kName, input, i, slots[i].dtype, slots[0].dtype);
     }
     return slots;
   }

@@ -20,7 +20,7 @@ using Attributes = std::unordered_map<std::string, std::string>;
 using Choices = std::initializer_list<std::pair<const char*, int32_t>>;
 
 // The most numbers in a list: maps of a pyramid.
-constexpr int kMostInList = 8;
+constexpr int kMostInList = GLUON_ROI_MOST_MAPS;
 // The most bins or groups along an axis: float32, in which bins are computed, counts no further.
 constexpr int64_t kMostAlongAxis = 1 << 24;
 
@@ -61,10 +61,12 @@ class ParamParser {
     *width = static_cast<int32_t>(w);
   }
 
-  // A required number > 0.
-  void positive(const char* name, double* value) {
+  // A number > 0. Required unless there is a default.
+  void positive(const char* name, double* value, double fallback = 0) {
     static const char* expected = "a finite number > 0";
-    const std::string* text = find(name, true, expected);
+    const std::string* text = find(name, fallback == 0, expected);
+    *value = fallback;
+    if (text == nullptr) return;
     const char* p = text->c_str();
     if (!parse_number(&p, value) || *p != '\0' || !(*value > 0)) reject(name, expected, *text);
   }
@@ -116,16 +118,12 @@ class ParamParser {
   }
 
   void integer(const char* name, int32_t* value, int32_t fallback) {
-    static const char* expected = "an int";
-    const std::string* text = find(name, false, expected);
-    *value = fallback;
-    if (text == nullptr) return;
-    const char* p = text->c_str();
-    int64_t wide;
-    if (!parse_int(&p, &wide) || *p != '\0' || wide > kMaxInt || wide < -kMaxInt) {
-      reject(name, expected, *text);
-    }
-    *value = static_cast<int32_t>(wide);
+    integer_between(name, "an int", -kMaxInt, kMaxInt, value, fallback);
+  }
+
+  // A number of samples along an axis: a positive int, with a default.
+  void samples(const char* name, int32_t* value, int32_t fallback) {
+    integer_between(name, "an int from 1 to 16777216", 1, kMostAlongAxis, value, fallback);
   }
 
   void boolean(const char* name, int32_t* value, bool fallback) {
@@ -189,6 +187,18 @@ class ParamParser {
   static void skip_spaces(const char** p) {
     while (**p == ' ') ++*p;
   }
+  void integer_between(const char* name, const char* expected, int64_t least, int64_t most,
+                       int32_t* value, int32_t fallback) {
+    const std::string* text = find(name, false, expected);
+    *value = fallback;
+    if (text == nullptr) return;
+    const char* p = text->c_str();
+    int64_t wide;
+    if (!parse_int(&p, &wide) || *p != '\0' || wide > most || wide < least) {
+      reject(name, expected, *text);
+    }
+    *value = static_cast<int32_t>(wide);
+  }
   static bool parse_number(const char** p, double* value) {
     char* end = nullptr;
     *value = strtod(*p, &end);
@@ -226,7 +236,7 @@ class ParamChecker {
            *width);
     }
   }
-  void positive(const char* name, const double* value) {
+  void positive(const char* name, const double* value, double = 0) {
     if (!(*value > 0) || std::isinf(*value)) {
       fail(op_, "argument ", name, ": expected a finite number > 0, got ", *value);
     }
@@ -248,6 +258,12 @@ class ParamChecker {
     }
   }
   void integer(const char*, const int32_t*, int32_t) {}
+  void samples(const char* name, const int32_t* value, int32_t) {
+    if (*value < 1 || *value > kMostAlongAxis) {
+      fail(op_, "argument ", name, ": expected an int from 1 to ", kMostAlongAxis, ", got ",
+           *value);
+    }
+  }
   void boolean(const char* name, const int32_t* value, bool) {
     if (*value != 0 && *value != 1) fail(op_, "argument ", name, ": expected 0 or 1, got ", *value);
   }
@@ -273,13 +289,12 @@ class ParamDescriber {
   void size(const char* name, const int32_t* height, const int32_t* width, bool optional = false) {
     add(name, "size", optional ? "None" : nullptr, {{"int32", height}, {"int32", width}});
   }
-  void positive(const char* name, const double* value) {
-    add(name, "positive", nullptr, {{"double", value}});
+  void positive(const char* name, const double* value, double fallback = 0) {
+    const std::string text = text_of(fallback);
+    add(name, "positive", fallback == 0 ? nullptr : text.c_str(), {{"double", value}});
   }
   void number(const char* name, const double* value, double fallback) {
-    std::ostringstream text;
-    text << fallback;
-    add(name, "number", text.str().c_str(), {{"double", value}});
+    add(name, "number", text_of(fallback).c_str(), {{"double", value}});
   }
   void positive_list(const char* name, const double* values, const int32_t* count) {
     add(name, "positive_list", nullptr, {{"double[8]", values}, {"int32", count}});
@@ -289,6 +304,9 @@ class ParamDescriber {
   }
   void integer(const char* name, const int32_t* value, int32_t fallback) {
     add(name, "integer", std::to_string(fallback).c_str(), {{"int32", value}});
+  }
+  void samples(const char* name, const int32_t* value, int32_t fallback) {
+    add(name, "samples", std::to_string(fallback).c_str(), {{"int32", value}});
   }
   void boolean(const char* name, const int32_t* value, bool fallback) {
     add(name, "boolean", fallback ? "True" : "False", {{"int32", value}});
@@ -309,6 +327,13 @@ class ParamDescriber {
     const void* place;
   };
 
+  // As Python writes it: 224.0
+  static std::string text_of(double value) {
+    std::ostringstream text;
+    text << value;
+    if (value == std::floor(value)) text << ".0";
+    return text.str();
+  }
   void add(const char* name, const char* kind, const char* fallback,
            std::initializer_list<Field> fields, const std::string& more = "") {
     json_ += (json_.empty() ? "{\"name\": \"" : ", {\"name\": \"") + std::string(name) +

@@ -1,6 +1,8 @@
 // The loops of the operators whose bins read all channels of a map, each axis through taps of its
-// own: ROIAlign and PrROIPool. Op::rule(params) says what a bin weighs.
+// own: ROIAlign, PrROIPool and PyramidROIAlign. Op::rule(params) says what a bin weighs on a map of
+// the rule's scale, Op::pyramid(params) which map a RoI is pooled from.
 #pragma once
+#include "../core/geometry/pyramid.h"
 #include "box_gradient.h"
 #include "taps.h"
 #include "tasks.h"
@@ -8,29 +10,86 @@
 
 namespace gluon_roi::cpu {
 
-// The taps of a call, ready for loops that walk down the map.
-template <class Op, class G>
-TapTable<G> rows_by_cell(const typename Op::Params& p, const RoiTable<G>& table,
-                         const Tensor& data) {
-  TapTable<G> taps(p.pooled_height, p.pooled_width, Op::rule(p), table, data);
-  taps.sort_rows_by_cell();
-  return taps;
+// One map, and the RoIs that are pooled from it. The taps are ready for loops that walk down it.
+template <class T>
+struct AlignedMap {
+  using A = SumOf<T>;
+  Tensor data;
+  RoiTable<A> table;
+  TapTable<A> taps;
+  int64_t tasks;
+
+  template <class Rule>
+  AlignedMap(int pooled_height, int pooled_width, const Rule& rule, const Tensor& map,
+             RoiTable<A> rows)
+      : data(map),
+        table(std::move(rows)),
+        taps(pooled_height, pooled_width, rule, table, map),
+        tasks(ChannelTask<A>::count(map)) {
+    taps.sort_rows_by_cell();
+  }
+};
+
+// The number of each row's map.
+template <class G>
+std::vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
+  std::vector<int32_t> maps(table.rois.size(), 0);
+  if (pyramid.maps == 1) return maps;
+  for (const int64_t k : table.order) maps[k] = pyramid.map_of(table.rois[k]);
+  return maps;
+}
+
+template <class Op, class T>
+std::vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in) {
+  using A = SumOf<T>;
+  const Pyramid pyramid = Op::pyramid(p);
+  RoiTable<A> table(Op::kName, in, p.bad_index);
+  std::vector<AlignedMap<T>> maps;
+  auto rule = Op::rule(p);
+  if (in.count == 1) {
+    rule.spatial_scale = pyramid.scale[0];
+    maps.emplace_back(p.pooled_height, p.pooled_width, rule, in.data, std::move(table));
+    return maps;
+  }
+  const std::vector<int32_t> map_of = maps_of(pyramid, table);
+  maps.reserve(static_cast<size_t>(in.count));
+  for (int32_t i = 0; i < in.count; ++i) {
+    rule.spatial_scale = pyramid.scale[i];
+    maps.emplace_back(p.pooled_height, p.pooled_width, rule, in.maps[i],
+                      table.only([&](int64_t k) { return map_of[k] == i; }));
+  }
+  return maps;
+}
+
+// Runs body(map, number of the map, task) for the tasks of all maps, in one go: the threads that
+// are done with one map help with the others.
+template <class T, class Body>
+void for_each_task(const std::vector<AlignedMap<T>>& maps, int64_t work, const Body& body) {
+  int64_t tasks = 0;
+  for (const auto& map : maps) {
+    tasks += map.tasks;
+    work += elements(map.data);
+  }
+  parallel_for(tasks, work, [&](int64_t id) {
+    size_t i = 0;
+    for (; id >= maps[i].tasks; ++i) id -= maps[i].tasks;
+    body(maps[i], i, ChannelTask<SumOf<T>>(id, maps[i].data));
+  });
 }
 
 template <class Op, class T>
 void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<A> table(Op::kName, in, p.bad_index);
-  const TapTable<A> taps = rows_by_cell<Op>(p, table, in.data);
-  const T* data = static_cast<const T*>(in.data.data);
+  const std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
   T* result = static_cast<T*>(out.data);
-  const int64_t channels = in.data.shape[1];
-  const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t columns = taps.columns, outputs = taps.rows * columns;
-  table.fill_special_rows(result, channels * outputs);
+  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
+  maps[0].table.fill_special_rows(result, in.data.shape[1] * outputs);
 
-  parallel_for(ChannelTask<A>::count(in.data), elements(in.data) + elements(out), [&](int64_t id) {
-    const ChannelTask<A> task(id, in.data);
+  for_each_task(maps, elements(out), [&](const auto& map, size_t, const ChannelTask<A>& task) {
+    const RoiTable<A>& table = map.table;
+    const TapTable<A>& taps = map.taps;
+    const T* data = static_cast<const T*>(map.data.data);
+    const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>((cells + outputs + columns) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
@@ -73,18 +132,17 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
 
 template <class Op, class T>
 void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out,
-                    const Tensor& d_data) {
+                    const Tensor* d_maps) {
   using A = SumOf<T>;
-  const RoiTable<A> table(Op::kName, in, p.bad_index);
-  const TapTable<A> taps = rows_by_cell<Op>(p, table, in.data);
+  const std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
   const T* gradient = static_cast<const T*>(d_out.data);
-  T* result = static_cast<T*>(d_data.data);
-  const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t columns = taps.columns, outputs = taps.rows * columns;
+  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
-  const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
-    const ChannelTask<A> task(id, in.data);
+  for_each_task(maps, elements(d_out), [&](const auto& map, size_t of, const ChannelTask<A>& task) {
+    const RoiTable<A>& table = map.table;
+    const TapTable<A>& taps = map.taps;
+    T* result = static_cast<T*>(d_maps[of].data);
+    const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     A* block = scratch<A>((cells + outputs) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;
     const auto& runs = taps.coverage.runs(task.image);
@@ -127,14 +185,19 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
                         const Tensor& d_rois) {
   using G = SumOf<T>;
   const RoiTable<G> table(Op::kName, in, p.bad_index);
-  const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
+  const Pyramid pyramid = Op::pyramid(p);
+  const std::vector<int32_t> map_of = maps_of(pyramid, table);
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   write_roi_gradients(
       table, in.coordinates, 4 * elements(d_out), d_rois,
       [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, Op::rule(p), roi, in.data);
+        const Tensor& data = in.maps[map_of[k]];
+        const int64_t channels = data.shape[1], cells = data.shape[2] * data.shape[3];
+        auto rule = Op::rule(p);
+        rule.spatial_scale = pyramid.scale[map_of[k]];
+        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, rule, roi, data);
         for (int64_t c = 0; c < channels; ++c) {
-          const T* map = static_cast<const T*>(in.data.data) + (roi.image * channels + c) * cells;
+          const T* map = static_cast<const T*>(data.data) + (roi.image * channels + c) * cells;
           terms.add([&](int, int) { return map; },
                     static_cast<const T*>(d_out.data) + (k * channels + c) * outputs, gradient);
         }

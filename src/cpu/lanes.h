@@ -63,6 +63,13 @@ struct Lanes {
     for (int lane = 0; lane < lanes; ++lane) gluon_roi::store(to + lane * step, values[lane]);
   }
 
+  // Adds the lanes up to `lanes` to a number, one after the other.
+  ALWAYS_INLINE void add_to(int lanes, A* sum) const {
+    A values[kLanes<A>];
+    store(values);
+    for (int lane = 0; lane < lanes; ++lane) *sum += values[lane];
+  }
+
   ALWAYS_INLINE Lanes& operator+=(const Lanes& other) {
     for_each([&](int i) INLINE_LAMBDA { part[i] += other.part[i]; });
     return *this;
@@ -125,6 +132,7 @@ struct Lanes<A, OneChannel> {
   ALWAYS_INLINE void scatter(int, T* to, int64_t) const {
     store(to);
   }
+  ALWAYS_INLINE void add_to(int, A* sum) const { *sum += value; }
   ALWAYS_INLINE Lanes& operator+=(const Lanes& other) { return value += other.value, *this; }
   ALWAYS_INLINE Lanes& operator*=(const Lanes& other) { return value *= other.value, *this; }
   ALWAYS_INLINE Lanes& operator/=(const Lanes& other) { return value /= other.value, *this; }

@@ -14,6 +14,7 @@ struct RoiTable {
   std::vector<int64_t> order;  // row numbers of the valid RoIs, by image
   std::vector<int64_t> begin;  // N + 1 offsets into order
 
+  RoiTable() = default;
   RoiTable(const char* op, const Inputs& in, int32_t bad_index) {
     const RoiRows rows = RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING);
     rois.resize(static_cast<size_t>(rows.rows));
@@ -34,6 +35,21 @@ struct RoiTable {
     for (int64_t k = 0; k < rows.rows; ++k) {
       if (rois[k].state == RoiState::kValid) order[next[rois[k].image]++] = k;
     }
+  }
+
+  // The same rows, of which only those for which keep(row) is true stand in order.
+  template <class Keep>
+  RoiTable only(const Keep& keep) const {
+    RoiTable some;
+    some.rois = rois;
+    some.begin.push_back(0);
+    for (size_t image = 0; image + 1 < begin.size(); ++image) {
+      for (int64_t i = begin[image]; i < begin[image + 1]; ++i) {
+        if (keep(order[i])) some.order.push_back(order[i]);
+      }
+      some.begin.push_back(static_cast<int64_t>(some.order.size()));
+    }
+    return some;
   }
 
   // The row that follows order[i] `steps` later, to be fetched early; the last at the end. Tasks

@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(kGradientThreads)
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   const RoiHead head = rule.tables.heads[k];
+  if (head.map != plan.map) return;
   double gradient[kCoordinates] = {};  // in the order of the row, per image pixel
   if (head.state == RoiState::kValid) {
     const auto view = rule.view(k);
@@ -113,9 +114,11 @@ template <class T, class Rule>
 void launch_roi_gradient(const char* op, const Gpu& gpu, const Rule& rule,
                          const PositionSensitive& layout, const Inputs& in, const Tensor& d_out,
                          const Tensor& d_rois) {
-  launch(op, gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
-         ForwardPlan(layout, in.data), static_cast<const T*>(in.data.data),
-         static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype);
+  for (int32_t i = 0; i < in.count; ++i) {
+    launch(op, gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
+           ForwardPlan(layout, in.maps[i], i), static_cast<const T*>(in.maps[i].data),
+           static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype);
+  }
 }
 
 // Of the operators with taps.
@@ -161,8 +164,9 @@ struct BoxGradient {
   Rule rule;
 
   BoxGradient(const char* op, Carver* carver, const Inputs& in, const PositionSensitive& layout,
-              int32_t bad_index, const Rule& of)
-      : terms{{op, carver, in, layout.pooled_height, layout.pooled_width, bad_index, of, false}},
+              int32_t bad_index, const Pyramid& pyramid, const Rule& of)
+      : terms{{op, carver, in, layout.pooled_height, layout.pooled_width, bad_index, pyramid, of,
+               false}},
         rule(of) {}
 
   void run(const char* op, const Gpu& gpu, const PositionSensitive& layout, const Inputs& in,
@@ -172,9 +176,11 @@ struct BoxGradient {
   }
 };
 
-// ---- ROIAlign and PrROIPool ---------------------------------------------------------------------
+// ---- ROIAlign, PrROIPool and PyramidROIAlign ----------------------------------------------------
 
-// Their bins read all channels. Op::rule(params) says what a bin weighs.
+// Their bins read all channels. Op::rule(params) says what a bin weighs, Op::pyramid(params) which
+// map each RoI is pooled from. The tables hold every RoI on its own map; the main kernels run once
+// a map.
 //
 // Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both
 // axes in shared memory, outputs written contiguously. Backward: a block owns a tile of the map in
@@ -225,10 +231,11 @@ struct AlignCall {
       : layout(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width)),
         bad_index(p.bad_index),
         rule(Op::rule(p)),
-        tables(Op::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule, backward),
+        tables(Op::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, Op::pyramid(p),
+               rule, backward),
         lists(carver, tables) {}
   BoxGradient<T, Rule> box_gradient(Carver* carver, const Inputs& in) const {
-    return {Op::kName, carver, in, layout, bad_index, rule};
+    return {Op::kName, carver, in, layout, bad_index, tables.pyramid, rule};
   }
 };
 
@@ -250,23 +257,32 @@ void align_forward(const Gpu& gpu, const typename Op::Params& p, const Inputs& i
     Carver carver(gpu.workspace);
     const AlignCall<Op, T> call(&carver, p, in, false);
     call.tables.build(Op::kName, gpu, call.rule);
-    launch_forward<T>(Op::kName, gpu, AlignRule<T, false>{call.tables}, call.layout, in.data, out);
+    for (int32_t i = 0; i < in.count; ++i) {
+      launch_forward<T>(Op::kName, gpu, AlignRule<T, false>{call.tables}, call.layout, in.maps[i],
+                        out, i);
+    }
   });
 }
 
 template <class Op>
 void align_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
                     const Tensor& d_out, const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+  if (d_out.shape[0] == 0) {
+    for (int32_t i = 0; i < in.count; ++i) zero_fill(gpu, d.maps[i]);
+    return;
+  }
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
     Carver carver(gpu.workspace);
     const AlignCall<Op, T> call(&carver, p, in, true);
     call.tables.build(Op::kName, gpu, call.rule);
     call.lists.build(Op::kName, gpu, call.tables);
-    const TilePlan plan(call.layout, in.data);
-    launch(Op::kName, gpu, align_backward_kernel<T>, plan.blocks(), kTileThreads, call.tables,
-           call.lists, plan, static_cast<const T*>(d_out.data), static_cast<T*>(d.data.data));
+    for (int32_t i = 0; i < in.count; ++i) {
+      const TilePlan plan(call.layout, in.maps[i]);
+      launch(Op::kName, gpu, align_backward_kernel<T>, plan.blocks(), kTileThreads, call.tables,
+             call.lists.of_map(call.tables, i), plan, static_cast<const T*>(d_out.data),
+             static_cast<T*>(d.maps[i].data));
+    }
     if (!is_absent(d.rois)) {
       call.box_gradient(&carver, in).run(Op::kName, gpu, call.layout, in, d_out, d.rois);
     }

@@ -23,13 +23,15 @@ struct ForwardPlan {
   int32_t groups;            // output channels that the threads of a block stand for
   int32_t chunk;             // output channels of a block
   int64_t chunks;            // blocks a RoI
+  int32_t map;               // number of the map; RoIs of others are passed over
 
-  ForwardPlan(const PositionSensitive& channels, const Tensor& data)
+  ForwardPlan(const PositionSensitive& channels, const Tensor& data, int32_t map_number = 0)
       : layout(channels),
         data_channels(data.shape[1]),
         cells(data.shape[2] * data.shape[3]),
         width(static_cast<int32_t>(data.shape[3])),
-        outputs(channels.pooled_height * channels.pooled_width) {
+        outputs(channels.pooled_height * channels.pooled_width),
+        map(map_number) {
     const int64_t wanted = std::max<int64_t>(1, (layout.output_dim + kUnroll - 1) / kUnroll);
     const int64_t fitting = std::max(1, kForwardThreads / outputs);
     groups = static_cast<int32_t>(std::min(wanted, fitting));
@@ -83,6 +85,7 @@ __global__ void __launch_bounds__(kForwardThreads)
   const int thread = static_cast<int>(threadIdx.x);
   T* row = out + k * channels * plan.outputs;
   const RoiHead head = rule.tables.heads[k];
+  if (head.map != plan.map) return;
   if (head.state != RoiState::kValid) {
     const float nan = bit_cast<float>(0x7fc00000u);
     const A value = head.state == RoiState::kPadding ? A(0) : A(nan);
@@ -125,8 +128,9 @@ __global__ void __launch_bounds__(kForwardThreads)
 
 template <class T, class Rule>
 void launch_forward(const char* op, const Gpu& gpu, const Rule& rule,
-                    const PositionSensitive& layout, const Tensor& data, const Tensor& out) {
-  const ForwardPlan plan(layout, data);
+                    const PositionSensitive& layout, const Tensor& data, const Tensor& out,
+                    int32_t map = 0) {
+  const ForwardPlan plan(layout, data, map);
   launch(op, gpu, forward_kernel<T, Rule>, out.shape[0] * plan.chunks, plan.threads(), rule, plan,
          static_cast<const T*>(data.data), static_cast<T*>(out.data));
 }

@@ -11,23 +11,34 @@ void check_cuda(const char* op, cudaError_t error) {
 }
 
 RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-                   int32_t pooled_width, int32_t bad_index)
+                   int32_t pooled_width, int32_t bad_index, int64_t classes_of_rows)
     : rows(RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)),
+      classes(classes_of_rows),
       bins_y(pooled_height),
-      bins_x(pooled_width) {
+      bins_x(pooled_width),
+      maps(in.count),
+      heights{},
+      widths{},
+      height(0),
+      width(0) {
   const int64_t most = std::numeric_limits<int32_t>::max();
-  if (rows.rows > most || rows.images >= most || in.data.shape[2] >= most ||
-      in.data.shape[3] >= most) {
-    fail(op, "data has shape ", shape_text(in.data), " and there are ", rows.rows,
-         " rois, expected less than ", most, " images, rows, columns and rois on a GPU");
+  for (int32_t i = 0; i < maps; ++i) {
+    const Tensor& map = in.maps[i];
+    if (all_rows() > most || all_images() * maps >= most || map.shape[2] >= most ||
+        map.shape[3] >= most) {
+      fail(op, "data has shape ", shape_text(map), " and there are ", all_rows(),
+           " rois, expected less than ", most, " images, rows, columns and rois on a GPU");
+    }
+    heights[i] = static_cast<int32_t>(map.shape[2]);
+    widths[i] = static_cast<int32_t>(map.shape[3]);
+    height = std::max(height, heights[i]);
+    width = std::max(width, widths[i]);
   }
   if (static_cast<int64_t>(bins_y) * bins_x > most) {
     fail(op, "argument pooled_size: expected at most ", most, " bins on a GPU, got ", bins_y, " * ",
          bins_x);
   }
-  height = static_cast<int32_t>(in.data.shape[2]);
-  width = static_cast<int32_t>(in.data.shape[3]);
-  heads = carver->take<RoiHead>(rows.rows);
+  heads = carver->take<RoiHead>(all_rows());
 }
 
 // ---- Bins ---------------------------------------------------------------------------------------
@@ -143,6 +154,16 @@ DEVICE_INLINE void for_each_tap(const PreciseAxis<G>& axis, int q, const Emit& e
   });
 }
 
+// list[i]; by comparing, for a parameter of a kernel is not indexed by a variable without copying
+// all of it to the memory of each thread.
+template <class X>
+DEVICE_INLINE X select(const X (&list)[GLUON_ROI_MOST_MAPS], int32_t i) {
+  X value = list[0];
+#pragma unroll
+  for (int32_t j = 1; j < GLUON_ROI_MOST_MAPS; ++j) value = j == i ? list[j] : value;
+  return value;
+}
+
 template <class G, class Entry, class Rule>
 __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> tables, Rule rule) {
   const int64_t k = blockIdx.x;
@@ -157,9 +178,12 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     return;
   }
   const int bins = tables.bins_y + tables.bins_x;
+  const int32_t map = tables.pyramid.map_of(roi);
+  const int32_t height = select(tables.heights, map), width = select(tables.widths, map);
+  rule.spatial_scale = select(tables.pyramid.scale, map);
   const auto for_each_tap_of = [&](bool column, int q, const auto& emit) {
-    for_each_tap<Entry>(column ? rule.axis(roi.x1(), roi.x2(), tables.bins_x, tables.width)
-                               : rule.axis(roi.y1(), roi.y2(), tables.bins_y, tables.height),
+    for_each_tap<Entry>(column ? rule.axis(roi.x1(), roi.x2(), tables.bins_x, width)
+                               : rule.axis(roi.y1(), roi.y2(), tables.bins_y, height),
                         q, emit);
   };
   // begin and taps of one axis.
@@ -218,7 +242,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
   __syncthreads();
   if (thread == 0) {
     tables.heads[k] =
-        RoiHead{roi.state, static_cast<int32_t>(roi.image), low[0], high[0], low[1], high[1]};
+        RoiHead{roi.state, map, static_cast<int32_t>(roi.image), low[0], high[0], low[1], high[1]};
   }
   if (tables.cell_begin == nullptr) return;
   for (int axis = 0; axis < 2; ++axis) {
@@ -268,10 +292,12 @@ namespace {
 
 constexpr int kListThreads = 256;
 
-// One block an image; each thread owns a run of consecutive rows, which keeps their order.
+// One block an image of a map; each thread owns a run of consecutive rows, which keeps their order.
 __global__ void __launch_bounds__(kListThreads)
-    list_kernel(const RoiHead* heads, int64_t rows, int64_t images, RoiLists lists) {
-  const int32_t image = static_cast<int32_t>(blockIdx.x);
+    list_kernel(const RoiHead* heads, int64_t rows, int64_t images, int64_t all_images,
+                RoiLists lists) {
+  const int64_t image = blockIdx.x;
+  const auto image_of = [&](const RoiHead& head) { return head.map * images + head.image; };
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t run = (rows + kListThreads - 1) / kListThreads;
   const int64_t first = run * thread;
@@ -281,8 +307,8 @@ __global__ void __launch_bounds__(kListThreads)
   int32_t before = 0, here = 0;
   for (int64_t k = first; k < stop; ++k) {
     if (heads[k].state != RoiState::kValid) continue;
-    before += heads[k].image < image;
-    here += heads[k].image == image;
+    before += image_of(heads[k]) < image;
+    here += image_of(heads[k]) == image;
   }
   earlier[thread] = before;
   own[thread] = here;
@@ -298,21 +324,22 @@ __global__ void __launch_bounds__(kListThreads)
   const int32_t begin = earlier[kListThreads - 1];
   int32_t at = begin + own[thread] - here;
   for (int64_t k = first; k < stop; ++k) {
-    if (heads[k].state == RoiState::kValid && heads[k].image == image) {
+    if (heads[k].state == RoiState::kValid && image_of(heads[k]) == image) {
       lists.order[at++] = static_cast<int32_t>(k);
     }
   }
   if (thread == 0) {
     lists.begin[image] = begin;
-    if (image == images - 1) lists.begin[images] = begin + own[kListThreads - 1];
+    if (image == all_images - 1) lists.begin[all_images] = begin + own[kListThreads - 1];
   }
 }
 
 }  // namespace
 
 void RoiLists::build(const char* op, const Gpu& gpu, const RoiTable& tables) const {
-  launch(op, gpu, list_kernel, tables.rows.images, kListThreads, tables.heads, tables.rows.rows,
-         tables.rows.images, *this);
+  const int64_t images = tables.all_images(), all_images = images * tables.maps;
+  launch(op, gpu, list_kernel, all_images, kListThreads, tables.heads, tables.all_rows(), images,
+         all_images, *this);
 }
 
 }  // namespace gluon_roi::cuda

@@ -5,28 +5,36 @@
 
 #include "../core/geometry/bins.h"
 #include "../core/geometry/precise.h"
+#include "../core/geometry/pyramid.h"
 #include "../core/geometry/rows.h"
 #include "../core/geometry/samples.h"
 #include "workspace.h"
 
 namespace gluon_roi::cuda {
 
-// Row k of rois, decoded, and the cells [begin, end) of the map that its bins read.
+// Row k of rois, decoded, and the cells [begin, end) of its map that its bins read.
 struct RoiHead {
   RoiState state;
-  int32_t image;  // if state is kValid
+  int32_t map, image;  // if state is kValid; else 0
   int32_t y_begin, y_end, x_begin, x_end;
 };
 
-// What both kinds of tables start with.
+// What all tables start with. An operator whose classes have RoIs of their own takes each pair of a
+// RoI and a class for a row, and each pair of an image and a class for an image.
 struct RoiTable {
   RoiRows rows;
+  int64_t classes;         // 1 for most operators
   int32_t bins_y, bins_x;  // P, Q
-  int32_t height, width;   // cells of the map
-  RoiHead* heads;          // K
+  int32_t maps;
+  int32_t heights[GLUON_ROI_MOST_MAPS], widths[GLUON_ROI_MOST_MAPS];  // cells of each map
+  int32_t height, width;                                              // of the largest
+  RoiHead* heads;                                                     // K * classes
 
   RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-           int32_t pooled_width, int32_t bad_index);
+           int32_t pooled_width, int32_t bad_index, int64_t classes_of_rows = 1);
+
+  int64_t all_rows() const { return rows.rows * classes; }
+  int64_t all_images() const { return rows.images * classes; }  // of each map
 };
 
 // The cells [begin, end) of every bin of every RoI along both axes.
@@ -79,9 +87,11 @@ DEVICE_INLINE int32_t lower_bound(const Entry* taps, int32_t begin, int32_t end,
 
 // Both axes of every RoI as sparse matrices: the taps of each bin in ascending order of cells, and
 // if wanted the same by cell, with the bins in ascending order. A cell without a weight is absent,
-// so that its NaN cannot leak. A rule (SampleRule, PreciseRule) says what a bin weighs.
+// so that its NaN cannot leak. A rule (SampleRule, PreciseRule) says what a bin weighs on a map of
+// the rule's scale; a pyramid, which map a RoI is pooled from, and the scale of that.
 template <class G, class Entry>
 struct TapTable : RoiTable {
+  Pyramid pyramid;
   int64_t room_y, room_x;  // taps that the tables have room for, per RoI
   int32_t* begin;          // K * (P + 1 + Q + 1): bin q has the taps [begin[q], begin[q + 1])
   Entry* taps;             // K * (room_y + room_x)
@@ -90,8 +100,10 @@ struct TapTable : RoiTable {
 
   template <class Rule>
   TapTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-           int32_t pooled_width, int32_t bad_index, const Rule& rule, bool with_cells)
+           int32_t pooled_width, int32_t bad_index, const Pyramid& maps_of_rois, const Rule& rule,
+           bool with_cells)
       : RoiTable(op, carver, in, pooled_height, pooled_width, bad_index),
+        pyramid(maps_of_rois),
         room_y(room(bins_y, height, rule.most_cells(height))),
         room_x(room(bins_x, width, rule.most_cells(width))),
         begin(carver->take<int32_t>(rows.rows * (static_cast<int64_t>(bins_y) + bins_x + 2))),
@@ -131,16 +143,22 @@ struct TapTable : RoiTable {
   }
 };
 
-// The valid rows of each image, in their order.
+// The valid rows of each image of each map, in their order.
 struct RoiLists {
-  int32_t* begin;  // N + 1 offsets into order
+  int32_t* begin;  // maps * images + 1 offsets into order: the images of the first map, ...
   int32_t* order;  // row numbers
 
   RoiLists(Carver* carver, const RoiTable& tables)
-      : begin(carver->take<int32_t>(tables.rows.images + 1)),
-        order(carver->take<int32_t>(tables.rows.rows)) {}
+      : begin(carver->take<int32_t>(tables.all_images() * tables.maps + 1)),
+        order(carver->take<int32_t>(tables.all_rows())) {}
 
   void build(const char* op, const Gpu& gpu, const RoiTable& tables) const;
+  // Those of one map.
+  RoiLists of_map(const RoiTable& tables, int32_t map) const {
+    RoiLists lists = *this;
+    lists.begin += map * tables.all_images();
+    return lists;
+  }
 };
 
 }  // namespace gluon_roi::cuda

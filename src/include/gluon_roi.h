@@ -1,7 +1,7 @@
 /* The operators of gluon_roi over raw pointers: a plain C interface for any array library.
  *
- * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align, rotated_roi_align, pr_roi_pool
- * the shared library exports
+ * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align, rotated_roi_align, pr_roi_pool,
+ * deformable_ps_roi_pool, pyramid_roi_align the shared library exports
  *
  *   int gluon_roi_<op>_forward  (params, inputs, count, out, device)
  *       out <- op(inputs)
@@ -12,12 +12,15 @@
  *
  * inputs are `count` tensors, in this order:
  *
- *   data      (N, C, H, W), float16 / float32 / float64
+ *   data      (N, C, H, W), float16 / float32 / float64; of pyramid_roi_align several maps, finest
+ *             first, with the same N and C and sizes of their own
  *   rois      boxes in image coordinates (pixels), float32 or float64 (float16 is converted):
  *             (K, 5) rows [batch_index, x1, y1, x2, y2], a negative batch_index marks a padding
  *             row; (N, R, 4) boxes per image, K = N * R; or (K, 4) together with rois_num.
  *             rotated_roi_align: cx, cy, w, h, theta in place of the four, theta in degrees,
  *             counter-clockwise in an image whose y points down
+ *   trans     (K, 2 * classes, T, T), of data's type: what moves the bins; deformable_ps_roi_pool
+ *             alone, optional
  *   rois_num  (N,) boxes per image, int32 / int64 / float32 / float64; optional
  *
  * An optional input may be left out at the end, or be a tensor of zeros (no data, ndim 0).
@@ -55,6 +58,9 @@ enum {
 };
 
 enum { GLUON_ROI_CPU = 0, GLUON_ROI_CUDA = 1 };
+
+/* The most maps of a pyramid. */
+enum { GLUON_ROI_MOST_MAPS = 8 };
 
 /* The sampling rule of ps_roi_pool; see src/ops/ps_roi_pool.h. */
 enum { GLUON_ROI_RFCN = 0, GLUON_ROI_TORCHVISION = 1 };
@@ -127,6 +133,30 @@ typedef struct gluon_roi_pr_roi_pool_params {
   int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_pr_roi_pool_params;
 
+typedef struct gluon_roi_deformable_ps_roi_pool_params {
+  int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
+  double spatial_scale;                /* map cells per image pixel, > 0 */
+  int64_t output_dim; /* channels of the output; 0: C / (group_height * group_width) */
+  int32_t group_height, group_width; /* grid of channel groups; 0: pooled_height / pooled_width */
+  int32_t part_height, part_width;   /* grid of trans; 0: pooled_height / pooled_width */
+  int32_t sample_per_part;           /* samples per bin and axis, at least 1 */
+  double trans_std;                  /* trans times this is an offset in lengths of the box */
+  int32_t bad_index;                 /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+} gluon_roi_deformable_ps_roi_pool_params;
+
+typedef struct gluon_roi_pyramid_roi_align_params {
+  int32_t pooled_height, pooled_width;       /* P, Q: bins of the output, at least 1 */
+  double spatial_scale[GLUON_ROI_MOST_MAPS]; /* of each map, cells per image pixel: each at most
+                                                half of the one before */
+  int32_t maps;                              /* how many, and so the maps among the inputs */
+  int32_t sampling_ratio;  /* samples per bin and axis; <= 0: ceil(roi size / bins) */
+  int32_t aligned;         /* 1: shift boxes by half a cell, no minimum size */
+  int32_t rois_grad;       /* 1: backward writes real gradients to d_rois, else zeros */
+  double canonical_size;   /* side in pixels of the box that level canonical_level is for, > 0 */
+  int32_t canonical_level; /* 4: a map of stride 2^4 */
+  int32_t bad_index;       /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+} gluon_roi_pyramid_roi_align_params;
+
 #define GLUON_ROI_DECLARE(op)                                                                    \
   int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                            \
                                const gluon_roi_tensor* inputs, int32_t count,                    \
@@ -148,6 +178,8 @@ GLUON_ROI_DECLARE(ps_roi_pool)
 GLUON_ROI_DECLARE(ps_roi_align)
 GLUON_ROI_DECLARE(rotated_roi_align)
 GLUON_ROI_DECLARE(pr_roi_pool)
+GLUON_ROI_DECLARE(deformable_ps_roi_pool)
+GLUON_ROI_DECLARE(pyramid_roi_align)
 
 /* The sentence of this thread's last failed call; "" before any. Valid until the next failure. */
 const char* gluon_roi_last_error(void);

@@ -14,7 +14,7 @@ void PrROIPool::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d
                          const Gradients& d) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    cpu::align_backward<PrROIPool, T>(p, in, d_out, d.data);
+    cpu::align_backward<PrROIPool, T>(p, in, d_out, d.maps);
     if (!is_absent(d.rois)) cpu::align_roi_gradient<PrROIPool, T>(p, in, d_out, d.rois);
   });
 }

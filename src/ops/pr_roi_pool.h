@@ -14,6 +14,7 @@
 // 3.75 5.25 9.75 11.25.
 #pragma once
 #include "../core/geometry/precise.h"
+#include "../core/geometry/pyramid.h"
 #include "../core/operator.h"
 
 namespace gluon_roi {
@@ -31,6 +32,7 @@ struct PrROIPool : OperatorBase {
     visit_bad_index(visit, &p->bad_index);
   }
   static PreciseRule rule(const Params& p) { return PreciseRule{p.spatial_scale}; }
+  static Pyramid pyramid(const Params& p) { return Pyramid::one(p.spatial_scale); }
   static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
   static int64_t output_channels(const Params&, int64_t channels) { return channels; }
 

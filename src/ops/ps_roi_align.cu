@@ -59,11 +59,11 @@ struct Prepared {
       : layout(PSROIAlign::layout(p, in.data.shape[1])),
         bad_index(p.bad_index),
         rule(PSROIAlign::rule(p)),
-        tables(PSROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule,
-               false),
+        tables(PSROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index,
+               Pyramid::one(p.spatial_scale), rule, false),
         lists(carver, tables) {}
   BoxGradient<T, SampleRule> box_gradient(Carver* carver, const Inputs& in) const {
-    return {PSROIAlign::kName, carver, in, layout, bad_index, rule};
+    return {PSROIAlign::kName, carver, in, layout, bad_index, tables.pyramid, rule};
   }
 };
 

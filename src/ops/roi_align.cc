@@ -14,7 +14,7 @@ void ROIAlign::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_
                         const Gradients& d) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    cpu::align_backward<ROIAlign, T>(p, in, d_out, d.data);
+    cpu::align_backward<ROIAlign, T>(p, in, d_out, d.maps);
     if (!is_absent(d.rois)) cpu::align_roi_gradient<ROIAlign, T>(p, in, d_out, d.rois);
   });
 }

@@ -40,7 +40,8 @@ import c_api  # noqa: E402
 from cases import PRECISION, ROWS, feature_map, row_id  # noqa: E402
 from kernel_checks import CHECKS, Kernels, arguments_of, assert_same  # noqa: E402
 
-from benchmarks.work import ITEMS, Item  # noqa: E402
+from benchmarks.libraries import Torchvision  # noqa: E402
+from benchmarks.work import ALIGN, ITEMS, Item  # noqa: E402
 
 #: "cpu" for simulated kernels.
 DEVICE = "cuda"
@@ -133,6 +134,10 @@ def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
     }
 
 
+#: What is timed, and compared with torchvision; the others are compared with the CPU.
+WORK = tuple(item for item in ITEMS if item.operator in Torchvision.operators)
+
+
 def peer(item: Item) -> Callable | None:
     """The same operator in torchvision, or None if it has no equal."""
     from torchvision import ops
@@ -168,7 +173,7 @@ def torchvision(library: c_api.Library) -> dict[str, Callable[[], None]]:
         data.requires_grad_()
         expected = peer(item)(data, rois)
         # torchvision's sample positions come out of fused multiply-adds, 1e-5 cells away from ours.
-        near = 1e-4 if item.operator.endswith("Align") else 1e-5
+        near = 1e-4 if item.operator in ALIGN else 1e-5
         torch.testing.assert_close(call.forward(), expected.detach(), rtol=near, atol=near)
         if item.operator == "PSROIPool":
             return  # torchvision's own gradient is not that of its forward pass
@@ -178,7 +183,7 @@ def torchvision(library: c_api.Library) -> dict[str, Callable[[], None]]:
             call.backward(d_out), data.grad, rtol=1e-4, atol=1e-4 * max(1, scale)
         )
 
-    return {item.name: lambda item=item: check(item) for item in ITEMS}
+    return {item.name: lambda item=item: check(item) for item in WORK}
 
 
 def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
@@ -200,7 +205,7 @@ def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
                 for a, b in zip(first, (call.out, call.d_data, call.d_rois)):
                     assert torch.equal(a.view(torch.int32), b.view(torch.int32))
 
-    return {item.name: lambda item=item: check(item) for item in ITEMS}
+    return {item.name: lambda item=item: check(item) for item in WORK}
 
 
 def large(library: c_api.Library) -> dict[str, Callable[[], None]]:
@@ -211,7 +216,8 @@ def large(library: c_api.Library) -> dict[str, Callable[[], None]]:
         rois = torch.tensor([[2, 3, 5, 800, 700], [2, 850, 880, 899, 899.0]], device=DEVICE)
         alone = rois.clone()
         alone[:, 0] = 0
-        p = library.params(op, (2, 2), 1.0)
+        several = library.operators[op].parameters["spatial_scale"]["kind"] == "positive_list"
+        p = library.params(op, (2, 2), (1.0,) if several else 1.0)
         whole = Call(library, op, p, data, rois)
         part = Call(library, op, p, data[2:].clone(), alone)
         assert torch.equal(whole.forward(), part.forward())
@@ -269,7 +275,7 @@ def times(library: c_api.Library) -> None:
     copy = copy_bandwidth()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copies {copy:.2f} TB/s")
     print("ms forward: ours, torchvision; forward + backward: ours, torchvision; copy bandwidth")
-    for item in ITEMS:
+    for item in WORK:
         a, b, c, d = times_of(library, item)
         share = item.bytes / (a * 1e9) / copy
         print(

@@ -1,4 +1,4 @@
-// The bins of the two pooling operators: which cells of the map each covers.
+// The bins of ROIPool and PSROIPool: which cells of the map each covers.
 //
 // Results must not depend on the instruction set, so nothing here may be contracted into fused
 // multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false.
@@ -11,6 +11,7 @@ namespace gluon_roi {
 
 // Half away from zero, as C's round(); the same on every device.
 HOST_DEVICE float round_half_away(float value) { return roundf(value); }
+HOST_DEVICE double round_half_away(double value) { return round(value); }
 
 enum class BinRule : int32_t {
   kRoiPool,     // Caffe, MXNet ROIPooling, torchvision roi_pool, Paddle roi_pool

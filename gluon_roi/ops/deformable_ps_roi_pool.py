@@ -1,0 +1,155 @@
+"""DeformablePSROIPool: position-sensitive pooling whose bins move, of Deformable ConvNets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..bridge import RoiBlock, call, operator_function
+
+
+@operator_function("DeformablePSROIPool", left_out="trans")
+def deformable_ps_roi_pool(
+    data: Any,
+    rois: Any,
+    trans: Any,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    output_dim: int | None = None,
+    group_size: int | tuple[int, int] | None = None,
+    part_size: int | tuple[int, int] | None = None,
+    sample_per_part: int = 4,
+    trans_std: float = 0.0,
+    rois_num: Any = None,
+    bad_index: str = "error",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.DeformablePSROIPool` as a function: its inputs, then its parameters.
+
+    `trans` may be None, or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``. Arrays
+    also take `out`; symbols `name` and `attr`.
+    """
+    values = (
+        pooled_size,
+        spatial_scale,
+        output_dim,
+        group_size,
+        part_size,
+        sample_per_part,
+        trans_std,
+        bad_index,
+    )
+    inputs = (data, rois, trans, rois_num)
+    return call("DeformablePSROIPool", inputs, values, out, name, attr)
+
+
+class DeformablePSROIPool(RoiBlock):
+    """Position-sensitive pooling of bilinear samples, each bin moved by an offset.
+
+    Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of a regular grid
+    of bilinear samples on input channel ``(c * G + gh) * G + gw``, where (gh, gw) is the group that
+    the bin falls into. The bin is moved by ``trans * trans_std`` widths and heights of the box.
+    Samples off the map are left out of sum and count; a bin without any gives 0.
+
+    Parameters
+    ----------
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    output_dim : int, optional
+        Channels of the output; C / (G * G) if not given.
+    group_size : int or (int, int), optional
+        Groups G per axis; the pooled size if not given.
+    part_size : int or (int, int), optional
+        Parts T per axis, which have an offset each: bin p belongs to part floor(p * T / P). The
+        pooled size if not given.
+    sample_per_part : int
+        Samples per bin and axis.
+    trans_std : float
+        What trans is multiplied with; 0.1 in the paper. With 0, the default of MXNet as well,
+        nothing moves.
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
+        MXNet's ``ROIPooling``.
+
+    Inputs
+    ------
+    data : (N, C, H, W), float16, float32 or float64
+        Score maps, C = output_dim * G * G.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
+        index, together with rois_num. float16 is converted.
+    trans : (K, 2 * classes, T, T), dtype of data, optional
+        Offsets x and y of each class; output channel c belongs to class
+        ``c // (output_dim / classes)``. Without it nothing moves (MXNet's ``no_trans``).
+    rois_num : (N,), int32 or int64, optional
+        Boxes per image, for (K, 4) rois.
+
+    Outputs
+    -------
+    out : (K, output_dim, P, Q), dtype of data
+        0 for a padding row, NaN for a row with a NaN or infinite coordinate, and for a bin whose
+        offset is NaN or infinite.
+
+    Positions are computed in float32 for float16 and float32 data, in float64 for float64 data.
+    data and trans have gradients; those of rois are 0.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
+        fractional or beyond the batch. The message names operator, argument, expected and got. (On
+        a GPU such a row is NaN.)
+
+    References
+    ----------
+    Dai et al. 2017, Deformable Convolutional Networks, arXiv:1703.06211, section 2.2. The
+    arithmetic is that of MXNet's ``contrib.DeformablePSROIPooling``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
+    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
+    >>> pool = gluon_roi.DeformablePSROIPool(2, 1.0, sample_per_part=2, trans_std=0.25)
+    >>> pool(ramp, rois).asnumpy().ravel().tolist()
+    [1.25, 3.0, 8.25, 10.0]
+    >>> right = mx.nd.array([1, 0]).reshape((1, 2, 1, 1)).tile((1, 1, 2, 2))
+    >>> pool(ramp, rois, right).asnumpy().ravel().tolist()
+    [2.0, 3.75, 9.0, 10.75]
+    """
+
+    function = deformable_ps_roi_pool
+
+    def __init__(
+        self,
+        pooled_size: int | tuple[int, int],
+        spatial_scale: float,
+        output_dim: int | None = None,
+        group_size: int | tuple[int, int] | None = None,
+        part_size: int | tuple[int, int] | None = None,
+        sample_per_part: int = 4,
+        trans_std: float = 0.0,
+        bad_index: str = "error",
+        **kwargs: Any,
+    ) -> None:
+        parameters = {
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "output_dim": output_dim,
+            "group_size": group_size,
+            "part_size": part_size,
+            "sample_per_part": sample_per_part,
+            "trans_std": trans_std,
+            "bad_index": bad_index,
+        }
+        super().__init__(parameters, **kwargs)
+
+    def hybrid_forward(  # type: ignore[override]
+        self, F: Any, data: Any, rois: Any, trans: Any = None, rois_num: Any = None
+    ) -> Any:
+        return deformable_ps_roi_pool(data, rois, trans, rois_num=rois_num, **self._parameters)

@@ -1,0 +1,48 @@
+// The maps of a feature pyramid, and which of them a box is pooled from.
+#pragma once
+#include "../types.h"
+#include "rows.h"
+
+namespace gluon_roi {
+
+// Maps of one image, finest first. The level of a map is -log2 of its scale: a map of stride 2^k is
+// level k. A box belongs to level floor(canonical_level + log2(size / canonical_size + 1e-6)) with
+// size = sqrt(area), and is pooled from the last map whose level is not above its own; from the
+// first if there is none. (Lin et al. 2017, equation 1.)
+//
+// No logarithm is computed: its last digit would decide about boxes of exactly twice the size, and
+// differs from one device to the next. Comparing with powers of two is exact.
+struct Pyramid {
+  int32_t maps;
+  double scale[GLUON_ROI_MOST_MAPS];  // map cells per image pixel
+  double least[GLUON_ROI_MOST_MAPS];  // size / canonical_size + 1e-6 from which on map i is taken
+  double canonical_size;              // image pixels
+
+  // A single map, which every box is pooled from.
+  static Pyramid one(double spatial_scale) {
+    Pyramid pyramid{};
+    pyramid.maps = 1;
+    pyramid.scale[0] = spatial_scale;
+    pyramid.canonical_size = 1;
+    return pyramid;
+  }
+  // Throws unless the scales are in order, with a level of its own for each map.
+  static Pyramid of(const char* op, const double* scales, int32_t maps, double canonical_size,
+                    int32_t canonical_level);
+
+  // Boxes without an area have a size of 0. Area in double, whatever the type of the data.
+  template <class G>
+  HOST_DEVICE int32_t map_of(const Roi<G>& roi) const {
+    const double w = static_cast<double>(roi.x2()) - static_cast<double>(roi.x1());
+    const double h = static_cast<double>(roi.y2()) - static_cast<double>(roi.y1());
+    const double area = (w > 0 ? w : 0) * (h > 0 ? h : 0);
+    const double relative = sqrt(area) / canonical_size + 1e-6;
+    int32_t map = 0;
+    for (int32_t i = 1; i < GLUON_ROI_MOST_MAPS; ++i) {
+      if (i < maps && relative >= least[i]) map = i;
+    }
+    return map;
+  }
+};
+
+}  // namespace gluon_roi

@@ -1,0 +1,371 @@
+#include "deformable_ps_roi_pool.h"
+
+#include <limits>
+#include <vector>
+
+#include "../bindings/c.h"
+#include "../cpu/rois.h"
+#include "../cpu/tasks.h"
+#include "../cpu/threads.h"
+
+namespace gluon_roi {
+
+void DeformablePSROIPool::check_inputs(const Params& p, const Inputs& in) {
+  const Tensor& trans = in.offsets;
+  if (is_absent(trans) || trans.ndim < 0) return;
+  const int64_t rows = in.rois.ndim < 0 ? -1 : check_shapes(kName, in);
+  const int64_t channels = output_channels(p, in.data.ndim < 0 ? -1 : in.data.shape[1]);
+  const auto differs = [&](int axis, int64_t expected) {
+    return expected >= 0 && trans.shape[axis] >= 0 && trans.shape[axis] != expected;
+  };
+  if (trans.ndim != 4 || differs(0, rows) || differs(2, part_height(p)) ||
+      differs(3, part_width(p))) {
+    fail(kName, "trans has shape ", shape_text(trans), ", expected (",
+         rows >= 0 ? std::to_string(rows) : "K", ", 2 * classes, ", part_height(p), ", ",
+         part_width(p), "): a row for each of rois, and the part_size");
+  }
+  const int64_t classes = trans.shape[1] / 2;
+  if (trans.shape[1] >= 0 && (trans.shape[1] % 2 != 0 || classes == 0)) {
+    fail(kName, "trans has ", trans.shape[1],
+         " channels, expected 2 * classes: x and y of each class");
+  }
+  if (trans.shape[1] >= 0 && channels > 0 && channels % classes != 0) {
+    fail(kName, "trans has ", trans.shape[1], " channels, which is ", classes,
+         " classes, expected a number that divides output_dim = ", channels);
+  }
+}
+
+namespace cpu {
+namespace {
+
+using Params = DeformablePSROIPool::Params;
+
+// Finding the taps of an output takes as long as this many elements touched by parallel_for's body.
+constexpr int64_t kElementsPerOutput = 20;
+
+// The taps of one bin along both axes.
+template <class A>
+struct BinTaps {
+  std::vector<PartTap<A>> y, x;
+  size_t rows, columns;  // how many of them are in use
+  A samples;             // of the bin that are on the map
+
+  BinTaps(int32_t samples_per_axis, const Tensor& data)
+      : y(room(samples_per_axis, data.shape[2])), x(room(samples_per_axis, data.shape[3])) {}
+
+  ALWAYS_INLINE void find(const PartAxis<A>& y_axis, const PartAxis<A>& x_axis, A first_y,
+                          A first_x) {
+    rows = columns = 0;
+    const int32_t high =
+        y_axis.for_each_tap(first_y, [&](const PartTap<A>& tap) { y[rows++] = tap; });
+    const int32_t wide =
+        x_axis.for_each_tap(first_x, [&](const PartTap<A>& tap) { x[columns++] = tap; });
+    samples = static_cast<A>(high) * static_cast<A>(wide);
+  }
+
+ private:
+  static size_t room(int32_t samples, int64_t cells) {
+    return static_cast<size_t>(std::min<int64_t>(2 * int64_t{samples}, cells));
+  }
+};
+
+// What a call prepares: the RoIs, their axes, what moves their bins, and what these may read.
+template <class T>
+struct Parts {
+  using A = SumOf<T>;
+  struct Axes {
+    PartAxis<A> y, x;
+  };
+  int32_t samples;
+  RoiTable<A> table;
+  DeformablePSROIPool::ByClass by_class;
+  PartOffsets<T> offsets;
+  std::vector<Axes> axes;  // K
+  Coverage coverage;       // of the images of by_class
+
+  Parts(const Params& p, const Inputs& in)
+      : samples(p.sample_per_part),
+        table(DeformablePSROIPool::kName, in, p.bad_index),
+        by_class(p, in),
+        offsets(DeformablePSROIPool::offsets<T>(p, in)),
+        axes(table.rois.size()),
+        coverage(by_class.data) {
+    const int32_t height = static_cast<int32_t>(in.data.shape[2]);
+    const int32_t width = static_cast<int32_t>(in.data.shape[3]);
+    for (const int64_t k : table.order) {
+      const Roi<A>& roi = table.rois[k];
+      axes[k].y =
+          PartAxis<A>::make(roi.y1(), roi.y2(), p.spatial_scale, p.pooled_height, samples, height);
+      axes[k].x =
+          PartAxis<A>::make(roi.x1(), roi.x2(), p.spatial_scale, p.pooled_width, samples, width);
+      for (int64_t c = 0; c < by_class.classes; ++c) add_coverage(roi.image, k, c);
+    }
+    coverage.finish();
+  }
+
+  int64_t row(int64_t k, int64_t image) const {
+    return k * by_class.classes + image % by_class.classes;
+  }
+
+  // Calls body(row, bin, next, taps) for the bins of a task whose offsets are numbers, and
+  // special(row, bin) for the others; row is a pair of a RoI and a class, and next the row that
+  // comes some time later.
+  template <class Body, class Special>
+  ALWAYS_INLINE void for_each_bin(const GroupTask<A>& task, BinTaps<A>* taps, const Body& body,
+                                  const Special& special) const {
+    const int64_t image = task.image / by_class.classes;
+    for (int64_t i = table.begin[image]; i < table.begin[image + 1]; ++i) {
+      const int64_t k = table.order[i], at = row(k, task.image);
+      const int64_t next = row(table.ahead(i, table.kFarAhead), task.image);
+      const Axes& axis = axes[k];
+      for (int ph = task.p_begin; ph < task.p_end; ++ph) {
+        for (int pw = task.q_begin; pw < task.q_end; ++pw) {
+          const int64_t bin = int64_t{ph} * by_class.layout.pooled_width + pw;
+          A move_y, move_x;
+          if (!offsets.find(at, offsets.part_of(ph, pw), &move_y, &move_x)) {
+            special(at, bin);
+            continue;
+          }
+          taps->find(axis.y, axis.x, axis.y.first_sample(ph, move_y),
+                     axis.x.first_sample(pw, move_x));
+          body(at, bin, next, *taps);
+        }
+      }
+    }
+  }
+
+ private:
+  void add_coverage(int64_t image, int64_t k, int64_t c) {
+    A least_y = 0, most_y = 0, least_x = 0, most_x = 0;
+    bool any = false;
+    for (int64_t part = 0; part < offsets.parts(); ++part) {
+      A y, x;
+      if (!offsets.find(k * by_class.classes + c, part, &y, &x)) continue;
+      least_y = any ? std::min(least_y, y) : y;
+      most_y = any ? std::max(most_y, y) : y;
+      least_x = any ? std::min(least_x, x) : x;
+      most_x = any ? std::max(most_x, x) : x;
+      any = true;
+      if (offsets.trans == nullptr) break;
+    }
+    if (!any) return;
+    const PartAxis<A>&y_axis = axes[k].y, &x_axis = axes[k].x;
+    const int rows = by_class.layout.pooled_height, columns = by_class.layout.pooled_width;
+    int32_t y0, y1, x0, x1;
+    y_axis.cells(y_axis.first_sample(0, least_y), y_axis.first_sample(rows - 1, most_y), &y0, &y1);
+    x_axis.cells(x_axis.first_sample(0, least_x), x_axis.first_sample(columns - 1, most_x), &x0,
+                 &x1);
+    coverage.add(image * by_class.classes + c, y0, y1, x0, x1,
+                 taps_of(y_axis, rows, y1 - y0) * taps_of(x_axis, columns, x1 - x0));
+  }
+  // About how many all bins of an axis have.
+  int64_t taps_of(const PartAxis<A>& axis, int bins, int32_t cells) const {
+    const int64_t most = std::min<int64_t>(2 * int64_t{samples}, cells);
+    return bins * static_cast<int64_t>(std::min<A>(axis.bin + 2, static_cast<A>(most)));
+  }
+};
+
+template <class T>
+void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
+  using A = SumOf<T>;
+  const Parts<T> parts(p, in);
+  const Tensor& by_class = parts.by_class.data;
+  const PositionSensitive& layout = parts.by_class.layout;
+  const T* data = static_cast<const T*>(in.data.data);
+  T* result = static_cast<T*>(out.data);
+  const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
+  const int64_t outputs = parts.by_class.outputs();
+  parts.table.fill_special_rows(result, out.shape[1] * outputs);
+
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) INLINE_LAMBDA {
+    using Values = Lanes<A, decltype(simd)>;
+    constexpr int kCount = Values::kCount;
+    BinTaps<A> room(p.sample_per_part, by_class);
+    parts.for_each_bin(
+        task, &room,
+        [&](int64_t row, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
+          prefetch_lanes(task.lanes, result + task.row(next, outputs) + bin, outputs);
+          Values sum = Values::all(0);
+          for (size_t i = 0; i < taps.rows; ++i) {
+            const auto* line = block + taps.y[i].cell * width * kCount;
+            Values across = Values::all(0);
+            for (size_t j = 0; j < taps.columns; ++j) {
+              Values value = Values::load(line + int64_t{taps.x[j].cell} * kCount);
+              value *= Values::all(taps.x[j].weight);
+              across += value;
+            }
+            across *= Values::all(taps.y[i].weight);
+            sum += across;
+          }
+          sum /= Values::all(taps.samples > 0 ? taps.samples : A(1));
+          sum.scatter(task.lanes, result + task.row(row, outputs) + bin, outputs);
+        },
+        [&](int64_t row, int64_t bin) INLINE_LAMBDA {
+          Values::all(std::numeric_limits<A>::quiet_NaN())
+              .scatter(task.lanes, result + task.row(row, outputs) + bin, outputs);
+        });
+  };
+  const int64_t work = elements(in.data) + kElementsPerOutput * elements(out);
+  parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, by_class);
+    const int64_t image = task.image / parts.by_class.classes;
+    if (parts.table.begin[image] == parts.table.begin[image + 1]) return;
+    read_maps(task, layout, parts.coverage, data, cells, pool);
+  });
+}
+
+template <class T>
+void run_backward(const Params& p, const Inputs& in, const Tensor& d_out, const Tensor& d_data) {
+  using A = SumOf<T>;
+  const Parts<T> parts(p, in);
+  const Tensor& by_class = parts.by_class.data;
+  const PositionSensitive& layout = parts.by_class.layout;
+  const T* gradient = static_cast<const T*>(d_out.data);
+  T* result = static_cast<T*>(d_data.data);
+  const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
+  const int64_t outputs = parts.by_class.outputs();
+
+  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) INLINE_LAMBDA {
+    using Values = Lanes<A, decltype(simd)>;
+    constexpr int kCount = Values::kCount;
+    BinTaps<A> room(p.sample_per_part, by_class);
+    parts.for_each_bin(
+        task, &room,
+        [&](int64_t row, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
+          prefetch_lanes(task.lanes, gradient + task.row(next, outputs) + bin, outputs);
+          Values slope =
+              Values::gather(task.lanes, gradient + task.row(row, outputs) + bin, outputs);
+          slope /= Values::all(taps.samples > 0 ? taps.samples : A(1));
+          for (size_t i = 0; i < taps.rows; ++i) {
+            A* line = block + taps.y[i].cell * width * kCount;
+            Values across = slope;
+            across *= Values::all(taps.y[i].weight);
+            for (size_t j = 0; j < taps.columns; ++j) {
+              A* target = line + int64_t{taps.x[j].cell} * kCount;
+              Values share = across;
+              share *= Values::all(taps.x[j].weight);
+              share += Values::load(target);
+              share.store(target);
+            }
+          }
+        },
+        [](int64_t, int64_t) INLINE_LAMBDA {});
+  };
+  const int64_t work = elements(d_data) + kElementsPerOutput * elements(d_out);
+  parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, by_class);
+    add_to_maps(task, layout, parts.coverage, result, cells, spread);
+  });
+}
+
+// First the derivatives by the position of each bin, for each block of channels on its own; then
+// their sums over the blocks and over the bins of a part, in this order.
+template <class T>
+void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
+                         const Tensor& d_trans) {
+  using A = SumOf<T>;
+  struct Slope {
+    A y, x;
+  };
+  const Parts<T> parts(p, in);
+  const Tensor& by_class = parts.by_class.data;
+  const PositionSensitive& layout = parts.by_class.layout;
+  const T* data = static_cast<const T*>(in.data.data);
+  const T* gradient = static_cast<const T*>(d_out.data);
+  T* result = static_cast<T*>(d_trans.data);
+  const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
+  const int64_t classes = parts.by_class.classes, outputs = parts.by_class.outputs();
+  const int64_t rows = d_trans.shape[0] * classes, blocks = blocks_of<A>(layout.output_dim);
+  std::vector<Slope> slopes(static_cast<size_t>(blocks * rows * outputs), Slope{0, 0});
+
+  const auto differentiate = [&](const GroupTask<A>& task, const auto* block,
+                                 auto simd) INLINE_LAMBDA {
+    using Values = Lanes<A, decltype(simd)>;
+    constexpr int kCount = Values::kCount;
+    BinTaps<A> room(p.sample_per_part, by_class);
+    Slope* const of_block = slopes.data() + task.channel / kLanes<A> * rows * outputs;
+    parts.for_each_bin(
+        task, &room,
+        [&](int64_t row, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
+          prefetch_lanes(task.lanes, gradient + task.row(next, outputs) + bin, outputs);
+          Values by_y = Values::all(0), by_x = Values::all(0);
+          for (size_t i = 0; i < taps.rows; ++i) {
+            const auto* line = block + taps.y[i].cell * width * kCount;
+            Values sum = Values::all(0), along = Values::all(0);
+            for (size_t j = 0; j < taps.columns; ++j) {
+              const Values value = Values::load(line + int64_t{taps.x[j].cell} * kCount);
+              Values weighted = value, sloped = value;
+              weighted *= Values::all(taps.x[j].weight);
+              sloped *= Values::all(taps.x[j].slope);
+              sum += weighted;
+              along += sloped;
+            }
+            sum *= Values::all(taps.y[i].slope);
+            along *= Values::all(taps.y[i].weight);
+            by_y += sum;
+            by_x += along;
+          }
+          Values slope =
+              Values::gather(task.lanes, gradient + task.row(row, outputs) + bin, outputs);
+          slope /= Values::all(taps.samples > 0 ? taps.samples : A(1));
+          by_y *= slope;
+          by_x *= slope;
+          by_y.add_to(task.lanes, &of_block[row * outputs + bin].y);
+          by_x.add_to(task.lanes, &of_block[row * outputs + bin].x);
+        },
+        [](int64_t, int64_t) INLINE_LAMBDA {});
+  };
+  const int64_t work = elements(in.data) + kElementsPerOutput * elements(d_out);
+  parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, by_class);
+    const int64_t image = task.image / classes;
+    if (parts.table.begin[image] == parts.table.begin[image + 1]) return;
+    read_maps(task, layout, parts.coverage, data, cells, differentiate);
+  });
+
+  const PartOffsets<T>& offsets = parts.offsets;
+  parallel_for(rows, blocks * rows * outputs + elements(d_trans), [&](int64_t row) {
+    const int64_t k = row / classes, count = offsets.parts();
+    T* d_x = result + row * 2 * count;
+    T* d_y = d_x + count;
+    Slope* sums = scratch<Slope>(count);
+    std::fill(sums, sums + count, Slope{0, 0});
+    if (parts.table.rois[k].state == RoiState::kValid) {
+      for (int64_t bin = 0; bin < outputs; ++bin) {
+        Slope& sum = sums[offsets.part_of(static_cast<int>(bin / layout.pooled_width),
+                                          static_cast<int>(bin % layout.pooled_width))];
+        for (int64_t block = 0; block < blocks; ++block) {
+          const Slope& slope = slopes[(block * rows + row) * outputs + bin];
+          sum.y += slope.y;
+          sum.x += slope.x;
+        }
+      }
+    }
+    const A scale_y = offsets.scale * parts.axes[k].y.length;
+    const A scale_x = offsets.scale * parts.axes[k].x.length;
+    for (int64_t part = 0; part < count; ++part) {
+      store(d_y + part, sums[part].y * scale_y);
+      store(d_x + part, sums[part].x * scale_x);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace cpu
+
+void DeformablePSROIPool::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
+}
+
+void DeformablePSROIPool::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                                   const Gradients& d) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    cpu::run_backward<T>(p, in, d_out, d.data);
+    if (!is_absent(d.offsets)) cpu::run_offset_gradient<T>(p, in, d_out, d.offsets);
+  });
+}
+
+}  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(DeformablePSROIPool, deformable_ps_roi_pool)

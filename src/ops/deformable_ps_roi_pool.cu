@@ -1,0 +1,307 @@
+// DeformablePSROIPool in CUDA kernels; what is computed stands in deformable_ps_roi_pool.h.
+//
+// Every pair of a RoI and a class is a row, as every pair of an image and a class is an image. No
+// taps are kept: each thread walks over the samples of its bin, which are few.
+// Forward: a block owns some channels of one row, a thread (channel, p, q).
+// Backward: a block owns a tile of the map in kTileChannels channels of one group, and walks over
+// the rows that touch it, in their order; each thread weighs the samples next to its cell. Offsets:
+// a block owns one part of one row, and sums over its bins and channels in a tree of fixed shape.
+// No atomics; gradients are written once, and whole.
+// Workspace: heads and axes of the RoIs; backward the lists of each image's rows as well.
+#include "../cuda/forward.h"
+#include "../cuda/tiles.h"
+#include "deformable_ps_roi_pool.h"
+
+namespace gluon_roi {
+namespace cuda {
+namespace {
+
+constexpr int kPartThreads = 32;
+
+template <class T>
+struct PartTable : RoiTable {
+  using A = SumOf<T>;
+  PartOffsets<T> offsets;
+  int32_t samples;
+  PartAxis<A>* axes;  // K * 2: y, then x
+
+  PartTable(Carver* carver, const DeformablePSROIPool::Params& p, const Inputs& in,
+            int64_t classes_of_rows)
+      : RoiTable(DeformablePSROIPool::kName, carver, in, p.pooled_height, p.pooled_width,
+                 p.bad_index, classes_of_rows),
+        offsets(DeformablePSROIPool::offsets<T>(p, in)),
+        samples(p.sample_per_part),
+        axes(carver->take<PartAxis<A>>(rows.rows * 2)) {}
+
+  HOST_DEVICE const PartAxis<A>* axes_of(int64_t row) const { return axes + row / classes * 2; }
+};
+
+// One block a row.
+template <class T>
+__global__ void __launch_bounds__(kPartThreads) part_kernel(PartTable<T> tables, double scale) {
+  using A = SumOf<T>;
+  const int64_t row = blockIdx.x;
+  const int64_t k = row / tables.classes;
+  const int thread = static_cast<int>(threadIdx.x);
+  const Roi<A> roi = tables.rows.template row<A>(k);
+  RoiHead head{};
+  head.state = roi.state;
+  if (roi.state == RoiState::kValid) {
+    const PartAxis<A> y =
+        PartAxis<A>::make(roi.y1(), roi.y2(), scale, tables.bins_y, tables.samples, tables.height);
+    const PartAxis<A> x =
+        PartAxis<A>::make(roi.x1(), roi.x2(), scale, tables.bins_x, tables.samples, tables.width);
+    // The least and the greatest offsets; those of a thread without any are the wrong way round.
+    __shared__ A least_y[kPartThreads], most_y[kPartThreads];
+    __shared__ A least_x[kPartThreads], most_x[kPartThreads];
+    const A infinity = bit_cast<float>(0x7f800000u);
+    least_y[thread] = least_x[thread] = infinity;
+    most_y[thread] = most_x[thread] = -infinity;
+    for (int64_t part = thread; part < tables.offsets.parts(); part += kPartThreads) {
+      A move_y, move_x;
+      if (!tables.offsets.find(row, part, &move_y, &move_x)) continue;
+      if (move_y < least_y[thread]) least_y[thread] = move_y;
+      if (move_y > most_y[thread]) most_y[thread] = move_y;
+      if (move_x < least_x[thread]) least_x[thread] = move_x;
+      if (move_x > most_x[thread]) most_x[thread] = move_x;
+    }
+    __syncthreads();
+    if (thread == 0) {
+      for (int i = 1; i < kPartThreads; ++i) {
+        if (least_y[i] < least_y[0]) least_y[0] = least_y[i];
+        if (most_y[i] > most_y[0]) most_y[0] = most_y[i];
+        if (least_x[i] < least_x[0]) least_x[0] = least_x[i];
+        if (most_x[i] > most_x[0]) most_x[0] = most_x[i];
+      }
+      head.image = static_cast<int32_t>(roi.image * tables.classes + row % tables.classes);
+      if (least_y[0] <= most_y[0]) {
+        y.cells(y.first_sample(0, least_y[0]), y.first_sample(tables.bins_y - 1, most_y[0]),
+                &head.y_begin, &head.y_end);
+        x.cells(x.first_sample(0, least_x[0]), x.first_sample(tables.bins_x - 1, most_x[0]),
+                &head.x_begin, &head.x_end);
+      }
+      if (row % tables.classes == 0) {
+        tables.axes[2 * k] = y;
+        tables.axes[2 * k + 1] = x;
+      }
+    }
+  }
+  if (thread == 0) tables.heads[row] = head;
+}
+
+template <class T>
+struct PartRule {
+  using A = SumOf<T>;
+  static constexpr bool kGrouped = true;
+  PartTable<T> tables;
+
+  struct View {
+    int64_t row;
+    PartAxis<A> y, x;
+  };
+  DEVICE_INLINE View stage(int64_t row, char*, const char*) const {
+    const PartAxis<A>* axes = tables.axes_of(row);
+    return View{row, axes[0], axes[1]};
+  }
+  DEVICE_INLINE void pool(const View& view, int p, int q, int width, const T* plane,
+                          const int64_t* other, A* value) const {
+    A move_y, move_x;
+    const PartOffsets<T>& offsets = tables.offsets;
+    const bool known = offsets.find(view.row, offsets.part_of(p, q), &move_y, &move_x);
+    const A nan = bit_cast<float>(0x7fc00000u);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) value[u] = known ? A(0) : nan;
+    if (!known) return;
+    const A first_y = view.y.first_sample(p, move_y), first_x = view.x.first_sample(q, move_x);
+    int32_t wide = 0;
+    const int32_t high = view.y.for_each_tap(first_y, [&](const PartTap<A>& y) {
+      const T* line = plane + static_cast<int64_t>(y.cell) * width;
+      A sum[kUnroll] = {};
+      wide = view.x.for_each_tap(first_x, [&](const PartTap<A>& x) {
+        const T* cell = line + x.cell;
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) sum[u] += x.weight * load(cell + other[u]);
+      });
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) value[u] += y.weight * sum[u];
+    });
+    const A samples = static_cast<A>(high) * static_cast<A>(wide);
+    if (samples == 0) return;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) value[u] /= samples;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kTileThreads)
+    backward_kernel(PartTable<T> tables, RoiLists lists, TilePlan plan, const T* d_out, T* d_data) {
+  using A = SumOf<T>;
+  const Tile tile(plan);
+  // The bins that read this group.
+  const PositionSensitive& layout = plan.layout;
+  const int p_begin =
+      PositionSensitive::first_bin(tile.group_y, layout.group_height, layout.pooled_height);
+  const int p_end =
+      PositionSensitive::first_bin(tile.group_y + 1, layout.group_height, layout.pooled_height);
+  const int q_begin =
+      PositionSensitive::first_bin(tile.group_x, layout.group_width, layout.pooled_width);
+  const int q_end =
+      PositionSensitive::first_bin(tile.group_x + 1, layout.group_width, layout.pooled_width);
+  A sum[kTileChannels] = {};
+
+  const auto meets = [&](int64_t row) {
+    const RoiHead& head = tables.heads[row];
+    return tile.meets(head.y_begin, head.y_end, head.x_begin, head.x_end);
+  };
+  for_each_roi(lists, tile.image, meets, [&](int64_t row) {
+    const RoiHead& head = tables.heads[row];
+    if (!tile.inside(head.y_begin, head.y_end, head.x_begin, head.x_end)) return;
+    const PartAxis<A>*y = tables.axes_of(row), *x = y + 1;
+    for (int p = p_begin; p < p_end; ++p) {
+      for (int q = q_begin; q < q_end; ++q) {
+        A move_y, move_x;
+        const int64_t part = tables.offsets.part_of(p, q);
+        if (!tables.offsets.find(row, part, &move_y, &move_x)) continue;
+        int32_t high, wide;
+        const A weight_y = y->weight_of(y->first_sample(p, move_y), tile.y, &high);
+        if (weight_y == 0) continue;
+        const A weight_x = x->weight_of(x->first_sample(q, move_x), tile.x, &wide);
+        if (weight_x == 0) continue;
+        add_gradients(tile, plan, d_out, row, static_cast<int64_t>(p) * layout.pooled_width + q,
+                      weight_y * weight_x / (static_cast<A>(high) * static_cast<A>(wide)), sum);
+      }
+    }
+  });
+  store_tile(tile, sum, d_data);
+}
+
+// One block a part of a row.
+template <class T>
+__global__ void __launch_bounds__(kPartThreads)
+    offset_kernel(PartTable<T> tables, ForwardPlan plan, const T* data, const T* d_out,
+                  T* d_trans) {
+  using A = SumOf<T>;
+  const PartOffsets<T>& offsets = tables.offsets;
+  const PositionSensitive& layout = plan.layout;
+  const int64_t row = blockIdx.x / offsets.parts(), part = blockIdx.x % offsets.parts();
+  const int thread = static_cast<int>(threadIdx.x);
+  const RoiHead head = tables.heads[row];
+  A d_y = 0, d_x = 0, move_y, move_x;
+  if (head.state == RoiState::kValid && offsets.find(row, part, &move_y, &move_x)) {
+    const PartAxis<A>*y_axis = tables.axes_of(row), *x_axis = y_axis + 1;
+    const int part_y = static_cast<int>(part / offsets.width);
+    const int part_x = static_cast<int>(part % offsets.width);
+    const int p_begin = PositionSensitive::first_bin(part_y, offsets.height, layout.pooled_height);
+    const int p_end =
+        PositionSensitive::first_bin(part_y + 1, offsets.height, layout.pooled_height);
+    const int q_begin = PositionSensitive::first_bin(part_x, offsets.width, layout.pooled_width);
+    const int q_end = PositionSensitive::first_bin(part_x + 1, offsets.width, layout.pooled_width);
+    const int64_t columns = q_end - q_begin, bins = (p_end - p_begin) * columns;
+    const T* image = data + head.image * plan.data_channels * plan.cells;
+    for (int64_t n = thread; n < layout.output_dim * bins; n += kPartThreads) {
+      const int64_t c = n / bins;
+      const int p = p_begin + static_cast<int>(n % bins / columns);
+      const int q = q_begin + static_cast<int>(n % bins % columns);
+      const T* plane = image + layout.channel(c, p, q) * plan.cells;
+      const A first_y = y_axis->first_sample(p, move_y), first_x = x_axis->first_sample(q, move_x);
+      A by_y = 0, by_x = 0;
+      int32_t wide = 0;
+      const int32_t high = y_axis->for_each_tap(first_y, [&](const PartTap<A>& y) {
+        const T* line = plane + static_cast<int64_t>(y.cell) * plan.width;
+        A sum = 0, along = 0;
+        wide = x_axis->for_each_tap(first_x, [&](const PartTap<A>& x) {
+          const A value = load(line + x.cell);
+          sum += x.weight * value;
+          along += x.slope * value;
+        });
+        by_y += y.slope * sum;
+        by_x += y.weight * along;
+      });
+      if (high == 0 || wide == 0) continue;
+      const A slope = load(d_out + (row * layout.output_dim + c) * plan.outputs +
+                           static_cast<int64_t>(p) * layout.pooled_width + q) /
+                      (static_cast<A>(high) * static_cast<A>(wide));
+      d_y += slope * by_y;
+      d_x += slope * by_x;
+    }
+  }
+  __shared__ A sum_y[kPartThreads], sum_x[kPartThreads];
+  sum_y[thread] = d_y;
+  sum_x[thread] = d_x;
+  for (int half = kPartThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread >= half) continue;
+    sum_y[thread] += sum_y[thread + half];
+    sum_x[thread] += sum_x[thread + half];
+  }
+  if (thread != 0) return;
+  // The axes of other rows were never written.
+  const bool valid = head.state == RoiState::kValid;
+  const A high = valid ? tables.axes_of(row)[0].length : A(0);
+  const A wide = valid ? tables.axes_of(row)[1].length : A(0);
+  T* d_row = d_trans + row * 2 * offsets.parts() + part;
+  store(d_row, sum_x[0] * (offsets.scale * wide));
+  store(d_row + offsets.parts(), sum_y[0] * (offsets.scale * high));
+}
+
+template <class T>
+struct Prepared {
+  DeformablePSROIPool::ByClass by_class;
+  PartTable<T> tables;
+  RoiLists lists;
+
+  Prepared(Carver* carver, const DeformablePSROIPool::Params& p, const Inputs& in)
+      : by_class(p, in), tables(carver, p, in, by_class.classes), lists(carver, tables) {}
+
+  void build(const Gpu& gpu, double spatial_scale) const {
+    launch(DeformablePSROIPool::kName, gpu, part_kernel<T>, tables.all_rows(), kPartThreads, tables,
+           spatial_scale);
+  }
+};
+
+}  // namespace
+}  // namespace cuda
+
+size_t DeformablePSROIPool::workspace(const Params& p, const Inputs& in, bool) {
+  cuda::Carver carver;
+  with_dtype(in.data.dtype,
+             [&](auto type) { const cuda::Prepared<decltype(type)> measured(&carver, p, in); });
+  return carver.size();
+}
+
+void DeformablePSROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    cuda::Carver carver(gpu.workspace);
+    const cuda::Prepared<T> call(&carver, p, in);
+    call.build(gpu, p.spatial_scale);
+    Tensor rows = out;
+    rows.shape[0] = call.tables.all_rows();
+    cuda::launch_forward<T>(kName, gpu, cuda::PartRule<T>{call.tables}, call.by_class.layout,
+                            call.by_class.data, rows);
+  });
+}
+
+void DeformablePSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                                   const Gradients& d) {
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    cuda::Carver carver(gpu.workspace);
+    const cuda::Prepared<T> call(&carver, p, in);
+    call.build(gpu, p.spatial_scale);
+    call.lists.build(kName, gpu, call.tables);
+    const PositionSensitive& layout = call.by_class.layout;
+    const cuda::TilePlan plan(layout, call.by_class.data);
+    const T* slopes = static_cast<const T*>(d_out.data);
+    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
+                 call.tables, call.lists, plan, slopes, static_cast<T*>(d.data.data));
+    if (is_absent(d.offsets)) return;
+    cuda::launch(kName, gpu, cuda::offset_kernel<T>,
+                 call.tables.all_rows() * call.tables.offsets.parts(), cuda::kPartThreads,
+                 call.tables, cuda::ForwardPlan(layout, call.by_class.data),
+                 static_cast<const T*>(in.data.data), slopes, static_cast<T*>(d.offsets.data));
+  });
+}
+
+}  // namespace gluon_roi

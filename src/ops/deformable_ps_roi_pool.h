@@ -1,0 +1,101 @@
+// DeformablePSROIPool: position-sensitive pooling of bilinear samples, each bin moved by an offset.
+//
+// Reads data (N, C, H, W), RoIs and trans (K, 2 * classes, T, T), writes out (K, output_dim, P, Q),
+// overwriting it whole. Bin (p, q) of output channel c is the mean of its samples on score map
+// (c * G + gh) * G + gw; those off the map are left out of sum and count, and 0 is left without
+// any. It is moved by trans[k, 2 * class] * trans_std widths of the box along x and by trans[k, 2 *
+// class + 1] * trans_std heights along y, at the bin's part of T x T, class = c / (output_dim /
+// classes). Without trans nothing moves. An offset that is NaN or infinite gives NaN bins, and no
+// gradient.
+//
+// Whether a sample counts, and its weights, are products of a factor for each axis: neighbouring
+// samples of a bin are merged into taps. The backward pass writes d_data whole, RoIs in their
+// order, d_trans whole, summed over the channels of a class in their order, and zeros to d_rois.
+// Deterministic.
+//
+// Source: Dai et al. 2017, Deformable Convolutional Networks (arXiv:1703.06211), section 2.2; MXNet
+// contrib.DeformablePSROIPooling, from which only the part of a bin differs: floor(p * T / P)
+// exactly, which MXNet rounds in between, and misses for some P of 22 and more.
+//
+// A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
+// bins of 2 samples give 1.25 3 8.25 10 without trans, and 2 3.75 9 10.75 if trans is 1 for x
+// and 0 for y and trans_std is 0.25.
+#pragma once
+#include "../core/geometry/parts.h"
+#include "../core/operator.h"
+
+namespace gluon_roi {
+
+struct DeformablePSROIPool : OperatorBase {
+  static constexpr const char* kName = "DeformablePSROIPool";
+  using Params = gluon_roi_deformable_ps_roi_pool_params;
+  static constexpr Input kInputs[] = {
+      kData, kRoisWithoutGradient, {"trans", Role::kOffsets, true, true}, kRoisNum};
+
+  template <class Visitor>
+  static void params(Visitor* visit, Params* p) {
+    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
+    visit->positive("spatial_scale", &p->spatial_scale);
+    visit->optional_positive("output_dim", &p->output_dim);
+    visit->size("group_size", &p->group_height, &p->group_width, /*optional=*/true);
+    visit->size("part_size", &p->part_height, &p->part_width, /*optional=*/true);
+    visit->samples("sample_per_part", &p->sample_per_part, 4);
+    visit->number("trans_std", &p->trans_std, 0);
+    visit_bad_index(visit, &p->bad_index);
+  }
+
+  static PositionSensitive layout(const Params& p, int64_t channels) {
+    return PositionSensitive::of(kName, p.output_dim, p.group_height, p.group_width,
+                                 p.pooled_height, p.pooled_width, channels);
+  }
+  static int64_t output_channels(const Params& p, int64_t channels) {
+    return layout(p, channels).output_dim;
+  }
+  static int32_t part_height(const Params& p) {
+    return p.part_height > 0 ? p.part_height : p.pooled_height;
+  }
+  static int32_t part_width(const Params& p) {
+    return p.part_width > 0 ? p.part_width : p.pooled_width;
+  }
+  static void check_inputs(const Params& p, const Inputs& in);
+
+  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Gradients& d);
+  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Gradients& d);
+  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+
+  // The classes have RoIs, offsets and channels of their own, so each pair of an image and a class
+  // is taken for an image of fewer channels, and each pair of a RoI and a class for a RoI: row k *
+  // classes + class of out and of trans.
+  struct ByClass {
+    int64_t classes;
+    Tensor data;               // (N * classes, C / classes, H, W)
+    PositionSensitive layout;  // of one class
+
+    ByClass(const Params& p, const Inputs& in)
+        : classes(is_absent(in.offsets) ? 1 : in.offsets.shape[1] / 2),
+          data(in.data),
+          layout(DeformablePSROIPool::layout(p, in.data.shape[1])) {
+      data.shape[0] *= classes;
+      data.shape[1] /= classes;
+      layout.output_dim /= classes;
+    }
+    int64_t outputs() const {
+      return static_cast<int64_t>(layout.pooled_height) * layout.pooled_width;
+    }
+  };
+  template <class T>
+  static PartOffsets<T> offsets(const Params& p, const Inputs& in) {
+    return PartOffsets<T>{static_cast<const T*>(in.offsets.data),
+                          part_height(p),
+                          part_width(p),
+                          p.pooled_height,
+                          p.pooled_width,
+                          static_cast<SumOf<T>>(p.trans_std)};
+  }
+};
+
+}  // namespace gluon_roi

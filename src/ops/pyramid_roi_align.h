@@ -1,0 +1,56 @@
+// PyramidROIAlign: ROIAlign on the maps of a feature pyramid, each RoI on one map alone.
+//
+// Reads L maps (N, C, H_i, W_i) and RoIs, writes out (K, C, P, Q), overwriting it whole: row k is
+// what ROIAlign gives for RoI k on its own map, bit for bit. The backward pass writes the gradients
+// of all maps whole. d_rois is zeros, or with rois_grad the derivative by the box, in which the
+// choice of the map is constant. Deterministic.
+//
+// Source: Lin et al. 2017, Feature Pyramid Networks (arXiv:1612.03144), equation 1, for the choice
+// of the map (see core/geometry/pyramid.h); torchvision MultiScaleRoIAlign, GluonCV's FPN R-CNN.
+//
+// A worked number: on maps of stride 4, 8, 16 and 32 a box of 224 x 224 pixels goes to the one of
+// stride 16 (level 4), one of 223 x 223 to stride 8, one of 448 x 448 to stride 32.
+#pragma once
+#include "../core/geometry/pyramid.h"
+#include "../core/geometry/samples.h"
+#include "../core/operator.h"
+
+namespace gluon_roi {
+
+struct PyramidROIAlign : OperatorBase {
+  static constexpr const char* kName = "PyramidROIAlign";
+  using Params = gluon_roi_pyramid_roi_align_params;
+  static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
+
+  template <class Visitor>
+  static void params(Visitor* visit, Params* p) {
+    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
+    visit->positive_list("spatial_scale", p->spatial_scale, &p->maps);
+    visit->integer("sampling_ratio", &p->sampling_ratio, -1);
+    visit->boolean("aligned", &p->aligned, false);
+    visit->boolean("rois_grad", &p->rois_grad, false);
+    visit->positive("canonical_size", &p->canonical_size, 224);
+    visit->integer("canonical_level", &p->canonical_level, 4);
+    visit_bad_index(visit, &p->bad_index);
+  }
+  static int32_t maps(const Params& p) { return p.maps; }
+  static void check_inputs(const Params& p, const Inputs&) { pyramid(p); }
+
+  static Pyramid pyramid(const Params& p) {
+    return Pyramid::of(kName, p.spatial_scale, p.maps, p.canonical_size, p.canonical_level);
+  }
+  // The scale is that of the RoI's map.
+  static SampleRule rule(const Params& p) { return SampleRule{0, p.aligned, p.sampling_ratio}; }
+  static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
+  static int64_t output_channels(const Params&, int64_t channels) { return channels; }
+
+  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Gradients& d);
+  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
+  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                       const Gradients& d);
+  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+};
+
+}  // namespace gluon_roi
