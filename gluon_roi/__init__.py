@@ -15,6 +15,8 @@ from .library import build_info, has_cuda
 library.load()
 
 from . import nd, sym  # noqa: E402  (they need the loaded library)
+from .builtins import replace_builtins  # noqa: E402
+from .graph import count, optimize  # noqa: E402
 from .ops import OPERATORS, PSROIAlign, PSROIPool, ROIAlign, ROIPool  # noqa: E402
 
 for _namespace in (_mx.nd, _mx.nd.numpy_extension, _mx.npx):
@@ -29,10 +31,13 @@ __all__ = [
     "ROIAlign",
     "ROIPool",
     "build_info",
+    "count",
     "has_cuda",
     "library",
     "nd",
+    "optimize",
     "reference",
+    "replace_builtins",
     "rois",
     "sym",
 ]

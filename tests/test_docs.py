@@ -11,6 +11,8 @@ import gluon_roi
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [block.__module__ for block in gluon_roi.OPERATORS]
 MODULES += [
+    "gluon_roi.builtins",
+    "gluon_roi.graph",
     "gluon_roi.rois",
     "gluon_roi.reference.align",
     "gluon_roi.reference.pool",

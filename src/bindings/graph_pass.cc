@@ -170,6 +170,20 @@ void check_inputs(const Node& node, size_t expected) {
        " inputs, expected ", expected);
 }
 
+// MXNet's operators have hidden outputs, such as the positions of maxima; ours have one output.
+void check_outputs(const Graph& graph, const Node& node) {
+  bool only_first = true;
+  for (const NodeEntry& use : node.outputs) {
+    only_first = only_first && use.node->inputs[use.entry].entry == 0;
+  }
+  for (const NodeEntry& output : graph.outputs) {
+    only_first = only_first && (output.node != &node || output.entry == 0);
+  }
+  if (only_first) return;
+  fail("optimize", "an output of node ", node.name, " (", node.op,
+       ") other than the first is used, which gluon_roi does not have");
+}
+
 void switch_graph(Graph* graph, const std::string& bad_index) {
   Guards guards(graph);
   const size_t size = graph->size();
@@ -182,6 +196,7 @@ void switch_graph(Graph* graph, const std::string& bad_index) {
     Taken from(*node);
     Switched to = found->second(&from);
     check_inputs(*node, to.inputs.size());
+    check_outputs(*graph, *node);
     const Attributes kept = from.finish();
     node->attrs.clear();
     node->attrs.insert(to.attributes.begin(), to.attributes.end());
@@ -196,7 +211,11 @@ void switch_graph(Graph* graph, const std::string& bad_index) {
 
 MXReturnValue optimize(Graph* graph, const Attributes& options) {
   const auto found = options.find("bad_index");
-  switch_graph(graph, found == options.end() ? "error" : found->second);
+  const std::string bad_index = found == options.end() ? "error" : found->second;
+  if (bad_index != "error" && bad_index != "padding") {
+    fail("optimize", "argument bad_index: expected 'error' or 'padding', got '", bad_index, "'");
+  }
+  switch_graph(graph, bad_index);
   return mxnet::ext::MX_SUCCESS;
 }
 
