@@ -52,6 +52,7 @@ FUNCTIONS: dict[str, Translation] = {
 }
 
 
+@functools.lru_cache(maxsize=None)
 def _adapter(function: Callable, translate: Translation, bad_index: str) -> Callable:
     """A function with the signature of MXNet's `function` that calls ours."""
     original = getattr(function, "_original", function)
@@ -92,18 +93,24 @@ def _switched_node(symbol: Symbol, translate: Translation, bad_index: str) -> Sy
     return result if node is symbol else result.as_np_ndarray()
 
 
-class Namespace:
-    """A namespace of MXNet, such as the F of ``hybrid_forward``, with our operators in it."""
+#: Modules of mx.nd and mx.sym that hold RoI functions, too.
+_INNER = ("contrib", "npx", "numpy_extension", "op")
 
-    def __init__(self, module: ModuleType, bad_index: str) -> None:
-        self._module, self._bad_index = module, bad_index
 
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._module, name)
-        if isinstance(value, ModuleType) and value.__name__.startswith("mxnet."):
-            return Namespace(value, self._bad_index)
-        translate = FUNCTIONS.get(name)
-        return value if translate is None else _adapter(value, translate, self._bad_index)
+def switched_namespace(module: ModuleType, bad_index: str) -> ModuleType:
+    """A copy of mx.nd or mx.sym, such as the F of ``hybrid_forward``, with our operators in it.
+
+    A copy and not a proxy, as networks look into ``F.contrib.__dict__``.
+    """
+    copy = ModuleType(module.__name__)
+    members = vars(copy)
+    members.update(vars(module))
+    for name in FUNCTIONS.keys() & members.keys():
+        members[name] = _adapter(members[name], FUNCTIONS[name], bad_index)
+    for name in _INNER:
+        if name in members:
+            members[name] = switched_namespace(members[name], bad_index)
+    return copy
 
 
 def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from collections import Counter
 from types import CodeType
@@ -13,14 +14,10 @@ from mxnet import MXNetError, gluon
 from . import library
 from .bridge import RoiBlock
 from .bridge.arguments import NumpySymbol, Symbol
-from .builtins import FUNCTIONS, Namespace
+from .builtins import FUNCTIONS, switched_namespace
 
 #: MXNet's operators by their names in graphs (npx.roi_pooling is ROIPooling there).
 BUILTINS = ("ROIPooling", "_contrib_ROIAlign", "_contrib_PSROIPooling")
-_NOT_REACHED = (
-    "call gluon_roi.replace_builtins() before the network is built, or write F.gluon_roi in its "
-    "hybrid_forward"
-)
 
 
 def count(model: Any) -> dict[str, int]:
@@ -100,12 +97,12 @@ def _no_graph(block: gluon.Block) -> str:
 def _mentions(block: gluon.Block, names: Iterable[str]) -> bool:
     """Whether the code of a block, MXNet's own aside, mentions one of the names."""
     wanted = frozenset(names)
+    members = list(vars(block).values())  # the function of a HybridLambda, say
+    for owner in type(block).__mro__:
+        if owner.__module__.split(".")[0] not in ("mxnet", "builtins"):
+            members.extend(vars(owner).values())
     return any(
-        _code_mentions(member.__code__, wanted)
-        for owner in type(block).__mro__
-        if owner.__module__.split(".")[0] not in ("mxnet", "builtins")
-        for member in vars(owner).values()
-        if hasattr(member, "__code__")
+        _code_mentions(member.__code__, wanted) for member in members if inspect.isfunction(member)
     )
 
 
@@ -192,8 +189,8 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
         left = [f"{name} ({used[name]})" for name in BUILTINS if used[name]]
         if left:
             raise ValueError(
-                f"optimize: the network calls {', '.join(left)} other than through F; "
-                f"{_NOT_REACHED}"
+                f"optimize: the network still calls {', '.join(left)}, other than through F in a "
+                "method of a block; call gluon_roi.replace_builtins() before"
             )
         _check_any(used, "network")
     except BaseException:
@@ -206,7 +203,8 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
 
 def _check_any(used: dict[str, int], kind: str) -> None:
     if not any(used.values()):
-        raise ValueError(f"optimize: the {kind} has no RoI operator, expected {', '.join(BUILTINS)}")
+        names = ", ".join(BUILTINS)
+        raise ValueError(f"optimize: the {kind} has no RoI operator, expected one of {names}")
 
 
 def _optimized_symbol(symbol: Symbol, bad_index: str) -> Symbol:
@@ -245,4 +243,4 @@ def _switch_block(block: gluon.Block, bad_index: str) -> None:
 def _forward(hybrid_forward: Callable, bad_index: str, F: Any, *args: Any, **kwargs: Any) -> Any:
     """``hybrid_forward`` with our operators in F (a function of the module, so that networks can
     be copied)."""
-    return hybrid_forward(Namespace(F, bad_index), *args, **kwargs)
+    return hybrid_forward(switched_namespace(F, bad_index), *args, **kwargs)

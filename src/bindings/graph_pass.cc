@@ -113,20 +113,20 @@ const std::map<std::string, std::function<Switched(Taken*)>>& switches() {
 // Puts guards in front of inputs; numbers tell those of computed maps apart.
 class Guards {
  public:
-  explicit Guards(Graph* graph) : graph_(graph) {}
+  Guards(Graph* graph, bool body) : graph_(graph), body_(body) {}
 
   void add(Node* node, size_t input, const char* name) {
     NodeEntry& entry = node->inputs[input];
     const std::string guard_name = node->name + "_" + name;
     Node* guard;
-    if (std::string(name) == "data") {
-      if (variables_of(entry.node).size() == 1) {
-        guard = graph_->addNode(guard_name, "Dropout");
-        guard->attrs = {{"p", "0"}, {"axes", "(0, 1, 2, 3)"}};
-      } else {
-        guard = graph_->addNode(guard_name, "_copy");
-        number(guard);
-      }
+    const bool is_map = std::string(name) == "data";
+    if (is_map && variables_of(entry.node).size() == 1) {
+      guard = graph_->addNode(guard_name, "Dropout");
+      guard->attrs = {{"p", "0"}, {"axes", "(0, 1, 2, 3)"}};
+      guard->inputs = {entry};
+    } else if (is_map || body_) {
+      guard = graph_->addNode(guard_name, "_copy");
+      number(guard);
       guard->inputs = {entry};
     } else {
       Node* nowhere = graph_->addNode(guard_name + "_shape", "_zeros_without_dtype");
@@ -161,6 +161,7 @@ class Guards {
   }
 
   Graph* graph_;
+  const bool body_;  // of a loop, in which a node without inputs has no shape
   int count_ = 0;
 };
 
@@ -184,12 +185,12 @@ void check_outputs(const Graph& graph, const Node& node) {
        ") other than the first is used, which gluon_roi does not have");
 }
 
-void switch_graph(Graph* graph, const std::string& bad_index) {
-  Guards guards(graph);
+void switch_graph(Graph* graph, const std::string& bad_index, bool body) {
+  Guards guards(graph, body);
   const size_t size = graph->size();
   for (size_t i = 0; i < size; ++i) {
     Node* node = graph->getNode(i);
-    for (Graph* subgraph : node->subgraphs) switch_graph(subgraph, bad_index);
+    for (Graph* subgraph : node->subgraphs) switch_graph(subgraph, bad_index, true);
     if (node->op == "_copy" && node->attrs.count(kGuard) != 0) guards.number(node);
     const auto found = switches().find(node->op);
     if (found == switches().end()) continue;
@@ -215,7 +216,7 @@ MXReturnValue optimize(Graph* graph, const Attributes& options) {
   if (bad_index != "error" && bad_index != "padding") {
     fail("optimize", "argument bad_index: expected 'error' or 'padding', got '", bad_index, "'");
   }
-  switch_graph(graph, bad_index);
+  switch_graph(graph, bad_index, false);
   return mxnet::ext::MX_SUCCESS;
 }
 
