@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import mxnet as mx
 
-from .bridge.arguments import NDArray, NumpySymbol, Symbol
+from .bridge.arguments import NDArray, NumpySymbol
 from .ops.ps_roi_align import ps_roi_align
 from .ops.ps_roi_pool import ps_roi_pool
 from .ops.roi_align import roi_align
@@ -74,7 +74,7 @@ def _adapter(function: Callable, translate: Translation, bad_index: str) -> Call
     return adapter
 
 
-def _switched_node(symbol: Symbol, translate: Translation, bad_index: str) -> Symbol:
+def _switched_node(symbol: mx.sym.Symbol, translate: Translation, bad_index: str) -> mx.sym.Symbol:
     """Our operator with the name, inputs and attributes of a node of MXNet's."""
     node = symbol.as_nd_ndarray() if isinstance(symbol, NumpySymbol) else symbol
     given = node.list_attr()

@@ -9,7 +9,8 @@ from collections import Counter
 from types import CodeType
 from typing import Any, Callable, Iterable, Iterator
 
-from mxnet import MXNetError, gluon
+import mxnet as mx
+from mxnet import gluon
 
 from . import library
 from .bridge import RoiBlock
@@ -76,7 +77,7 @@ def _with_bodies(nodes: list[dict]) -> Iterator[dict]:
             yield from _with_bodies(body["nodes"])
 
 
-def _graphs(block: gluon.Block) -> Iterator[Symbol]:
+def _graphs(block: gluon.Block) -> Iterator[mx.sym.Symbol]:
     """The graphs of the outermost blocks that have one."""
     if getattr(block, "_cached_graph", ()):
         yield block._cached_graph[1]
@@ -207,7 +208,7 @@ def _check_any(used: dict[str, int], kind: str) -> None:
         raise ValueError(f"optimize: the {kind} has no RoI operator, expected one of {names}")
 
 
-def _optimized_symbol(symbol: Symbol, bad_index: str) -> Symbol:
+def _optimized_symbol(symbol: mx.sym.Symbol, bad_index: str) -> mx.sym.Symbol:
     used = count(symbol)
     _check_any(used, "symbol")
     if not any(used[name] for name in BUILTINS):
@@ -221,7 +222,7 @@ def _optimized_symbol(symbol: Symbol, bad_index: str) -> Symbol:
                 )
     try:
         result = symbol.optimize_for("gluon_roi", bad_index=bad_index)
-    except MXNetError as error:
+    except mx.MXNetError as error:
         raise ValueError(str(error)) from None
     return result.as_np_ndarray() if isinstance(symbol, NumpySymbol) else result
 
