@@ -18,7 +18,7 @@ MODULES += [
     "gluon_roi.reference.pool",
     "gluon_roi.library",
 ]
-PAGES = ["README.md", "docs/operators.md"]
+PAGES = ["README.md", "docs/operators.md", "docs/switch.md"]
 
 
 @pytest.mark.parametrize("name", MODULES)
