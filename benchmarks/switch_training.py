@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gluoncv
 import mxnet as mx
@@ -87,7 +88,7 @@ class FanIn(mx.init.Xavier):
             super()._init_weight(name, arr)
 
 
-def one_by_one(net: gluon.HybridBlock) -> object:
+def one_by_one(net: gluon.HybridBlock) -> Any:
     """GluonCV's detectors take one image at a time outside of training."""
     return lambda data: [mx.nd.concat(*out, dim=0) for out in zip(*(net(x) for x in split(data)))]
 

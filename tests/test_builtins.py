@@ -37,7 +37,7 @@ def held():
 def importer():
     """A module that imported one of the functions under a name of its own."""
     module = ModuleType("importer")
-    module.align = mx.nd.contrib.ROIAlign
+    vars(module)["align"] = mx.nd.contrib.ROIAlign
     sys.modules["importer"] = module
     yield module
     del sys.modules["importer"]
@@ -130,7 +130,7 @@ def test_symbols(call, scope, arguments):
         assert sum(used.values()) == 1 and not any(used[name] for name in gluon_roi.graph.BUILTINS)
 
 
-WRONG = {
+WRONG: dict = {
     "unknown": ({"wrong": 1}, TypeError, "ROIAlign: got an unexpected keyword argument 'wrong'"),
     "pooled_size": ({"pooled_size": -1}, mx.MXNetError, "ROIAlign: .*pooled_size"),
     "rois": ({"rois": None}, TypeError, "ROIAlign: argument rois: expected a mxnet"),

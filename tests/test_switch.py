@@ -14,7 +14,7 @@ SCALE = 0.25
 #: Rows that MXNet's operators and ours agree on, over two images of 80 x 96 pixels.
 ROWS = [[0, 4, 4, 60, 40], [1, 10, 20, 90, 70], [0, 0, 0, 95, 79], [1, 33, 7, 50, 30]]
 # name -> channels of the map, our operator, a call with MXNet's functions
-FORMS = {
+FORMS: dict = {
     "pool": (6, "ROIPool", lambda F, x, r: F.ROIPooling(x, r, (3, 3), SCALE)),
     "align": (6, "ROIAlign", lambda F, x, r: F.contrib.ROIAlign(x, r, (3, 3), SCALE)),
     "align_half": (
@@ -241,7 +241,7 @@ def outer_block(net):
     return outer
 
 
-LATER = {
+LATER: dict = {
     "hybridize": lambda net: net.hybridize(),
     "static": lambda net: net.hybridize(static_alloc=True, static_shape=True),
     "imperative": lambda net: net.hybridize(active=False),
@@ -448,7 +448,7 @@ def symbol_with(**attributes):
     return mx.sym.relu(symbol_of("pool"), attr=attributes)
 
 
-SYMBOLS = {
+SYMBOLS: dict = {
     "no operator": (
         lambda: mx.sym.var("x") + 1,
         "the symbol has no RoI operator, expected one of ROIPooling, ",
@@ -489,7 +489,7 @@ class Broken(gluon.HybridBlock):
         return F.contrib.ROIAlign(x, rois, (3, 3), SCALE, wrong=1)
 
 
-NETWORKS = {
+NETWORKS: dict = {
     "no operator": (Nothing, ValueError, "the network has no RoI operator"),
     "past F": (Direct, ValueError, r"still calls _contrib_ROIAlign \(1\), other than"),
     "unknown argument": (Broken, mx.MXNetError, "Cannot find argument 'wrong'"),
@@ -499,8 +499,8 @@ NETWORKS = {
 @pytest.mark.parametrize("case", NETWORKS)
 def test_networks_that_cannot_be_switched(case):
     make, error, message = NETWORKS[case]
-    net = gluon.nn.HybridLambda(lambda F, x, rois: inner(x, rois))
     inner = make()
+    net = gluon.nn.HybridLambda(lambda F, x, rois: inner(x, rois))
     net.register_child(inner)
     switchable = Head("align")
     net.register_child(switchable)
@@ -510,7 +510,7 @@ def test_networks_that_cannot_be_switched(case):
     assert states == [dict(vars(block)) for block in (net, inner, switchable)]
 
 
-MISUSES = {
+MISUSES: dict = {
     "no model": (lambda: gluon_roi.optimize(3), TypeError, "optimize: expected a symbol or a bl"),
     "no inputs": (lambda: gluon_roi.optimize(Nothing()), TypeError, "the inputs of one call"),
     "inputs": (lambda: gluon_roi.optimize(symbol_of("pool"), 1), TypeError, "takes no inputs"),
