@@ -128,8 +128,11 @@ def train(net: gluon.HybridBlock, dataset: gluon.data.Dataset, steps: int) -> No
         last_batch="discard",
         batchify_fn=Tuple(Stack(), Pad(pad_val=-1), Stack(), Stack(), Stack()),
     )
-    schedule = mx.lr_scheduler.MultiFactorScheduler([steps * 3 // 4], 0.1, base_lr=2e-3)
-    trainer = gluon.Trainer(net.collect_train_params(), "adam", {"lr_scheduler": schedule})
+    settings = {
+        "learning_rate": 2e-3,
+        "lr_scheduler": mx.lr_scheduler.MultiFactorScheduler([max(1, steps * 3 // 4)], 0.1),
+    }
+    trainer = gluon.Trainer(net.collect_train_params(), "adam", settings)
     task = ForwardBackwardTask(
         net,
         trainer,
