@@ -25,6 +25,8 @@ from .library import build_info, has_cuda  # noqa: E402
 library.load()
 
 from . import nd, sym  # noqa: E402  (they need the loaded library)
+from .builtins import replace_builtins  # noqa: E402
+from .graph import count, optimize  # noqa: E402
 from .ops import (  # noqa: E402
     OPERATORS,
     DeformablePSROIPool,
@@ -53,10 +55,13 @@ __all__ = [
     "ROIPool",
     "RotatedROIAlign",
     "build_info",
+    "count",
     "has_cuda",
     "library",
     "nd",
+    "optimize",
     "reference",
+    "replace_builtins",
     "rois",
     "sym",
 ]

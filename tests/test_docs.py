@@ -11,6 +11,8 @@ import gluon_roi
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [block.__module__ for block in gluon_roi.OPERATORS]
 MODULES += [
+    "gluon_roi.builtins",
+    "gluon_roi.graph",
     "gluon_roi.rois",
     "gluon_roi.reference.align",
     "gluon_roi.reference.deformable",
@@ -20,7 +22,7 @@ MODULES += [
     "gluon_roi.reference.rotated",
     "gluon_roi.library",
 ]
-PAGES = ["README.md", "docs/operators.md"]
+PAGES = ["README.md", "docs/operators.md", "docs/switch.md"]
 
 
 @pytest.mark.parametrize("name", MODULES)

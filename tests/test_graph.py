@@ -501,3 +501,30 @@ def test_two_users_of_an_imported_net(op, ctx):
         gradient.append(data.grad.asnumpy())
     # Padding, NaN and all: equal up to the order of the sum.
     np.testing.assert_allclose(gradient[0], gradient[1], rtol=1e-4, atol=1e-4)
+
+
+@operators
+def test_loop(op):
+    """In the body of a loop MXNet infers the shapes of each node from its inputs alone."""
+
+    class Loop(gluon.HybridBlock):
+        def hybrid_forward(self, F, x, rois):
+            function = getattr(F.gluon_roi, op.name)
+
+            def body(row, state):
+                return function(x, F.reshape(row, (1, 5)), POOLED, SCALE), state
+
+            return F.contrib.foreach(body, rois, [F.zeros((1,))])[0]
+
+    x = mx.nd.array(feature_map(channels_of(op)))
+    rois = mx.nd.array([[0, 1, 2, 30, 20], [1, 5, 4, 20, 40], [-1, 0, 0, 9, 9]])
+    net, results = Loop(), []
+    for hybridize in (False, True):
+        net.hybridize(hybridize)
+        x.attach_grad()
+        with autograd.record():
+            out = net(x, rois)
+        out.backward()
+        results.append((out.asnumpy(), x.grad.asnumpy()))
+    for array, hybrid in zip(*results):
+        np.testing.assert_allclose(hybrid, array, rtol=1e-5, atol=1e-6)

@@ -50,11 +50,13 @@ def guarded_symbol(role: str, symbol: mx.sym.Symbol, name: str) -> mx.sym.Symbol
     an input that comes from nowhere, nor one with a state, but both cost something on a whole map.
     So maps get the latter only if copies can meet at all: a map that depends on parameters is
     another map in each copy, for each copy has parameters of its own. (Guards of counts may merge:
-    every user's gradient is 0.)
+    every user's gradient is 0.) The body of a loop is a graph of its own, where nothing is composed
+    and MXNet infers shapes from inputs alone: zeros from nowhere would have none.
     """
     if role in ("rois", "offsets"):
         nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape")
-        return mx.sym._internal._identity_with_attr_like_rhs(symbol, nowhere, name=name)
+        if nowhere.attr("__subgraph_name__") is None:
+            return mx.sym._internal._identity_with_attr_like_rhs(symbol, nowhere, name=name)
     if role == "maps" and len(symbol.list_inputs()) == 1:
         # An identity with a state. The axes leave a mask of one element.
         return mx.sym.Dropout(symbol, p=0, axes=(0, 1, 2, 3), name=name)

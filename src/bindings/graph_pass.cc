@@ -141,20 +141,20 @@ const std::map<std::string, std::function<Switched(Taken*)>>& switches() {
 // Puts guards in front of inputs; numbers tell those of computed maps apart.
 class Guards {
  public:
-  explicit Guards(Graph* graph) : graph_(graph) {}
+  Guards(Graph* graph, bool body) : graph_(graph), body_(body) {}
 
   void add(Node* node, size_t input, const char* name) {
     NodeEntry& entry = node->inputs[input];
     const std::string guard_name = node->name + "_" + name;
     Node* guard;
-    if (std::string(name) == "data") {
-      if (variables_of(entry.node).size() == 1) {
-        guard = graph_->addNode(guard_name, "Dropout");
-        guard->attrs = {{"p", "0"}, {"axes", "(0, 1, 2, 3)"}};
-      } else {
-        guard = graph_->addNode(guard_name, "_copy");
-        number(guard);
-      }
+    const bool is_map = std::string(name) == "data";
+    if (is_map && variables_of(entry.node).size() == 1) {
+      guard = graph_->addNode(guard_name, "Dropout");
+      guard->attrs = {{"p", "0"}, {"axes", "(0, 1, 2, 3)"}};
+      guard->inputs = {entry};
+    } else if (is_map || body_) {
+      guard = graph_->addNode(guard_name, "_copy");
+      number(guard);
       guard->inputs = {entry};
     } else {
       Node* nowhere = graph_->addNode(guard_name + "_shape", "_zeros_without_dtype");
@@ -189,6 +189,7 @@ class Guards {
   }
 
   Graph* graph_;
+  const bool body_;  // of a loop, in which a node without inputs has no shape
   int count_ = 0;
 };
 
@@ -198,18 +199,33 @@ void check_inputs(const Node& node, size_t expected) {
        " inputs, expected ", expected);
 }
 
-void switch_graph(Graph* graph, const std::string& bad_index) {
-  Guards guards(graph);
+// MXNet's operators have hidden outputs, such as the positions of maxima; ours have one output.
+void check_outputs(const Graph& graph, const Node& node) {
+  bool only_first = true;
+  for (const NodeEntry& use : node.outputs) {
+    only_first = only_first && use.node->inputs[use.entry].entry == 0;
+  }
+  for (const NodeEntry& output : graph.outputs) {
+    only_first = only_first && (output.node != &node || output.entry == 0);
+  }
+  if (only_first) return;
+  fail("optimize", "an output of node ", node.name, " (", node.op,
+       ") other than the first is used, which gluon_roi does not have");
+}
+
+void switch_graph(Graph* graph, const std::string& bad_index, bool body) {
+  Guards guards(graph, body);
   const size_t size = graph->size();
   for (size_t i = 0; i < size; ++i) {
     Node* node = graph->getNode(i);
-    for (Graph* subgraph : node->subgraphs) switch_graph(subgraph, bad_index);
+    for (Graph* subgraph : node->subgraphs) switch_graph(subgraph, bad_index, true);
     if (node->op == "_copy" && node->attrs.count(kGuard) != 0) guards.number(node);
     const auto found = switches().find(node->op);
     if (found == switches().end()) continue;
     Taken from(*node);
     Switched to = found->second(&from);
     check_inputs(*node, to.inputs.size());
+    check_outputs(*graph, *node);
     const Attributes kept = from.finish();
     node->attrs.clear();
     node->attrs.insert(to.attributes.begin(), to.attributes.end());
@@ -224,7 +240,11 @@ void switch_graph(Graph* graph, const std::string& bad_index) {
 
 MXReturnValue optimize(Graph* graph, const Attributes& options) {
   const auto found = options.find("bad_index");
-  switch_graph(graph, found == options.end() ? "error" : found->second);
+  const std::string bad_index = found == options.end() ? "error" : found->second;
+  if (bad_index != "error" && bad_index != "padding") {
+    fail("optimize", "argument bad_index: expected 'error' or 'padding', got '", bad_index, "'");
+  }
+  switch_graph(graph, bad_index, false);
   return mxnet::ext::MX_SUCCESS;
 }
 

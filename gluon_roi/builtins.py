@@ -1,0 +1,188 @@
+"""The functions of MXNet's own RoI operators, with the operators of this package behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+from types import ModuleType
+from typing import Any, Callable
+
+import mxnet as mx
+
+from .bridge.arguments import NDArray, NumpySymbol
+from .ops.deformable_ps_roi_pool import deformable_ps_roi_pool
+from .ops.ps_roi_align import ps_roi_align
+from .ops.ps_roi_pool import ps_roi_pool
+from .ops.roi_align import roi_align
+from .ops.roi_pool import roi_pool
+from .ops.rotated_roi_align import rotated_roi_align
+
+Translation = Callable[[dict], "tuple[Callable, dict]"]
+
+
+def _roi_pooling(given: dict) -> tuple[Callable, dict]:
+    return roi_pool, given
+
+
+def _roi_align(given: dict) -> tuple[Callable, dict]:
+    if "sample_ratio" in given:
+        given["sampling_ratio"] = given.pop("sample_ratio")
+    # Passed always: the defaults are not the same.
+    given["aligned"] = _flag(given.get("aligned"))
+    return (ps_roi_align if _flag(given.pop("position_sensitive", False)) else roi_align), given
+
+
+def _ps_roi_pooling(given: dict) -> tuple[Callable, dict]:
+    if str(given.get("group_size")) == "0":
+        del given["group_size"]
+    return ps_roi_pool, given
+
+
+def _deformable_ps_roi_pooling(given: dict) -> tuple[Callable, dict]:
+    if str(given.get("part_size")) == "0":
+        del given["part_size"]
+    if _flag(given.pop("no_trans", False)):
+        given.pop("trans", None)
+    # Passed always: the defaults are not the same.
+    given.setdefault("sample_per_part", 1)
+    return deformable_ps_roi_pool, given
+
+
+def _rotated_roi_align(given: dict) -> tuple[Callable, dict]:
+    return rotated_roi_align, {**given, "aligned": False}
+
+
+def _flag(value: Any) -> bool:
+    return str(value) in ("True", "true", "1")
+
+
+#: MXNet's names of the functions, whatever module they are in: from their arguments to ours. The
+#: graph pass (src/bindings/graph_pass.cc) does the same with the attributes of nodes.
+FUNCTIONS: dict[str, Translation] = {
+    "ROIPooling": _roi_pooling,
+    "roi_pooling": _roi_pooling,
+    "ROIAlign": _roi_align,
+    "PSROIPooling": _ps_roi_pooling,
+    "DeformablePSROIPooling": _deformable_ps_roi_pooling,
+    "RROIAlign": _rotated_roi_align,
+}
+
+
+@functools.lru_cache(maxsize=None)
+def _adapter(function: Callable, translate: Translation, bad_index: str) -> Callable:
+    """A function with the signature of MXNet's `function` that calls ours."""
+    original = getattr(function, "_original", function)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def adapter(*args: Any, **kwargs: Any) -> Any:
+        given = dict(signature.bind(*args, **kwargs).arguments)
+        given.update(given.pop("kwargs", {}))
+        if not any(isinstance(given.get(key), NDArray) for key in ("data", "rois")):
+            # MXNet names the node, makes missing variables and checks the arguments.
+            return _switched_node(original(*args, **kwargs), translate, bad_index)
+        ours, parameters = translate(given)
+        parameters.setdefault("data", None)
+        parameters.setdefault("rois", None)
+        return ours(bad_index=bad_index, **parameters)
+
+    adapter._original = original  # type: ignore[attr-defined]
+    return adapter
+
+
+def _switched_node(symbol: mx.sym.Symbol, translate: Translation, bad_index: str) -> mx.sym.Symbol:
+    """Our operator with the name, inputs and attributes of a node of MXNet's."""
+    node = symbol.as_nd_ndarray() if isinstance(symbol, NumpySymbol) else symbol
+    given = node.list_attr()
+    hidden = {key: given.pop(key) for key in list(given) if key.startswith("__")}
+    ours, parameters = translate(given)
+    inputs = node.get_children()
+    # The name has its prefix already.
+    with mx.name.NameManager():
+        result = ours(
+            *(inputs[i] for i in range(len(inputs))),
+            bad_index=bad_index,
+            name=node.name,
+            attr=hidden,
+            **parameters,
+        )
+    return result if node is symbol else result.as_np_ndarray()
+
+
+#: Modules of mx.nd and mx.sym that hold RoI functions, too.
+_INNER = ("contrib", "npx", "numpy_extension", "op")
+
+
+def switched_namespace(module: ModuleType, bad_index: str) -> ModuleType:
+    """A copy of mx.nd or mx.sym, such as the F of ``hybrid_forward``, with our operators in it.
+
+    A copy and not a proxy, as networks look into ``F.contrib.__dict__``.
+    """
+    copy = ModuleType(module.__name__)
+    members = vars(copy)
+    members.update(vars(module))
+    for name in FUNCTIONS.keys() & members.keys():
+        members[name] = _adapter(members[name], FUNCTIONS[name], bad_index)
+    for name in _INNER:
+        if name in members:
+            members[name] = switched_namespace(members[name], bad_index)
+    return copy
+
+
+def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
+    """Put the operators of this package in the place of MXNet's functions.
+
+    Every module that holds ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.PSROIPooling``,
+    ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign`` or ``npx.roi_pooling`` (of ``mx.nd``
+    or ``mx.sym``) gets a function with the same signature that calls ours: array code, networks
+    that are not hybridized, and symbols that are built from then on. Symbols that exist already, or
+    are loaded from files, are for :func:`gluon_roi.optimize`.
+
+    It holds for the whole process, all threads, until the ``with`` block ends or ``close()`` is
+    called on the result; called plainly it stays.
+
+    Parameters
+    ----------
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row (what it is
+        for MXNet's ``ROIPooling``).
+
+    Returns
+    -------
+    contextlib.ExitStack
+        Puts MXNet's functions back where they were.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3], [-1, 0, 0, 0, 0]])
+    >>> with gluon_roi.replace_builtins():
+    ...     y = mx.nd.contrib.ROIAlign(data, rois, pooled_size=(1, 1), spatial_scale=1)
+    >>> y.asnumpy().ravel().tolist()                              # row 1 is padding
+    [1.0, 0.0]
+    """
+    found = {
+        id(value): (value, FUNCTIONS[name])
+        for module in _modules("mxnet")
+        for name, value in vars(module).items()
+        if name in FUNCTIONS and callable(value)
+    }
+    adapters = {key: _adapter(*pair, bad_index) for key, pair in found.items()}
+    undo = contextlib.ExitStack()
+    for module in _modules():
+        for name, value in list(vars(module).items()):
+            if id(value) in adapters:
+                undo.callback(vars(module).__setitem__, name, value)
+                vars(module)[name] = adapters[id(value)]
+    return undo
+
+
+def _modules(package: str = "") -> list[ModuleType]:
+    """The imported modules, those of one package if it is given."""
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType) and (not package or name.split(".")[0] == package)
+    ]

@@ -1,0 +1,254 @@
+"""Existing models: which RoI operators they use, and how to switch them to ours."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections import Counter
+from types import CodeType
+from typing import Any, Callable, Iterable, Iterator
+
+import mxnet as mx
+from mxnet import gluon
+
+from . import library
+from .bridge import RoiBlock
+from .bridge.arguments import NumpySymbol, Symbol
+from .builtins import FUNCTIONS, switched_namespace
+
+#: MXNet's operators by their names in graphs (npx.roi_pooling is ROIPooling there).
+BUILTINS = (
+    "ROIPooling",
+    "_contrib_ROIAlign",
+    "_contrib_PSROIPooling",
+    "_contrib_DeformablePSROIPooling",
+    "_contrib_RROIAlign",
+)
+
+
+def count(model: Any) -> dict[str, int]:
+    """Which RoI operators a symbol or network uses, and how often.
+
+    Parameters
+    ----------
+    model : mxnet.sym.Symbol or mxnet.gluon.Block
+        A network is counted in its graph: hybridize it and run it once before. The graph is that
+        of the last such run, in training or not.
+
+    Returns
+    -------
+    dict of str to int
+        Nodes for each operator name, MXNet's (``'ROIPooling'``) and ours
+        (``'_gluon_roi_ROIPool'``), zeros included. The bodies of control flow operators count too.
+
+    Raises
+    ------
+    TypeError
+        `model` is neither a symbol nor a block.
+    ValueError
+        A part of the network that may use such operators has no graph yet.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> symbol = mx.sym.ROIPooling(pooled_size=(7, 7), spatial_scale=1 / 16)
+    >>> used = gluon_roi.count(symbol)
+    >>> used['ROIPooling'], used['_gluon_roi_ROIPool']
+    (1, 0)
+    """
+    if isinstance(model, Symbol):
+        graphs = [model]
+    elif isinstance(model, gluon.Block):
+        graphs = list(_graphs(model))
+        if not graphs:
+            raise ValueError(_no_graph(model))
+    else:
+        raise TypeError(f"count: expected a symbol or a block, got {type(model)}")
+    used: Counter = Counter()
+    for graph in graphs:
+        nodes = json.loads(graph.tojson(remove_amp_cast=False))["nodes"]
+        used.update(node["op"] for node in _with_bodies(nodes))
+    return {name: used[name] for name in (*BUILTINS, *_ours())}
+
+
+def _ours() -> list[str]:
+    return [f"_gluon_roi_{name}" for name in library.operators()]
+
+
+def _with_bodies(nodes: list[dict]) -> Iterator[dict]:
+    for node in nodes:
+        yield node
+        for body in node.get("subgraphs", ()):
+            yield from _with_bodies(body["nodes"])
+
+
+def _graphs(block: gluon.Block) -> Iterator[mx.sym.Symbol]:
+    """The graphs of the outermost blocks that have one."""
+    if getattr(block, "_cached_graph", ()):
+        yield block._cached_graph[1]
+        return
+    if isinstance(block, RoiBlock) or _mentions(block, (*FUNCTIONS, *library.operators())):
+        raise ValueError(_no_graph(block))
+    for child in block._children.values():
+        yield from _graphs(child)
+
+
+def _no_graph(block: gluon.Block) -> str:
+    return (
+        f"count: {type(block).__name__} {block.name} has no graph to be counted; call hybridize() "
+        "on the network and run it once"
+    )
+
+
+def _mentions(block: gluon.Block, names: Iterable[str]) -> bool:
+    """Whether the code of a block, MXNet's own aside, mentions one of the names."""
+    wanted = frozenset(names)
+    members = list(vars(block).values())  # the function of a HybridLambda, say
+    for owner in type(block).__mro__:
+        if owner.__module__.split(".")[0] not in ("mxnet", "builtins"):
+            members.extend(vars(owner).values())
+    return any(
+        _code_mentions(member.__code__, wanted) for member in members if inspect.isfunction(member)
+    )
+
+
+def _code_mentions(code: CodeType, wanted: frozenset) -> bool:
+    if not wanted.isdisjoint(code.co_names):
+        return True
+    return any(
+        _code_mentions(constant, wanted) if isinstance(constant, CodeType) else constant in wanted
+        for constant in code.co_consts
+        if isinstance(constant, (CodeType, str))
+    )
+
+
+def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -> Any:
+    """Switch MXNet's RoI operators in a symbol or network to ours.
+
+    ``ROIPooling``, ``contrib.ROIAlign`` (both forms), ``contrib.PSROIPooling``,
+    ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign`` and ``npx.roi_pooling`` become the
+    operator of this package that gives the same, each behind a gradient guard, in control flow
+    bodies too. Names of arguments, auxiliary states, parameters and outputs stay, so that
+    checkpoints load as before.
+
+    Parameters
+    ----------
+    model : mxnet.sym.Symbol or mxnet.gluon.Block
+        A network is switched in place, and stays switched whatever ``hybridize()`` calls follow,
+        for inference and training, inside other networks too. Pass the outermost one.
+    inputs : arrays
+        Of one call of the network, which is made at the end in order to look at its graph; it
+        finishes deferred initialization. None for a symbol.
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row (what it is
+        for MXNet's ``ROIPooling``).
+    flags
+        For ``model.hybridize``, such as ``static_alloc=True``.
+
+    Returns
+    -------
+    mxnet.sym.Symbol or mxnet.gluon.Block
+        A new symbol, or the same network.
+
+    Raises
+    ------
+    TypeError
+        `model` is neither a symbol nor a block.
+    ValueError
+        It has no such operator, or one that cannot be switched: an unknown attribute, a missing
+        input, a hidden second output that is used, a call that does not go through ``F``. Nothing
+        has been switched then.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> symbol = mx.sym.ROIPooling(name='pool', pooled_size=(7, 7), spatial_scale=1 / 16)
+    >>> symbol = gluon_roi.optimize(symbol)
+    >>> symbol.list_arguments(), gluon_roi.count(symbol)['_gluon_roi_ROIPool']
+    (['pool_data', 'pool_rois'], 1)
+
+    >>> class Head(mx.gluon.HybridBlock):
+    ...     def hybrid_forward(self, F, x, rois):
+    ...         return F.contrib.ROIAlign(x, rois, (2, 2), 0.5, sample_ratio=2)
+    >>> data, rois = mx.nd.ones((1, 8, 16, 16)), mx.nd.array([[0, 0, 0, 30, 30]])
+    >>> net = gluon_roi.optimize(Head(), data, rois, static_alloc=True)
+    >>> net.hybridize()                                           # it stays switched
+    >>> net(data, rois).shape, gluon_roi.count(net)['_gluon_roi_ROIAlign']
+    ((1, 8, 2, 2), 1)
+    """
+    if isinstance(model, Symbol):
+        if inputs or flags:
+            raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
+        return _optimized_symbol(model, bad_index)
+    if not isinstance(model, gluon.Block):
+        raise TypeError(f"optimize: expected a symbol or a block, got {type(model)}")
+    if not inputs:
+        raise TypeError("optimize: a network needs the inputs of one call: optimize(net, data)")
+    blocks: list[gluon.Block] = []
+    model.apply(blocks.append)
+    before = [(block, dict(vars(block))) for block in blocks]
+    try:
+        for block in blocks:
+            _switch_block(block, bad_index)
+        model.hybridize(**flags)
+        model(*inputs)
+        used = count(model)
+        left = [f"{name} ({used[name]})" for name in BUILTINS if used[name]]
+        if left:
+            raise ValueError(
+                f"optimize: the network still calls {', '.join(left)}, other than through F in a "
+                "method of a block; call gluon_roi.replace_builtins() before"
+            )
+        _check_any(used, "network")
+    except BaseException:
+        for block, state in before:
+            vars(block).clear()
+            vars(block).update(state)
+        raise
+    return model
+
+
+def _check_any(used: dict[str, int], kind: str) -> None:
+    if not any(used.values()):
+        names = ", ".join(BUILTINS)
+        raise ValueError(f"optimize: the {kind} has no RoI operator, expected one of {names}")
+
+
+def _optimized_symbol(symbol: mx.sym.Symbol, bad_index: str) -> mx.sym.Symbol:
+    used = count(symbol)
+    _check_any(used, "symbol")
+    if not any(used[name] for name in BUILTINS):
+        return symbol
+    for node, attributes in symbol.attr_dict().items():
+        for key, value in attributes.items():
+            if value.endswith("\\"):
+                raise ValueError(
+                    f"optimize: attribute {key} of node {node} ends in a backslash, which MXNet "
+                    "cannot hand to a graph pass; remove it"
+                )
+    try:
+        result = symbol.optimize_for("gluon_roi", bad_index=bad_index)
+    except mx.MXNetError as error:
+        raise ValueError(str(error)) from None
+    return result.as_np_ndarray() if isinstance(symbol, NumpySymbol) else result
+
+
+def _switch_block(block: gluon.Block, bad_index: str) -> None:
+    if isinstance(block, gluon.SymbolBlock):
+        variables, symbol = block._cached_graph
+        if any(count(symbol)[name] for name in BUILTINS):
+            block._cached_graph = variables, _optimized_symbol(symbol, bad_index)
+            block._clear_cached_op()
+    elif isinstance(block, gluon.HybridBlock) and _mentions(block, FUNCTIONS):
+        # MXNet's own blocks compare F with mx.nd, so only those that need it get another F.
+        forward = block.hybrid_forward
+        if isinstance(forward, functools.partial) and forward.func is _forward:
+            forward = forward.args[0]
+        block.hybrid_forward = functools.partial(_forward, forward, bad_index)
+
+
+def _forward(hybrid_forward: Callable, bad_index: str, F: Any, *args: Any, **kwargs: Any) -> Any:
+    """``hybrid_forward`` with our operators in F (a function of the module, so that networks can
+    be copied)."""
+    return hybrid_forward(switched_namespace(F, bad_index), *args, **kwargs)
