@@ -51,7 +51,7 @@ $(VENV)/ready: setup.py pyproject.toml
 	other): install one, or run make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) 'setuptools>=64' wheel mxnet==1.9.1 numpy==1.23.5
-	$(PIP) --no-build-isolation -e '.[demo,test]'
+	$(PIP) --no-build-isolation -e '.[demo,onnx,test]'
 	@touch $@
 
 $(VENV)/lint: $(VENV)/ready

@@ -195,6 +195,8 @@ setup(
     extras_require={
         # gluoncv, matplotlib and tqdm for demo_rfcn.
         "demo": ["gluoncv==0.10.5", "matplotlib", "tqdm"],
+        # For gluon_roi.onnx.export; 1.17 is the last for Python 3.8.
+        "onnx": ["onnx>=1.14"],
         "test": ["pytest", "hypothesis"],
         "lint": ["ruff", "mypy", "clang-format", "codespell"],
     },

@@ -14,7 +14,7 @@ from .library import build_info, has_cuda
 
 library.load()
 
-from . import nd, sym  # noqa: E402  (they need the loaded library)
+from . import nd, onnx, sym  # noqa: E402  (they need the loaded library)
 from .ops import OPERATORS, PSROIAlign, PSROIPool, ROIAlign, ROIPool  # noqa: E402
 
 for _namespace in (_mx.nd, _mx.nd.numpy_extension, _mx.npx):
@@ -32,6 +32,7 @@ __all__ = [
     "has_cuda",
     "library",
     "nd",
+    "onnx",
     "reference",
     "rois",
     "sym",

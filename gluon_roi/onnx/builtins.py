@@ -40,13 +40,22 @@ _UNARY = {
 TRANSLATIONS.update((name, _simple(op)) for name, op in _UNARY.items())
 
 _BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}
-TRANSLATIONS.update((f"{kind}_{name}", _simple(op)) for kind in ("elemwise", "broadcast")
-                    for name, op in _BINARY.items())
-TRANSLATIONS.update({
-    "_maximum": _simple("Max"), "broadcast_maximum": _simple("Max"),
-    "_minimum": _simple("Min"), "broadcast_minimum": _simple("Min"),
-    "_power": _simple("Pow"), "broadcast_power": _simple("Pow"), "add_n": _simple("Sum"),
-})
+TRANSLATIONS.update(
+    (f"{kind}_{name}", _simple(op))
+    for kind in ("elemwise", "broadcast")
+    for name, op in _BINARY.items()
+)
+TRANSLATIONS.update(
+    {
+        "_maximum": _simple("Max"),
+        "broadcast_maximum": _simple("Max"),
+        "_minimum": _simple("Min"),
+        "broadcast_minimum": _simple("Min"),
+        "_power": _simple("Pow"),
+        "broadcast_power": _simple("Pow"),
+        "add_n": _simple("Sum"),
+    }
+)
 
 
 def _scalar(op: str, reverse: bool = False) -> Translation:
@@ -60,13 +69,20 @@ def _scalar(op: str, reverse: bool = False) -> Translation:
     return translate
 
 
-TRANSLATIONS.update({
-    "_plus_scalar": _scalar("Add"), "_minus_scalar": _scalar("Sub"),
-    "_rminus_scalar": _scalar("Sub", reverse=True), "_mul_scalar": _scalar("Mul"),
-    "_div_scalar": _scalar("Div"), "_rdiv_scalar": _scalar("Div", reverse=True),
-    "_power_scalar": _scalar("Pow"), "_rpower_scalar": _scalar("Pow", reverse=True),
-    "_maximum_scalar": _scalar("Max"), "_minimum_scalar": _scalar("Min"),
-})
+TRANSLATIONS.update(
+    {
+        "_plus_scalar": _scalar("Add"),
+        "_minus_scalar": _scalar("Sub"),
+        "_rminus_scalar": _scalar("Sub", reverse=True),
+        "_mul_scalar": _scalar("Mul"),
+        "_div_scalar": _scalar("Div"),
+        "_rdiv_scalar": _scalar("Div", reverse=True),
+        "_power_scalar": _scalar("Pow"),
+        "_rpower_scalar": _scalar("Pow", reverse=True),
+        "_maximum_scalar": _scalar("Max"),
+        "_minimum_scalar": _scalar("Min"),
+    }
+)
 
 
 def _compared(g: Graph, node: Node, op: str, left: str, right: Any) -> str:
@@ -93,8 +109,10 @@ def _scalar_comparison(op: str) -> Translation:
 
 def _logical(op: str) -> Translation:
     def translate(g: Graph, node: Node) -> str:
-        return g.cast(g(op, *(_truth(g, tensor, dtype) for tensor, dtype in
-                              zip(node.inputs, node.dtypes))), node.out_dtypes[0])
+        return g.cast(
+            g(op, *(_truth(g, tensor, dtype) for tensor, dtype in zip(node.inputs, node.dtypes))),
+            node.out_dtypes[0],
+        )
 
     return translate
 
@@ -158,10 +176,14 @@ def _clip(g: Graph, node: Node) -> str:
     return g("Clip", node.inputs[0], low, high)
 
 
-@_translates("Cast")
-def _cast(g: Graph, node: Node) -> str:
-    node.get("dtype")
-    return g.cast(node.inputs[0], node.out_dtypes[0])
+@_translates("Cast", "amp_cast", "amp_multicast")
+def _cast(g: Graph, node: Node) -> list[str]:
+    for name in ("dtype", "num_outputs", "cast_narrow"):
+        node.get(name)
+    return [
+        tensor if before == after else g.cast(tensor, after)
+        for tensor, before, after in zip(node.inputs, node.dtypes, node.out_dtypes)
+    ]
 
 
 @_translates("where")
@@ -367,8 +389,13 @@ def _slice(g: Graph, node: Node) -> str:
     begin = tuple(0 if b is None else b for b in begin)
     end = tuple(_END if e is None else e for e in end)
     axes = np.arange(len(begin))
-    return g("Slice", node.inputs[0], *(np.array(v, np.int64) for v in (begin, end)), axes,
-             np.array(step, np.int64))
+    return g(
+        "Slice",
+        node.inputs[0],
+        *(np.array(v, np.int64) for v in (begin, end)),
+        axes,
+        np.array(step, np.int64),
+    )
 
 
 @_translates("slice_like")
@@ -543,8 +570,13 @@ def _reduction(op: str) -> Translation:
     return translate
 
 
-for _name, _op in {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax",
-                   "min": "ReduceMin", "prod": "ReduceProd"}.items():
+for _name, _op in {
+    "sum": "ReduceSum",
+    "mean": "ReduceMean",
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "prod": "ReduceProd",
+}.items():
     TRANSLATIONS[_name] = _reduction(_op)
 
 
@@ -561,7 +593,9 @@ def _softmax_like(op: str) -> Translation:
     return translate
 
 
-TRANSLATIONS.update({"softmax": _softmax_like("Softmax"), "log_softmax": _softmax_like("LogSoftmax")})
+TRANSLATIONS.update(
+    {"softmax": _softmax_like("Softmax"), "log_softmax": _softmax_like("LogSoftmax")}
+)
 
 
 @_translates("SoftmaxActivation")
@@ -643,8 +677,13 @@ def _batch_norm(g: Graph, node: Node) -> str:
 
 @_translates("Activation")
 def _activation(g: Graph, node: Node) -> str:
-    kinds = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus",
-             "softsign": "Softsign"}
+    kinds = {
+        "relu": "Relu",
+        "sigmoid": "Sigmoid",
+        "tanh": "Tanh",
+        "softrelu": "Softplus",
+        "softsign": "Softsign",
+    }
     kind = node.get("act_type")
     if kind not in kinds:
         raise node.refusal(f"act_type={kind} has no translation")
@@ -675,7 +714,6 @@ def _pooling(g: Graph, node: Node) -> str:
     node.get("p_value")
     kind = {"max": "Max", "avg": "Average"}[node.get("pool_type", "max")]
     kernel, stride, padding = (node.sizes(name) for name in ("kernel", "stride", "pad"))
-    convention = node.get("pooling_convention", "valid")
     include = node.get("count_include_pad", True)
     if node.get("global_pool", False):
         return g(f"Global{kind}Pool", node.inputs[0])
@@ -684,7 +722,6 @@ def _pooling(g: Graph, node: Node) -> str:
     padding = padding or (0,) * len(kernel)
     if kind == "Average":
         attributes["count_include_pad"] = int(include is not False)
-    del convention
     return g(f"{kind}Pool", node.inputs[0], pads=padding + padding, **attributes)
 
 
@@ -704,8 +741,13 @@ def _upsampling(g: Graph, node: Node) -> str:
         raise node.refusal("several inputs have no translation")
     scale = node.get("scale")
     return g(
-        "Resize", node.inputs[0], None, np.array([1, 1, scale, scale], np.float32),
-        mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+        "Resize",
+        node.inputs[0],
+        None,
+        np.array([1, 1, scale, scale], np.float32),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
     )
 
 
@@ -774,10 +816,11 @@ def _box_nms(g: Graph, node: Node) -> str:
     if identity >= 0:
         other = g("Not", g("Equal", column(rows, identity), np.float32(background)))
         valid = g("And", valid, other)
-    # Valid rows in the order of their scores, by TopK the first of equal ones first.
-    order_by = g("Where", valid, scores, np.float32(-np.inf))
+    order_by = g("Where", valid, scores, np.float32(np.finfo(np.float32).min))
     count = number if best < 0 else g("Min", number, np.array([best]))
-    _, order = g("TopK", order_by, count, axis=1, outputs=2)
+    value, order = g("TopK", order_by, count, axis=1, outputs=2)
+    if node.shapes[0][-2] ** 2 < 2**31:  # OpenVINO computes int64 in int32
+        order = _first_of_equal(g, value, order, number, count)
     rows = _gathered_rows(g, rows, order, width)
     valid = g("GatherElements", g.cast(valid, np.float32), order, axis=1)
     place = g.cast(g("Range", np.array(0), g.scalar(count), np.array(1)), np.float32)
@@ -788,14 +831,21 @@ def _box_nms(g: Graph, node: Node) -> str:
     boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
     class_scores = g("Unsqueeze", rank, np.array([1]))
     if apart:
-        kind = g.cast(g("Where", g.cast(valid, np.bool_), column(rows, identity), np.float32(0)),
-                      np.int64)
+        kind = g.cast(
+            g("Where", g.cast(valid, np.bool_), column(rows, identity), np.float32(0)), np.int64
+        )
         first, last = g("ReduceMin", kind, keepdims=0), g("ReduceMax", kind, keepdims=0)
         kinds = g("Range", first, g("Add", last, np.array(1)), np.array(1))
-        same = g("Equal", g("Unsqueeze", kind, np.array([1])), g("Unsqueeze", kinds, np.array([0, 2])))
+        same = g(
+            "Equal", g("Unsqueeze", kind, np.array([1])), g("Unsqueeze", kinds, np.array([0, 2]))
+        )
         class_scores = g("Mul", class_scores, g.cast(same, np.float32))
     chosen = g(
-        "NonMaxSuppression", boxes, class_scores, count, np.array([threshold], np.float32),
+        "NonMaxSuppression",
+        boxes,
+        class_scores,
+        count,
+        np.array([threshold], np.float32),
         np.array([0.5], np.float32),
     )
     # Their places in the sorted rows, moved to the front.
@@ -804,12 +854,28 @@ def _box_nms(g: Graph, node: Node) -> str:
     kept = g("ScatterND", g("Mul", rank, np.float32(0)), places, ones)
     _, order = g("TopK", g("Mul", kept, rank), count, axis=1, outputs=2)
     kept = g("Unsqueeze", g("GatherElements", kept, order, axis=1), np.array([2]))
-    rows = g("Where", g("Greater", kept, np.float32(0)), _gathered_rows(g, rows, order, width),
-             np.float32(-1))
+    rows = g(
+        "Where",
+        g("Greater", kept, np.float32(0)),
+        _gathered_rows(g, rows, order, width),
+        np.float32(-1),
+    )
     if best > 0:
         rest = g.joined(batch, g("Sub", number, count), width)
         rows = g("Concat", rows, g("Expand", np.float32(-1), rest), axis=1)
     return g("Reshape", rows, g.shape(data))
+
+
+def _first_of_equal(g: Graph, value: str, order: str, number: str, count: str) -> str:
+    """The order of TopK (B, k), equal values by their index; OpenVINO's TopK has them in any."""
+    before = g("Slice", value, np.array([0]), np.array([-1]), np.array([1]))
+    after = g("Slice", value, np.array([1]), np.array([_END]), np.array([1]))
+    lower = g.cast(g("Not", g("Equal", before, after)), np.int64)
+    group = g("CumSum", g("Pad", lower, np.array([0, 1, 0, 0]), np.array(0)), np.array(1))
+    key, _ = g(
+        "TopK", g("Add", g("Mul", group, number), order), count, axis=1, largest=0, outputs=2
+    )
+    return g("Mod", key, number)
 
 
 def _gathered_rows(g: Graph, rows: str, order: str, width: int) -> str:

@@ -67,9 +67,7 @@ def export_model(
     types = dict(zip(names, input_types)) if input_types is not None else {}
     made, known = _translate(symbol, arrays, inputs, types, dict(zip(names, free)))
     _check(made, known)
-    temporary = f"{os.fspath(path)}.part"
-    onnx.save(made, temporary)
-    os.replace(temporary, path)
+    onnx.save(made, os.fspath(path))
 
 
 def _leaves(shapes: Any) -> Iterator[tuple[int, ...]]:
@@ -159,8 +157,10 @@ def _translate(
                 entry.tensor = graph.constant(arrays[name], name)
             else:
                 entry.tensor = graph.unique(name)
-                shape = [f"{name}_{axis}" if axis in free[name] else size
-                         for axis, size in enumerate(entry.shape)]
+                shape = [
+                    f"{name}_{axis}" if axis in free[name] else size
+                    for axis, size in enumerate(entry.shape)
+                ]
                 listed.append((entry.tensor, entry.dtype, shape))
             continue
         translation = _TRANSLATIONS.get(node["op"])
@@ -169,7 +169,7 @@ def _translate(
                 f"onnx.export: node {name} ({node['op']}): this operator has no translation"
             )
         sources = [by_place[source[0], source[1]] for source in node["inputs"]]
-        results = []
+        results: list[_Entry] = []
         while (number, len(results)) in by_place:
             results.append(by_place[number, len(results)])
         here = Node(
@@ -187,7 +187,7 @@ def _translate(
         for entry, tensor in zip(results, tensors):
             entry.tensor = tensor
     outputs = []
-    for name, head in zip(symbol.list_outputs(), heads[len(entries):]):
+    for name, head in zip(symbol.list_outputs(), heads[len(entries) :]):
         entry = by_place[head]
         shape = [None] * len(entry.shape) if any(free.values()) else list(entry.shape)
         outputs.append(((entry.tensor, graph.unique(name)), entry.dtype, shape))

@@ -1,7 +1,7 @@
 """The RoI operators, this package's and MXNet's own, in ONNX.
 
-What a node needs of its boxes is computed in the graph by the formulas of the operators, in the same
-order of operations: which rows are padding, and for all but ROIAlign the box of every bin. The
+What a node needs of its boxes is computed in the graph by the formulas of the operators, in the
+same order of operations: which rows are padding, and for all but ROIAlign the box of every bin. The
 pooling itself is MaxRoiPool or RoiAlign over *bins*: each bin is a RoI of its own with one bin, on
 whole cells (ROIPool, PSROIPool) or bilinear samples (PSROIAlign); of position-sensitive operators
 the groups of score maps become images. ROIAlign is RoiAlign, but for boxes whose number of samples
@@ -32,7 +32,7 @@ class _Rows(NamedTuple):
     box: str  # (K, 4), the type of the geometry
     valid: str  # (K,) bool
     fill: str  # (K,), what rows without a result are filled with: 0, or NaN
-    count: str  # (1,), K
+    rows: str  # (1,), K
 
 
 def _rows(g: Graph, node: Node, geometry: Any, coordinates: int = 4) -> _Rows:
@@ -116,8 +116,9 @@ def _bin_boxes(g: Graph, low: list[str], high: list[str], pooled: tuple, count: 
     for edge in (low, high):
         y, x = g("Unsqueeze", edge[0], np.array([2, 3])), g("Unsqueeze", edge[1], np.array([1, 3]))
         edges += [g("Expand", x, shape), g("Expand", y, shape)]
-    return g.reshape(g("Concat", *edges, axis=3), g("Mul", count, np.array(pooled[:1])
-             * pooled[1]), 4)
+    return g.reshape(
+        g("Concat", *edges, axis=3), g("Mul", count, np.array(pooled[:1]) * pooled[1]), 4
+    )
 
 
 def _bin_images(g: Graph, image: str, pooled: tuple, group: tuple, count: str) -> str:
@@ -159,12 +160,17 @@ def _round(g: Graph, value: str) -> str:
     return g("Mul", g("Add", down, g.cast(up, np.float32)), g("Sign", value))
 
 
-def _product(g: Graph, a: Any, b: Any, dtype: Any = np.float32) -> str:
-    """a * b rounded, whatever follows: OpenVINO fuses a product with the sum that it is a term of.
+def _rounded(g: Graph, value: str, dtype: Any = np.float32) -> str:
+    """The value, rounded to its type whatever follows.
 
-    The limits are beyond all that occurs.
+    OpenVINO fuses a product with the sum that it is a term of, and multiplies sums out; a limit in
+    between, beyond all that occurs, prevents both.
     """
-    return g("Clip", g("Mul", a, b), np.array(-3e38, dtype), np.array(3e38, dtype))
+    return g("Clip", value, np.array(-3e38, dtype), np.array(3e38, dtype))
+
+
+def _product(g: Graph, a: Any, b: Any, dtype: Any = np.float32) -> str:
+    return _rounded(g, g("Mul", a, b), dtype)
 
 
 def _quotient(g: Graph, value: str, divisor: Any, dtype: Any = np.float32) -> str:
@@ -175,7 +181,9 @@ def _quotient(g: Graph, value: str, divisor: Any, dtype: Any = np.float32) -> st
     in turn.
     """
     first = g("Div", value, divisor)
-    scaled = _product(g, first, np.array(2 ** (12 if dtype == np.float32 else 27) + 1, dtype), dtype)
+    scaled = _product(
+        g, first, np.array(2 ** (12 if dtype == np.float32 else 27) + 1, dtype), dtype
+    )
     high = g("Sub", scaled, g("Sub", scaled, first))
     low = g("Sub", first, high)
     rest = g("Sub", g("Sub", value, g("Mul", divisor, high)), g("Mul", divisor, low))
@@ -193,7 +201,7 @@ def _cells(
     s, one = np.float32(scale), np.float32(1)
     if rule == "rfcn":
         start = _saturate(g, g("Mul", _round(g, low), s))
-        end = _saturate(g, g("Mul", g("Add", _round(g, high), one), s))
+        end = _saturate(g, g("Mul", _rounded(g, g("Add", _round(g, high), one)), s))
         length = g("Max", g("Sub", end, start), np.float32(0.1))
     else:
         start = _saturate(g, _round(g, g("Mul", low, s)))
@@ -223,18 +231,18 @@ def _pool_cells(g: Graph, node: Node, rule: str, dim: int, group: tuple[int, int
         for axis, ((low, high), bins) in enumerate(zip(_axes(g, rows), pooled))
     ]
     low, high = [axis[0] for axis in axes], [axis[1] for axis in axes]
-    images = _bin_images(g, rows.image, pooled, group, rows.count)
+    images = _bin_images(g, rows.image, pooled, group, rows.rows)
     if rule == "roi_pool":
         # The end of a box of MaxRoiPool is its last cell.
         high = [g("Sub", edge, np.float32(1)) for edge in high]
-        boxes = _bin_boxes(g, low, high, pooled, rows.count)
+        boxes = _bin_boxes(g, low, high, pooled, rows.rows)
         rois = g("Concat", g("Unsqueeze", g.cast(images, np.float32), np.array([1])), boxes, axis=1)
         bins = g("MaxRoiPool", data, rois, pooled_shape=[1, 1], spatial_scale=1.0)
         # The search of the kernels starts at the lowest number of the type.
         bins = g("Max", bins, np.float32(np.finfo(node.dtype).min))
         empty = [g("Less", upper, lower) for lower, upper in zip(low, high)]
     else:
-        boxes = _bin_boxes(g, low, high, pooled, rows.count)
+        boxes = _bin_boxes(g, low, high, pooled, rows.rows)
         boxes = boxes if computed == np.float32 else g.cast(boxes, computed)
         # One sample a cell, in its centre.
         bins = _align(
@@ -244,13 +252,15 @@ def _pool_cells(g: Graph, node: Node, rule: str, dim: int, group: tuple[int, int
     none = g(
         "Or", g("Unsqueeze", empty[0], np.array([1, 3])), g("Unsqueeze", empty[1], np.array([1, 2]))
     )
-    out = g("Where", none, np.array(0, computed), _join_bins(g, bins, rows.count, pooled, dim))
+    out = g("Where", none, np.array(0, computed), _join_bins(g, bins, rows.rows, pooled, dim))
     return _finish(g, node, rows, out, computed)
 
 
 def roi_pool(g: Graph, node: Node) -> str:
     if node.dtype == np.float64:
-        raise node.refusal("float64 data have no translation: MaxRoiPool of the runtimes is float32")
+        raise node.refusal(
+            "float64 data have no translation: MaxRoiPool of the runtimes is float32"
+        )
     return _pool_cells(g, node, "roi_pool", node.shapes[0][1], (1, 1))
 
 
@@ -350,11 +360,13 @@ def _bins_along(
     base = g("Add", axis.start, _product(g, axis.bin, np.arange(bins, dtype=dtype)[None], dtype))
     cells = g.cast(size, dtype)
     # More than the edges of a bin differ from its place in the box, by rounding.
-    margin = g("Mul", g("Add", cells, number(8)), number(4 * np.finfo(dtype).eps))
+    margin = g("Mul", g("Add", cells, number(8)), number(4 * float(np.finfo(dtype).eps)))
     if sampling_ratio > 0:
-        low = g("Add", g("Add", base, _away_from_limits(
-            g, base, axis, sampling_ratio, cells, margin, dtype
-        )), half)
+        low = g(
+            "Add",
+            g("Add", base, _away_from_limits(g, base, axis, sampling_ratio, cells, margin, dtype)),
+            half,
+        )
         return low, g("Add", low, axis.bin), None
     samples = g("Max", g("Ceil", axis.bin), number(1))
     last = g("Sub", samples, number(1))
@@ -388,8 +400,11 @@ def _bins_along(
     # RoiAlign takes as many samples as the bin has cells, rounded up: where that is near to
     # a whole number, the rounding of the edges must not decide.
     extent = g("Mul", count, step)
-    extent = g("Min", g("Max", extent, g("Add", g("Sub", count, number(1)), margin)),
-               g("Sub", count, margin))
+    extent = g(
+        "Min",
+        g("Max", extent, g("Add", g("Sub", count, number(1)), margin)),
+        g("Sub", count, margin),
+    )
     single = g("LessOrEqual", count, number(1))
     reach = g("Mul", g("Where", single, half, extent), half)
     # The outermost samples stay on the map.
@@ -464,8 +479,16 @@ def roi_align(g: Graph, node: Node) -> str:
     axes = [_SampleAxis(*(g("Gather", part, which) for part in axis)) for axis in axes]
     number = g.shape(which)
     apart = _align_bins(
-        g, data, g("Gather", rows.image, which), axes, number, pooled, -1,
-        (1, 1), node.shapes[0][1], dtype,
+        g,
+        data,
+        g("Gather", rows.image, which),
+        axes,
+        number,
+        pooled,
+        -1,
+        (1, 1),
+        node.shapes[0][1],
+        dtype,
     )
     out = g("ScatterND", out, g("Unsqueeze", which, np.array([1])), apart)
     return _finish(g, node, rows, out, dtype)
@@ -479,8 +502,16 @@ def ps_roi_align(g: Graph, node: Node) -> str:
     rows = _rows(g, node, dtype)
     axes = _all_axes(g, rows, scale, aligned, pooled, dtype)
     out = _align_bins(
-        g, data, rows.image, axes, rows.count, pooled, sampling_ratio,
-        pooled, node.out_shapes[0][1], dtype,
+        g,
+        data,
+        rows.image,
+        axes,
+        rows.rows,
+        pooled,
+        sampling_ratio,
+        pooled,
+        node.out_shapes[0][1],
+        dtype,
     )
     return _finish(g, node, rows, out, dtype)
 
