@@ -197,9 +197,7 @@ def test_unknown_and_missing_arguments(op):
         function(x, rois, POOLED, SCALE, pool_size=3)
     with pytest.raises(TypeError, match=f"{op.name}: missing a required argument: 'pooled_size'"):
         function(x, rois)
-    with pytest.raises(
-        TypeError, match=f"{op.name}: argument data: expected an array .*, got "
-    ):
+    with pytest.raises(TypeError, match=f"{op.name}: argument data: expected an array .*, got "):
         function(x.asnumpy(), rois, POOLED, SCALE)
     with pytest.raises(TypeError, match=f"{op.name}: argument rois: .*, got mxnet.numpy.ndarray"):
         function(x, mx.np.array([[0, 0, 0, 4, 4]]), POOLED, SCALE)
