@@ -23,7 +23,7 @@ import gluon_roi
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 ARRAYS, GRAPHS = GOLDEN / "onnx.npz", GOLDEN / "onnx.json"
-SCALE, POOLED = 0.3, (2, 3)
+SCALE, POOLED = 0.3, (2, 7)
 
 #: Rows beyond those of cases.all_rois(), in cells: far away, and not finite.
 FAR = np.array(
@@ -62,6 +62,15 @@ def _map(channels: int, dtype: str) -> np.ndarray:
     return (np.round(cases.feature_map(channels) * 8) / 8).astype(dtype)
 
 
+def _rois(dtype: str) -> np.ndarray:
+    """Rows of every kind, and boxes with whole cells for corners, where rounding decides most."""
+    random = np.random.RandomState(5)
+    corners = np.sort(random.randint(-4, 24, (60, 2, 2)), axis=1).reshape(60, 4)
+    whole = np.hstack([random.randint(0, 2, (60, 1)), corners])
+    rows = np.vstack([whole, FAR]) / [1, *[SCALE] * 4]
+    return np.vstack([cases.all_rois(SCALE, dtype), rows]).astype(dtype)
+
+
 def _operators() -> dict[str, Model]:
     models = {}
     for operator, arguments in cases.ROWS:
@@ -71,9 +80,8 @@ def _operators() -> dict[str, Model]:
             if dtype != "float32" and arguments != operator.arguments[0]:
                 continue
             boxes = "float64" if dtype == "float64" and operator.rois_grad else "float32"
-            rois = np.vstack([cases.all_rois(SCALE, boxes), (FAR / [1, *[SCALE] * 4])])
             block = getattr(gluon_roi, operator.name)(POOLED, SCALE, **arguments)
-            inputs = (_map(operator.channels(2, POOLED, arguments), dtype), rois.astype(boxes))
+            inputs = (_map(operator.channels(2, POOLED, arguments), dtype), _rois(boxes))
             models[f"{operator.name}-{cases.row_id(arguments)}-{dtype}"] = Model(block, inputs)
     return models
 

@@ -164,8 +164,7 @@ def _square(g: Graph, node: Node) -> str:
 
 @_translates("log2")
 def _log2(g: Graph, node: Node) -> str:
-    # By the same function as on MXNet's CPU, as near as ONNX has it: in float64 the logarithm of
-    # a power of two comes out whole.
+    # In float64 the logarithm of a power of two comes out whole: the level of a box is its floor.
     value = g("Log", g.cast(node.inputs[0], np.float64))
     return g.cast(g("Div", value, np.float64(math.log(2))), node.dtype)
 
