@@ -15,8 +15,9 @@ MODULES += [
     "gluon_roi.reference.align",
     "gluon_roi.reference.pool",
     "gluon_roi.library",
+    "gluon_roi.onnx",
 ]
-PAGES = ["README.md", "docs/operators.md"]
+PAGES = ["README.md", "docs/onnx.md", "docs/operators.md"]
 
 
 @pytest.mark.parametrize("name", MODULES)
