@@ -1,16 +1,17 @@
 # make demo   everything from nothing: environment, build, data, training, evaluation, pictures
 # make test   everything from nothing: environment, build, all tests
 #
-# The environment is .venv here; PYTHON=... chooses the interpreter (3.8 to 3.11).
+# make check  the quick half of the tests
+# make matrix the quick half on every Python found, each with its oldest and its newest NumPy
+# make wheel  an sdist and a wheel for every Python, into dist/
+#
+# The environment is .venv here, of the newest Python found; PYTHON=... chooses another.
 
-PYTHON ?= $(shell for p in python3.11 python3.10 python3.9 python3.8 python3 python; do \
-	$$p -c 'import sys; sys.exit(not (3, 8) <= sys.version_info < (3, 12))' 2>/dev/null && \
-	echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 
-.PHONY: demo test test-gpu bench lint build pictures clean
+.PHONY: demo test check matrix wheel test-gpu bench lint build pictures clean
 
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
@@ -18,11 +19,28 @@ demo: build
 test: build
 	$(BIN)/python -m pytest $(ARGS)
 
+check: build
+	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+# ARGS='--only 3.14', say; --extremes takes the newest and the oldest Python.
+matrix: build
+	$(BIN)/python build_tools/matrix.py $(ARGS)
+
+# Without CUDA unless GLUON_ROI_CUDA=1 (docs/compat.md). libgomp stays the system's, because MXNet
+# uses that one: with a second one in the process there would be two sets of threads.
+wheel: $(VENV)/wheel
+	rm -rf build/wheel
+	GLUON_ROI_CUDA=$${GLUON_ROI_CUDA:-0} CXX="$${CXX:-g++} -include $(CURDIR)/build_tools/manylinux.h" \
+		$(BIN)/python -m build -o build/wheel
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --exclude libgomp.so.1 \
+		--plat manylinux_2_28_x86_64 --only-plat -w dist build/wheel/*.whl
+	cp build/wheel/*.tar.gz dist/
+
 # On a machine with a GPU: the kernels through the C interface against PyTorch and torchvision, under
 # compute-sanitizer; then, where MXNet sees the GPU, the operators through MXNet. (The ordinary tests
 # take their context from one fixture as well: on sm_86 and older `make test` runs them on the GPU.)
 test-gpu: build
-	tests/gpu/build.sh
+	GLUON_ROI_CUDA=1 $(BIN)/python build_tools/native.py gpu
 	python3 tests/gpu/check_kernels.py
 	tests/gpu/sanitize.sh
 	$(BIN)/python tests/gpu/check_mxnet.py
@@ -30,11 +48,12 @@ test-gpu: build
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
 
-lint: $(VENV)/lint
+lint: build $(VENV)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.h' '*.cc' '*.cu')
 	$(BIN)/mypy
+	find src -name '*.cc' | xargs -P 2 -n 2 $(BIN)/clang-tidy -p build --quiet
 	$(BIN)/codespell
 
 # The pictures of README.md and docs/, drawn from the operators' own output.
@@ -45,17 +64,23 @@ pictures: build
 build: $(VENV)/ready
 	@$(BIN)/python setup.py -q build_ext --inplace
 
-# mxnet comes first: the build needs its headers.
+# MXNet and GluonCV without what they require: gluon_roi requires the same without their bounds,
+# numpy<2 and graphviz<0.9. They come last, so that pip does not complain of it.
 $(VENV)/ready: setup.py pyproject.toml
-	@test -n "$(PYTHON)" || { echo "gluon_roi needs Python 3.8 to 3.11 (MXNet 1.9.1 runs on no \
-	other): install one, or run make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) 'setuptools>=64' wheel mxnet==1.9.1 numpy==1.23.5
+	@set -- $${CXX:-g++}; command -v "$$1" > /dev/null || { echo "gluon_roi needs the C++ compiler \
+	$$1: run 'apt-get install g++', or set CXX to a compiler with C++17" >&2; exit 1; }
+	@test -x $(BIN)/python || { python="$(PYTHON)"; \
+		test -n "$$python" || python=$$(build_tools/find_python.sh) || exit 1; \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' || { \
+			echo "gluon_roi needs Python 3.8 or newer, not $$("$$python" --version 2>&1)" >&2; exit 1; }; \
+		echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV); }
+	$(PIP) 'setuptools>=70.1'
 	$(PIP) --no-build-isolation -e '.[demo,onnx,test]'
+	$(PIP) --no-deps mxnet==1.9.1 gluoncv==0.10.5
 	@touch $@
 
-$(VENV)/lint: $(VENV)/ready
-	$(PIP) -e '.[lint]' --no-build-isolation
+$(VENV)/lint $(VENV)/wheel: $(VENV)/ready
+	$(PIP) -e '.[$(@F)]' --no-build-isolation
 	@touch $@
 
 clean:

@@ -241,7 +241,8 @@ def chart(rows: list[dict], path: str) -> None:
         if found:
             colour = {"color": "black"} if library in (OURS, FLOOR) else {"alpha": 0.7}
             order = 3 if library == OURS else 2
-            axes.scatter(*zip(*found), marker=marker, s=36, label=library, zorder=order, **colour)
+            times, places = zip(*found)
+            axes.scatter(times, places, marker=marker, s=36, label=library, zorder=order, **colour)
     labels = [
         f"{_label(r)}, {r['way']}" + (f", {r['threads']} threads" if r["threads"] > 1 else "")
         for r in rows

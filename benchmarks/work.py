@@ -54,7 +54,8 @@ class Item:
         """data, rois of shape (K, 5), d_out; the same in every process."""
         rng = np.random.RandomState(0)
         height, width = self.image
-        sides = np.exp(rng.uniform(*np.log(self.sides), (self.rois, 2)))
+        least, most = np.log(self.sides)
+        sides = np.exp(rng.uniform(least, most, (self.rois, 2)))
         sides = np.minimum(sides, (width, height))
         corner = rng.uniform(0, 1, (self.rois, 2)) * (np.array([width, height]) - sides)
         rois = np.hstack([np.zeros((self.rois, 1)), corner, corner + sides])
@@ -68,10 +69,13 @@ class Item:
 
     @staticmethod
     def from_dict(fields: dict[str, Any]) -> Item:
-        return Item(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        values: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()
+        }
+        return Item(**values)
 
 
-_FPN = {"image": (800, 1216), "stride": 4, "sides": (16, 112)}
+_FPN: dict[str, Any] = {"image": (800, 1216), "stride": 4, "sides": (16, 112)}
 
 ITEMS = (
     Item("ROIPool C=512 7x7 K=128", "ROIPool", 512, 128),

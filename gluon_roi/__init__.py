@@ -7,10 +7,20 @@ inside ``hybrid_forward``, as ``F.gluon_roi``; ``mx.npx.gluon_roi`` is the same.
 
 __version__ = "0.1.0"
 
-import mxnet as _mx
+import sys
 
-from . import library, reference, rois
-from .library import build_info, has_cuda
+if sys.version_info < (3, 8):  # noqa: UP036
+    raise ImportError("gluon_roi needs Python 3.8 or newer, this is " + sys.version.split()[0])
+
+from . import _compat  # noqa: E402
+
+_compat.install()
+_compat.check_mxnet()
+
+import mxnet as _mx  # noqa: E402
+
+from . import library, reference, rois  # noqa: E402
+from .library import build_info, has_cuda  # noqa: E402
 
 library.load()
 

@@ -1,4 +1,4 @@
-"""The C interface (src/gluon_roi.h) from Python, for arrays of NumPy, torch or cupy.
+"""The C interface (src/include/gluon_roi.h) from Python, for arrays of NumPy, torch or cupy.
 
 Needs NumPy alone, so that the checks on a GPU run without MXNet.
 """

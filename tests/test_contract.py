@@ -1,7 +1,6 @@
 """What operators declare in C++ is what Python says; symbol files keep their meaning; layers."""
 
 import inspect
-import re
 from pathlib import Path
 
 import mxnet as mx
@@ -85,31 +84,3 @@ def test_bad_index(op, arguments, ctx):
             function(x, boxes, pooled, scale, bad_index="padding", **arguments).wait_to_read()
     with pytest.raises(mx.MXNetError, match="bad_index: expected 'error' or 'padding', got 'pad'"):
         function(x, boxes, pooled, scale, bad_index="pad", **arguments)
-
-
-#: Folder of src/ -> folders that its files may include.
-LAYERS = {
-    "include": set(),
-    "core": {"include"},
-    "core/geometry": {"include", "core"},
-    "cpu": {"include", "core", "core/geometry"},
-    "cuda": {"include", "core", "core/geometry"},
-    "bindings": {"include", "core", "core/geometry", "cpu"},
-    "ops": {"include", "core", "core/geometry", "cpu", "cuda", "bindings"},
-}
-
-
-def test_layers():
-    """include < core < cpu, cuda < bindings < ops: no include points upwards."""
-    source = ROOT / "src"
-    for file in sorted(source.rglob("*")):
-        if file.suffix not in (".h", ".cc", ".cu"):
-            continue
-        layer = file.parent.relative_to(source).as_posix()
-        for name in re.findall(r'^#include "(.+)"$', file.read_text(), re.MULTILINE):
-            included = (file.parent / name).resolve()
-            if not included.is_file():
-                assert name == "lib_api.h" and file.name == "mxnet.cc"
-                continue
-            target = included.parent.relative_to(source).as_posix()
-            assert target == layer or target in LAYERS[layer], f"{file} includes {name}"

@@ -35,7 +35,7 @@ def setup(folder: Path, **variables: str) -> subprocess.CompletedProcess:
 def tree(tmp_path_factory) -> Path:
     """The sources alone, as a user has them before the first build."""
     folder = tmp_path_factory.mktemp("tree")
-    for name in ("src", "gluon_roi"):
+    for name in ("src", "gluon_roi", "build_tools"):
         ignored = shutil.ignore_patterns("*.so", "__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("setup.py", "README.md"):

@@ -25,14 +25,15 @@ READY = os.environ.get("GLUON_ROI_HOSTSIM_LIBRARY")
 ORDERS = ("forward", "reverse", "random")
 
 
-def build(folder: Path, *flags: str) -> Path:
-    subprocess.run([HOSTSIM / "build.sh", folder, *flags], check=True)
-    return folder / "libgluon_roi_hostsim.so"
+def build(variant: str) -> str:
+    recipe = HOSTSIM.parents[1] / "build_tools/native.py"
+    done = subprocess.run([sys.executable, recipe, variant], check=True, capture_output=True)
+    return done.stdout.decode().splitlines()[-1]
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory) -> Kernels:
-    return Kernels(c_api.Library(READY or build(tmp_path_factory.mktemp("hostsim"))))
+def kernels() -> Kernels:
+    return Kernels(c_api.Library(READY or build("hostsim")))
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -120,9 +121,9 @@ def test_simulator_finds_faults(tmp_path, body, message):
 
 
 @pytest.mark.skipif(READY is not None, reason="runs inside itself")
-def test_sanitizers(tmp_path):
+def test_sanitizers():
     """One order of threads once more, under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    library = build(tmp_path, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    library = build("hostsim-asan")
     compiler = os.environ.get("CXX", "g++")
     runtimes = [
         subprocess.run(
@@ -132,7 +133,7 @@ def test_sanitizers(tmp_path):
     ]
     environment = {
         **os.environ,
-        "GLUON_ROI_HOSTSIM_LIBRARY": str(library),
+        "GLUON_ROI_HOSTSIM_LIBRARY": library,
         "LD_PRELOAD": " ".join(runtimes),
         # Python itself leaks; fibers have stacks of their own.
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",

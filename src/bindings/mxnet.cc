@@ -17,13 +17,15 @@ using mxnet::ext::MXTensor;
 using mxnet::ext::OpResource;
 using Shapes = std::vector<std::vector<unsigned int>>;
 
-Tensor tensor_of(const std::vector<unsigned int>& shape) {
+// An unknown dimension is -1 inside of np_shape(), where there are arrays of 0 elements; elsewhere
+// it is 0 or -1.
+Tensor tensor_of(const std::vector<unsigned int>& shape, bool with_empty_arrays) {
   if (shape.empty()) return unknown_tensor();
   Tensor tensor{};
   tensor.ndim = static_cast<int32_t>(shape.size());
   for (size_t i = 0; i < shape.size() && i < 4; ++i) {
-    // np_shape's unknown dimension is -1.
-    tensor.shape[i] = shape[i] == UINT_MAX ? -1 : static_cast<int64_t>(shape[i]);
+    const bool unknown = shape[i] == UINT_MAX || (shape[i] == 0 && !with_empty_arrays);
+    tensor.shape[i] = unknown ? -1 : static_cast<int64_t>(shape[i]);
   }
   return tensor;
 }
@@ -37,8 +39,7 @@ Tensor tensor_of(const MXTensor& source) {
   return tensor;
 }
 
-template <class Sources>
-std::vector<Tensor> tensors_of(const Sources& sources, size_t begin, size_t count) {
+std::vector<Tensor> tensors_of(const std::vector<MXTensor>& sources, size_t begin, size_t count) {
   std::vector<Tensor> tensors;
   for (size_t i = begin; i < begin + count; ++i) tensors.push_back(tensor_of(sources[i]));
   return tensors;
@@ -137,9 +138,10 @@ void check_rows(const Operator& op, const Tensor& data, const Tensor& rois) {
 
 MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Shapes* in,
                            Shapes* out) {
-  const std::vector<Tensor> inputs = tensors_of(*in, 0, in->size());
-  const Tensor shape = op.output_shape(attributes, inputs);
   const bool with_empty_arrays = np_shape();
+  std::vector<Tensor> inputs;
+  for (const auto& input : *in) inputs.push_back(tensor_of(input, with_empty_arrays));
+  const Tensor shape = op.output_shape(attributes, inputs);
   if (!with_empty_arrays) {
     const std::vector<Input> declared = op.inputs(attributes);
     for (size_t i = 0; i < inputs.size(); ++i) {

@@ -25,7 +25,7 @@ static void check_maps(const char* op, const Inputs& in) {
     }
     if (map.ndim != 4 || in.data.ndim != 4) continue;
     for (int axis = 0; axis < 2; ++axis) {
-      if (map.shape[axis] > 0 && in.data.shape[axis] > 0 &&
+      if (map.shape[axis] >= 0 && in.data.shape[axis] >= 0 &&
           map.shape[axis] != in.data.shape[axis]) {
         fail(op, map_name(in, i), " has shape ", shape_text(map), ", expected the ",
              axis == 0 ? "batch size" : "channels", " of the first map, ", shape_text(in.data));
@@ -37,13 +37,13 @@ static void check_maps(const char* op, const Inputs& in) {
 int64_t check_shapes(const char* op, const Inputs& in) {
   check_maps(op, in);
   const Tensor &rois = in.rois, &counts = in.rois_num;
-  const int64_t images = in.data.ndim == 4 ? in.data.shape[0] : 0;
+  const int64_t images = in.data.ndim == 4 ? in.data.shape[0] : -1;
   const bool with_counts = !is_absent(counts);
   if (with_counts && counts.ndim >= 0) {
     if (counts.ndim != 1) {
       fail(op, "rois_num has shape ", shape_text(counts), ", expected 1 dimension (N,)");
     }
-    if (images > 0 && counts.shape[0] > 0 && counts.shape[0] != images) {
+    if (images >= 0 && counts.shape[0] >= 0 && counts.shape[0] != images) {
       fail(op, "rois_num has shape ", shape_text(counts), ", expected (", images,
            ",), the batch size of data");
     }
@@ -52,20 +52,20 @@ int64_t check_shapes(const char* op, const Inputs& in) {
   const int64_t columns = rois.ndim >= 1 && rois.ndim <= 4 ? rois.shape[rois.ndim - 1] : 0;
   const int box = in.coordinates;
   if (with_counts) {
-    if (rois.ndim != 2 || (columns > 0 && columns != box)) {
+    if (rois.ndim != 2 || (columns >= 0 && columns != box)) {
       fail(op, "rois has shape ", shape_text(rois), ", expected (K, ", box,
            ") rows together with rois_num");
     }
     return rois.shape[0];
   }
-  if (rois.ndim == 2 && (columns <= 0 || columns == box + 1)) return rois.shape[0];
-  if (rois.ndim != 3 || (columns > 0 && columns != box)) {
+  if (rois.ndim == 2 && (columns < 0 || columns == box + 1)) return rois.shape[0];
+  if (rois.ndim != 3 || (columns >= 0 && columns != box)) {
     fail(op, "rois has shape ", shape_text(rois), ", expected (K, ", box + 1,
          box == 4 ? ") rows [batch_index, x1, y1, x2, y2]"
                   : ") rows [batch_index, cx, cy, w, h, theta]",
          ", (N, R, ", box, ") boxes per image, or (K, ", box, ") together with rois_num");
   }
-  if (images > 0 && rois.shape[0] > 0 && rois.shape[0] != images) {
+  if (images >= 0 && rois.shape[0] >= 0 && rois.shape[0] != images) {
     fail(op, "rois has shape ", shape_text(rois), ", expected (", images, ", R, ", box,
          ") for the batch size of data");
   }

@@ -253,33 +253,44 @@ class OperatorFor final : public Operator {
                        const std::vector<Tensor>& d_slots, const gluon_roi_device& device) {
     if (device.type == GLUON_ROI_CPU) {
       for (int i = 0; i < in.count; ++i) prepare_output(d_slots[i]);
-      return Op::backward(Cpu{}, params, in, d_out, gradients(Cpu{}, params, d_slots));
+      Op::backward(Cpu{}, params, in, d_out, gradients(params, d_slots));
+      return zero_others(Cpu{}, params, d_slots);
     }
 #ifdef GLUON_ROI_WITH_CUDA
-    Op::backward(gpu(device), params, in, d_out, gradients(gpu(device), params, d_slots));
+    Op::backward(gpu(device), params, in, d_out, gradients(params, d_slots));
+    zero_others(gpu(device), params, d_slots);
 #else
     fail_without_cuda(Op::kName);
 #endif
   }
-  // Those that the operator computes; the others are 0 from here on.
-  template <class Device>
-  static Gradients gradients(const Device& device, const Params& params,
-                             const std::vector<Tensor>& d_slots) {
+  // Whether the operator computes the gradient of declared input i, which is no map.
+  static bool computes_gradient(const Params& params, int i) {
+    const Role role = Op::kInputs[i].role;
+    return role == Role::kOffsets || (role == Role::kRois && Op::rois_gradient(params));
+  }
+  static const Tensor& gradient_of(const Params& params, const std::vector<Tensor>& d_slots,
+                                   int i) {
+    return d_slots[static_cast<size_t>(Op::maps(params) + i - 1)];
+  }
+  static Gradients gradients(const Params& params, const std::vector<Tensor>& d_slots) {
     Gradients d{};
     d.maps = d_slots.data();
     d.data = d_slots[0];
     for (int i = 1; i < kDeclared; ++i) {
-      const Tensor& tensor = d_slots[static_cast<size_t>(Op::maps(params) + i - 1)];
-      const Input& input = Op::kInputs[i];
-      if (input.role == Role::kRois && Op::rois_gradient(params)) {
-        d.rois = tensor;
-      } else if (input.role == Role::kOffsets) {
-        d.offsets = tensor;
-      } else if (!is_absent(tensor)) {
-        zero_fill(device, tensor);
-      }
+      if (!computes_gradient(params, i)) continue;
+      Tensor& slot = Op::kInputs[i].role == Role::kOffsets ? d.offsets : d.rois;
+      slot = gradient_of(params, d_slots, i);
     }
     return d;
+  }
+  // The gradients of inputs that have none; last, because a call that is refused writes nothing.
+  template <class Device>
+  static void zero_others(const Device& device, const Params& params,
+                          const std::vector<Tensor>& d_slots) {
+    for (int i = 1; i < kDeclared; ++i) {
+      const Tensor& tensor = gradient_of(params, d_slots, i);
+      if (!computes_gradient(params, i) && !is_absent(tensor)) zero_fill(device, tensor);
+    }
   }
   static size_t workspace(const Params& params, const Inputs& in, bool backward) {
 #ifdef GLUON_ROI_WITH_CUDA

@@ -18,7 +18,7 @@ struct BinTable {
   BinTable(BinRule rule, int pooled_height, int pooled_width, double spatial_scale,
            const RoiTable<float>& table, const Tensor& data)
       : rows(pooled_height), columns(pooled_width), coverage(data) {
-    const float scale = static_cast<float>(spatial_scale);
+    const float scale = narrow<float>(spatial_scale);
     const int height = static_cast<int>(data.shape[2]), width = static_cast<int>(data.shape[3]);
     edges.resize(table.rois.size() * 2 * (rows + columns));
     for (const int64_t k : table.order) {

@@ -18,6 +18,14 @@ void* thread_scratch(size_t bytes) {
     void operator()(void* p) const { std::free(p); }
   };
   static thread_local std::unique_ptr<void, Free> memory;
+#ifdef GLUON_ROI_DEBUG
+  // Fresh memory of exactly this size, so that AddressSanitizer sees what goes past its end, and
+  // full of NaN: what a kernel reads without having written it shows in the result.
+  void* exact = nullptr;
+  if (posix_memalign(&exact, 4096, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();
+  memset(exact, 0xff, bytes);
+  memory.reset(exact);
+#else
   static thread_local size_t capacity = 0;
   if (bytes > capacity) {
     memory.reset();
@@ -28,9 +36,6 @@ void* thread_scratch(size_t bytes) {
     memory.reset(fresh);
     capacity = rounded;
   }
-#ifdef GLUON_ROI_DEBUG
-  // NaN: what a kernel reads without having written it shows in the result.
-  memset(memory.get(), 0xff, bytes);
 #endif
   return memory.get();
 }

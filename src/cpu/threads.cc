@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 #ifdef _OPENMP
@@ -14,8 +16,13 @@
 
 namespace gluon_roi::cpu {
 
-// Waking the second thread costs some 5 us, in which one thread touches this many elements.
+// Waking the second thread costs some 5 us, in which one thread touches this many elements. The
+// debug build is there to find faults, and uses all threads for the smallest of calls.
+#ifdef GLUON_ROI_DEBUG
+static constexpr int64_t kElementsPerThread = 1;
+#else
 static constexpr int64_t kElementsPerThread = 1 << 15;
+#endif
 
 #ifdef _OPENMP
 namespace {
@@ -75,20 +82,34 @@ void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int
       shares[i].set(tasks * i / threads, tasks * (i + 1) / threads);
     }
     // No exception may leave the region; what can throw (memory) is caught and thrown again.
-    std::exception_ptr error;
-#pragma omp parallel num_threads(threads)
-    for (int i = 0; i < threads; ++i) {
-      Share& share = shares[(omp_get_thread_num() + i) % threads];
-      for (int64_t task = share.take(i == 0); task >= 0; task = share.take(i == 0)) {
-        try {
-          run(body, task);
-        } catch (...) {
-#pragma omp critical
-          error = std::current_exception();
+    // Its sentence is kept, for exception_ptr needs a newer libstdc++ than the wheel asks for.
+    std::mutex error_mutex;
+    std::string error;
+    const auto run_share = [&](int thread) {
+      for (int i = 0; i < threads; ++i) {
+        Share& share = shares[(thread + i) % threads];
+        for (int64_t task = share.take(i == 0); task >= 0; task = share.take(i == 0)) {
+          try {
+            run(body, task);
+          } catch (const std::exception& thrown) {
+            const std::lock_guard<std::mutex> lock(error_mutex);
+            error = thrown.what();
+          }
         }
       }
-    }
-    if (error) std::rethrow_exception(error);
+    };
+#ifdef __SANITIZE_THREAD__
+    // ThreadSanitizer does not see how libgomp's threads wait for each other, and would report all
+    // that they share; of std::thread it knows.
+    std::vector<std::thread> team;
+    for (int i = 1; i < threads; ++i) team.emplace_back(run_share, i);
+    run_share(0);
+    for (std::thread& member : team) member.join();
+#else
+#pragma omp parallel num_threads(threads)
+    run_share(omp_get_thread_num());
+#endif
+    if (!error.empty()) throw std::runtime_error(error);
     return;
   }
 #endif

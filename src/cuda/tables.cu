@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(kTableThreads)
 }  // namespace
 
 void BinTable::build(const char* op, const Gpu& gpu, BinRule rule, double spatial_scale) const {
-  launch(op, gpu, bin_kernel, rows.rows, kTableThreads, *this, rule,
-         static_cast<float>(spatial_scale));
+  launch(op, gpu, bin_kernel, rows.rows, kTableThreads, *this, rule, narrow<float>(spatial_scale));
 }
 
 // ---- Taps ---------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ namespace gluon_roi {
 
 // Where the search for a maximum starts: the lowest finite number of the element type.
 template <class T>
-constexpr SumOf<T> kLowest =
-    std::is_same<T, Half>::value ? SumOf<T>(-65504) : std::numeric_limits<SumOf<T>>::lowest();
+constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? static_cast<SumOf<T>>(-65504)
+                                                          : std::numeric_limits<SumOf<T>>::lowest();
 
 struct ROIPool : OperatorBase {
   static constexpr const char* kName = "ROIPool";

@@ -1,6 +1,6 @@
 """Checks and times the CUDA kernels on a GPU, through the C interface, with torch's memory.
 
-    tests/gpu/build.sh && python tests/gpu/check_kernels.py [PART ...]
+    python build_tools/native.py gpu && python tests/gpu/check_kernels.py [PART ...]
 
 The parts are table, reference, torchvision, repeat, large and time; without arguments all run.
 Needs torch with CUDA and NumPy; torchvision for the parts `torchvision` and `time`. MXNet is not
@@ -9,8 +9,8 @@ needed. Exits with 1 if a check fails.
 Without a GPU, the parts table, reference, torchvision and repeat run on simulated kernels, in host
 memory:
 
-    tests/hostsim/build.sh build/hostsim
-    python tests/gpu/check_kernels.py --simulated build/hostsim/libgluon_roi_hostsim.so
+    python build_tools/native.py hostsim
+    python tests/gpu/check_kernels.py --simulated build/hostsim/libgluon_roi.so
 """
 
 from __future__ import annotations

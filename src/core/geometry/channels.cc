@@ -16,7 +16,7 @@ PositionSensitive PositionSensitive::of(const char* op, int64_t output_dim, int3
     fail(op, "argument output_dim: expected output_dim * ", layout.group_height, " * ",
          layout.group_width, " to be at most ", kMost, ", got ", output_dim);
   }
-  if (channels <= 0) {
+  if (channels < 0) {
     if (output_dim == 0) layout.output_dim = channels;
   } else if (output_dim == 0) {
     if (channels % groups != 0) {

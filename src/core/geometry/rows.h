@@ -1,6 +1,7 @@
 // A row of rois: which image, which box, and whether it can be used.
 #pragma once
 #include "../contract.h"
+#include "saturate.h"
 
 namespace gluon_roi {
 
@@ -65,7 +66,10 @@ struct RoiRows {
   // Batch index of row k as given; `images` where the counts end before row k.
   HOST_DEVICE double batch_index(int64_t k) const {
     if (columns > coordinates) return element(rois, dtype, k * columns);
-    if (per_image > 0) return static_cast<double>(k / per_image);
+    if (per_image > 0) {
+      const int64_t image = k / per_image;
+      return static_cast<double>(image);
+    }
     double end = 0;
     for (int64_t image = 0; image < images; ++image) {
       end += element(counts, counts_dtype, image);
@@ -98,7 +102,7 @@ struct RoiRows {
     }
     roi.state = RoiState::kValid;
     roi.image = static_cast<int64_t>(batch);
-    for (int i = 0; i < coordinates; ++i) roi.box[i] = static_cast<G>(box[i]);
+    for (int i = 0; i < coordinates; ++i) roi.box[i] = narrow<G>(box[i]);
     return roi;
   }
 };

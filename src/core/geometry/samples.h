@@ -30,7 +30,7 @@ struct SampleAxis {
 
   HOST_DEVICE static SampleAxis make(G lo, G hi, double spatial_scale, bool aligned, int bins,
                                      int sampling_ratio, int size) {
-    const G scale = static_cast<G>(spatial_scale);
+    const G scale = narrow<G>(spatial_scale);
     const G offset = aligned ? static_cast<G>(0.5) : static_cast<G>(0);
     SampleAxis axis;
     axis.size = size;
@@ -107,7 +107,7 @@ struct SampleAxis {
   // d coordinate(q, i) / d lo and / d hi, in map cells per image pixel.
   HOST_DEVICE void coordinate_gradient(int q, int64_t i, int bins, double spatial_scale, G* d_lo,
                                        G* d_hi) const {
-    const G scale = static_cast<G>(spatial_scale);
+    const G scale = narrow<G>(spatial_scale);
     const G t = (static_cast<G>(q) + (static_cast<G>(i) + static_cast<G>(0.5)) / samples) /
                 static_cast<G>(bins);
     *d_lo = floored ? scale : scale * (static_cast<G>(1) - t);

@@ -1,0 +1,100 @@
+"""Runs the quick half of the tests on every Python found, with its oldest and its newest NumPy.
+
+    python build_tools/matrix.py [--only 3.8 3.14] [--extremes]
+
+For the interpreter of an environment that gluon_roi is installed in with its extras (make build).
+Each pair of Python and NumPy has an environment of its own under .venv-matrix/, and in it the
+package of this folder. The table at the end is the one of README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# The first with wheels, but not before 1.23. A Python that is not here has its newest only.
+OLDEST_NUMPY = {
+    "3.8": "1.23.5",
+    "3.9": "1.23.5",
+    "3.10": "1.23.5",
+    "3.11": "1.23.5",
+    "3.12": "1.26.0",
+    "3.13": "2.1.0",
+    "3.14": "2.3.2",
+}
+TESTS = ["-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider"]
+
+
+def output(*command):
+    words = [str(part) for part in command]
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def requirements():
+    """What gluon_roi requires with the extras demo and test, but for NumPy."""
+    wanted = []
+    for line in metadata.requires("gluon_roi") or ():
+        name, _, condition = line.partition(";")
+        if "extra" not in condition:
+            wanted.append(line)
+        elif "demo" in condition or "test" in condition:
+            wanted.append(name)
+    return [line for line in wanted if not line.startswith("numpy")]
+
+
+def environment(python, version, numpy):
+    """The interpreter of an environment of this Python and NumPy, made if it is not there."""
+    folder = ROOT / ".venv-matrix" / f"{version}-{numpy or 'newest'}"
+    inside = folder / "bin/python"
+    if not (folder / "ready").is_file():
+        output(python, "-m", "venv", "--clear", folder)
+        pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        pinned = f"numpy=={numpy}" if numpy else "numpy"
+        # setuptools: the tests of setup.py run it.
+        output(*pip, "--prefer-binary", pinned, "setuptools>=70.1", *requirements())
+        output(*pip, "--no-deps", "mxnet==1.9.1", "gluoncv==0.10.5")
+        # What an editable install places there, without compiling the library for each of them.
+        site = Path(output(inside, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
+        (site / "gluon_roi.pth").write_text(f"{ROOT}\n{(ROOT / 'gluon_roi.pth').read_text()}")
+        (folder / "ready").touch()
+    return inside
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--only", nargs="+", help="these Pythons, such as 3.8 3.14")
+    parser.add_argument("--extremes", action="store_true", help="the oldest and the newest only")
+    arguments = parser.parse_args()
+    pythons = {}
+    for python in output(ROOT / "build_tools/find_python.sh", "--all").splitlines():
+        pythons[output(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")] = python
+    pairs: list[tuple[str, str | None]] = []
+    for version in arguments.only or pythons:
+        pairs.append((version, None))
+        if version in OLDEST_NUMPY:
+            pairs.append((version, OLDEST_NUMPY[version]))
+    if arguments.extremes:
+        pairs = [pairs[0], pairs[-1]]
+    rows = []
+    for version, numpy in pairs:
+        inside = environment(pythons[version], version, numpy)
+        numpy = output(inside, "-c", "import numpy; print(numpy.__version__)")
+        print(f"\nPython {version}, NumPy {numpy}: {shlex.join(TESTS)}", flush=True)
+        begin = time.monotonic()
+        passed = subprocess.run([inside, *TESTS], cwd=ROOT).returncode == 0
+        seconds = time.monotonic() - begin
+        rows.append((version, numpy, f"{'passed' if passed else 'FAILED'}, {seconds:.0f} s"))
+    print("\n| Python | NumPy | quick half of the tests |\n|---|---|---|")
+    for row in rows:
+        print("| {} | {} | {} |".format(*row))
+    return any("FAILED" in row[2] for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,346 @@
+"""The one recipe that compiles src/: for setup.py, the tests, debugging and the sanitizers.
+
+    python build_tools/native.py VARIANT...    builds these VARIANTS, and prints where they are
+
+Sources are found, not listed. What is up to date is not compiled again. Everything is written below
+build/: build/VARIANT/, and compile_commands.json for editors and clang-tidy.
+
+GLUON_ROI_CUDA        1: CUDA kernels, or fail; 0: none; unset: if nvcc is found
+GLUON_ROI_CUDA_ARCHS  such as "80;90": instead of the list for the toolkit found
+CUDA_HOME             where the CUDA toolkit is, if nvcc is not on PATH
+CXX                   the C++ compiler, g++ if unset
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import fcntl
+import importlib.machinery
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+BUILD = ROOT / "build"
+COMPILE_COMMANDS = BUILD / "compile_commands.json"
+
+# No variant may contract a * b + c: results would differ in their last bits.
+COMMON = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-ffp-contract=off")
+# -falign-loops: without it, where the linker puts a kernel decides whether its innermost loop lies
+# across two of the processor's fetch blocks: ROIPool took 1 or 1.1 times as long, with the same
+# instructions.
+FAST = ("-O3", "-fopenmp", "-falign-loops=32")
+DEBUG = ("-O1", "-g", "-DGLUON_ROI_DEBUG")
+# -fsanitize=undefined leaves out the conversion of a float to an integer that it does not fit.
+ASAN = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
+SIMULATOR = ROOT / "tests/hostsim"
+SIMULATED = (f"-I{SIMULATOR}", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter")
+# The machine code that each toolkit still makes; the newest is added as PTX for later GPUs.
+CUDA_ARCHS = {11: [60, 70, 75, 80, 86], 12: [60, 70, 75, 80, 86, 89, 90], 13: [75, 80, 86, 89, 90]}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to compile the sources. Flags are g++'s, and its linker's where they concern it."""
+
+    flags: tuple[str, ...]
+    #: With what MXNet loads; else the C interface alone.
+    mxnet: bool = False
+    #: nvcc: if it is found and wanted; simulator: the CUDA kernels as C++, for the CPU.
+    cuda: str = "none"
+    nvcc_flags: tuple[str, ...] = ()
+    #: A source with main(): the product is a program, not a library.
+    program: Path | None = None
+
+
+DRIVER = ROOT / "tests/sanitize/driver.cc"
+VARIANTS = {
+    # What is installed.
+    "release": Variant(FAST, mxnet=True, cuda="nvcc"),
+    # For a debugger, and to find what reads memory that it has not written.
+    "debug": Variant((*DEBUG, "-fopenmp"), mxnet=True),
+    # For a machine that has a GPU and no MXNet (tests/gpu).
+    "gpu": Variant(FAST, cuda="nvcc", nvcc_flags=("-lineinfo",)),
+    # Random hostile calls (make sanitize).
+    "asan": Variant((*DEBUG, "-fopenmp", *ASAN), program=DRIVER),
+    "tsan": Variant((*DEBUG, "-fopenmp", "-fsanitize=thread"), program=DRIVER),
+    # The CUDA kernels where there is no GPU (tests/test_cuda_hostsim.py).
+    "hostsim": Variant(("-O1", "-g", *SIMULATED), cuda="simulator"),
+    "hostsim-asan": Variant(("-O1", "-g", *SIMULATED, *ASAN), cuda="simulator"),
+}
+
+
+def stop(sentence: str) -> NoReturn:
+    sys.exit(f"gluon_roi: {sentence}")
+
+
+# ---- What the build needs ------------------------------------------------------------------------
+
+
+def find_mxnet() -> Path:
+    """The folder of the mxnet package: the target environment's, or what the build needs of it."""
+    site = [Path(sysconfig.get_path(name)) / "mxnet" for name in ("platlib", "purelib")]
+    spec = importlib.machinery.PathFinder.find_spec("mxnet")
+    if spec and spec.origin:
+        site.append(Path(spec.origin).parent)
+    for folder in site:
+        if (folder / "include/mxnet/lib_api.h").is_file() and (folder / "src/lib_api.cc").is_file():
+            check_mxnet(folder)
+            return folder
+    return fetch_mxnet()
+
+
+def check_mxnet(folder: Path) -> None:
+    """One sentence for another MXNet, whose library API is another."""
+    found = re.search(r'__version__ = "(.+)"', (folder / "libinfo.py").read_text())
+    if found is None or not found[1].startswith("1.9.1"):
+        sys.exit(
+            f"gluon_roi needs MXNet 1.9.1, found {found[1] if found else 'another'} in {folder}; "
+            "run 'pip install --no-deps mxnet==1.9.1'"
+        )
+
+
+def fetch_mxnet() -> Path:
+    """Take the headers, and the one source file, that the build needs out of MXNet's wheel.
+
+    Not a build requirement: pip would install its NumPy below 2 with it, which has no wheels for
+    Python 3.13 and later.
+    """
+    folder = BUILD / "mxnet-1.9.1"
+    if not (folder / "mxnet/libinfo.py").is_file():
+        print("gluon_roi: mxnet is not installed; taking its headers from its wheel")
+        with tempfile.TemporaryDirectory() as work:
+            download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", work]
+            if subprocess.run([*download, "mxnet==1.9.1"]).returncode:
+                stop(
+                    "MXNet's headers cannot be downloaded; "
+                    "run 'pip install --no-deps mxnet==1.9.1' first"
+                )
+            with zipfile.ZipFile(next(Path(work).glob("*.whl"))) as wheel:
+                needed = ("mxnet/include/", "mxnet/src/lib_api.cc", "mxnet/libinfo.py")
+                wheel.extractall(folder, [n for n in wheel.namelist() if n.startswith(needed)])
+    return folder / "mxnet"
+
+
+def find_compiler() -> list[str]:
+    """The command of the C++ compiler, which may bring flags."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler.split()[0]) is None:
+        stop(
+            f"the C++ compiler '{compiler}' was not found; "
+            "run 'apt-get install g++', or set CXX to a compiler with C++17"
+        )
+    return compiler.split()
+
+
+def find_nvcc() -> str | None:
+    """The path of nvcc, or None for a build without CUDA."""
+    wanted = os.environ.get("GLUON_ROI_CUDA", "")
+    if wanted == "0":
+        return None
+    home = os.environ.get("CUDA_HOME")
+    nvcc = shutil.which("nvcc", path=str(Path(home) / "bin")) if home else shutil.which("nvcc")
+    if nvcc is None and wanted:
+        stop(
+            "GLUON_ROI_CUDA=1, but nvcc was not found; set CUDA_HOME to the folder of the CUDA "
+            "toolkit, or GLUON_ROI_CUDA=0"
+        )
+    return nvcc
+
+
+def cuda_configuration(nvcc: str) -> tuple[str, list[int]]:
+    """(version of the toolkit, list of architectures such as [80, 90])."""
+    text = subprocess.run([nvcc, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    version = re.search(r"release (\d+)\.(\d+)", text)
+    if version is None:
+        stop(f"'{nvcc} --version' names no release; set GLUON_ROI_CUDA=0")
+    major = min(max(int(version[1]), min(CUDA_ARCHS)), max(CUDA_ARCHS))
+    listed = os.environ.get("GLUON_ROI_CUDA_ARCHS")
+    if listed and not re.fullmatch(r"\d+([;, ]+\d+)*", listed):
+        stop(f"GLUON_ROI_CUDA_ARCHS: expected a list such as '80;90', got '{listed}'")
+    archs = [int(arch) for arch in re.split("[;, ]+", listed)] if listed else CUDA_ARCHS[major]
+    return f"{version[1]}.{version[2]}", sorted(archs)
+
+
+# ---- The recipe ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The commands that make one variant."""
+
+    product: Path
+    #: (source, object file, command), in the order in which they are linked.
+    jobs: list[tuple[Path, Path, list[str]]]
+    link: list[str]
+
+
+def recipe_of(name: str) -> Recipe:
+    variant = VARIANTS[name]
+    compiler = find_compiler()
+    nvcc = find_nvcc() if variant.cuda == "nvcc" else None
+    folder = BUILD / (f"{name}-cuda" if nvcc and variant.mxnet else name)
+    product = folder / ("driver" if variant.program else "libgluon_roi.so")
+    flags = [*COMMON, *variant.flags]
+    sources = sorted(SOURCE.rglob("*.cc"))
+    if variant.mxnet:
+        mxnet = find_mxnet()
+        sources.append(mxnet / "src/lib_api.cc")
+        # MXNet's header counts as a system header: its warnings are not ours.
+        flags += ["-isystem", str(mxnet / "include/mxnet"), "-isystem", str(mxnet / "include")]
+    else:
+        sources = [source for source in sources if '"lib_api.h"' not in source.read_text()]
+    if variant.program:
+        sources.append(variant.program)
+        flags.append(f"-I{find_source('gluon_roi.h').parent}")
+
+    link = [*compiler, *variant.flags]
+    cuda_command: list[str] = []
+    if nvcc:
+        version, archs = cuda_configuration(nvcc)
+        shown = ";".join(map(str, archs))
+        print(f"gluon_roi: CUDA {version}, architectures {shown} and PTX of {archs[-1]}")
+        defines = cuda_defines(version, shown)
+        flags += defines
+        cuda_command = [nvcc, "-std=c++17", "-O3", "-fmad=false", *variant.nvcc_flags, *defines]
+        cuda_command += ["-Xcompiler", "-fPIC,-Wall,-ffp-contract=off"]
+        cuda_command += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs]
+        cuda_command += [f"-gencode=arch=compute_{archs[-1]},code=compute_{archs[-1]}"]
+        # nvcc knows where its static runtime is; the library then loads without a driver.
+        link = [nvcc, "-ccbin", compiler[0], "--cudart", "static", "-Xcompiler", "-fopenmp"]
+    elif variant.cuda == "nvcc":
+        print("gluon_roi: without CUDA")
+    elif variant.cuda == "simulator":
+        flags += cuda_defines("hostsim", "")
+        cuda_command = [*compiler, *flags, "-x", "c++"]
+    if cuda_command:
+        sources += sorted(SOURCE.rglob("*.cu"))
+
+    jobs = []
+    for source in sources:
+        # The object's name carries the folders of its source: two files may have the same name.
+        inside = ROOT if ROOT in source.parents else Path(source.anchor)
+        target = folder / "objects" / f"{source.relative_to(inside)}.o"
+        command = cuda_command if source.suffix == ".cu" else [*compiler, *flags]
+        if source.name == "lib_api.cc":
+            command = [*command, "-w"]
+        command = [*command, "-MD", "-MF", f"{target}.d", "-c", str(source), "-o", str(target)]
+        jobs.append((source, target, command))
+
+    if not variant.program:
+        # Undefined symbols are errors, so that an operator without its CUDA half does not link.
+        linker_flags = ["-z", "defs"]
+        if variant.mxnet:
+            linker_flags.append(f"--version-script={find_source('exports.map')}")
+        if name == "release":
+            linker_flags.append("-s")
+        for flag in linker_flags:
+            link += ["-Xlinker", flag]
+        link.append("-shared")
+    link += [*(str(target) for _, target, _ in jobs), "-o", str(product)]
+    return Recipe(product, jobs, link)
+
+
+def find_source(name: str) -> Path:
+    return next(SOURCE.rglob(name))
+
+
+def cuda_defines(version: str, archs: str) -> list[str]:
+    return [
+        "-DGLUON_ROI_WITH_CUDA",
+        f'-DGLUON_ROI_CUDA_VERSION="{version}"',
+        f'-DGLUON_ROI_CUDA_ARCHS="{archs}"',
+    ]
+
+
+# ---- Building ------------------------------------------------------------------------------------
+
+
+def build(name: str) -> Path:
+    """Build a variant, as far as it is not up to date; returns the library, or the program."""
+    recipe = recipe_of(name)
+    folder = recipe.product.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        # Another process may build the same.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if VARIANTS[name].mxnet:
+            write_compile_commands(recipe)
+        stale = [job for job in recipe.jobs if not is_current(*job)]
+        if stale:
+            print(f"gluon_roi: compiling {len(stale)} files for {folder.relative_to(ROOT)}")
+            sys.stdout.flush()
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            done = list(pool.map(lambda job: run(job[1], job[2]), stale))
+        broken = [str(job[0].relative_to(ROOT)) for job, good in zip(stale, done) if not good]
+        if broken:
+            stop(f"{', '.join(broken)} did not compile")
+        noted = note_of(recipe.product)
+        linked = not stale and recipe.product.is_file() and noted == text_of(recipe.link)
+        if not linked and not run(recipe.product, recipe.link):
+            stop(f"{recipe.product.relative_to(ROOT)} did not link")
+    return recipe.product
+
+
+def run(target: Path, command: list[str]) -> bool:
+    """Run a command that makes `target`, and note it beside it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    note = Path(f"{target}.cmd")
+    note.unlink(missing_ok=True)
+    good = subprocess.run(command).returncode == 0
+    if good:
+        note.write_text(text_of(command))
+    return good
+
+
+def text_of(command: list[str]) -> str:
+    """The command with what nvcc adds to it."""
+    added = [os.environ.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")]
+    return shlex.join([*command, *added])
+
+
+def note_of(target: Path) -> str:
+    note = Path(f"{target}.cmd")
+    return note.read_text() if note.is_file() else ""
+
+
+def is_current(source: Path, target: Path, command: list[str]) -> bool:
+    """Whether target was made by this command from what source and its headers are now."""
+    if not target.is_file() or note_of(target) != text_of(command):
+        return False
+    made = target.stat().st_mtime
+    # "target: source header header ...", with spaces inside of names and line ends escaped.
+    listed = Path(f"{target}.d").read_text().replace("\\\n", " ").split(": ", 1)[1]
+    files = [Path(name.replace("\\ ", " ")) for name in re.split(r"(?<!\\)\s+", listed.strip())]
+    return all(file.is_file() and file.stat().st_mtime < made for file in files)
+
+
+def write_compile_commands(recipe: Recipe) -> None:
+    """What clangd and clang-tidy want to know: how each file is compiled."""
+    driver = [job for job in recipe_of("asan").jobs if job[0] == DRIVER]
+    entries = [
+        {"directory": str(ROOT), "file": str(source), "arguments": command}
+        for source, _, command in (*recipe.jobs, *driver)
+    ]
+    text = json.dumps(entries, indent=1)
+    if not COMPILE_COMMANDS.is_file() or COMPILE_COMMANDS.read_text() != text:
+        COMPILE_COMMANDS.write_text(text)
+
+
+if __name__ == "__main__":
+    unknown = [name for name in sys.argv[1:] if name not in VARIANTS]
+    if unknown or not sys.argv[1:]:
+        stop(f"expected variants out of {', '.join(VARIANTS)}, got '{' '.join(unknown)}'")
+    for name in sys.argv[1:]:
+        print(build(name))

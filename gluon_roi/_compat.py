@@ -1,0 +1,408 @@
+"""MXNet 1.9.1 and GluonCV 0.10.5 on the Pythons and NumPys that came after them.
+
+Both stopped at Python 3.11 and NumPy 1.23. What they have missed since is given to their modules
+alone: ``Finder``, in ``sys.meta_path``, has them run with an ``__import__`` of their own, for which
+``numpy`` still has the names that it dropped, ``distutils.version`` exists and ``multiprocessing``
+starts processes by fork; and a few of their lines are read as they have to be written today.
+Nobody else in the process sees a change, and Python 3.8 to 3.11 with NumPy 1.23 sees none at all.
+
+``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth when mxnet or gluoncv is
+imported first. GLUON_ROI_COMPAT=0 in the environment switches it off. Every difference that is made
+up for here is a test in tests/test_compat.py and a row in docs/compat.md.
+"""
+
+import builtins
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+import warnings
+from types import ModuleType, SimpleNamespace
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+
+PACKAGES = ("mxnet", "gluoncv")
+# The newest that the tests have run with. Nothing is refused or warned of beyond them; if MXNet
+# cannot be imported there, the error names them.
+TRIED_PYTHON = (3, 14)
+TRIED_NUMPY = (2, 5)
+
+
+# Finding and loading.
+
+
+def install() -> None:
+    """From now on have mxnet and gluoncv found by ``Finder``."""
+    start = sys.modules.get("_gluon_roi_start")
+    if start in sys.meta_path:
+        sys.meta_path.remove(start)
+    wanted = os.environ.get("GLUON_ROI_COMPAT") != "0" and "mxnet" not in sys.modules
+    if wanted and finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)
+
+
+def check_mxnet() -> None:
+    """Raise ImportError, in one sentence, where there is no MXNet or another one."""
+    spec = importlib.util.find_spec("mxnet")
+    version = None if spec is None or spec.origin is None else mxnet_version(spec.origin)
+    if version is None or not version.startswith("1.9.1"):
+        raise ImportError(
+            f"gluon_roi needs MXNet 1.9.1, found {version or 'none'}; "
+            "run 'pip install --no-deps mxnet==1.9.1'"
+        )
+
+
+def mxnet_version(init: str) -> str:
+    """The version of the MXNet whose __init__.py is given, without importing it."""
+    try:
+        with open(os.path.join(os.path.dirname(init), "libinfo.py")) as file:
+            found = re.search(r'^__version__ = "(.+)"', file.read(), re.M)
+    except OSError:
+        found = None
+    return found[1] if found else "one without a version"
+
+
+def is_needed() -> bool:
+    """Whether NumPy or Python is newer than those that MXNet 1.9.1 runs on by itself."""
+    return _numpy_version() >= (1, 24) or sys.version_info >= (3, 12)
+
+
+def _numpy_version() -> Tuple[int, ...]:
+    """(1, 26), say. Imports NumPy, which is the first thing that MXNet does."""
+    try:
+        import numpy
+    except Exception as error:
+        raise ImportError(
+            f"MXNet needs NumPy, which cannot be imported here ({error}); "
+            "run 'pip install --force-reinstall numpy'"
+        ) from None
+    return tuple(map(int, re.findall(r"\d+", numpy.__version__)[:2]))
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds mxnet, gluoncv and their submodules as Python would, and loads them by ``Loader``."""
+
+    def find_spec(
+        self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        if name.partition(".")[0] not in PACKAGES:
+            return None
+        spec = self._found_by_others(name, path, target)
+        if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
+            return spec
+        another = name == "mxnet" and not mxnet_version(spec.loader.path).startswith("1.9.1")
+        if another or (name in PACKAGES and not is_needed()):
+            sys.meta_path.remove(self)
+            return spec
+        spec.loader = Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+    def _found_by_others(
+        self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType]
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        for other in sys.meta_path:
+            if other is not self:
+                spec = other.find_spec(name, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+
+finder = Finder()
+
+
+class Loader(importlib.machinery.SourceFileLoader):
+    """Runs a module with builtins of its own, edited lines, and additions."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        own: Dict[str, Any] = {"__import__": _import}
+        if self.name in WRITES_ATTRIBUTES:
+            own["str"] = AttributeText
+        vars(module)["__builtins__"] = {**vars(builtins), **own}
+        try:
+            super().exec_module(module)
+        except Exception as error:
+            tried = sys.version_info[:2] <= TRIED_PYTHON and _numpy_version() <= TRIED_NUMPY
+            if tried or self.name not in PACKAGES:
+                raise
+            raise ImportError(
+                f"{self.name} cannot be imported with Python {_dotted(sys.version_info[:2])} and "
+                f"NumPy {_dotted(_numpy_version())} ({error}); the newest that gluon_roi was tried "
+                f"with are Python {_dotted(TRIED_PYTHON)} and NumPy {_dotted(TRIED_NUMPY)}"
+            ) from None
+        if self.name in ADDITIONS:
+            ADDITIONS[self.name](module)
+
+    def get_code(self, fullname: str) -> Any:
+        if fullname in EDITS:  # Python's cache has the lines as they stand in the file
+            return self.source_to_code(self.get_data(self.path), self.path)
+        return super().get_code(fullname)
+
+    def source_to_code(self, data: Any, path: Any, **options: Any) -> Any:  # type: ignore[override]
+        for old, new in EDITS.get(self.name, ()):
+            data = data.replace(old.encode(), new.encode())
+        with warnings.catch_warnings():
+            # Python 3.12 and later warn of the backslashes in MXNet's docstrings.
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return super().source_to_code(data, path, **options)
+
+
+def _dotted(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))
+
+
+# What these modules import.
+
+
+def _import(
+    name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+) -> Any:
+    """``__import__`` as these modules have it; level 0 is an absolute import."""
+    if level == 0 and name == "distutils.version" and sys.version_info >= (3, 12):
+        return _distutils_version()
+    module = builtins.__import__(name, globals, locals, fromlist, level)
+    if level == 0 and module.__name__ == "numpy":
+        return _numpy()
+    if level == 0 and module.__name__ == "multiprocessing":
+        return _multiprocessing()
+    return module
+
+
+class _View(ModuleType):
+    """Has the attributes that it is given, and otherwise those of a module."""
+
+    def __init__(self, module: ModuleType, **own: Any) -> None:
+        super().__init__(module.__name__, module.__doc__)
+        vars(self).update({**vars(module), **own})
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:  # what the module makes when it is first asked for
+        return getattr(self._module, name)
+
+
+@functools.lru_cache(maxsize=None)
+def _numpy() -> ModuleType:
+    """numpy, with those names of NumPy 1.23 that MXNet or GluonCV use and NumPy has dropped."""
+    import numpy
+
+    def dropped(function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of NumPy that, like those, gives arrays of mx.np over to MXNet.
+
+        Each is a function of its own: MXNet's table of what it does in their place is kept by
+        function, and there np.sometrue would take the place of np.any.
+        """
+
+        @functools.wraps(function)
+        def old(*args: Any, **kwargs: Any) -> Any:
+            kind = type(args[0])
+            if hasattr(kind, "__array_function__") and not issubclass(kind, numpy.ndarray):
+                return kind.__array_function__(args[0], old, (kind,), args, kwargs)
+            return function(*args, **kwargs)
+
+        return old
+
+    def array(object: Any, dtype: Any = None, **options: Any) -> Any:
+        """Numbers that a type cannot hold wrap around, as with NumPy 1: -1 is 255 in uint8."""
+        try:
+            return numpy.array(object, dtype, **options)
+        except OverflowError:
+            return numpy.array(object, **options).astype(dtype)
+
+    def in1d(ar1: Any, ar2: Any, **options: Any) -> Any:
+        return numpy.isin(numpy.ravel(ar1), ar2, **options)
+
+    def msort(a: Any) -> Any:
+        return numpy.sort(a, axis=0)
+
+    def financial(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("removed from NumPy 1.20; numpy_financial has it")
+
+    return _View(
+        numpy,
+        array=array,
+        bool=bool,
+        int=int,
+        float=float,
+        compat=SimpleNamespace(basestring=str),
+        Inf=numpy.inf,
+        PINF=numpy.inf,
+        NINF=-numpy.inf,
+        NaN=numpy.nan,
+        NAN=numpy.nan,
+        PZERO=0.0,
+        NZERO=-0.0,
+        alltrue=dropped(numpy.all),
+        sometrue=dropped(numpy.any),
+        product=dropped(numpy.prod),
+        round_=dropped(numpy.around),
+        in1d=dropped(in1d),
+        msort=dropped(msort),
+        trapz=dropped(getattr(numpy, "trapezoid" if hasattr(numpy, "trapezoid") else "trapz")),
+        **dict.fromkeys(("mirr", "npv", "pmt", "ppmt", "pv", "rate"), financial),
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def _multiprocessing() -> ModuleType:
+    """multiprocessing, which starts processes by fork unless the program has chosen spawn.
+
+    The default of Python 3.14 is forkserver, with which MXNet's data loader pickles its whole data
+    set for each worker, and hangs.
+    """
+    import multiprocessing
+
+    class Multiprocessing(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            chosen = multiprocessing.get_start_method(allow_none=True)
+            context = multiprocessing.get_context("spawn" if chosen == "spawn" else "fork")
+            return getattr(context if hasattr(context, name) else multiprocessing, name)
+
+    return Multiprocessing("multiprocessing")
+
+
+@functools.lru_cache(maxsize=None)
+def _distutils_version() -> ModuleType:
+    """distutils.version, which Python has until 3.11."""
+    from packaging.version import Version
+
+    module = ModuleType("distutils.version")
+    vars(module).update(LooseVersion=Version, StrictVersion=Version)
+    return module
+
+
+# What these modules write as text.
+
+# In these, str is AttributeText: what it gives is read by MXNet's library.
+WRITES_ATTRIBUTES = (
+    "mxnet._ctypes.ndarray",
+    "mxnet._ctypes.symbol",
+    "mxnet.io.io",
+    "mxnet.symbol.symbol",
+)
+
+
+class _AnyStr(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, str)
+
+
+class AttributeText(str, metaclass=_AnyStr):
+    """str, but for NumPy's numbers in a tuple: "(3, 4)" as in NumPy 1, not "(np.int64(3), 4)"."""
+
+    def __new__(cls, value: Any = "") -> str:  # type: ignore[misc]
+        text = str(value)
+        if "np." in text and isinstance(value, (tuple, list)):
+            import numpy
+
+            old: Any = {"legacy": "1.25"}
+            with numpy.printoptions(**old):
+                return str(value)
+        return text
+
+
+# Lines of these modules: what stands there, and how it is read.
+#
+# float64: where a NumPy number of type float32 meets a number of Python, NumPy 1 goes on in float64
+# and NumPy 2 in float32; where an array of float32 meets a float64 number of NumPy, it is the other
+# way round.
+# item(): NumPy 2.5 makes no number of an array that has dimensions, even if it has one element.
+EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
+    "mxnet.recordio": [
+        (".tostring()", ".tobytes()"),  # gone from NumPy 2.3
+    ],
+    "mxnet.metric": [
+        ("loss = 0.\n", "loss = numpy.float64(0)\n"),
+        ("num -= ndarray.sum(ignore).asscalar()", "num -= float(ndarray.sum(ignore).asscalar())"),
+    ],
+    "mxnet.optimizer.optimizer": [
+        ("norm = NDnorm(v).asnumpy()[0]", "norm = float(NDnorm(v).asnumpy()[0])"),
+        ("norm = multiply(v, v).asnumpy().sum()", "norm = float(multiply(v, v).asnumpy().sum())"),
+    ],
+    "mxnet.contrib.quantization": [
+        ("old_step = 2 * old_th", "old_step = 2 * np.float64(old_th)"),
+        ("min_vals.append(v[0])", "min_vals.append(np.asarray(v[0]).item())"),
+        ("max_vals.append(v[1])", "max_vals.append(np.asarray(v[1]).item())"),
+    ],
+    # SciPy 2 will have no scipy.sparse.csr, and warns of it.
+    "mxnet.ndarray.utils": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
+    "mxnet.ndarray.sparse": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
+    "gluoncv.data.transforms.experimental.image": [
+        ("image1 += image2\n", "image1 += image2.astype(image1.dtype)\n"),
+        ("gs_mean = gs.mean()", "gs_mean = np.float64(gs.mean())"),
+    ],
+    "gluoncv.data.transforms.pose": [
+        ("box_width = box[2] - box[0]", "box_width = np.float64(box[2] - box[0])"),
+        ("box_height = box[3] - box[1]", "box_height = np.float64(box[3] - box[1])"),
+    ],
+    "gluoncv.model_zoo.center_net.target_generator": [
+        ("int(cid)", "int(cid.item())"),
+        ("height, width = det_size", "height, width = map(np.float64, det_size)"),
+    ],
+    "gluoncv.model_zoo.siamrpn.siamrpn_tracker": [
+        ("(self.size[0]/self.size[1])", "float(self.size[0]/self.size[1])"),
+        ("(get_scale(self.size", "float(get_scale(self.size"),
+        ("best_idx] / scale_z", "best_idx] / float(scale_z)"),
+    ],
+    "gluoncv.model_zoo.yolo.yolo_target": [
+        ("gtx / orig_width", "np.float64(gtx) / orig_width"),
+        ("gty / orig_height", "np.float64(gty) / orig_height"),
+        ("gtw * gth / orig_width", "np.float64(gtw * gth) / orig_width"),
+    ],
+}
+
+
+# What is added to these modules once they have run.
+
+
+def _kept_in_float64(name: str, *attributes: str) -> Callable[[ModuleType], None]:
+    """Have a class keep these attributes as float64 where they are given a float32 of NumPy.
+
+    Whatever is then added to or multiplied with them goes on in float64, as with NumPy 1.
+    """
+
+    def add(module: ModuleType) -> None:
+        import numpy
+
+        def __setattr__(self: Any, key: str, value: Any) -> None:
+            if key in attributes and isinstance(value, numpy.floating):
+                value = numpy.float64(value)
+            object.__setattr__(self, key, value)
+
+        getattr(module, name).__setattr__ = __setattr__
+
+    return add
+
+
+def _array_of_ndarray(ndarray: Any) -> None:
+    """np.asarray(NDArray): NumPy 1 goes through its elements, which NumPy 2 refuses."""
+
+    def __array__(self: Any, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        array = self.asnumpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    ndarray.NDArray.__array__ = __array__
+
+
+def _plain_tuples(multiarray: Any) -> None:
+    """np.linalg.svd and others give named tuples in NumPy 2, which MXNet cannot make anew."""
+    convert = multiarray._as_mx_np_array
+
+    def _as_mx_np_array(object: Any, ctx: Any = None) -> Any:
+        return convert(tuple(object) if isinstance(object, tuple) else object, ctx)
+
+    multiarray._as_mx_np_array = _as_mx_np_array
+
+
+ADDITIONS: Dict[str, Callable[[ModuleType], None]] = {
+    "mxnet.metric": _kept_in_float64(
+        "EvalMetric", "sum_metric", "num_inst", "global_sum_metric", "global_num_inst"
+    ),
+    "mxnet.lr_scheduler": _kept_in_float64(
+        "LRScheduler", "base_lr", "base_lr_orig", "final_lr", "warmup_begin_lr", "warmup_final_lr"
+    ),
+    "mxnet.optimizer.optimizer": _kept_in_float64("Optimizer", "lr"),
+    "mxnet.ndarray.ndarray": _array_of_ndarray,
+    "mxnet.numpy.multiarray": _plain_tuples,
+}

@@ -1,0 +1,61 @@
+"""The layers of src/: includes go down, never up, and never in a circle."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SRC = Path(__file__).parents[1] / "src"
+#: Each layer, and those below it that it may include.
+BELOW: dict[str, set[str]] = {
+    "include": set(),
+    "core": {"include"},
+    "cpu": {"include", "core"},
+    "cuda": {"include", "core"},
+    "bindings": {"include", "core", "cpu", "cuda"},
+    "ops": {"include", "core", "cpu", "cuda", "bindings"},
+}
+
+
+def includes(file: Path) -> list[Path]:
+    """The files of src/ that a file includes."""
+    found = [file.parent / name for name in re.findall(r'#include "(.+)"', file.read_text())]
+    return [path.resolve() for path in found if path.is_file()]
+
+
+def layer(file: Path) -> str:
+    return file.relative_to(SRC).parts[0]
+
+
+FILES = sorted(file for kind in ("h", "cc", "cu") for file in SRC.rglob(f"*.{kind}"))
+
+
+def test_includes_go_down():
+    assert {layer(file) for file in FILES} == set(BELOW)
+    for file in FILES:
+        for included in includes(file):
+            allowed = {layer(file)} | BELOW[layer(file)]
+            assert layer(included) in allowed, f"{file} includes {included}"
+
+
+def test_no_circle():
+    def walk(file: Path, path: tuple[Path, ...]) -> None:
+        assert file not in path, " -> ".join(map(str, (*path, file)))
+        for included in includes(file):
+            walk(included, (*path, file))
+
+    for file in FILES:
+        walk(file, ())
+
+
+def test_operators_do_not_know_each_other():
+    for file in FILES:
+        if layer(file) == "ops":
+            for included in includes(file):
+                assert layer(included) != "ops" or included.stem == file.stem, f"{file}: {included}"
+
+
+def test_one_file_knows_mxnet():
+    """And one its graph passes; kernels see arrays alone."""
+    knowing = {file.name for file in FILES if '"lib_api.h"' in file.read_text()}
+    assert knowing == {"mxnet.cc", "graph_pass.cc"}
