@@ -26,6 +26,10 @@ class Unsupported(Exception):
     """The library has no such operator, or not for this type."""
 
 
+#: What peers outside of MXNet have for the CPU.
+COMMON = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
+
+
 class Library:
     """One library: how to call its operators, where it must be told the number of threads."""
 
@@ -114,10 +118,22 @@ class Mxnet(_Ndarray):
             return lambda x, r, out=None: nd.contrib.PSROIPooling(
                 x, r, scale, item.channels, item.pooled, item.pooled, out=out
             )
+        if item.operator == "RotatedROIAlign":
+            return lambda x, r, out=None: nd.contrib.RROIAlign(
+                x, r, size, scale, item.sampling_ratio, out=out
+            )
+        if item.operator not in COMMON:
+            raise Unsupported("no such operator")
         arguments = {"aligned": item.aligned, "position_sensitive": item.position_sensitive}
         return lambda x, r, out=None: nd.contrib.ROIAlign(
             x, r, size, scale, item.sampling_ratio, out=out, **arguments
         )
+
+    def prepare(self, item: Item) -> Work:
+        work = super().prepare(item)
+        if item.operator == "RotatedROIAlign":
+            del work["forward+backward"]  # it has no gradient
+        return work
 
 
 class Torchvision(Library):
@@ -128,8 +144,8 @@ class Torchvision(Library):
     def prepare(self, item: Item) -> Work:
         torch = importlib.import_module("torch")
         ops = importlib.import_module("torchvision.ops")
-        if item.dtype == "float16":
-            raise Unsupported("no float16 on the CPU")
+        if item.dtype == "float16" or item.operator not in COMMON:
+            raise Unsupported("no such operator, or no float16 on the CPU")
         torch.set_num_threads(self.threads)
         x, r, d_out = (torch.from_numpy(a.astype(item.dtype)) for a in item.arrays())
         arguments: dict[str, Any] = {}
@@ -163,7 +179,7 @@ class Paddle(Library):
     def prepare(self, item: Item) -> Work:
         paddle = importlib.import_module("paddle")
         ops = importlib.import_module("paddle.vision.ops")
-        if item.dtype == "float16" or item.operator == "PSROIAlign":
+        if item.dtype == "float16" or item.operator not in COMMON[:3]:
             raise Unsupported("no such operator")
         if item.operator == "PSROIPool" and item.channels < 2:
             raise Unsupported("psroi_pool needs 2 output channels")
@@ -197,7 +213,7 @@ class Openvino(Library):
     def prepare(self, item: Item) -> Work:
         ov = importlib.import_module("openvino")
         ops = importlib.import_module("openvino.opset13")
-        if item.dtype != "float32" or item.operator == "PSROIAlign":
+        if item.dtype != "float32" or item.operator not in COMMON[:3]:
             raise Unsupported("no such operator")
         x, r, _ = item.arrays()
         size, scale = item.pooled, 1 / item.stride
@@ -246,7 +262,7 @@ class Onnxruntime(Library):
     def prepare(self, item: Item) -> Work:
         ort = importlib.import_module("onnxruntime")
         onnx = importlib.import_module("onnx")
-        if item.dtype != "float32" or item.position_sensitive:
+        if item.dtype != "float32" or item.operator not in COMMON[:2]:
             raise Unsupported("no such operator")
         x, r, _ = item.arrays()
         size, scale = item.pooled, 1 / item.stride

@@ -13,11 +13,11 @@ class Item:
     """One row of the table: an operator, a map and boxes on it."""
 
     name: str
-    operator: str  # ROIPool, ROIAlign, PSROIPool, PSROIAlign
+    operator: str  # ROIPool, ROIAlign, ...
     channels: int  # of the output
     rois: int  # K
     pooled: int = 7  # P = Q
-    sampling_ratio: int = -1  # of the two align operators; -1 is adaptive
+    sampling_ratio: int = -1  # of the align operators; -1 is adaptive
     image: tuple[int, int] = (600, 1000)  # height, width in pixels
     stride: int = 16  # image pixels per map cell
     sides: tuple[float, float] = (32, 600)  # of the boxes, in pixels, log-uniform
@@ -51,14 +51,17 @@ class Item:
         return int(cells) * np.dtype(self.dtype).itemsize
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """data, rois of shape (K, 5), d_out; the same in every process."""
+        """data, rois of shape (K, 5) or (K, 6), d_out; the same in every process."""
         rng = np.random.RandomState(0)
         height, width = self.image
         least, most = np.log(self.sides)
         sides = np.exp(rng.uniform(least, most, (self.rois, 2)))
         sides = np.minimum(sides, (width, height))
         corner = rng.uniform(0, 1, (self.rois, 2)) * (np.array([width, height]) - sides)
-        rois = np.hstack([np.zeros((self.rois, 1)), corner, corner + sides])
+        boxes = [corner, corner + sides]
+        if self.operator == "RotatedROIAlign":
+            boxes = [corner + sides / 2, sides, rng.uniform(-90, 90, (self.rois, 1))]
+        rois = np.hstack([np.zeros((self.rois, 1)), *boxes])
         generator = np.random.Generator(np.random.PCG64(1))
         data = generator.standard_normal(self.data_shape, np.float32)
         d_out = generator.standard_normal(self.out_shape, np.float32)
@@ -93,6 +96,9 @@ ITEMS = (
         sampling_ratio=2,
         **_FPN,
     ),
+    Item("PrROIPool C=512 K=128", "PrROIPool", 512, 128),
+    Item("RotatedROIAlign C=512 sampling 2 K=128", "RotatedROIAlign", 512, 128, sampling_ratio=2),
+    Item("RotatedROIAlign C=512 adaptive K=128", "RotatedROIAlign", 512, 128),
     Item("PSROIPool 21x7x7 K=300", "PSROIPool", 21, 300),
     Item("PSROIPool 21x7x7 K=2000", "PSROIPool", 21, 2000, reuse=True),
     Item("PSROIPool 81x7x7 K=300", "PSROIPool", 81, 300),

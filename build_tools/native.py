@@ -214,7 +214,7 @@ def recipe_of(name: str) -> Recipe:
         defines = cuda_defines(version, shown)
         flags += defines
         cuda_command = [nvcc, "-std=c++17", "-O3", "-fmad=false", *variant.nvcc_flags, *defines]
-        cuda_command += ["-Xcompiler", "-fPIC,-Wall,-ffp-contract=off"]
+        cuda_command += ["-Xcompiler", "-fPIC,-Wall,-ffp-contract=off", "-Xptxas", "-v"]
         cuda_command += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs]
         cuda_command += [f"-gencode=arch=compute_{archs[-1]},code=compute_{archs[-1]}"]
         # nvcc knows where its static runtime is; the library then loads without a driver.
@@ -294,11 +294,16 @@ def build(name: str) -> Path:
 
 
 def run(target: Path, command: list[str]) -> bool:
-    """Run a command that makes `target`, and note it beside it."""
+    """Run a command that makes `target`; note it, and what it said, beside it."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    note = Path(f"{target}.cmd")
+    note, log = Path(f"{target}.cmd"), Path(f"{target}.log")
     note.unlink(missing_ok=True)
-    good = subprocess.run(command).returncode == 0
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    log.write_text(done.stdout)
+    good = done.returncode == 0
+    # Of a kernel ptxas lists what it uses, which nobody reads unless something is wrong.
+    if not good or "warning" in done.stdout:
+        print(done.stdout, end="", file=sys.stderr)
     if good:
         note.write_text(text_of(command))
     return good
@@ -306,8 +311,8 @@ def run(target: Path, command: list[str]) -> bool:
 
 def text_of(command: list[str]) -> str:
     """The command with what nvcc adds to it."""
-    added = [os.environ.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")]
-    return shlex.join([*command, *added])
+    names = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+    return shlex.join([*command, *(os.environ[name] for name in names if os.environ.get(name))])
 
 
 def note_of(target: Path) -> str:

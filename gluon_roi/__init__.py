@@ -25,7 +25,15 @@ from .library import build_info, has_cuda  # noqa: E402
 library.load()
 
 from . import nd, onnx, sym  # noqa: E402  (they need the loaded library)
-from .ops import OPERATORS, PSROIAlign, PSROIPool, ROIAlign, ROIPool  # noqa: E402
+from .ops import (  # noqa: E402
+    OPERATORS,
+    PrROIPool,
+    PSROIAlign,
+    PSROIPool,
+    ROIAlign,
+    ROIPool,
+    RotatedROIAlign,
+)
 
 for _namespace in (_mx.nd, _mx.nd.numpy_extension, _mx.npx):
     _namespace.gluon_roi = nd
@@ -36,8 +44,10 @@ __all__ = [
     "OPERATORS",
     "PSROIAlign",
     "PSROIPool",
+    "PrROIPool",
     "ROIAlign",
     "ROIPool",
+    "RotatedROIAlign",
     "build_info",
     "has_cuda",
     "library",

@@ -68,6 +68,7 @@ class Declared:
     name: str  # as in Python: PSROIPool
     symbol: str  # as in C: ps_roi_pool
     inputs: tuple[Input, ...]
+    coordinates: int  # that describe a box
     parameters: dict[str, str | None]  # name -> default, as text; None if it is required
 
 
@@ -91,6 +92,7 @@ def operators() -> dict[str, Declared]:
                 Input(i["name"], i["role"], i["optional"], i["has_gradient"])
                 for i in declared["inputs"]
             ),
+            declared["coordinates"],
             {parameter["name"]: parameter["default"] for parameter in declared["params"]},
         )
         for declared in json.loads(library.gluon_roi_operators())

@@ -48,6 +48,7 @@ class Operator:
     def __init__(self, declared: dict):
         self.name, self.symbol = declared["name"], declared["symbol"]
         self.inputs = declared["inputs"]
+        self.coordinates = declared["coordinates"]
         self.parameters = {p["name"]: p for p in declared["params"]}
         self.fields = {}  # name in Python -> names in C
         fields = []

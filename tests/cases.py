@@ -132,6 +132,26 @@ def all_rois(spatial_scale: float, dtype: Any = "float32") -> np.ndarray:
     return np.vstack([padding[:1], rows, padding[1:], half[::2], padding[:1]])
 
 
+#: The angles that rotated boxes are given in turn; none but 0 puts samples exactly on cells, where
+#: rounding decides on which side derivatives are taken.
+ANGLES = (0, 30, -40, 75, 137.5, -210)
+
+
+def turned(rows: Any) -> np.ndarray:
+    """Rows [batch_index, cx, cy, w, h, theta]: boxes of rows [batch_index, x1, y1, x2, y2], turned.
+
+    The first keeps its direction. Finite coordinates stay finite.
+    """
+    rows = np.asarray(rows)
+    index, low, high = np.split(rows.astype("float64"), [1, 3], axis=1)
+    angles = np.resize(ANGLES, (len(rows), 1))
+    with np.errstate(invalid="ignore"):
+        boxes = np.hstack([(low + high) / 2, high - low, angles])
+    boxes[np.isfinite(boxes)] = boxes[np.isfinite(boxes)].clip(-3e38, 3e38)
+    dtype = rows.dtype if rows.dtype.kind == "f" else "float64"
+    return np.hstack([index, boxes]).astype(dtype)
+
+
 # ---- Operators -----------------------------------------------------------------------------------
 
 Arguments = dict
@@ -145,17 +165,28 @@ class Operator:
     forward: Callable[..., np.ndarray]  # the function of gluon_roi.reference
     backward: Callable[..., Any]  # its gradient
     arguments: tuple[Arguments, ...]  # keyword arguments after spatial_scale; defaults first
-    rois_grad: bool  # has gradients with respect to rois, and sample positions of a given type
+    rois_grad: bool  # has gradients with respect to rois
+    sampled: bool  # takes samples, at positions of the type that `geometry` says
     linear: bool  # in data
     #: (output channels, pooled size, arguments) -> channels of data
     channels: Callable[[int, tuple[int, int], Arguments], int]
     #: MXNet's own operator: (data, rois, pooled size, spatial_scale, **arguments) -> output.
-    mxnet: Callable[..., Any]
+    mxnet: Callable[..., Any] | None = None
+    mxnet_backward: bool = True  # whether that has a gradient
     #: (pooled size, arguments) -> whether it computes the same.
     mxnet_has: Callable[[tuple[int, int], Arguments], bool] = lambda pooled, arguments: True
+    coordinates: int = 4  # of a box; 5 for a rotated one
+
+    def rois(self, rows: Any) -> np.ndarray:
+        """Rows of this operator, of rows [batch_index, x1, y1, x2, y2]."""
+        return turned(rows) if self.coordinates == 5 else np.asarray(rows)
+
+    def all_rois(self, spatial_scale: float, dtype: Any = "float32") -> np.ndarray:
+        """all_rois() as rows of this operator."""
+        return self.rois(all_rois(spatial_scale, dtype))
 
     def _geometry(self, dtype: Any) -> Arguments:
-        return {"geometry": PRECISION[np.dtype(dtype).name].geometry} if self.rois_grad else {}
+        return {"geometry": PRECISION[np.dtype(dtype).name].geometry} if self.sampled else {}
 
     def expected(
         self, data: np.ndarray, rois: Any, pooled: Any, scale: float, **arguments: Any
@@ -203,6 +234,12 @@ def _mxnet_ps_roi_align(
     )
 
 
+def _mxnet_rotated_roi_align(
+    data: Any, rois: Any, pooled: Any, scale: float, sampling_ratio: int = -1
+) -> Any:
+    return mx.nd.contrib.RROIAlign(data, rois, pooled, scale, sampling_ratio)
+
+
 OPERATORS = (
     Operator(
         name="ROIPool",
@@ -210,6 +247,7 @@ OPERATORS = (
         backward=reference.roi_pool_backward,
         arguments=({},),
         rois_grad=False,
+        sampled=False,
         linear=False,
         channels=lambda wanted, pooled, arguments: wanted,
         mxnet=mx.nd.ROIPooling,
@@ -225,6 +263,7 @@ OPERATORS = (
             {"sampling_ratio": 3, "aligned": True},
         ),
         rois_grad=True,
+        sampled=True,
         linear=True,
         channels=lambda wanted, pooled, arguments: wanted,
         mxnet=_mxnet_roi_align,
@@ -240,6 +279,7 @@ OPERATORS = (
             {"group_size": 2, "convention": "torchvision"},
         ),
         rois_grad=False,
+        sampled=False,
         linear=True,
         channels=_group_channels,
         mxnet=_mxnet_ps_roi_pool,
@@ -256,9 +296,40 @@ OPERATORS = (
             {"sampling_ratio": 3, "aligned": False},
         ),
         rois_grad=True,
+        sampled=True,
         linear=True,
         channels=_group_channels,
         mxnet=_mxnet_ps_roi_align,
+    ),
+    Operator(
+        name="RotatedROIAlign",
+        forward=reference.rotated_roi_align,
+        backward=reference.rotated_roi_align_backward,
+        arguments=(
+            {},
+            {"sampling_ratio": 2},
+            {"aligned": True},
+            {"sampling_ratio": 3, "aligned": True},
+        ),
+        rois_grad=True,
+        sampled=True,
+        linear=True,
+        channels=lambda wanted, pooled, arguments: wanted,
+        mxnet=_mxnet_rotated_roi_align,
+        mxnet_backward=False,
+        mxnet_has=lambda pooled, arguments: not arguments.get("aligned", False),
+        coordinates=5,
+    ),
+    Operator(
+        name="PrROIPool",
+        forward=reference.pr_roi_pool,
+        backward=reference.pr_roi_pool_backward,
+        arguments=({},),
+        rois_grad=True,
+        sampled=False,
+        linear=True,
+        channels=lambda wanted, pooled, arguments: wanted,
+        mxnet_has=lambda pooled, arguments: False,
     ),
 )
 
@@ -281,7 +352,8 @@ def for_mxnet(rois: np.ndarray) -> np.ndarray:
     Without padding rows (stale memory in its ROIAlign) and without boxes of no size or inverted
     ones (it ends the process if aligned).
     """
-    return rois[(rois[:, 0] >= 0) & (rois[:, 1:3] < rois[:, 3:]).all(axis=1)]
+    sides = rois[:, 3:5] if rois.shape[1] == 6 else rois[:, 3:] - rois[:, 1:3]
+    return rois[(rois[:, 0] >= 0) & (sides > 0).all(axis=1)]
 
 
 def blocks_of(operator: Operator) -> tuple:

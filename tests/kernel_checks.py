@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import c_api
 import numpy as np
-from cases import BATCH, OPERATORS, PRECISION, ROWS, SCALES, all_rois, feature_map, row_id
+from cases import BATCH, OPERATORS, PRECISION, ROWS, SCALES, feature_map, row_id
 
 DTYPES = ("float32", "float64", "float16")
 #: Output channels and pooled size: around a block of kTileChannels and of kUnroll, more bins than
@@ -98,14 +98,9 @@ def arguments_of(op: Any, arguments: dict) -> dict:
     return {**arguments, "rois_grad": 1} if op.rois_grad else arguments
 
 
-def has_groups(symbol: str) -> bool:
+def has_groups(op: Any) -> bool:
     """Whether an operator reads groups of channels."""
-    operator = next(op for op in OPERATORS if c_symbol(op) == symbol)
-    return operator.channels(1, (2, 3), {}) > 1
-
-
-def c_symbol(op: Any) -> str:
-    return op.forward.__name__
+    return op.channels(1, (2, 3), {}) > 1
 
 
 # ---- The checks ----------------------------------------------------------------------------------
@@ -116,7 +111,7 @@ def check_against_cpu(op: Any, arguments: dict, dtype: str, kernels: Kernels) ->
     for channels, pooled in SHAPES:
         scale = SCALES[channels % len(SCALES)]
         data = feature_map(op.channels(channels, pooled, arguments), dtype)
-        rois = all_rois(scale, "float64" if dtype == "float64" else "float32")
+        rois = op.all_rois(scale, "float64" if dtype == "float64" else "float32")
         p = kernels.library.params(symbol, pooled, scale, **arguments_of(op, arguments))
         kernels.compare(symbol, p, data, rois)
 
@@ -136,7 +131,7 @@ def check_awkward_rows(op: Any, arguments: dict, dtype: str, kernels: Kernels) -
         [-0.5, 1, 1, 9, 9],
     ]
     bad = [[index, 1, 1, 9, 9] for index in (BATCH, 0.5, np.nan, np.inf, 1e30)]
-    rois = np.array(good + bad, "float64" if dtype == "float64" else "float32")
+    rois = op.rois(good + bad).astype("float64" if dtype == "float64" else "float32")
     kernels.compare(symbol, p, data, rois[: len(good)])
     # The rows that the CPU refuses are NaN, and count as padding in the gradients.
     (out,) = kernels.run(symbol, p, data, rois)
@@ -149,30 +144,33 @@ def check_awkward_rows(op: Any, arguments: dict, dtype: str, kernels: Kernels) -
     np.testing.assert_array_equal(d_data, expected)
 
 
-def check_roi_forms(op: str, kernels: Kernels) -> None:
+def check_roi_forms(op: Any, kernels: Kernels) -> None:
     """(K, 5), (N, R, 4), (K, 4) with rois_num and float16 rois are the same rows."""
-    boxes = np.array([[[1, 2, 9, 8], [0, 0, 17, 12]], [[-3, -3, 5, 5], [8, 2, 12, 9]]], "float32")
+    symbol = kernels.library.symbols[op.name]
+    rows = np.array([[0, 1, 2, 9, 8], [0, 0, 0, 17, 12], [1, -3, -3, 5, 5], [1, 8, 2, 12, 9]])
+    rows = op.rois(rows).astype("float32")
+    boxes = rows[:, 1:].copy().reshape(2, 2, op.coordinates)
+    flat = boxes.reshape(4, op.coordinates)
     data = feature_map(6 if has_groups(op) else 3)
-    p = kernels.library.params(op, (2, 3), 0.9)
-    index = np.repeat(np.arange(2), 2)[:, None]
-    rows = np.hstack([index, boxes.reshape(4, 4)]).astype("float32")
-    out, d_data, _ = kernels.compare(op, p, data, rows)
+    p = kernels.library.params(symbol, (2, 3), 0.9)
+    out, d_data, _ = kernels.compare(symbol, p, data, rows)
     forms = [(boxes, None), (rows.astype("float16"), None), (rows.astype("float64"), None)]
     for counts in ("int32", "int64", "float32", "float64"):
-        forms.append((boxes.reshape(4, 4), np.array([2, 2], counts)))
+        forms.append((flat, np.array([2, 2], counts)))
     for rois, rois_num in forms:
-        same = kernels.compare(op, p, data, rois, rois_num)
+        same = kernels.compare(symbol, p, data, rois, rois_num)
         np.testing.assert_array_equal(same[0], out)
         np.testing.assert_array_equal(same[1], d_data)
     # Counts that name fewer rows than there are leave the others without an image.
     counts = np.array([1, 2], "int32")
-    (short,) = kernels.run(op, p, data, boxes.reshape(4, 4), rois_num=counts)
+    (short,) = kernels.run(symbol, p, data, flat, rois_num=counts)
     assert np.isnan(short[3]).all()
     assert not np.isnan(short[:3]).any()
 
 
-def check_large_tables(op: str, arguments: dict, kernels: Kernels) -> None:
+def check_large_tables(op: Any, arguments: dict, kernels: Kernels) -> None:
     """More taps than shared memory holds, and boxes far larger than the map."""
+    symbol = kernels.library.symbols[op.name]
     rng = np.random.RandomState(3)
     centre = rng.uniform(-50, 2500, (12, 2))
     half = 10 ** rng.uniform(0, 9, (12, 2))
@@ -181,34 +179,36 @@ def check_large_tables(op: str, arguments: dict, kernels: Kernels) -> None:
         axis = [first, first + 2]
         boxes[first::4, axis] = boxes[first::4, axis[::-1]]
     rois = np.vstack([[0, 0, 0, 2400, 1], np.insert(boxes, 0, 0, axis=1)])
-    p = kernels.library.params(op, (1, 3), 1.0, rois_grad=1, **arguments)
+    p = kernels.library.params(symbol, (1, 3), 1.0, rois_grad=1, **arguments)
     for dtype in ("float32", "float64"):
-        kernels.compare(op, p, rng.randn(1, 3, 2, 2400).astype(dtype), rois.astype(dtype))
+        kernels.compare(symbol, p, rng.randn(1, 3, 2, 2400).astype(dtype), rois.astype(dtype))
 
 
-def check_many_bins(op: str, kernels: Kernels) -> None:
+def check_many_bins(op: Any, kernels: Kernels) -> None:
     """Edges and taps of 1 x 1100 bins do not fit into shared memory."""
     data = np.random.RandomState(4).randn(1, 1100 if has_groups(op) else 1, 3, 40)
-    rois = np.array([[0, 1, 0, 30, 2], [0, -5, 0, 50, 4]], "float64")
-    kernels.compare(op, kernels.library.params(op, (1, 1100), 1.0), data, rois)
+    rois = op.rois(np.array([[0, 1, 0, 30, 2], [0, -5, 0, 50, 4]], "float64"))
+    symbol = kernels.library.symbols[op.name]
+    kernels.compare(symbol, kernels.library.params(symbol, (1, 1100), 1.0), data, rois)
 
 
-def check_nothing_to_do(op: str, kernels: Kernels) -> None:
+def check_nothing_to_do(op: Any, kernels: Kernels) -> None:
     """No rows: nothing is launched forward, and backward writes zeros."""
-    data, rois = feature_map(6), np.zeros((0, 5), "float32")
-    p = kernels.library.params(op, (2, 3), 1.0)
-    (out,) = kernels.run(op, p, data, rois)
-    d_data, _ = kernels.run(op, p, data, rois, out)
+    symbol = kernels.library.symbols[op.name]
+    data, rois = feature_map(6), np.zeros((0, op.coordinates + 1), "float32")
+    p = kernels.library.params(symbol, (2, 3), 1.0)
+    (out,) = kernels.run(symbol, p, data, rois)
+    d_data, _ = kernels.run(symbol, p, data, rois, out)
     assert out.size == 0
     assert (d_data == 0).all()
     # No channels: the gradient of the rois is still written.
-    data, rois = np.zeros((1, 0, 4, 4), "float32"), np.array([[0, 0, 0, 3, 3]], "float32")
-    (out,) = kernels.run(op, p, data, rois)
-    _, d_rois = kernels.run(op, p, data, rois, out)
+    data, rois = np.zeros((1, 0, 4, 4), "float32"), op.rois([[0.0, 0, 0, 3, 3]]).astype("float32")
+    (out,) = kernels.run(symbol, p, data, rois)
+    _, d_rois = kernels.run(symbol, p, data, rois, out)
     assert (d_rois == 0).all()
     # A map of no rows gives 0, and nothing is read.
-    data, rois = np.zeros((1, 6, 0, 5), "float32"), np.array([[0, -1, -1, 3, 3]], "float32")
-    (out,) = kernels.run(op, p, data, rois)
+    data = np.zeros((1, 6, 0, 5), "float32")
+    (out,) = kernels.run(symbol, p, data, rois)
     assert (out == 0).all()
 
 
@@ -219,14 +219,15 @@ def _checks() -> dict[str, Callable[[Kernels], None]]:
             name = f"{op.name}-{row_id(arguments)}-{dtype}"
             checks[f"cpu-{name}"] = partial(check_against_cpu, op, arguments, dtype)
             checks[f"awkward-{name}"] = partial(check_awkward_rows, op, arguments, dtype)
-    for symbol in map(c_symbol, OPERATORS):
-        checks[f"forms-{symbol}"] = partial(check_roi_forms, symbol)
-        checks[f"bins-{symbol}"] = partial(check_many_bins, symbol)
-        checks[f"nothing-{symbol}"] = partial(check_nothing_to_do, symbol)
-    for symbol in ("roi_align", "ps_roi_align"):
-        for more in ({}, {"sampling_ratio": 2}, {"aligned": 1 if symbol == "roi_align" else 0}):
-            name = f"large-{symbol}-{row_id(more)}"
-            checks[name] = partial(check_large_tables, symbol, more)
+    for op in OPERATORS:
+        checks[f"forms-{op.name}"] = partial(check_roi_forms, op)
+        checks[f"bins-{op.name}"] = partial(check_many_bins, op)
+        checks[f"nothing-{op.name}"] = partial(check_nothing_to_do, op)
+    for op, arguments in ROWS:
+        # The operators with taps along each axis; large boxes on all taps there are take long.
+        if op.rois_grad and op.coordinates == 4 and arguments.get("sampling_ratio", 2) == 2:
+            name = f"large-{op.name}-{row_id(arguments)}"
+            checks[name] = partial(check_large_tables, op, arguments)
     return checks
 
 

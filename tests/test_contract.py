@@ -6,7 +6,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import OPERATORS, ROWS, all_rois, feature_map, row_id
+from cases import OPERATORS, ROWS, feature_map, row_id
 from mxnet import autograd
 
 import gluon_roi
@@ -61,7 +61,7 @@ def test_bad_index(op, arguments, ctx):
     pooled, scale = (2, 3), 0.3
     function = getattr(gluon_roi.nd, op.name)
     x = mx.nd.array(feature_map(op.channels(3, pooled, arguments)), ctx=ctx)
-    rois = all_rois(scale)
+    rois = op.all_rois(scale)
     rois[::3, 0] = np.resize([2, 7, 1e9, np.inf], len(rois[::3]))
     padded = rois.copy()
     padded[::3, 0] = -1

@@ -16,7 +16,7 @@ from pathlib import Path
 import c_api
 import numpy as np
 import pytest
-from cases import ROWS, all_rois, feature_map, row_id
+from cases import ROWS, feature_map, row_id
 from kernel_checks import CHECKS, Kernels, arguments_of
 
 HOSTSIM = Path(__file__).parent / "hostsim"
@@ -50,7 +50,7 @@ def test_order_does_not_show(kernels, op, arguments, monkeypatch):
     symbol = kernels.library.symbols[op.name]
     p = kernels.library.params(symbol, (3, 2), 0.3, **arguments_of(op, arguments))
     data = feature_map(op.channels(3, (3, 2), arguments))
-    rois = all_rois(0.3)
+    rois = op.all_rois(0.3)
     results = []
     for order in ORDERS:
         monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)

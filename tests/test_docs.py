@@ -14,6 +14,8 @@ MODULES += [
     "gluon_roi.rois",
     "gluon_roi.reference.align",
     "gluon_roi.reference.pool",
+    "gluon_roi.reference.precise",
+    "gluon_roi.reference.rotated",
     "gluon_roi.library",
     "gluon_roi.onnx",
 ]

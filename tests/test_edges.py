@@ -16,7 +16,6 @@ from cases import (
     PRECISION,
     ROWS,
     WIDTH,
-    all_rois,
     assert_near,
     feature_map,
     row_id,
@@ -54,11 +53,14 @@ def map_of(op, arguments, dtype, channels=3):
 def test_padding_rows(op, arguments, dtype, ctx):
     """Any negative index, whatever the coordinates: a row of zeros, no gradient."""
     data = map_of(op, arguments, dtype)
-    padding = [[-1, 0, 0, 9, 9], [-7, 1, 2, 3, 4], [-1, np.nan, np.inf, 0, 0], [-0.5, 0, 0, 9, 9]]
+    padding = op.rois(
+        [[-1, 0, 0, 9, 9], [-7, 1, 2, 3, 4], [-1, np.nan, np.inf, 0, 0], [-0.5, 0, 0, 9, 9]]
+    )
     out, d_data, d_rois = run(op, data, padding, arguments, ctx)
     assert (out == 0).all() and (d_data == 0).all() and (d_rois == 0).all()
-    alone = run(op, data, [[1, 0, 0, 9, 9]], arguments, ctx)
-    mixed = run(op, data, [padding[0], [1, 0, 0, 9, 9], padding[1]], arguments, ctx)
+    roi = op.rois([[1, 0, 0, 9, 9]])
+    alone = run(op, data, roi, arguments, ctx)
+    mixed = run(op, data, [padding[0], roi[0], padding[1]], arguments, ctx)
     np.testing.assert_array_equal(mixed[0][1], alone[0][0])
     np.testing.assert_array_equal(mixed[1], alone[1])
     np.testing.assert_array_equal(mixed[2][1], alone[2][0])
@@ -70,8 +72,8 @@ def test_unusable_coordinates(op, arguments, dtype, ctx):
     data = map_of(op, arguments, dtype)
     rois = []
     for value in (np.nan, np.inf, -np.inf):
-        for column in range(1, 5):
-            rois.append([0, 2, 2, 9, 9])
+        for column in range(1, op.coordinates + 1):
+            rois.append(op.rois([[0.0, 2, 2, 9, 9]])[0])
             rois[-1][column] = value
     out, d_data, d_rois = run(op, data, rois, arguments, ctx)
     assert np.isnan(out).all() and (d_data == 0).all() and (d_rois == 0).all()
@@ -91,7 +93,7 @@ def test_huge_boxes(op, arguments, dtype, ctx):
             [0, size, -size, -size, size],
             [1, -size, -size, -size / 2, -size / 2],
         ]
-    rois = np.array(rois).astype("float64" if dtype == "float64" else "float32")
+    rois = op.rois(rois).astype("float64" if dtype == "float64" else "float32")
     began = time.perf_counter()
     out, d_data, d_rois = run(op, data, rois, arguments, ctx)
     # Not a timing: an unbounded loop over 1e20 samples would not end at all.
@@ -104,16 +106,15 @@ def test_huge_boxes(op, arguments, dtype, ctx):
 @every
 def test_inverted_and_empty_boxes(op, arguments, dtype, ctx):
     data = map_of(op, arguments, dtype)
-    rois = np.array(
+    rois = op.rois(
         [
             [0, 9, 9, 2, 2],
             [1, 9, 2, 2, 9],
             [0, 4, 4, 4, 4],
             [1, 4.5, 4.5, 4.5, 4.5],
             [0, 0, 0, 0, 0],
-        ],
-        "float64" if dtype == "float64" else "float32",
-    )
+        ]
+    ).astype("float64" if dtype == "float64" else "float32")
     out, d_data, d_rois = run(op, data, rois, arguments, ctx)
     assert_near(out, op.expected(data, rois, POOLED, SCALE, **arguments), PRECISION[dtype].forward)
     assert np.isfinite(d_data).all() and np.isfinite(d_rois).all()
@@ -122,7 +123,7 @@ def test_inverted_and_empty_boxes(op, arguments, dtype, ctx):
 @every
 def test_outside_the_map(op, arguments, dtype, ctx):
     data = map_of(op, arguments, dtype)
-    far = [[0, -90, -90, -50, -50], [1, 200, 2, 240, 9], [0, 3, 200, 9, 240]]
+    far = op.rois([[0, -90, -90, -50, -50], [1, 200, 2, 240, 9], [0, 3, 200, 9, 240]])
     out, d_data, d_rois = run(op, data, far, arguments, ctx)
     assert (out == 0).all() and (d_data == 0).all() and (d_rois == 0).all()
 
@@ -131,7 +132,7 @@ def test_outside_the_map(op, arguments, dtype, ctx):
 def test_nan_cells_outside_do_not_leak(op, arguments, dtype, ctx):
     """Cells that a RoI does not read may hold anything."""
     data = map_of(op, arguments, dtype)
-    roi = [[0, 6, 6, 14, 14]]  # cells 3 to 7
+    roi = op.rois([[0, 6, 6, 14, 14]])  # cells 3 to 7
     clean = run(op, data, roi, arguments, ctx)[0]
     for poison in (np.nan, np.inf):
         poisoned = data.copy()
@@ -141,14 +142,15 @@ def test_nan_cells_outside_do_not_leak(op, arguments, dtype, ctx):
         np.testing.assert_array_equal(run(op, poisoned, roi, arguments, ctx)[0], clean)
 
 
-@pytest.mark.parametrize("op, arguments", [r for r in ROWS if r[0].rois_grad], ids=row_id)
+@pytest.mark.parametrize("op, arguments", [r for r in ROWS if r[0].sampled], ids=row_id)
 def test_zero_weight_is_not_read(op, arguments, ctx):
     """A sample exactly on a cell does not touch the next one, NaN or not."""
     data = map_of(op, arguments, "float32")
     aligned = arguments.get("aligned", op.name == "PSROIAlign")
     # One sample a bin, at cell 4 exactly.
     corner = 4 - 0.5 + (0.5 if aligned else 0)
-    roi = [[0, corner / SCALE, corner / SCALE, (corner + 1) / SCALE, (corner + 1) / SCALE]]
+    low, high = corner / SCALE, (corner + 1) / SCALE
+    roi = op.rois([[0, low, low, high, high]])
     exact = {**arguments, "sampling_ratio": 1}
     channels = op.channels(3, (1, 1), arguments)
     data = data[:, :channels]
@@ -185,9 +187,9 @@ def test_first_maximum_wins(ctx):
 def test_float16_sums_in_float32(ctx):
     """The mean of 64 x 64 cells that are 1.5; summed in float16 it would be 1.0."""
     x = mx.nd.full((1, 1, 64, 64), 1.5, ctx=ctx, dtype="float16")
-    rois = mx.nd.array([[0, 0, 0, 63, 63]], ctx=ctx)
-    for name in ("PSROIPool", "PSROIAlign", "ROIAlign"):
-        assert getattr(gluon_roi.nd, name)(x, rois, 1, 1.0).asscalar() == 1.5
+    for op in OPERATORS:
+        rois = mx.nd.array(op.rois([[0, 0, 0, 63, 63]]), ctx=ctx)
+        assert getattr(gluon_roi.nd, op.name)(x, rois, 1, 1.0).asscalar() == 1.5
 
 
 def test_float16_gradients_add_up_in_float32(ctx):
@@ -206,17 +208,19 @@ def test_float16_gradients_add_up_in_float32(ctx):
 def test_more_rois_than_float16_counts(ctx):
     """Batch indices come from float32: image 2049 is not image 2048."""
     x = mx.nd.arange(2050, ctx=ctx).reshape((2050, 1, 1, 1)).astype("float64")
-    rois = mx.nd.array([[2049, 0, 0, 0, 0]], ctx=ctx)
     for op in OPERATORS:
-        assert getattr(gluon_roi.nd, op.name)(x, rois, 1, 1.0).asscalar() == 2049
+        rois = mx.nd.array(op.rois([[2049, 0, 0, 1, 1]]), ctx=ctx)
+        # Half of the precise one's bin lies beside the map, along both axes.
+        expected = 2049 / 4 if op.name == "PrROIPool" else 2049
+        assert getattr(gluon_roi.nd, op.name)(x, rois, 1, 1.0).asscalar() == expected
 
 
 def test_tiny_maps(ctx):
     """Maps of one row, one column or one cell."""
-    rois = np.array([[0, 0, 0, 3, 3], [0, -2, -2, 9, 9], [0, 1, 1, 1, 1]], "float32")
+    upright = np.array([[0, 0, 0, 3, 3], [0, -2, -2, 9, 9], [0, 1, 1, 1, 1]], "float32")
     for height, width in ((1, 1), (1, WIDTH), (HEIGHT, 1), (2, 2)):
         for op, arguments in ROWS:
-            data = map_of(op, arguments, "float32")[:1, :, :height, :width]
+            data, rois = map_of(op, arguments, "float32")[:1, :, :height, :width], op.rois(upright)
             out = run(op, data, rois, arguments, ctx)[0]
             expected = op.expected(data, rois, POOLED, SCALE, **arguments)
             assert_near(out, expected, PRECISION["float32"].forward)
@@ -232,11 +236,12 @@ def test_maps_without_cells(ctx):
                 x = mx.nd.zeros(shape, ctx=ctx)
                 x.attach_grad()
                 with autograd.record():
-                    out = call(x, mx.nd.array([[0, 0, 0, 1, 1]], ctx=ctx), POOLED, SCALE)
+                    roi = mx.nd.array(op.rois([[0, 0, 0, 1, 1]]), ctx=ctx)
+                    out = call(x, roi, POOLED, SCALE)
                 out.backward()
                 assert (out.asnumpy() == 0).all() and x.grad.shape == shape
             x = mx.nd.zeros((0, channels, 5, 5), ctx=ctx)
-            padding = mx.nd.array([[-1, 0, 0, 1, 1]], ctx=ctx)
+            padding = mx.nd.array(op.rois([[-1, 0, 0, 1, 1]]), ctx=ctx)
             assert (call(x, padding, POOLED, SCALE).asnumpy() == 0).all()
             with pytest.raises(mx.MXNetError, match="expected an integer below 0"):
                 call(x, padding + 1, POOLED, SCALE).wait_to_read()
@@ -253,10 +258,10 @@ def test_an_earlier_call_does_not_show(op, arguments, ctx):
     boxes = np.hstack([centre - half, centre + half])
     boxes[0] = [-96368077.4, -10359542.9, 24092021.2, 5179813.23]
     ones = mx.nd.ones((1, channels, height, width), ctx=ctx)
-    small = mx.nd.array([[0, 0, 0, 28, 12]], ctx=ctx)
+    small = mx.nd.array(op.rois([[0, 0, 0, 28, 12]]), ctx=ctx)
     call = getattr(gluon_roi.nd, op.name)
     for box in boxes:
-        rois = mx.nd.array([[0, *box]], ctx=ctx)
+        rois = mx.nd.array(op.rois([[0, *box]]), ctx=ctx)
         results = []
         for before in (0, np.nan):
             call(ones * before, small, pooled, 1.0, **arguments).wait_to_read()
@@ -273,7 +278,7 @@ values = [np.nan, np.inf, -np.inf, 1e20, -1e20, 3e38, 0, -0.0, 1e-45, 7.5, 2**31
 rng = np.random.RandomState(int(sys.argv[2]))
 for _ in range(60):
     for op in OPERATORS:
-        rois = rng.choice(values, (6, 5))
+        rois = rng.choice(values, (6, op.coordinates + 1))
         if rng.rand() < .7:
             rois[:, 0] = rng.randint(-1, 2, 6)
         x = mx.nd.array(rng.randn(2, op.channels(2, (3, 3), {}), 5, 7))
@@ -316,7 +321,7 @@ rois = np.hstack([rng.rand(200, 1) < 0.9, low, low + rng.uniform(1, 200, (200, 2
 for dtype in ("float32", "float64", "float16"):
     for op, arguments in ROWS:
         x = mx.nd.array(rng.randn(2, op.channels(35, (3, 3), arguments), 30, 40), dtype=dtype)
-        r = mx.nd.array(rois)
+        r = mx.nd.array(op.rois(rois))
         x.attach_grad()
         r.attach_grad()
         more = {"rois_grad": True} if op.rois_grad else {}
@@ -345,7 +350,7 @@ def test_calls_from_several_python_threads(op, ctx):
     """Calls with equal arguments share one compiled call, whatever their shapes."""
 
     def call(count):
-        return run(op, feature_map(9 * count), all_rois(SCALE)[: 2 * count], {}, ctx)
+        return run(op, feature_map(9 * count), op.all_rois(SCALE)[: 2 * count], {}, ctx)
 
     counts = [1, 2, 3, 4] * 25
     alone = {count: call(count) for count in set(counts)}

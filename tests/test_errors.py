@@ -58,6 +58,16 @@ SPECIAL = {
         ({"aligned": "yes"}, "argument aligned: expected True or False, got 'yes'"),
         ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
     ],
+    "RotatedROIAlign": [
+        TOO_MANY_BINS,
+        ({"sampling_ratio": 1.5}, "argument sampling_ratio: expected an int, got '1.5'"),
+        ({"aligned": "yes"}, "argument aligned: expected True or False, got 'yes'"),
+        ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
+    ],
+    "PrROIPool": [
+        TOO_MANY_BINS,
+        ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
+    ],
     "PSROIPool": [
         # The products of these wrap to 27 and to 0 in 64 bits.
         (
@@ -91,47 +101,71 @@ SPECIAL = {
         ({"pooled_size": 2}, "data has 27 channels, expected a multiple of 2 * 2 = 4"),
     ],
 }
-# (shapes of data and rois, dtypes, rois_num, message)
-SHAPES = [
-    ((2, 27, 5), (4, 5), {}, "data has shape (2, 27, 5), expected 4 dimensions (N, C, H, W)"),
-    ((2, 27, 5, 5), (4, 6), {}, "rois has shape (4, 6), expected (K, 5) rows"),
-    ((2, 27, 5, 5), (4, 4), {}, "rois has shape (4, 4), expected (K, 5) rows"),
-    ((2, 27, 5, 5), (5,), {}, "rois has shape (5), expected (K, 5) rows"),
-    ((2, 27, 5, 5), (1, 1, 4, 5), {}, "rois has shape (1, 1, 4, 5), expected (K, 5) rows"),
-    ((2, 27, 5, 5), (3, 2, 4), {}, "rois has shape (3, 2, 4), expected (2, R, 4)"),
-    ((2, 27, 5, 5), (4, 5), {"counts": [2, 2]}, "rois has shape (4, 5), expected (K, 4) rows"),
-    (
-        (2, 27, 5, 5),
-        (4, 4),
-        {"counts": [4]},
-        "rois_num has shape (1), expected (2,), the batch size",
-    ),
-    (
-        (2, 27, 5, 5),
-        (4, 4),
-        {"counts": [[2, 2]]},
-        "rois_num has shape (1, 2), expected 1 dimension",
-    ),
-    (
-        (2, 27, 5, 5),
-        (4, 5),
-        {"data": "int32"},
-        "data has dtype int32, expected float16, float32 or",
-    ),
-    (
-        (2, 27, 5, 5),
-        (4, 5),
-        {"data": np.dtype([("bfloat16", np.uint16)])},  # what MXNet calls so
-        "data has dtype bfloat16, expected float16, float32 or",
-    ),
-    ((2, 27, 5, 5), (4, 5), {"rois": "int32"}, "rois has dtype int32, expected float32 or float64"),
-    (
-        (2, 27, 5, 5),
-        (4, 4),
-        {"counts": [2, 2], "rois_num": "uint8"},
-        "rois_num has dtype uint8, expected int32 or int64",
-    ),
-]
+
+
+def shapes(box):
+    """(shapes of data and rois, dtypes, rois_num, message) for boxes of so many coordinates."""
+    row = box + 1
+    return [
+        ((2, 27, 5), (4, row), {}, "data has shape (2, 27, 5), expected 4 dimensions (N, C, H, W)"),
+        (
+            (2, 27, 5, 5),
+            (4, row + 1),
+            {},
+            f"rois has shape (4, {row + 1}), expected (K, {row}) rows",
+        ),
+        ((2, 27, 5, 5), (4, box), {}, f"rois has shape (4, {box}), expected (K, {row}) rows"),
+        ((2, 27, 5, 5), (row,), {}, f"rois has shape ({row}), expected (K, {row}) rows"),
+        (
+            (2, 27, 5, 5),
+            (1, 1, 4, row),
+            {},
+            f"rois has shape (1, 1, 4, {row}), expected (K, {row}) rows",
+        ),
+        ((2, 27, 5, 5), (3, 2, box), {}, f"rois has shape (3, 2, {box}), expected (2, R, {box})"),
+        (
+            (2, 27, 5, 5),
+            (4, row),
+            {"counts": [2, 2]},
+            f"rois has shape (4, {row}), expected (K, {box}) rows",
+        ),
+        (
+            (2, 27, 5, 5),
+            (4, box),
+            {"counts": [4]},
+            "rois_num has shape (1), expected (2,), the batch size",
+        ),
+        (
+            (2, 27, 5, 5),
+            (4, box),
+            {"counts": [[2, 2]]},
+            "rois_num has shape (1, 2), expected 1 dimension",
+        ),
+        (
+            (2, 27, 5, 5),
+            (4, row),
+            {"data": "int32"},
+            "data has dtype int32, expected float16, float32 or",
+        ),
+        (
+            (2, 27, 5, 5),
+            (4, row),
+            {"data": np.dtype([("bfloat16", np.uint16)])},  # what MXNet calls so
+            "data has dtype bfloat16, expected float16, float32 or",
+        ),
+        (
+            (2, 27, 5, 5),
+            (4, row),
+            {"rois": "int32"},
+            "rois has dtype int32, expected float32 or float64",
+        ),
+        (
+            (2, 27, 5, 5),
+            (4, box),
+            {"counts": [2, 2], "rois_num": "uint8"},
+            "rois_num has dtype uint8, expected int32 or int64",
+        ),
+    ]
 
 
 def raises(op, message):
@@ -140,7 +174,7 @@ def raises(op, message):
 
 @operators
 def test_bad_arguments(op):
-    x, rois = mx.nd.array(feature_map(27)), mx.nd.array([[0, 0, 0, 4, 4]])
+    x, rois = mx.nd.array(feature_map(27)), mx.nd.array(op.rois([[0, 0, 0, 4, 4]]))
     for arguments, message in ATTRIBUTES + SPECIAL.get(op.name, []):
         arguments = {"pooled_size": POOLED, "spatial_scale": SCALE, **arguments}
         with raises(op, message):
@@ -148,12 +182,12 @@ def test_bad_arguments(op):
         symbol_or_error = pytest.raises(mx.MXNetError, match=re.escape(message))
         with symbol_or_error:
             symbol = getattr(gluon_roi.sym, op.name)(mx.sym.var("x"), mx.sym.var("r"), **arguments)
-            symbol.infer_shape(x=(2, 27, 5, 5), r=(4, 5))
+            symbol.infer_shape(x=(2, 27, 5, 5), r=(4, op.coordinates + 1))
 
 
 @operators
 def test_bad_shapes_and_types(op):
-    for data, rois, more, message in SHAPES:
+    for data, rois, more, message in shapes(op.coordinates):
         x = mx.nd.zeros(data, dtype=more.get("data", "float32"))
         r = mx.nd.zeros(rois, dtype=more.get("rois", "float32"))
         extra = {}
@@ -168,7 +202,7 @@ def test_bad_values(op):
     x = mx.nd.array(feature_map(27))
     function = getattr(gluon_roi.nd, op.name)
     for index, shown in ((2, "2"), (1e9, "1e+09"), (0.5, "0.5"), (np.nan, "nan"), (np.inf, "inf")):
-        rois = mx.nd.array([[0, 0, 0, 4, 4], [index, 0, 0, 4, 4]])
+        rois = mx.nd.array(op.rois([[0, 0, 0, 4, 4], [index, 0, 0, 4, 4]]))
         message = f"rois row 1 has batch index {shown}, expected an integer below 2"
         with raises(op, message):
             function(x, rois, POOLED, SCALE).wait_to_read()
@@ -178,7 +212,7 @@ def test_bad_values(op):
                 out = function(x, rois, POOLED, SCALE)
             out.backward()
             x.grad.wait_to_read()
-    boxes = mx.nd.zeros((4, 4))
+    boxes = mx.nd.zeros((4, op.coordinates))
     for counts, message in (
         ([2, 1], "rois_num sums to 3, expected 4 (the rows of rois)"),
         ([3, 2], "rois_num sums to 5, expected 4 (the rows of rois)"),
@@ -191,7 +225,7 @@ def test_bad_values(op):
 
 @operators
 def test_unknown_and_missing_arguments(op):
-    x, rois = mx.nd.array(feature_map(27)), mx.nd.array([[0, 0, 0, 4, 4]])
+    x, rois = mx.nd.array(feature_map(27)), mx.nd.array(op.rois([[0, 0, 0, 4, 4]]))
     function = getattr(gluon_roi.nd, op.name)
     with pytest.raises(TypeError, match=f"{op.name}: .*pool_size.*; expected {op.name}"):
         function(x, rois, POOLED, SCALE, pool_size=3)
@@ -200,9 +234,9 @@ def test_unknown_and_missing_arguments(op):
     with pytest.raises(TypeError, match=f"{op.name}: argument data: expected an array .*, got "):
         function(x.asnumpy(), rois, POOLED, SCALE)
     with pytest.raises(TypeError, match=f"{op.name}: argument rois: .*, got mxnet.numpy.ndarray"):
-        function(x, mx.np.array([[0, 0, 0, 4, 4]]), POOLED, SCALE)
+        function(x, mx.np.array(op.rois([[0, 0, 0, 4, 4]])), POOLED, SCALE)
     with pytest.raises(TypeError, match=f"{op.name}: argument rois: expected .*got .*sparse.CSR"):
-        function(x, mx.nd.array([[0, 0, 0, 4, 4]]).tostype("csr"), POOLED, SCALE)
+        function(x, mx.nd.array(op.rois([[0, 0, 0, 4, 4]])).tostype("csr"), POOLED, SCALE)
     with pytest.raises(TypeError, match=f"{op.name}: argument out: expected a .*NDArray, got .*"):
         function(x, rois, POOLED, SCALE, out="x")
     with raises(op, "argument out: Shape inconsistent, Provided = "):
@@ -222,7 +256,7 @@ def test_unknown_and_missing_arguments(op):
 @operators
 def test_errors_do_not_pile_up(op):
     """The third failure shows its own sentence only, and the operator still works after it."""
-    x, rois = mx.nd.array(feature_map(27)), mx.nd.array([[0, 0, 0, 4, 4]])
+    x, rois = mx.nd.array(feature_map(27)), mx.nd.array(op.rois([[0, 0, 0, 4, 4]]))
     function = getattr(gluon_roi.nd, op.name)
     for _ in range(3):
         with pytest.raises(mx.MXNetError) as caught:
@@ -233,7 +267,9 @@ def test_errors_do_not_pile_up(op):
     with raises(op, "argument pooled_size: expected a positive int or (height, width), got '(3.0"):
         function(x, rois, (3.0, 3.0), SCALE).wait_to_read()
     for prefix in ("", "net_"):
-        with mx.name.Prefix(prefix), raises(op, "rois has shape (3, 7), expected (K, 5) rows"):
+        with mx.name.Prefix(prefix), raises(
+            op, f"rois has shape (3, 7), expected (K, {op.coordinates + 1}) rows"
+        ):
             function(x, mx.nd.zeros((3, 7)), POOLED, SCALE + len(prefix)).wait_to_read()
     assert function(x, rois, POOLED, SCALE).shape[0] == 1
 
@@ -246,8 +282,8 @@ def test_static_alloc_reports_bad_rows(op):
     x = mx.nd.array(feature_map(27))
     for _ in range(2):
         with raises(op, "rois row 0 has batch index 7, expected an integer below 2"):
-            net(x, mx.nd.array([[7, 0, 0, 4, 4]])).wait_to_read()
-        assert np.isfinite(net(x, mx.nd.array([[1, 0, 0, 4, 4]])).asnumpy()).all()
+            net(x, mx.nd.array(op.rois([[7, 0, 0, 4, 4]]))).wait_to_read()
+        assert np.isfinite(net(x, mx.nd.array(op.rois([[1, 0, 0, 4, 4]]))).asnumpy()).all()
 
 
 # ---- Loading -------------------------------------------------------------------------------------

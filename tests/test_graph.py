@@ -8,7 +8,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import OPERATORS, all_rois, feature_map, row_id
+from cases import OPERATORS, feature_map, for_mxnet, row_id
 from mxnet import autograd, gluon
 
 import gluon_roi
@@ -140,7 +140,7 @@ def test_many_users(op, run, ctx, tmp_path):
 
     MXNet adds the gradients of 8 and more users in place, and merges whatever looks equal.
     """
-    rois = all_rois(SCALE)
+    rois = op.all_rois(SCALE)
     # As many images as boxes, which Module asks for.
     data = np.random.RandomState(0).randn(len(rois), channels_of(op), 7, 9)
     x, r = mx.nd.array(data, ctx=ctx), mx.nd.array(rois, ctx=ctx)
@@ -166,7 +166,7 @@ def test_arrays_with_gradients_of_their_own(op, ctx):
     data = feature_map(channels_of(op))
     gradients = {}
     for grad_req, users in (("write", 1), ("write", 9), ("add", 1), ("add", 9)):
-        x, rois = mx.nd.array(data, ctx=ctx), mx.nd.array(all_rois(SCALE), ctx=ctx)
+        x, rois = mx.nd.array(data, ctx=ctx), mx.nd.array(op.all_rois(SCALE), ctx=ctx)
         x.attach_grad(grad_req)
         rois.attach_grad(grad_req)
         rois.grad[:] = 5
@@ -187,7 +187,7 @@ def test_arrays_with_gradients_of_their_own(op, ctx):
 def test_guard_only_where_there_is_a_gradient_buffer(op, ctx):
     """However an array got it; and importing gluon_roi leaves MXNet's own functions as they are."""
     data = feature_map(channels_of(op))
-    rois = mx.nd.array(all_rois(SCALE), ctx=ctx)
+    rois = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
 
     def gradient(x):
         """After two passes, and whether there was a guard."""
@@ -241,7 +241,7 @@ def test_rois_gradient_is_added_too(op, mode, ctx):
     if HYBRIDIZE[mode] is not None:
         net.hybridize(**HYBRIDIZE[mode])
     x = mx.nd.array(feature_map(channels_of(op)), ctx=ctx)
-    rois = mx.nd.array(all_rois(SCALE), ctx=ctx)
+    rois = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
     rois.attach_grad("add")
     for _ in range(2):
         with autograd.record():
@@ -274,10 +274,11 @@ def test_infer_shape(op):
     x, rois, counts = mx.sym.var("data"), mx.sym.var("rois"), mx.sym.var("counts")
     symbol = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)
     shape = (2, channels_of(op), 5, 5)
-    assert symbol.infer_shape(data=shape, rois=(4, 5))[1] == [(4, 3, *POOLED)]
-    assert symbol.infer_shape(data=shape, rois=(2, 7, 4))[1] == [(14, 3, *POOLED)]
+    box = op.coordinates
+    assert symbol.infer_shape(data=shape, rois=(4, box + 1))[1] == [(4, 3, *POOLED)]
+    assert symbol.infer_shape(data=shape, rois=(2, 7, box))[1] == [(14, 3, *POOLED)]
     counted = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE, rois_num=counts)
-    shapes = {"data": shape, "rois": (4, 4), "counts": (2,)}
+    shapes = {"data": shape, "rois": (4, box), "counts": (2,)}
     assert counted.infer_shape(**shapes)[1] == [(4, 3, *POOLED)]
 
 
@@ -292,7 +293,7 @@ def test_infer_shape_partial_never_fails(op):
     for known, expected in (
         ({}, (0, 0)),
         ({"data": shape}, (0, 3)),
-        ({"rois": (4, 5)}, (4, 0)),
+        ({"rois": (4, op.coordinates + 1)}, (4, 0)),
     ):
         for symbol in (plain, computed):
             assert symbol.infer_shape_partial(**known)[1] == [(*expected, *POOLED)]
@@ -310,7 +311,7 @@ def test_infer_shape_partial_never_fails(op):
                     after.infer_shape_partial(**known)
     for known, expected in (
         ({}, (0, 0)),
-        ({"rois": (4, 4)}, (4, 0)),
+        ({"rois": (4, op.coordinates)}, (4, 0)),
         ({"counts": (2,)}, (0, 0)),
         ({"data": shape}, (0, 3)),
     ):
@@ -337,7 +338,8 @@ def test_no_rois_under_np_shape(op, ctx):
         x.attach_grad()
         x.grad[:] = 99
         with autograd.record():
-            out = getattr(gluon_roi.nd, op.name)(x, mx.nd.zeros((0, 5), ctx=ctx), POOLED, SCALE)
+            empty = mx.nd.zeros((0, op.coordinates + 1), ctx=ctx)
+            out = getattr(gluon_roi.nd, op.name)(x, empty, POOLED, SCALE)
         assert out.shape == (0, 3, *POOLED)
         out.backward()
         assert (x.grad.asnumpy() == 0).all()
@@ -353,9 +355,9 @@ def test_no_rois_outside_np_shape(op, mode, ctx):
             return getattr(F.gluon_roi, op.name)(F.relu(x), rois, POOLED, SCALE)
 
     with mx.util.np_shape():
-        empty = mx.nd.zeros((0, 5), ctx=ctx)
+        empty = mx.nd.zeros((0, op.coordinates + 1), ctx=ctx)
     x = mx.nd.array(feature_map(channels_of(op)), ctx=ctx)
-    rois = mx.nd.array(all_rois(SCALE), ctx=ctx)
+    rois = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
     net = Net()
     if mode == "block":
         net = getattr(gluon_roi, op.name)(POOLED, SCALE)
@@ -372,7 +374,8 @@ def test_no_rois_outside_np_shape(op, mode, ctx):
         try:
             assert net(x, empty).asnumpy().shape == (0, 3, *POOLED)
         except mx.MXNetError as error:
-            assert "rois has shape (0, 5), expected at least one row, or" in str(error)
+            shape = f"(0, {op.coordinates + 1})"
+            assert f"rois has shape {shape}, expected at least one row, or" in str(error)
         assert np.isfinite(net(x, rois).asnumpy()).all()
         with mx.util.np_shape():
             assert net(x, empty).asnumpy().shape == (0, 3, *POOLED)
@@ -384,7 +387,7 @@ def test_no_rois_outside_np_shape(op, mode, ctx):
 def test_special_memory_of_the_cpu(op, mode, kind):
     """Such as batches of a DataLoader with worker processes."""
     ctx = mx.Context(kind)
-    x, rois = (mx.nd.array(a, ctx=ctx) for a in (feature_map(channels_of(op)), all_rois(SCALE)))
+    x, rois = (mx.nd.array(a, ctx=ctx) for a in (feature_map(channels_of(op)), op.all_rois(SCALE)))
     pool = getattr(gluon_roi, op.name)(POOLED, SCALE)
     if HYBRIDIZE[mode] is not None:
         pool.hybridize(**HYBRIDIZE[mode])
@@ -446,12 +449,36 @@ def test_export_to_a_new_process(op, tmp_path):
     net.initialize(mx.init.Xavier())
     net.hybridize()
     x = np.random.RandomState(0).randn(2, 5, 13, 18).astype("float32")
-    rois = all_rois(SCALE)
+    rois = op.all_rois(SCALE)
     out = net(mx.nd.array(x), mx.nd.array(rois)).asnumpy()
     net.export(str(tmp_path / "net"))
     np.savez(tmp_path / "arrays.npz", x=x, rois=rois, out=out)
     names = [str(tmp_path / n) for n in ("arrays.npz", "net-symbol.json", "net-0000.params")]
     subprocess.run([sys.executable, "-c", IMPORT, *names], check=True)
+
+
+def test_rotated_node_of_mxnet_is_switched(ctx):
+    """The graph pass makes RotatedROIAlign of contrib.RROIAlign, which has no gradient."""
+    op = next(op for op in OPERATORS if op.name == "RotatedROIAlign")
+    symbol = mx.sym.contrib.RROIAlign(
+        mx.sym.var("x"), mx.sym.var("rois"), POOLED, SCALE, sampling_ratio=2, name="pool"
+    )
+    switched = symbol.optimize_for("gluon_roi")
+    assert switched.list_arguments() == ["x", "rois"]
+    assert '"op": "_gluon_roi_RotatedROIAlign"' in switched.tojson()
+    rois = mx.nd.array(for_mxnet(op.all_rois(SCALE)), ctx=ctx)
+    x = mx.nd.array(feature_map(3), ctx=ctx)
+    (theirs,) = symbol.bind(ctx, {"x": x, "rois": rois}).forward()
+    gradient = {"x": x.zeros_like()}
+    executor = switched.bind(ctx, {"x": x, "rois": rois}, gradient)
+    (ours,) = executor.forward(is_train=True)
+    executor.backward(mx.nd.ones_like(ours))
+    np.testing.assert_allclose(ours.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-5)
+    x.attach_grad()
+    with autograd.record():
+        out = gluon_roi.nd.RotatedROIAlign(x, rois, POOLED, SCALE, sampling_ratio=2)
+    out.backward()
+    np.testing.assert_array_equal(gradient["x"].asnumpy(), x.grad.asnumpy())
 
 
 @operators
@@ -463,7 +490,7 @@ def test_two_users_of_an_imported_net(op, ctx):
     net = gluon.SymbolBlock(mx.sym.load_json(total.tojson()), [x, rois])
     net.hybridize(static_alloc=True)
     data = mx.nd.array(feature_map(channels_of(op)), ctx=ctx)
-    boxes = mx.nd.array(all_rois(SCALE), ctx=ctx)
+    boxes = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
     gradient = []
     for call in (net, lambda a, b: 9 * getattr(gluon_roi.nd, op.name)(a, b, POOLED, SCALE)):
         data.attach_grad("add")

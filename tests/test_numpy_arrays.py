@@ -3,7 +3,7 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import OPERATORS, all_rois, feature_map, row_id
+from cases import OPERATORS, feature_map, row_id
 from mxnet import autograd, gluon, npx
 
 import gluon_roi
@@ -27,7 +27,7 @@ def set_np():
 
 def arrays(op, count=None):
     data = feature_map(op.channels(3, POOLED, {}))
-    return mx.np.array(data), mx.np.array(all_rois(SCALE)[:count])
+    return mx.np.array(data), mx.np.array(op.all_rois(SCALE)[:count])
 
 
 def expected(op, data, rois, grad_req="write"):

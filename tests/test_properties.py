@@ -29,7 +29,7 @@ def calls(draw, op):
     """(data, rois, pooled_size, spatial_scale, arguments) that an operator accepts."""
     pooled = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
     arguments = draw(st.sampled_from(op.arguments))
-    if op.rois_grad:
+    if op.sampled:
         arguments = {**arguments, "sampling_ratio": draw(st.integers(-1, 4))}
     dtype = draw(st.sampled_from(sorted(PRECISION)))
     images = draw(st.integers(1, 3))
@@ -39,7 +39,7 @@ def calls(draw, op):
     data = np.random.RandomState(seed).randn(images, channels, *size).astype(dtype)
     row = st.tuples(st.integers(-1, images - 1).map(float), *[coordinates] * 4)
     rois = draw(st.lists(row, min_size=1, max_size=6))
-    rois = np.array(rois, "float64" if dtype == "float64" else "float32")
+    rois = op.rois(rois).astype("float64" if dtype == "float64" else "float32")
     scale = draw(st.sampled_from([1.0, 0.5, 0.25, 1 / 16, 0.3, 0.7]))
     return data, rois, pooled, scale, arguments
 

@@ -24,12 +24,14 @@ import gluon_roi
 
 ROWS = [("ROIPool", {}), ("ROIAlign", {"sampling_ratio": 2}), ("ROIAlign", {"rois_grad": True}),
         ("PSROIPool", {}), ("PSROIPool", {"convention": "torchvision"}),
-        ("PSROIAlign", {"sampling_ratio": 2}), ("PSROIAlign", {"rois_grad": True})]
+        ("PSROIAlign", {"sampling_ratio": 2}), ("PSROIAlign", {"rois_grad": True}),
+        ("RotatedROIAlign", {"rois_grad": True}), ("PrROIPool", {"rois_grad": True})]
 rng = np.random.RandomState(0)
 corner = rng.uniform((-5, -5), (40, 30), (60, 2))
 rois = np.hstack([np.arange(60)[:, None] % 3, corner, corner + rng.uniform(0, 25, (60, 2))])
 rois[7, 0] = -1
 rois[rois[:, 0] == 2] = [0, 3, 4, 9, 12]
+turned = np.hstack([rois, rng.uniform(-180, 180, (60, 1))])
 digests = {}
 for name, arguments in ROWS:
     for dtype in ("float32", "float64", "float16"):
@@ -38,7 +40,7 @@ for name, arguments in ROWS:
             channels = (21 if pooled == (3, 2) else 4) if groups > 1 else 37
             shape = (3, channels * groups, 48, 57)
             data = mx.nd.array(rng.randn(*shape), dtype=dtype)
-            boxes = mx.nd.array(rois, dtype="float32")
+            boxes = mx.nd.array(turned if name == "RotatedROIAlign" else rois, dtype="float32")
             data.attach_grad()
             boxes.attach_grad()
             with mx.autograd.record():

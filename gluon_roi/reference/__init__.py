@@ -20,6 +20,8 @@ What every operator does with unusual rows of ``rois``, in this order:
 
 from .align import ps_roi_align, ps_roi_align_backward, roi_align, roi_align_backward
 from .pool import ps_roi_pool, ps_roi_pool_backward, roi_pool, roi_pool_backward
+from .precise import pr_roi_pool, pr_roi_pool_backward
+from .rotated import rotated_roi_align, rotated_roi_align_backward
 
 __all__ = [
     "roi_pool",
@@ -30,4 +32,8 @@ __all__ = [
     "ps_roi_pool_backward",
     "ps_roi_align",
     "ps_roi_align_backward",
+    "rotated_roi_align",
+    "rotated_roi_align_backward",
+    "pr_roi_pool",
+    "pr_roi_pool_backward",
 ]

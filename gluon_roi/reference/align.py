@@ -9,6 +9,7 @@ import numpy as np
 from .common import (
     Call,
     Channels,
+    as_rois,
     backward,
     bins_of,
     check,
@@ -16,6 +17,7 @@ from .common import (
     own_channels,
     position_sensitive,
     saturate,
+    weighted,
 )
 
 #: Up to this many samples a bin are all visited; above, only those that can fall on the map.
@@ -105,12 +107,6 @@ def _align_axes(
     )
 
 
-def _weighted(maps: np.ndarray, channels: np.ndarray, wy: np.ndarray, wx: np.ndarray) -> np.ndarray:
-    """wy . map . wx for each channel, reading only cells of non-zero weight."""
-    y, x = np.flatnonzero(wy), np.flatnonzero(wx)
-    return np.einsum("cyx,y,x->c", maps[np.ix_(channels, y, x)], wy[y], wx[x])
-
-
 def _align_forward(
     call: Call,
     count: int,
@@ -122,7 +118,7 @@ def _align_forward(
     def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
         ay, ax = _align_axes(call, box, aligned, sampling_ratio, geometry)
         for p, q in bins_of(call.pooled):
-            out[:, p, q] = _weighted(maps, channels(p, q), ay.weights[p], ax.weights[q])
+            out[:, p, q] = weighted(maps, channels(p, q), ay.weights[p], ax.weights[q])
 
     return forward(call, count, per_roi)
 
@@ -150,12 +146,10 @@ def _align_backward(
             for i, (dy, dx) in enumerate(
                 ((wy, ax.d_lo[q]), (ay.d_lo[p], wx), (wy, ax.d_hi[q]), (ay.d_hi[p], wx))
             ):
-                d_box[i] += d @ _weighted(maps, c, dy, dx)
+                d_box[i] += d @ weighted(maps, c, dy, dx)
 
     d_data, d_boxes = backward(name, call, d_out, count, per_roi)
-    d_rois = np.zeros(np.shape(rois))
-    d_rois[..., -4:] = d_boxes.reshape(d_rois.shape[:-1] + (4,))
-    return d_data, d_rois
+    return d_data, as_rois(d_boxes, rois)
 
 
 def roi_align(

@@ -20,7 +20,7 @@ class Call(NamedTuple):
     data: np.ndarray  # (N, C, H, W), float64
     lowest: float  # the lowest finite number of the type that data came in
     images: np.ndarray  # (K,), index into the batch, -1 for a padding row
-    boxes: np.ndarray  # (K, 4), x1 y1 x2 y2 in image coordinates, float64
+    boxes: np.ndarray  # (K, 4), x1 y1 x2 y2 in image coordinates, or (K, 5) rotated, float64
     pooled: tuple[int, int]  # P, Q
     scale: float  # map cells per image pixel
 
@@ -39,19 +39,19 @@ def pair(name: str, argument: str, value: Any) -> tuple[int, int]:
 
 
 def batch_indices(
-    name: str, rois: np.ndarray, rois_num: Any, batch: int
+    name: str, rois: np.ndarray, rois_num: Any, batch: int, coordinates: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split any of the three layouts of rois into (batch index as given, box) per row."""
-    if rois.ndim == 2 and rois.shape[1] == 5 and rois_num is None:
+    if rois.ndim == 2 and rois.shape[1] == coordinates + 1 and rois_num is None:
         return rois[:, 0], rois[:, 1:]
-    if rois.ndim == 3 and rois.shape[2] == 4 and rois_num is None:
+    if rois.ndim == 3 and rois.shape[2] == coordinates and rois_num is None:
         if rois.shape[0] != batch:
             raise ValueError(
                 f"{name}: rois has boxes for {rois.shape[0]} images, expected {batch} "
                 "(the batch size of data)"
             )
-        return np.repeat(np.arange(batch), rois.shape[1]), rois.reshape(-1, 4)
-    if rois.ndim == 2 and rois.shape[1] == 4 and rois_num is not None:
+        return np.repeat(np.arange(batch), rois.shape[1]), rois.reshape(-1, coordinates)
+    if rois.ndim == 2 and rois.shape[1] == coordinates and rois_num is not None:
         counts = as_numpy(rois_num)
         if counts.shape != (batch,):
             raise ValueError(
@@ -65,13 +65,19 @@ def batch_indices(
             )
         return np.repeat(np.arange(batch), counts.astype(int)), rois
     raise ValueError(
-        f"{name}: rois has shape {rois.shape}, expected (K, 5), (N, R, 4), "
-        "or (K, 4) together with rois_num"
+        f"{name}: rois has shape {rois.shape}, expected (K, {coordinates + 1}), "
+        f"(N, R, {coordinates}), or (K, {coordinates}) together with rois_num"
     )
 
 
 def check(
-    name: str, data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any
+    name: str,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    rois_num: Any,
+    coordinates: int = 4,
 ) -> Call:
     data, rois = as_numpy(data), as_numpy(rois)
     if data.ndim != 4:
@@ -79,7 +85,7 @@ def check(
     scale = float(spatial_scale)
     if not 0 < scale < float("inf"):
         raise ValueError(f"{name}: spatial_scale is {spatial_scale}, expected a number above 0")
-    given, boxes = batch_indices(name, rois, rois_num, len(data))
+    given, boxes = batch_indices(name, rois, rois_num, len(data), coordinates)
     images = np.full(len(given), -1)
     for k, index in enumerate(np.asarray(given, np.float64)):
         if index < 0:
@@ -164,6 +170,20 @@ def backward(
         if image >= 0 and np.isfinite(box).all():
             per_roi(call.data[image], box, d_row, d_data[image], d_box)
     return d_data, d_boxes
+
+
+def as_rois(d_boxes: np.ndarray, rois: Any) -> np.ndarray:
+    """Gradients of boxes in the layout of rois, with 0 in the column of batch indices."""
+    d_rois = np.zeros(np.shape(rois))
+    count = d_boxes.shape[1]
+    d_rois[..., -count:] = d_boxes.reshape(d_rois.shape[:-1] + (count,))
+    return d_rois
+
+
+def weighted(maps: np.ndarray, channels: np.ndarray, wy: np.ndarray, wx: np.ndarray) -> np.ndarray:
+    """wy . map . wx for each channel, reading only cells of non-zero weight."""
+    y, x = np.flatnonzero(wy), np.flatnonzero(wx)
+    return np.einsum("cyx,y,x->c", maps[np.ix_(channels, y, x)], wy[y], wx[x])
 
 
 def saturate(value: Any) -> Any:

@@ -101,11 +101,21 @@ Switched from_ps_roi_pooling(Taken* from) {
   return to;
 }
 
+Switched from_rotated_roi_align(Taken* from) {
+  Switched to{"RotatedROIAlign", {}, {"data", "rois"}};
+  to.attributes["pooled_size"] = from->required("pooled_size");
+  to.attributes["spatial_scale"] = from->required("spatial_scale");
+  to.attributes["sampling_ratio"] = from->optional("sampling_ratio", "-1");
+  to.attributes["aligned"] = "False";
+  return to;
+}
+
 const std::map<std::string, std::function<Switched(Taken*)>>& switches() {
   static const std::map<std::string, std::function<Switched(Taken*)>> all = {
       {"ROIPooling", from_roi_pooling},
       {"_contrib_ROIAlign", from_roi_align},
       {"_contrib_PSROIPooling", from_ps_roi_pooling},
+      {"_contrib_RROIAlign", from_rotated_roi_align},
   };
   return all;
 }

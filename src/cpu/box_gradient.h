@@ -1,5 +1,6 @@
-// Gradients of the boxes, for the align operators.
+// Gradients of the boxes.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "../core/operator.h"
@@ -12,15 +13,14 @@ namespace gluon_roi::cpu {
 template <class G>
 class RoiGradient {
  public:
-  RoiGradient(int pooled_height, int pooled_width, double spatial_scale, bool aligned,
-              int sampling_ratio, const Roi<G>& roi, const Tensor& data)
+  template <class Rule>
+  RoiGradient(int pooled_height, int pooled_width, const Rule& rule, const Roi<G>& roi,
+              const Tensor& data)
       : rows_(pooled_height), columns_(pooled_width), width_(data.shape[3]) {
-    add_axis(SampleAxis<G>::make(roi.y1(), roi.y2(), spatial_scale, aligned, rows_, sampling_ratio,
-                                 static_cast<int>(data.shape[2])),
-             rows_, spatial_scale, &y_, &y_begin_);
-    add_axis(SampleAxis<G>::make(roi.x1(), roi.x2(), spatial_scale, aligned, columns_,
-                                 sampling_ratio, static_cast<int>(data.shape[3])),
-             columns_, spatial_scale, &x_, &x_begin_);
+    add_axis(rule.axis(roi.y1(), roi.y2(), rows_, static_cast<int32_t>(data.shape[2])), rows_, &y_,
+             &y_begin_);
+    add_axis(rule.axis(roi.x1(), roi.x2(), columns_, static_cast<int32_t>(data.shape[3])), columns_,
+             &x_, &x_begin_);
   }
 
   template <class T, class Plane>
@@ -48,16 +48,22 @@ class RoiGradient {
   }
 
  private:
-  static void add_axis(const SampleAxis<G>& axis, int bins, double spatial_scale,
-                       std::vector<GradientTap<G>>* taps, std::vector<size_t>* begin) {
+  template <class Axis>
+  static void add_axis(const Axis& axis, int bins, std::vector<GradientTap<G>>* taps,
+                       std::vector<size_t>* begin) {
     begin->push_back(0);
     for (int q = 0; q < bins; ++q) {
-      append_taps(axis, q, bins, spatial_scale, taps,
-                  [&](GradientTap<G>* tap, G weight, G d_lo, G d_hi) {
-                    tap->weight += weight / axis.samples;
-                    tap->d_lo += d_lo / axis.samples;
-                    tap->d_hi += d_hi / axis.samples;
-                  });
+      append_taps(axis, q, taps, [&](GradientTap<G>* tap, G weight, G d_lo, G d_hi) {
+        tap->weight += weight / axis.divisor();
+        tap->d_lo += d_lo / axis.divisor();
+        tap->d_hi += d_hi / axis.divisor();
+      });
+      // A cell that says nothing is not read: its NaN must not leak.
+      const auto says_nothing = [](const GradientTap<G>& tap) {
+        return tap.weight == 0 && tap.d_lo == 0 && tap.d_hi == 0;
+      };
+      const auto first = taps->begin() + static_cast<int64_t>(begin->back());
+      taps->erase(std::remove_if(first, taps->end(), says_nothing), taps->end());
       begin->push_back(taps->size());
     }
   }
@@ -68,21 +74,21 @@ class RoiGradient {
   std::vector<size_t> y_begin_, x_begin_;
 };
 
-// Writes d_rois whole: for each valid RoI what accumulate(k, roi, gradient[4]) adds up, 0
-// elsewhere.
+// Writes d_rois whole: for each valid RoI what accumulate(k, roi, gradient) adds up, one number for
+// each coordinate of a box, 0 elsewhere.
 template <class G, class Accumulate>
-void write_roi_gradients(const RoiTable<G>& table, int64_t work, const Tensor& d_rois,
-                         const Accumulate& accumulate) {
+void write_roi_gradients(const RoiTable<G>& table, int coordinates, int64_t work,
+                         const Tensor& d_rois, const Accumulate& accumulate) {
   const int64_t columns = d_rois.shape[d_rois.ndim - 1];
   memset(d_rois.data, 0, static_cast<size_t>(elements(d_rois)) * dtype_size(d_rois.dtype));
   parallel_for(static_cast<int64_t>(table.order.size()), work, [&](int64_t i) {
     const int64_t k = table.order[i];
-    double gradient[4] = {};
+    double gradient[kMostCoordinates] = {};
     accumulate(k, table.rois[k], gradient);
     with_dtype(d_rois.dtype, [&](auto type) {
       using R = decltype(type);
-      R* row = static_cast<R*>(d_rois.data) + (k + 1) * columns - 4;
-      for (int j = 0; j < 4; ++j) store(row + j, static_cast<SumOf<R>>(gradient[j]));
+      R* row = static_cast<R*>(d_rois.data) + (k + 1) * columns - coordinates;
+      for (int j = 0; j < coordinates; ++j) store(row + j, static_cast<SumOf<R>>(gradient[j]));
     });
   });
 }

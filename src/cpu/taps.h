@@ -1,9 +1,8 @@
-// The taps of every RoI, for the align operators: one axis of out = Ay . X . Ax^T.
+// The taps of every RoI, for the operators whose bins are out = Ay . X . Ax^T: one axis of it.
 #pragma once
 #include <limits>
 #include <vector>
 
-#include "../core/geometry/samples.h"
 #include "coverage.h"
 #include "rois.h"
 #include "threads.h"
@@ -27,30 +26,12 @@ struct GradientTap {
   G weight, d_lo, d_hi;
 };
 
-// Calls emit(cell, weight, d_lo, d_hi) for both cells of every sample of bin q that is on the map;
-// the numbers are those of one sample, still to be divided by axis.samples.
-template <class G, class Emit>
-ALWAYS_INLINE void for_each_sample(const SampleAxis<G>& axis, int q, int bins, double spatial_scale,
-                                   const Emit& emit) {
-  int64_t first, last;
-  axis.sample_range(q, &first, &last);
-  for (int64_t i = first; i <= last; ++i) {
-    const Sample<G> s = axis.sample(q, i);
-    if (!s.inside) continue;
-    G d_lo = 0, d_hi = 0;
-    if (!s.clamped) axis.coordinate_gradient(q, i, bins, spatial_scale, &d_lo, &d_hi);
-    emit(s.low, s.low_weight, -d_lo, -d_hi);
-    emit(s.high, s.high_weight, d_lo, d_hi);
-  }
-}
-
-// The taps of bin q, appended to taps. Samples move along the axis in one direction, so an equal
-// cell stands among the last three.
-template <class G, class T, class Add>
-void append_taps(const SampleAxis<G>& axis, int q, int bins, double spatial_scale,
-                 std::vector<T>* taps, const Add& add) {
+// The taps of bin q, appended to taps. What an axis emits moves along it in one direction, so an
+// equal cell stands among the last three.
+template <class Axis, class T, class Add>
+void append_taps(const Axis& axis, int q, std::vector<T>* taps, const Add& add) {
   const size_t begin = taps->size();
-  for_each_sample(axis, q, bins, spatial_scale, [&](int32_t cell, G weight, G d_lo, G d_hi) {
+  axis.for_each_weight(q, [&](int32_t cell, auto weight, auto d_lo, auto d_hi) {
     size_t at = taps->size();
     const size_t stop = at - begin > 3 ? at - 3 : begin;
     while (at > stop && (*taps)[at - 1].cell != cell) --at;
@@ -63,7 +44,7 @@ void append_taps(const SampleAxis<G>& axis, int q, int bins, double spatial_scal
   });
 }
 
-// Both axes of every RoI.
+// Both axes of every RoI. A rule (SampleRule, PreciseRule) says what a bin weighs.
 template <class G>
 struct TapTable {
   struct Range {
@@ -74,8 +55,9 @@ struct TapTable {
   std::vector<Range> ranges;  // K * (rows + columns): the taps of each bin, rows first
   Coverage coverage;
 
-  TapTable(int pooled_height, int pooled_width, double spatial_scale, bool aligned,
-           int sampling_ratio, const RoiTable<G>& table, const Tensor& data)
+  template <class Rule>
+  TapTable(int pooled_height, int pooled_width, const Rule& rule, const RoiTable<G>& table,
+           const Tensor& data)
       : rows(pooled_height), columns(pooled_width), coverage(data) {
     const int bins = rows + columns;
     ranges.resize(table.rois.size() * bins);
@@ -92,12 +74,10 @@ struct TapTable {
     parallel_for(parts, count * bins * kElementsPerBin, [&](int64_t part) {
       taps_of[part].reserve(static_cast<size_t>((count / parts + 1) * bins * 3));
       for_each_roi(part, [&](const Roi<G>& roi, Range* range) {
-        add_axis(SampleAxis<G>::make(roi.y1(), roi.y2(), spatial_scale, aligned, rows,
-                                     sampling_ratio, static_cast<int>(data.shape[2])),
-                 rows, spatial_scale, range, &taps_of[part]);
-        add_axis(SampleAxis<G>::make(roi.x1(), roi.x2(), spatial_scale, aligned, columns,
-                                     sampling_ratio, static_cast<int>(data.shape[3])),
-                 columns, spatial_scale, range + rows, &taps_of[part]);
+        add_axis(rule.axis(roi.y1(), roi.y2(), rows, static_cast<int32_t>(data.shape[2])), rows,
+                 range, &taps_of[part]);
+        add_axis(rule.axis(roi.x1(), roi.x2(), columns, static_cast<int32_t>(data.shape[3])),
+                 columns, range + rows, &taps_of[part]);
       });
     });
     size_t total = 0;
@@ -174,20 +154,19 @@ struct TapTable {
     return found;
   }
 
-  static void add_axis(const SampleAxis<G>& axis, int bins, double spatial_scale, Range* range,
-                       std::vector<Tap<G>>* to) {
+  template <class Axis>
+  static void add_axis(const Axis& axis, int bins, Range* range, std::vector<Tap<G>>* to) {
     std::vector<Tap<G>>& taps = *to;
     for (int q = 0; q < bins; ++q) {
       const size_t begin = taps.size();
-      append_taps(axis, q, bins, spatial_scale, &taps,
-                  [](Tap<G>* tap, G weight, G, G) { tap->weight += weight; });
+      append_taps(axis, q, &taps, [](Tap<G>* tap, G weight, G, G) { tap->weight += weight; });
       // A cell of weight 0 is not read: its NaN must not leak.
       size_t end = begin;
       for (size_t i = begin; i < taps.size(); ++i) {
         if (taps[i].weight == 0) continue;
         taps[end] = taps[i];
         taps[end].bin = q;
-        taps[end++].weight /= axis.samples;
+        taps[end++].weight /= axis.divisor();
       }
       taps.resize(end);
       range[q] = Range{static_cast<int64_t>(begin), static_cast<int64_t>(end)};

@@ -1,7 +1,8 @@
-// What the kernels of the two align operators share: bilinear taps forward, and the gradient of the
-// box.
+// What the kernels of the operators with bilinear weights share: taps forward and backward, and the
+// gradient of the box.
 #pragma once
 #include "forward.h"
+#include "tiles.h"
 
 namespace gluon_roi::cuda {
 
@@ -64,19 +65,22 @@ DEVICE_INLINE void store_as(void* array, int dtype, int64_t i, double value) {
 }
 
 // One block a RoI writes its whole row of d_rois: threads sum over (channel, p, q), then a tree of
-// fixed shape sums over the threads.
-template <class T>
+// fixed shape sums over the threads. Rule has:
+//   tables, kCoordinates (of a box),
+//   slope(view, p, q, width, plane, slope[kCoordinates]): the derivatives of a bin on one map,
+//   view(k) -> what slope() wants to know of a RoI.
+template <class T, class Rule>
 __global__ void __launch_bounds__(kGradientThreads)
-    roi_gradient_kernel(TapTable<SumOf<T>, AxisGradientTap<SumOf<T>>> tables, ForwardPlan plan,
-                        const T* data, const T* d_out, void* d_rois, int32_t dtype) {
+    roi_gradient_kernel(Rule rule, ForwardPlan plan, const T* data, const T* d_out, void* d_rois,
+                        int32_t dtype) {
   using A = SumOf<T>;
+  constexpr int kCoordinates = Rule::kCoordinates;
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
-  const RoiHead head = tables.heads[k];
-  double gradient[4] = {};  // x1, y1, x2, y2, per image pixel
+  const RoiHead head = rule.tables.heads[k];
+  double gradient[kCoordinates] = {};  // in the order of the row, per image pixel
   if (head.state == RoiState::kValid) {
-    const int32_t *y_begin = tables.row_begin(k), *x_begin = tables.column_begin(k);
-    const AxisGradientTap<A>*y_taps = tables.row_taps(k), *x_taps = tables.column_taps(k);
+    const auto view = rule.view(k);
     const T* image = data + head.image * plan.data_channels * plan.cells;
     const int64_t count = plan.layout.output_dim * plan.outputs;
     for (int64_t n = thread; n < count; n += kGradientThreads) {
@@ -84,59 +88,189 @@ __global__ void __launch_bounds__(kGradientThreads)
       const int bin = static_cast<int>(n % plan.outputs);
       const int p = bin / plan.layout.pooled_width, q = bin % plan.layout.pooled_width;
       const T* plane = image + plan.layout.channel(c, p, q) * plan.cells;
-      A d_x1 = 0, d_y1 = 0, d_x2 = 0, d_y2 = 0;
-      for (int32_t i = y_begin[p]; i < y_begin[p + 1]; ++i) {
-        const AxisGradientTap<A> y = y_taps[i];
-        const T* line = plane + static_cast<int64_t>(y.cell) * plan.width;
-        A sum = 0, d_lo = 0, d_hi = 0;
-        for (int32_t j = x_begin[q]; j < x_begin[q + 1]; ++j) {
-          const AxisGradientTap<A> x = x_taps[j];
-          const A value = load(line + x.cell);
-          sum += x.weight * value;
-          d_lo += x.d_lo * value;
-          d_hi += x.d_hi * value;
-        }
-        d_x1 += y.weight * d_lo;
-        d_y1 += y.d_lo * sum;
-        d_x2 += y.weight * d_hi;
-        d_y2 += y.d_hi * sum;
-      }
-      const double slope = load(d_out + k * count + n);
-      gradient[0] += slope * d_x1;
-      gradient[1] += slope * d_y1;
-      gradient[2] += slope * d_x2;
-      gradient[3] += slope * d_y2;
+      A slope[kCoordinates] = {};
+      rule.slope(view, p, q, plan.width, plane, slope);
+      const double given = load(d_out + k * count + n);
+      for (int i = 0; i < kCoordinates; ++i) gradient[i] += given * slope[i];
     }
   }
-  __shared__ double part[4][kGradientThreads];
-  for (int i = 0; i < 4; ++i) part[i][thread] = gradient[i];
+  __shared__ double part[kCoordinates][kGradientThreads];
+  for (int i = 0; i < kCoordinates; ++i) part[i][thread] = gradient[i];
   for (int half = kGradientThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (thread >= half) continue;
-    for (int i = 0; i < 4; ++i) part[i][thread] += part[i][thread + half];
+    for (int i = 0; i < kCoordinates; ++i) part[i][thread] += part[i][thread + half];
   }
   __syncthreads();
-  const int64_t columns = tables.rows.columns;
-  if (thread < 4) store_as(d_rois, dtype, (k + 1) * columns - 4 + thread, part[thread][0]);
-  if (thread == 4 && columns == 5) store_as(d_rois, dtype, k * columns, 0);
+  const int64_t columns = rule.tables.rows.columns;
+  if (thread < kCoordinates) {
+    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, part[thread][0]);
+  }
+  if (thread == kCoordinates && columns > kCoordinates) store_as(d_rois, dtype, k * columns, 0);
 }
 
-// The tables and the launch together: carve first, with the same arguments, to measure.
+template <class T, class Rule>
+void launch_roi_gradient(const char* op, const Gpu& gpu, const Rule& rule,
+                         const PositionSensitive& layout, const Inputs& in, const Tensor& d_out,
+                         const Tensor& d_rois) {
+  launch(op, gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
+         ForwardPlan(layout, in.data), static_cast<const T*>(in.data.data),
+         static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype);
+}
+
+// Of the operators with taps.
 template <class T>
+struct AlignGradientRule {
+  using A = SumOf<T>;
+  static constexpr int kCoordinates = 4;
+  TapTable<A, AxisGradientTap<A>> tables;
+
+  struct View {
+    const int32_t *y_begin, *x_begin;
+    const AxisGradientTap<A>*y_taps, *x_taps;
+  };
+  DEVICE_INLINE View view(int64_t k) const {
+    return View{tables.row_begin(k), tables.column_begin(k), tables.row_taps(k),
+                tables.column_taps(k)};
+  }
+  DEVICE_INLINE void slope(const View& view, int p, int q, int width, const T* plane,
+                           A* slope) const {
+    for (int32_t i = view.y_begin[p]; i < view.y_begin[p + 1]; ++i) {
+      const AxisGradientTap<A> y = view.y_taps[i];
+      const T* line = plane + static_cast<int64_t>(y.cell) * width;
+      A sum = 0, d_lo = 0, d_hi = 0;
+      for (int32_t j = view.x_begin[q]; j < view.x_begin[q + 1]; ++j) {
+        const AxisGradientTap<A> x = view.x_taps[j];
+        const A value = load(line + x.cell);
+        sum += x.weight * value;
+        d_lo += x.d_lo * value;
+        d_hi += x.d_hi * value;
+      }
+      slope[0] += y.weight * d_lo;
+      slope[1] += y.d_lo * sum;
+      slope[2] += y.weight * d_hi;
+      slope[3] += y.d_hi * sum;
+    }
+  }
+};
+
+// The tables and the launch together: carve first, with the same arguments, to measure.
+template <class T, class Rule>
 struct BoxGradient {
-  TapTable<SumOf<T>, AxisGradientTap<SumOf<T>>> tables;
+  AlignGradientRule<T> terms;
+  Rule rule;
 
   BoxGradient(const char* op, Carver* carver, const Inputs& in, const PositionSensitive& layout,
-              int32_t bad_index, const SampleRule& rule)
-      : tables(op, carver, in, layout.pooled_height, layout.pooled_width, bad_index, rule, false) {}
+              int32_t bad_index, const Rule& of)
+      : terms{{op, carver, in, layout.pooled_height, layout.pooled_width, bad_index, of, false}},
+        rule(of) {}
 
   void run(const char* op, const Gpu& gpu, const PositionSensitive& layout, const Inputs& in,
            const Tensor& d_out, const Tensor& d_rois) const {
-    tables.build(op, gpu);
-    launch(op, gpu, roi_gradient_kernel<T>, tables.rows.rows, kGradientThreads, tables,
-           ForwardPlan(layout, in.data), static_cast<const T*>(in.data.data),
-           static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype);
+    terms.tables.build(op, gpu, rule);
+    launch_roi_gradient<T>(op, gpu, terms, layout, in, d_out, d_rois);
   }
 };
+
+// ---- ROIAlign and PrROIPool ---------------------------------------------------------------------
+
+// Their bins read all channels. Op::rule(params) says what a bin weighs.
+//
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both
+// axes in shared memory, outputs written contiguously. Backward: a block owns a tile of the map in
+// kTileChannels channels and walks over the RoIs that touch it, in their order; each thread looks
+// up the bins that read its cell. No atomics; d_data is written once, and whole. The gradient of a
+// box is summed by one block, in a tree of fixed shape. Workspace: heads and taps of the RoIs;
+// backward their taps by cell and the lists of each image's RoIs, and with rois_grad the taps with
+// their derivatives.
+template <class T>
+__global__ void __launch_bounds__(kTileThreads)
+    align_backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan,
+                          const T* d_out, T* d_data) {
+  using A = SumOf<T>;
+  const Tile tile(plan);
+  A sum[kTileChannels] = {};
+  const auto meets = [&](int64_t k) {
+    const RoiHead& head = tables.heads[k];
+    return tile.meets(head.y_begin, head.y_end, head.x_begin, head.x_end);
+  };
+  for_each_roi(lists, tile.image, meets, [&](int64_t k) {
+    const RoiHead& head = tables.heads[k];
+    if (!tile.inside(head.y_begin, head.y_end, head.x_begin, head.x_end)) return;
+    const int32_t *y_cells = tables.row_cells(k), *x_cells = tables.column_cells(k);
+    const AxisTap<A>*y_taps = tables.row_by_cell(k), *x_taps = tables.column_by_cell(k);
+    const int32_t x_first = x_cells[tile.x], x_stop = x_cells[tile.x + 1];
+    for (int32_t i = y_cells[tile.y]; i < y_cells[tile.y + 1]; ++i) {
+      const AxisTap<A> y = y_taps[i];
+      for (int32_t j = x_first; j < x_stop; ++j) {
+        const AxisTap<A> x = x_taps[j];
+        add_gradients(tile, plan, d_out, k, static_cast<int64_t>(y.cell) * tables.bins_x + x.cell,
+                      y.weight * x.weight, sum);
+      }
+    }
+  });
+  store_tile(tile, sum, d_data);
+}
+
+template <class Op, class T>
+struct AlignCall {
+  using Rule = decltype(Op::rule(std::declval<typename Op::Params>()));
+  PositionSensitive layout;
+  int32_t bad_index;
+  Rule rule;
+  AlignTable<SumOf<T>> tables;
+  RoiLists lists;
+
+  AlignCall(Carver* carver, const typename Op::Params& p, const Inputs& in, bool backward)
+      : layout(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width)),
+        bad_index(p.bad_index),
+        rule(Op::rule(p)),
+        tables(Op::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule, backward),
+        lists(carver, tables) {}
+  BoxGradient<T, Rule> box_gradient(Carver* carver, const Inputs& in) const {
+    return {Op::kName, carver, in, layout, bad_index, rule};
+  }
+};
+
+template <class Op>
+size_t align_workspace(const typename Op::Params& p, const Inputs& in, bool backward) {
+  Carver carver;
+  with_dtype(in.data.dtype, [&](auto type) {
+    const AlignCall<Op, decltype(type)> measured(&carver, p, in, backward);
+    if (backward && Op::rois_gradient(p)) measured.box_gradient(&carver, in);
+  });
+  return carver.size();
+}
+
+template <class Op>
+void align_forward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
+                   const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    Carver carver(gpu.workspace);
+    const AlignCall<Op, T> call(&carver, p, in, false);
+    call.tables.build(Op::kName, gpu, call.rule);
+    launch_forward<T>(Op::kName, gpu, AlignRule<T, false>{call.tables}, call.layout, in.data, out);
+  });
+}
+
+template <class Op>
+void align_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
+                    const Tensor& d_out, const Gradients& d) {
+  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    Carver carver(gpu.workspace);
+    const AlignCall<Op, T> call(&carver, p, in, true);
+    call.tables.build(Op::kName, gpu, call.rule);
+    call.lists.build(Op::kName, gpu, call.tables);
+    const TilePlan plan(call.layout, in.data);
+    launch(Op::kName, gpu, align_backward_kernel<T>, plan.blocks(), kTileThreads, call.tables,
+           call.lists, plan, static_cast<const T*>(d_out.data), static_cast<T*>(d.data.data));
+    if (!is_absent(d.rois)) {
+      call.box_gradient(&carver, in).run(Op::kName, gpu, call.layout, in, d_out, d.rois);
+    }
+  });
+}
 
 }  // namespace gluon_roi::cuda

@@ -95,14 +95,13 @@ DEVICE_INLINE bool is_zero(const AxisGradientTap<G>& tap) {
 // Calls emit(entry) for the cells of bin q, ascending. The samples of a bin move along the axis in
 // one direction, so two running sums are enough: for the two cells that the latest sample reads.
 template <class Entry, class G, class Emit>
-DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, int bins, double spatial_scale,
-                                const Emit& emit) {
+DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, const Emit& emit) {
   int64_t first, last;
   axis.sample_range(q, &first, &last);
   AxisGradientTap<G> low{}, high{};
   low.cell = high.cell = -2;
   const auto flush = [&](const AxisGradientTap<G>& sum) {
-    const Entry entry = entry_of(sum, axis.samples, static_cast<const Entry*>(nullptr));
+    const Entry entry = entry_of(sum, axis.divisor(), static_cast<const Entry*>(nullptr));
     if (!is_zero(entry)) emit(entry);
   };
   for (int64_t n = 0; n <= last - first; ++n) {
@@ -126,7 +125,7 @@ DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, int bins, doub
     high.weight += s.high_weight;
     if (s.clamped) continue;
     G d_lo, d_hi;
-    axis.coordinate_gradient(q, i, bins, spatial_scale, &d_lo, &d_hi);
+    axis.coordinate_gradient(q, i, &d_lo, &d_hi);
     low.d_lo -= d_lo;
     low.d_hi -= d_hi;
     high.d_lo += d_lo;
@@ -135,19 +134,17 @@ DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, int bins, doub
   flush(low);
   flush(high);
 }
-
-template <class G, class Entry>
-DEVICE_INLINE SampleAxis<G> axis_of(const TapTable<G, Entry>& tables, const Roi<G>& roi,
-                                    bool column) {
-  const SampleRule& rule = tables.rule;
-  return column ? SampleAxis<G>::make(roi.x1(), roi.x2(), rule.spatial_scale, rule.aligned != 0,
-                                      tables.bins_x, rule.sampling_ratio, tables.width)
-                : SampleAxis<G>::make(roi.y1(), roi.y2(), rule.spatial_scale, rule.aligned != 0,
-                                      tables.bins_y, rule.sampling_ratio, tables.height);
+template <class Entry, class G, class Emit>
+DEVICE_INLINE void for_each_tap(const PreciseAxis<G>& axis, int q, const Emit& emit) {
+  axis.for_each_weight(q, [&](int32_t cell, G weight, G d_lo, G d_hi) {
+    const Entry entry = entry_of(AxisGradientTap<G>{cell, weight, d_lo, d_hi}, axis.divisor(),
+                                 static_cast<const Entry*>(nullptr));
+    if (!is_zero(entry)) emit(entry);
+  });
 }
 
-template <class G, class Entry>
-__global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> tables) {
+template <class G, class Entry, class Rule>
+__global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> tables, Rule rule) {
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   const Roi<G> roi = tables.rows.template row<G>(k);
@@ -160,7 +157,11 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     return;
   }
   const int bins = tables.bins_y + tables.bins_x;
-  const double scale = tables.rule.spatial_scale;
+  const auto for_each_tap_of = [&](bool column, int q, const auto& emit) {
+    for_each_tap<Entry>(column ? rule.axis(roi.x1(), roi.x2(), tables.bins_x, tables.width)
+                               : rule.axis(roi.y1(), roi.y2(), tables.bins_y, tables.height),
+                        q, emit);
+  };
   // begin and taps of one axis.
   const auto begin_of = [&](bool column) {
     return const_cast<int32_t*>(column ? tables.column_begin(k) : tables.row_begin(k));
@@ -173,8 +174,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     const bool column = i >= tables.bins_y;
     const int q = column ? i - tables.bins_y : i;
     int32_t count = 0;
-    for_each_tap<Entry>(axis_of(tables, roi, column), q, column ? tables.bins_x : tables.bins_y,
-                        scale, [&](const Entry&) { ++count; });
+    for_each_tap_of(column, q, [&](const Entry&) { ++count; });
     begin_of(column)[q + 1] = count;
   }
   __syncthreads();
@@ -195,10 +195,9 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     int32_t at = begin_of(column)[q];
     const int32_t end = begin_of(column)[q + 1];
     Entry* taps = taps_of(column);
-    for_each_tap<Entry>(axis_of(tables, roi, column), q, column ? tables.bins_x : tables.bins_y,
-                        scale, [&](const Entry& entry) {
-                          if (at < end) taps[at++] = entry;
-                        });
+    for_each_tap_of(column, q, [&](const Entry& entry) {
+      if (at < end) taps[at++] = entry;
+    });
   }
   __syncthreads();
   __shared__ int32_t low[2], high[2];  // the cells [low, high) of each axis
@@ -250,14 +249,18 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
 }  // namespace
 
 template <class G, class Entry>
-void TapTable<G, Entry>::build(const char* op, const Gpu& gpu) const {
-  launch(op, gpu, tap_kernel<G, Entry>, rows.rows, kTableThreads, *this);
+template <class Rule>
+void TapTable<G, Entry>::build(const char* op, const Gpu& gpu, const Rule& rule) const {
+  launch(op, gpu, tap_kernel<G, Entry, Rule>, rows.rows, kTableThreads, *this, rule);
 }
 
-template struct TapTable<float, AxisTap<float>>;
-template struct TapTable<double, AxisTap<double>>;
-template struct TapTable<float, AxisGradientTap<float>>;
-template struct TapTable<double, AxisGradientTap<double>>;
+#define BUILDS_FOR(Rule, G)                                                                 \
+  template void TapTable<G, AxisTap<G>>::build(const char*, const Gpu&, const Rule&) const; \
+  template void TapTable<G, AxisGradientTap<G>>::build(const char*, const Gpu&, const Rule&) const;
+BUILDS_FOR(SampleRule, float)
+BUILDS_FOR(SampleRule, double)
+BUILDS_FOR(PreciseRule, float)
+BUILDS_FOR(PreciseRule, double)
 
 // ---- Lists --------------------------------------------------------------------------------------
 

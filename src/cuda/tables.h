@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "../core/geometry/bins.h"
+#include "../core/geometry/precise.h"
 #include "../core/geometry/rows.h"
 #include "../core/geometry/samples.h"
 #include "workspace.h"
@@ -76,30 +77,23 @@ DEVICE_INLINE int32_t lower_bound(const Entry* taps, int32_t begin, int32_t end,
   return begin;
 }
 
-// How a RoI's box becomes samples.
-struct SampleRule {
-  double spatial_scale;
-  int32_t aligned, sampling_ratio;
-};
-
 // Both axes of every RoI as sparse matrices: the taps of each bin in ascending order of cells, and
-// if wanted the same by cell, with the bins in ascending order. A cell that no sample weighs is
-// absent, so that its NaN cannot leak.
+// if wanted the same by cell, with the bins in ascending order. A cell without a weight is absent,
+// so that its NaN cannot leak. A rule (SampleRule, PreciseRule) says what a bin weighs.
 template <class G, class Entry>
 struct TapTable : RoiTable {
-  SampleRule rule;
   int64_t room_y, room_x;  // taps that the tables have room for, per RoI
   int32_t* begin;          // K * (P + 1 + Q + 1): bin q has the taps [begin[q], begin[q + 1])
   Entry* taps;             // K * (room_y + room_x)
   int32_t* cell_begin;     // K * (H + 1 + W + 1), set for the cells of the head; or nullptr
   Entry* by_cell;          // K * (room_y + room_x), or nullptr
 
+  template <class Rule>
   TapTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-           int32_t pooled_width, int32_t bad_index, const SampleRule& sample_rule, bool with_cells)
+           int32_t pooled_width, int32_t bad_index, const Rule& rule, bool with_cells)
       : RoiTable(op, carver, in, pooled_height, pooled_width, bad_index),
-        rule(sample_rule),
-        room_y(room(bins_y, height)),
-        room_x(room(bins_x, width)),
+        room_y(room(bins_y, height, rule.most_cells(height))),
+        room_x(room(bins_x, width, rule.most_cells(width))),
         begin(carver->take<int32_t>(rows.rows * (static_cast<int64_t>(bins_y) + bins_x + 2))),
         taps(carver->take<Entry>(rows.rows * (room_y + room_x))),
         cell_begin(nullptr),
@@ -109,7 +103,8 @@ struct TapTable : RoiTable {
     by_cell = carver->take<Entry>(rows.rows * (room_y + room_x));
   }
 
-  void build(const char* op, const Gpu& gpu) const;
+  template <class Rule>
+  void build(const char* op, const Gpu& gpu, const Rule& rule) const;
 
   HOST_DEVICE const int32_t* row_begin(int64_t k) const {
     return begin + k * (static_cast<int64_t>(bins_y) + bins_x + 2);
@@ -125,15 +120,13 @@ struct TapTable : RoiTable {
   HOST_DEVICE const Entry* column_by_cell(int64_t k) const { return row_by_cell(k) + room_y; }
 
  private:
-  // A bin has at most two taps a sample and one a cell. The bins of a RoI lie side by side and
-  // share at most a cell at each end; where coordinates are so large that rounding pushes bins over
-  // their neighbours, every second bin is still apart from the others, which gives 2 * size. That
-  // holds on maps of up to 2^20 cells; beyond, every bin gets its own room.
-  int64_t room(int64_t bins, int64_t size) const {
-    const int64_t samples = rule.sampling_ratio > 0 ? rule.sampling_ratio : size;
-    const int64_t each = std::min<int64_t>(2 * samples, size);
+  // The bins of a RoI lie side by side and share at most a cell at each end; where coordinates are
+  // so large that rounding pushes bins over their neighbours, every second bin is still apart from
+  // the others, which gives 2 * size. That holds on maps of up to 2^20 cells; beyond, every bin
+  // gets its own room.
+  static int64_t room(int64_t bins, int64_t size, int64_t most_cells) {
     const int64_t taps =
-        size <= (1 << 20) ? std::min(bins * each, 2 * size + 4 * bins) : bins * each;
+        size <= (1 << 20) ? std::min(bins * most_cells, 2 * size + 4 * bins) : bins * most_cells;
     return std::min<int64_t>(taps, std::numeric_limits<int32_t>::max());
   }
 };

@@ -1,6 +1,7 @@
 /* The operators of gluon_roi over raw pointers: a plain C interface for any array library.
  *
- * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align the shared library exports
+ * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align, rotated_roi_align, pr_roi_pool
+ * the shared library exports
  *
  *   int gluon_roi_<op>_forward  (params, inputs, count, out, device)
  *       out <- op(inputs)
@@ -14,7 +15,9 @@
  *   data      (N, C, H, W), float16 / float32 / float64
  *   rois      boxes in image coordinates (pixels), float32 or float64 (float16 is converted):
  *             (K, 5) rows [batch_index, x1, y1, x2, y2], a negative batch_index marks a padding
- *             row; (N, R, 4) boxes per image, K = N * R; or (K, 4) together with rois_num
+ *             row; (N, R, 4) boxes per image, K = N * R; or (K, 4) together with rois_num.
+ *             rotated_roi_align: cx, cy, w, h, theta in place of the four, theta in degrees,
+ *             counter-clockwise in an image whose y points down
  *   rois_num  (N,) boxes per image, int32 / int64 / float32 / float64; optional
  *
  * An optional input may be left out at the end, or be a tensor of zeros (no data, ndim 0).
@@ -108,6 +111,22 @@ typedef struct gluon_roi_ps_roi_align_params {
   int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_ps_roi_align_params;
 
+typedef struct gluon_roi_rotated_roi_align_params {
+  int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
+  double spatial_scale;                /* map cells per image pixel, > 0 */
+  int32_t sampling_ratio;              /* samples per bin and axis; <= 0: ceil(roi size / bins) */
+  int32_t aligned;                     /* 1: shift centres by half a cell, no minimum size */
+  int32_t rois_grad;                   /* 1: backward writes real gradients to d_rois, else zeros */
+  int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+} gluon_roi_rotated_roi_align_params;
+
+typedef struct gluon_roi_pr_roi_pool_params {
+  int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
+  double spatial_scale;                /* map cells per image pixel, > 0 */
+  int32_t rois_grad;                   /* 1: backward writes real gradients to d_rois, else zeros */
+  int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+} gluon_roi_pr_roi_pool_params;
+
 #define GLUON_ROI_DECLARE(op)                                                                    \
   int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                            \
                                const gluon_roi_tensor* inputs, int32_t count,                    \
@@ -127,6 +146,8 @@ GLUON_ROI_DECLARE(roi_pool)
 GLUON_ROI_DECLARE(roi_align)
 GLUON_ROI_DECLARE(ps_roi_pool)
 GLUON_ROI_DECLARE(ps_roi_align)
+GLUON_ROI_DECLARE(rotated_roi_align)
+GLUON_ROI_DECLARE(pr_roi_pool)
 
 /* The sentence of this thread's last failed call; "" before any. Valid until the next failure. */
 const char* gluon_roi_last_error(void);

@@ -10,17 +10,11 @@ namespace gluon_roi {
 namespace cpu {
 namespace {
 
-template <class G>
-TapTable<G> make_taps(const PSROIAlign::Params& p, const RoiTable<G>& table, const Tensor& data) {
-  return TapTable<G>(p.pooled_height, p.pooled_width, p.spatial_scale, p.aligned != 0,
-                     p.sampling_ratio, table, data);
-}
-
 template <class T>
 void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
-  const TapTable<A> taps = make_taps(p, table, in.data);
+  const TapTable<A> taps(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), table, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
@@ -63,7 +57,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
-  const TapTable<A> taps = make_taps(p, table, in.data);
+  const TapTable<A> taps(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), table, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
@@ -110,9 +104,10 @@ void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tenso
   const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   write_roi_gradients(
-      table, 4 * elements(d_out), d_rois, [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, p.spatial_scale, p.aligned != 0,
-                                   p.sampling_ratio, roi, in.data);
+      table, in.coordinates, 4 * elements(d_out), d_rois,
+      [&](int64_t k, const Roi<G>& roi, double* gradient) {
+        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), roi,
+                                   in.data);
         const T* maps = static_cast<const T*>(in.data.data) + roi.image * channels * cells;
         for (int64_t c = 0; c < layout.output_dim; ++c) {
           terms.add([&](int ph, int pw) { return maps + layout.channel(c, ph, pw) * cells; },

@@ -7,7 +7,6 @@
 // tree of fixed shape. Workspace: heads and taps of the RoIs; backward the lists of each image's
 // RoIs as well, and with rois_grad the taps with their derivatives.
 #include "../cuda/align.h"
-#include "../cuda/tiles.h"
 #include "ps_roi_align.h"
 
 namespace gluon_roi {
@@ -59,12 +58,12 @@ struct Prepared {
   Prepared(Carver* carver, const PSROIAlign::Params& p, const Inputs& in)
       : layout(PSROIAlign::layout(p, in.data.shape[1])),
         bad_index(p.bad_index),
-        rule{p.spatial_scale, p.aligned, p.sampling_ratio},
+        rule(PSROIAlign::rule(p)),
         tables(PSROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule,
                false),
         lists(carver, tables) {}
-  BoxGradient<T> box_gradient(Carver* carver, const Inputs& in) const {
-    return BoxGradient<T>(PSROIAlign::kName, carver, in, layout, bad_index, rule);
+  BoxGradient<T, SampleRule> box_gradient(Carver* carver, const Inputs& in) const {
+    return {PSROIAlign::kName, carver, in, layout, bad_index, rule};
   }
 };
 
@@ -85,7 +84,7 @@ void PSROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tenso
     using T = decltype(type);
     cuda::Carver carver(gpu.workspace);
     const cuda::Prepared<T> call(&carver, p, in);
-    call.tables.build(kName, gpu);
+    call.tables.build(kName, gpu, call.rule);
     cuda::launch_forward<T>(kName, gpu, cuda::AlignRule<T, true>{call.tables}, call.layout, in.data,
                             out);
   });
@@ -98,7 +97,7 @@ void PSROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tens
     using T = decltype(type);
     cuda::Carver carver(gpu.workspace);
     const cuda::Prepared<T> call(&carver, p, in);
-    call.tables.build(kName, gpu);
+    call.tables.build(kName, gpu, call.rule);
     call.lists.build(kName, gpu, call.tables);
     const cuda::TilePlan plan(call.layout, in.data);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,

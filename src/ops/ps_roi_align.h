@@ -12,6 +12,7 @@
 // bins give 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
 #include "../core/geometry/channels.h"
+#include "../core/geometry/samples.h"
 #include "../core/operator.h"
 
 namespace gluon_roi {
@@ -36,6 +37,9 @@ struct PSROIAlign : OperatorBase {
   static PositionSensitive layout(const Params& p, int64_t channels) {
     return PositionSensitive::of(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width,
                                  channels);
+  }
+  static SampleRule rule(const Params& p) {
+    return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};
   }
   static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
   static int64_t output_channels(const Params& p, int64_t channels) {

@@ -1,109 +1,20 @@
-// ROIAlign in CUDA kernels; what is computed stands in roi_align.h.
-//
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both
-// axes in shared memory, outputs written contiguously. Backward: a block owns a tile of the map in
-// kTileChannels channels and walks over the RoIs that touch it, in their order; each thread looks
-// up the bins that read its cell. No atomics; d_data is written once, and whole. The gradient of a
-// box is summed by one block, in a tree of fixed shape. Workspace: heads and taps of the RoIs;
-// backward their taps by cell and the lists of each image's RoIs, and with rois_grad the taps with
-// their derivatives.
+// ROIAlign in CUDA kernels; what is computed stands in roi_align.h, how in cuda/align.h.
 #include "../cuda/align.h"
-#include "../cuda/tiles.h"
 #include "roi_align.h"
 
 namespace gluon_roi {
-namespace cuda {
-namespace {
-
-template <class T>
-__global__ void __launch_bounds__(kTileThreads)
-    backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan, const T* d_out,
-                    T* d_data) {
-  using A = SumOf<T>;
-  const Tile tile(plan);
-  A sum[kTileChannels] = {};
-  const auto meets = [&](int64_t k) {
-    const RoiHead& head = tables.heads[k];
-    return tile.meets(head.y_begin, head.y_end, head.x_begin, head.x_end);
-  };
-  for_each_roi(lists, tile.image, meets, [&](int64_t k) {
-    const RoiHead& head = tables.heads[k];
-    if (!tile.inside(head.y_begin, head.y_end, head.x_begin, head.x_end)) return;
-    const int32_t *y_cells = tables.row_cells(k), *x_cells = tables.column_cells(k);
-    const AxisTap<A>*y_taps = tables.row_by_cell(k), *x_taps = tables.column_by_cell(k);
-    const int32_t x_first = x_cells[tile.x], x_stop = x_cells[tile.x + 1];
-    for (int32_t i = y_cells[tile.y]; i < y_cells[tile.y + 1]; ++i) {
-      const AxisTap<A> y = y_taps[i];
-      for (int32_t j = x_first; j < x_stop; ++j) {
-        const AxisTap<A> x = x_taps[j];
-        add_gradients(tile, plan, d_out, k, static_cast<int64_t>(y.cell) * tables.bins_x + x.cell,
-                      y.weight * x.weight, sum);
-      }
-    }
-  });
-  store_tile(tile, sum, d_data);
-}
-
-template <class T>
-struct Prepared {
-  PositionSensitive layout;
-  int32_t bad_index;
-  SampleRule rule;
-  AlignTable<SumOf<T>> tables;
-  RoiLists lists;
-
-  Prepared(Carver* carver, const ROIAlign::Params& p, const Inputs& in, bool backward)
-      : layout(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width)),
-        bad_index(p.bad_index),
-        rule{p.spatial_scale, p.aligned, p.sampling_ratio},
-        tables(ROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, rule,
-               backward),
-        lists(carver, tables) {}
-  BoxGradient<T> box_gradient(Carver* carver, const Inputs& in) const {
-    return BoxGradient<T>(ROIAlign::kName, carver, in, layout, bad_index, rule);
-  }
-};
-
-}  // namespace
-}  // namespace cuda
 
 size_t ROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
-  cuda::Carver carver;
-  with_dtype(in.data.dtype, [&](auto type) {
-    const cuda::Prepared<decltype(type)> measured(&carver, p, in, backward);
-    if (backward && p.rois_grad) measured.box_gradient(&carver, in);
-  });
-  return carver.size();
+  return cuda::align_workspace<ROIAlign>(p, in, backward);
 }
 
 void ROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in, false);
-    call.tables.build(kName, gpu);
-    cuda::launch_forward<T>(kName, gpu, cuda::AlignRule<T, false>{call.tables}, call.layout,
-                            in.data, out);
-  });
+  cuda::align_forward<ROIAlign>(gpu, p, in, out);
 }
 
 void ROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
                         const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in, true);
-    call.tables.build(kName, gpu);
-    call.lists.build(kName, gpu, call.tables);
-    const cuda::TilePlan plan(call.layout, in.data);
-    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, static_cast<const T*>(d_out.data),
-                 static_cast<T*>(d.data.data));
-    if (!is_absent(d.rois)) {
-      call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, d.rois);
-    }
-  });
+  cuda::align_backward<ROIAlign>(gpu, p, in, d_out, d);
 }
 
 }  // namespace gluon_roi

@@ -12,6 +12,7 @@
 // A worked number: the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2 bins give
 // 3.75 5.25 9.75 11.25 (aligned = 0) and 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
+#include "../core/geometry/samples.h"
 #include "../core/operator.h"
 
 namespace gluon_roi {
@@ -29,6 +30,9 @@ struct ROIAlign : OperatorBase {
     visit->boolean("aligned", &p->aligned, false);
     visit->boolean("rois_grad", &p->rois_grad, false);
     visit_bad_index(visit, &p->bad_index);
+  }
+  static SampleRule rule(const Params& p) {
+    return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};
   }
   static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
   static int64_t output_channels(const Params&, int64_t channels) { return channels; }

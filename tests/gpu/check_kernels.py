@@ -37,7 +37,7 @@ sys.modules["gluon_roi"] = package
 sys.modules["mxnet"] = mock.MagicMock()
 
 import c_api  # noqa: E402
-from cases import PRECISION, ROWS, all_rois, feature_map, row_id  # noqa: E402
+from cases import PRECISION, ROWS, feature_map, row_id  # noqa: E402
 from kernel_checks import CHECKS, Kernels, arguments_of, assert_same  # noqa: E402
 
 from benchmarks.work import ITEMS, Item  # noqa: E402
@@ -115,7 +115,7 @@ def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
     def check(op: Any, arguments: dict, dtype: str) -> None:
         pooled, scale = (2, 3), 0.3
         data = feature_map(op.channels(17, pooled, arguments), dtype)
-        rois = all_rois(scale, "float64" if dtype == "float64" else "float32")
+        rois = op.all_rois(scale, "float64" if dtype == "float64" else "float32")
         symbol = library.symbols[op.name]
         p = library.params(symbol, pooled, scale, **arguments_of(op, arguments))
         (out,) = kernels.run(symbol, p, data, rois)

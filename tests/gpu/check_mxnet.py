@@ -14,7 +14,7 @@ import mxnet as mx
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cases import PRECISION, ROWS, SCALES, all_rois, feature_map, row_id  # noqa: E402
+from cases import PRECISION, ROWS, SCALES, feature_map, row_id  # noqa: E402
 
 import gluon_roi  # noqa: E402
 
@@ -46,7 +46,7 @@ def near(a, b, tolerance):
 def check_values(op, arguments, dtype):
     scale = SCALES[len(dtype) % len(SCALES)]
     data = feature_map(op.channels(17, POOLED, arguments), dtype)
-    rois = all_rois(scale, "float64" if dtype == "float64" else "float32")
+    rois = op.all_rois(scale, "float64" if dtype == "float64" else "float32")
     if op.rois_grad:
         arguments = {**arguments, "rois_grad": True}
     shape = call(op, mx.cpu(), data, rois, None, scale, **arguments)[0].shape
@@ -64,14 +64,15 @@ def check_values(op, arguments, dtype):
 def check_forms(op):
     """Counts, boxes per image, a bad batch index and a static graph."""
     data = feature_map(op.channels(3, POOLED, {}))
-    boxes = np.array([[[1, 2, 9, 8], [0, 0, 17, 12]], [[-3, -3, 5, 5], [8, 2, 12, 9]]], "float32")
-    rows = np.hstack([np.repeat(np.arange(2), 2)[:, None], boxes.reshape(4, 4)]).astype("float32")
+    rows = np.array([[0, 1, 2, 9, 8], [0, 0, 0, 17, 12], [1, -3, -3, 5, 5], [1, 8, 2, 12, 9]])
+    rows = op.rois(rows).astype("float32")
+    boxes = rows[:, 1:].reshape(2, 2, op.coordinates)
     expected = call(op, mx.cpu(), data, rows, None, 0.9)[0]
     x = mx.nd.array(data, ctx=mx.gpu(0))
     function = getattr(gluon_roi.nd, op.name)
     batched = function(x, mx.nd.array(boxes, ctx=mx.gpu(0)), POOLED, 0.9)
     counts = mx.nd.array([2, 2], ctx=mx.gpu(0), dtype="int32")
-    flat = mx.nd.array(boxes.reshape(4, 4), ctx=mx.gpu(0))
+    flat = mx.nd.array(boxes.reshape(4, op.coordinates), ctx=mx.gpu(0))
     d_x = mx.nd.array(np.full(data.shape, 9), ctx=mx.gpu(0))
     mx.autograd.mark_variables([x], [d_x])
     with mx.autograd.record():

@@ -5,6 +5,8 @@
 // The order of operations is that of MXNet, torchvision and Paddle, which makes the positions equal
 // bit for bit.
 #pragma once
+#include <algorithm>
+
 #include "saturate.h"
 
 namespace gluon_roi {
@@ -18,37 +20,67 @@ struct Sample {
   G low_weight, high_weight;
 };
 
-// One axis of a RoI, split into bins of `samples` evenly spaced samples each. G is float, or
-// double for float64 data.
+// The sample at map coordinate x, along an axis of `size` cells.
 template <class G>
-struct SampleAxis {
-  G start;       // map coordinate where bin 0 begins
-  G bin;         // cells per bin; negative for an inverted box
-  G samples;     // samples per bin, a whole number of at least 1
-  int32_t size;  // cells of the map along this axis
-  bool floored;  // the minimum size of one cell is in force
+HOST_DEVICE Sample<G> sample_at(G x, int32_t size) {
+  Sample<G> s{};
+  s.inside = size > 0 && x >= static_cast<G>(-1) && x <= static_cast<G>(size);
+  if (!s.inside) return s;
+  s.clamped = x < 0;
+  if (x < 0) x = 0;
+  s.low = static_cast<int32_t>(x);
+  if (s.low >= size - 1) {
+    s.low = s.high = size - 1;
+    s.clamped = true;
+    s.low_weight = 1;
+  } else {
+    s.high = s.low + 1;
+    s.high_weight = x - static_cast<G>(s.low);
+    s.low_weight = static_cast<G>(1) - s.high_weight;
+  }
+  return s;
+}
 
-  HOST_DEVICE static SampleAxis make(G lo, G hi, double spatial_scale, bool aligned, int bins,
-                                     int sampling_ratio, int size) {
-    const G scale = narrow<G>(spatial_scale);
-    const G offset = aligned ? static_cast<G>(0.5) : static_cast<G>(0);
-    SampleAxis axis;
-    axis.size = size;
-    axis.start = saturate(lo * scale - offset);
-    G length = saturate(hi * scale - offset) - axis.start;
-    axis.floored = !aligned && length < static_cast<G>(1);
-    if (axis.floored) length = static_cast<G>(1);
-    axis.bin = length / static_cast<G>(bins);
+// One side of a box, split into bins of `samples` evenly spaced samples each. G is float, or double
+// for float64 data.
+template <class G>
+struct SampleLine {
+  G start;          // where bin 0 begins, in map cells
+  G bin;            // cells per bin; negative for an inverted box
+  G samples;        // samples per bin, a whole number of at least 1
+  int32_t bins;     // P or Q
+  int32_t floored;  // 1: the minimum size of one cell is in force
+
+  // What has a length, in map cells, but no start yet.
+  HOST_DEVICE static SampleLine of(G length, bool aligned, int bins, int sampling_ratio) {
+    SampleLine line{};
+    line.bins = bins;
+    line.floored = !aligned && length < static_cast<G>(1);
+    if (line.floored) length = static_cast<G>(1);
+    line.bin = length / static_cast<G>(bins);
     const G adaptive = ceil(length / static_cast<G>(bins));
-    axis.samples = sampling_ratio > 0 ? static_cast<G>(sampling_ratio)
+    line.samples = sampling_ratio > 0 ? static_cast<G>(sampling_ratio)
                    : adaptive > 1     ? adaptive
                                       : static_cast<G>(1);
-    return axis;
+    return line;
   }
 
-  // The samples of bin q that can fall on the map: [first, last]. Enumerating only these keeps the
-  // work bounded by the size of the map, however large the box.
-  HOST_DEVICE void sample_range(int q, int64_t* first, int64_t* last) const {
+  // Where sample i of bin q lies.
+  HOST_DEVICE G coordinate(int q, int64_t i) const {
+    return start + static_cast<G>(q) * bin +
+           static_cast<G>(static_cast<G>(i) + static_cast<G>(0.5)) * bin / samples;
+  }
+  // The same as a part of the side, from 0 to 1.
+  HOST_DEVICE G part(int q, int64_t i) const {
+    return (static_cast<G>(q) + (static_cast<G>(i) + static_cast<G>(0.5)) / samples) /
+           static_cast<G>(bins);
+  }
+
+  // The samples of bin q whose coordinates can lie in [low, high]: [first, last]. Enumerating only
+  // these keeps the work bounded by the size of the map, however large the box. `reach` bounds the
+  // magnitudes that are added and subtracted on the way to such a coordinate.
+  HOST_DEVICE void range(int q, double low, double high, double reach, int64_t* first,
+                         int64_t* last) const {
     *first = 0;
     *last = -1;
     // A bin of 2^53 samples has an average of 0 to well below the precision of the sums.
@@ -56,17 +88,34 @@ struct SampleAxis {
     const int64_t count = static_cast<int64_t>(samples);
     *last = count - 1;
     if (count <= 4 || bin == 0) return;
-    const double base = static_cast<double>(start + static_cast<G>(q) * bin);
+    clip(static_cast<double>(start + static_cast<G>(q) * bin), low, high, reach, first, last);
+  }
+  // The same for the samples of all bins, numbered through: sample i of bin q is q * samples + i.
+  HOST_DEVICE void range_of_all(double low, double high, double reach, int64_t* first,
+                                int64_t* last) const {
+    *first = 0;
+    *last = -1;
+    const double count = static_cast<double>(samples) * bins;
+    if (count > 9007199254740992.0) return;
+    *last = static_cast<int64_t>(count) - 1;
+    if (bin != 0) clip(static_cast<double>(start), low, high, reach, first, last);
+  }
+
+ private:
+  // Shortens [0, last] to the samples that can lie in [low, high], if sample 0 lies half a step
+  // behind `base`.
+  HOST_DEVICE void clip(double base, double low, double high, double reach, int64_t* first,
+                        int64_t* last) const {
     const double step = static_cast<double>(bin) / static_cast<double>(samples);
-    double lo = (-1.0 - base) / step - 0.5, hi = (size - base) / step - 0.5;
+    double lo = (low - base) / step - 0.5, hi = (high - base) / step - 0.5;
     if (step < 0) {
       const double swap = lo;
       lo = hi;
       hi = swap;
     }
-    // Room for the rounding of coordinate() below, within reason.
+    // Room for the rounding of coordinate(), within reason.
     const double epsilon = sizeof(G) == 4 ? 1.2e-7 : 2.3e-16;
-    double room = 2.0 + 8.0 * epsilon * (2.0 * fabs(static_cast<double>(bin)) + size) / fabs(step);
+    double room = 2.0 + 8.0 * epsilon * reach / fabs(step);
     if (room > 64.0) room = 64.0;
     lo = floor(lo - room);
     hi = ceil(hi + room);
@@ -77,41 +126,72 @@ struct SampleAxis {
     if (lo > 0) *first = static_cast<int64_t>(lo);
     if (hi < static_cast<double>(*last)) *last = static_cast<int64_t>(hi);
   }
+};
 
-  // Map coordinate of sample i of bin q.
-  HOST_DEVICE G coordinate(int q, int64_t i) const {
-    return start + static_cast<G>(q) * bin +
-           static_cast<G>(static_cast<G>(i) + static_cast<G>(0.5)) * bin / samples;
+// One axis of an upright box on the map.
+template <class G>
+struct SampleAxis : SampleLine<G> {
+  int32_t size;  // cells of the map along this axis
+  G scale;       // map cells per image pixel
+
+  // The samples of bin q that can fall on the map: [first, last].
+  HOST_DEVICE void sample_range(int q, int64_t* first, int64_t* last) const {
+    const double bin = fabs(static_cast<double>(this->bin));
+    this->range(q, -1.0, size, 2.0 * bin + size, first, last);
   }
 
   HOST_DEVICE Sample<G> sample(int q, int64_t i) const {
-    Sample<G> s{};
-    G x = coordinate(q, i);
-    s.inside = size > 0 && x >= static_cast<G>(-1) && x <= static_cast<G>(size);
-    if (!s.inside) return s;
-    s.clamped = x < 0;
-    if (x < 0) x = 0;
-    s.low = static_cast<int32_t>(x);
-    if (s.low >= size - 1) {
-      s.low = s.high = size - 1;
-      s.clamped = true;
-      s.low_weight = 1;
-    } else {
-      s.high = s.low + 1;
-      s.high_weight = x - static_cast<G>(s.low);
-      s.low_weight = static_cast<G>(1) - s.high_weight;
-    }
-    return s;
+    return sample_at(this->coordinate(q, i), size);
   }
 
   // d coordinate(q, i) / d lo and / d hi, in map cells per image pixel.
-  HOST_DEVICE void coordinate_gradient(int q, int64_t i, int bins, double spatial_scale, G* d_lo,
-                                       G* d_hi) const {
+  HOST_DEVICE void coordinate_gradient(int q, int64_t i, G* d_lo, G* d_hi) const {
+    const G t = this->part(q, i);
+    *d_lo = this->floored ? scale : scale * (static_cast<G>(1) - t);
+    *d_hi = this->floored ? static_cast<G>(0) : scale * t;
+  }
+
+  // Calls emit(cell, weight, d_lo, d_hi) for both cells of every sample of bin q that is on the
+  // map: what it weighs there, and the derivatives of that by the box's coordinates per image
+  // pixel. What is emitted has to be summed cell by cell and divided by divisor().
+  template <class Emit>
+  HOST_DEVICE void for_each_weight(int q, const Emit& emit) const {
+    int64_t first, last;
+    sample_range(q, &first, &last);
+    for (int64_t i = first; i <= last; ++i) {
+      const Sample<G> s = sample(q, i);
+      if (!s.inside) continue;
+      G d_lo = 0, d_hi = 0;
+      if (!s.clamped) coordinate_gradient(q, i, &d_lo, &d_hi);
+      emit(s.low, s.low_weight, -d_lo, -d_hi);
+      emit(s.high, s.high_weight, d_lo, d_hi);
+    }
+  }
+  HOST_DEVICE G divisor() const { return this->samples; }
+};
+
+// How an upright box becomes samples.
+struct SampleRule {
+  double spatial_scale;
+  int32_t aligned, sampling_ratio;
+
+  // From the box's coordinates along the axis, in image pixels.
+  template <class G>
+  HOST_DEVICE SampleAxis<G> axis(G lo, G hi, int bins, int32_t size) const {
     const G scale = narrow<G>(spatial_scale);
-    const G t = (static_cast<G>(q) + (static_cast<G>(i) + static_cast<G>(0.5)) / samples) /
-                static_cast<G>(bins);
-    *d_lo = floored ? scale : scale * (static_cast<G>(1) - t);
-    *d_hi = floored ? static_cast<G>(0) : scale * t;
+    const G offset = aligned != 0 ? static_cast<G>(0.5) : static_cast<G>(0);
+    const G start = saturate(lo * scale - offset);
+    SampleAxis<G> axis{};
+    static_cast<SampleLine<G>&>(axis) = SampleLine<G>::of(saturate(hi * scale - offset) - start,
+                                                          aligned != 0, bins, sampling_ratio);
+    axis.start = start;
+    axis.size = size;
+    axis.scale = scale;
+    return axis;
+  }
+  // The most cells that a bin weighs.
+  int64_t most_cells(int64_t size) const {
+    return sampling_ratio > 0 ? std::min<int64_t>(2 * int64_t{sampling_ratio}, size) : size;
   }
 };
 

@@ -1,0 +1,109 @@
+"""PrROIPool: the integral of the bilinear surface, the operator of IoU-Net."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..bridge import RoiBlock, call, operator_function
+
+
+@operator_function("PrROIPool")
+def pr_roi_pool(
+    data: Any,
+    rois: Any,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    rois_grad: bool = False,
+    rois_num: Any = None,
+    bad_index: str = "error",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.PrROIPool` as a function: its inputs, then its parameters.
+
+    Arrays also take `out`; symbols `name` and `attr`.
+    """
+    values = (pooled_size, spatial_scale, rois_grad, bad_index)
+    return call("PrROIPool", (data, rois, rois_num), values, out, name, attr)
+
+
+class PrROIPool(RoiBlock):
+    """Precise RoI pooling: the mean of the bilinear surface over each bin, without samples.
+
+    The box is scaled to the map, neither rounded nor shifted, and split into P x Q bins. The
+    surface takes the value of cell i at coordinate i, is bilinear in between, and falls to 0 within
+    a cell beyond the outermost. Its integral over a bin is divided by the bin's area; a bin without
+    an area, as of an inverted box, gives 0. The gradient of the box has no jumps, which lets a box be
+    moved uphill.
+
+    Parameters
+    ----------
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    rois_grad : bool
+        Whether rois get their gradient too (in the unit of out per image pixel); zeros if not.
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
+        MXNet's ``ROIPooling``.
+
+    Inputs
+    ------
+    data : (N, C, H, W), float16, float32 or float64
+        Feature maps.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
+        index, together with rois_num. float16 is converted.
+    rois_num : (N,), int32 or int64, optional
+        Boxes per image, for (K, 4) rois.
+
+    Outputs
+    -------
+    out : (K, C, P, Q), dtype of data
+        0 for a padding row, NaN for a row with a NaN or infinite coordinate.
+
+    Weights are computed in float64 whatever the type of data.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
+        fractional or beyond the batch. The message names operator, argument, expected and got. (On
+        a GPU such a row is NaN.)
+
+    References
+    ----------
+    Jiang et al. 2018, Acquisition of Localization Confidence for Accurate Object Detection
+    (IoU-Net), arXiv:1807.11590, section 3.3.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
+    >>> rois = mx.nd.array([[0, 0, 0, 2, 2]])
+    >>> pool = gluon_roi.PrROIPool(pooled_size=2, spatial_scale=1.0)
+    >>> pool(ramp, rois).asnumpy().ravel().tolist()
+    [2.5, 3.5, 6.5, 7.5]
+    """
+
+    function = pr_roi_pool
+
+    def __init__(
+        self,
+        pooled_size: int | tuple[int, int],
+        spatial_scale: float,
+        rois_grad: bool = False,
+        bad_index: str = "error",
+        **kwargs: Any,
+    ) -> None:
+        parameters = {
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "rois_grad": rois_grad,
+            "bad_index": bad_index,
+        }
+        super().__init__(parameters, **kwargs)

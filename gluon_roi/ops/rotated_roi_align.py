@@ -1,0 +1,121 @@
+"""RotatedROIAlign: ROIAlign of turned boxes, for text and aerial images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..bridge import RoiBlock, call, operator_function
+
+
+@operator_function("RotatedROIAlign")
+def rotated_roi_align(
+    data: Any,
+    rois: Any,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    rois_grad: bool = False,
+    rois_num: Any = None,
+    bad_index: str = "error",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.RotatedROIAlign` as a function: its inputs, then its parameters.
+
+    Arrays also take `out`; symbols `name` and `attr`.
+    """
+    values = (pooled_size, spatial_scale, sampling_ratio, aligned, rois_grad, bad_index)
+    return call("RotatedROIAlign", (data, rois, rois_num), values, out, name, attr)
+
+
+class RotatedROIAlign(RoiBlock):
+    """RoI pooling by bilinear samples of a turned box.
+
+    The samples are those of :class:`ROIAlign` for a box of the same size around the origin, turned
+    by theta and moved to the box's centre. Samples more than one cell off the map count as 0. With
+    theta = 0 the result is ROIAlign's.
+
+    Parameters
+    ----------
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q, along the box's height and its width.
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    sampling_ratio : int
+        Samples per bin and axis; as many as the bin has cells, rounded up, if not positive.
+    aligned : bool
+        True: the centre is moved by half a cell, so that pixel centres of image and map agree
+        (detectron2, mmcv). False: it is not, and both sides are at least one cell (MXNet).
+    rois_grad : bool
+        Whether rois get their gradient too (in the unit of out per image pixel, and per degree);
+        zeros if not.
+    bad_index : {'error', 'padding'}
+        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
+        MXNet's ``ROIPooling``.
+
+    Inputs
+    ------
+    data : (N, C, H, W), float16, float32 or float64
+        Feature maps.
+    rois : (K, 6), (N, R, 5) or (K, 5), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, cx, cy, w, h, theta], where a
+        negative batch index marks a padding row; or R boxes per image, K = N * R; or boxes without
+        an index, together with rois_num. theta is in degrees, counter-clockwise in an image whose
+        y points down. float16 is converted.
+    rois_num : (N,), int32 or int64, optional
+        Boxes per image, for (K, 5) rois.
+
+    Outputs
+    -------
+    out : (K, C, P, Q), dtype of data
+        0 for a padding row, NaN for a row with a NaN or infinite coordinate.
+
+    Geometry is computed in float32 for float16 and float32 data, in float64 for float64 data.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
+        fractional or beyond the batch. The message names operator, argument, expected and got. (On
+        a GPU such a row is NaN.)
+
+    References
+    ----------
+    Ma et al. 2018, Arbitrary-Oriented Scene Text Detection via Rotation Proposals,
+    arXiv:1703.01086. The arithmetic is that of MXNet's ``contrib.RROIAlign``, which has no
+    gradient, and with ``aligned=True`` that of detectron2's ``ROIAlignRotated``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
+    >>> rois = mx.nd.array([[0, 1.5, 1.5, 2, 2, 90]])
+    >>> align = gluon_roi.RotatedROIAlign(pooled_size=2, spatial_scale=1.0)
+    >>> align(ramp, rois).asnumpy().ravel().round(4).tolist()
+    [9.0, 5.0, 10.0, 6.0]
+    """
+
+    function = rotated_roi_align
+
+    def __init__(
+        self,
+        pooled_size: int | tuple[int, int],
+        spatial_scale: float,
+        sampling_ratio: int = -1,
+        aligned: bool = False,
+        rois_grad: bool = False,
+        bad_index: str = "error",
+        **kwargs: Any,
+    ) -> None:
+        parameters = {
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "sampling_ratio": sampling_ratio,
+            "aligned": aligned,
+            "rois_grad": rois_grad,
+            "bad_index": bad_index,
+        }
+        super().__init__(parameters, **kwargs)

@@ -1,0 +1,165 @@
+"""PrROIPool: the integral of the bilinear surface, without samples."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .common import (
+    Call,
+    as_rois,
+    backward,
+    bins_of,
+    check,
+    forward,
+    own_channels,
+    saturate,
+    weighted,
+)
+
+
+class _PreciseAxis(NamedTuple):
+    """Along one axis, what each cell contributes to the mean over each bin."""
+
+    weights: np.ndarray  # (bins, size)
+    d_lo: np.ndarray  # derivative of weights with respect to the box's lower image coordinate
+    d_hi: np.ndarray  # ... and to its upper one
+
+
+def _hats(x: np.ndarray, size: int) -> np.ndarray:
+    """What each cell contributes to the surface at the coordinates x, shape (..., size)."""
+    return np.maximum(0.0, 1.0 - np.abs(np.asarray(x)[..., None] - np.arange(size)))
+
+
+def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> _PreciseAxis:
+    start = saturate(np.float64(lo) * scale)
+    bin_size = (saturate(np.float64(hi) * scale) - start) / bins
+    axis = _PreciseAxis(*(np.zeros((bins, size)) for _ in range(3)))
+    for q in range(bins):
+        begin, end = start + q * bin_size, start + (q + 1) * bin_size
+        if not end > begin:
+            continue
+        # Straight between whole coordinates, and 0 outside of [-1, size]: the trapezoids between
+        # these points are exact.
+        inside = np.clip((begin, end), -1.0, size)
+        corners = np.arange(np.floor(inside[0]) + 1, np.ceil(inside[1]))
+        points = np.concatenate([inside[:1], corners, inside[1:]])
+        length = end - begin
+        mean = np.trapz(_hats(points, size), points, axis=0) / length
+        axis.weights[q] = mean
+        # The ends of the bin lie a part t of the way from lo to hi.
+        d_begin, d_end = (mean - _hats(begin, size)) / length, (_hats(end, size) - mean) / length
+        for d_edge, t in ((d_begin, q / bins), (d_end, (q + 1) / bins)):
+            axis.d_lo[q] += scale * (1 - t) * d_edge
+            axis.d_hi[q] += scale * t * d_edge
+    return axis
+
+
+def _precise_axes(call: Call, box: np.ndarray) -> tuple[_PreciseAxis, _PreciseAxis]:
+    (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
+    return (
+        _precise_axis(y1, y2, call.scale, call.pooled[0], height),
+        _precise_axis(x1, x2, call.scale, call.pooled[1], width),
+    )
+
+
+def pr_roi_pool(
+    data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
+) -> np.ndarray:
+    """Mean of the bilinear surface over each bin of each box (IoU-Net, Jiang 2018).
+
+    The box is neither rounded nor shifted: ``x1 = rx1 * s``, ``w = rx2 * s - x1``, bin q is
+    ``[x1 + q * w / Q, x1 + (q + 1) * w / Q]``. The surface takes the value of cell i at coordinate
+    i, is bilinear in between, and falls to 0 at -1 and at W. Its integral over a bin is divided by
+    the bin's area; a bin without an area, as of an inverted box, gives 0.
+
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`roi_pool`.
+
+    Returns
+    -------
+    numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, size, scale, or batch index.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> pr_roi_pool(ramp, [[0, 0, 0, 3, 3]], pooled_size=2, spatial_scale=1.)
+    array([[[[ 3.75,  5.25],
+             [ 9.75, 11.25]]]])
+    """
+    call = check("PrROIPool", data, rois, pooled_size, spatial_scale, rois_num)
+    count = call.data.shape[1]
+    channels = own_channels(count)
+
+    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
+        ay, ax = _precise_axes(call, box)
+        for p, q in bins_of(call.pooled):
+            out[:, p, q] = weighted(maps, channels(p, q), ay.weights[p], ax.weights[q])
+
+    return forward(call, count, per_roi)
+
+
+def pr_roi_pool_backward(
+    d_out: Any,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    rois_num: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of :func:`pr_roi_pool` with respect to data and to the coordinates of rois.
+
+    A bin's mean moves with each of its ends by the difference between the surface there and the
+    mean, over the bin's length: a gradient of the box without jumps.
+
+    Parameters
+    ----------
+    d_out : array, shape (K, C, P, Q)
+        Gradient with respect to the output. The others are those of :func:`pr_roi_pool`.
+
+    Returns
+    -------
+    d_data : numpy.ndarray, shape (N, C, H, W), float64
+    d_rois : numpy.ndarray, the shape of `rois`, float64
+        Per image pixel; 0 in the column of batch indices and for rows without a result.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> d_data, d_rois = pr_roi_pool_backward(
+    ...     np.ones((1, 1, 1, 1)), ramp, [[0, 1, 1, 2, 2]], 1, 1.)
+    >>> d_data[0, 0]
+    array([[0.  , 0.  , 0.  , 0.  ],
+           [0.  , 0.25, 0.25, 0.  ],
+           [0.  , 0.25, 0.25, 0.  ],
+           [0.  , 0.  , 0.  , 0.  ]])
+    >>> d_rois
+    array([[0. , 0.5, 2. , 0.5, 2. ]])
+    """
+    name = "PrROIPool"
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    channels = own_channels(call.data.shape[1])
+
+    def per_roi(
+        maps: np.ndarray, box: np.ndarray, d_row: np.ndarray, d_maps: np.ndarray, d_box: np.ndarray
+    ) -> None:
+        ay, ax = _precise_axes(call, box)
+        for p, q in bins_of(call.pooled):
+            c, d = channels(p, q), d_row[:, p, q]
+            wy, wx = ay.weights[p], ax.weights[q]
+            d_maps[c] += np.einsum("c,y,x->cyx", d, wy, wx)
+            for i, (dy, dx) in enumerate(
+                ((wy, ax.d_lo[q]), (ay.d_lo[p], wx), (wy, ax.d_hi[q]), (ay.d_hi[p], wx))
+            ):
+                d_box[i] += d @ weighted(maps, c, dy, dx)
+
+    d_data, d_boxes = backward(name, call, d_out, call.data.shape[1], per_roi)
+    return d_data, as_rois(d_boxes, rois)

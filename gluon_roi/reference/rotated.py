@@ -1,0 +1,269 @@
+"""RotatedROIAlign: bilinear samples of a turned box."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Iterator, NamedTuple
+
+import numpy as np
+
+from .align import FEW_SAMPLES
+from .common import Call, as_rois, backward, bins_of, check, forward, saturate
+
+NAME = "RotatedROIAlign"
+
+
+#: Up to this many samples of a box are computed at once, else bin by bin.
+FEW_AT_ONCE = 100_000
+
+
+class _Side(NamedTuple):
+    """One side of a box in its own frame, split into bins of `per_bin` samples each."""
+
+    start: Any  # where bin 0 begins, from the centre of the box
+    bin_size: Any
+    per_bin: float
+    bins: int
+    enlarged: bool  # to the minimum size
+
+    def samples(self, bins: range, low: float, high: float, reach: float) -> tuple[Any, Any, Any]:
+        """Of some bins: positions, the same as parts of the side from -1/2 to 1/2, and the bin.
+
+        Of many, those that can lie in [low, high]; `reach` is how far positions are from 0.
+        """
+        real = type(self.start)
+        positions, parts, numbers_of_bins = [], [], []
+        for q in bins:
+            begin = self.start + real(q) * self.bin_size
+            if self.per_bin > 2.0**53:
+                numbers = np.arange(0)
+            elif self.per_bin <= FEW_SAMPLES or self.bin_size == 0:
+                numbers = np.arange(int(self.per_bin))
+            else:
+                step = float(self.bin_size) / self.per_bin
+                first, last = np.sort((np.array([low, high]) - float(begin)) / step - 0.5)
+                margin = 2.0 + min(64.0, 8.0 * float(np.finfo(real).eps) * abs(reach / step))
+                first, last = np.floor(first - margin), np.ceil(last + margin)
+                numbers = np.arange(max(first, 0.0), min(last, self.per_bin - 1) + 1)
+            i = numbers.astype(real)
+            positions.append(begin + (i + real(0.5)) * self.bin_size / real(self.per_bin))
+            parts.append((q + (numbers + 0.5) / self.per_bin) / self.bins - 0.5)
+            numbers_of_bins.append(np.full(len(numbers), q))
+        return np.concatenate(positions), np.concatenate(parts), np.concatenate(numbers_of_bins)
+
+
+class _Taps(NamedTuple):
+    """Pairs of a sample and a cell that it reads: what it weighs there, and how that moves."""
+
+    bins: np.ndarray  # (n,): p * Q + q
+    cells: np.ndarray  # (n,): row * W + column
+    weights: np.ndarray  # (n,), of the mean over the bin
+    slopes: np.ndarray  # (n, 5): derivatives of the weights by cx, cy, w, h and theta
+
+
+class _Box:
+    """A rotated box on a map, in the order of operations of the peers."""
+
+    def __init__(
+        self, call: Call, box: np.ndarray, aligned: bool, sampling_ratio: int, geometry: type
+    ):
+        real: Any = geometry
+        self.call, self.real = call, real
+        with np.errstate(over="ignore"):
+            scale, offset = real(call.scale), real(0.5 if aligned else 0)
+            w, h = (saturate(real(side) * scale) for side in box[2:4])
+            self.x, self.y = (saturate(real(c) * scale - offset) for c in box[:2])
+        self.u, self.v = (
+            self._side(length, bins, aligned, sampling_ratio)
+            for length, bins in ((w, call.pooled[1]), (h, call.pooled[0]))
+        )
+        # Whole turns are taken off before the angle is rounded.
+        theta = float(real(math.fmod(float(real(box[4])), 360.0) * math.pi / 180))
+        self.cos, self.sin = real(math.cos(theta)), real(math.sin(theta))
+
+    def _side(self, length: Any, bins: int, aligned: bool, sampling_ratio: int) -> _Side:
+        real = self.real
+        enlarged = not aligned and length < 1
+        if enlarged:
+            length = real(1)
+        bin_size = length / real(bins)
+        adaptive = max(float(np.ceil(bin_size)), 1.0)
+        count = float(sampling_ratio) if sampling_ratio > 0 else adaptive
+        return _Side(-length / real(2), bin_size, count, bins, enlarged)
+
+    def taps(self) -> Iterator[_Taps]:
+        """Of all bins, some of them at a time."""
+        rows, columns = (range(bins) for bins in self.call.pooled)
+        if self.u.per_bin * len(columns) * self.v.per_bin * len(rows) <= FEW_AT_ONCE:
+            yield self._taps(rows, columns)
+            return
+        for p, q in bins_of(self.call.pooled):
+            yield self._taps(range(p, p + 1), range(q, q + 1))
+
+    def _taps(self, rows: range, columns: range) -> _Taps:
+        real, (height, width) = self.real, self.call.data.shape[2:]
+        # The corners of the map, as seen from the box.
+        across, down = np.meshgrid(
+            np.array([-1.0, width]) - float(self.x), np.array([-1.0, height]) - float(self.y)
+        )
+        u_map = across * float(self.cos) - down * float(self.sin)
+        v_map = across * float(self.sin) + down * float(self.cos)
+        reach = np.abs([u_map, v_map]).max() + abs(float(self.x)) + abs(float(self.y))
+        reach += abs(float(self.u.start)) + abs(float(self.v.start))
+        along_u = self.u.samples(columns, u_map.min(), u_map.max(), reach)
+        along_v = self.v.samples(rows, v_map.min(), v_map.max(), reach)
+        (u, v), (u_part, v_part), (q, p) = (np.meshgrid(a, b) for a, b in zip(along_u, along_v))
+        x = u * self.cos + v * self.sin + self.x
+        y = v * self.cos - u * self.sin + self.y
+        # Samples outside the map count in the divisor, as 0.
+        inside = (x >= -1) & (x <= width) & (y >= -1) & (y <= height)
+        x, y, u, v, u_part, v_part, q, p = (a[inside] for a in (x, y, u, v, u_part, v_part, q, p))
+
+        def axis(at: Any, size: int) -> tuple[Any, Any, Any]:
+            """The two cells of each sample, their weights, and the derivatives of these."""
+            low = np.minimum(np.maximum(at, 0).astype(int), size - 1)
+            high = np.minimum(low + 1, size - 1)
+            share = np.where(low == high, real(0), np.maximum(at, real(0)) - low.astype(real))
+            moves = np.where((at < 0) | (low == high), 0.0, 1.0)
+            weights = np.stack([real(1) - share, share]).astype(float)
+            return np.stack([low, high]), weights, np.stack([-moves, moves])
+
+        cell_y, wy, by_y = axis(y, height)
+        cell_x, wx, by_x = axis(x, width)
+        u, v, none = u.astype(float), v.astype(float), np.zeros(len(u))
+        scale, c, s = self.call.scale, float(self.cos), float(self.sin)
+        du = scale * u_part * (not self.u.enlarged)
+        dv = scale * v_part * (not self.v.enlarged)
+        radian = math.pi / 180
+        dx = np.stack([none + scale, none, du * c, dv * s, (v * c - u * s) * radian], -1)
+        dy = np.stack([none, none + scale, -du * s, dv * c, -(u * c + v * s) * radian], -1)
+        bins, cells, weights, slopes = [], [], [], []
+        for i, j in itertools.product(range(2), range(2)):
+            bins.append(p * self.call.pooled[1] + q)
+            cells.append(cell_y[i] * width + cell_x[j])
+            weights.append(wy[i] * wx[j])
+            slopes.append((wy[i] * by_x[j])[:, None] * dx + (by_y[i] * wx[j])[:, None] * dy)
+        share = self.u.per_bin * self.v.per_bin
+        return _Taps(
+            np.concatenate(bins),
+            np.concatenate(cells),
+            np.concatenate(weights) / share,
+            np.concatenate(slopes) / share,
+        )
+
+
+def rotated_roi_align(
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    rois_num: Any = None,
+    geometry: type = np.float64,
+) -> np.ndarray:
+    """Mean of bilinear samples in each bin of each rotated box (Ma 2018).
+
+    In the box's own frame the samples are those of :func:`roi_align` for a box around the origin;
+    they are then turned by theta, counter-clockwise in an image whose y points down, and moved to
+    the centre.
+
+    Parameters
+    ----------
+    data, pooled_size, spatial_scale, sampling_ratio, rois_num, geometry
+        As in :func:`roi_align`.
+    rois : array, shape (K, 6), (N, R, 5) or (K, 5)
+        ``[batch_index, cx, cy, w, h, theta]``, in image coordinates and degrees.
+    aligned : bool
+        True: the centre is moved by half a cell (detectron2). False: it is not, and both sides are
+        at least one cell (MXNet).
+
+    Returns
+    -------
+    numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, size, scale, or batch index.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> rotated_roi_align(ramp, [[0, 1.5, 1.5, 2, 2, 90]], 2, 1.).round(6)
+    array([[[[ 9.,  5.],
+             [10.,  6.]]]])
+    """
+    call = check(NAME, data, rois, pooled_size, spatial_scale, rois_num, coordinates=5)
+
+    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
+        if 0 in maps.shape[1:]:
+            return
+        flat, sums = maps.reshape(len(maps), -1), out.reshape(len(out), -1)
+        for taps in _Box(call, box, aligned, sampling_ratio, geometry).taps():
+            read = taps.weights != 0
+            values = flat[:, taps.cells[read]] * taps.weights[read]
+            for total, value in zip(sums, values):
+                total += np.bincount(taps.bins[read], value, sums.shape[1])
+
+    return forward(call, call.data.shape[1], per_roi)
+
+
+def rotated_roi_align_backward(
+    d_out: Any,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    rois_num: Any = None,
+    geometry: type = np.float64,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of :func:`rotated_roi_align` with respect to data and to rois.
+
+    Parameters
+    ----------
+    d_out : array, shape (K, C, P, Q)
+        Gradient with respect to the output. The others are those of :func:`rotated_roi_align`.
+
+    Returns
+    -------
+    d_data : numpy.ndarray, shape (N, C, H, W), float64
+    d_rois : numpy.ndarray, the shape of `rois`, float64
+        Per image pixel and per degree; 0 in the column of batch indices and for rows without a
+        result.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> d_data, d_rois = rotated_roi_align_backward(
+    ...     np.ones((1, 1, 1, 1)), ramp, [[0, 1.5, 1, 1, 1, 0]], 1, 1.)
+    >>> d_data[0, 0]
+    array([[0. , 0. , 0. , 0. ],
+           [0. , 0.5, 0.5, 0. ],
+           [0. , 0. , 0. , 0. ],
+           [0. , 0. , 0. , 0. ]])
+    >>> d_rois
+    array([[0., 1., 4., 0., 0., 0.]])
+    """
+    call = check(NAME, data, rois, pooled_size, spatial_scale, rois_num, coordinates=5)
+
+    def per_roi(
+        maps: np.ndarray, box: np.ndarray, d_row: np.ndarray, d_maps: np.ndarray, d_box: np.ndarray
+    ) -> None:
+        if 0 in maps.shape[1:]:
+            return
+        flat, d_flat = (a.reshape(len(a), -1) for a in (maps, d_maps))
+        d_bins = d_row.reshape(len(d_row), -1)
+        for taps in _Box(call, box, aligned, sampling_ratio, geometry).taps():
+            shares = d_bins[:, taps.bins] * taps.weights
+            for total, share in zip(d_flat, shares):
+                total += np.bincount(taps.cells, share, len(total))
+            read = taps.slopes.any(axis=1)
+            d_weights = (d_bins[:, taps.bins[read]] * flat[:, taps.cells[read]]).sum(axis=0)
+            d_box += d_weights @ taps.slopes[read]
+
+    d_data, d_boxes = backward(NAME, call, d_out, call.data.shape[1], per_roi)
+    return d_data, as_rois(d_boxes, rois)

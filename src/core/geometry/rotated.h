@@ -1,0 +1,210 @@
+// The bilinear samples of a rotated box: where they lie, and which cells each reads.
+//
+// The order of operations is that of MXNet's contrib.RROIAlign and of detectron2. See samples.h.
+#pragma once
+#include "rows.h"
+#include "samples.h"
+
+namespace gluon_roi {
+
+// The coordinates of a rotated box: cx, cy, w, h, theta.
+constexpr int kRotatedCoordinates = 5;
+constexpr double kPi = 3.14159265358979323846;
+
+// One sample, and where it lies in the box's own frame: u along its width, v along its height.
+template <class G>
+struct RotatedSample {
+  Sample<G> x, y;
+  G u, v;
+
+  // What the sample weighs on a cell.
+  HOST_DEVICE G weight_on(int32_t row, int32_t column) const {
+    return along(y, row) * along(x, column);
+  }
+
+ private:
+  HOST_DEVICE static G along(const Sample<G>& s, int32_t cell) {
+    const G low = s.low == cell ? s.low_weight : static_cast<G>(0);
+    return s.high == cell ? low + s.high_weight : low;
+  }
+};
+
+// A box on the map.
+template <class G>
+struct RotatedBox {
+  SampleLine<G> u, v;  // from the centre
+  G x, y;              // of the centre, in map cells
+  G cosine, sine;      // of theta
+  G scale;             // map cells per image pixel
+  int32_t height, width;
+
+  // The mean over a bin has this divisor; samples outside the map count as 0.
+  HOST_DEVICE G divisor() const { return u.samples * v.samples; }
+
+  HOST_DEVICE RotatedSample<G> sample(int p, int64_t j, int q, int64_t i) const {
+    RotatedSample<G> s{};
+    s.u = u.coordinate(q, i);
+    s.v = v.coordinate(p, j);
+    s.x = sample_at(s.u * cosine + s.v * sine + x, width);
+    s.y = sample_at(s.v * cosine - s.u * sine + y, height);
+    return s;
+  }
+
+  // Calls emit(sample, j, i) for the samples of bin (p, q) that are on the map.
+  template <class Emit>
+  HOST_DEVICE void for_each_sample(int p, int q, const Emit& emit) const {
+    const Frame frame = frame_of(-1.0, height, -1.0, width);
+    int64_t i_first, i_last, j_first, j_last;
+    u.range(q, frame.u_low, frame.u_high, reach(), &i_first, &i_last);
+    v.range(p, frame.v_low, frame.v_high, reach(), &j_first, &j_last);
+    for (int64_t j = j_first; j <= j_last; ++j) {
+      for (int64_t i = i_first; i <= i_last; ++i) {
+        const RotatedSample<G> s = sample(p, j, q, i);
+        if (s.x.inside && s.y.inside) emit(s, j, i);
+      }
+    }
+  }
+
+  // Calls emit(cell, weight) for what bin (p, q) reads: weights of a cell have to be summed, and
+  // divided by divisor().
+  template <class Emit>
+  HOST_DEVICE void for_each_weight(int p, int q, const Emit& emit) const {
+    for_each_sample(p, q, [&](const RotatedSample<G>& s, int64_t, int64_t) {
+      for (int corner = 0; corner < 4; ++corner) {
+        const G weight = (corner < 2 ? s.y.low_weight : s.y.high_weight) *
+                         (corner % 2 == 0 ? s.x.low_weight : s.x.high_weight);
+        if (weight != 0) emit(cell_of(s, corner), weight);
+      }
+    });
+  }
+
+  // Calls emit(cell, slopes) with the derivatives of the weights by the coordinates of the box, per
+  // image pixel and per degree. These have to be summed and divided, too.
+  template <class Emit>
+  HOST_DEVICE void for_each_gradient(int p, int q, const Emit& emit) const {
+    const G degree = static_cast<G>(kPi / 180.0);
+    for_each_sample(p, q, [&](const RotatedSample<G>& s, int64_t j, int64_t i) {
+      const G half = static_cast<G>(0.5);
+      const G du = u.floored ? static_cast<G>(0) : scale * (u.part(q, i) - half);
+      const G dv = v.floored ? static_cast<G>(0) : scale * (v.part(p, j) - half);
+      const G dx[] = {scale, 0, du * cosine, dv * sine, (s.v * cosine - s.u * sine) * degree};
+      const G dy[] = {0, scale, -du * sine, dv * cosine, -(s.u * cosine + s.v * sine) * degree};
+      for (int corner = 0; corner < 4; ++corner) {
+        const bool high_y = corner >= 2, high_x = corner % 2 == 1;
+        // The weight is wy * wx.
+        const G wy = high_y ? s.y.high_weight : s.y.low_weight;
+        const G wx = high_x ? s.x.high_weight : s.x.low_weight;
+        const G by_x = s.x.clamped ? static_cast<G>(0) : high_x ? wy : -wy;
+        const G by_y = s.y.clamped ? static_cast<G>(0) : high_y ? wx : -wx;
+        G slopes[kRotatedCoordinates];
+        bool any = false;
+        for (int c = 0; c < kRotatedCoordinates; ++c) {
+          slopes[c] = by_x * dx[c] + by_y * dy[c];
+          any = any || slopes[c] != 0;
+        }
+        if (any) emit(cell_of(s, corner), slopes);
+      }
+    });
+  }
+
+  // The rows [y0, y1) and columns [x0, x1) of the map that the box may read: at least those.
+  HOST_DEVICE void cells(int32_t* y0, int32_t* y1, int32_t* x0, int32_t* x1) const {
+    const double half_u = 0.5 * fabs(static_cast<double>(u.bin)) * u.bins;
+    const double half_v = 0.5 * fabs(static_cast<double>(v.bin)) * v.bins;
+    const double c = fabs(static_cast<double>(cosine)), s = fabs(static_cast<double>(sine));
+    // A sample reads the cells on both sides of it; and room for rounding.
+    const double room = 2.0 + 1e-6 * reach();
+    within(y, half_u * s + half_v * c + room, height, y0, y1);
+    within(x, half_u * c + half_v * s + room, width, x0, x1);
+  }
+
+  // Calls emit(p, q, weight) for the samples that read a cell, with what each weighs there. These
+  // are few unless samples lie much closer to each other than cells.
+  template <class Emit>
+  HOST_DEVICE void for_each_bin_of(int32_t row, int32_t column, const Emit& emit) const {
+    const Frame frame = frame_of(row - 1.0, row + 1.0, column - 1.0, column + 1.0);
+    int64_t i_first, i_last, j_first, j_last;
+    u.range_of_all(frame.u_low, frame.u_high, reach(), &i_first, &i_last);
+    v.range_of_all(frame.v_low, frame.v_high, reach(), &j_first, &j_last);
+    if (i_first > i_last || j_first > j_last) return;
+    const int64_t u_samples = static_cast<int64_t>(u.samples);
+    const int64_t v_samples = static_cast<int64_t>(v.samples);
+    for (int64_t j = j_first; j <= j_last; ++j) {
+      const int p = static_cast<int>(j / v_samples);
+      for (int64_t i = i_first; i <= i_last; ++i) {
+        const int q = static_cast<int>(i / u_samples);
+        const RotatedSample<G> s = sample(p, j % v_samples, q, i % u_samples);
+        if (!s.x.inside || !s.y.inside) continue;
+        const G weight = s.weight_on(row, column);
+        if (weight != 0) emit(p, q, weight);
+      }
+    }
+  }
+
+ private:
+  // A part of the map, as seen from the box.
+  struct Frame {
+    double u_low, u_high, v_low, v_high;
+  };
+  HOST_DEVICE Frame frame_of(double y0, double y1, double x0, double x1) const {
+    const double c = cosine, s = sine;
+    const double cx0 = c * (x0 - x), cx1 = c * (x1 - x), cy0 = c * (y0 - y), cy1 = c * (y1 - y);
+    const double sx0 = s * (x0 - x), sx1 = s * (x1 - x), sy0 = s * (y0 - y), sy1 = s * (y1 - y);
+    return Frame{fmin(cx0, cx1) - fmax(sy0, sy1), fmax(cx0, cx1) - fmin(sy0, sy1),
+                 fmin(sx0, sx1) + fmin(cy0, cy1), fmax(sx0, sx1) + fmax(cy0, cy1)};
+  }
+  HOST_DEVICE int64_t cell_of(const RotatedSample<G>& s, int corner) const {
+    const int32_t row = corner < 2 ? s.y.low : s.y.high;
+    return static_cast<int64_t>(row) * width + (corner % 2 == 0 ? s.x.low : s.x.high);
+  }
+  HOST_DEVICE static void within(double centre, double half, int32_t size, int32_t* begin,
+                                 int32_t* end) {
+    const double low = floor(centre - half), high = ceil(centre + half) + 1.0;
+    *begin = low < 0.0 ? 0 : low > size ? size : static_cast<int32_t>(low);
+    *end = high < 0.0 ? 0 : high > size ? size : static_cast<int32_t>(high);
+  }
+  // Bounds what is added and subtracted on the way to a position on the map.
+  HOST_DEVICE double reach() const {
+    return 2.0 *
+           (fabs(static_cast<double>(u.bin)) * u.bins + fabs(static_cast<double>(v.bin)) * v.bins +
+            fabs(static_cast<double>(x)) + fabs(static_cast<double>(y)) + height + width);
+  }
+};
+
+// How a rotated box becomes samples.
+struct RotatedRule {
+  double spatial_scale;
+  int32_t aligned, sampling_ratio;
+  int32_t pooled_height, pooled_width;
+
+  template <class G>
+  HOST_DEVICE RotatedBox<G> box(const Roi<G>& roi, int32_t height, int32_t width) const {
+    const G scale = narrow<G>(spatial_scale);
+    const G offset = aligned != 0 ? static_cast<G>(0.5) : static_cast<G>(0);
+    RotatedBox<G> box{};
+    box.u = line(saturate(roi.box[2] * scale), pooled_width);
+    box.v = line(saturate(roi.box[3] * scale), pooled_height);
+    box.x = saturate(roi.box[0] * scale - offset);
+    box.y = saturate(roi.box[1] * scale - offset);
+    // The peers round the angle to the type of the data. Whole turns are taken off first.
+    const double degrees = fmod(static_cast<double>(roi.box[4]), 360.0);
+    const double theta = static_cast<G>(degrees * kPi / 180.0);
+    box.cosine = static_cast<G>(cos(theta));
+    box.sine = static_cast<G>(sin(theta));
+    box.scale = scale;
+    box.height = height;
+    box.width = width;
+    return box;
+  }
+
+ private:
+  template <class G>
+  HOST_DEVICE SampleLine<G> line(G length, int bins) const {
+    SampleLine<G> line = SampleLine<G>::of(length, aligned != 0, bins, sampling_ratio);
+    const G floored = line.floored ? static_cast<G>(1) : length;
+    line.start = -floored / static_cast<G>(2);
+    return line;
+  }
+};
+
+}  // namespace gluon_roi

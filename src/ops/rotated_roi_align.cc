@@ -1,0 +1,334 @@
+#include "rotated_roi_align.h"
+
+#include "../bindings/c.h"
+#include "../cpu/box_gradient.h"
+#include "../cpu/tasks.h"
+#include "../cpu/threads.h"
+
+namespace gluon_roi {
+namespace cpu {
+namespace {
+
+template <class G>
+struct WeightTap {
+  int64_t cell;
+  G weight;
+};
+
+template <class G>
+struct SlopeTap {
+  int64_t cell;
+  G slopes[kRotatedCoordinates];
+};
+
+// A growing list of taps, in which a cell stands once for each bin.
+template <class Tap>
+class TapList {
+ public:
+  explicit TapList(int64_t cells) : last_(static_cast<size_t>(cells), -1) {}
+
+  const std::vector<Tap>& taps() const { return taps_; }
+  int64_t size() const { return static_cast<int64_t>(taps_.size()); }
+  void begin_bin() { begin_ = size(); }
+  // The tap of a cell in the bin that was begun.
+  Tap* of(int64_t cell) {
+    int64_t& at = last_[cell];
+    if (at < begin_) {
+      at = size();
+      taps_.push_back(Tap{});
+      taps_.back().cell = cell;
+    }
+    return &taps_[at];
+  }
+
+ private:
+  std::vector<Tap> taps_;
+  std::vector<int64_t> last_;  // for each cell, where its latest tap is
+  int64_t begin_ = 0;
+};
+
+// What the bins of some RoIs read: those from begin to end in the order of the table.
+template <class G>
+struct Part {
+  using Tap = WeightTap<G>;
+  int64_t begin, end;
+  std::vector<TapList<Tap>> lists;  // of a few RoIs each
+  std::vector<const Tap*> of_roi;   // the list that a RoI's taps are in
+  std::vector<int64_t> ends;        // 1 + bins for each RoI: where in that list its bins end
+  Coverage coverage;
+
+  Part(const RotatedRule& rule, const RoiTable<G>& table, int64_t first, int64_t stop,
+       const Tensor& data)
+      : begin(first),
+        end(stop),
+        of_roi(static_cast<size_t>(stop - first)),
+        ends((stop - first) * (bins(rule) + 1)),
+        coverage(data) {
+    const int64_t cells = data.shape[2] * data.shape[3], count = stop - first;
+    const int64_t shares = std::min<int64_t>((count + 31) / 32, 16);
+    lists.assign(static_cast<size_t>(shares), TapList<Tap>(cells));
+    parallel_for(shares, count * bins(rule) * kElementsPerBin, [&](int64_t share) {
+      TapList<Tap>& list = lists[share];
+      const int64_t from = count * share / shares, to = count * (share + 1) / shares;
+      for (int64_t i = from; i < to; ++i)
+        add(rule, table.rois[table.order[begin + i]], data, i, &list);
+      for (int64_t i = from; i < to; ++i) of_roi[i] = list.taps().data();
+    });
+    for (int64_t i = 0; i < count; ++i) {
+      cover(table.rois[table.order[begin + i]].image, data.shape[3], of_roi[i],
+            ends[i * (bins(rule) + 1)], ends[(i + 1) * (bins(rule) + 1) - 1]);
+    }
+    coverage.finish();
+  }
+
+ private:
+  // The taps of a bin take as long as this many elements touched by parallel_for's body.
+  static constexpr int64_t kElementsPerBin = 1000;
+
+  static int64_t bins(const RotatedRule& rule) {
+    return static_cast<int64_t>(rule.pooled_height) * rule.pooled_width;
+  }
+  void add(const RotatedRule& rule, const Roi<G>& roi, const Tensor& data, int64_t i,
+           TapList<Tap>* list) {
+    const RotatedBox<G> box =
+        rule.box(roi, static_cast<int32_t>(data.shape[2]), static_cast<int32_t>(data.shape[3]));
+    const G share = static_cast<G>(1) / box.divisor();
+    int64_t* bin_end = ends.data() + i * (bins(rule) + 1);
+    *bin_end++ = list->size();
+    for (int p = 0; p < rule.pooled_height; ++p) {
+      for (int q = 0; q < rule.pooled_width; ++q) {
+        list->begin_bin();
+        box.for_each_weight(
+            p, q, [&](int64_t cell, G weight) { list->of(cell)->weight += weight * share; });
+        *bin_end++ = list->size();
+      }
+    }
+  }
+  void cover(int64_t image, int64_t width, const Tap* taps, int64_t from, int64_t to) {
+    if (from == to) return;
+    int64_t y0 = std::numeric_limits<int64_t>::max(), y1 = 0, x0 = y0, x1 = 0;
+    for (int64_t t = from; t < to; ++t) {
+      const int64_t y = taps[t].cell / width, x = taps[t].cell % width;
+      y0 = std::min(y0, y);
+      y1 = std::max(y1, y + 1);
+      x0 = std::min(x0, x);
+      x1 = std::max(x1, x + 1);
+    }
+    coverage.add(image, y0, y1, x0, x1, to - from);
+  }
+};
+
+// Runs body(part) for the RoIs in their order, as many at a time as have taps for some 64 MB. (A
+// large box has as many taps as the map has cells.)
+template <class G, class Body>
+void for_each_part(const RotatedRule& rule, const RoiTable<G>& table, const Tensor& data,
+                   const Body& body) {
+  constexpr double kMostTaps = 4e6;
+  const double cells = static_cast<double>(data.shape[2]) * static_cast<double>(data.shape[3]);
+  const double bins = static_cast<double>(rule.pooled_height) * rule.pooled_width;
+  const int64_t count = static_cast<int64_t>(table.order.size());
+  for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+    for (double taps = 0; end < count && taps < kMostTaps; ++end) {
+      const double samples = rule.box(table.rois[table.order[end]], 0, 0).divisor();
+      taps += std::min(4 * samples * bins, 2 * cells + 4 * bins);
+    }
+    body(Part<G>(rule, table, begin, end, data));
+  }
+}
+
+// Runs body(i, k, taps, ends) for the RoIs of one image in a part: i-th in order, row k of rois.
+template <class G, class Body>
+ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const Part<G>& part, int64_t image,
+                                int64_t bins, const Body& body) {
+  const int64_t begin = std::max(table.begin[image], part.begin);
+  const int64_t end = std::min(table.begin[image + 1], part.end);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t at = i - part.begin;
+    body(i, table.order[i], part.of_roi[at], part.ends.data() + at * (bins + 1));
+  }
+}
+
+template <class T>
+void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& out) {
+  using A = SumOf<T>;
+  const RoiTable<A> table(RotatedROIAlign::kName, in, p.bad_index);
+  const T* data = static_cast<const T*>(in.data.data);
+  T* result = static_cast<T*>(out.data);
+  const int64_t cells = in.data.shape[2] * in.data.shape[3];
+  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  table.fill_special_rows(result, in.data.shape[1] * bins);
+
+  for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const Part<A>& part) {
+    const int64_t work = elements(in.data) + (part.end - part.begin) * in.data.shape[1] * bins;
+    parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
+      const ChannelTask<A> task(id, in.data);
+      A* block = scratch<A>((cells + bins) * kLanes<A>);
+      A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        using Values = Lanes<A, decltype(simd)>;
+        pack_runs(part.coverage.runs(task.image), data + task.offset, cells, task.lanes, block);
+        for_each_roi(table, part, task.image, bins,
+                     [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends)
+                         INLINE_LAMBDA {
+                           GradualPrefetch<T> target(result + task.row(table.ahead(i), bins),
+                                                     task.lanes * bins, bins);
+                           for (int64_t bin = 0; bin < bins; ++bin) {
+                             target.next();
+                             // Two sums, because one addition cannot begin before the one before it
+                             // has ended.
+                             Values even = Values::all(0), odd = Values::all(0);
+                             int64_t t = ends[bin];
+                             for (; t + 1 < ends[bin + 1]; t += 2) {
+                               Values first = Values::load(block + taps[t].cell * kLanes<A>);
+                               Values second = Values::load(block + taps[t + 1].cell * kLanes<A>);
+                               first *= Values::all(taps[t].weight);
+                               second *= Values::all(taps[t + 1].weight);
+                               even += first;
+                               odd += second;
+                             }
+                             if (t < ends[bin + 1]) {
+                               Values last = Values::load(block + taps[t].cell * kLanes<A>);
+                               last *= Values::all(taps[t].weight);
+                               even += last;
+                             }
+                             even += odd;
+                             even.store(tile + bin * kLanes<A>);
+                           }
+                           unpack_planes(tile, bins, task.lanes, bins, result + task.row(k, bins));
+                         });
+      });
+    });
+  });
+}
+
+template <class T>
+void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+                  const Tensor& d_data) {
+  using A = SumOf<T>;
+  const RoiTable<A> table(RotatedROIAlign::kName, in, p.bad_index);
+  const T* gradient = static_cast<const T*>(d_out.data);
+  T* result = static_cast<T*>(d_data.data);
+  const int64_t cells = in.data.shape[2] * in.data.shape[3];
+  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  // Parts add to what those before them have summed; float16 is summed in float32.
+  std::vector<A> own_sums;
+  A* sums;
+  if constexpr (std::is_same<T, A>::value) {
+    sums = result;
+    memset(sums, 0, static_cast<size_t>(elements(d_data)) * sizeof(A));
+  } else {
+    own_sums.resize(static_cast<size_t>(elements(d_data)));
+    sums = own_sums.data();
+  }
+
+  for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const Part<A>& part) {
+    const int64_t work = elements(d_data) + (part.end - part.begin) * in.data.shape[1] * bins;
+    parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
+      const ChannelTask<A> task(id, in.data);
+      A* block = scratch<A>((cells + bins) * kLanes<A>);
+      A* tile = block + cells * kLanes<A>;
+      const auto& runs = part.coverage.runs(task.image);
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        using Values = Lanes<A, decltype(simd)>;
+        pack_runs(runs, sums + task.offset, cells, task.lanes, block);
+        for_each_roi(table, part, task.image, bins,
+                     [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends)
+                         INLINE_LAMBDA {
+                           pack_planes(gradient + task.row(k, bins), bins, task.lanes, bins, tile);
+                           GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), bins),
+                                                     task.lanes * bins, bins);
+                           for (int64_t bin = 0; bin < bins; ++bin) {
+                             slopes.next();
+                             const Values slope = Values::load(tile + bin * kLanes<A>);
+                             for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) {
+                               A* target = block + taps[t].cell * kLanes<A>;
+                               Values share = slope;
+                               share *= Values::all(taps[t].weight);
+                               share += Values::load(target);
+                               share.store(target);
+                             }
+                           }
+                         });
+        for (const Coverage::Run& run : runs) {
+          unpack_planes(block + run.begin * kLanes<A>, cells, task.lanes, run.end - run.begin,
+                        sums + task.offset + run.begin);
+        }
+      });
+    });
+  });
+  if constexpr (!std::is_same<T, A>::value) {
+    const int64_t planes = d_data.shape[0] * d_data.shape[1];
+    parallel_for(planes, elements(d_data), [&](int64_t plane) {
+      run_simd([&](auto) INLINE_LAMBDA {
+        store_run(result + plane * cells, cells, sums + plane * cells);
+      });
+    });
+  }
+}
+
+template <class T>
+void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+                      const Tensor& d_rois) {
+  using G = SumOf<T>;
+  const RotatedRule rule = RotatedROIAlign::rule(p);
+  const RoiTable<G> table(RotatedROIAlign::kName, in, p.bad_index);
+  const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
+  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  write_roi_gradients(
+      table, in.coordinates, 8 * elements(d_out), d_rois,
+      [&](int64_t k, const Roi<G>& roi, double* gradient) {
+        const RotatedBox<G> box = rule.box(roi, static_cast<int32_t>(in.data.shape[2]),
+                                           static_cast<int32_t>(in.data.shape[3]));
+        TapList<SlopeTap<G>> list(cells);
+        std::vector<int64_t> ends;
+        for (int64_t bin = 0; bin < bins; ++bin) {
+          list.begin_bin();
+          box.for_each_gradient(static_cast<int>(bin / p.pooled_width),
+                                static_cast<int>(bin % p.pooled_width),
+                                [&](int64_t cell, const G* slopes) {
+                                  SlopeTap<G>* tap = list.of(cell);
+                                  for (int i = 0; i < kRotatedCoordinates; ++i) {
+                                    tap->slopes[i] += slopes[i];
+                                  }
+                                });
+          ends.push_back(list.size());
+        }
+        // Each cell times the gradient of its bin, summed over the channels, has the same slopes.
+        std::vector<double> sums(list.taps().size());
+        for (int64_t c = 0; c < channels; ++c) {
+          const T* map = static_cast<const T*>(in.data.data) + (roi.image * channels + c) * cells;
+          const T* slope = static_cast<const T*>(d_out.data) + (k * channels + c) * bins;
+          int64_t t = 0;
+          for (int64_t bin = 0; bin < bins; ++bin) {
+            const double g = load(slope + bin);
+            for (; t < ends[bin]; ++t) sums[t] += g * load(map + list.taps()[t].cell);
+          }
+        }
+        const double divisor = box.divisor();
+        for (size_t t = 0; t < sums.size(); ++t) {
+          for (int i = 0; i < kRotatedCoordinates; ++i) {
+            gradient[i] += sums[t] * list.taps()[t].slopes[i] / divisor;
+          }
+        }
+      });
+}
+
+}  // namespace
+}  // namespace cpu
+
+void RotatedROIAlign::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
+}
+
+void RotatedROIAlign::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+                               const Gradients& d) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    cpu::run_backward<T>(p, in, d_out, d.data);
+    if (!is_absent(d.rois)) cpu::run_roi_gradient<T>(p, in, d_out, d.rois);
+  });
+}
+
+}  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(RotatedROIAlign, rotated_roi_align)
