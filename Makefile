@@ -88,7 +88,7 @@ $(VENV)/ready: setup.py pyproject.toml
 			echo "gluon_roi needs Python 3.8 or newer, not $$("$$python" --version 2>&1)" >&2; exit 1; }; \
 		echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV); }
 	$(PIP) 'setuptools>=70.1'
-	$(PIP) --no-build-isolation -e '.[demo,test]'
+	$(PIP) --no-build-isolation -e '.[demo,onnx,test]'
 	$(PIP) --no-deps mxnet==1.9.1 gluoncv==0.10.5
 	@touch $@
 

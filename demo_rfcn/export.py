@@ -1,6 +1,6 @@
-"""`export`: the whole test graph as symbol.json and parameters.
+"""`export`: the whole test graph, as symbol.json and parameters or as ONNX.
 
-The files load in a process that imports only mxnet and gluon_roi:
+The files of MXNet load in a process that imports only mxnet and gluon_roi:
 
     net = mx.gluon.SymbolBlock.imports("rfcn-symbol.json", ["data"], "rfcn-0000.params")
     ids, scores, boxes = net(data)
@@ -13,14 +13,22 @@ from pathlib import Path
 
 import mxnet as mx
 
+import gluon_roi.onnx
+
 from . import demo, files
 from .detector import Detector
+from .errors import InputError
+
+FORMATS = ("mxnet", "onnx")
 
 
-def command(name: str, pretrained: Path, save_prefix: Path) -> None:
-    """Write <name>-symbol.json and <name>-0000.params."""
+def command(name: str, pretrained: Path, save_prefix: Path, format: str) -> None:
+    """Write <name>-symbol.json and <name>-0000.params, or <name>.onnx."""
     files.prepare(save_prefix)
     detect, meta = demo.load_detector(pretrained, mx.cpu())
+    if format == "onnx":
+        print(export_onnx(detect, save_prefix / f"{name}.onnx", meta["short"]))
+        return
     for path in export(detect, save_prefix / name, meta["short"]):
         print(path)
 
@@ -49,3 +57,19 @@ def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
         files.save_and_reload(lambda: detect.export(prefix), first, made)
         os.replace(made, second)
     return symbol, parameters
+
+
+def export_onnx(detect: Detector, path: Path, side: int) -> Path:
+    """Export a detector as ONNX, for any number of images of any size, as `export` does.
+
+    Raises
+    ------
+    InputError
+        The package onnx is missing, or a part of the detector has no translation.
+    """
+    with files.replacing(path) as part:
+        try:
+            gluon_roi.onnx.export(detect, [(1, 3, side, side)], part, dynamic=[(0, 2, 3)])
+        except (ImportError, NotImplementedError) as error:
+            raise InputError(f"export: {error}") from error
+    return path

@@ -24,7 +24,7 @@ from .library import build_info, has_cuda  # noqa: E402
 
 library.load()
 
-from . import nd, sym  # noqa: E402  (they need the loaded library)
+from . import nd, onnx, sym  # noqa: E402  (they need the loaded library)
 from .builtins import replace_builtins  # noqa: E402
 from .graph import count, optimize  # noqa: E402
 from .ops import (  # noqa: E402
@@ -59,6 +59,7 @@ __all__ = [
     "has_cuda",
     "library",
     "nd",
+    "onnx",
     "optimize",
     "reference",
     "replace_builtins",

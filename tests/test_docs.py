@@ -21,8 +21,9 @@ MODULES += [
     "gluon_roi.reference.pyramid",
     "gluon_roi.reference.rotated",
     "gluon_roi.library",
+    "gluon_roi.onnx",
 ]
-PAGES = ["README.md", "docs/operators.md", "docs/switch.md"]
+PAGES = ["README.md", "docs/onnx.md", "docs/operators.md", "docs/switch.md"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -46,6 +46,26 @@ def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path)
     assert (imported["arr_0"] >= 0).any()
 
 
+def test_export_as_onnx_gives_the_same_boxes(short_run, tmp_path):
+    """At two sizes and two numbers of images, in one file."""
+    onnx = pytest.importorskip("onnx")
+    detect, _ = demo.load_detector(short_run / "best.ckpt", mx.cpu())
+    checkpoint = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(["export", "--format", "onnx", "--name", "small", *checkpoint]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["small.onnx"]
+    model = onnx.load(str(tmp_path / "small.onnx"))
+    assert {node.domain for node in model.graph.node} == {""}
+    assert [len(o.type.tensor_type.shape.dim) for o in model.graph.output] == [3, 3, 3]
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(tmp_path / "small.onnx"))
+    for shape in ((2, 3, 160, 160), (1, 3, 128, 192)):
+        data = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        found = session.run(None, {"data": data})
+        for ours, theirs, near in zip(found, detect(mx.nd.array(data)), (0, 1e-5, 1e-2)):
+            np.testing.assert_allclose(ours, theirs.asnumpy(), rtol=0, atol=near)
+        assert (found[0] >= 0).any()
+
+
 def test_demo_writes_everything_and_reuses_it(tmp_path, monkeypatch, capsys):
     few = dataclasses.replace(DATASETS["signals"], counts={"trainval": 8, "val": 2, "test": 3})
     monkeypatch.setitem(DATASETS, "signals", few)

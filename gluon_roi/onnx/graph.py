@@ -1,0 +1,213 @@
+"""An ONNX graph under construction, and an MXNet node that is to become a part of it."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+#: Attributes that choose among ways to compute the same.
+_IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
+
+
+def onnx_type(dtype: Any) -> int:
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+
+class Graph:
+    """Collects nodes and constants; a tensor is known by its name.
+
+    ``graph("Add", a, b)`` adds a node and gives the name of its output. An input is a name, an
+    array, which becomes a constant, or None for an optional input that is left out.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.prefix = ""  # name of the MXNet node being translated
+        self._names: set[str] = {""}
+        self._known: dict[tuple, str] = {}
+
+    def unique(self, name: str) -> str:
+        """A name for a tensor that no other has: this one, if it is free."""
+        free, number = name, 0
+        while free in self._names:
+            number += 1
+            free = f"{name}_{number}"
+        self._names.add(free)
+        return free
+
+    def constant(self, value: Any, name: str | None = None) -> str:
+        array = np.asarray(value)
+        if name is not None:
+            name = self.unique(name)
+            self.constants[name] = array
+            return name
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = self.constant(array, "constant")
+        return self._known[key]
+
+    def __call__(self, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+        """Add a node; gives the name of its output, or a list of names if `outputs` is above 1."""
+        names = [
+            "" if value is None else value if isinstance(value, str) else self.constant(value)
+            for value in inputs
+        ]
+        made = [self.unique(f"{self.prefix}/{op}") for _ in range(outputs)]
+        self.nodes.append(helper.make_node(op, names, made, name=made[0], **attributes))
+        return made if outputs > 1 else made[0]
+
+    # ---- Frequent combinations ----
+
+    def cast(self, tensor: str, dtype: Any) -> str:
+        return self("Cast", tensor, to=onnx_type(dtype))
+
+    def shape(self, tensor: str, begin: int = 0, end: int | None = None) -> str:
+        """Sizes of the axes [begin, end), a vector of int64."""
+        attributes = {} if end is None else {"end": end}
+        return self("Shape", tensor, start=begin, **attributes)
+
+    def joined(self, *sizes: Any) -> str:
+        """A vector of int64 out of vectors and numbers."""
+        parts = [np.array([s]) if isinstance(s, int) else s for s in sizes]
+        return self("Concat", *parts, axis=0)
+
+    def reshape(self, tensor: str, *sizes: Any) -> str:
+        """Reshape to sizes as in :meth:`joined`."""
+        if all(isinstance(size, int) for size in sizes):
+            return self("Reshape", tensor, np.array(sizes, np.int64))
+        return self("Reshape", tensor, self.joined(*sizes))
+
+    def scalar(self, vector: str) -> str:
+        """A vector of one element as a scalar."""
+        return self("Squeeze", vector, np.array([0]))
+
+    def columns(self, tensor: str, begin: int, end: int, axis: int = -1) -> str:
+        return self("Slice", tensor, np.array([begin]), np.array([end]), np.array([axis]))
+
+    # ---- The model ----
+
+    def model(self, inputs: Sequence, outputs: Sequence) -> onnx.ModelProto:
+        """A model of the nodes that its outputs depend on.
+
+        Parameters
+        ----------
+        inputs, outputs : sequence of (name, dtype, shape)
+            For outputs, the name is a pair: of the tensor, and the name that it is to have.
+        """
+        from . import OPSET
+
+        ends = [
+            helper.make_node("Identity", [tensor], [name], name=name)
+            for (tensor, name), *_ in outputs
+        ]
+        needed = {tensor for (tensor, _), *_ in outputs}
+        kept = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                kept.append(node)
+        tensors = [
+            numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
+            for name, value in self.constants.items()
+            if name in needed
+        ]
+        graph = helper.make_graph(
+            kept[::-1] + ends,
+            "gluon_roi",
+            [helper.make_tensor_value_info(n, onnx_type(t), s) for n, t, s in inputs],
+            [helper.make_tensor_value_info(n, onnx_type(t), s) for (_, n), t, s in outputs],
+            tensors,
+        )
+        model = helper.make_model(
+            graph,
+            producer_name="gluon_roi",
+            opset_imports=[helper.make_opsetid("", OPSET)],
+        )
+        model.ir_version = 8  # that of opset 16: older runtimes refuse a newer one
+        return model
+
+
+class Node:
+    """A node of an MXNet graph.
+
+    Attributes
+    ----------
+    op, name : str
+    inputs : list of str
+        Tensors of the ONNX graph.
+    shapes, dtypes : list
+        Of the inputs.
+    out_shapes, out_dtypes : list
+        Of the visible outputs.
+    """
+
+    def __init__(
+        self, op: str, name: str, attributes: dict, inputs: list, outputs: list, fixed: bool
+    ) -> None:
+        self.op, self.name = op, name
+        self.inputs = [tensor for tensor, _, _ in inputs]
+        self.shapes = [shape for _, shape, _ in inputs]
+        self.dtypes = [dtype for _, _, dtype in inputs]
+        self.out_shapes = [shape for shape, _ in outputs]
+        self.out_dtypes = [dtype for _, dtype in outputs]
+        self.fixed = fixed  # no size of any input of the model may change
+        self._attributes = {k: v for k, v in attributes.items() if not k.startswith("__")}
+        self._unread = set(self._attributes) - _IRRELEVANT
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.dtypes[0]
+
+    @property
+    def rank(self) -> int:
+        """Of the first input."""
+        return len(self.shapes[0])
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute as a Python value; what is no literal is a string."""
+        self._unread.discard(name)
+        if name not in self._attributes:
+            return default
+        text = self._attributes[name]
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return {"true": True, "false": False}.get(text, text)
+
+    def sizes(self, name: str, default: Any = ()) -> tuple:
+        """An attribute that is a number or a tuple, as a tuple."""
+        value = self.get(name, default)
+        return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+    def axis(self, name: str = "axis", default: Any = None, rank: int | None = None) -> int:
+        """An axis, counted from the first."""
+        axis = self.get(name, default)
+        return axis % (rank or self.rank)
+
+    def expect(self, name: str, *allowed: Any) -> None:
+        """Refuse an attribute with a value other than these, of which the first is the default."""
+        value = self.get(name, allowed[0])
+        if value not in allowed:
+            raise self.refusal(f"{name}={value} has no translation")
+
+    def with_attributes(self, **attributes: Any) -> Node:
+        """The same node with other attributes."""
+        copy = object.__new__(Node)
+        copy.__dict__.update(self.__dict__)
+        copy._attributes = {k: str(v) for k, v in attributes.items()}
+        copy._unread = set(copy._attributes) - _IRRELEVANT
+        return copy
+
+    def check_all_read(self) -> None:
+        """Refuse attributes that the translation has not looked at."""
+        if self._unread:
+            name = min(self._unread)
+            raise self.refusal(f"attribute {name}={self._attributes[name]} has no translation")
+
+    def refusal(self, reason: str) -> NotImplementedError:
+        return NotImplementedError(f"onnx.export: node {self.name} ({self.op}): {reason}")

@@ -1,0 +1,568 @@
+"""The RoI operators, this package's and MXNet's own, in ONNX.
+
+What a node needs of its boxes is computed in the graph by the formulas of the operators, in the
+same order of operations: which rows are padding, and for all but ROIAlign the box of every bin. The
+pooling itself is MaxRoiPool or RoiAlign over *bins*: each bin is a RoI of its own with one bin, on
+whole cells (ROIPool, PSROIPool) or bilinear samples (PSROIAlign); of position-sensitive operators
+the groups of score maps become images. ROIAlign is RoiAlign, but for boxes whose number of samples
+that operator counts in another way.
+
+An operator is a function in TRANSLATIONS: (graph, node) -> name of its output.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .graph import Graph, Node
+
+#: Map coordinates beyond it are brought back to it, as in the kernels.
+_FARTHEST = 1e30
+
+
+# ---- Rows ----------------------------------------------------------------------------------------
+
+
+class _Rows(NamedTuple):
+    """Decoded RoIs; rows without a result have image 0 and a box of zeros."""
+
+    image: str  # (K,) int64
+    box: str  # (K, 4), the type of the geometry
+    valid: str  # (K,) bool
+    fill: str  # (K,), what rows without a result are filled with: 0, or NaN
+    rows: str  # (1,), K
+
+
+def _rows(g: Graph, node: Node, geometry: Any, coordinates: int = 4) -> _Rows:
+    data, rois, *counts = node.inputs
+    beyond_is_padding = node.get("bad_index", "error") == "padding"
+    node.get("rois_num")
+    given = np.promote_types(node.dtypes[1], np.float32)
+    rois = g.cast(rois, given) if given != node.dtypes[1] else rois
+    images = g.shape(data, 0, 1)
+    if len(node.shapes[1]) == 3:
+        per_image = g.shape(rois, 1, 2)
+        box = g.reshape(rois, g("Mul", images, per_image), coordinates)
+        count = g.shape(box, 0, 1)
+        column = g.reshape(_range(g, images), -1, 1)
+        index = g.reshape(g("Expand", column, g.joined(images, per_image)), -1)
+    elif counts:
+        box, count = rois, g.shape(rois, 0, 1)
+        ends = g("CumSum", g.cast(counts[0], np.int64), np.array(0))
+        row = g.reshape(_range(g, count), -1, 1)
+        passed = g.cast(g("GreaterOrEqual", row, g("Unsqueeze", ends, np.array([0]))), np.int64)
+        index = g("ReduceSum", passed, np.array([1]), keepdims=0)
+    else:
+        box, count = g.columns(rois, 1, 1 + coordinates), g.shape(rois, 0, 1)
+        index = g("Squeeze", g.columns(rois, 0, 1), np.array([1]))
+    number = np.int64 if len(node.shapes[1]) == 3 or counts else given
+    zero, size = np.array(0, number), g.cast(images, number)
+    padding = g("Less", index, zero)
+    inside = g("Less", index, size)
+    if number != np.int64:
+        whole = g("Equal", g("Floor", index), index)
+        if beyond_is_padding:
+            padding = g("Or", padding, g("And", whole, g("GreaterOrEqual", index, size)))
+        inside = g("And", inside, whole)
+    elif beyond_is_padding:
+        padding = g("Or", padding, g("GreaterOrEqual", index, size))
+    finite = g("LessOrEqual", g("Abs", box), np.array(np.finfo(given).max, given))
+    finite = g("ReduceMin", g.cast(finite, np.int32), axes=[1], keepdims=0)
+    valid = g("And", g("And", inside, g("Not", padding)), g.cast(finite, np.bool_))
+    box = g("Where", g("Unsqueeze", valid, np.array([1])), box, np.array(0, given))
+    box = g.cast(box, geometry) if given != geometry else box
+    image = g.cast(g("Where", valid, index, zero), np.int64)
+    fill = g("Where", padding, np.array(0, geometry), np.array(np.nan, geometry))
+    return _Rows(image, box, valid, fill, count)
+
+
+def _range(g: Graph, end: str) -> str:
+    """0, 1, ... below a vector of one element."""
+    return g("Range", np.array(0), g.scalar(end), np.array(1))
+
+
+def _axes(g: Graph, rows: _Rows) -> list[tuple[str, str]]:
+    """(low, high) edges of the boxes, (K, 1) each, along y and x."""
+    x1, y1, x2, y2 = g("Split", rows.box, np.array([1, 1, 1, 1]), axis=1, outputs=4)
+    return [(y1, y2), (x1, x2)]
+
+
+def _finish(g: Graph, node: Node, rows: _Rows, out: str, computed: Any) -> str:
+    """Fill the rows without a result; give the type of the data."""
+    four = np.array([1, 2, 3])
+    fill = rows.fill
+    if node.dtype == np.float64 and computed == np.float64:
+        fill = g.cast(fill, np.float64)
+    out = g("Where", g("Unsqueeze", rows.valid, four), out, g("Unsqueeze", fill, four))
+    return out if computed == node.dtype else g.cast(out, node.dtype)
+
+
+def _data(g: Graph, node: Node) -> tuple[str, Any]:
+    """The map, in the type that it is pooled in, and that type."""
+    computed = np.float64 if node.dtype == np.float64 else np.float32
+    data = node.inputs[0]
+    return (data if node.dtype == computed else g.cast(data, computed)), computed
+
+
+# ---- Bins as RoIs --------------------------------------------------------------------------------
+
+
+def _bin_boxes(g: Graph, low: list[str], high: list[str], pooled: tuple, count: str) -> str:
+    """Boxes (K * P * Q, 4) of the bins, from edges (K, P) along y and (K, Q) along x."""
+    shape = g.joined(count, pooled[0], pooled[1], 1)
+    edges = []
+    for edge in (low, high):
+        y, x = g("Unsqueeze", edge[0], np.array([2, 3])), g("Unsqueeze", edge[1], np.array([1, 3]))
+        edges += [g("Expand", x, shape), g("Expand", y, shape)]
+    return g.reshape(
+        g("Concat", *edges, axis=3), g("Mul", count, np.array(pooled[:1]) * pooled[1]), 4
+    )
+
+
+def _bin_images(g: Graph, image: str, pooled: tuple, group: tuple, count: str) -> str:
+    """Index of the image of every bin, (K * P * Q,): an image is group[0] * group[1] images."""
+    p, q = (np.arange(bins) * groups // bins for bins, groups in zip(pooled, group))
+    index = g("Mul", g("Unsqueeze", image, np.array([1, 2])), np.array(group[0] * group[1]))
+    index = g("Add", index, (p[:, None] * group[1] + q)[None])
+    return g.reshape(index, g("Mul", count, np.array([pooled[0] * pooled[1]])))
+
+
+def _group_images(g: Graph, data: str, dim: int, groups: int) -> str:
+    """Score maps (N, dim * groups, H, W) as images (N * groups, dim, H, W)."""
+    if groups == 1:
+        return data
+    size = g.shape(data, 2, 4)
+    apart = g.reshape(data, g.shape(data, 0, 1), dim, groups, size)
+    number = g("Mul", g.shape(data, 0, 1), np.array([groups]))
+    return g.reshape(g("Transpose", apart, perm=[0, 2, 1, 3, 4]), number, dim, size)
+
+
+def _join_bins(g: Graph, bins: str, count: str, pooled: tuple, dim: int) -> str:
+    """(K * P * Q, dim, 1, 1) to (K, dim, P, Q)."""
+    return g("Transpose", g.reshape(bins, count, pooled[0], pooled[1], dim), perm=[0, 3, 1, 2])
+
+
+def _pooled(node: Node) -> tuple[int, int]:
+    size = node.sizes("pooled_size")
+    return (size[0], size[0]) if len(size) == 1 else (size[0], size[1])
+
+
+# ---- ROIPool, PSROIPool --------------------------------------------------------------------------
+
+
+def _round(g: Graph, value: str) -> str:
+    """Half away from zero; Round rounds to even."""
+    size = g("Abs", value)
+    down = g("Floor", size)
+    up = g("GreaterOrEqual", g("Sub", size, down), np.float32(0.5))
+    return g("Mul", g("Add", down, g.cast(up, np.float32)), g("Sign", value))
+
+
+def _rounded(g: Graph, value: str, dtype: Any = np.float32) -> str:
+    """The value, rounded to its type whatever follows.
+
+    OpenVINO fuses a product with the sum that it is a term of, and multiplies sums out; a limit in
+    between, beyond all that occurs, prevents both.
+    """
+    return g("Clip", value, np.array(-3e38, dtype), np.array(3e38, dtype))
+
+
+def _product(g: Graph, a: Any, b: Any, dtype: Any = np.float32) -> str:
+    return _rounded(g, g("Mul", a, b), dtype)
+
+
+def _quotient(g: Graph, value: str, divisor: Any, dtype: Any = np.float32) -> str:
+    """value / divisor rounded as IEEE has it, for a divisor that is a whole number up to 4096.
+
+    OpenVINO multiplies by the reciprocal, which may be the neighbouring number. So the remainder is
+    computed, without an error since the quotient is split in two halves (Dekker 1971), and divided
+    in turn.
+    """
+    first = g("Div", value, divisor)
+    scaled = _product(
+        g, first, np.array(2 ** (12 if dtype == np.float32 else 27) + 1, dtype), dtype
+    )
+    high = g("Sub", scaled, g("Sub", scaled, first))
+    low = g("Sub", first, high)
+    rest = g("Sub", g("Sub", value, g("Mul", divisor, high)), g("Mul", divisor, low))
+    return g("Add", first, g("Div", rest, divisor))
+
+
+def _saturate(g: Graph, value: str, dtype: Any = np.float32) -> str:
+    return g("Clip", value, np.array(-_FARTHEST, dtype), np.array(_FARTHEST, dtype))
+
+
+def _cells(
+    g: Graph, rule: str, low: str, high: str, scale: float, bins: int, size: str
+) -> tuple[str, str]:
+    """First cell and end of every bin along one axis, (K, bins) each: core/geometry/bins.h."""
+    s, one = np.float32(scale), np.float32(1)
+    if rule == "rfcn":
+        start = _saturate(g, g("Mul", _round(g, low), s))
+        end = _saturate(g, g("Mul", _rounded(g, g("Add", _round(g, high), one)), s))
+        length = g("Max", g("Sub", end, start), np.float32(0.1))
+    else:
+        start = _saturate(g, _round(g, g("Mul", low, s)))
+        length = g("Sub", _saturate(g, _round(g, g("Mul", high, s))), start)
+        length = g("Add", length, one) if rule == "roi_pool" else length
+        length = g("Max", length, one)
+    each = _quotient(g, length, np.float32(bins))
+    last = g.cast(size, np.float32)
+    last = g("Sub", last, one) if rule == "torchvision" else last
+    edges = []
+    for first, rounding in ((0, "Floor"), (1, "Ceil")):
+        offset = _product(g, each, np.arange(first, bins + first, dtype=np.float32)[None])
+        if rule == "rfcn":
+            edge = g(rounding, g("Add", offset, start))
+        else:
+            edge = g("Add", g(rounding, offset), start)
+        edges.append(g("Min", g("Max", edge, np.float32(0)), last))
+    return edges[0], edges[1]
+
+
+def _pool_cells(g: Graph, node: Node, rule: str, dim: int, group: tuple[int, int]) -> str:
+    pooled, scale = _pooled(node), float(node.get("spatial_scale"))
+    rows = _rows(g, node, np.float32)
+    data, computed = _data(g, node)
+    axes = [
+        _cells(g, rule, low, high, scale, bins, g.shape(data, 2 + axis, 3 + axis))
+        for axis, ((low, high), bins) in enumerate(zip(_axes(g, rows), pooled))
+    ]
+    low, high = [axis[0] for axis in axes], [axis[1] for axis in axes]
+    images = _bin_images(g, rows.image, pooled, group, rows.rows)
+    if rule == "roi_pool":
+        # The end of a box of MaxRoiPool is its last cell.
+        high = [g("Sub", edge, np.float32(1)) for edge in high]
+        boxes = _bin_boxes(g, low, high, pooled, rows.rows)
+        rois = g("Concat", g("Unsqueeze", g.cast(images, np.float32), np.array([1])), boxes, axis=1)
+        bins = g("MaxRoiPool", data, rois, pooled_shape=[1, 1], spatial_scale=1.0)
+        # The search of the kernels starts at the lowest number of the type.
+        bins = g("Max", bins, np.float32(np.finfo(node.dtype).min))
+        empty = [g("Less", upper, lower) for lower, upper in zip(low, high)]
+    else:
+        boxes = _bin_boxes(g, low, high, pooled, rows.rows)
+        boxes = boxes if computed == np.float32 else g.cast(boxes, computed)
+        # One sample a cell, in its centre.
+        bins = _align(
+            g, _group_images(g, data, dim, group[0] * group[1]), boxes, images, computed, 1, True
+        )
+        empty = [g("LessOrEqual", upper, lower) for lower, upper in zip(low, high)]
+    none = g(
+        "Or", g("Unsqueeze", empty[0], np.array([1, 3])), g("Unsqueeze", empty[1], np.array([1, 2]))
+    )
+    out = g("Where", none, np.array(0, computed), _join_bins(g, bins, rows.rows, pooled, dim))
+    return _finish(g, node, rows, out, computed)
+
+
+def roi_pool(g: Graph, node: Node) -> str:
+    if node.dtype == np.float64:
+        raise node.refusal(
+            "float64 data have no translation: MaxRoiPool of the runtimes is float32"
+        )
+    return _pool_cells(g, node, "roi_pool", node.shapes[0][1], (1, 1))
+
+
+def ps_roi_pool(g: Graph, node: Node) -> str:
+    node.get("output_dim")
+    pooled = _pooled(node)
+    group = node.sizes("group_size", None)
+    group = pooled if group[0] is None else (group[0], group[-1])
+    rule = node.get("convention", "rfcn")
+    return _pool_cells(g, node, rule, node.out_shapes[0][1], group)
+
+
+# ---- ROIAlign, PSROIAlign ------------------------------------------------------------------------
+
+
+def _align(
+    g: Graph,
+    data: str,
+    boxes: str,
+    images: str,
+    computed: Any,
+    scale: float,
+    aligned: bool,
+    pooled: tuple[int, int] = (1, 1),
+    sampling_ratio: int = -1,
+) -> str:
+    """RoiAlign; the scale is applied beforehand where its float32 would not do."""
+    if computed == np.float64 and scale != 1:
+        boxes, scale = g("Mul", boxes, np.float64(scale)), 1
+    return g(
+        "RoiAlign",
+        data,
+        boxes,
+        images,
+        coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
+        mode="avg",
+        output_height=pooled[0],
+        output_width=pooled[1],
+        sampling_ratio=max(sampling_ratio, 0),
+        spatial_scale=float(scale),
+    )
+
+
+class _SampleAxis(NamedTuple):
+    """One axis of the boxes split into bins, (K, 1) each: core/geometry/samples.h."""
+
+    start: str
+    length: str
+    bin: str
+
+
+def _sample_axis(
+    g: Graph, low: str, high: str, scale: float, aligned: bool, bins: int, dtype: Any
+) -> _SampleAxis:
+    ends = [_product(g, edge, np.array(scale, dtype), dtype) for edge in (low, high)]
+    if aligned:
+        ends = [g("Sub", end, np.array(0.5, dtype)) for end in ends]
+    start, end = (_saturate(g, end, dtype) for end in ends)
+    length = g("Sub", end, start)
+    if not aligned:
+        length = g("Max", length, np.array(1, dtype))
+    return _SampleAxis(start, length, _quotient(g, length, np.array(bins, dtype), dtype))
+
+
+def _away_from_limits(
+    g: Graph, base: str, axis: _SampleAxis, samples: int, cells: str, margin: str, dtype: Any
+) -> str:
+    """How far to move bins of which a sample lies so near to a limit of the map, -1 or its size,
+    that rounding decides on which side, (K, bins)."""
+    inside = (np.arange(samples, dtype=dtype) + dtype(0.5))[None]
+    offset = _product(g, inside, axis.bin, dtype)
+    offset = _quotient(g, offset, np.array(samples, dtype), dtype)
+    position = g("Add", g("Unsqueeze", base, np.array([2])), g("Unsqueeze", offset, np.array([1])))
+    moves = []
+    for limit, comparison in ((np.array(-1, dtype), "GreaterOrEqual"), (cells, "LessOrEqual")):
+        near = g("Less", g("Abs", g("Sub", position, limit)), margin)
+        inward = margin if comparison == "GreaterOrEqual" else g("Neg", margin)
+        move = g("Where", g(comparison, position, limit), inward, g("Neg", inward))
+        moves.append(g("Where", near, move, np.array(0, dtype)))
+    total = g("ReduceSum", g("Add", *moves), np.array([2]), keepdims=0)
+    return g("Max", g("Min", total, margin), g("Neg", margin))
+
+
+def _bins_along(
+    g: Graph, axis: _SampleAxis, bins: int, sampling_ratio: int, size: str, dtype: Any
+) -> tuple[str, str, str | None]:
+    """Boxes of the bins along an axis for RoiAlign, low and high edge, (K, bins) each.
+
+    With an adaptive number of samples they cover those samples that may lie on the map, so that
+    the work is bounded however large the box; what remains to be multiplied is the third result.
+    """
+
+    def number(value: float) -> np.ndarray:
+        return np.array(value, dtype)
+
+    half = number(0.5)
+    base = g("Add", axis.start, _product(g, axis.bin, np.arange(bins, dtype=dtype)[None], dtype))
+    cells = g.cast(size, dtype)
+    # More than the edges of a bin differ from its place in the box, by rounding.
+    margin = g("Mul", g("Add", cells, number(8)), number(4 * float(np.finfo(dtype).eps)))
+    if sampling_ratio > 0:
+        low = g(
+            "Add",
+            g("Add", base, _away_from_limits(g, base, axis, sampling_ratio, cells, margin, dtype)),
+            half,
+        )
+        return low, g("Add", low, axis.bin), None
+    samples = g("Max", g("Ceil", axis.bin), number(1))
+    last = g("Sub", samples, number(1))
+    step = g("Div", axis.bin, samples)
+    several = g("Greater", samples, number(1))
+    positive = g("Where", several, step, number(1))
+
+    def position(index: str) -> str:
+        offset = _product(g, g("Add", index, half), axis.bin, dtype)
+        return g("Add", base, _quotient(g, offset, samples, dtype))
+
+    # The first and the last sample on the map: a guess, and its neighbours where rounding misled.
+    def limit(edge: Any, rounding: str, inside: str, inward: float) -> str:
+        guess = g(rounding, g("Sub", g("Div", g("Sub", edge, base), positive), half))
+        beyond = g("Sub", guess, number(inward))
+        guess = g("Where", g(inside, position(beyond), edge), beyond, guess)
+        return g("Where", g(inside, position(guess), edge), guess, g("Add", guess, number(inward)))
+
+    begin = g("Max", limit(number(-1), "Ceil", "GreaterOrEqual", 1), number(0))
+    end = g("Min", limit(cells, "Floor", "LessOrEqual", -1), last)
+    begin = g("Where", several, begin, number(0))
+    end = g("Where", several, end, number(0))
+    # Where no sample is on the map, one is pooled all the same, and its share is 0.
+    count = g("Max", g("Add", g("Sub", end, begin), number(1)), number(0))
+    only = position(g("Mul", begin, number(0)))
+    on = g("And", g("GreaterOrEqual", only, number(-1)), g("LessOrEqual", only, cells))
+    share = g("Where", several, g("Div", count, samples), g.cast(on, dtype))
+    count = g("Max", count, number(1))
+    middle = g("Add", g("Mul", g("Add", begin, end), half), half)
+    centre = g("Add", base, g("Mul", middle, step))
+    # RoiAlign takes as many samples as the bin has cells, rounded up: where that is near to
+    # a whole number, the rounding of the edges must not decide.
+    extent = g("Mul", count, step)
+    extent = g(
+        "Min",
+        g("Max", extent, g("Add", g("Sub", count, number(1)), margin)),
+        g("Sub", count, margin),
+    )
+    single = g("LessOrEqual", count, number(1))
+    reach = g("Mul", g("Where", single, half, extent), half)
+    # The outermost samples stay on the map.
+    reach_of_samples = g("Sub", reach, g("Div", reach, count))
+    inner = g("Add", reach_of_samples, margin)
+    centre = g("Max", centre, g("Sub", inner, number(1)))
+    centre = g("Min", centre, g("Sub", cells, inner))
+    centre = g("Add", centre, half)
+    return g("Sub", centre, reach), g("Add", centre, reach), share
+
+
+def _align_bins(
+    g: Graph,
+    data: str,
+    image: str,
+    axes: list[_SampleAxis],
+    count: str,
+    pooled: tuple[int, int],
+    sampling_ratio: int,
+    group: tuple[int, int],
+    dim: int,
+    dtype: Any,
+) -> str:
+    """Bilinear pooling by a RoI for each bin: (K, dim, P, Q)."""
+    (y0, y1, fy), (x0, x1, fx) = (
+        _bins_along(g, axis, bins, sampling_ratio, g.shape(data, 2 + n, 3 + n), dtype)
+        for n, (axis, bins) in enumerate(zip(axes, pooled))
+    )
+    boxes = _bin_boxes(g, [y0, x0], [y1, x1], pooled, count)
+    images = _bin_images(g, image, pooled, group, count)
+    maps = _group_images(g, data, dim, group[0] * group[1])
+    bins = _align(g, maps, boxes, images, dtype, 1, True, (1, 1), sampling_ratio)
+    out = _join_bins(g, bins, count, pooled, dim)
+    if fy is None or fx is None:
+        return out
+    share = g("Mul", g("Unsqueeze", fy, np.array([1, 3])), g("Unsqueeze", fx, np.array([1, 2])))
+    return g("Mul", out, share)
+
+
+def _all_axes(
+    g: Graph, rows: _Rows, scale: float, aligned: bool, pooled: tuple, dtype: Any
+) -> list[_SampleAxis]:
+    return [
+        _sample_axis(g, low, high, scale, aligned, bins, dtype)
+        for (low, high), bins in zip(_axes(g, rows), pooled)
+    ]
+
+
+def roi_align(g: Graph, node: Node) -> str:
+    pooled, scale = _pooled(node), float(node.get("spatial_scale"))
+    aligned, sampling_ratio = node.get("aligned", False), node.get("sampling_ratio", -1)
+    data, dtype = _data(g, node)
+    rows = _rows(g, node, dtype)
+    far = np.array(_FARTHEST / max(scale, 1), dtype)
+    box = g("Clip", rows.box, -far, far)
+    if sampling_ratio > 0:
+        out = _align(g, data, box, rows.image, dtype, scale, aligned, pooled, sampling_ratio)
+        return _finish(g, node, rows, out, dtype)
+    # Boxes that RoiAlign gives no samples, or more than a map can need, are pooled bin by bin.
+    axes = _all_axes(g, rows, scale, aligned, pooled, dtype)
+    odd = None
+    for n, axis in enumerate(axes):
+        cells = g.cast(g.shape(data, 2 + n, 3 + n), dtype)
+        conditions = [g("Greater", axis.length, g("Mul", cells, np.array(4, dtype)))]
+        if aligned:
+            conditions.append(g("LessOrEqual", axis.length, np.array(0, dtype)))
+        for condition in conditions:
+            odd = condition if odd is None else g("Or", odd, condition)
+    plain = g("Where", odd, np.array([[0, 0, 1 / scale, 1 / scale]], dtype), box)
+    out = _align(g, data, plain, rows.image, dtype, scale, aligned, pooled)
+    which = g.reshape(g("NonZero", g("Squeeze", odd, np.array([1]))), -1)
+    axes = [_SampleAxis(*(g("Gather", part, which) for part in axis)) for axis in axes]
+    number = g.shape(which)
+    apart = _align_bins(
+        g,
+        data,
+        g("Gather", rows.image, which),
+        axes,
+        number,
+        pooled,
+        -1,
+        (1, 1),
+        node.shapes[0][1],
+        dtype,
+    )
+    out = g("ScatterND", out, g("Unsqueeze", which, np.array([1])), apart)
+    return _finish(g, node, rows, out, dtype)
+
+
+def ps_roi_align(g: Graph, node: Node) -> str:
+    node.get("output_dim")
+    pooled, scale = _pooled(node), float(node.get("spatial_scale"))
+    aligned, sampling_ratio = node.get("aligned", True), node.get("sampling_ratio", -1)
+    data, dtype = _data(g, node)
+    rows = _rows(g, node, dtype)
+    axes = _all_axes(g, rows, scale, aligned, pooled, dtype)
+    out = _align_bins(
+        g,
+        data,
+        rows.image,
+        axes,
+        rows.rows,
+        pooled,
+        sampling_ratio,
+        pooled,
+        node.out_shapes[0][1],
+        dtype,
+    )
+    return _finish(g, node, rows, out, dtype)
+
+
+# ---- MXNet's own ---------------------------------------------------------------------------------
+
+
+def _mxnet_roi_pooling(g: Graph, node: Node) -> str:
+    return roi_pool(
+        g,
+        node.with_attributes(
+            pooled_size=node.get("pooled_size"),
+            spatial_scale=node.get("spatial_scale"),
+            bad_index="padding",
+        ),
+    )
+
+
+def _mxnet_roi_align(g: Graph, node: Node) -> str:
+    translation = ps_roi_align if node.get("position_sensitive", False) else roi_align
+    return translation(
+        g,
+        node.with_attributes(
+            pooled_size=node.get("pooled_size"),
+            spatial_scale=node.get("spatial_scale"),
+            sampling_ratio=node.get("sample_ratio", -1),
+            aligned=node.get("aligned", False),
+        ),
+    )
+
+
+def _mxnet_ps_roi_pooling(g: Graph, node: Node) -> str:
+    node.get("output_dim")
+    pooled = node.get("pooled_size")
+    return ps_roi_pool(
+        g,
+        node.with_attributes(
+            pooled_size=pooled,
+            spatial_scale=node.get("spatial_scale"),
+            group_size=node.get("group_size", 0) or pooled,
+        ),
+    )
+
+
+#: MXNet operator -> its translation.
+TRANSLATIONS = {
+    "_gluon_roi_ROIPool": roi_pool,
+    "_gluon_roi_ROIAlign": roi_align,
+    "_gluon_roi_PSROIPool": ps_roi_pool,
+    "_gluon_roi_PSROIAlign": ps_roi_align,
+    "ROIPooling": _mxnet_roi_pooling,
+    "_contrib_ROIAlign": _mxnet_roi_align,
+    "_contrib_PSROIPooling": _mxnet_ps_roi_pooling,
+}

@@ -1,0 +1,97 @@
+"""Runs exported models in onnxruntime and OpenVINO against the golden outputs; needs no MXNet.
+
+    python -m venv /tmp/runtimes
+    /tmp/runtimes/bin/pip install onnxruntime openvino==2026.4.1 'numpy>=2'
+    .venv/bin/python tests/onnx_models.py /tmp/models
+    /tmp/runtimes/bin/python tests/onnx/check.py /tmp/models
+
+Prints the greatest difference of each model in each runtime, and ends with status 1 if one is above
+its tolerance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+
+ARRAYS = Path(__file__).resolve().parent.parent / "golden/onnx.npz"
+
+#: Greatest difference: of whole cells; of bilinear samples of standard normal maps, which are moved
+#: by up to 1e-5 of a cell where a bin is a RoI of its own; of boxes in pixels.
+EXACT, SAMPLED, BOXES = 1e-6, 5e-5, 5e-5
+FLOAT16 = 2e-3
+
+
+def tolerance(model: str) -> float:
+    if model.endswith("float16"):
+        return FLOAT16
+    return SAMPLED if "Align" in model else BOXES if "nms" in model else EXACT
+
+
+def onnxruntime(path: str) -> Callable[..., list]:
+    import onnxruntime as runtime
+
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    return lambda *inputs: session.run(None, dict(zip(names, inputs)))
+
+
+def openvino(path: str) -> Callable[..., list]:
+    import openvino as runtime
+
+    model = runtime.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda *inputs: list(model(list(inputs)).values())
+
+
+RUNTIMES = {"onnxruntime": onnxruntime, "openvino": openvino}
+
+
+def difference(found: Any, expected: np.ndarray) -> float:
+    """The greatest one; infinite if shapes, types, or the places of NaN differ."""
+    found = np.asarray(found)
+    if found.shape != expected.shape or (np.isnan(found) != np.isnan(expected)).any():
+        return np.inf
+    both = found.astype(np.float64), expected.astype(np.float64)
+    return float(np.nanmax(np.abs(np.subtract(*both)), initial=0))
+
+
+def differences(run: Callable[..., list], arrays: Any, name: str) -> float:
+    """The greatest difference of a model's outputs from the golden ones."""
+    inputs = [arrays[key] for key in arrays.files if key.startswith(f"{name}/in")]
+    outputs = [arrays[key] for key in arrays.files if key.startswith(f"{name}/out")]
+    found = run(*inputs)
+    assert len(found) == len(outputs)
+    return max(map(difference, found, outputs))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    runtimes = [name for name in RUNTIMES if importlib.util.find_spec(name)]
+    parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=runtimes)
+    arguments = parser.parse_args()
+    arrays = np.load(ARRAYS)
+    names = sorted({key.rsplit("/", 1)[0] for key in arrays.files})
+    print(f"{'model':44}", *(f"{name:>12}" for name in arguments.runtimes))
+    failed = False
+    for name in names:
+        row = []
+        for runtime in arguments.runtimes:
+            if runtime == "openvino" and name.endswith("float64"):
+                row.append(f"{'float32':>12}")  # is what it computes float64 in
+                continue
+            run = RUNTIMES[runtime](str(arguments.folder / f"{name}.onnx"))
+            greatest = differences(run, arrays, name)
+            failed |= greatest > tolerance(name)
+            row.append(f"{greatest:11.1e}{'!' if greatest > tolerance(name) else ' '}")
+        print(f"{name:44}", *row)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""The models that the tests of the ONNX export share; as a script, writes them and what they give.
+
+    python tests/onnx_models.py FOLDER            a <name>.onnx for each model
+    python tests/onnx_models.py FOLDER --record   and golden inputs, outputs and graphs
+
+tests/onnx/check.py runs the files against the golden outputs, in an environment without MXNet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cases
+import mxnet as mx
+import numpy as np
+
+import gluon_roi
+
+GOLDEN = Path(__file__).resolve().parent / "golden"
+ARRAYS, GRAPHS = GOLDEN / "onnx.npz", GOLDEN / "onnx.json"
+SCALE, POOLED = 0.3, (2, 7)
+
+#: Operators with a translation, of those that take boxes.
+NAMES = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
+
+#: Rows beyond those of cases.all_rois(), in cells: far away, and not finite.
+FAR = np.array(
+    [
+        [0, 1e20, 2, 1e21, 9],
+        [1, -1e20, -1e20, 1e20, 1e20],
+        [0, -1e6, 3, 1e6, 9],
+        [1, 40, -1e5, -1e4, 20],
+        [0, np.nan, 1, 2, 3],
+        [0, 1, 1, np.inf, 3],
+        [-2, np.nan, 1, 2, 3],
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A block, what it is called with, and how it is exported."""
+
+    block: Any
+    inputs: tuple
+    options: dict = field(default_factory=dict)
+
+    def outputs(self) -> list[np.ndarray]:
+        arrays = [mx.nd.array(value, dtype=value.dtype) for value in self.inputs]
+        given = self.block(*arrays)
+        return [o.asnumpy() for o in (given if isinstance(given, (list, tuple)) else [given])]
+
+    def export(self, path: Path) -> None:
+        options = {"input_types": [value.dtype for value in self.inputs], **self.options}
+        gluon_roi.onnx.export(self.block, [v.shape for v in self.inputs], path, **options)
+
+
+def _map(channels: int, dtype: str) -> np.ndarray:
+    """A map of eighths: the golden file is the smaller for it."""
+    return (np.round(cases.feature_map(channels) * 8) / 8).astype(dtype)
+
+
+def _rois(dtype: str) -> np.ndarray:
+    """Rows of every kind, and boxes with whole cells for corners, where rounding decides most."""
+    random = np.random.RandomState(5)
+    corners = np.sort(random.randint(-4, 24, (60, 2, 2)), axis=1).reshape(60, 4)
+    whole = np.hstack([random.randint(0, 2, (60, 1)), corners])
+    rows = np.vstack([whole, FAR]) / [1, *[SCALE] * 4]
+    return np.vstack([cases.all_rois(SCALE, dtype), rows]).astype(dtype)
+
+
+def _operators() -> dict[str, Model]:
+    models = {}
+    for operator, arguments in cases.ROWS:
+        if operator.name not in NAMES:
+            continue
+        for dtype in ("float32", "float16", "float64"):
+            if (operator.name, dtype) == ("ROIPool", "float64"):
+                continue  # refused
+            if dtype != "float32" and arguments != operator.arguments[0]:
+                continue
+            boxes = "float64" if dtype == "float64" and operator.rois_grad else "float32"
+            block = getattr(gluon_roi, operator.name)(POOLED, SCALE, **arguments)
+            inputs = (_map(operator.channels(2, POOLED, arguments), dtype), _rois(boxes))
+            models[f"{operator.name}-{cases.row_id(arguments)}-{dtype}"] = Model(block, inputs)
+    return models
+
+
+def _forms() -> dict[str, Model]:
+    """Every form of rois, with sizes that may change."""
+    models = {}
+    boxes = cases.all_rois(SCALE)[1:31, 1:]
+    for operator in (one for one in cases.OPERATORS if one.name in NAMES):
+        block = getattr(gluon_roi, operator.name)(POOLED, SCALE)
+        padding = getattr(gluon_roi, operator.name)(POOLED, SCALE, bad_index="padding")
+        data = _map(operator.channels(2, POOLED, {}), "float32")
+        free = (0, 2, 3)
+        beyond = np.hstack([np.arange(30)[:, None] % 4 - 1, boxes]).astype("float32")
+        counts = np.array([11, 19], "int32")
+        models[f"{operator.name}-images"] = Model(
+            block, (data, boxes.reshape(2, 15, 4)), {"dynamic": [free, (0, 1)]}
+        )
+        models[f"{operator.name}-counts"] = Model(
+            block, (data, boxes, counts), {"dynamic": [free, (0,), (0,)]}
+        )
+        models[f"{operator.name}-beyond"] = Model(
+            padding, (data, beyond), {"dynamic": [free, (0,)]}
+        )
+    return models
+
+
+class Detections(mx.gluon.HybridBlock):
+    """What surrounds the pooling in a detector: decoding, and suppression within each class."""
+
+    def __init__(self, **nms: Any) -> None:
+        super().__init__()
+        self.nms = nms
+
+    def hybrid_forward(self, F: Any, rows: Any, anchors: Any) -> tuple:
+        boxes = F.slice_axis(rows, axis=-1, begin=2, end=6)
+        boxes = F.contrib.box_decode(boxes, anchors, 0.1, 0.1, 0.2, 0.2, 4.0, "corner")
+        rows = F.concat(F.slice_axis(rows, axis=-1, begin=0, end=2), boxes, dim=-1)
+        return F.contrib.box_nms(rows, coord_start=2, score_index=1, id_index=0, **self.nms), rows
+
+
+def _detections() -> dict[str, Model]:
+    random = np.random.RandomState(3)
+    corner = random.uniform(0, 60, (1, 80, 2))
+    anchors = np.concatenate([corner, corner + random.uniform(10, 40, (1, 80, 2))], -1)
+    # Scores with ties, some invalid; four classes, -1 among them.
+    score = np.round(random.uniform(-0.1, 1, (2, 80, 1)), 2)
+    rows = np.concatenate(
+        [random.randint(-1, 3, (2, 80, 1)), score, random.randn(2, 80, 4)], axis=-1
+    )
+    inputs = (rows.astype("float32"), anchors.astype("float32"))
+    free = {"dynamic": [(0, 1), (1,)]}
+    return {
+        "nms-per-class": Model(Detections(overlap_thresh=0.3, valid_thresh=0.01), inputs, free),
+        "nms-topk": Model(Detections(overlap_thresh=0.5, topk=20, background_id=1), inputs, free),
+        "nms-all-classes": Model(Detections(overlap_thresh=0.4, force_suppress=True), inputs, free),
+    }
+
+
+def models() -> dict[str, Model]:
+    """Every model by its name."""
+    return {**_operators(), **_forms(), **_detections()}
+
+
+def graph(path: Path) -> dict[str, Any]:
+    """What a file holds: its inputs, outputs, and number of nodes of each operator."""
+    import onnx
+
+    def described(value: Any) -> str:
+        kind = value.type.tensor_type
+        sizes = [d.dim_param or d.dim_value or "?" for d in kind.shape.dim]
+        return f"{value.name} {onnx.TensorProto.DataType.Name(kind.elem_type)} {sizes}"
+
+    model = onnx.load(str(path))
+    return {
+        "opset": {one.domain: one.version for one in model.opset_import},
+        "inputs": [described(value) for value in model.graph.input],
+        "outputs": [described(value) for value in model.graph.output],
+        "nodes": dict(sorted(collections.Counter(n.op_type for n in model.graph.node).items())),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--record", action="store_true")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, np.ndarray] = {}
+    graphs: dict[str, Any] = {}
+    for name, model in models().items():
+        path = arguments.folder / f"{name}.onnx"
+        model.export(path)
+        graphs[name] = graph(path)
+        for kind, values in (("in", model.inputs), ("out", model.outputs())):
+            arrays.update((f"{name}/{kind}{i}", value) for i, value in enumerate(values))
+    if arguments.record:
+        np.savez_compressed(ARRAYS, **arrays)
+        GRAPHS.write_text(json.dumps(graphs, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,413 @@
+"""The export to ONNX: graphs, what runtimes make of them, and what is refused.
+
+Models are run by onnxruntime where it is installed, operators of MXNet else by the reference of
+onnx. OpenVINO has an environment of its own: tests/onnx/check.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import onnx_models
+import pytest
+
+import gluon_roi
+
+onnx = pytest.importorskip("onnx")
+
+HERE = Path(__file__).resolve().parent
+MODELS = onnx_models.models()
+HAS_RUNTIME = importlib.util.find_spec("onnxruntime") is not None
+
+
+sys.path.insert(0, str(HERE / "onnx"))
+import check  # noqa: E402  (a script beside MXNet's environment)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return np.load(check.ARRAYS)
+
+
+def run(path, *inputs):
+    if HAS_RUNTIME:
+        return check.onnxruntime(str(path))(*inputs)
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(str(path))
+    return evaluator.run(None, dict(zip(evaluator.input_names, inputs)))
+
+
+# ---- Models --------------------------------------------------------------------------------------
+
+
+def test_the_graphs_are_the_recorded_ones(tmp_path):
+    """Number of nodes of each operator, inputs, outputs; standard operators of one opset alone."""
+    recorded = json.loads(onnx_models.GRAPHS.read_text())
+    path = tmp_path / "model.onnx"
+    for name, model in MODELS.items():
+        model.export(path)
+        found = onnx_models.graph(path)
+        for side in ("inputs", "outputs"):  # names of blocks depend on what was made before
+            assert [v.split(" ", 1)[1] for v in found.pop(side)] == [
+                v.split(" ", 1)[1] for v in recorded[name].pop(side)
+            ], name
+        assert found == recorded[name], name
+        assert found["opset"] == {"": 16}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_golden_outputs_are_those_of_the_operators(name, golden):
+    for number, output in enumerate(MODELS[name].outputs()):
+        assert check.difference(output, golden[f"{name}/out{number}"]) <= check.tolerance(name)
+
+
+@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
+@pytest.mark.parametrize("name", MODELS)
+def test_onnxruntime_gives_the_golden_outputs(name, golden, tmp_path):
+    path = tmp_path / "model.onnx"
+    MODELS[name].export(path)
+    run = check.onnxruntime(str(path))
+    assert check.differences(run, golden, name) <= check.tolerance(name)
+
+
+@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
+def test_free_sizes(tmp_path):
+    """A model exported at one size runs at another, and with no row at all."""
+    path = tmp_path / "model.onnx"
+    for name in ("ROIPool-beyond", "ROIAlign-beyond", "PSROIPool-beyond", "PSROIAlign-beyond"):
+        block, channels = MODELS[name].block, MODELS[name].inputs[0].shape[1]
+        MODELS[name].export(path)
+        run = check.onnxruntime(str(path))
+        data = np.random.RandomState(0).randn(3, channels, 9, 31).astype("float32")
+        rois = np.array([[2, 3, 4, 50, 20], [3, 0, 0, 9, 9], [-1, 0, 0, 9, 9]], "float32")
+        expected = block(mx.nd.array(data), mx.nd.array(rois)).asnumpy()
+        assert check.difference(run(data, rois)[0], expected) <= check.tolerance(name)
+        assert run(data, rois[:0])[0].shape == (0, *expected.shape[1:])
+
+
+@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
+def test_a_bad_batch_index_gives_a_row_of_nan(tmp_path):
+    data = np.ones((2, 6, 9, 9), "float32")
+    rois = np.array([[i, 1, 1, 5, 5] for i in (0, 2, 0.5, np.nan, -3)], "float32")
+    for name in onnx_models.NAMES:
+        path = tmp_path / "model.onnx"
+        gluon_roi.onnx.export(getattr(gluon_roi, name)((2, 3), 1.0), [data.shape, rois.shape], path)
+        rows = run(path, data, rois)[0].reshape(5, -1)
+        assert np.isnan(rows).all(axis=1).tolist() == [False, True, True, True, False]
+        assert (rows[4] == 0).all() and (rows[0] == 1).all()
+
+
+# ---- Operators of MXNet --------------------------------------------------------------------------
+
+A, B, ROW = (2, 3, 4, 5), (2, 1, 4, 5), (4, 6)
+S = mx.sym
+#: (function of symbols, shapes of its inputs)
+BUILTINS: dict[str, Any] = {
+    "abs": (lambda x: S.abs(x), A),
+    "add_n": (lambda x, y: S.add_n(x, y, x), A, A),
+    "arange_like": (lambda x: S.contrib.arange_like(x, axis=-2, start=2, step=0.5), A),
+    "arange_like_all": (lambda x: S.contrib.arange_like(x), A),
+    "arange": (lambda x: S.broadcast_add(x, S.arange(2, 12, 2, repeat=1)), A),
+    "arange_repeat": (lambda x: S.broadcast_add(x, S.arange(3, repeat=2)), ROW),
+    "argmax": (lambda x: S.argmax(x, axis=-1, keepdims=True), A),
+    "argsort": (lambda x: S.argsort(x, axis=1, is_ascend=False), A),
+    "batch_dot": (lambda x, y: S.batch_dot(x, y, transpose_b=True), (2, 3, 4), (2, 5, 4)),
+    "blockgrad": (lambda x: S.BlockGrad(x) * 2, A),
+    "broadcast_add": (lambda x, y: S.broadcast_add(x, y), A, B),
+    "broadcast_axis": (lambda x: S.broadcast_axis(x, axis=(1,), size=(7,)), B),
+    "broadcast_greater": (lambda x, y: S.broadcast_greater(x, y), A, B),
+    "broadcast_like": (lambda x, y: S.broadcast_like(x, y), B, A),
+    "broadcast_like_axes": (
+        lambda x, y: S.broadcast_like(x, y, lhs_axes=(1,), rhs_axes=(-1,)),
+        B,
+        ROW,
+    ),
+    "broadcast_logical_or": (lambda x, y: S.broadcast_logical_or(S.floor(x), S.floor(y)), A, B),
+    "broadcast_to": (lambda x: S.broadcast_to(x, shape=(0, 7, 0, 0)), B),
+    "cast": (lambda x: S.cast(S.cast(x * 3, dtype="int32"), dtype="float16"), A),
+    "ceil": (lambda x: S.ceil(x), A),
+    "clip": (lambda x: S.clip(x, -0.5, 0.25), A),
+    "compare_scalar": (lambda x: S.concat(x > 0.1, x <= 0.1, x != 0, x >= 5, x == 0, x < -1), A),
+    "concat": (lambda x, y: S.concat(x, y, dim=1), A, B),
+    "div_scalar": (lambda x: (x + 4) / 3 + 2 / (x + 4) - (1 - x), A),
+    "dropout": (lambda x: S.Dropout(x, p=0.5) + S.Dropout(x, p=0), A),
+    "exp": (lambda x: S.exp(x), A),
+    "expand_dims": (lambda x: S.expand_dims(x, axis=-1), A),
+    "flatten": (lambda x: S.flatten(x), A),
+    "full": (lambda x: S.broadcast_add(x, S.full((1, 6), -1.5)), ROW),
+    "gather_nd": (lambda x: S.gather_nd(x, S.stack(S.ones((3,)), S.arange(3), axis=0)), A),
+    "log2": (lambda x: S.floor(S.log2(S.abs(x) + 1)), A),
+    "log_softmax": (lambda x: S.log_softmax(x, axis=1), A),
+    "logical_not": (lambda x: S.logical_not(S.floor(x)), A),
+    "max": (lambda x: S.max(x, axis=(1, 2)), A),
+    "maximum": (lambda x, y: S.maximum(x, y) - S.minimum(x, 0.2), A, A),
+    "mean": (lambda x: S.mean(x, axis=(2, 3), keepdims=True), A),
+    "mean_all": (lambda x: S.mean(x), A),
+    "mean_exclude": (lambda x: S.mean(x, axis=1, exclude=True), A),
+    "ones_like": (lambda x: S.ones_like(x) + S.zeros_like(x), A),
+    "power": (lambda x: S.abs(x) ** 1.5 + S.square(x), A),
+    "prod": (lambda x: S.prod(x, axis=-1), A),
+    "repeat": (lambda x: S.repeat(x, repeats=3, axis=1), A),
+    "repeat_flat": (lambda x: S.repeat(x, repeats=2), ROW),
+    "reshape_0": (lambda x: S.reshape(x, shape=(0, -1)), A),
+    "reshape_2": (lambda x: S.reshape(x, shape=(0, 0, -2)), A),
+    "reshape_3": (lambda x: S.reshape(x, shape=(0, -3, 0)), A),
+    "reshape_4": (lambda x: S.reshape(x, shape=(-4, 1, -1, -3, 5)), A),
+    "reshape_4_split": (lambda x: S.reshape(x, shape=(0, 0, -4, -1, 2, 0)), A),
+    "reshape_reverse": (lambda x: S.reshape(x, shape=(-1, 0), reverse=True), A),
+    "reshape_like": (
+        lambda x, y: S.reshape_like(x, y, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2),
+        (6, 4),
+        (2, 3, 5),
+    ),
+    "reshape_like_all": (lambda x, y: S.reshape_like(x, y), (6, 4), (2, 3, 4)),
+    "reverse": (lambda x: S.reverse(x, axis=(1, 3)), A),
+    "shape_array": (lambda x: S.shape_array(x), A),
+    "sigmoid": (lambda x: S.sigmoid(x) + S.tanh(x) + S.relu(x), A),
+    "slice": (lambda x: S.slice(x, begin=(None, 1, -3), end=(1, None, -1), step=(1, 2, 1)), A),
+    "slice_axis": (lambda x: S.slice_axis(x, axis=-1, begin=-3, end=None), A),
+    "slice_axis_back": (lambda x: S.slice_axis(x, axis=2, begin=1, end=-1), A),
+    "slice_like": (lambda x, y: S.slice_like(x, y, axes=(-1,)), A, (1, 1, 1, 3)),
+    "slice_like_all": (lambda x, y: S.slice_like(x, y), A, B),
+    "softmax": (lambda x: S.softmax(x, axis=1, temperature=0.5), A),
+    "softmax_activation": (lambda x: S.SoftmaxActivation(x, mode="channel"), A),
+    "sort": (lambda x: S.sort(x, axis=-1), A),
+    "split": (lambda x: S.Group(list(S.split(x, num_outputs=3, axis=1, squeeze_axis=True))), A),
+    "split_one": (lambda x: S.split(x, num_outputs=1, axis=1), A),
+    "squeeze": (lambda x: S.squeeze(x, axis=1), B),
+    "squeeze_all": (lambda x: S.squeeze(x), (1, 3, 1)),
+    "stack": (lambda x, y: S.stack(x, y, axis=-1), A, A),
+    "sum": (lambda x: S.sum(x, axis=(0, 2)), A),
+    "swapaxes": (lambda x: S.swapaxes(x, dim1=1, dim2=3), A),
+    "take": (lambda x: S.take(x, S.arange(-2, 9), axis=0), ROW),
+    "take_wrap": (lambda x: S.take(x, S.arange(-2, 9), axis=1, mode="wrap"), ROW),
+    "tile": (lambda x: S.tile(x, reps=(2, 1, 3)), ROW),
+    "tile_short": (lambda x: S.tile(x, reps=(2,)), ROW),
+    "topk": (lambda x: S.Group(list(S.topk(x, k=3, axis=1, ret_typ="both"))), ROW),
+    "topk_ascending": (lambda x: S.topk(x, k=2, is_ascend=True), ROW),
+    "topk_value": (lambda x: S.topk(x, k=2, ret_typ="value"), ROW),
+    "transpose": (lambda x: S.transpose(x), A),
+    "transpose_axes": (lambda x: S.transpose(x, axes=(0, 2, 3, 1)), A),
+    "where": (lambda x, y: S.where(x > 0, x, y), A, A),
+    "where_rows": (lambda x, y: S.where(S.slice_axis(x, axis=1, begin=0, end=1).reshape((-1,)) > 0,
+                                        x, y), ROW, ROW),
+    "zeros": (lambda x: S.broadcast_add(x + S.zeros((4, 6)), S.ones((4, 1))), ROW),
+    # Layers; the weights are inputs as well.
+    "activation": (lambda x: S.Activation(x, act_type="softrelu"), A),
+    "adaptive_average": (lambda x: S.contrib.AdaptiveAvgPooling2D(x, output_size=1), A),
+    "batch_norm": (
+        lambda x, g, b, m, v: S.BatchNorm(x, g, b, m, v, fix_gamma=False),
+        A, (3,), (3,), (3,), (3,),
+    ),
+    "batch_norm_fixed": (
+        lambda x, g, b, m, v: S.BatchNorm(x, g, b, m, v, use_global_stats=True, eps=1e-4),
+        A, (3,), (3,), (3,), (3,),
+    ),
+    "convolution": (
+        lambda x, w, b: S.Convolution(x, w, b, kernel=(3, 2), num_filter=4, stride=(2, 1),
+                                      pad=(1, 2), dilate=(1, 2)),
+        A, (4, 3, 3, 2), (4,),
+    ),
+    "convolution_group": (
+        lambda x, w: S.Convolution(x, w, kernel=(1, 1), num_filter=6, num_group=3, no_bias=True),
+        A, (6, 1, 1, 1),
+    ),
+    "deconvolution": (
+        lambda x, w, b: S.Deconvolution(x, w, b, kernel=(3, 3), num_filter=2, stride=(2, 2),
+                                        pad=(1, 1), adj=(1, 1), no_bias=False),
+        A, (3, 2, 3, 3), (2,),
+    ),
+    "fully_connected": (lambda x, w, b: S.FullyConnected(x, w, b, num_hidden=7), A, (7, 60), (7,)),
+    "fully_connected_rows": (
+        lambda x, w: S.FullyConnected(x, w, num_hidden=7, no_bias=True, flatten=False), A, (7, 5)
+    ),
+    "embedding": (lambda w: S.Embedding(S.arange(-1, 6), w, input_dim=4, output_dim=6), ROW),
+    "leaky": (lambda x: S.LeakyReLU(x, slope=0.1) + S.LeakyReLU(x, act_type="elu", slope=0.7), A),
+    "prelu": (lambda x, g: S.LeakyReLU(x, g, act_type="prelu"), A, (3,)),
+    "pool_max": (lambda x: S.Pooling(x, kernel=(3, 2), stride=(2, 1), pad=(1, 1)), A),
+    "pool_average": (lambda x: S.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="avg"), A),
+    "pool_average_inside": (
+        lambda x: S.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="avg", count_include_pad=False),
+        A,
+    ),
+    "pool_global": (lambda x: S.Pooling(x, global_pool=True, pool_type="avg", kernel=(1, 1)), A),
+    "upsampling": (lambda x: S.UpSampling(x, scale=3, sample_type="nearest"), A),
+    "box_decode": (
+        lambda x, a: S.contrib.box_decode(x, a, 0.1, 0.2, 0.3, 0.4, 0.2), (2, 6, 4), (1, 6, 4)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_operators_of_mxnet(name, tmp_path):
+    function, *shapes = BUILTINS[name]
+    names = [f"x{i}" for i in range(len(shapes))]
+    symbol = function(*map(mx.sym.var, names))
+    random = np.random.RandomState(1)
+    inputs = {n: random.randn(*shape).astype("float32") for n, shape in zip(names, shapes)}
+    arrays = {n: mx.nd.array(value) for n, value in inputs.items()}
+    states = {n: arrays.pop(n).abs() for n in symbol.list_auxiliary_states()}
+    expected = symbol.bind(mx.cpu(), arrays, aux_states=states).forward()
+    params = {f"aux:{n}": value for n, value in states.items()}
+    wanted = [n for n in symbol.list_inputs() if n not in states]
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(symbol, [inputs[n].shape for n in wanted], path, params)
+    found = run(path, *(inputs[n] for n in wanted))
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected):
+        theirs = theirs.asnumpy()
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6)
+
+
+def test_roi_operators_of_mxnet_become_ours(tmp_path):
+    """The same graph but for names; rows beyond the batch are padding for ROIPooling."""
+
+    def nodes(symbol):
+        path = tmp_path / "model.onnx"
+        gluon_roi.onnx.export(symbol, [(2, 12, 9, 9), (5, 5)], path)
+        return onnx_models.graph(path)["nodes"]
+
+    data, rois = mx.sym.var("data"), mx.sym.var("rois")
+    size, ours, contrib = (2, 2), gluon_roi.sym, mx.sym.contrib
+    for theirs, same in (
+        (
+            mx.sym.ROIPooling(data, rois, size, 0.5),
+            ours.ROIPool(data, rois, size, 0.5, bad_index="padding"),
+        ),
+        (
+            contrib.ROIAlign(data, rois, size, 0.5, sample_ratio=2),
+            ours.ROIAlign(data, rois, size, 0.5, 2),
+        ),
+        (
+            contrib.ROIAlign(data, rois, size, 0.5, position_sensitive=True, aligned=True),
+            ours.PSROIAlign(data, rois, size, 0.5),
+        ),
+        (
+            contrib.PSROIPooling(data, rois, spatial_scale=0.5, output_dim=3, pooled_size=2),
+            ours.PSROIPool(data, rois, size, 0.5, group_size=2),
+        ),
+    ):
+        assert nodes(theirs) == nodes(same)
+
+
+# ---- Forms of models -----------------------------------------------------------------------------
+
+
+class Head(mx.gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.maps = mx.gluon.nn.Conv2D(12, 1)
+            self.pool = gluon_roi.PSROIPool(2, 0.5)
+
+    def hybrid_forward(self, F, data, rois):
+        return F.mean(self.pool(self.maps(data), rois), axis=(2, 3)), F.identity(rois)
+
+
+SHAPES = [(1, 4, 9, 9), (3, 5)]
+
+
+def test_blocks_and_symbols_give_the_same_file(tmp_path):
+    """Hybridized or not, with shapes of parameters still to be settled or not, exported before."""
+    head = Head()
+    head.initialize()
+    paths = [tmp_path / f"{n}.onnx" for n in range(4)]
+    gluon_roi.onnx.export(head, SHAPES, paths[0])
+    head.hybridize(static_alloc=True)
+    inputs = np.ones(SHAPES[0], "float32"), np.array([[0, 0, 0, 9, 9]] * 3, "float32")
+    expected = head(*map(mx.nd.array, inputs))
+    gluon_roi.onnx.export(head, SHAPES, paths[1])
+    stem = str(tmp_path / "head")
+    head.export(stem)
+    symbol, arguments, states = mx.model.load_checkpoint(stem, 0)
+    gluon_roi.onnx.export(symbol, SHAPES, paths[2], {**arguments, **states})
+    imported = mx.gluon.SymbolBlock.imports(
+        f"{stem}-symbol.json", ["data0", "data1"], f"{stem}-0000.params"
+    )
+    gluon_roi.onnx.export(imported, SHAPES, paths[3])
+    for path in paths:
+        assert [v.name for v in onnx.load(str(path)).graph.input] == ["data0", "data1"]
+        assert onnx_models.graph(path)["nodes"] == onnx_models.graph(paths[0])["nodes"]
+        if HAS_RUNTIME:
+            for ours, theirs in zip(run(path, *inputs), expected):
+                np.testing.assert_allclose(ours, theirs.asnumpy(), atol=1e-6)
+
+
+def test_outputs_keep_their_names_and_order(tmp_path):
+    x = mx.sym.var("x")
+    symbol = mx.sym.Group([mx.sym.exp(x, name="z"), x, mx.sym.abs(x, name="a")])
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(symbol, [(2, 3)], path)
+    names = [value.name for value in onnx.load(str(path)).graph.output]
+    assert [name.replace("x_1", "x") for name in names] == ["z_output", "x", "a_output"]
+
+
+# ---- Refusals ------------------------------------------------------------------------------------
+
+
+def _var(name="x"):
+    return mx.sym.var(name)
+
+
+REFUSALS: dict[str, Any] = {
+    "operator": (lambda: mx.sym.gamma(_var(), name="g"), [(2, 3)], "node g (gamma): this operator"),
+    "attribute": (
+        lambda: mx.sym.Pooling(_var(), kernel=(2, 2), pooling_convention="full", name="p"),
+        [(1, 3, 5, 5)],
+        "node p (Pooling): pooling_convention=full has no translation",
+    ),
+    "layout": (
+        lambda: mx.sym.Convolution(_var(), kernel=(1, 1), num_filter=2, layout="NHWC", name="c"),
+        [(1, 5, 5, 3), (2, 1, 1, 3), (2,)],
+        "node c (Convolution): layout=NHWC has no translation",
+    ),
+    "format": (
+        lambda: mx.sym.contrib.box_nms(_var(), in_format="center", name="n"),
+        [(1, 5, 6)],
+        "node n (_contrib_box_nms): in_format=center has no translation",
+    ),
+    "inputs": (lambda: _var("x") + _var("y"), [(2, 3)], "2 inputs without a value (x, y), but"),
+    "shapes": (lambda: _var("x") + _var("y"), [(2, 3), (4, 3)], "the shapes do not fit"),
+    "no shape": (lambda: _var(), [(2, None)], "expected shapes of whole numbers"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_cannot_be_said_is_refused(name, tmp_path):
+    make, shapes, message = REFUSALS[name]
+    path = tmp_path / "model.onnx"
+    with pytest.raises((ValueError, NotImplementedError)) as raised:
+        gluon_roi.onnx.export(make(), shapes, path)
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+    assert not path.exists()
+
+
+def test_blocks_that_do_not_fit_are_refused(tmp_path):
+    path = tmp_path / "model.onnx"
+    pool = gluon_roi.ROIPool(2, 1.0)
+    shapes = [(1, 3, 9, 9), (4, 5)]
+    keywords: Any
+    for (model, given), keywords, kind, message in (
+        ((Head(), SHAPES), {}, ValueError, "has no value; initialize the block"),
+        ((pool, shapes), {"params": {}}, ValueError, "params is for a Symbol"),
+        ((pool, shapes), {"dynamic": [()]}, ValueError, "dynamic has 1 entries, expected one for"),
+        ((pool, shapes), {"input_types": ["float64", "float32"]}, NotImplementedError, "float64"),
+        ((print, shapes), {}, TypeError, "expected a gluon.HybridBlock or a Symbol"),
+    ):
+        with pytest.raises(kind, match=message):
+            gluon_roi.onnx.export(model, given, path, **keywords)
+    assert not path.exists()
+
+
+def test_without_the_package_onnx(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install 'gluon_roi\[onnx\]'"):
+        gluon_roi.onnx.export(gluon_roi.ROIPool(2, 1.0), [(1, 3, 9, 9), (4, 5)], tmp_path / "x")
