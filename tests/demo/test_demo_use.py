@@ -104,10 +104,12 @@ def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch,
     spec = dataclasses.replace(DATASETS["signals"], paint=None)
     monkeypatch.setitem(DATASETS, "signals", spec)
     line = ["ablate", *train_arguments(eight_images, tmp_path)[1:], "--seeds", "0", "1"]
+    line += ["--further", "fpn"]
     assert cli.main([*line, "--steps", "2"]) == 0
     rows = json.loads((tmp_path / "ablation.json").read_text())
-    assert len(rows) == 2 * 3  # the reference counts twice: as it is, and rotated
-    assert names[-1] in (tmp_path / "ablation.md").read_text()
+    assert len(rows) == 2 * 4  # the reference counts twice: as it is, and rotated
+    for name in (names[-1], ablate.FURTHER["fpn"][0]):
+        assert name in (tmp_path / "ablation.md").read_text()
     assert pictures.imread(tmp_path / "ablation.png").std() > 0.01
     capsys.readouterr()
     assert cli.main([*line, "--steps", "2"]) == 0
