@@ -28,11 +28,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "R-FCN, k = 3, no OHEM": {"head": "psroi", "k": 3, "ohem": False},
     "ROIPool 7 x 7 + 2 fc": {"head": "roi_fc", "k": 7},
 }
+# On request: what goes beyond the question of the study.
+FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
+    "deformable": ("R-FCN, k = 3, deformable bins", {"head": "deformable_psroi", "k": 3}),
+    "fpn": ("FPN, ROIAlign 7 x 7 + 2 fc", {"head": "roi_fc", "k": 7, "fpn": True}),
+    "fpn_light": ("FPN, light head", {"head": "light_head", "k": 7, "fpn": True}),
+}
 SCORES = ("map50", "map75")
 
 
-def command(settings: Settings, seeds: list[int]) -> None:
+def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     """Train and evaluate all variants with all seeds; finished runs are not repeated.
+
+    `further` are keys of FURTHER, variants that are trained as well.
 
     `ablation.json`, `ablation.md` and `ablation.png` are written anew after every run, so that an
     interrupted study shows what it has.
@@ -48,9 +56,11 @@ def command(settings: Settings, seeds: list[int]) -> None:
     results = folder / "ablation.json"
     rows = files.read_json(results, "ablate") if results.is_file() else []
     runs = []
+    variants = [(f"variant{i}", name, VARIANTS[name]) for i, name in enumerate(VARIANTS)]
+    variants += [(key, *FURTHER[key]) for key in FURTHER if key in further]
     for seed in dict.fromkeys(seeds):
-        for number, (name, changes) in enumerate(VARIANTS.items()):
-            run = variant_settings(settings, changes, seed, folder / f"variant{number}-seed{seed}")
+        for key, name, changes in variants:
+            run = variant_settings(settings, changes, seed, folder / f"{key}-seed{seed}")
             if run.resume:
                 demo.check_arguments(run.resume, run, "steps")
             if any(row["variant"] == name and row["seed"] == seed for row in rows):

@@ -146,10 +146,19 @@ def _export(parser: argparse.ArgumentParser) -> None:
 
 def _ablation(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "ablation", "Sets --head, --k, --no-ohem, --seed, --resume and --val-interval by itself."
+        "ablation",
+        "Sets --head, --k, --fpn, --no-ohem, --seed, --resume and --val-interval by itself.",
     )
     group.add_argument(
         "--seeds", type=natural, nargs="+", default=[0, 1, 2], help="seeds of a variant"
+    )
+    group.add_argument(
+        "--further",
+        nargs="+",
+        default=[],
+        choices=list(ablate.FURTHER),
+        metavar="NAME",
+        help=f"further variants out of {', '.join(ablate.FURTHER)}",
     )
     parser.set_defaults(steps=1000, save_prefix=RUNS / "ablation")
 

@@ -17,6 +17,7 @@ from .settings import Settings
 
 SUMMARY = "summary.json"
 PICTURED = 12  # images of the detection picture
+PARTS = 8  # RoIs of the picture of moved bins
 
 
 def command(settings: Settings) -> None:
@@ -134,32 +135,35 @@ def report(path: Path, settings: Settings) -> dict:
         "test": scores,
     }
     if hasattr(detect.net.head, "class_pool"):
-        image, box, cls = typical_object(detect.net, test_set, spec)
+        cls, objects = typical_objects(detect.net, test_set, spec)
         summary["score_maps"] = pictures.score_maps(
-            folder / "score_maps.png", detect.net, image, box, cls
+            folder / "score_maps.png", detect.net, *objects[0], cls
         )
         drawn.append("score_maps.png")
+        if hasattr(detect.net.head, "offsets"):
+            moved = pictures.parts(folder / "parts.png", detect.net, objects[:PARTS])
+            summary["parts_moved"] = moved
+            drawn.append("parts.png")
     summary["files"] = drawn
     files.write_json(folder / SUMMARY, summary)
     write_report(folder, summary)
     return summary
 
 
-def typical_object(
+def typical_objects(
     net: detector.RFCN, dataset: Dataset, spec: DatasetSpec, candidates: int = 40
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Choose the object for the score-map picture: the surest of the larger ones.
+) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
+    """Choose the objects for the pictures of RoIs: the larger ones, the surest first.
 
     Only objects above the median size of the first images come into question, in the class that the
     data set shows, or in the one with the most of them.
 
     Returns
     -------
-    image : numpy.ndarray
-        (H, W, 3) uint8.
-    box : numpy.ndarray
-        (4,) float32.
     cls : int
+        Class index, background not counted.
+    objects : list of (numpy.ndarray, numpy.ndarray)
+        Image (H, W, 3), uint8, and box (4,), float32.
     """
     objects = []
     for index in range(min(candidates, len(dataset))):
@@ -176,8 +180,8 @@ def typical_object(
         for order, (image, row) in enumerate(large)
         if row[4] == cls
     ]
-    image, row = large[max(ranked)[1]]
-    return image, row[:4], cls
+    chosen = [large[order] for _, order in sorted(ranked, reverse=True)]
+    return cls, [(image, row[:4]) for image, row in chosen]
 
 
 def print_summary(summary: dict) -> None:

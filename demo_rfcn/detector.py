@@ -17,9 +17,9 @@ from mxnet.gluon.block import HybridBlock
 from . import rpn
 from .arrays import Array
 from .errors import InputError
-from .heads import HEADS
+from .heads import FPN_HEADS, HEADS
 from .losses import RoILoss, RPNLoss
-from .network import BACKBONES, backbone_stride
+from .network import BACKBONES, FPN_BACKBONES, backbone_stride
 from .settings import Settings
 from .targets import ROI_STDS, RoITargets
 
@@ -40,6 +40,9 @@ class ModelConfig:
         Whether all classes share the box offsets.
     anchor_scales, anchor_ratios : tuple of float
         Anchor sides in units of 16 pixels, and height / width.
+    fpn : bool
+        Whether the head reads a feature pyramid: keys of `network.FPN_BACKBONES` and
+        `heads.FPN_HEADS`.
     """
 
     classes: tuple[str, ...]
@@ -49,11 +52,12 @@ class ModelConfig:
     class_agnostic: bool
     anchor_scales: tuple[float, ...]
     anchor_ratios: tuple[float, ...]
+    fpn: bool = False
 
     @property
     def stride(self) -> int:
         """Step of the feature maps, pixels."""
-        return backbone_stride(self.network)
+        return backbone_stride(self.network, self.fpn)
 
     @property
     def num_boxes(self) -> int:
@@ -98,14 +102,15 @@ class RFCN(HybridBlock):
         super().__init__(**kwargs)
         self.config = config
         with self.name_scope():
-            self.backbone = BACKBONES[config.network](norm_kwargs)
+            backbones, heads = (FPN_BACKBONES, FPN_HEADS) if config.fpn else (BACKBONES, HEADS)
+            self.backbone = backbones[config.network](norm_kwargs)
             self.anchor_grid = rpn.AnchorGrid(config.anchors, config.stride)
             self.rpn = rpn.RPNHead(128, len(config.anchors))
-            self.head = HEADS[config.head](
+            self.head = heads[config.head](
                 len(config.classes),
                 config.num_boxes,
                 config.k,
-                config.stride,
+                self.backbone.levels if config.fpn else config.stride,
                 self.backbone.head_units,
             )
 

@@ -3,7 +3,8 @@
 Every head is built as Head(num_classes, num_boxes, k, stride, units) and called with features
 (B, D, H, W) and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, image -1 for padding. It gives
 class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes), where num_boxes
-is 1 for boxes that all classes share.
+is 1 for boxes that all classes share. A head of FPN_HEADS is built with a `network.Levels` in place
+of the stride, and called with a list of feature maps.
 
 Maps are pooled in float32, under mixed precision too: the operators know float16, but no bfloat16.
 """
@@ -14,13 +15,14 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from mxnet import init
+from mxnet import init, nd
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
 import gluon_roi
 
 from .arrays import Array
+from .network import Levels
 
 
 class PSROIHead(HybridBlock):
@@ -60,6 +62,10 @@ class PSROIHead(HybridBlock):
         """Average the k * k votes of every class and of every offset."""
         return self.vote(F, self.class_maps(features), self.box_maps(features), rois)
 
+    def class_votes(self, features: Array, rois: Array) -> Array:
+        """Return (K, C + 1, k, k): what each bin says of each class."""
+        return self.class_pool(self.class_maps(features), rois)
+
     def vote(self, F: ModuleType, class_maps: Array, box_maps: Array, rois: Array) -> tuple:
         """Pool both sets of maps and average the bins."""
         cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois)
@@ -91,6 +97,52 @@ class ScrambledHead(PSROIHead):
             for maps in (self.class_maps(features), self.box_maps(features))
         )
         return self.vote(F, class_maps, box_maps, rois)
+
+
+class DeformablePSROIHead(HybridBlock):
+    """The R-FCN head of Deformable ConvNets (arXiv:1703.06211): the bins of a RoI move.
+
+    A few thin position-sensitive maps, pooled without offsets, go through one fully connected layer
+    that gives each bin an offset in units of the box; all classes share them. Then the class and
+    box maps are pooled where the bins are. The layer starts at 0, as `psroi` does its pooling.
+    """
+
+    THIN = 8
+    TRANS_STD = 0.1
+
+    def __init__(
+        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self._k = k
+        weights = init.Normal(0.01)
+        pool, moved = gluon_roi.DeformablePSROIPool, {"trans_std": self.TRANS_STD}
+        with self.name_scope():
+            self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=weights)
+            self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=weights)
+            self.part_maps = nn.Conv2D(self.THIN * k * k, 1, weight_initializer=weights)
+            self.part_pool = pool(k, 1 / stride, output_dim=self.THIN)
+            self.parts = nn.Dense(2 * k * k, weight_initializer="zeros")
+            self.class_pool = pool(k, 1 / stride, output_dim=num_classes + 1, **moved)
+            self.box_pool = pool(k, 1 / stride, output_dim=4 * num_boxes, **moved)
+
+    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
+        """Move the bins, then average the k * k votes of every class and of every offset."""
+        trans = self.offsets(F, features, rois)
+        cls = self.class_pool(F.cast(self.class_maps(features), dtype="float32"), rois, trans)
+        box = self.box_pool(F.cast(self.box_maps(features), dtype="float32"), rois, trans)
+        return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
+
+    def class_votes(self, features: Array, rois: Array) -> Array:
+        """Return (K, C + 1, k, k): what each bin says of each class."""
+        trans = self.offsets(nd, features, rois)
+        return self.class_pool(self.class_maps(features), rois, trans)
+
+    def offsets(self, F: ModuleType, features: Array, rois: Array) -> Array:
+        """Return (K, 2, k, k): how far each bin moves along x and y, times TRANS_STD box sides."""
+        pooled = self.part_pool(F.cast(self.part_maps(features), dtype="float32"), rois)
+        moves = F.cast(self.parts(pooled), dtype="float32")
+        return moves.reshape((-1, 2, self._k, self._k))
 
 
 class LightHead(HybridBlock):
@@ -150,10 +202,74 @@ class RoIFCHead(HybridBlock):
         return self.cls(hidden), self.box(hidden)
 
 
+class PyramidFCHead(HybridBlock):
+    """Faster R-CNN with FPN: each RoI from the level of its size, and two fully connected layers.
+
+    Parameters
+    ----------
+    num_classes, num_boxes, k, units
+        As those of `PSROIHead`.
+    levels : network.Levels
+    """
+
+    HIDDEN = 2
+
+    def __init__(
+        self, num_classes: int, num_boxes: int, k: int, levels: Levels, units: int, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        weights = init.Normal(0.01)
+        with self.name_scope():
+            self.pool = gluon_roi.PyramidROIAlign(
+                k,
+                tuple(1 / stride for stride in levels.strides),
+                sampling_ratio=2,
+                canonical_size=levels.canonical_size,
+            )
+            self.fc = nn.HybridSequential()
+            for _ in range(self.HIDDEN):
+                self.fc.add(nn.Dense(units, activation="relu"))
+            self.cls = nn.Dense(num_classes + 1, weight_initializer=weights)
+            self.box = nn.Dense(4 * num_boxes, weight_initializer=weights)
+
+    def hybrid_forward(self, F: ModuleType, features: list[Array], rois: Array) -> tuple:
+        """Align every RoI to k x k and connect."""
+        hidden = self.fc(self.pool([F.cast(one, dtype="float32") for one in features], rois))
+        return self.cls(hidden), self.box(hidden)
+
+
+class PyramidLightHead(PyramidFCHead):
+    """Light-Head R-CNN on a pyramid: maps of few channels, and one fully connected layer.
+
+    All levels share the convolution that makes their maps thin. A RoI is aligned from maps that its
+    bins share, not from maps of their own.
+    """
+
+    THIN = 40
+    HIDDEN = 1
+
+    def __init__(
+        self, num_classes: int, num_boxes: int, k: int, levels: Levels, units: int, **kwargs: Any
+    ) -> None:
+        super().__init__(num_classes, num_boxes, k, levels, units, **kwargs)
+        with self.name_scope():
+            self.thin = nn.Conv2D(self.THIN, 1, activation="relu")
+
+    def hybrid_forward(self, F: ModuleType, features: list[Array], rois: Array) -> tuple:
+        """Make thin maps, align, connect."""
+        return super().hybrid_forward(F, [self.thin(one) for one in features], rois)
+
+
 HEADS: dict[str, Callable[..., HybridBlock]] = {
     "psroi": PSROIHead,
+    "deformable_psroi": DeformablePSROIHead,
     "light_head": LightHead,
     "roi_fc": RoIFCHead,
     "global": GlobalHead,
     "scrambled": ScrambledHead,
+}
+# With --fpn: the heads that do without position-sensitive maps.
+FPN_HEADS: dict[str, Callable[..., HybridBlock]] = {
+    "light_head": PyramidLightHead,
+    "roi_fc": PyramidFCHead,
 }

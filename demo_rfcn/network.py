@@ -4,11 +4,15 @@ A backbone is built as Backbone(norm_kwargs) and gives (RPN features, head featu
 Its class attributes: `stride`, the step of the maps in pixels, and `head_units`, the width of the
 layers that some heads put behind the pooling. A backbone whose weights can come from a GluonCV
 classification model has `load_pretrained(filename)`.
+
+One of FPN_BACKBONES gives a list of maps for the head, finer ones first, which its `levels`
+describes, and the finest of them to the RPN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -86,17 +90,96 @@ class HoleNet(HybridBlock):
 
     def load_pretrained(self, filename: str) -> None:
         """Load a parameter file of the whole network, whatever number of classes it has."""
-        stored = mx.nd.load(filename)
-        kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
-        with temporary_folder() as work:
-            path = work / "params"
-            save_and_reload(lambda: mx.nd.save(str(path), kept), path)
-            self._load(str(path), ctx=mx.cpu(), allow_missing=True)
+        load_without_classes(self._load, filename)
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Return conv4 and the reduced conv5."""
         conv4 = self.early(x)
         return conv4, self.reduce(self.last(conv4))
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The maps of a feature pyramid.
+
+    Attributes
+    ----------
+    strides : tuple of int
+        Steps in pixels, finest first, each twice the one before.
+    canonical_size : float
+        Side in pixels of a RoI that is pooled from the level of stride 16 (224 in arXiv:1612.03144,
+        for images of 800 pixels).
+    """
+
+    strides: tuple[int, ...]
+    canonical_size: float
+
+
+class PyramidNet(HybridBlock):
+    """A feature pyramid (arXiv:1612.03144) on three stages of strides 8, 16 and 32.
+
+    Parameters
+    ----------
+    stages : list of HybridBlock
+        Each reads what the one before gives.
+    channels : int
+        Of every map of the pyramid.
+    canonical_size : float
+        See `Levels`.
+    head_units : int
+    load : callable, optional
+        The load_parameters of the classification network that the stages are cut from.
+
+    Inputs: (B, 3, H, W). Outputs: RPN features (B, channels, H / 8, W / 8), and a list of the maps
+    for the head, of which they are the first.
+    """
+
+    stride = 8
+
+    def __init__(
+        self,
+        stages: list,
+        channels: int,
+        canonical_size: float,
+        head_units: int,
+        load: Callable | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.levels = Levels((8, 16, 32), canonical_size)
+        self.head_units = head_units
+        if load:
+            self.load_pretrained = partial(load_without_classes, load)
+        with self.name_scope():
+            self.stages = _sequence(stages)
+            self.lateral, self.smooth = nn.HybridSequential(), nn.HybridSequential()
+            for _ in stages:
+                self.lateral.add(nn.Conv2D(channels, 1))
+                self.smooth.add(nn.Conv2D(channels, 3, padding=1))
+
+    def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
+        """Go up the stages and down again."""
+        sides = []
+        for stage, lateral in zip(self.stages, self.lateral):
+            x = stage(x)
+            sides.append(lateral(x))
+        maps = [sides.pop()]
+        while sides:
+            wide = F.UpSampling(maps[0], scale=2, sample_type="nearest")
+            side = sides.pop()
+            maps.insert(0, side + F.slice_like(wide, side, axes=(2, 3)))
+        maps = [smooth(one) for smooth, one in zip(self.smooth, maps)]
+        return maps[0], maps
+
+
+def load_without_classes(load: Callable, filename: str) -> None:
+    """Load a parameter file of a classification network, but for its last layer."""
+    stored = mx.nd.load(filename)
+    kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
+    with temporary_folder() as work:
+        path = work / "params"
+        save_and_reload(lambda: mx.nd.save(str(path), kept), path)
+        load(str(path), ctx=mx.cpu(), allow_missing=True)
 
 
 def _sequence(layers: list) -> nn.HybridSequential:
@@ -129,6 +212,24 @@ def _mobilenet(norm_kwargs: dict) -> HoleNet:
     return HoleNet(model, layers[: strided[-1]], layers[strided[-1] :])
 
 
+def _small_pyramid(norm_kwargs: dict) -> PyramidNet:
+    block = partial(BasicBlockV1b, 96, norm_layer=nn.BatchNorm, norm_kwargs=norm_kwargs)
+
+    def halved() -> HybridBlock:
+        return block(strides=2, downsample=nn.Conv2D(96, 1, strides=2))
+
+    stages = [SmallResNet(norm_kwargs).body, halved(), halved()]
+    # Images of 160 pixels: a quarter of what the paper's levels are made for.
+    return PyramidNet(stages, 96, 56, SmallResNet.head_units)
+
+
+def _resnet_pyramid(name: str, norm_kwargs: dict) -> PyramidNet:
+    model = model_zoo.get_model(name, pretrained=False, norm_kwargs=norm_kwargs)
+    first = [model.conv1, model.bn1, model.relu, model.maxpool, model.layer1, model.layer2]
+    stages = [_sequence(first), model.layer3, model.layer4]
+    return PyramidNet(stages, 256, 224, 1024, model.load_parameters)
+
+
 BACKBONES: dict[str, Callable[[dict], HybridBlock]] = {
     "small": SmallResNet,
     "resnet18_v1b": partial(_resnet, "resnet18_v1b"),
@@ -137,7 +238,18 @@ BACKBONES: dict[str, Callable[[dict], HybridBlock]] = {
     "mobilenet1.0": _mobilenet,
 }
 
+# With --fpn.
+FPN_BACKBONES: dict[str, Callable[[dict], PyramidNet]] = {
+    "small": _small_pyramid,
+    **{
+        name: partial(_resnet_pyramid, name)
+        for name in ("resnet18_v1b", "resnet50_v1b", "resnet101_v1b")
+    },
+}
 
-def backbone_stride(network: str) -> int:
+
+def backbone_stride(network: str, fpn: bool) -> int:
     """Return the step of a backbone's maps in pixels without building it."""
+    if fpn:
+        return PyramidNet.stride
     return SmallResNet.stride if network == "small" else HoleNet.stride

@@ -148,7 +148,7 @@ def votes(
     features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
     maps = net.head.class_maps(features)
     rows = np.concatenate([np.zeros((len(rois), 1)), rois], axis=1)
-    pooled = net.head.class_pool(maps, mx.nd.array(rows, ctx=ctx))
+    pooled = net.head.class_votes(features, mx.nd.array(rows, ctx=ctx))
     probability = mx.nd.softmax(pooled.mean(axis=(2, 3)))
     k = net.config.k
     maps = maps.asnumpy()[0]
@@ -228,6 +228,49 @@ def score_maps(
         axis.set_title(f"votes: mean {pooled[row].mean():.2f}\nP({name}) = {probability[row]:.3f}")
     write(figure, path)
     return {"good": float(probability[0]), "shifted": float(probability[1])}
+
+
+def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Draw where the bins of good RoIs have moved to: as they were dashed, as they are solid.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    net : detector.RFCN
+        With a `deformable_psroi` head.
+    objects : list of (numpy.ndarray, numpy.ndarray)
+        Images (H, W, 3), uint8, RGB, scaled, each with a RoI (4,) in its pixels.
+
+    Returns
+    -------
+    float
+        Mean distance that a bin has moved, in sides of its RoI.
+    """
+    columns = 4
+    rows = -(-len(objects) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(3 * columns, 3 * rows), squeeze=False)
+    k, head = net.config.k, net.head
+    ctx = head.class_maps.weight.list_ctx()[0]
+    distances = []
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, (image, roi) in zip(axes.flat, objects):
+        features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
+        row = mx.nd.array([[0, *roi]], ctx=ctx)
+        moves = head.offsets(mx.nd, features, row).asnumpy()[0] * head.TRANS_STD
+        distances.append(np.hypot(*moves).mean())
+        x1, y1, x2, y2 = roi
+        width, height = x2 - x1, y2 - y1
+        axis.imshow(image)
+        for i, j in np.ndindex(k, k):
+            corner = np.array([x1 + j * width / k, y1 + i * height / k])
+            for at, style in (
+                (corner, {"edgecolor": "white", "linestyle": ":"}),
+                (corner + moves[:, i, j] * (width, height), {"edgecolor": "lime"}),
+            ):
+                axis.add_patch(Rectangle(at, width / k, height / k, fill=False, **style))
+    write(figure, path)
+    return float(np.mean(distances))
 
 
 def write(figure: Figure, path: Path) -> None:

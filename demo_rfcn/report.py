@@ -50,6 +50,7 @@ img {{ max-width: 100%; }}
 _HEADINGS = {
     "detections.png": "Detections",
     "score_maps.png": "What a good and a shifted RoI see",
+    "parts.png": "Where the bins of good RoIs have moved",
 }
 _CAPTIONS = {
     "detections.png": "The first held-back images. A detection has the colour of its class, with "
@@ -57,6 +58,7 @@ _CAPTIONS = {
     "score_maps.png": "Each map answers for one part of the object, and gives one vote: its mean "
     "in the bin drawn in green. On the good RoI the parts agree; on the shifted one they do not. "
     "Red is for the class, blue against it.",
+    "parts.png": "Bins as the box divides (dotted) and where the learned offsets put them (green).",
     "loss.png": "The four losses and their sum, smoothed; the grey curve is the sum as it was.",
     "map.png": "Mean average precision at two overlaps, on the validation images.",
 }

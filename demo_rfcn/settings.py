@@ -13,8 +13,8 @@ from typing import Any
 
 from .data import DATASETS, Dataset, DatasetSpec, ensure_dataset, open_datasets
 from .errors import InputError
-from .heads import HEADS
-from .network import BACKBONES
+from .heads import FPN_HEADS, HEADS
+from .network import BACKBONES, FPN_BACKBONES
 
 RUNS = Path("runs")
 
@@ -132,6 +132,7 @@ class Settings:
     network: str = option("small", "network", "backbone", choices=sorted(BACKBONES))
     head: str = option("psroi", "network", "detection head", choices=sorted(HEADS))
     k: int = option(3, "network", "bins per side of the pooling", positive)
+    fpn: bool = option(False, "network", "a feature pyramid between backbone and head")
     class_agnostic: bool = option(True, "network", "box offsets per class instead of shared ones")
     pretrained_base: str | None = option(
         None, "network", "weights of GluonCV's classification network", metavar="FILE"
@@ -202,6 +203,13 @@ class Settings:
         if any(first >= second for first, second in zip(steps, steps[1:])):
             shown = " ".join(map(str, steps))
             raise InputError(f"train: --lr-decay-steps {shown}, expected an increasing order")
+        for name, chosen, fitting in (
+            ("head", self.head, FPN_HEADS),
+            ("network", self.network, FPN_BACKBONES),
+        ):
+            if self.fpn and chosen not in fitting:
+                known = ", ".join(f"'{each}'" for each in sorted(fitting))
+                raise InputError(f"train: --fpn with --{name} '{chosen}', expected one of {known}")
         if self.save_prefix.is_file():
             raise InputError(f"--save-prefix {self.save_prefix} is a file, expected a folder")
 

@@ -65,6 +65,7 @@ def model_config(settings: Settings) -> detector.ModelConfig:
         class_agnostic=settings.class_agnostic,
         anchor_scales=settings.spec.anchor_scales,
         anchor_ratios=settings.spec.anchor_ratios,
+        fpn=settings.fpn,
     )
 
 

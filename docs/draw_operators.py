@@ -3,7 +3,11 @@
 The cells that a bin reads, and their weights, are the gradient of that bin.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -11,7 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mxnet as mx
 import numpy as np
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Polygon, Rectangle
 from mxnet import autograd
 
 import gluon_roi
@@ -19,13 +23,27 @@ import gluon_roi
 BINS = 3
 HEIGHT, WIDTH = 12, 15
 ROI = (2.3, 1.6, 11.4, 10.2)  # x1 y1 x2 y2; image and map coordinates are the same here
+TILTED = (7.0, 6.0, 10.0, 5.5, 30.0)  # cx cy w h theta
 # Without the grey of the maps.
 COLOURS = plt.cm.tab10([0, 1, 2, 3, 4, 5, 6, 8, 9])[:, :3]
 
 
-def bump(x: float, y: float, size: float) -> np.ndarray:
+@dataclass
+class Card:
+    """An operator, its maps (each (1, C, H, W)), and what is to be said of it."""
+
+    name: str
+    text: str
+    maps: list[np.ndarray]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    scale: Any = 1.0
+    roi: tuple = ROI
+    trans: np.ndarray | None = None
+
+
+def bump(x: float, y: float, size: float, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
     """A smooth hill on the map, its top at cell (x, y)."""
-    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    rows, columns = np.mgrid[:height, :width]
     return np.exp(-((rows - y) ** 2 + (columns - x) ** 2) / (2 * size**2))
 
 
@@ -36,33 +54,47 @@ def part_maps() -> np.ndarray:
     return np.stack([bump(x, y, 1.8) for y in ys for x in xs])[None]
 
 
-def pooled(name: str, maps: np.ndarray, **arguments):
-    """The output (BINS, BINS), and the weights (bins, H, W) with which each bin reads its map."""
-    data = mx.nd.array(maps)
-    rois = mx.nd.array([[0, *ROI]])
-    data.attach_grad()
+def pooled(card: Card) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The output (BINS, BINS), and for each map the weights (bins, H, W) with which bins read it."""
+    maps = [mx.nd.array(one) for one in card.maps]
+    inputs = [maps[0] if len(maps) == 1 else maps, mx.nd.array([[0, *card.roi]])]
+    if card.trans is not None:
+        inputs.append(mx.nd.array(card.trans))
+    for one in maps:
+        one.attach_grad()
     weights = []
     for index in range(BINS * BINS):
         with autograd.record():
-            out = getattr(gluon_roi.nd, name)(data, rois, BINS, 1.0, **arguments)
+            out = getattr(gluon_roi.nd, card.name)(*inputs, BINS, card.scale, **card.arguments)
         slope = np.zeros(out.shape)
         slope.reshape(-1)[index] = 1
         out.backward(mx.nd.array(slope))
-        weights.append(data.grad.asnumpy()[0].sum(axis=0))
-    return out.asnumpy()[0, 0], np.stack(weights)
+        weights.append([one.grad.asnumpy()[0].sum(axis=0) for one in maps])
+    return out.asnumpy()[0, 0], [np.stack(of_map) for of_map in zip(*weights)]
 
 
-def show_map(axis, values: np.ndarray, weights: np.ndarray, colours) -> None:
+def corners(roi: tuple) -> np.ndarray:
+    """The four corners of an upright or a rotated box, (4, 2)."""
+    if len(roi) == 4:
+        x1, y1, x2, y2 = roi
+        return np.array([[x1, y1], [x2, y1], [x2, y2], [x1, y2]])
+    cx, cy, width, height, theta = roi
+    cos, sin = np.cos(np.radians(theta)), np.sin(np.radians(theta))
+    u, v = np.array([[-1, 1, 1, -1], [-1, -1, 1, 1]]) / 2 * [[width], [height]]
+    return np.stack([u * cos + v * sin + cx, v * cos - u * sin + cy], axis=1)
+
+
+def show_map(axis, values: np.ndarray, weights: np.ndarray, colours, box: np.ndarray) -> None:
     """The map, and over it each bin's cells: the fuller the colour, the higher the weight."""
     axis.imshow(values, cmap="Greys", vmin=0, vmax=1.6)
     for weight, colour in zip(weights, colours):
         for row, column in zip(*np.nonzero(weight)):
-            share = weight[row, column] / weight.max()
+            share = min(max(weight[row, column] / weight.max(), 0), 1)
             corner = (column - 0.5, row - 0.5)
             axis.add_patch(Rectangle(corner, 1, 1, fc=(*colour, 0.15 + 0.55 * share), ec="none"))
-    x1, y1, x2, y2 = ROI
-    axis.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec="crimson", lw=1.5))
-    axis.set(xticks=[], yticks=[], xlim=(-0.5, WIDTH - 0.5), ylim=(HEIGHT - 0.5, -0.5))
+    axis.add_patch(Polygon(box, fill=False, ec="crimson", lw=1.5))
+    height, width = values.shape
+    axis.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
 
 
 def show_output(axis, values: np.ndarray) -> None:
@@ -76,33 +108,82 @@ def show_output(axis, values: np.ndarray) -> None:
     axis.set_title("output", fontsize=9)
 
 
-def main() -> None:
+def cards() -> list[Card]:
     parts = part_maps()
     hills = ((4, 3, 1.6), (9.5, 4.5, 2.2), (3.5, 9, 1.2), (10, 9.5, 1.0), (7, 7, 1.4))
     whole = sum(bump(*hill) for hill in hills)[None, None]
-    rows = (
-        ("ROIPool", whole, {}, "the maximum of the cells of each bin\n(the cell that won)"),
-        ("ROIAlign", whole, {"sampling_ratio": 2}, "the mean of bilinear samples\n(their weights)"),
-        ("PSROIPool", parts, {}, "each bin averages\na score map of its own"),
-        ("PSROIAlign", parts, {"sampling_ratio": 2}, "each bin samples\na score map of its own"),
-    )
-    figure = plt.figure(figsize=(11, 6.4))
-    cards = figure.add_gridspec(2, 2, hspace=0.25, wspace=0.12)
-    for index, (name, maps, arguments, text) in enumerate(rows):
-        output, weights = pooled(name, maps, **arguments)
-        card = cards[index].subgridspec(1, 2, width_ratios=(1.5, 1), wspace=0.1)
-        if maps.shape[1] == 1:
-            axis = figure.add_subplot(card[0])
-            show_map(axis, maps[0, 0], weights, COLOURS)
-            axis.set_title(f"{name}: {text}", fontsize=9)
+    half = sum(
+        bump(x / 2, y / 2, size / 2, HEIGHT // 2, WIDTH // 2 + 1) for x, y, size in hills
+    )[None, None]
+    apart = np.stack(np.meshgrid([-1, 0, 1], [-1, 0, 1]))[None]
+    return [
+        Card("ROIPool", "the maximum of the cells of each bin\n(the cell that won)", [whole]),
+        Card(
+            "ROIAlign",
+            "the mean of bilinear samples\n(their weights)",
+            [whole],
+            {"sampling_ratio": 2},
+        ),
+        Card("PrROIPool", "the mean of the bilinear surface,\nintegrated", [whole]),
+        Card(
+            "RotatedROIAlign",
+            "bilinear samples of a box\nthat is turned",
+            [whole],
+            {"sampling_ratio": 2},
+            roi=TILTED,
+        ),
+        Card("PSROIPool", "each bin averages\na score map of its own", [parts]),
+        Card(
+            "PSROIAlign",
+            "each bin samples\na score map of its own",
+            [parts],
+            {"sampling_ratio": 2},
+        ),
+        Card(
+            "DeformablePSROIPool",
+            "each bin, moved by its offset,\nsamples a score map of its own",
+            [parts],
+            {"trans_std": 0.1},
+            trans=apart,
+        ),
+        Card(
+            "PyramidROIAlign",
+            "a RoI reads the one level\nof its size",
+            [whole, half],
+            {"sampling_ratio": 2, "canonical_size": 4, "canonical_level": 0},
+            scale=(1.0, 0.5),
+        ),
+    ]
+
+
+def main() -> None:
+    figure = plt.figure(figsize=(11, 13))
+    grid = figure.add_gridspec(4, 2, hspace=0.25, wspace=0.12)
+    for index, card in enumerate(cards()):
+        output, weights = pooled(card)
+        place = grid[index].subgridspec(1, 2, width_ratios=(1.5, 1), wspace=0.1)
+        title = f"{card.name}: {card.text}"
+        box = corners(card.roi)
+        if len(card.maps) > 1:
+            levels = place[0].subgridspec(1, 2, width_ratios=(2, 1), wspace=0.08)
+            for number, (maps, scale) in enumerate(zip(card.maps, card.scale)):
+                axis = figure.add_subplot(levels[number])
+                show_map(axis, maps[0, 0], weights[number], COLOURS, box * scale)
+                if number == 0:
+                    axis.set_title(title, fontsize=9)
+        elif card.maps[0].shape[1] == 1:
+            axis = figure.add_subplot(place[0])
+            show_map(axis, card.maps[0][0, 0], weights[0], COLOURS, box)
+            axis.set_title(title, fontsize=9)
         else:
-            grid = card[0].subgridspec(BINS, BINS, hspace=0.06, wspace=0.06)
+            parts = place[0].subgridspec(BINS, BINS, hspace=0.06, wspace=0.06)
             for part in range(BINS * BINS):
-                axis = figure.add_subplot(grid[part])
-                show_map(axis, maps[0, part], weights[part : part + 1], COLOURS[part : part + 1])
+                axis = figure.add_subplot(parts[part])
+                own = slice(part, part + 1)
+                show_map(axis, card.maps[0][0, part], weights[0][own], COLOURS[own], box)
                 if part == 1:
-                    axis.set_title(f"{name}: {text}", fontsize=9)
-        show_output(figure.add_subplot(card[1]), output)
+                    axis.set_title(title, fontsize=9)
+        show_output(figure.add_subplot(place[1]), output)
     target = Path(__file__).parent / "operators.png"
     figure.savefig(target, dpi=110, bbox_inches="tight")
     print(target)

@@ -9,7 +9,7 @@ from demo_runs import train_arguments
 from gluoncv import model_zoo
 
 from demo_rfcn import cli, detector
-from demo_rfcn.network import BACKBONES, backbone_stride
+from demo_rfcn.network import BACKBONES, FPN_BACKBONES, backbone_stride
 
 
 def config(network: str) -> detector.ModelConfig:
@@ -21,9 +21,32 @@ def config(network: str) -> detector.ModelConfig:
 def test_both_maps_have_the_stride(network):
     net = BACKBONES[network]({})
     net.initialize()
-    stride = backbone_stride(network)
+    stride = backbone_stride(network, fpn=False)
     for features in net(mx.nd.zeros((1, 3, 4 * stride, 6 * stride))):
         assert features.shape[2:] == (4, 6)
+
+
+@pytest.mark.parametrize("network", sorted(FPN_BACKBONES))
+def test_levels_of_a_pyramid(network):
+    """Also where a level has an odd number of cells."""
+    net = FPN_BACKBONES[network]({})
+    net.initialize()
+    first, maps = net(mx.nd.zeros((1, 3, 72, 104)))
+    assert first.shape == maps[0].shape
+    assert [one.shape[2:] for one in maps] == [(9, 13), (5, 7), (3, 4)]
+    assert net.levels.strides == (8, 16, 32)
+    assert backbone_stride(network, fpn=True) == 8
+
+
+def test_a_pyramid_trains_with_pretrained_weights(eight_images, tmp_path):
+    source = model_zoo.resnet18_v1b(pretrained=False, classes=7)
+    source.initialize()
+    source(mx.nd.zeros((1, 3, 64, 64)))
+    path = tmp_path / "resnet18.params"
+    source.save_parameters(str(path))
+    line = train_arguments(eight_images, tmp_path / "run", "--network", "resnet18_v1b", "--fpn")
+    line += ["--head", "roi_fc", "--steps", "2", "--short", "96", "--pretrained-base", str(path)]
+    assert cli.main(line) == 0
 
 
 @pytest.mark.parametrize("network", ["resnet18_v1b", "mobilenet1.0"])

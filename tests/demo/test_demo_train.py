@@ -15,7 +15,7 @@ from demo_runs import parameters, settings_of, train_arguments, write_voc
 
 from demo_rfcn import checkpoint, cli, detector, train
 from demo_rfcn.data import loader, signals
-from demo_rfcn.heads import HEADS
+from demo_rfcn.heads import FPN_HEADS, HEADS
 
 
 def trainer_states(path) -> bytes:
@@ -64,10 +64,13 @@ def test_resume_equals_an_uninterrupted_run(
 
 
 @pytest.mark.parametrize("boxes", [[], ["--no-class-agnostic"]])
-@pytest.mark.parametrize("head", sorted(HEADS))
-def test_every_head_learns(head, boxes, eight_images, tmp_path):
+@pytest.mark.parametrize(
+    "head, fpn",
+    [(head, []) for head in sorted(HEADS)] + [(head, ["--fpn"]) for head in sorted(FPN_HEADS)],
+)
+def test_every_head_learns(head, fpn, boxes, eight_images, tmp_path):
     """The class loss falls by a quarter within thirty steps."""
-    lines = ["--head", head, "--steps", "30", "--log-interval", "1", *boxes]
+    lines = ["--head", head, *fpn, "--steps", "30", "--log-interval", "1", *boxes]
     assert cli.main(train_arguments(eight_images, tmp_path, *lines)) == 0
     history = json.loads((tmp_path / "history.json").read_text())["losses"]
     losses = [row["rcnn_cls"] for row in history]

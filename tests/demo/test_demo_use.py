@@ -124,10 +124,12 @@ def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch,
     spec = dataclasses.replace(DATASETS["signals"], paint=None)
     monkeypatch.setitem(DATASETS, "signals", spec)
     line = ["ablate", *train_arguments(eight_images, tmp_path)[1:], "--seeds", "0", "1"]
+    line += ["--further", "fpn"]
     assert cli.main([*line, "--steps", "2"]) == 0
     rows = json.loads((tmp_path / "ablation.json").read_text())
-    assert len(rows) == 2 * 3  # the reference counts twice: as it is, and rotated
-    assert names[-1] in (tmp_path / "ablation.md").read_text()
+    assert len(rows) == 2 * 4  # the reference counts twice: as it is, and rotated
+    for name in (names[-1], ablate.FURTHER["fpn"][0]):
+        assert name in (tmp_path / "ablation.md").read_text()
     assert pictures.imread(tmp_path / "ablation.png").std() > 0.01
     capsys.readouterr()
     assert cli.main([*line, "--steps", "2"]) == 0
@@ -156,6 +158,19 @@ def test_profile_names_every_part(eight_images, tmp_path, monkeypatch, capsys):
     output = capsys.readouterr().out
     for part in ("data", "backbone", "proposals", "PSROI", "backward", "update", "roi_fc"):
         assert part in output
+
+
+def test_report_of_moved_bins(tmp_path, monkeypatch):
+    """A few trained steps move the bins; the picture shows where."""
+    few = dataclasses.replace(DATASETS["signals"], counts={"trainval": 8, "val": 2, "test": 3})
+    monkeypatch.setitem(DATASETS, "signals", few)
+    run = tmp_path / "run"
+    line = train_arguments(tmp_path / "data", run, "--head", "deformable_psroi", "--steps", "4")
+    assert cli.main(["demo", *line[1:]]) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["parts_moved"] > 0
+    assert pictures.imread(run / "parts.png").std() > 0.01
+    assert "Where the bins of good RoIs have moved" in (run / "report.html").read_text()
 
 
 def test_report_is_one_file(eight_images, short_run, tmp_path, capsys):

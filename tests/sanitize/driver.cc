@@ -197,6 +197,10 @@ union Params {
   gluon_roi_roi_align_params roi_align;
   gluon_roi_ps_roi_pool_params ps_roi_pool;
   gluon_roi_ps_roi_align_params ps_roi_align;
+  gluon_roi_rotated_roi_align_params rotated_roi_align;
+  gluon_roi_pr_roi_pool_params pr_roi_pool;
+  gluon_roi_deformable_ps_roi_pool_params deformable_ps_roi_pool;
+  gluon_roi_pyramid_roi_align_params pyramid_roi_align;
 };
 
 // What follows from the parameters.
@@ -238,6 +242,17 @@ void randomize_samples(Random* random, P* p, Consequences* so) {
   so->rois_grad = p->rois_grad != 0;
 }
 
+template <class P>
+void randomize_groups(Random* random, P* p, Consequences* so) {
+  if (random->chance(0.4)) {
+    p->group_height = static_cast<int32_t>(random->integer(1, 5));
+    p->group_width = static_cast<int32_t>(random->integer(1, 5));
+  }
+  so->groups =
+      p->group_height ? p->group_height * p->group_width : so->pooled_height * so->pooled_width;
+  so->output_dim = &p->output_dim;
+}
+
 Consequences randomize(Random* random, gluon_roi_roi_pool_params* p) {
   Consequences so = randomize_common(random, p);
   randomize_scale(random, p, &so);
@@ -254,13 +269,7 @@ Consequences randomize(Random* random, gluon_roi_roi_align_params* p) {
 Consequences randomize(Random* random, gluon_roi_ps_roi_pool_params* p) {
   Consequences so = randomize_common(random, p);
   randomize_scale(random, p, &so);
-  if (random->chance(0.4)) {
-    p->group_height = static_cast<int32_t>(random->integer(1, 5));
-    p->group_width = static_cast<int32_t>(random->integer(1, 5));
-  }
-  so.groups =
-      p->group_height ? p->group_height * p->group_width : so.pooled_height * so.pooled_width;
-  so.output_dim = &p->output_dim;
+  randomize_groups(random, p, &so);
   p->convention = random->pick<int32_t>({GLUON_ROI_RFCN, GLUON_ROI_TORCHVISION});
   return so;
 }
@@ -271,6 +280,50 @@ Consequences randomize(Random* random, gluon_roi_ps_roi_align_params* p) {
   so.groups = so.pooled_height * so.pooled_width;
   so.output_dim = &p->output_dim;
   randomize_samples(random, p, &so);
+  return so;
+}
+
+Consequences randomize(Random* random, gluon_roi_rotated_roi_align_params* p) {
+  Consequences so = randomize_common(random, p);
+  randomize_scale(random, p, &so);
+  randomize_samples(random, p, &so);
+  return so;
+}
+
+Consequences randomize(Random* random, gluon_roi_pr_roi_pool_params* p) {
+  Consequences so = randomize_common(random, p);
+  randomize_scale(random, p, &so);
+  p->rois_grad = random->chance(0.5);
+  so.rois_grad = p->rois_grad != 0;
+  return so;
+}
+
+Consequences randomize(Random* random, gluon_roi_deformable_ps_roi_pool_params* p) {
+  Consequences so = randomize_common(random, p);
+  randomize_scale(random, p, &so);
+  randomize_groups(random, p, &so);
+  if (random->chance(0.4)) {
+    p->part_height = static_cast<int32_t>(random->integer(1, 9));
+    p->part_width = static_cast<int32_t>(random->integer(1, 9));
+  }
+  so.part_height = p->part_height ? p->part_height : p->pooled_height;
+  so.part_width = p->part_width ? p->part_width : p->pooled_width;
+  p->sample_per_part = random->pick({1, 2, 3, 4, 64, 1000});
+  p->trans_std = random->pick({0.1, 0.1, 1.0, -0.5, 0.0, 1e-30, 1e9});
+  return so;
+}
+
+Consequences randomize(Random* random, gluon_roi_pyramid_roi_align_params* p) {
+  Consequences so = randomize_common(random, p);
+  p->maps = static_cast<int32_t>(random->integer(1, random->chance(0.1) ? GLUON_ROI_MOST_MAPS : 4));
+  double scale = random->pick({1.0, 0.25, 0.25, 0.3, 1e9, 1e-9, 1e300, 1e-300});
+  for (int32_t map = 0; map < p->maps; ++map) {
+    so.scales.push_back(p->spatial_scale[map] = scale);
+    scale *= random->pick({0.5, 0.5, 0.5, 0.25, 0.3});
+  }
+  randomize_samples(random, p, &so);
+  p->canonical_size = random->pick({224.0, 224.0, 16.0, 1.0, 1e-300, 1e300});
+  p->canonical_level = random->pick({4, 4, 2, 0, -3, INT32_MIN, INT32_MAX});
   return so;
 }
 
@@ -321,6 +374,42 @@ void spoil(Random* random, gluon_roi_ps_roi_align_params* p) {
     default: spoil_common(random, p);
   }
 }
+void spoil(Random* random, gluon_roi_rotated_roi_align_params* p) {
+  switch (random->integer(0, 3)) {
+    case 0: p->spatial_scale = no_scale(random); break;
+    case 1: p->aligned = no_boolean(random); break;
+    case 2: p->rois_grad = no_boolean(random); break;
+    default: spoil_common(random, p);
+  }
+}
+void spoil(Random* random, gluon_roi_pr_roi_pool_params* p) {
+  switch (random->integer(0, 2)) {
+    case 0: p->spatial_scale = no_scale(random); break;
+    case 1: p->rois_grad = no_boolean(random); break;
+    default: spoil_common(random, p);
+  }
+}
+void spoil(Random* random, gluon_roi_deformable_ps_roi_pool_params* p) {
+  switch (random->integer(0, 6)) {
+    case 0: p->spatial_scale = no_scale(random); break;
+    case 1: p->output_dim = no_output_dim(random); break;
+    case 2: p->group_height = random->pick({-1, INT32_MIN, INT32_MAX}); break;
+    case 3: p->part_width = random->pick({-1, INT32_MIN, INT32_MAX}); break;
+    case 4: p->sample_per_part = random->pick({0, -1, INT32_MIN, INT32_MAX}); break;
+    case 5: p->trans_std = random->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0}); break;
+    default: spoil_common(random, p);
+  }
+}
+void spoil(Random* random, gluon_roi_pyramid_roi_align_params* p) {
+  switch (random->integer(0, 5)) {
+    case 0: p->spatial_scale[random->integer(0, p->maps - 1)] = no_scale(random); break;
+    case 1: p->maps = random->pick({0, -1, GLUON_ROI_MOST_MAPS + 1, INT32_MIN, INT32_MAX}); break;
+    case 2: p->canonical_size = no_scale(random); break;
+    case 3: p->aligned = no_boolean(random); break;
+    case 4: p->rois_grad = no_boolean(random); break;
+    default: spoil_common(random, p);
+  }
+}
 
 using Tensor = gluon_roi_tensor;
 using Device = gluon_roi_device;
@@ -361,6 +450,10 @@ const Operator kOperators[] = {
     OPERATOR("ROIAlign", 4, roi_align),
     OPERATOR("PSROIPool", 4, ps_roi_pool),
     OPERATOR("PSROIAlign", 4, ps_roi_align),
+    OPERATOR("RotatedROIAlign", 5, rotated_roi_align),
+    OPERATOR("PrROIPool", 4, pr_roi_pool),
+    OPERATOR("DeformablePSROIPool", 4, deformable_ps_roi_pool),
+    OPERATOR("PyramidROIAlign", 4, pyramid_roi_align),
 };
 
 // ---- Calls --------------------------------------------------------------------------------------
