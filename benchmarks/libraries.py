@@ -3,6 +3,10 @@
 Every function takes no argument, computes, and returns when the result is in memory: "forward"
 makes a new output, "forward, out=" reuses one, "forward+backward" is both passes, with respect to
 data. Libraries are imported when they are prepared for, in a process of their own.
+
+The same "in a network" is a pair of functions, of which the second is timed. The first one does what
+goes on between two calls there: another operator of the library writes 64 MB, and then the map,
+into memory that is not that of the call before.
 """
 
 from __future__ import annotations
@@ -15,9 +19,17 @@ import numpy as np
 from .work import ALIGN, Item
 
 #: What can be measured, in the order of the table.
-WAYS = ("forward", "forward, out=", "forward+backward")
+WAYS = (
+    "forward",
+    "forward, out=",
+    "forward+backward",
+    "forward in a network",
+    "forward+backward in a network",
+)
+#: float32 elements that another operator writes between two calls in a network.
+BETWEEN = 1 << 24
 
-#: way -> function without arguments; "result" -> () -> the output as a NumPy array;
+#: way -> function without arguments, or a pair of them; "result" -> () -> the output as a NumPy array;
 #: "kept" -> whatever must outlive the calls.
 Work = dict
 
@@ -41,6 +53,17 @@ class Library:
 
     def prepare(self, item: Item) -> Work:
         raise NotImplementedError
+
+
+def writing(array: np.ndarray) -> Callable[[], None]:
+    """What other operators do between two calls, where the library leaves its inputs to NumPy."""
+    between, values = np.zeros(BETWEEN, np.float32), array.copy()
+
+    def others() -> None:
+        np.add(between, 1, out=between)
+        np.copyto(array, values)
+
+    return others
 
 
 class _Ndarray(Library):
@@ -82,10 +105,33 @@ class _Ndarray(Library):
             for array in recorded:
                 array.grad.wait_to_read()
 
+        between = mx.nd.zeros(BETWEEN)
+        made: list[Any] = []
+
+        def others() -> None:
+            mx.nd.broadcast_add(between, mx.nd.ones(1), out=between)
+            with mx.autograd.record():
+                made[:] = [recorded * 1]
+            mx.nd.waitall()
+
+        def forward_inside() -> Any:
+            out = call(made[0], rois)
+            out.wait_to_read()
+            return out
+
+        def both_inside() -> Any:
+            with mx.autograd.record():
+                out = call(made[0], rois)
+            (gradient,) = mx.autograd.grad([out], made, [d_out])
+            gradient.wait_to_read()
+            return out, gradient
+
         return {
             "forward": forward,
             "forward, out=": reused,
             "forward+backward": both,
+            "forward in a network": (others, forward_inside),
+            "forward+backward in a network": (others, both_inside),
             "result": lambda: forward().asnumpy(),
         }
 
@@ -233,7 +279,28 @@ class Torchvision(Library):
             recorded.grad = None
             function(recorded, r, (item.pooled,) * 2, scale, **arguments).backward(d_out)
 
-        return {"forward": forward, "forward+backward": both, "result": lambda: forward().numpy()}
+        between = torch.zeros(BETWEEN)
+        made: list[Any] = []
+
+        def others() -> None:
+            between.add_(1)
+            made[:] = [recorded * 1]
+
+        def forward_inside() -> Any:
+            with torch.no_grad():
+                return function(made[0], r, (item.pooled,) * 2, scale, **arguments)
+
+        def both_inside() -> Any:
+            out = function(made[0], r, (item.pooled,) * 2, scale, **arguments)
+            return out, torch.autograd.grad(out, made[0], d_out)
+
+        return {
+            "forward": forward,
+            "forward+backward": both,
+            "forward in a network": (others, forward_inside),
+            "forward+backward in a network": (others, both_inside),
+            "result": lambda: forward().numpy(),
+        }
 
 
 class Paddle(Library):
@@ -266,7 +333,28 @@ class Paddle(Library):
             out = function(recorded, boxes, counts, item.pooled, scale, **arguments)
             paddle.autograd.backward([out], [d_out])
 
-        return {"forward": forward, "forward+backward": both, "result": lambda: forward().numpy()}
+        between = paddle.zeros([BETWEEN])
+        made: list[Any] = []
+
+        def others() -> None:
+            between.add_(paddle.ones([1]))
+            made[:] = [recorded * 1]
+
+        def forward_inside() -> Any:
+            with paddle.no_grad():
+                return function(made[0], boxes, counts, item.pooled, scale, **arguments)
+
+        def both_inside() -> Any:
+            out = function(made[0], boxes, counts, item.pooled, scale, **arguments)
+            return out, paddle.grad([out], made, [d_out])
+
+        return {
+            "forward": forward,
+            "forward+backward": both,
+            "forward in a network": (others, forward_inside),
+            "forward+backward in a network": (others, both_inside),
+            "result": lambda: forward().numpy(),
+        }
 
 
 class Openvino(Library):
@@ -313,6 +401,7 @@ class Openvino(Library):
         return {
             "forward": request.infer,
             "forward, out=": request.infer,
+            "forward in a network": (writing(arrays[0]), request.infer),
             "result": result,
             # Shared tensors know addresses only.
             "kept": arrays,
@@ -380,6 +469,7 @@ class Onnxruntime(Library):
         return {
             "forward": lambda: session.run(None, feeds),
             "forward, out=": lambda: session.run_with_iobinding(binding),
+            "forward in a network": (writing(x), lambda: session.run(None, feeds)),
             "result": lambda: session.run(None, feeds)[0],
             # The binding knows addresses only.
             "kept": (feeds, buffer),
@@ -402,7 +492,14 @@ class Memcpy(Library):
             once()
             once()
 
-        return {"forward": once, "forward, out=": once, "forward+backward": twice}
+        others = writing(source)
+        return {
+            "forward": once,
+            "forward, out=": once,
+            "forward+backward": twice,
+            "forward in a network": (others, once),
+            "forward+backward in a network": (others, twice),
+        }
 
 
 LIBRARIES: dict[str, type[Library]] = {

@@ -40,11 +40,15 @@ def _prepare(library: Library, fields: dict, call: bool) -> tuple[Work, dict]:
 
 
 def _time(work: Work, way: str, calls: int, warm: bool) -> dict:
-    function = work[way]
+    others, function = work[way] if isinstance(work[way], tuple) else (None, work[way])
     if warm:
+        if others:
+            others()
         function()
     seconds = []
     for _ in range(calls):
+        if others:
+            others()
         start = time.perf_counter()
         result = function()
         # Giving the memory of a new output back belongs to the call that made it.

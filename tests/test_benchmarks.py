@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from benchmarks.libraries import WAYS
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -32,7 +34,7 @@ def test_json(folder):
     assert report["command"][:4] == ["python", "-m", "benchmarks", "--quick"]
     rows = {(r["item"], r["dtype"], r["way"], r["threads"]): r for r in report["rows"]}
     for threads, dtype in ((1, "float32"), (2, "float32"), (1, "float64"), (2, "float64")):
-        for way in ("forward", "forward, out=", "forward+backward"):
+        for way in WAYS:
             row = rows["ROIPool C=512 7x7 K=2000", dtype, way, threads]
             for library in ("gluon_roi", "mxnet", "memcpy"):
                 result = row["results"][library]
@@ -49,7 +51,7 @@ def test_table_and_chart(folder):
     head = next(line for line in lines if line.startswith("work "))
     assert {"gluon_roi", "best", "memcpy", "mxnet"} <= set(head.split())
     work = [line for line in lines if line.startswith(("ROIPool", "PSROIAlign"))]
-    assert len(work) == 20 and sum("K=2000 float64 " in line for line in work) == 6
+    assert len(work) == 36 and sum("K=2000 float64 " in line for line in work) == 10
     assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
