@@ -4,9 +4,10 @@ Every function takes no argument, computes, and returns when the result is in me
 makes a new output, "forward, out=" reuses one, "forward+backward" is both passes, with respect to
 data. Libraries are imported when they are prepared for, in a process of their own.
 
-The same "in a network" is a pair of functions, of which the second is timed. The first one does what
-goes on between two calls there: another operator of the library writes 64 MB, and then the map,
-into memory that is not that of the call before.
+The same "in a network" is a pair of functions, of which the second is timed. The first one does
+what goes on between two calls there: another operator of the library writes 64 MB, and then the
+map, into memory that is not that of the call before: a product with 1, whose backward pass belongs
+to the timed call (MXNet gives gradients of leaves alone).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ WAYS = (
 #: float32 elements that another operator writes between two calls in a network.
 BETWEEN = 1 << 24
 
-#: way -> function without arguments, or a pair of them; "result" -> () -> the output as a NumPy array;
-#: "kept" -> whatever must outlive the calls.
+#: way -> function without arguments, or a pair of them; "result" -> () -> the output as a NumPy
+#: array; "kept" -> whatever must outlive the calls.
 Work = dict
 
 
@@ -111,20 +112,21 @@ class _Ndarray(Library):
         def others() -> None:
             mx.nd.broadcast_add(between, mx.nd.ones(1), out=between)
             with mx.autograd.record():
-                made[:] = [recorded * 1]
+                made[:] = [array * 1 for array in recorded]
             mx.nd.waitall()
 
         def forward_inside() -> Any:
-            out = call(made[0], rois)
+            out = call(rois, *made)
             out.wait_to_read()
             return out
 
         def both_inside() -> Any:
             with mx.autograd.record():
-                out = call(made[0], rois)
-            (gradient,) = mx.autograd.grad([out], made, [d_out])
-            gradient.wait_to_read()
-            return out, gradient
+                out = call(rois, *made)
+            out.backward(d_out)
+            for array in recorded:
+                array.grad.wait_to_read()
+            return out
 
         return {
             "forward": forward,
@@ -291,8 +293,10 @@ class Torchvision(Library):
                 return function(made[0], r, (item.pooled,) * 2, scale, **arguments)
 
         def both_inside() -> Any:
+            recorded.grad = None
             out = function(made[0], r, (item.pooled,) * 2, scale, **arguments)
-            return out, torch.autograd.grad(out, made[0], d_out)
+            out.backward(d_out)
+            return out
 
         return {
             "forward": forward,
@@ -345,8 +349,10 @@ class Paddle(Library):
                 return function(made[0], boxes, counts, item.pooled, scale, **arguments)
 
         def both_inside() -> Any:
+            recorded.clear_gradient()
             out = function(made[0], boxes, counts, item.pooled, scale, **arguments)
-            return out, paddle.grad([out], made, [d_out])
+            paddle.autograd.backward([out], [d_out])
+            return out
 
         return {
             "forward": forward,

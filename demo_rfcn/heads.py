@@ -116,15 +116,15 @@ class DeformablePSROIHead(HybridBlock):
         super().__init__(**kwargs)
         self._k = k
         weights = init.Normal(0.01)
-        pool, moved = gluon_roi.DeformablePSROIPool, {"trans_std": self.TRANS_STD}
+        pool, std = gluon_roi.DeformablePSROIPool, self.TRANS_STD
         with self.name_scope():
             self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=weights)
             self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=weights)
             self.part_maps = nn.Conv2D(self.THIN * k * k, 1, weight_initializer=weights)
             self.part_pool = pool(k, 1 / stride, output_dim=self.THIN)
             self.parts = nn.Dense(2 * k * k, weight_initializer="zeros")
-            self.class_pool = pool(k, 1 / stride, output_dim=num_classes + 1, **moved)
-            self.box_pool = pool(k, 1 / stride, output_dim=4 * num_boxes, **moved)
+            self.class_pool = pool(k, 1 / stride, output_dim=num_classes + 1, trans_std=std)
+            self.box_pool = pool(k, 1 / stride, output_dim=4 * num_boxes, trans_std=std)
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Move the bins, then average the k * k votes of every class and of every offset."""

@@ -263,12 +263,20 @@ def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -
         width, height = x2 - x1, y2 - y1
         axis.imshow(image)
         for i, j in np.ndindex(k, k):
-            corner = np.array([x1 + j * width / k, y1 + i * height / k])
-            for at, style in (
-                (corner, {"edgecolor": "white", "linestyle": ":"}),
-                (corner + moves[:, i, j] * (width, height), {"edgecolor": "lime"}),
+            x, y = x1 + j * width / k, y1 + i * height / k
+            for right, down, colour, style in (
+                (0.0, 0.0, "white", ":"),
+                (*moves[:, i, j], "lime", "-"),
             ):
-                axis.add_patch(Rectangle(at, width / k, height / k, fill=False, **style))
+                bin_ = Rectangle(
+                    (x + right * width, y + down * height),
+                    width / k,
+                    height / k,
+                    fill=False,
+                    edgecolor=colour,
+                    linestyle=style,
+                )
+                axis.add_patch(bin_)
     write(figure, path)
     return float(np.mean(distances))
 

@@ -55,7 +55,7 @@ def part_maps() -> np.ndarray:
 
 
 def pooled(card: Card) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The output (BINS, BINS), and for each map the weights (bins, H, W) with which bins read it."""
+    """The output (BINS, BINS), and for each map the weights (bins, H, W) of its cells."""
     maps = [mx.nd.array(one) for one in card.maps]
     inputs = [maps[0] if len(maps) == 1 else maps, mx.nd.array([[0, *card.roi]])]
     if card.trans is not None:
@@ -112,9 +112,9 @@ def cards() -> list[Card]:
     parts = part_maps()
     hills = ((4, 3, 1.6), (9.5, 4.5, 2.2), (3.5, 9, 1.2), (10, 9.5, 1.0), (7, 7, 1.4))
     whole = sum(bump(*hill) for hill in hills)[None, None]
-    half = sum(
-        bump(x / 2, y / 2, size / 2, HEIGHT // 2, WIDTH // 2 + 1) for x, y, size in hills
-    )[None, None]
+    half = sum(bump(x / 2, y / 2, size / 2, HEIGHT // 2, WIDTH // 2 + 1) for x, y, size in hills)[
+        None, None
+    ]
     apart = np.stack(np.meshgrid([-1, 0, 1], [-1, 0, 1]))[None]
     return [
         Card("ROIPool", "the maximum of the cells of each bin\n(the cell that won)", [whole]),
