@@ -184,6 +184,12 @@ class Operator:
         """Rows of this operator, of rows [batch_index, x1, y1, x2, y2]."""
         return turned(rows) if self.coordinates == 5 else np.asarray(rows)
 
+    def takes(self, parameter: str) -> bool:
+        """Whether it has a parameter of this name."""
+        from gluon_roi import library
+
+        return parameter in library.operators()[self.name].parameters
+
     def all_rois(self, spatial_scale: float, dtype: Any = "float32") -> np.ndarray:
         """all_rois() as rows of this operator."""
         return self.rois(all_rois(spatial_scale, dtype))

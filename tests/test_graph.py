@@ -512,12 +512,12 @@ def test_loop(op):
             function = getattr(F.gluon_roi, op.name)
 
             def body(row, state):
-                return function(x, F.reshape(row, (1, 5)), POOLED, SCALE), state
+                return function(x, F.expand_dims(row, axis=0), POOLED, SCALE), state
 
             return F.contrib.foreach(body, rois, [F.zeros((1,))])[0]
 
     x = mx.nd.array(feature_map(channels_of(op)))
-    rois = mx.nd.array([[0, 1, 2, 30, 20], [1, 5, 4, 20, 40], [-1, 0, 0, 9, 9]])
+    rois = mx.nd.array(op.rois([[0, 1, 2, 30, 20], [1, 5, 4, 20, 40], [-1, 0, 0, 9, 9]]))
     net, results = Loop(), []
     for hybridize in (False, True):
         net.hybridize(hybridize)

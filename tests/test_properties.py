@@ -29,7 +29,7 @@ def calls(draw, op):
     """(data, rois, pooled_size, spatial_scale, arguments) that an operator accepts."""
     pooled = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
     arguments = draw(st.sampled_from(op.arguments))
-    if op.sampled:
+    if op.takes("sampling_ratio"):
         arguments = {**arguments, "sampling_ratio": draw(st.integers(-1, 4))}
     dtype = draw(st.sampled_from(sorted(PRECISION)))
     images = draw(st.integers(1, 3))

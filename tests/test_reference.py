@@ -317,7 +317,7 @@ def test_nan_outside_the_box_does_not_leak(operator):
     """All that a box does not touch may be NaN, cells of weight 0 next to a sample included."""
     clean = feature_map(operator.channels(2, (2, 2), {}), "float64")
     rois = operator.rois([[0, 3, 3, 5, 5]])
-    arguments = {"aligned": False} if operator.sampled and operator.rois_grad else {}
+    arguments = {"aligned": False} if operator.takes("aligned") else {}
     dirty = np.full_like(clean, np.nan)
     # DeformablePSROIPool reads from -0.5 to a whole cell further.
     read = slice(2, 7) if operator.sampled and not operator.rois_grad else slice(3, 6)
@@ -326,7 +326,7 @@ def test_nan_outside_the_box_does_not_leak(operator):
     np.testing.assert_array_equal(operator.forward(dirty, rois, 2, 1.0, **arguments), expected)
     assert np.isfinite(expected).all()
     # Samples that fall on whole cells: x = 3.5 +- 0.5.
-    if operator.sampled:
+    if operator.takes("sampling_ratio"):
         dirty[0, :, 5:] = dirty[0, :, :, 5:] = np.nan
         arguments = {"aligned": False, "sampling_ratio": 1}
         rois = operator.rois([[0, 2.5, 2.5, 4.5, 4.5]])
