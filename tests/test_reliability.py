@@ -111,7 +111,8 @@ def test_wide_boxes(debug, op, arguments):
         st.sampled_from(["float32", "float64", "float16"]),
     )
     def check(rows, dtype):
-        rois = np.array([[0, *box] for box in rows], "float64" if dtype == "float64" else "float32")
+        rois = op.rois([[0, *box] for box in rows])
+        rois = rois.astype("float64" if dtype == "float64" else "float32")
         data = np.random.RandomState(0).randn(1, op.channels(2, pooled, arguments), 13, 29)
         data = data.astype(dtype)
         results = []

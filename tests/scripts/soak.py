@@ -59,7 +59,7 @@ def arrays(op: Any, seed: int, rows: int = ROIS, size: tuple[int, int] = (20, 25
     low = rng.uniform(-20, 80, (rows, 2))
     boxes = np.hstack([low, low + rng.uniform(0, 100, (rows, 2))])
     rois = np.hstack([rng.randint(-1, IMAGES, (rows, 1)), boxes])
-    return mx.nd.array(data), mx.nd.array(rois)
+    return mx.nd.array(data), mx.nd.array(op.rois(rois))
 
 
 def both_passes(function: Callable, data: Any, rois: Any) -> tuple:
@@ -112,7 +112,7 @@ def executor(op: Any) -> Call:
 def module(op: Any) -> Call:
     data, rois = arrays(op, 0)
     # Module wants the same first dimension everywhere: boxes per image.
-    rois = rois[:, 1:].reshape((IMAGES, -1, 4))
+    rois = rois[:, 1:].reshape((IMAGES, -1, op.coordinates))
     loss = mx.sym.MakeLoss(symbol_of(op).reshape((IMAGES, -1)))
     bound = mx.mod.Module(loss, data_names=("data", "rois"), label_names=None)
     bound.bind([("data", data.shape), ("rois", rois.shape)], inputs_need_grad=True)
