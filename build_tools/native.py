@@ -60,6 +60,9 @@ class Variant:
     #: nvcc: if it is found and wanted; simulator: the CUDA kernels as C++, for the CPU.
     cuda: str = "none"
     nvcc_flags: tuple[str, ...] = ()
+    #: For the simulated kernels alone: all else has the flags, and is the objects, of `rest_of`.
+    simulated_flags: tuple[str, ...] = ()
+    rest_of: str = ""
     #: A source with main(): the product is a program, not a library.
     program: Path | None = None
 
@@ -77,7 +80,9 @@ VARIANTS = {
     "tsan": Variant((*DEBUG, "-fopenmp", "-fsanitize=thread"), program=DRIVER),
     # The CUDA kernels where there is no GPU (tests/test_cuda_hostsim.py).
     "hostsim": Variant(("-O1", "-g", *SIMULATED), cuda="simulator"),
-    "hostsim-asan": Variant(("-O1", "-g", *SIMULATED, *ASAN), cuda="simulator"),
+    "hostsim-asan": Variant(
+        ("-O1", "-g", *SIMULATED), cuda="simulator", simulated_flags=ASAN, rest_of="hostsim"
+    ),
 }
 
 
@@ -205,7 +210,7 @@ def recipe_of(name: str) -> Recipe:
         sources.append(variant.program)
         flags.append(f"-I{find_source('gluon_roi.h').parent}")
 
-    link = [*compiler, *variant.flags]
+    link = [*compiler, *variant.flags, *variant.simulated_flags]
     cuda_command: list[str] = []
     if nvcc:
         version, archs = cuda_configuration(nvcc)
@@ -223,7 +228,7 @@ def recipe_of(name: str) -> Recipe:
         print("gluon_roi: without CUDA")
     elif variant.cuda == "simulator":
         flags += cuda_defines("hostsim", "")
-        cuda_command = [*compiler, *flags, "-x", "c++"]
+        cuda_command = [*compiler, *flags, *variant.simulated_flags, "-x", "c++"]
     if cuda_command:
         sources += sorted(SOURCE.rglob("*.cu"))
 
@@ -231,7 +236,9 @@ def recipe_of(name: str) -> Recipe:
     for source in sources:
         # The object's name carries the folders of its source: two files may have the same name.
         inside = ROOT if ROOT in source.parents else Path(source.anchor)
-        target = folder / "objects" / f"{source.relative_to(inside)}.o"
+        shared = variant.rest_of and source.suffix != ".cu"
+        objects = (BUILD / variant.rest_of if shared else folder) / "objects"
+        target = objects / f"{source.relative_to(inside)}.o"
         command = cuda_command if source.suffix == ".cu" else [*compiler, *flags]
         if source.name == "lib_api.cc":
             command = [*command, "-w"]
