@@ -85,7 +85,7 @@ def main():
             pairs.append((version, OLDEST_NUMPY[version]))
     if arguments.extremes:
         # All tests have run where this runs, on the newest NumPy (make test).
-        here = "%d.%d" % sys.version_info[:2]
+        here = ".".join(map(str, sys.version_info[:2]))
         pairs = [pair for pair in (pairs[0], pairs[-1]) if pair != (here, None)]
     rows = []
     for version, numpy in pairs:
