@@ -94,16 +94,35 @@ def stop(sentence: str) -> NoReturn:
 
 
 def find_mxnet() -> Path:
-    """The folder of the mxnet package: the target environment's, or what the build needs of it."""
+    """What the build needs of the mxnet package, copied: its headers and one source file.
+
+    A copy, so that nothing is compiled again when mxnet is installed after gluon_roi.
+    """
+    kept = BUILD / "mxnet-1.9.1/mxnet"
+    installed = installed_mxnet()
+    if installed:
+        check_mxnet(installed)
+    if not (kept / "libinfo.py").is_file():
+        if installed:
+            for name in ("include", "src/lib_api.cc", "libinfo.py"):
+                (kept / name).parent.mkdir(parents=True, exist_ok=True)
+                copy = shutil.copytree if (installed / name).is_dir() else shutil.copy
+                copy(str(installed / name), str(kept / name))
+        else:
+            fetch_mxnet(kept.parent)
+    return kept
+
+
+def installed_mxnet() -> Path | None:
+    """The folder of the mxnet package, of the target environment if it is there."""
     site = [Path(sysconfig.get_path(name)) / "mxnet" for name in ("platlib", "purelib")]
     spec = importlib.machinery.PathFinder.find_spec("mxnet")
     if spec and spec.origin:
         site.append(Path(spec.origin).parent)
     for folder in site:
         if (folder / "include/mxnet/lib_api.h").is_file() and (folder / "src/lib_api.cc").is_file():
-            check_mxnet(folder)
             return folder
-    return fetch_mxnet()
+    return None
 
 
 def check_mxnet(folder: Path) -> None:
@@ -116,26 +135,23 @@ def check_mxnet(folder: Path) -> None:
         )
 
 
-def fetch_mxnet() -> Path:
-    """Take the headers, and the one source file, that the build needs out of MXNet's wheel.
+def fetch_mxnet(folder: Path) -> None:
+    """Take what the build needs out of MXNet's wheel.
 
     Not a build requirement: pip would install its NumPy below 2 with it, which has no wheels for
     Python 3.13 and later.
     """
-    folder = BUILD / "mxnet-1.9.1"
-    if not (folder / "mxnet/libinfo.py").is_file():
-        print("gluon_roi: mxnet is not installed; taking its headers from its wheel")
-        with tempfile.TemporaryDirectory() as work:
-            download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", work]
-            if subprocess.run([*download, "mxnet==1.9.1"]).returncode:
-                stop(
-                    "MXNet's headers cannot be downloaded; "
-                    "run 'pip install --no-deps mxnet==1.9.1' first"
-                )
-            with zipfile.ZipFile(next(Path(work).glob("*.whl"))) as wheel:
-                needed = ("mxnet/include/", "mxnet/src/lib_api.cc", "mxnet/libinfo.py")
-                wheel.extractall(folder, [n for n in wheel.namelist() if n.startswith(needed)])
-    return folder / "mxnet"
+    print("gluon_roi: mxnet is not installed; taking its headers from its wheel")
+    with tempfile.TemporaryDirectory() as work:
+        download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", work]
+        if subprocess.run([*download, "mxnet==1.9.1"]).returncode:
+            stop(
+                "MXNet's headers cannot be downloaded; "
+                "run 'pip install --no-deps mxnet==1.9.1' first"
+            )
+        with zipfile.ZipFile(next(Path(work).glob("*.whl"))) as wheel:
+            needed = ("mxnet/include/", "mxnet/src/lib_api.cc", "mxnet/libinfo.py")
+            wheel.extractall(folder, [n for n in wheel.namelist() if n.startswith(needed)])
 
 
 def find_compiler() -> list[str]:
