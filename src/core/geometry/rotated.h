@@ -89,7 +89,7 @@ struct RotatedBox {
       const G dv = v.floored ? static_cast<G>(0) : scale * (v.part(p, j) - half);
       const G dx[] = {scale, 0, du * cosine, dv * sine, (s.v * cosine - s.u * sine) * degree};
       const G dy[] = {0, scale, -du * sine, dv * cosine, -(s.u * cosine + s.v * sine) * degree};
-#ifdef __CUDACC__
+#ifdef __CUDA_ARCH__
 #pragma unroll 1  // four corners at a time need more registers than there are in float64
 #endif
       for (int corner = 0; corner < 4; ++corner) {
