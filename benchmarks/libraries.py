@@ -90,8 +90,8 @@ class _Ndarray(Library):
             array.attach_grad()
         buffer = mx.nd.zeros(item.out_shape, dtype=item.dtype)
 
-        def forward() -> Any:
-            out = call(rois, *given)
+        def forward(inputs: list[Any]) -> Any:
+            out = call(rois, *inputs)
             out.wait_to_read()
             return out
 
@@ -99,12 +99,13 @@ class _Ndarray(Library):
             call(rois, *given, out=buffer)
             buffer.wait_to_read()
 
-        def both() -> None:
+        def both(inputs: list[Any]) -> Any:
             with mx.autograd.record():
-                out = call(rois, *recorded)
+                out = call(rois, *inputs)
             out.backward(d_out)
             for array in recorded:
                 array.grad.wait_to_read()
+            return out
 
         between = mx.nd.zeros(BETWEEN)
         made: list[Any] = []
@@ -115,26 +116,13 @@ class _Ndarray(Library):
                 made[:] = [array * 1 for array in recorded]
             mx.nd.waitall()
 
-        def forward_inside() -> Any:
-            out = call(rois, *made)
-            out.wait_to_read()
-            return out
-
-        def both_inside() -> Any:
-            with mx.autograd.record():
-                out = call(rois, *made)
-            out.backward(d_out)
-            for array in recorded:
-                array.grad.wait_to_read()
-            return out
-
         return {
-            "forward": forward,
+            "forward": lambda: forward(given),
             "forward, out=": reused,
-            "forward+backward": both,
-            "forward in a network": (others, forward_inside),
-            "forward+backward in a network": (others, both_inside),
-            "result": lambda: forward().asnumpy(),
+            "forward+backward": lambda: both(recorded),
+            "forward in a network": (others, lambda: forward(made)),
+            "forward+backward in a network": (others, lambda: both(made)),
+            "result": lambda: forward(given).asnumpy(),
         }
 
     def rois_dtype(self, item: Item) -> str:
@@ -242,8 +230,8 @@ class Mxnet(_Ndarray):
 
     def prepare(self, item: Item) -> Work:
         work = super().prepare(item)
-        if item.operator == "RotatedROIAlign":
-            del work["forward+backward"]  # it has no gradient
+        if item.operator == "RotatedROIAlign":  # it has no gradient
+            return {way: function for way, function in work.items() if "backward" not in way}
         return work
 
 
@@ -273,13 +261,15 @@ class Torchvision(Library):
         function, scale = names[item.operator], 1 / item.stride
         recorded = x.clone().requires_grad_()
 
-        def forward() -> Any:
+        def forward(data: Any) -> Any:
             with torch.no_grad():
-                return function(x, r, (item.pooled,) * 2, scale, **arguments)
+                return function(data, r, (item.pooled,) * 2, scale, **arguments)
 
-        def both() -> None:
+        def both(data: Any) -> Any:
             recorded.grad = None
-            function(recorded, r, (item.pooled,) * 2, scale, **arguments).backward(d_out)
+            out = function(data, r, (item.pooled,) * 2, scale, **arguments)
+            out.backward(d_out)
+            return out
 
         between = torch.zeros(BETWEEN)
         made: list[Any] = []
@@ -288,22 +278,12 @@ class Torchvision(Library):
             between.add_(1)
             made[:] = [recorded * 1]
 
-        def forward_inside() -> Any:
-            with torch.no_grad():
-                return function(made[0], r, (item.pooled,) * 2, scale, **arguments)
-
-        def both_inside() -> Any:
-            recorded.grad = None
-            out = function(made[0], r, (item.pooled,) * 2, scale, **arguments)
-            out.backward(d_out)
-            return out
-
         return {
-            "forward": forward,
-            "forward+backward": both,
-            "forward in a network": (others, forward_inside),
-            "forward+backward in a network": (others, both_inside),
-            "result": lambda: forward().numpy(),
+            "forward": lambda: forward(x),
+            "forward+backward": lambda: both(recorded),
+            "forward in a network": (others, lambda: forward(made[0])),
+            "forward+backward in a network": (others, lambda: both(made[0])),
+            "result": lambda: forward(x).numpy(),
         }
 
 
@@ -320,7 +300,7 @@ class Paddle(Library):
             raise Unsupported("psroi_pool needs 2 output channels")
         paddle.set_device("cpu")
         x, r, d = (a.astype(item.dtype) for a in item.arrays())
-        data, recorded = paddle.to_tensor(x), paddle.to_tensor(x, stop_gradient=False)
+        plain, recorded = paddle.to_tensor(x), paddle.to_tensor(x, stop_gradient=False)
         boxes, d_out = paddle.to_tensor(r[:, 1:]), paddle.to_tensor(d)
         counts = paddle.to_tensor(np.array([len(r)], np.int32))
         align = {"sampling_ratio": item.sampling_ratio, "aligned": item.aligned}
@@ -328,14 +308,15 @@ class Paddle(Library):
         names = {"ROIPool": ops.roi_pool, "ROIAlign": ops.roi_align, "PSROIPool": ops.psroi_pool}
         function, scale = names[item.operator], 1 / item.stride
 
-        def forward() -> Any:
+        def forward(data: Any) -> Any:
             with paddle.no_grad():
                 return function(data, boxes, counts, item.pooled, scale, **arguments)
 
-        def both() -> None:
+        def both(data: Any) -> Any:
             recorded.clear_gradient()
-            out = function(recorded, boxes, counts, item.pooled, scale, **arguments)
+            out = function(data, boxes, counts, item.pooled, scale, **arguments)
             paddle.autograd.backward([out], [d_out])
+            return out
 
         between = paddle.zeros([BETWEEN])
         made: list[Any] = []
@@ -344,22 +325,12 @@ class Paddle(Library):
             between.add_(paddle.ones([1]))
             made[:] = [recorded * 1]
 
-        def forward_inside() -> Any:
-            with paddle.no_grad():
-                return function(made[0], boxes, counts, item.pooled, scale, **arguments)
-
-        def both_inside() -> Any:
-            recorded.clear_gradient()
-            out = function(made[0], boxes, counts, item.pooled, scale, **arguments)
-            paddle.autograd.backward([out], [d_out])
-            return out
-
         return {
-            "forward": forward,
-            "forward+backward": both,
-            "forward in a network": (others, forward_inside),
-            "forward+backward in a network": (others, both_inside),
-            "result": lambda: forward().numpy(),
+            "forward": lambda: forward(plain),
+            "forward+backward": lambda: both(recorded),
+            "forward in a network": (others, lambda: forward(made[0])),
+            "forward+backward in a network": (others, lambda: both(made[0])),
+            "result": lambda: forward(plain).numpy(),
         }
 
 

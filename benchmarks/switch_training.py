@@ -31,6 +31,8 @@ from demo_rfcn.data import DATASETS, ensure_dataset, open_datasets
 from demo_rfcn.data.loader import normalise
 from demo_rfcn.evaluate import evaluate
 
+from .switch_models import FanIn
+
 BATCH = 4
 SIGNALS = DATASETS["signals"]
 
@@ -76,16 +78,6 @@ def make_network() -> gluon.HybridBlock:
     )
     net.initialize(FanIn(factor_type="in", magnitude=2))
     return net
-
-
-class FanIn(mx.init.Xavier):
-    """GluonCV's FPN has biases that Xavier refuses."""
-
-    def _init_weight(self, name: str, arr: mx.nd.NDArray) -> None:
-        if arr.ndim < 2:
-            arr[:] = 0
-        else:
-            super()._init_weight(name, arr)
 
 
 def one_by_one(net: gluon.HybridBlock) -> Any:

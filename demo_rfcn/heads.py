@@ -55,8 +55,12 @@ class PSROIHead(HybridBlock):
         with self.name_scope():
             self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=weights)
             self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=weights)
-            self.class_pool = gluon_roi.PSROIPool(k, 1 / stride, output_dim=num_classes + 1)
-            self.box_pool = gluon_roi.PSROIPool(k, 1 / stride, output_dim=4 * num_boxes)
+            self.class_pool = self.pool(k, stride, num_classes + 1)
+            self.box_pool = self.pool(k, stride, 4 * num_boxes)
+
+    def pool(self, k: int, stride: int, output_dim: int) -> HybridBlock:
+        """Return what pools maps."""
+        return gluon_roi.PSROIPool(k, 1 / stride, output_dim=output_dim)
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Average the k * k votes of every class and of every offset."""
@@ -66,10 +70,12 @@ class PSROIHead(HybridBlock):
         """Return (K, C + 1, k, k): what each bin says of each class."""
         return self.class_pool(self.class_maps(features), rois)
 
-    def vote(self, F: ModuleType, class_maps: Array, box_maps: Array, rois: Array) -> tuple:
-        """Pool both sets of maps and average the bins."""
-        cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois)
-        box = self.box_pool(F.cast(box_maps, dtype="float32"), rois)
+    def vote(
+        self, F: ModuleType, class_maps: Array, box_maps: Array, rois: Array, *trans: Array
+    ) -> tuple:
+        """Pool both sets of maps, at offsets if there are any, and average the bins."""
+        cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois, *trans)
+        box = self.box_pool(F.cast(box_maps, dtype="float32"), rois, *trans)
         return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
 
 
@@ -99,7 +105,7 @@ class ScrambledHead(PSROIHead):
         return self.vote(F, class_maps, box_maps, rois)
 
 
-class DeformablePSROIHead(HybridBlock):
+class DeformablePSROIHead(PSROIHead):
     """The R-FCN head of Deformable ConvNets (arXiv:1703.06211): the bins of a RoI move.
 
     A few thin position-sensitive maps, pooled without offsets, go through one fully connected layer
@@ -113,25 +119,22 @@ class DeformablePSROIHead(HybridBlock):
     def __init__(
         self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
-        self._k = k
-        weights = init.Normal(0.01)
-        pool, std = gluon_roi.DeformablePSROIPool, self.TRANS_STD
+        super().__init__(num_classes, num_boxes, k, stride, units, **kwargs)
         with self.name_scope():
-            self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=weights)
-            self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=weights)
-            self.part_maps = nn.Conv2D(self.THIN * k * k, 1, weight_initializer=weights)
-            self.part_pool = pool(k, 1 / stride, output_dim=self.THIN)
+            self.part_maps = nn.Conv2D(self.THIN * k * k, 1, weight_initializer=init.Normal(0.01))
+            self.part_pool = gluon_roi.DeformablePSROIPool(k, 1 / stride, output_dim=self.THIN)
             self.parts = nn.Dense(2 * k * k, weight_initializer="zeros")
-            self.class_pool = pool(k, 1 / stride, output_dim=num_classes + 1, trans_std=std)
-            self.box_pool = pool(k, 1 / stride, output_dim=4 * num_boxes, trans_std=std)
+
+    def pool(self, k: int, stride: int, output_dim: int) -> HybridBlock:
+        """Return what pools maps at offsets."""
+        return gluon_roi.DeformablePSROIPool(
+            k, 1 / stride, output_dim=output_dim, trans_std=self.TRANS_STD
+        )
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Move the bins, then average the k * k votes of every class and of every offset."""
         trans = self.offsets(F, features, rois)
-        cls = self.class_pool(F.cast(self.class_maps(features), dtype="float32"), rois, trans)
-        box = self.box_pool(F.cast(self.box_maps(features), dtype="float32"), rois, trans)
-        return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
+        return self.vote(F, self.class_maps(features), self.box_maps(features), rois, trans)
 
     def class_votes(self, features: Array, rois: Array) -> Array:
         """Return (K, C + 1, k, k): what each bin says of each class."""

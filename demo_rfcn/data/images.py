@@ -18,6 +18,19 @@ _START, _END = b"\xff\xd8", b"\xff\xd9"
 _MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")
 
 
+def check_there(path: Path) -> None:
+    """Refuse a file that is missing or empty.
+
+    Raises
+    ------
+    BrokenFile
+    """
+    if not path.is_file():
+        raise BrokenFile(f"{path} is missing")
+    if not path.stat().st_size:
+        raise BrokenFile(f"{path} is empty")
+
+
 def check_image(path: Path, size: Sequence[float] | None = None) -> None:
     """Refuse an image file that training could not read, or would read only in part.
 
@@ -35,10 +48,7 @@ def check_image(path: Path, size: Sequence[float] | None = None) -> None:
     ------
     BrokenFile
     """
-    if not path.is_file():
-        raise BrokenFile(f"{path} is missing")
-    if not path.stat().st_size:
-        raise BrokenFile(f"{path} is empty")
+    check_there(path)
     try:
         with Image.open(path) as image:
             kind, found = image.format, image.size

@@ -12,7 +12,7 @@ import numpy as np
 from gluoncv.data import VOCDetection
 
 from ..errors import BrokenFile, InputError
-from .images import check_image
+from .images import check_image, check_there
 
 LABEL_WIDTH = 6  # x1, y1, x2, y2, class, difficult
 PARTS = ("JPEGImages", "Annotations")
@@ -161,10 +161,7 @@ def read_annotation(path: Path, classes: Sequence[str]) -> tuple[tuple[float, fl
     ------
     BrokenFile
     """
-    if not path.is_file():
-        raise BrokenFile(f"{path} is missing")
-    if not path.stat().st_size:
-        raise BrokenFile(f"{path} is empty")
+    check_there(path)
     try:
         root = ElementTree.parse(str(path)).getroot()
     except (OSError, ValueError, ElementTree.ParseError) as error:
