@@ -30,7 +30,7 @@ rows_and_dtypes = [(op, arguments, dtype) for op, arguments in ROWS for dtype in
 every = pytest.mark.parametrize("op, arguments, dtype", rows_and_dtypes, ids=row_id)
 
 
-def run(op, data, rois, arguments, ctx, pooled=POOLED, rois_dtype=None):
+def run(op, data, rois, arguments, ctx, pooled=POOLED, rois_dtype=None, scale=SCALE):
     """(out, d_data, d_rois) as NumPy arrays, for d_out = 1."""
     x = mx.nd.array(data, ctx=ctx, dtype=data.dtype)
     rois_dtype = rois_dtype or ("float64" if data.dtype == np.float64 else "float32")
@@ -40,7 +40,7 @@ def run(op, data, rois, arguments, ctx, pooled=POOLED, rois_dtype=None):
     if op.rois_grad:
         arguments = {**arguments, "rois_grad": True}
     with autograd.record():
-        out = getattr(gluon_roi.nd, op.name)(x, r, pooled, SCALE, **arguments)
+        out = getattr(gluon_roi.nd, op.name)(x, r, pooled, scale, **arguments)
     out.backward()
     return out.asnumpy(), x.grad.asnumpy(), r.grad.asnumpy()
 
@@ -101,6 +101,16 @@ def test_huge_boxes(op, arguments, dtype, ctx):
     assert np.isfinite(out).all() and np.isfinite(d_data).all() and np.isfinite(d_rois).all()
     expected = op.expected(data, rois, POOLED, SCALE, **arguments)
     assert_near(out, expected, PRECISION[dtype].forward)
+
+
+@every
+def test_scales_beyond_floats(op, arguments, dtype, ctx):
+    """They count as the greatest float. (Box gradients, as large as the scale, may overflow.)"""
+    data = map_of(op, arguments, dtype)
+    rois = op.rois([[0, 1, 2, 5, 9], [1, -4, -4, 4, 4], [0, 0, 0, 0, 0], [-1, 0, 0, 9, 9]])
+    for scale in (1e39, 1e300):
+        out, d_data, _ = run(op, data, rois, arguments, ctx, scale=scale)
+        assert np.isfinite(out).all() and np.isfinite(d_data).all()
 
 
 @every

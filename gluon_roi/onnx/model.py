@@ -195,6 +195,11 @@ def _translate(
     return graph.model(listed, outputs), known
 
 
+def _misfit(what: str, error: mx.MXNetError) -> ValueError:
+    reason = str(error).strip().splitlines()[-1].replace("MXNetError: ", "")
+    return ValueError(f"onnx.export: the {what} do not fit the model: {reason}")
+
+
 def _infer(
     internals: Any,
     nodes: list[dict],
@@ -207,8 +212,7 @@ def _infer(
     try:
         _, shapes, _ = internals.infer_shape(**sizes)
     except mx.MXNetError as error:
-        reason = str(error).strip().splitlines()[-1].replace("MXNetError: ", "")
-        raise ValueError(f"onnx.export: the shapes do not fit the model: {reason}") from None
+        raise _misfit("shapes", error) from None
     if shapes is None:
         raise ValueError("onnx.export: the shapes of the model do not follow from those given")
     known = {name: array.dtype for name, array in arrays.items()}
@@ -228,8 +232,7 @@ def _infer(
     try:
         _, dtypes, _ = internals.infer_type(**known)
     except mx.MXNetError as error:
-        reason = str(error).strip().splitlines()[-1].replace("MXNetError: ", "")
-        raise ValueError(f"onnx.export: the types do not fit the model: {reason}") from None
+        raise _misfit("types", error) from None
     if dtypes is None:
         raise ValueError(
             "onnx.export: the types of the model do not follow from its parameters; "

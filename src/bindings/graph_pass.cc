@@ -69,23 +69,23 @@ struct Switched {
   std::vector<const char*> inputs;  // their names
 };
 
+// With what all of them have.
+Switched switch_to(const char* op, Taken* from) {
+  Switched to{op, {}, {"data", "rois"}};
+  for (const char* key : {"pooled_size", "spatial_scale"}) to.attributes[key] = from->required(key);
+  return to;
+}
+
 // MXNet's 0, where ours has no such attribute: the default.
 void set_unless_zero(Switched* to, const char* key, const std::string& value) {
   if (value != "0") to->attributes[key] = value;
 }
 
-Switched from_roi_pooling(Taken* from) {
-  Switched to{"ROIPool", {}, {"data", "rois"}};
-  to.attributes["pooled_size"] = from->required("pooled_size");
-  to.attributes["spatial_scale"] = from->required("spatial_scale");
-  return to;
-}
+Switched from_roi_pooling(Taken* from) { return switch_to("ROIPool", from); }
 
 Switched from_roi_align(Taken* from) {
   // The maps of a position-sensitive one are laid out as those of PSROIAlign.
-  Switched to{from->flag("position_sensitive") ? "PSROIAlign" : "ROIAlign", {}, {"data", "rois"}};
-  to.attributes["pooled_size"] = from->required("pooled_size");
-  to.attributes["spatial_scale"] = from->required("spatial_scale");
+  Switched to = switch_to(from->flag("position_sensitive") ? "PSROIAlign" : "ROIAlign", from);
   to.attributes["sampling_ratio"] = from->optional("sample_ratio", "-1");
   // Written always: the defaults are not the same.
   to.attributes["aligned"] = from->flag("aligned") ? "True" : "False";
@@ -93,27 +93,21 @@ Switched from_roi_align(Taken* from) {
 }
 
 Switched from_ps_roi_pooling(Taken* from) {
-  Switched to{"PSROIPool", {}, {"data", "rois"}};
-  to.attributes["pooled_size"] = from->required("pooled_size");
-  to.attributes["spatial_scale"] = from->required("spatial_scale");
+  Switched to = switch_to("PSROIPool", from);
   to.attributes["output_dim"] = from->required("output_dim");
   set_unless_zero(&to, "group_size", from->optional("group_size", "0"));
   return to;
 }
 
 Switched from_rotated_roi_align(Taken* from) {
-  Switched to{"RotatedROIAlign", {}, {"data", "rois"}};
-  to.attributes["pooled_size"] = from->required("pooled_size");
-  to.attributes["spatial_scale"] = from->required("spatial_scale");
+  Switched to = switch_to("RotatedROIAlign", from);
   to.attributes["sampling_ratio"] = from->optional("sampling_ratio", "-1");
   to.attributes["aligned"] = "False";
   return to;
 }
 
 Switched from_deformable_ps_roi_pooling(Taken* from) {
-  Switched to{"DeformablePSROIPool", {}, {"data", "rois"}};
-  to.attributes["pooled_size"] = from->required("pooled_size");
-  to.attributes["spatial_scale"] = from->required("spatial_scale");
+  Switched to = switch_to("DeformablePSROIPool", from);
   to.attributes["output_dim"] = from->required("output_dim");
   to.attributes["group_size"] = from->required("group_size");
   set_unless_zero(&to, "part_size", from->optional("part_size", "0"));

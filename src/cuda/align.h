@@ -196,13 +196,9 @@ __global__ void __launch_bounds__(kTileThreads)
   using A = SumOf<T>;
   const Tile tile(plan);
   A sum[kTileChannels] = {};
-  const auto meets = [&](int64_t k) {
-    const RoiHead& head = tables.heads[k];
-    return tile.meets(head.y_begin, head.y_end, head.x_begin, head.x_end);
-  };
+  const auto meets = [&](int64_t k) { return tile.meets(tables.heads[k]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
-    const RoiHead& head = tables.heads[k];
-    if (!tile.inside(head.y_begin, head.y_end, head.x_begin, head.x_end)) return;
+    if (!tile.inside(tables.heads[k])) return;
     const int32_t *y_cells = tables.row_cells(k), *x_cells = tables.column_cells(k);
     const AxisTap<A>*y_taps = tables.row_by_cell(k), *x_taps = tables.column_by_cell(k);
     const int32_t x_first = x_cells[tile.x], x_stop = x_cells[tile.x + 1];

@@ -81,6 +81,17 @@ struct Tile {
   DEVICE_INLINE bool inside(int32_t y0, int32_t y1, int32_t x0, int32_t x1) const {
     return y >= y0 && y < y1 && x >= x0 && x < x1;
   }
+  // The same for all cells of a RoI.
+  DEVICE_INLINE bool meets(const RoiHead& roi) const {
+    return meets(roi.y_begin, roi.y_end, roi.x_begin, roi.x_end);
+  }
+  DEVICE_INLINE bool inside(const RoiHead& roi) const {
+    return inside(roi.y_begin, roi.y_end, roi.x_begin, roi.x_end);
+  }
+  // The bins that read the tile's group.
+  DEVICE_INLINE BinBlock bins(const PositionSensitive& layout) const {
+    return layout.bins_of(group_y, group_x, layout.group_height, layout.group_width);
+  }
 };
 
 // Calls body(k) for the rows of an image for which meets(k), in their order. All threads of the

@@ -137,28 +137,16 @@ __global__ void __launch_bounds__(kTileThreads)
     backward_kernel(PartTable<T> tables, RoiLists lists, TilePlan plan, const T* d_out, T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
-  // The bins that read this group.
   const PositionSensitive& layout = plan.layout;
-  const int p_begin =
-      PositionSensitive::first_bin(tile.group_y, layout.group_height, layout.pooled_height);
-  const int p_end =
-      PositionSensitive::first_bin(tile.group_y + 1, layout.group_height, layout.pooled_height);
-  const int q_begin =
-      PositionSensitive::first_bin(tile.group_x, layout.group_width, layout.pooled_width);
-  const int q_end =
-      PositionSensitive::first_bin(tile.group_x + 1, layout.group_width, layout.pooled_width);
+  const BinBlock bins = tile.bins(layout);
   A sum[kTileChannels] = {};
 
-  const auto meets = [&](int64_t row) {
-    const RoiHead& head = tables.heads[row];
-    return tile.meets(head.y_begin, head.y_end, head.x_begin, head.x_end);
-  };
+  const auto meets = [&](int64_t row) { return tile.meets(tables.heads[row]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t row) {
-    const RoiHead& head = tables.heads[row];
-    if (!tile.inside(head.y_begin, head.y_end, head.x_begin, head.x_end)) return;
+    if (!tile.inside(tables.heads[row])) return;
     const PartAxis<A>*y = tables.axes_of(row), *x = y + 1;
-    for (int p = p_begin; p < p_end; ++p) {
-      for (int q = q_begin; q < q_end; ++q) {
+    for (int p = bins.p_begin; p < bins.p_end; ++p) {
+      for (int q = bins.q_begin; q < bins.q_end; ++q) {
         A move_y, move_x;
         const int64_t part = tables.offsets.part_of(p, q);
         if (!tables.offsets.find(row, part, &move_y, &move_x)) continue;
@@ -191,17 +179,14 @@ __global__ void __launch_bounds__(kPartThreads)
     const PartAxis<A>*y_axis = tables.axes_of(row), *x_axis = y_axis + 1;
     const int part_y = static_cast<int>(part / offsets.width);
     const int part_x = static_cast<int>(part % offsets.width);
-    const int p_begin = PositionSensitive::first_bin(part_y, offsets.height, layout.pooled_height);
-    const int p_end =
-        PositionSensitive::first_bin(part_y + 1, offsets.height, layout.pooled_height);
-    const int q_begin = PositionSensitive::first_bin(part_x, offsets.width, layout.pooled_width);
-    const int q_end = PositionSensitive::first_bin(part_x + 1, offsets.width, layout.pooled_width);
-    const int64_t columns = q_end - q_begin, bins = (p_end - p_begin) * columns;
+    const BinBlock bins = layout.bins_of(part_y, part_x, offsets.height, offsets.width);
+    const int64_t columns = bins.q_end - bins.q_begin;
+    const int64_t count = (bins.p_end - bins.p_begin) * columns;
     const T* image = data + head.image * plan.data_channels * plan.cells;
-    for (int64_t n = thread; n < layout.output_dim * bins; n += kPartThreads) {
-      const int64_t c = n / bins;
-      const int p = p_begin + static_cast<int>(n % bins / columns);
-      const int q = q_begin + static_cast<int>(n % bins % columns);
+    for (int64_t n = thread; n < layout.output_dim * count; n += kPartThreads) {
+      const int64_t c = n / count;
+      const int p = bins.p_begin + static_cast<int>(n % count / columns);
+      const int q = bins.q_begin + static_cast<int>(n % count % columns);
       const T* plane = image + layout.channel(c, p, q) * plan.cells;
       const A first_y = y_axis->first_sample(p, move_y), first_x = x_axis->first_sample(q, move_x);
       A by_y = 0, by_x = 0;

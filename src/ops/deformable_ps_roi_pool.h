@@ -94,7 +94,7 @@ struct DeformablePSROIPool : OperatorBase {
                           part_width(p),
                           p.pooled_height,
                           p.pooled_width,
-                          static_cast<SumOf<T>>(p.trans_std)};
+                          narrow<SumOf<T>>(p.trans_std)};
   }
 };
 

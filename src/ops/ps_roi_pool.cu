@@ -48,27 +48,20 @@ __global__ void __launch_bounds__(kTileThreads)
     backward_kernel(BinTable tables, RoiLists lists, TilePlan plan, const T* d_out, T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
-  // The bins that read this group.
   const PositionSensitive& layout = plan.layout;
-  const int p_begin =
-      PositionSensitive::first_bin(tile.group_y, layout.group_height, layout.pooled_height);
-  const int p_end =
-      PositionSensitive::first_bin(tile.group_y + 1, layout.group_height, layout.pooled_height);
-  const int q_begin =
-      PositionSensitive::first_bin(tile.group_x, layout.group_width, layout.pooled_width);
-  const int q_end =
-      PositionSensitive::first_bin(tile.group_x + 1, layout.group_width, layout.pooled_width);
+  const BinBlock bins = tile.bins(layout);
   A sum[kTileChannels] = {};
 
   const auto meets = [&](int64_t k) {
-    if (p_begin == p_end || q_begin == q_end) return false;
+    if (bins.p_begin == bins.p_end || bins.q_begin == bins.q_end) return false;
     const int32_t *y = tables.row_edges(k), *x = tables.column_edges(k);
-    return tile.meets(y[2 * p_begin], y[2 * p_end - 1], x[2 * q_begin], x[2 * q_end - 1]);
+    return tile.meets(y[2 * bins.p_begin], y[2 * bins.p_end - 1], x[2 * bins.q_begin],
+                      x[2 * bins.q_end - 1]);
   };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
-    for (int p = p_begin; p < p_end; ++p) {
+    for (int p = bins.p_begin; p < bins.p_end; ++p) {
       const int32_t* y = tables.row_edges(k) + 2 * p;
-      for (int q = q_begin; q < q_end; ++q) {
+      for (int q = bins.q_begin; q < bins.q_end; ++q) {
         const int32_t* x = tables.column_edges(k) + 2 * q;
         if (!tile.inside(y[0], y[1], x[0], x[1])) continue;
         const A area = static_cast<A>(static_cast<int64_t>(y[1] - y[0]) * (x[1] - x[0]));

@@ -84,10 +84,7 @@ __global__ void __launch_bounds__(kTileThreads)
   __shared__ A slope[kTileChannels][kBinBatch];
   A sum[kTileChannels] = {};
 
-  const auto meets = [&](int64_t k) {
-    const RoiHead& head = tables.heads[k];
-    return tile.meets(head.y_begin, head.y_end, head.x_begin, head.x_end);
-  };
+  const auto meets = [&](int64_t k) { return tile.meets(tables.heads[k]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
     const int32_t *y_edges = tables.row_edges(k), *x_edges = tables.column_edges(k);
     const BinRange rows(y_edges, tables.bins_y, tile.y_begin, tile.y_begin + kTileHeight - 1);

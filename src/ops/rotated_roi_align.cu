@@ -73,13 +73,9 @@ __global__ void __launch_bounds__(kTileThreads)
   using A = SumOf<T>;
   const Tile tile(plan);
   A sum[kTileChannels] = {};
-  const auto meets = [&](int64_t k) {
-    const RoiHead& head = tables.heads[k];
-    return tile.meets(head.y_begin, head.y_end, head.x_begin, head.x_end);
-  };
+  const auto meets = [&](int64_t k) { return tile.meets(tables.heads[k]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
-    const RoiHead& head = tables.heads[k];
-    if (!tile.inside(head.y_begin, head.y_end, head.x_begin, head.x_end)) return;
+    if (!tile.inside(tables.heads[k])) return;
     const RotatedBox<A>& box = tables.boxes[k];
     box.for_each_bin_of(tile.y, tile.x, [&](int p, int q, A weight) {
       add_gradients(tile, plan, d_out, k, static_cast<int64_t>(p) * tables.bins_x + q,

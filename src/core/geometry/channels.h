@@ -4,6 +4,11 @@
 
 namespace gluon_roi {
 
+// The bins [p_begin, p_end) x [q_begin, q_end).
+struct BinBlock {
+  int32_t p_begin, p_end, q_begin, q_end;
+};
+
 // C = output_dim * group_height * group_width score maps; bin (p, q) of output channel c reads map
 // (c * group_height + gh) * group_width + gw.
 struct PositionSensitive {
@@ -24,6 +29,11 @@ struct PositionSensitive {
   // The inverse: the bins of a group are [first_bin(group), first_bin(group + 1)).
   HOST_DEVICE static int32_t first_bin(int32_t group, int32_t groups, int32_t pooled) {
     return static_cast<int32_t>((static_cast<int64_t>(group) * pooled + groups - 1) / groups);
+  }
+  // The same along both axes, for any grid of groups.
+  HOST_DEVICE BinBlock bins_of(int32_t y, int32_t x, int32_t high, int32_t wide) const {
+    return {first_bin(y, high, pooled_height), first_bin(y + 1, high, pooled_height),
+            first_bin(x, wide, pooled_width), first_bin(x + 1, wide, pooled_width)};
   }
   HOST_DEVICE int64_t channel(int64_t c, int p, int q) const {
     return (c * group_height + group_of(p, group_height, pooled_height)) * group_width +

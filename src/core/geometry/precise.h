@@ -62,8 +62,8 @@ struct PreciseAxis {
     for (int32_t cell = first; cell <= last && cell < size; ++cell) {
       const HatMean mean = HatMean::over(begin - cell, end - cell, length);
       emit(cell, static_cast<G>(mean.value),
-           static_cast<G>(scale * (begin_lo * mean.d_lo + end_lo * mean.d_hi)),
-           static_cast<G>(scale * (begin_hi * mean.d_lo + end_hi * mean.d_hi)));
+           narrow<G>(scale * (begin_lo * mean.d_lo + end_lo * mean.d_hi)),
+           narrow<G>(scale * (begin_hi * mean.d_lo + end_hi * mean.d_hi)));
     }
   }
   HOST_DEVICE G divisor() const { return 1; }
