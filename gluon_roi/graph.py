@@ -130,7 +130,8 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
     ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign`` and ``npx.roi_pooling`` become the
     operator of this package that gives the same, each behind a gradient guard, in control flow
     bodies too. Names of arguments, auxiliary states, parameters and outputs stay, so that
-    checkpoints load as before.
+    checkpoints load as before. A symbol that is switched already gets its guards numbered anew,
+    which tells copies apart that share their weights.
 
     Parameters
     ----------
@@ -218,8 +219,6 @@ def _check_any(used: dict[str, int], kind: str) -> None:
 def _optimized_symbol(symbol: mx.sym.Symbol, bad_index: str) -> mx.sym.Symbol:
     used = count(symbol)
     _check_any(used, "symbol")
-    if not any(used[name] for name in BUILTINS):
-        return symbol
     for node, attributes in symbol.attr_dict().items():
         for key, value in attributes.items():
             if value.endswith("\\"):

@@ -160,6 +160,38 @@ def test_many_users(op, run, ctx, tmp_path):
                     np.testing.assert_allclose(actual, times * expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("users", [1, 7, 8, 12])
+def test_composed_with_shared_weights(users, ctx):
+    """optimize() numbers the guards of copies, whose maps are the same if their weights are."""
+    image, weight, *rois = map(mx.sym.var, ["image", "weight", *map(str, range(users))])
+    maps = mx.sym.Convolution(
+        mx.sym.var("x"), weight=mx.sym.var("w"), no_bias=True, kernel=(1, 1), num_filter=3
+    )
+    one = gluon_roi.sym.ROIAlign(maps, mx.sym.var("boxes"), POOLED, SCALE)
+    net = mx.sym.add_n(*[one(x=image, w=weight, boxes=boxes) for boxes in rois])
+    net = gluon_roi.optimize(net)
+    arrays = {
+        "image": mx.nd.array(feature_map(2), ctx=ctx),
+        "weight": mx.nd.ones((3, 2, 1, 1), ctx=ctx),
+        **{str(k): mx.nd.array([[0, k, k, k + 9, k + 7]], ctx=ctx) for k in range(users)},
+    }
+
+    def gradient(symbol, arrays):
+        sums = arrays["weight"].zeros_like()
+        executor = symbol.bind(ctx, arrays, {"weight": sums})
+        out = executor.forward(is_train=True)[0]
+        executor.backward(out.ones_like())
+        return sums.asnumpy()
+
+    alone = one(x=image, w=weight, boxes=mx.sym.var("boxes"))
+    expected = sum(
+        gradient(alone, {"image": arrays["image"], "weight": arrays["weight"], "boxes": boxes})
+        for name, boxes in arrays.items()
+        if name.isdigit()
+    )
+    np.testing.assert_allclose(gradient(net, arrays), expected, rtol=1e-4, atol=1e-4)
+
+
 @operators
 def test_arrays_with_gradients_of_their_own(op, ctx):
     """Outside of graphs only these have guards: MXNet adds into them, users or not."""

@@ -49,8 +49,9 @@ def guarded_symbol(role: str, symbol: mx.sym.Symbol, name: str) -> mx.sym.Symbol
     composed twice, or a SymbolBlock that is called twice, copies it. MXNet never merges a node with
     an input that comes from nowhere, nor one with a state, but both cost something on a whole map.
     So maps get the latter only if copies can meet at all: a map that depends on parameters is
-    another map in each copy, for each copy has parameters of its own. (Guards of counts may merge:
-    every user's gradient is 0.) The body of a loop is a graph of its own, where nothing is composed
+    another map in each copy, for each copy has parameters of its own; where it is composed with the
+    same ones again, the graph pass numbers the guards anew. (Guards of counts may merge: every
+    user's gradient is 0.) The body of a loop is a graph of its own, where nothing is composed
     and MXNet infers shapes from inputs alone: zeros from nowhere would have none.
     """
     if role in ("rois", "offsets"):
