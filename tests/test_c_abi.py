@@ -232,6 +232,28 @@ def test_wrong_tensors(op, wrong):
             assert sentence in str(error.value)
 
 
+OPTIONAL = [
+    (op, place)
+    for op, operator in LIBRARY.operators.items()
+    for place, declared in enumerate(operator.inputs)
+    if declared["optional"]
+]
+
+
+@pytest.mark.parametrize("op, place", OPTIONAL)
+def test_gradient_of_an_absent_input(op, place):
+    """A tensor without dimensions has one element, at an address that nobody may write to."""
+    p, arrays = good_call(op)
+    names = [declared["name"] for declared in LIBRARY.operators[op].inputs]
+    inputs = c_api.tensors(*(arrays.get(name) for name in names))
+    gradients = c_api.tensors(np.zeros_like(arrays["data"]), *[None] * (len(names) - 1))
+    gradients[place].data = 8
+    sentence = f"d_{names[place]} is given, expected none where there is no {names[place]}"
+    with pytest.raises(c_api.Error, match=sentence):
+        more = ctypes.byref(c_api.tensor(arrays["out"])), gradients, ctypes.byref(CPU)
+        LIBRARY.call(f"{op}_backward", ctypes.byref(p), inputs, len(inputs), *more)
+
+
 @pytest.mark.parametrize("op", LIBRARY.operators)
 def test_wrong_number_of_inputs(op):
     p, arrays = good_call(op)

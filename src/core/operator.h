@@ -151,6 +151,9 @@ class OperatorFor final : public Operator {
       const Input& input = declared(*params, static_cast<int>(i));
       if (is_absent(d_slots[i]) && input.role != Role::kMaps) continue;
       const std::string name = std::string("d_") + input.name;
+      if (is_absent(slots[i])) {
+        fail(Op::kName, name, " is given, expected none where there is no ", input.name);
+      }
       check_output(name.c_str(), d_slots[i], slots[i], slots, d_out);
     }
     check_workspace(*params, slots, *device, /*backward=*/true);
