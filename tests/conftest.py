@@ -9,7 +9,9 @@ import pytest
 # What `make check` and `make matrix`, the quick half, leave to `make test`: beginnings of test ids.
 SLOW = (
     "tests/demo/test_demo_amp.py",
+    "tests/demo/test_demo_data.py",
     "tests/demo/test_demo_devices.py",
+    "tests/demo/test_demo_disk.py",
     "tests/demo/test_demo_networks.py",
     "tests/demo/test_demo_train.py",
     "tests/demo/test_demo_use.py",
@@ -17,14 +19,20 @@ SLOW = (
     "tests/test_cuda_",
     "tests/test_edges.py::test_nothing_crashes",
     "tests/test_edges.py::test_same_bytes_from_any_number_of_threads",
+    "tests/test_graph.py::test_a_program_exports_the_same_file_each_time",
+    "tests/test_graph.py::test_many_users",
     "tests/test_properties.py",
     "tests/test_reliability.py",
+    "tests/test_simd.py",
 )
+# Of these it keeps float32.
+SLOW_DTYPES = ("tests/test_operators.py", "tests/test_edges.py")
 
 
 def pytest_collection_modifyitems(items: list) -> None:
     for item in items:
-        if item.nodeid.startswith(SLOW):
+        other = item.nodeid.startswith(SLOW_DTYPES) and item.nodeid.endswith(("64]", "16]"))
+        if item.nodeid.startswith(SLOW) or other:
             item.add_marker(pytest.mark.slow)
 
 
