@@ -1,4 +1,7 @@
-"""What is measured: sizes of maps, distributions of boxes, arguments. Needs nothing but NumPy."""
+"""What a row of the table is: size of the map, distribution of boxes, arguments.
+
+The rows of each operator stand in tests/operators/. Needs nothing but NumPy.
+"""
 
 from __future__ import annotations
 
@@ -109,71 +112,6 @@ class Item:
         }
         return Item(**values)
 
-
-_FPN: dict[str, Any] = {"image": (800, 1216), "stride": 4, "sides": (16, 112)}
-
-ITEMS = (
-    Item("ROIPool C=512 7x7 K=128", "ROIPool", 512, 128),
-    Item("ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000, reuse=True),
-    Item("ROIAlign C=512 sampling 2 K=128", "ROIAlign", 512, 128, sampling_ratio=2),
-    Item("ROIAlign C=512 adaptive K=128", "ROIAlign", 512, 128),
-    Item("ROIAlign C=512 sampling 2 K=2000", "ROIAlign", 512, 2000, sampling_ratio=2, reuse=True),
-    Item("ROIAlign FPN C=256 7x7 K=1000", "ROIAlign", 256, 1000, sampling_ratio=2, **_FPN),
-    Item(
-        "ROIAlign FPN C=256 14x14 K=1000",
-        "ROIAlign",
-        256,
-        1000,
-        pooled=14,
-        sampling_ratio=2,
-        **_FPN,
-    ),
-    Item("PrROIPool C=512 K=128", "PrROIPool", 512, 128),
-    Item("RotatedROIAlign C=512 sampling 2 K=128", "RotatedROIAlign", 512, 128, sampling_ratio=2),
-    Item("RotatedROIAlign C=512 adaptive K=128", "RotatedROIAlign", 512, 128),
-    Item("PSROIPool 21x7x7 K=300", "PSROIPool", 21, 300),
-    Item("PSROIPool 21x7x7 K=2000", "PSROIPool", 21, 2000, reuse=True),
-    Item("PSROIPool 81x7x7 K=300", "PSROIPool", 81, 300),
-    Item("PSROIPool 81x7x7 K=2000", "PSROIPool", 81, 2000, reuse=True),
-    Item("PSROIAlign 21x7x7 sampling 2 K=300", "PSROIAlign", 21, 300, sampling_ratio=2),
-    Item(
-        "PSROIAlign 21x7x7 sampling 2 K=2000",
-        "PSROIAlign",
-        21,
-        2000,
-        sampling_ratio=2,
-        reuse=True,
-    ),
-    Item(
-        "PSROIAlign 81x7x7 sampling 2 K=2000",
-        "PSROIAlign",
-        81,
-        2000,
-        sampling_ratio=2,
-        reuse=True,
-    ),
-    # Samples 4, one class of offsets, trans_std 0.1.
-    Item("DeformablePSROIPool 21x7x7 K=300", "DeformablePSROIPool", 21, 300),
-    Item("DeformablePSROIPool 21x7x7 K=2000", "DeformablePSROIPool", 21, 2000),
-    Item("DeformablePSROIPool 81x7x7 K=300", "DeformablePSROIPool", 81, 300),
-    Item("DeformablePSROIPool 81x7x7 K=2000", "DeformablePSROIPool", 81, 2000),
-    Item(
-        "PyramidROIAlign 4 maps C=256 7x7 K=1000",
-        "PyramidROIAlign",
-        256,
-        1000,
-        sampling_ratio=2,
-        levels=4,
-        image=(800, 1216),
-        stride=4,
-        sides=(16, 800),
-    ),
-    # Small calls: what a call costs from Python, end to end. 16 channels of data.
-    Item("small ROIPool C=16 7x7 K=8", "ROIPool", 16, 8),
-    Item("small ROIAlign C=16 7x7 K=8", "ROIAlign", 16, 8, sampling_ratio=2),
-    Item("small PSROIPool C=16 4x4 K=8", "PSROIPool", 1, 8, pooled=4),
-    Item("small PSROIAlign C=16 4x4 K=8", "PSROIAlign", 1, 8, pooled=4, sampling_ratio=2),
-)
 
 #: A large output in fresh memory, after pauses: the 4 kB and the 2 MB pages of gluon_roi alone.
 IDLE = Item("idle ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000)

@@ -18,6 +18,7 @@ from typing import Any
 import cases
 import mxnet as mx
 import numpy as np
+import operators
 
 import gluon_roi
 
@@ -76,7 +77,7 @@ def _rois(dtype: str) -> np.ndarray:
 
 def _operators() -> dict[str, Model]:
     models = {}
-    for operator, arguments in cases.ROWS:
+    for operator, arguments in operators.ROWS:
         if operator.name not in NAMES:
             continue
         for dtype in ("float32", "float16", "float64"):
@@ -95,7 +96,7 @@ def _forms() -> dict[str, Model]:
     """Every form of rois, with sizes that may change."""
     models = {}
     boxes = cases.all_rois(SCALE)[1:31, 1:]
-    for operator in (one for one in cases.OPERATORS if one.name in NAMES):
+    for operator in (one for one in operators.OPERATORS if one.name in NAMES):
         block = getattr(gluon_roi, operator.name)(POOLED, SCALE)
         padding = getattr(gluon_roi, operator.name)(POOLED, SCALE, bad_index="padding")
         data = _map(operator.channels(2, POOLED, {}), "float32")

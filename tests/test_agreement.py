@@ -10,8 +10,6 @@ from cases import (
     BATCH,
     BLOCKS,
     HEIGHT,
-    OPERATORS,
-    ROWS,
     SCALES,
     WIDTH,
     assert_agrees,
@@ -21,6 +19,7 @@ from cases import (
     turned,
 )
 from golden import record
+from operators import OPERATORS, ROWS
 from test_golden import tolerance_of
 
 import gluon_roi

@@ -14,8 +14,9 @@ import c_api
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import ROWS, feature_map, row_id
+from cases import feature_map, row_id
 from mxnet import autograd
+from operators import ROWS
 
 import gluon_roi
 

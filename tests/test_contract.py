@@ -6,8 +6,9 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import OPERATORS, ROWS, feature_map, row_id
+from cases import feature_map, row_id
 from mxnet import autograd
+from operators import OPERATORS, ROWS
 
 import gluon_roi
 

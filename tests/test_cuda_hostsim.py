@@ -16,8 +16,9 @@ from pathlib import Path
 import c_api
 import numpy as np
 import pytest
-from cases import ROWS, feature_map, row_id
+from cases import feature_map, row_id
 from kernel_checks import CHECKS, Kernels, arguments_of
+from operators import ROWS
 
 HOSTSIM = Path(__file__).parent / "hostsim"
 #: Set by the last test: a library to use instead of building one.

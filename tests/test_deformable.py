@@ -10,10 +10,10 @@ from cases import (
     assert_near,
     feature_map,
     for_mxnet,
-    mxnet_deformable_ps_roi_pool,
     row_id,
 )
 from mxnet import autograd, gluon
+from operators.deformable_ps_roi_pool import by_mxnet
 
 import gluon_roi
 from gluon_roi import reference
@@ -93,9 +93,7 @@ def test_mxnet(dim, classes, pooled, more, scale):
     ours = run(lambda x, r, t: pool(x, r, t, pooled, scale, **more), (data, rois, trans))
 
     def theirs_of(*arrays):
-        return mxnet_deformable_ps_roi_pool(
-            arrays[0], arrays[1], (pooled, pooled), scale, arrays[2], **more
-        )
+        return by_mxnet(arrays[0], arrays[1], (pooled, pooled), scale, arrays[2], **more)
 
     theirs = run(theirs_of, (data, rois, trans))
     terms = run(theirs_of, (data, rois, trans), np.ones(ours[0].shape))

@@ -10,21 +10,14 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import (
-    HEIGHT,
-    OPERATORS,
-    PRECISION,
-    ROWS,
-    WIDTH,
-    assert_near,
-    feature_map,
-    row_id,
-)
+from cases import HEIGHT, PRECISION, WIDTH, assert_near, feature_map, row_id
 from mxnet import autograd
+from operators import OPERATORS, ROWS
 
 import gluon_roi
 
 POOLED, SCALE = (3, 3), 0.5
+SCRIPTS = Path(__file__).parent / "scripts"
 DTYPES = ("float32", "float64", "float16")
 rows_and_dtypes = [(op, arguments, dtype) for op, arguments in ROWS for dtype in DTYPES]
 every = pytest.mark.parametrize("op, arguments, dtype", rows_and_dtypes, ids=row_id)
@@ -282,69 +275,12 @@ def test_an_earlier_call_does_not_show(op, arguments, ctx):
         np.testing.assert_array_equal(*results)
 
 
-CRASH = """
-import sys
-import mxnet as mx, numpy as np, gluon_roi
-sys.path.insert(0, sys.argv[1])
-from cases import OPERATORS
-values = [np.nan, np.inf, -np.inf, 1e20, -1e20, 3e38, 0, -0.0, 1e-45, 7.5, 2**31, -2**31, 2**63]
-rng = np.random.RandomState(int(sys.argv[2]))
-for _ in range(60):
-    for op in OPERATORS:
-        rois = rng.choice(values, (6, op.coordinates + 1))
-        if rng.rand() < .7:
-            rois[:, 0] = rng.randint(-1, 2, 6)
-        x = mx.nd.array(rng.randn(2, op.channels(2, (3, 3), {}), 5, 7))
-        x.attach_grad()
-        arguments = rng.choice(op.arguments)
-        if op.channels(1, (3, 3), arguments) != op.channels(1, (3, 3), {}):
-            arguments = {}
-        if op.rois_grad:
-            arguments = {**arguments, "rois_grad": True}
-        try:
-            with mx.autograd.record():
-                y = getattr(gluon_roi.nd, op.name)(x, mx.nd.array(rois), (3, 3), .5, **arguments)
-            y.backward()
-            mx.nd.waitall()
-        except mx.MXNetError as error:
-            assert "has batch index" in str(error), error
-print("alive")
-"""
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_crashes(seed):
     """Hostile boxes, in a process of their own: answers or MXNetErrors, never a crash."""
-    command = [sys.executable, "-c", CRASH, str(Path(__file__).parent), str(seed)]
+    command = [sys.executable, str(SCRIPTS / "hostile_calls.py"), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.strip() == "alive", done.stderr[-2000:]
-
-
-THREADS = """
-import sys
-import mxnet as mx, numpy as np, gluon_roi
-sys.path.insert(0, sys.argv[1])
-from cases import ROWS
-from hashlib import sha256
-digest = sha256()
-rng = np.random.RandomState(0)
-low = rng.uniform(-20, 300, (200, 2))
-# One image has nearly all RoIs: the threads that have the other help.
-rois = np.hstack([rng.rand(200, 1) < 0.9, low, low + rng.uniform(1, 200, (200, 2))])
-for dtype in ("float32", "float64", "float16"):
-    for op, arguments in ROWS:
-        x = mx.nd.array(rng.randn(2, op.channels(35, (3, 3), arguments), 30, 40), dtype=dtype)
-        r = mx.nd.array(op.rois(rois))
-        x.attach_grad()
-        r.attach_grad()
-        more = {"rois_grad": True} if op.rois_grad else {}
-        with mx.autograd.record():
-            y = getattr(gluon_roi.nd, op.name)(x, r, (3, 3), .1, **arguments, **more)
-        y.backward(mx.nd.array(rng.randn(*y.shape), dtype=dtype))
-        for array in (y, x.grad, r.grad):
-            digest.update(array.asnumpy().tobytes())
-print(digest.hexdigest())
-"""
 
 
 def test_same_bytes_from_any_number_of_threads():
@@ -352,7 +288,7 @@ def test_same_bytes_from_any_number_of_threads():
     digests = set()
     for threads in ("1", "2", "3"):
         environment = {**os.environ, "OMP_NUM_THREADS": threads}
-        command = [sys.executable, "-c", THREADS, str(Path(__file__).parent)]
+        command = [sys.executable, str(SCRIPTS / "digest_rows.py")]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         digests.add(done.stdout)
     assert len(digests) == 1

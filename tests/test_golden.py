@@ -5,12 +5,12 @@ import os
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import AGREEMENT, AGREEMENT_FUSED, OPERATORS, PRECISION, assert_agrees
+from cases import AGREEMENT, AGREEMENT_FUSED, PRECISION, assert_agrees
 from golden import record
+from operators import BY_NAME
 
 import gluon_roi
 
-BY_NAME = {operator.name: operator for operator in OPERATORS}
 RECORDED = {peer: record.load(peer) for peer in record.PEERS}
 CASES = [(peer, name) for peer, (_, arrays) in RECORDED.items() for name in arrays]
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import OPERATORS, feature_map, for_mxnet, row_id
+from cases import feature_map, for_mxnet, row_id
 from mxnet import autograd, gluon
+from operators import OPERATORS
 
 import gluon_roi
 
 POOLED, SCALE = (2, 3), 0.3
+SCRIPTS = Path(__file__).parent / "scripts"
 HYBRIDIZE = {
     "imperative": None,
     "hybridized": {},
@@ -282,21 +284,8 @@ def test_rois_gradient_is_added_too(op, mode, ctx):
     assert (rois.grad.asnumpy() == 6).all()
 
 
-EXPORTED = """
-import sys
-import mxnet as mx
-sys.path.insert(0, sys.argv[1])
-from cases import OPERATORS
-from test_graph import MANY_USERS, Network
-for op in OPERATORS:
-    for calls in MANY_USERS:
-        with mx.name.NameManager():
-            print(Network(op, calls, 3).symbol().tojson())
-"""
-
-
 def test_a_program_exports_the_same_file_each_time():
-    command = [sys.executable, "-c", EXPORTED, str(Path(__file__).parent)]
+    command = [sys.executable, str(SCRIPTS / "print_symbols.py")]
     runs = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]
     assert runs[0] == runs[1] and len(runs[0]) > 1000
 
@@ -464,18 +453,6 @@ class Deferred(gluon.HybridBlock):
         return self.dense(self.pool(self.conv(x), rois))
 
 
-IMPORT = """
-import sys
-import mxnet as mx, numpy as np, gluon_roi
-for name in sys.argv[1:]:
-    files = f"{name}-symbol.json", ["data0", "data1"], f"{name}-0000.params"
-    net = mx.gluon.SymbolBlock.imports(*files)
-    arrays = np.load(f"{name}.npz")
-    out = net(mx.nd.array(arrays["x"]), mx.nd.array(arrays["rois"]))
-    np.testing.assert_array_equal(out.asnumpy(), arrays["out"], err_msg=name)
-"""
-
-
 def test_export_to_a_new_process(tmp_path):
     """Deferred initialisation, export, and SymbolBlock.imports where only gluon_roi is imported."""
     x = np.random.RandomState(0).randn(2, 5, 13, 18).astype("float32")
@@ -488,7 +465,8 @@ def test_export_to_a_new_process(tmp_path):
         net.export(str(tmp_path / op.name))
         np.savez(tmp_path / f"{op.name}.npz", x=x, rois=rois, out=out)
     names = [op.name for op in OPERATORS]
-    subprocess.run([sys.executable, "-c", IMPORT, *names], cwd=tmp_path, check=True)
+    script = str(SCRIPTS / "read_exported.py")
+    subprocess.run([sys.executable, script, *names], cwd=tmp_path, check=True)
 
 
 def test_rotated_node_of_mxnet_is_switched(ctx):

@@ -3,8 +3,9 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import OPERATORS, feature_map, row_id
+from cases import feature_map, row_id
 from mxnet import autograd, gluon, npx
+from operators import OPERATORS
 
 import gluon_roi
 

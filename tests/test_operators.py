@@ -3,18 +3,9 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import (
-    OPERATORS,
-    POOLED,
-    PRECISION,
-    ROWS,
-    SCALES,
-    assert_near,
-    blocks_of,
-    feature_map,
-    row_id,
-)
+from cases import POOLED, PRECISION, SCALES, assert_near, blocks_of, feature_map, row_id
 from mxnet import autograd
+from operators import OPERATORS, ROWS
 
 import gluon_roi
 

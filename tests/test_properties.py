@@ -3,10 +3,11 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import OPERATORS, PRECISION, assert_near, row_id
+from cases import PRECISION, assert_near, row_id
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mxnet import autograd
+from operators import OPERATORS
 
 import gluon_roi
 

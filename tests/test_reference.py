@@ -6,8 +6,6 @@ import pytest
 from cases import (
     BATCH,
     HEIGHT,
-    OPERATORS,
-    ROWS,
     SCALES,
     WIDTH,
     assert_near,
@@ -16,6 +14,7 @@ from cases import (
     roi_rows,
     row_id,
 )
+from operators import OPERATORS, ROWS
 
 from gluon_roi import reference
 

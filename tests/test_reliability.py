@@ -9,9 +9,10 @@ from pathlib import Path
 import c_api
 import numpy as np
 import pytest
-from cases import ROWS, row_id
+from cases import row_id
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from operators import ROWS
 
 import gluon_roi
 

@@ -6,71 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import gluon_roi
 
 LEVELS = ("sse2", "avx2", "avx512")
-
-# Runs in a process of its own, since the level and the threads are decided once. The maps are
-# large enough for two threads; channels fill one block and leave a rest; RoIs leave parts of the
-# maps free.
-SCRIPT = """
-import hashlib, json
-import mxnet as mx
-import numpy as np
-import gluon_roi
-
-ROWS = [("ROIPool", {}), ("ROIAlign", {"sampling_ratio": 2}), ("ROIAlign", {"rois_grad": True}),
-        ("PSROIPool", {}), ("PSROIPool", {"convention": "torchvision"}),
-        ("PSROIAlign", {"sampling_ratio": 2}), ("PSROIAlign", {"rois_grad": True}),
-        ("RotatedROIAlign", {"rois_grad": True}), ("PrROIPool", {"rois_grad": True}),
-        ("DeformablePSROIPool", {}), ("DeformablePSROIPool", {"trans_std": 0.1}),
-        ("PyramidROIAlign", {"rois_grad": True, "canonical_size": 20, "canonical_level": 0})]
-rng = np.random.RandomState(0)
-corner = rng.uniform((-5, -5), (40, 30), (60, 2))
-rois = np.hstack([np.arange(60)[:, None] % 3, corner, corner + rng.uniform(0, 25, (60, 2))])
-rois[7, 0] = -1
-rois[rois[:, 0] == 2] = [0, 3, 4, 9, 12]
-turned = np.hstack([rois, rng.uniform(-180, 180, (60, 1))])
-digests = {}
-for name, arguments in ROWS:
-    for dtype in ("float32", "float64", "float16"):
-        for pooled in ((3, 2), (7, 7)):
-            declared = gluon_roi.library.operators()[name]
-            groups = pooled[0] * pooled[1] if "output_dim" in declared.parameters else 1
-            channels = (21 if pooled == (3, 2) else 4) if groups > 1 else 37
-            shape = (3, channels * groups, 48, 57)
-            data = mx.nd.array(rng.randn(*shape), dtype=dtype)
-            boxes = mx.nd.array(turned if name == "RotatedROIAlign" else rois, dtype="float32")
-            inputs = [data, boxes]
-            maps, scale, more = data, 0.9, {}
-            if declared.several_maps:
-                inputs.append(data[:, :, ::2, ::2])
-                maps, scale = [inputs[0], inputs[2]], (0.9, 0.45)
-            if arguments.get("trans_std"):
-                inputs.append(mx.nd.array(rng.randn(60, 2, *pooled), dtype=dtype))
-                more = {"trans": inputs[2]}
-            for array in inputs:
-                array.attach_grad()
-            function = getattr(gluon_roi.nd, name)
-            with mx.autograd.record():
-                more.update(pooled_size=pooled, spatial_scale=scale)
-                out = function(maps, boxes, **arguments, **more)
-            out.backward(mx.nd.array(rng.randn(*out.shape), dtype=dtype))
-            arrays = (out, *(array.grad for array in inputs))
-            key = f"{name} {arguments} {dtype} {pooled}"
-            digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in arrays]
-print(json.dumps({"level": gluon_roi.build_info()["simd"], "digests": digests}))
-"""
+SCRIPT = Path(__file__).parent / "scripts/instruction_sets.py"
 
 
 def digests(level: str, threads: int) -> dict:
     """Of output, data gradient and RoI gradient, for every operator and dtype."""
     environment = {**os.environ, "GLUON_ROI_SIMD": level, "OMP_NUM_THREADS": str(threads)}
     answer = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, str(SCRIPT)],
         env=environment,
         check=True,
         capture_output=True,

@@ -5,12 +5,13 @@ Run it with the Python of an environment that has the library; NumPy is all it n
     python tests/golden/record.py torchvision
     python tests/golden/record.py paddle
 
-It writes <library>.npz next to itself: for each case the inputs, the output and the gradient with
-respect to data, and under "about" a JSON text with the versions and the arguments of every call.
-Known faults of the libraries are left out: the gradient of torchvision's ps_roi_pool (its bins are
-not those of the forward pass), Paddle's gradient with aligned=True for boxes below one cell, and
-boxes without a size where aligned=True (0 / 0). Values are eighths in [-16, 16), so that inputs
-are exact in every type and maxima are often tied.
+The calls are `recorded` in the rows of tests/operators/. It writes <library>.npz next to itself:
+for each case the inputs, the output and the gradient with respect to data, and under "about" a
+JSON text with the versions and the arguments of every call. Known faults of the libraries are left
+out: the gradient of torchvision's ps_roi_pool (its bins are not those of the forward pass),
+Paddle's gradient with aligned=True for boxes below one cell, and boxes without a size where
+aligned=True (0 / 0). Values are eighths in [-16, 16), so that inputs are exact in every type and
+maxima are often tied.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import argparse
 import importlib
 import json
 import os
+import sys
 from typing import Any, Callable
 
 import numpy as np
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.dirname(FOLDER))
+from operators import BY_NAME, OPERATORS  # noqa: E402
 
 # ---- Cases ---------------------------------------------------------------------------------------
 
@@ -44,37 +48,6 @@ PROPER = [
 ]
 DEGENERATE = [[3, 3, 3, 3], [3.2, 2.6, 3.5, 2.8], [6, 5, 2, 1], [0.5, 0.5, 0.5, 0.5]]
 
-#: Operator, function of the library, its further arguments, ours if they differ.
-FUNCTIONS: dict[str, list[tuple[str, str, dict, dict]]] = {
-    "torchvision": [
-        ("ROIPool", "roi_pool", {}, {}),
-        *(
-            ("ROIAlign", "roi_align", arguments, arguments)
-            for arguments in (
-                {"sampling_ratio": -1, "aligned": False},
-                {"sampling_ratio": 2, "aligned": False},
-                {"sampling_ratio": -1, "aligned": True},
-                {"sampling_ratio": 2, "aligned": True},
-            )
-        ),
-        ("PSROIPool", "ps_roi_pool", {}, {"convention": "torchvision"}),
-        ("PSROIAlign", "ps_roi_align", {"sampling_ratio": -1}, {"sampling_ratio": -1}),
-        ("PSROIAlign", "ps_roi_align", {"sampling_ratio": 2}, {"sampling_ratio": 2}),
-    ],
-    "paddle": [
-        ("ROIPool", "roi_pool", {}, {}),
-        *(
-            ("ROIAlign", "roi_align", arguments, arguments)
-            for arguments in (
-                {"sampling_ratio": -1, "aligned": False},
-                {"sampling_ratio": 2, "aligned": False},
-                {"sampling_ratio": -1, "aligned": True},
-                {"sampling_ratio": 2, "aligned": True},
-            )
-        ),
-        ("PSROIPool", "psroi_pool", {}, {"convention": "rfcn"}),
-    ],
-}
 #: Pooled size, spatial_scale, type of data. Scales exact in float32, where float64 is recorded:
 #: the libraries round spatial_scale differently.
 SETTINGS = [((2, 3), 0.25, "float32"), ((2, 3), 0.25, "float64"), ((4, 4), 0.3, "float32")]
@@ -87,16 +60,18 @@ def cases(peer: str) -> list[Case]:
     return [
         {
             "peer": peer,
-            "operator": operator,
-            "function": function,
-            "theirs": theirs,
-            "ours": ours,
+            "operator": operator.name,
+            "function": call.function,
+            "theirs": call.theirs,
+            "ours": call.ours,
             "pooled": list(pooled),
             "scale": scale,
             "dtype": dtype,
-            "gradient": function != "ps_roi_pool",
+            "gradient": call.gradient,
         }
-        for operator, function, theirs, ours in FUNCTIONS[peer]
+        for operator in OPERATORS
+        for call in operator.recorded
+        if call.library == peer
         for pooled, scale, dtype in SETTINGS
     ]
 
@@ -111,13 +86,13 @@ def inputs(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """data, rois (rows in the order of the images) and d_out of a case."""
     rng = np.random.RandomState(len(case_name(case)))
     height, width = case["pooled"]
-    own = height * width if case["operator"].startswith("PS") else 1
     channels = 2
+    of_data = BY_NAME[case["operator"]].channels(channels, case["pooled"], case["ours"])
     aligned = case["theirs"].get("aligned", case["function"] == "ps_roi_align")
     boxes = np.array(PROPER + ([] if aligned else DEGENERATE)) / case["scale"]
     images = np.sort(np.arange(len(boxes)) % BATCH)
     rois = np.hstack([images[:, None], np.vstack([boxes[::2], boxes[1::2]])])
-    data = rng.randint(-128, 128, (BATCH, channels * own, HEIGHT, WIDTH)) / 8
+    data = rng.randint(-128, 128, (BATCH, of_data, HEIGHT, WIDTH)) / 8
     d_out = rng.randint(-128, 128, (len(rois), channels, height, width)) / 8
     dtype = case["dtype"]
     return data.astype(dtype), rois.astype(dtype), d_out.astype(dtype)

@@ -23,25 +23,24 @@ import sys
 import types
 from pathlib import Path
 from typing import Any, Callable, Iterator
-from unittest import mock
 
 import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-# The tables of the tests import MXNet and the package, of which only gluon_roi.reference is used.
+# Of the package, whose import needs MXNet, only gluon_roi.reference is used.
 package = types.ModuleType("gluon_roi")
 package.__path__ = [str(ROOT / "gluon_roi")]
 sys.modules["gluon_roi"] = package
-sys.modules["mxnet"] = mock.MagicMock()
 
 import c_api  # noqa: E402
-from cases import PRECISION, ROWS, feature_map, row_id  # noqa: E402
+from cases import PRECISION, feature_map, row_id  # noqa: E402
 from kernel_checks import CHECKS, Kernels, arguments_of, assert_same  # noqa: E402
+from operators import ITEMS, ROWS  # noqa: E402
 
 from benchmarks.libraries import Torchvision  # noqa: E402
-from benchmarks.work import ALIGN, ITEMS, Item  # noqa: E402
+from benchmarks.work import ALIGN, Item  # noqa: E402
 
 #: "cpu" for simulated kernels.
 DEVICE = "cuda"

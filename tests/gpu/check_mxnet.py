@@ -14,7 +14,8 @@ import mxnet as mx
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cases import PRECISION, ROWS, SCALES, feature_map, row_id  # noqa: E402
+from cases import PRECISION, SCALES, feature_map, row_id  # noqa: E402
+from operators import ROWS  # noqa: E402
 
 import gluon_roi  # noqa: E402
 

@@ -1,0 +1,27 @@
+"""The row of PrROIPool."""
+
+from __future__ import annotations
+
+from cases import TOO_MANY_BINS, Operator, of_reference, same_channels
+
+from benchmarks.work import Item
+
+ORDER = 6
+
+OPERATOR = Operator(
+    name="PrROIPool",
+    forward=of_reference("pr_roi_pool"),
+    backward=of_reference("pr_roi_pool_backward"),
+    arguments=({},),
+    rois_grad=True,
+    sampled=False,
+    linear=True,
+    channels=same_channels,
+    mxnet_has=lambda pooled, arguments: False,
+    refused=(
+        TOO_MANY_BINS,
+        ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
+    ),
+)
+
+ITEMS = (Item("PrROIPool C=512 K=128", "PrROIPool", 512, 128),)

@@ -1,0 +1,72 @@
+"""The row of PSROIAlign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cases import Operator, Recorded, group_channels, of_reference
+
+from benchmarks.work import Item
+
+ORDER = 4
+
+
+def _mxnet(
+    data: Any, rois: Any, pooled: Any, scale: float, sampling_ratio: int = -1, aligned: bool = True
+) -> Any:
+    import mxnet as mx
+
+    return mx.nd.contrib.ROIAlign(
+        data, rois, pooled, scale, sampling_ratio, position_sensitive=True, aligned=aligned
+    )
+
+
+OPERATOR = Operator(
+    name="PSROIAlign",
+    forward=of_reference("ps_roi_align"),
+    backward=of_reference("ps_roi_align_backward"),
+    arguments=(
+        {},
+        {"sampling_ratio": 2},
+        {"aligned": False},
+        {"sampling_ratio": 3, "aligned": False},
+    ),
+    rois_grad=True,
+    sampled=True,
+    linear=True,
+    channels=group_channels,
+    mxnet=_mxnet,
+    refused=(
+        (
+            {"output_dim": 2**62 + 3, "pooled_size": 2},
+            "argument output_dim: expected output_dim * 2",
+        ),
+        ({"output_dim": 4}, "data has 27 channels, expected output_dim * 3 * 3 = 36"),
+        ({"pooled_size": 2}, "data has 27 channels, expected a multiple of 2 * 2 = 4"),
+    ),
+    recorded=(
+        Recorded("torchvision", "ps_roi_align", {"sampling_ratio": -1}, {"sampling_ratio": -1}),
+        Recorded("torchvision", "ps_roi_align", {"sampling_ratio": 2}, {"sampling_ratio": 2}),
+    ),
+)
+
+ITEMS = (
+    Item("PSROIAlign 21x7x7 sampling 2 K=300", "PSROIAlign", 21, 300, sampling_ratio=2),
+    Item(
+        "PSROIAlign 21x7x7 sampling 2 K=2000",
+        "PSROIAlign",
+        21,
+        2000,
+        sampling_ratio=2,
+        reuse=True,
+    ),
+    Item(
+        "PSROIAlign 81x7x7 sampling 2 K=2000",
+        "PSROIAlign",
+        81,
+        2000,
+        sampling_ratio=2,
+        reuse=True,
+    ),
+    Item("small PSROIAlign C=16 4x4 K=8", "PSROIAlign", 1, 8, pooled=4, sampling_ratio=2),
+)

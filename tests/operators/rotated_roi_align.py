@@ -1,0 +1,49 @@
+"""The row of RotatedROIAlign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cases import TOO_MANY_BINS, Operator, of_reference, same_channels
+
+from benchmarks.work import Item
+
+ORDER = 5
+
+
+def _mxnet(data: Any, rois: Any, pooled: Any, scale: float, sampling_ratio: int = -1) -> Any:
+    import mxnet as mx
+
+    return mx.nd.contrib.RROIAlign(data, rois, pooled, scale, sampling_ratio)
+
+
+OPERATOR = Operator(
+    name="RotatedROIAlign",
+    forward=of_reference("rotated_roi_align"),
+    backward=of_reference("rotated_roi_align_backward"),
+    arguments=(
+        {},
+        {"sampling_ratio": 2},
+        {"aligned": True},
+        {"sampling_ratio": 3, "aligned": True},
+    ),
+    rois_grad=True,
+    sampled=True,
+    linear=True,
+    channels=same_channels,
+    mxnet=_mxnet,
+    mxnet_backward=False,
+    mxnet_has=lambda pooled, arguments: not arguments.get("aligned", False),
+    coordinates=5,
+    refused=(
+        TOO_MANY_BINS,
+        ({"sampling_ratio": 1.5}, "argument sampling_ratio: expected an int, got '1.5'"),
+        ({"aligned": "yes"}, "argument aligned: expected True or False, got 'yes'"),
+        ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
+    ),
+)
+
+ITEMS = (
+    Item("RotatedROIAlign C=512 sampling 2 K=128", "RotatedROIAlign", 512, 128, sampling_ratio=2),
+    Item("RotatedROIAlign C=512 adaptive K=128", "RotatedROIAlign", 512, 128),
+)

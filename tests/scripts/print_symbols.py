@@ -1,0 +1,15 @@
+"""Prints the JSON text of each way of tests/test_graph.py to give a map many users."""
+
+import sys
+from pathlib import Path
+
+import mxnet as mx
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from operators import OPERATORS  # noqa: E402
+from test_graph import MANY_USERS, Network  # noqa: E402
+
+for op in OPERATORS:
+    for calls in MANY_USERS:
+        with mx.name.NameManager():
+            print(Network(op, calls, 3).symbol().tojson())
