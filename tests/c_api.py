@@ -51,7 +51,7 @@ class Operator:
         self.coordinates = declared["coordinates"]
         self.parameters = {p["name"]: p for p in declared["params"]}
         self.fields = {}  # name in Python -> names in C
-        fields = []
+        placed = []
         for name, parameter in self.parameters.items():
             names = [name]
             if parameter["kind"] == "size":
@@ -61,9 +61,9 @@ class Operator:
                 names = [name, "maps"]
             self.fields[name] = names
             for field, (kind, offset) in zip(names, parameter["fields"]):
-                fields.append((offset, field, self._TYPES[kind]))
-        fields = [(field, kind) for _, field, kind in sorted(fields, key=lambda f: f[0])]
-        self.struct = type(f"{self.symbol}_params", (ctypes.Structure,), {"_fields_": fields})
+                placed.append((offset, field, self._TYPES[kind]))
+        fields = [(field, kind) for _, field, kind in sorted(placed, key=lambda f: f[0])]
+        self.struct: Any = type(f"{self.symbol}_params", (ctypes.Structure,), {"_fields_": fields})
         assert ctypes.sizeof(self.struct) == declared["params_size"]
 
     def params(self, pooled: tuple[int, int], scale: Any, **arguments: Any) -> Any:

@@ -79,7 +79,7 @@ class Kernels:
             absent = [None] * (len(inputs) - len(results))
             self.library.backward(op, p, inputs, to_device(d_out), (*results, *absent), device)
         else:
-            self.library.forward(op, p, inputs, *results, device)
+            self.library.forward(op, p, inputs, results[0], device)
         return tuple(to_host(array) for array in results)
 
     def compare(
@@ -167,9 +167,13 @@ def check_roi_forms(op: Any, kernels: Kernels) -> None:
     data = feature_map(6 if has_groups(op) else 3)
     p = kernels.library.params(symbol, (2, 3), 0.9)
     out, d_data, _ = kernels.compare(symbol, p, data, rows)
-    forms = [(boxes, None), (rows.astype("float16"), None), (rows.astype("float64"), None)]
-    for counts in ("int32", "int64", "float32", "float64"):
-        forms.append((flat, np.array([2, 2], counts)))
+    forms: list[tuple] = [
+        (boxes, None),
+        (rows.astype("float16"), None),
+        (rows.astype("float64"), None),
+    ]
+    for dtype in ("int32", "int64", "float32", "float64"):
+        forms.append((flat, np.array([2, 2], dtype)))
     for rois, rois_num in forms:
         same = kernels.compare(symbol, p, data, rois, rois_num)
         np.testing.assert_array_equal(same[0], out)

@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     graphs: dict[str, Any] = {}
     for name, model in models().items():
         path = arguments.folder / f"{name}.onnx"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import c_api
 import mxnet as mx
@@ -81,7 +82,7 @@ def test_plain_c(tmp_path):
 
 def test_structs(tmp_path):
     """The structs of c_api are those of the header."""
-    structs = {
+    structs: dict[str, Any] = {
         "tensor": c_api.Tensor,
         "device": c_api.Device,
         **{f"{op.symbol}_params": op.struct for op in LIBRARY.operators.values()},
@@ -219,7 +220,7 @@ def test_wrong_tensors(op, wrong):
         gradients = c_api.tensors(*[None] * len(names))
         for place, name in enumerate(written):
             gradients[place] = given[name]
-        calls = {"backward": (ctypes.byref(out), gradients, ctypes.byref(CPU))}
+        calls: dict[str, tuple] = {"backward": (ctypes.byref(out), gradients, ctypes.byref(CPU))}
         if not which.startswith("d_"):
             calls["forward"] = (ctypes.byref(out), ctypes.byref(CPU))
         if which in names and "address" not in wrong and "mem" not in wrong:

@@ -139,7 +139,9 @@ def test_python_before_3_8(version):
 
 
 def source(module):
-    return Path(importlib.util.find_spec(module).origin).read_text()
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None
+    return Path(found.origin).read_text()
 
 
 @pytest.mark.parametrize("module", _compat.EDITS)
@@ -231,7 +233,7 @@ def test_metrics_sum_in_float64(name):
     metric = mx.metric.create(name, **METRICS[name])
     one = mx.metric.create(name, **METRICS[name])
     rng = np.random.RandomState(0)
-    total, count = 0.0, 0
+    total, count = 0.0, 0.0
     for _ in range(50):
         scores = rng.uniform(0.01, 1, (7, 3)).astype(np.float32)
         labels = rng.randint(0, 3, 7)
@@ -429,12 +431,11 @@ def test_yolo_targets():
         gtx, gty, gtw, gth = (a.asnumpy().item() for a in generate.bbox2center(boxes[0]))
         x, y = (value / size * width for value in (gtx, gty))
         cell = int(y) * width + int(x)
-        expected = np.float32([x - int(x), y - int(y)])
+        expected = np.array([x - int(x), y - int(y)], np.float32)
         np.testing.assert_array_equal(centers.asnumpy()[0, cell].ravel(), expected)
         area = float(np.float32(gtw) * np.float32(gth))
-        np.testing.assert_array_equal(
-            weights.asnumpy()[0, cell].ravel(), np.float32([2.0 - area / size / size] * 2)
-        )
+        weight = np.array([2.0 - area / size / size] * 2, np.float32)
+        np.testing.assert_array_equal(weights.asnumpy()[0, cell].ravel(), weight)
 
 
 def test_center_net_targets():
@@ -504,7 +505,7 @@ def test_quantization_thresholds():
     from mxnet.contrib import quantization
 
     old = (np.ones(8, np.int64), None, np.float32(-0.1), np.float32(0.1), np.float32(0.1))
-    values = np.float32([0.7, -0.3])
+    values = np.array([0.7, -0.3], np.float32)
     histogram, edges, *_, threshold = quantization.combine_histogram(
         old, values, np.float32(-0.3), np.float32(0.7), np.float32(0.7)
     )

@@ -1,5 +1,9 @@
 """DeformablePSROIPool with offsets: values, gradients, MXNet's own, guards, odd offsets."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -20,7 +24,7 @@ from gluon_roi import reference
 
 DTYPES = ("float32", "float64", "float16")
 #: (output channels, classes, pooled size, further arguments)
-CASES = (
+CASES: tuple[tuple[int, int, tuple[int, int], dict], ...] = (
     (3, 1, (2, 3), {}),
     (6, 3, (3, 3), {"part_size": (2, 1)}),
     (6, 2, (3, 2), {"group_size": (1, 2), "part_size": (3, 4), "sample_per_part": 1}),
@@ -111,7 +115,7 @@ def test_parts_of_many_bins_are_exact():
     trans = np.zeros((1, 2, part, part), "float32")
     trans[0, 0] = np.arange(part)[None, :] * 10
     data, rois = mx.nd.ones((1, 1, 60, 60)), mx.nd.array([[0, 5, 5, 6, 6]])
-    more = {"group_size": 1, "part_size": part, "trans_std": 0.1}
+    more: dict[str, Any] = {"group_size": 1, "part_size": part, "trans_std": 0.1}
     out = pool(data, rois, mx.nd.array(trans), pooled, 1.0, **more)
     assert out.shape == (1, 1, pooled, pooled)
     exact = reference.deformable_ps_roi_pool(

@@ -18,8 +18,8 @@ CASES = [(peer, name) for peer, (_, arrays) in RECORDED.items() for name in arra
 @pytest.fixture(params=CASES, ids=lambda case: "-".join(case))
 def case(request):
     peer, name = request.param
-    about, arrays = RECORDED[peer]
-    case, arrays = about["cases"][name], dict(arrays[name])
+    about, recorded = RECORDED[peer]
+    case, arrays = about["cases"][name], dict(recorded[name])
     dtype = case["dtype"]
     arrays["data"] = (arrays["data"] / 8).astype(dtype)
     if case["gradient"]:

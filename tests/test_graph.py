@@ -1,9 +1,12 @@
 """Every operator inside graphs: the guard, hybridization, shape inference, export."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -16,7 +19,7 @@ import gluon_roi
 
 POOLED, SCALE = (2, 3), 0.3
 SCRIPTS = Path(__file__).parent / "scripts"
-HYBRIDIZE = {
+HYBRIDIZE: dict[str, dict | None] = {
     "imperative": None,
     "hybridized": {},
     "static_alloc": {"static_alloc": True},
@@ -127,8 +130,12 @@ def run_module(net):
     return run
 
 
+def run_hybridized(flags):
+    return lambda net, folder: run_gluon(net, flags)
+
+
 RUNS = {
-    **{mode: lambda net, folder, f=flags: run_gluon(net, f) for mode, flags in HYBRIDIZE.items()},
+    **{mode: run_hybridized(flags) for mode, flags in HYBRIDIZE.items()},
     "imported": run_imported,
     "executor": lambda net, folder: run_executor(net),
     "module": lambda net, folder: run_module(net),
@@ -272,8 +279,8 @@ def test_rois_gradient_is_added_too(op, mode, ctx):
             return F.sum(pooled) + F.sum(rois * 3)
 
     net = Net()
-    if HYBRIDIZE[mode] is not None:
-        net.hybridize(**HYBRIDIZE[mode])
+    if (flags := HYBRIDIZE[mode]) is not None:
+        net.hybridize(**flags)
     x = mx.nd.array(feature_map(channels_of(op)), ctx=ctx)
     rois = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
     rois.attach_grad("add")
@@ -311,6 +318,7 @@ def test_infer_shape_partial_never_fails(op):
     plain = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)
     counted = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE, rois_num=counts)
     computed = getattr(gluon_roi.sym, op.name)(mx.sym.relu(x), rois * 1, POOLED, SCALE)
+    known: dict[str, tuple]
     for known, expected in (
         ({}, (0, 0)),
         ({"data": shape}, (0, 3)),
@@ -379,7 +387,7 @@ def test_no_rois_outside_np_shape(op, mode, ctx):
         empty = mx.nd.zeros((0, op.coordinates + 1), ctx=ctx)
     x = mx.nd.array(feature_map(channels_of(op)), ctx=ctx)
     rois = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
-    net = Net()
+    net: Any = Net()
     if mode == "block":
         net = getattr(gluon_roi, op.name)(POOLED, SCALE)
         net.hybridize()
@@ -389,8 +397,8 @@ def test_no_rois_outside_np_shape(op, mode, ctx):
         def net(x, rois):
             return symbol.bind(ctx, {"x": x, "rois": rois}).forward()[0]
 
-    elif HYBRIDIZE[mode] is not None:
-        net.hybridize(**HYBRIDIZE[mode])
+    elif (flags := HYBRIDIZE[mode]) is not None:
+        net.hybridize(**flags)
     for _ in range(2):
         try:
             assert net(x, empty).asnumpy().shape == (0, 3, *POOLED)
@@ -410,8 +418,8 @@ def test_special_memory_of_the_cpu(op, mode, kind):
     ctx = mx.Context(kind)
     x, rois = (mx.nd.array(a, ctx=ctx) for a in (feature_map(channels_of(op)), op.all_rois(SCALE)))
     pool = getattr(gluon_roi, op.name)(POOLED, SCALE)
-    if HYBRIDIZE[mode] is not None:
-        pool.hybridize(**HYBRIDIZE[mode])
+    if (flags := HYBRIDIZE[mode]) is not None:
+        pool.hybridize(**flags)
     results = []
     for a, b in ((x, rois), (x.as_in_context(mx.cpu()), rois.as_in_context(mx.cpu()))):
         a.attach_grad()

@@ -1,5 +1,7 @@
 """Arrays and symbols of mx.np, as in Dive into Deep Learning: taken, and given back as such."""
 
+from __future__ import annotations
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from operators import OPERATORS
 import gluon_roi
 
 POOLED, SCALE = (2, 3), 0.3
-MODES = {
+MODES: dict[str, dict | None] = {
     "imperative": None,
     "hybridized": {},
     "static_alloc": {"static_alloc": True},
@@ -76,8 +78,8 @@ def test_blocks(op, mode):
     data, rois = arrays(op)
     wanted, d_wanted = expected(op, data, rois)
     block = getattr(gluon_roi, op.name)(POOLED, SCALE)
-    if MODES[mode] is not None:
-        block.hybridize(**MODES[mode])
+    if (flags := MODES[mode]) is not None:
+        block.hybridize(**flags)
     for grad_req in ("write", "add"):
         data.attach_grad(grad_req)
         for _ in range(2):
@@ -96,8 +98,8 @@ def test_networks(op, mode, tmp_path):
     data, rois = arrays(op)
     net = Network(op)
     plain = net(data, rois)
-    if MODES[mode] is not None:
-        net.hybridize(**MODES[mode])
+    if (flags := MODES[mode]) is not None:
+        net.hybridize(**flags)
         out = net(data, rois)
         assert type(out) is mx.np.ndarray
         np.testing.assert_allclose(out.asnumpy(), plain.asnumpy(), rtol=1e-5, atol=1e-6)
@@ -114,8 +116,8 @@ def test_no_rois(op, mode):
     """K = 0 works under npx.set_np()."""
     data, rois = arrays(op, count=0)
     block = getattr(gluon_roi, op.name)(POOLED, SCALE)
-    if MODES[mode] is not None:
-        block.hybridize(**MODES[mode])
+    if (flags := MODES[mode]) is not None:
+        block.hybridize(**flags)
     data.attach_grad()
     with autograd.record():
         out = block(data, rois)

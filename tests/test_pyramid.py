@@ -1,5 +1,9 @@
 """PyramidROIAlign: bit for bit ROIAlign of each box on its own map, gathered."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -80,7 +84,7 @@ def test_reference(dtype):
     maps, rois = pyramid(dtype, 2), boxes(dtype)[::3]
     out, d_maps, d_rois = run(lambda x, r: align(x, r, 2, SCALES, rois_grad=True), maps, rois)
     precision = PRECISION[dtype]
-    more = {"geometry": precision.geometry}
+    more: dict[str, Any] = {"geometry": precision.geometry}
     assert_near(out, reference.pyramid_roi_align(maps, rois, 2, SCALES, **more), precision.forward)
     slope = np.random.RandomState(1).randn(*out.shape).astype(dtype)
     wanted, d_boxes = reference.pyramid_roi_align_backward(slope, maps, rois, 2, SCALES, **more)
@@ -196,7 +200,7 @@ def test_shapes_in_part():
 
 MAPS = [mx.nd.ones((2, 3, 64 // n, 64 // n)) for n in (1, 2, 4, 8)]
 #: (data, spatial_scale, what the message says)
-WRONG = (
+WRONG: tuple[tuple[list, Any, str], ...] = (
     (MAPS[:3], SCALES, "data has 3 maps, expected 4, one for each number in spatial_scale"),
     (MAPS, SCALES[:2], "data has 4 maps, expected 2, one for each number in spatial_scale"),
     (MAPS, 0.25, "argument spatial_scale: expected a list of 1 to 8 finite numbers > 0, got"),

@@ -1,5 +1,9 @@
 """The oracle itself: worked examples, MXNet's operators, derivatives, and odd rows of rois."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -303,7 +307,7 @@ def test_huge_coordinates(operator, arguments):
 def test_inverted_box_is_sampled_backwards():
     box, mirrored = [[0, 2, 3, 9, 8]], [[0, 9, 8, 2, 3]]
     data = feature_map(3)
-    arguments = {"sampling_ratio": 2, "aligned": True}
+    arguments: dict[str, Any] = {"sampling_ratio": 2, "aligned": True}
     out = reference.roi_align(data, box, (2, 3), 1.0, **arguments)
     back = reference.roi_align(data, mirrored, (2, 3), 1.0, **arguments)
     np.testing.assert_allclose(back, out[:, :, ::-1, ::-1], 1e-14, 1e-14)
@@ -316,7 +320,7 @@ def test_nan_outside_the_box_does_not_leak(operator):
     """All that a box does not touch may be NaN, cells of weight 0 next to a sample included."""
     clean = feature_map(operator.channels(2, (2, 2), {}), "float64")
     rois = operator.rois([[0, 3, 3, 5, 5]])
-    arguments = {"aligned": False} if operator.takes("aligned") else {}
+    arguments: dict[str, Any] = {"aligned": False} if operator.takes("aligned") else {}
     dirty = np.full_like(clean, np.nan)
     # DeformablePSROIPool reads from -0.5 to a whole cell further.
     read = slice(2, 7) if operator.sampled and not operator.rois_grad else slice(3, 6)

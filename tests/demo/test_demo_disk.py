@@ -226,10 +226,10 @@ def test_a_disk_that_fills_up(eight_images, short_run, tmp_path):
     probe = [*own, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
     if not shutil.which("unshare") or subprocess.run(probe, capture_output=True).returncode:
         pytest.skip("this system does not let users mount a file system in a namespace")
-    program = REPOSITORY / "tests" / "demo" / "full_disk.py"
+    program = REPOSITORY / "tests" / "scripts" / "full_disk.py"
     made = subprocess.run(
         [*own, sys.executable, "-W", "ignore", program, eight_images, short_run, tmp_path],
-        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{program.parent}"},
+        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'tests'}"},
         capture_output=True,
         text=True,
     )

@@ -21,6 +21,7 @@ import importlib.util
 import statistics
 import sys
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -98,6 +99,10 @@ class Call:
         self.library.backward(self.op, self.p, self.inputs, d_out, gradients, self._device())
         return self.d_data
 
+    def both(self, d_out: torch.Tensor) -> torch.Tensor:
+        self.forward()
+        return self.backward(d_out)
+
 
 # ---- Parts ---------------------------------------------------------------------------------------
 
@@ -105,7 +110,7 @@ class Call:
 def table(library: c_api.Library) -> dict[str, Callable[[], None]]:
     """The checks that the simulated kernels pass: against the CPU half, on awkward input."""
     kernels = Kernels(library, to_device, to_host, stream)
-    return {name: lambda check=check: check(kernels) for name, check in CHECKS.items()}
+    return {name: partial(check, kernels) for name, check in CHECKS.items()}
 
 
 def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
@@ -127,7 +132,7 @@ def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
             assert_same(actual, np.asarray(exact), precision.backward, normwise=True)
 
     return {
-        f"{op.name}-{row_id(arguments)}-{dtype}": lambda a=(op, arguments, dtype): check(*a)
+        f"{op.name}-{row_id(arguments)}-{dtype}": partial(check, op, arguments, dtype)
         for op, arguments in ROWS
         for dtype in PRECISION
     }
@@ -137,8 +142,8 @@ def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
 WORK = tuple(item for item in ITEMS if item.operator in Torchvision.operators)
 
 
-def peer(item: Item) -> Callable | None:
-    """The same operator in torchvision, or None if it has no equal."""
+def peer(item: Item) -> Callable:
+    """The same operator in torchvision."""
     from torchvision import ops
 
     size, scale, ratio = (item.pooled,) * 2, 1 / item.stride, item.sampling_ratio
@@ -182,7 +187,7 @@ def torchvision(library: c_api.Library) -> dict[str, Callable[[], None]]:
             call.backward(d_out), data.grad, rtol=1e-4, atol=1e-4 * max(1, scale)
         )
 
-    return {item.name: lambda item=item: check(item) for item in WORK}
+    return {item.name: partial(check, item) for item in WORK}
 
 
 def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
@@ -204,7 +209,7 @@ def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
                 for a, b in zip(first, (call.out, call.d_data, call.d_rois)):
                     assert torch.equal(a.view(torch.int32), b.view(torch.int32))
 
-    return {item.name: lambda item=item: check(item) for item in WORK}
+    return {item.name: partial(check, item) for item in WORK}
 
 
 def large(library: c_api.Library) -> dict[str, Callable[[], None]]:
@@ -224,7 +229,7 @@ def large(library: c_api.Library) -> dict[str, Callable[[], None]]:
         assert torch.equal(whole.backward(d_out)[2:], part.backward(d_out))
         assert not whole.d_data[:2].any()
 
-    return {op: lambda op=op: check(op) for op in library.operators}
+    return {op: partial(check, op) for op in library.operators}
 
 
 # ---- Times ---------------------------------------------------------------------------------------
@@ -254,19 +259,24 @@ def times_of(library: c_api.Library, item: Item) -> list[float]:
     """Medians of forward and of forward + backward, ours and torchvision's."""
     data, rois, d_out = (to_device(array) for array in item.arrays())
     theirs = peer(item)
+
+    def their_forward(x: torch.Tensor) -> Any:
+        return theirs(x.detach(), rois)
+
+    def their_both(x: torch.Tensor) -> Any:
+        return torch.autograd.grad(theirs(x, rois), x, d_out)
+
     inputs = [
         data.clone().requires_grad_() for _ in range(max(2, min(16, (1 << 27) // data.nbytes)))
     ]
     calls = [Call(library, *params_of(library, item), x.detach(), rois) for x in inputs]
-    return [
-        median(both)
-        for both in (
-            [call.forward for call in calls],
-            [lambda x=x: theirs(x.detach(), rois) for x in inputs],
-            [lambda call=call: (call.forward(), call.backward(d_out)) for call in calls],
-            [lambda x=x: torch.autograd.grad(theirs(x, rois), x, d_out) for x in inputs],
-        )
+    ways: list[list[Callable[[], Any]]] = [
+        [call.forward for call in calls],
+        [partial(their_forward, x) for x in inputs],
+        [partial(call.both, d_out) for call in calls],
+        [partial(their_both, x) for x in inputs],
     ]
+    return [median(way) for way in ways]
 
 
 def times(library: c_api.Library) -> None:

@@ -9,6 +9,7 @@ context, streams and dispatcher do.
 
 import sys
 from pathlib import Path
+from typing import Callable
 
 import mxnet as mx
 import numpy as np
@@ -96,7 +97,7 @@ def main() -> int:
     if mx.context.num_gpus() == 0:
         print("check_mxnet: skipped, this MXNet sees no GPU")
         return 0
-    checks = [
+    checks: list[tuple[str, Callable, tuple]] = [
         (f"{op.name} {row_id(arguments)} {dtype}", check_values, (op, arguments, dtype))
         for op, arguments in ROWS
         for dtype in PRECISION

@@ -9,6 +9,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -41,7 +42,9 @@ for name, arguments in ROWS:
             data = mx.nd.array(rng.randn(*shape), dtype=dtype)
             boxes = mx.nd.array(turned if op and op.coordinates == 5 else rois, dtype="float32")
             inputs = [data, boxes]
-            maps, scale, more = data, 0.9, {}
+            maps: Any = data
+            scale: Any = 0.9
+            more: dict[str, Any] = {}
             if name == "PyramidROIAlign":
                 inputs.append(data[:, :, ::2, ::2])
                 maps, scale = [inputs[0], inputs[2]], (0.9, 0.45)

@@ -13,7 +13,7 @@ from demo_rfcn import cli
 from demo_rfcn.data import signals, voc_files
 from demo_rfcn.settings import Settings
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 SPLITS = ("trainval", "val", "test")
 
 
