@@ -12,24 +12,7 @@ import numpy as np
 import pytest
 from demo_runs import REPOSITORY, parameters, train_arguments
 
-# The type of every array in the training graph under float16, which is for GPUs: type inference
-# computes nothing and so needs none.
-TYPES = """
-import json, sys
-import mxnet as mx
-import numpy as np
-from mxnet.contrib import amp
-from demo_rfcn import detector, train
-network, head, agnostic = sys.argv[1:]
-shape = ("a", "b"), network, head, 3, agnostic == "True", (2.0, 4.0), (1.0,)
-net = detector.build(detector.ModelConfig(*shape), [mx.cpu()], seed=0)
-amp.init("float16", **train.AMP_OPERATORS)
-names = ("data", "labels", "rpn_cls", "rpn_box")
-graph = mx.sym.Group(detector.TrainGraph(net)(*map(mx.sym.var, names))).get_internals()
-arguments, outputs, _ = graph.infer_type(**dict.fromkeys(names, "float32"))
-assert set(arguments) == {np.float32}
-print(json.dumps({n: np.dtype(t).name for n, t in zip(graph.list_outputs(), outputs)}))
-"""
+TYPES = REPOSITORY / "tests/scripts/amp_types.py"
 
 
 def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
@@ -70,7 +53,7 @@ def test_amp_without_16_bit_convolutions_is_refused(eight_images, tmp_path):
     "model", [("small", "psroi", "True"), ("resnet18_v1b", "light_head", "False")]
 )
 def test_what_follows_the_convolutions_is_in_float32(model):
-    made = python("-c", TYPES, *model)
+    made = python(str(TYPES), *model)
     assert made.returncode == 0, made.stderr[-2000:]
     types = json.loads(made.stdout)
     layers = [dtype for name, dtype in types.items() if re.search("(conv|dense)[0-9]+_fwd", name)]

@@ -16,19 +16,8 @@ from demo_runs import REPOSITORY, parameters, settings_of, train_arguments
 
 from demo_rfcn import cli, detector, train
 
-# Trains as `python -m demo_rfcn` does, and keeps the parameters of every worker, not only of the
-# one that writes the checkpoints.
-WORKER = """
-import sys
-import numpy as np
-from demo_rfcn import cli, detector
-built = []
-build = detector.build
-detector.build = lambda *args: built.append(build(*args)) or built[-1]
-assert cli.main(sys.argv[2:]) == 0
-values = built[0]._collect_params_with_prefix()
-np.savez(sys.argv[1], **{name: value.data().asnumpy() for name, value in values.items()})
-"""
+# Keeps the parameters of every worker, not only of the one that writes the checkpoints.
+WORKER = str(REPOSITORY / "tests/scripts/train_worker.py")
 
 
 def one_step(data: Path, contexts: int) -> tuple:
@@ -94,7 +83,7 @@ def distributed(data: Path, folder: Path, *arguments: str) -> None:
         "scheduler": [["-c", "import mxnet"]],
         "server": [["-c", "import mxnet"]],
         "worker": [
-            ["-c", WORKER, str(folder / f"{number}.npz"), *train_arguments(data, folder, *own)]
+            [WORKER, str(folder / f"{number}.npz"), *train_arguments(data, folder, *own)]
             for number in range(2)
         ],
     }

@@ -10,23 +10,11 @@ import sys
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import train_arguments
+from demo_runs import REPOSITORY, train_arguments
 from matplotlib import image as pictures
 
 from demo_rfcn import ablate, cli, demo, profile
 from demo_rfcn.data import DATASETS, signals
-
-IMPORTED = """
-import sys
-import mxnet as mx
-import numpy as np
-import gluon_roi
-stem, side = sys.argv[1:]
-net = mx.gluon.SymbolBlock.imports(f"{stem}-symbol.json", ["data"], f"{stem}-0000.params")
-outputs = net(mx.nd.array(np.load(f"{stem}-{side}.npy")))
-np.savez(f"{stem}-{side}.npz", *(output.asnumpy() for output in outputs))
-assert not any(name.startswith(("demo_rfcn", "gluoncv")) for name in sys.modules)
-"""
 
 
 @pytest.mark.parametrize("size", [(160, 160), (128, 192), (64, 64)])
@@ -39,7 +27,8 @@ def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path)
     side = size[0]
     data = np.random.default_rng(0).normal(size=(2, 3, *size)).astype(np.float32)
     np.save(f"{stem}-{side}.npy", data)
-    subprocess.run([sys.executable, "-c", IMPORTED, str(stem), str(side)], check=True)
+    script = str(REPOSITORY / "tests/scripts/read_detector.py")
+    subprocess.run([sys.executable, script, str(stem), str(side)], check=True)
     imported = np.load(f"{stem}-{side}.npz")
     for name, expected in zip(imported.files, detect(mx.nd.array(data))):
         np.testing.assert_array_equal(imported[name], expected.asnumpy())

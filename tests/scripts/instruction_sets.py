@@ -5,6 +5,8 @@ The maps are large enough for two threads; channels fill one block and leave a r
 parts of the maps free.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import sys

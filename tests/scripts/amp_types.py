@@ -1,0 +1,25 @@
+"""Prints the type of every array in the demo's training graph under float16, as JSON.
+
+    python amp_types.py NETWORK HEAD CLASS_AGNOSTIC
+
+float16 is for GPUs; type inference computes nothing, and so it needs no GPU.
+"""
+
+import json
+import sys
+
+import mxnet as mx
+import numpy as np
+from mxnet.contrib import amp
+
+from demo_rfcn import detector, train
+
+network, head, agnostic = sys.argv[1:]
+shape = ("a", "b"), network, head, 3, agnostic == "True", (2.0, 4.0), (1.0,)
+net = detector.build(detector.ModelConfig(*shape), [mx.cpu()], seed=0)
+amp.init("float16", **train.AMP_OPERATORS)
+names = ("data", "labels", "rpn_cls", "rpn_box")
+graph = mx.sym.Group(detector.TrainGraph(net)(*map(mx.sym.var, names))).get_internals()
+arguments, outputs, _ = graph.infer_type(**dict.fromkeys(names, "float32"))
+assert set(arguments) == {np.float32}
+print(json.dumps({n: np.dtype(t).name for n, t in zip(graph.list_outputs(), outputs)}))
