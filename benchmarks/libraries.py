@@ -49,6 +49,9 @@ class Library:
     def __init__(self, threads: int) -> None:
         self.threads = threads
 
+    def has(self, operator: str) -> bool:
+        return operator in self.operators
+
     def version(self) -> str:
         return str(importlib.import_module(self.modules[0]).__version__)
 
@@ -131,13 +134,9 @@ class _Ndarray(Library):
 
 class GluonRoi(_Ndarray):
     name, modules = "gluon_roi", ("gluon_roi", "mxnet")
-    operators = (
-        *Library.operators,
-        "DeformablePSROIPool",
-        "RotatedROIAlign",
-        "PrROIPool",
-        "PyramidROIAlign",
-    )
+
+    def has(self, operator: str) -> bool:
+        return True
 
     def version(self) -> str:
         info = importlib.import_module("gluon_roi").build_info()
@@ -170,7 +169,9 @@ class EveryLevel(GluonRoi):
     """
 
     name = "every level"
-    operators = ("PyramidROIAlign",)
+
+    def has(self, operator: str) -> bool:
+        return operator == "PyramidROIAlign"
 
     def _call(self, item: Item) -> Callable:
         nd = importlib.import_module("mxnet").nd
@@ -457,7 +458,9 @@ class Memcpy(Library):
     """Copies as many bytes as the map and the output have: the floor. Twice for both passes."""
 
     name, modules = "memcpy", ("numpy",)
-    operators = GluonRoi.operators
+
+    def has(self, operator: str) -> bool:
+        return True
 
     def prepare(self, item: Item) -> Work:
         source, target = np.ones(item.bytes, np.int8), np.ones(item.bytes, np.int8)

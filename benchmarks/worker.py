@@ -26,7 +26,7 @@ SAMPLE = 2000
 
 def _prepare(library: Library, fields: dict, call: bool) -> tuple[Work, dict]:
     item = Item.from_dict(fields)
-    if item.operator not in library.operators:
+    if not library.has(item.operator):
         return {}, {"unsupported": "no such operator"}
     try:
         work = library.prepare(item)

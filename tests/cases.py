@@ -186,12 +186,16 @@ class Operator:
     #: MXNet's own operator: (data, rois, pooled size, spatial_scale, **arguments) -> output.
     mxnet: Callable[..., Any] | None = None
     mxnet_backward: bool = True  # whether that has a gradient
-    #: (pooled size, arguments) -> whether it computes the same.
+    #: (pooled size, arguments) -> whether that computes the same, where it is there.
     mxnet_has: Callable[[tuple[int, int], Arguments], bool] = lambda pooled, arguments: True
     coordinates: int = 4  # of a box; 5 for a rotated one
     #: Errors of its own parameters, for 27 channels and a pooled_size of 3 where they say no other.
     refused: tuple[Refused, ...] = ()
     recorded: tuple[Recorded, ...] = ()
+
+    def in_mxnet(self, pooled: tuple[int, int], arguments: Arguments) -> bool:
+        """Whether MXNet has an operator that computes the same."""
+        return self.mxnet is not None and self.mxnet_has(pooled, arguments)
 
     def rois(self, rows: Any) -> np.ndarray:
         """Rows of this operator, of rows [batch_index, x1, y1, x2, y2]."""

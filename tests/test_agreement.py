@@ -46,7 +46,7 @@ def forward_backward(function, data, rois, d_out=None, backward=True):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(
     "operator, arguments, wanted, pooled",
-    [(*row, *size) for row in ROWS for size in BLOCKS if row[0].mxnet_has(size[1], row[1])],
+    [(*row, *size) for row in ROWS for size in BLOCKS if row[0].in_mxnet(size[1], row[1])],
     ids=row_id,
 )
 def test_mxnet(operator, arguments, scale, wanted, pooled):
@@ -69,7 +69,7 @@ def test_mxnet(operator, arguments, scale, wanted, pooled):
 
 
 @pytest.mark.parametrize(
-    "operator, arguments", [r for r in ROWS if r[0].mxnet_has((2, 2), r[1])], ids=row_id
+    "operator, arguments", [r for r in ROWS if r[0].in_mxnet((2, 2), r[1])], ids=row_id
 )
 def test_mxnet_in_float64(operator, arguments):
     """At a scale and a size at which MXNet's float64 bins are its float32 bins."""

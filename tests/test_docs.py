@@ -7,21 +7,13 @@ from pathlib import Path
 import pytest
 
 import gluon_roi
+from gluon_roi import reference
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = [block.__module__ for block in gluon_roi.OPERATORS]
-MODULES += [
-    "gluon_roi.builtins",
-    "gluon_roi.graph",
-    "gluon_roi.rois",
-    "gluon_roi.reference.align",
-    "gluon_roi.reference.deformable",
-    "gluon_roi.reference.pool",
-    "gluon_roi.reference.precise",
-    "gluon_roi.reference.pyramid",
-    "gluon_roi.reference.rotated",
-    "gluon_roi.library",
-    "gluon_roi.onnx",
+MODULES = [
+    *(block.__module__ for block in gluon_roi.OPERATORS),
+    *(f"gluon_roi.{name}" for name in ("builtins", "graph", "library", "onnx", "rois")),
+    *sorted({getattr(reference, name).__module__ for name in reference.__all__}),
 ]
 PAGES = ["README.md", "docs/onnx.md", "docs/operators.md", "docs/switch.md"]
 

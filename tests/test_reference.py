@@ -80,7 +80,7 @@ def test_example_of_paddle_psroi_pool():
 
 @pytest.mark.parametrize(
     "operator, arguments, pooled",
-    [(*r, p) for r in ROWS for p in [(1, 1), (2, 3), (7, 7)] if r[0].mxnet_has(p, r[1])],
+    [(*r, p) for r in ROWS for p in [(1, 1), (2, 3), (7, 7)] if r[0].in_mxnet(p, r[1])],
     ids=row_id,
 )
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ OPERATOR = Operator(
     sampled=False,
     linear=True,
     channels=same_channels,
-    mxnet_has=lambda pooled, arguments: False,
     refused=(
         TOO_MANY_BINS,
         ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
