@@ -12,8 +12,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
-# A file's tests stay together, because they share what they build.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# A file's tests stay together, because they share what they build. Threads that wait for others must
+# not spin, where another process has tests to run.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test check matrix sanitize soak debug wheel test-gpu bench lint build pictures clean
 

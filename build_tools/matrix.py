@@ -10,6 +10,7 @@ package of this folder. The table at the end is the one of README.md.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
@@ -29,7 +30,9 @@ OLDEST_NUMPY = {
     "3.14": "2.3.2",
 }
 TESTS = ["-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider"]
+# As in the Makefile.
 TESTS += ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
+ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive"}
 
 
 def output(*command):
@@ -94,7 +97,7 @@ def main():
         numpy = output(inside, "-c", "import numpy; print(numpy.__version__)")
         print(f"\nPython {version}, NumPy {numpy}: {shlex.join(TESTS)}", flush=True)
         begin = time.monotonic()
-        passed = subprocess.run([inside, *TESTS], cwd=ROOT).returncode == 0
+        passed = subprocess.run([inside, *TESTS], cwd=ROOT, env=ENVIRONMENT).returncode == 0
         seconds = time.monotonic() - begin
         rows.append((version, numpy, f"{'passed' if passed else 'FAILED'}, {seconds:.0f} s"))
     print("\n| Python | NumPy | quick half of the tests |\n|---|---|---|")

@@ -22,6 +22,7 @@ SLOW = (
     "tests/test_graph.py::test_a_program_exports_the_same_file_each_time",
     "tests/test_graph.py::test_many_users",
     "tests/test_properties.py",
+    "tests/test_reference.py::test_mxnet[float64",
     "tests/test_reliability.py",
     "tests/test_simd.py",
 )
