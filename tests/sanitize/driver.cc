@@ -287,6 +287,8 @@ Consequences randomize(Random* random, gluon_roi_rotated_roi_align_params* p) {
   Consequences so = randomize_common(random, p);
   randomize_scale(random, p, &so);
   randomize_samples(random, p, &so);
+  // Each of its samples has a place of its own: a bin takes the square of this.
+  p->sampling_ratio = std::min(p->sampling_ratio, 16);
   return so;
 }
 
