@@ -27,6 +27,8 @@ WAYS = (
     "forward in a network",
     "forward+backward in a network",
 )
+#: Operators that several libraries have.
+COMMON = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
 #: float32 elements that another operator writes between two calls in a network.
 BETWEEN = 1 << 24
 
@@ -44,13 +46,14 @@ class Library:
 
     name = ""
     modules: tuple[str, ...] = ()  # what it needs; the first names its version
-    operators: tuple[str, ...] = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
+    operators: tuple[str, ...] | None = COMMON  # None: every one
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
 
-    def has(self, operator: str) -> bool:
-        return operator in self.operators
+    @classmethod
+    def has(cls, operator: str) -> bool:
+        return cls.operators is None or operator in cls.operators
 
     def version(self) -> str:
         return str(importlib.import_module(self.modules[0]).__version__)
@@ -134,9 +137,7 @@ class _Ndarray(Library):
 
 class GluonRoi(_Ndarray):
     name, modules = "gluon_roi", ("gluon_roi", "mxnet")
-
-    def has(self, operator: str) -> bool:
-        return True
+    operators: tuple[str, ...] | None = None
 
     def version(self) -> str:
         info = importlib.import_module("gluon_roi").build_info()
@@ -169,9 +170,7 @@ class EveryLevel(GluonRoi):
     """
 
     name = "every level"
-
-    def has(self, operator: str) -> bool:
-        return operator == "PyramidROIAlign"
+    operators = ("PyramidROIAlign",)
 
     def _call(self, item: Item) -> Callable:
         nd = importlib.import_module("mxnet").nd
@@ -195,7 +194,7 @@ class EveryLevel(GluonRoi):
 
 class Mxnet(_Ndarray):
     name, modules = "mxnet", ("mxnet",)
-    operators = (*Library.operators, "DeformablePSROIPool", "RotatedROIAlign")
+    operators = (*COMMON, "DeformablePSROIPool", "RotatedROIAlign")
 
     def _call(self, item: Item) -> Callable:
         nd = importlib.import_module("mxnet").nd
@@ -458,9 +457,7 @@ class Memcpy(Library):
     """Copies as many bytes as the map and the output have: the floor. Twice for both passes."""
 
     name, modules = "memcpy", ("numpy",)
-
-    def has(self, operator: str) -> bool:
-        return True
+    operators = None
 
     def prepare(self, item: Item) -> Work:
         source, target = np.ones(item.bytes, np.int8), np.ones(item.bytes, np.int8)

@@ -139,7 +139,7 @@ def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
 
 
 #: What is timed, and compared with torchvision; the others are compared with the CPU.
-WORK = tuple(item for item in ITEMS if item.operator in Torchvision.operators)
+WORK = tuple(item for item in ITEMS if Torchvision.has(item.operator))
 
 
 def peer(item: Item) -> Callable:
