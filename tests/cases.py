@@ -254,6 +254,15 @@ def group_channels(wanted: int, pooled: tuple[int, int], arguments: Arguments) -
     return wanted * (group * group if group else pooled[0] * pooled[1])
 
 
+#: Of operators that take samples, and of those that have box gradients.
+BAD_SAMPLES: tuple[Refused, ...] = (
+    ({"sampling_ratio": 1.5}, "argument sampling_ratio: expected an int, got '1.5'"),
+    ({"aligned": "yes"}, "argument aligned: expected True or False, got 'yes'"),
+)
+BAD_ROIS_GRAD: Refused = (
+    {"rois_grad": 2},
+    "argument rois_grad: expected True or False, got '2'",
+)
 #: Of operators whose output has the channels of the map.
 TOO_MANY_BINS: Refused = (
     {"pooled_size": (2**15, 2**15)},

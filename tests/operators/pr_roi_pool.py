@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cases import TOO_MANY_BINS, Operator, of_reference, same_channels
+from cases import BAD_ROIS_GRAD, TOO_MANY_BINS, Operator, of_reference, same_channels
 
 from benchmarks.work import Item
 
@@ -17,10 +17,7 @@ OPERATOR = Operator(
     sampled=False,
     linear=True,
     channels=same_channels,
-    refused=(
-        TOO_MANY_BINS,
-        ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
-    ),
+    refused=(TOO_MANY_BINS, BAD_ROIS_GRAD),
 )
 
 ITEMS = (Item("PrROIPool C=512 K=128", "PrROIPool", 512, 128),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import Operator, Recorded, group_channels, of_reference
+from cases import BAD_ROIS_GRAD, BAD_SAMPLES, Operator, Recorded, group_channels, of_reference
 
 from benchmarks.work import Item
 
@@ -37,6 +37,8 @@ OPERATOR = Operator(
     channels=group_channels,
     mxnet=_mxnet,
     refused=(
+        *BAD_SAMPLES,
+        BAD_ROIS_GRAD,
         (
             {"output_dim": 2**62 + 3, "pooled_size": 2},
             "argument output_dim: expected output_dim * 2",

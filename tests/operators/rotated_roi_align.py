@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import TOO_MANY_BINS, Operator, of_reference, same_channels
+from cases import BAD_ROIS_GRAD, BAD_SAMPLES, TOO_MANY_BINS, Operator, of_reference, same_channels
 
 from benchmarks.work import Item
 
@@ -35,12 +35,7 @@ OPERATOR = Operator(
     mxnet_backward=False,
     mxnet_has=lambda pooled, arguments: not arguments.get("aligned", False),
     coordinates=5,
-    refused=(
-        TOO_MANY_BINS,
-        ({"sampling_ratio": 1.5}, "argument sampling_ratio: expected an int, got '1.5'"),
-        ({"aligned": "yes"}, "argument aligned: expected True or False, got 'yes'"),
-        ({"rois_grad": 2}, "argument rois_grad: expected True or False, got '2'"),
-    ),
+    refused=(TOO_MANY_BINS, *BAD_SAMPLES, BAD_ROIS_GRAD),
 )
 
 ITEMS = (
