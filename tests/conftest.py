@@ -34,8 +34,9 @@ SLOW_DTYPES = ("tests/test_operators.py", "tests/test_edges.py")
 
 def pytest_collection_modifyitems(items: list) -> None:
     for item in items:
-        other = item.nodeid.startswith(SLOW_DTYPES) and item.nodeid.endswith(("64]", "16]"))
-        if item.nodeid.startswith(SLOW) or other:
+        test = item.nodeid
+        other_dtype = test.startswith(SLOW_DTYPES) and test.endswith(("float64]", "float16]"))
+        if test.startswith(SLOW) or other_dtype:
             item.add_marker(pytest.mark.slow)
 
 

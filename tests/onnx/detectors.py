@@ -110,6 +110,8 @@ def main() -> None:
     parser.add_argument("--pretrained", type=Path, help="with --export: a checkpoint of the demo")
     parser.add_argument("--images", type=Path, nargs="+", default=[], help="for --pretrained")
     arguments = parser.parse_args()
+    if bool(arguments.pretrained) != bool(arguments.images):
+        parser.error("--pretrained and --images: expected both or none")
     if arguments.export:
         sys.path.insert(0, str(ROOT))
         arguments.folder.mkdir(parents=True, exist_ok=True)
