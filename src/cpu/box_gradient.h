@@ -80,7 +80,7 @@ template <class G, class Accumulate>
 void write_roi_gradients(const RoiTable<G>& table, int coordinates, int64_t work,
                          const Tensor& d_rois, const Accumulate& accumulate) {
   const int64_t columns = d_rois.shape[d_rois.ndim - 1];
-  memset(d_rois.data, 0, static_cast<size_t>(elements(d_rois)) * dtype_size(d_rois.dtype));
+  zero_fill(Cpu{}, d_rois);
   parallel_for(static_cast<int64_t>(table.order.size()), work, [&](int64_t i) {
     const int64_t k = table.order[i];
     double gradient[kMostCoordinates] = {};

@@ -215,7 +215,7 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
   A* sums;
   if constexpr (std::is_same<T, A>::value) {
     sums = result;
-    memset(sums, 0, static_cast<size_t>(elements(d_data)) * sizeof(A));
+    zero_fill(Cpu{}, d_data);
   } else {
     own_sums.resize(static_cast<size_t>(elements(d_data)));
     sums = own_sums.data();

@@ -125,7 +125,8 @@ const char* name_of(int32_t dtype) {
   }
 }
 
-// An array at the end of memory of its own, as far from an aligned address as its type allows.
+// An array at the end of memory of its own, as far from an aligned address as its type allows. One
+// without elements may lie nowhere.
 class Array {
  public:
   Array() = default;  // absent
@@ -133,6 +134,7 @@ class Array {
       : tensor_{nullptr, dtype, static_cast<int32_t>(shape.size()), {}} {
     size_ = 1;
     for (size_t i = 0; i < shape.size(); ++i) size_ *= tensor_.shape[i] = shape[i];
+    if (size_ == 0 && elements_before % 2) return;
     const size_t before = static_cast<size_t>(elements_before) * size_of(dtype);
     memory_.reset(new char[before + bytes()]);
     tensor_.data = memory_.get() + before;
@@ -167,7 +169,8 @@ class Array {
     }
   }
   bool same_bytes(const Array& other) const {
-    return bytes() == other.bytes() && memcmp(tensor_.data, other.tensor_.data, bytes()) == 0;
+    return bytes() == other.bytes() &&
+           (bytes() == 0 || memcmp(tensor_.data, other.tensor_.data, bytes()) == 0);
   }
   bool filled_with(int fill) const {
     const unsigned char* bytes_of = static_cast<unsigned char*>(tensor_.data);
