@@ -19,6 +19,7 @@ import cases
 import mxnet as mx
 import numpy as np
 import operators
+import test_pyramid
 
 import gluon_roi
 
@@ -27,7 +28,7 @@ ARRAYS, GRAPHS = GOLDEN / "onnx.npz", GOLDEN / "onnx.json"
 SCALE, POOLED = 0.3, (2, 7)
 
 #: Operators with a translation, of those that take boxes.
-NAMES = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
+NAMES = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign", "PyramidROIAlign")
 
 #: Rows beyond those of cases.all_rois(), in cells: far away, and not finite.
 FAR = np.array(
@@ -50,15 +51,23 @@ class Model:
     block: Any
     inputs: tuple
     options: dict = field(default_factory=dict)
+    maps: int = 0  # so many inputs are one list
+
+    def call(self, *inputs: np.ndarray) -> Any:
+        arrays = [mx.nd.array(value, dtype=value.dtype) for value in inputs]
+        return self.block(*self._nested(arrays))
 
     def outputs(self) -> list[np.ndarray]:
-        arrays = [mx.nd.array(value, dtype=value.dtype) for value in self.inputs]
-        given = self.block(*arrays)
+        given = self.call(*self.inputs)
         return [o.asnumpy() for o in (given if isinstance(given, (list, tuple)) else [given])]
 
     def export(self, path: Path) -> None:
         options = {"input_types": [value.dtype for value in self.inputs], **self.options}
-        gluon_roi.onnx.export(self.block, [v.shape for v in self.inputs], path, **options)
+        shapes = self._nested([value.shape for value in self.inputs])
+        gluon_roi.onnx.export(self.block, shapes, path, **options)
+
+    def _nested(self, inputs: list) -> list:
+        return [inputs[: self.maps], *inputs[self.maps :]] if self.maps else inputs
 
 
 def _map(channels: int, dtype: str) -> np.ndarray:
@@ -115,6 +124,42 @@ def _forms() -> dict[str, Model]:
     return models
 
 
+def _pyramids() -> dict[str, Model]:
+    def block(**arguments: Any) -> Any:
+        return gluon_roi.PyramidROIAlign((2, 3), test_pyramid.SCALES, **arguments)
+
+    def maps(dtype: str = "float32") -> list[np.ndarray]:
+        return [(np.round(one * 8) / 8).astype(dtype) for one in test_pyramid.pyramid(dtype, 2)]
+
+    models = {}
+    rows: tuple[tuple[dict, str], ...] = (
+        ({}, "float32"),
+        ({}, "float16"),
+        ({}, "float64"),
+        ({"sampling_ratio": 2}, "float32"),
+        ({"aligned": True}, "float32"),
+    )
+    for arguments, dtype in rows:
+        rois = np.vstack([test_pyramid.boxes(dtype), FAR * [1, 4, 4, 4, 4]])
+        rois = rois.astype("float64" if dtype == "float64" else "float32")
+        models[f"PyramidROIAlign-{cases.row_id(arguments)}-{dtype}"] = Model(
+            block(**arguments), (*maps(dtype), rois), maps=4
+        )
+    boxes = test_pyramid.boxes()[-132::3, 1:]
+    free = [(0, 2, 3)] * 4
+    beyond = np.hstack([np.arange(len(boxes))[:, None] % 4 - 1, boxes]).astype("float32")
+    forms: dict[str, tuple[Any, tuple, list]] = {
+        "images": (block(), (boxes.reshape(2, -1, 4),), [(0, 1)]),
+        "counts": (block(), (boxes, np.array([11, len(boxes) - 11], "int32")), [(0,), (0,)]),
+        "beyond": (block(bad_index="padding"), (beyond,), [(0,)]),
+    }
+    for form, (of_form, inputs, axes) in forms.items():
+        models[f"PyramidROIAlign-{form}"] = Model(
+            of_form, (*maps(), *inputs), {"dynamic": free + axes}, maps=4
+        )
+    return models
+
+
 class Detections(mx.gluon.HybridBlock):
     """What surrounds the pooling in a detector: decoding, and suppression within each class."""
 
@@ -149,7 +194,7 @@ def _detections() -> dict[str, Model]:
 
 def models() -> dict[str, Model]:
     """Every model by its name."""
-    return {**_operators(), **_forms(), **_detections()}
+    return {**_operators(), **_forms(), **_pyramids(), **_detections()}
 
 
 def graph(path: Path) -> dict[str, Any]:

@@ -197,10 +197,21 @@ class Node:
 
     def with_attributes(self, **attributes: Any) -> Node:
         """The same node with other attributes."""
-        copy = object.__new__(Node)
-        copy.__dict__.update(self.__dict__)
+        copy = self._copy()
         copy._attributes = {k: str(v) for k, v in attributes.items()}
         copy._unread = set(copy._attributes) - _IRRELEVANT
+        return copy
+
+    def with_inputs(self, *places: int) -> Node:
+        """The same node with some of its inputs."""
+        copy = self._copy()
+        for of_inputs in ("inputs", "shapes", "dtypes"):
+            setattr(copy, of_inputs, [getattr(self, of_inputs)[place] for place in places])
+        return copy
+
+    def _copy(self) -> Node:
+        copy = object.__new__(Node)
+        copy.__dict__.update(self.__dict__)
         return copy
 
     def check_all_read(self) -> None:

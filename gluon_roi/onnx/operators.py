@@ -83,9 +83,9 @@ def _range(g: Graph, end: str) -> str:
     return g("Range", np.array(0), g.scalar(end), np.array(1))
 
 
-def _axes(g: Graph, rows: _Rows) -> list[tuple[str, str]]:
+def _axes(g: Graph, box: str) -> list[tuple[str, str]]:
     """(low, high) edges of the boxes, (K, 1) each, along y and x."""
-    x1, y1, x2, y2 = g("Split", rows.box, np.array([1, 1, 1, 1]), axis=1, outputs=4)
+    x1, y1, x2, y2 = g("Split", box, np.array([1, 1, 1, 1]), axis=1, outputs=4)
     return [(y1, y2), (x1, x2)]
 
 
@@ -99,10 +99,10 @@ def _finish(g: Graph, node: Node, rows: _Rows, out: str, computed: Any) -> str:
     return out if computed == node.dtype else g.cast(out, node.dtype)
 
 
-def _data(g: Graph, node: Node) -> tuple[str, Any]:
-    """The map, in the type that it is pooled in, and that type."""
+def _data(g: Graph, node: Node, number: int = 0) -> tuple[str, Any]:
+    """A map, in the type that it is pooled in, and that type."""
     computed = np.float64 if node.dtype == np.float64 else np.float32
-    data = node.inputs[0]
+    data = node.inputs[number]
     return (data if node.dtype == computed else g.cast(data, computed)), computed
 
 
@@ -228,7 +228,7 @@ def _pool_cells(g: Graph, node: Node, rule: str, dim: int, group: tuple[int, int
     data, computed = _data(g, node)
     axes = [
         _cells(g, rule, low, high, scale, bins, g.shape(data, 2 + axis, 3 + axis))
-        for axis, ((low, high), bins) in enumerate(zip(_axes(g, rows), pooled))
+        for axis, ((low, high), bins) in enumerate(zip(_axes(g, rows.box), pooled))
     ]
     low, high = [axis[0] for axis in axes], [axis[1] for axis in axes]
     images = _bin_images(g, rows.image, pooled, group, rows.rows)
@@ -445,26 +445,26 @@ def _align_bins(
 
 
 def _all_axes(
-    g: Graph, rows: _Rows, scale: float, aligned: bool, pooled: tuple, dtype: Any
+    g: Graph, box: str, scale: float, aligned: bool, pooled: tuple, dtype: Any
 ) -> list[_SampleAxis]:
     return [
         _sample_axis(g, low, high, scale, aligned, bins, dtype)
-        for (low, high), bins in zip(_axes(g, rows), pooled)
+        for (low, high), bins in zip(_axes(g, box), pooled)
     ]
 
 
-def roi_align(g: Graph, node: Node) -> str:
-    pooled, scale = _pooled(node), float(node.get("spatial_scale"))
-    aligned, sampling_ratio = node.get("aligned", False), node.get("sampling_ratio", -1)
-    data, dtype = _data(g, node)
-    rows = _rows(g, node, dtype)
+def _align_boxes(
+    g: Graph, node: Node, data: str, image: str, box: str, scale: float, dtype: Any
+) -> str:
+    """ROIAlign of boxes that are all finite, on one map: (K, C, P, Q)."""
+    pooled, aligned = _pooled(node), node.get("aligned", False)
+    sampling_ratio = node.get("sampling_ratio", -1)
     far = np.array(_FARTHEST / max(scale, 1), dtype)
-    box = g("Clip", rows.box, -far, far)
+    held = g("Clip", box, -far, far)
     if sampling_ratio > 0:
-        out = _align(g, data, box, rows.image, dtype, scale, aligned, pooled, sampling_ratio)
-        return _finish(g, node, rows, out, dtype)
+        return _align(g, data, held, image, dtype, scale, aligned, pooled, sampling_ratio)
     # Boxes that RoiAlign gives no samples, or more than a map can need, are pooled bin by bin.
-    axes = _all_axes(g, rows, scale, aligned, pooled, dtype)
+    axes = _all_axes(g, box, scale, aligned, pooled, dtype)
     odd = None
     for n, axis in enumerate(axes):
         cells = g.cast(g.shape(data, 2 + n, 3 + n), dtype)
@@ -473,25 +473,63 @@ def roi_align(g: Graph, node: Node) -> str:
             conditions.append(g("LessOrEqual", axis.length, np.array(0, dtype)))
         for condition in conditions:
             odd = condition if odd is None else g("Or", odd, condition)
-    plain = g("Where", odd, np.array([[0, 0, 1 / scale, 1 / scale]], dtype), box)
-    out = _align(g, data, plain, rows.image, dtype, scale, aligned, pooled)
+    plain = g("Where", odd, np.array([[0, 0, 1 / scale, 1 / scale]], dtype), held)
+    out = _align(g, data, plain, image, dtype, scale, aligned, pooled)
     which = g.reshape(g("NonZero", g("Squeeze", odd, np.array([1]))), -1)
     axes = [_SampleAxis(*(g("Gather", part, which) for part in axis)) for axis in axes]
-    number = g.shape(which)
     apart = _align_bins(
         g,
         data,
-        g("Gather", rows.image, which),
+        g("Gather", image, which),
         axes,
-        number,
+        g.shape(which),
         pooled,
         -1,
         (1, 1),
         node.shapes[0][1],
         dtype,
     )
-    out = g("ScatterND", out, g("Unsqueeze", which, np.array([1])), apart)
+    return g("ScatterND", out, g("Unsqueeze", which, np.array([1])), apart)
+
+
+def roi_align(g: Graph, node: Node) -> str:
+    data, dtype = _data(g, node)
+    rows = _rows(g, node, dtype)
+    scale = float(node.get("spatial_scale"))
+    out = _align_boxes(g, node, data, rows.image, rows.box, scale, dtype)
     return _finish(g, node, rows, out, dtype)
+
+
+def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:
+    """Which map of a pyramid each box is pooled from, (K,) int64: core/geometry/pyramid.h."""
+    size, level = node.get("canonical_size", 224.0), node.get("canonical_level", 4)
+    far = np.array(_FARTHEST, np.float64)
+    edges = _axes(g, g("Clip", g.cast(box, np.float64), -far, far))
+    sides = [g("Max", g("Sub", high, low), np.float64(0)) for low, high in edges]
+    relative = g("Div", g("Sqrt", g("Mul", *sides)), np.float64(size))
+    relative = g("Add", relative, np.float64(1e-6))
+    # The finest map takes what is smaller, too.
+    powers = [1 - int(np.frexp(scale)[1]) - level for scale in scales[1:]]
+    least = np.ldexp(1.0, np.clip([-5000, *powers], -5000, 5000))[None]
+    passed = g.cast(g("GreaterOrEqual", relative, least), np.int64)
+    return g("Sub", g("ReduceSum", passed, np.array([1]), keepdims=0), np.array(1))
+
+
+def pyramid_roi_align(g: Graph, node: Node) -> str:
+    scales = node.sizes("spatial_scale")
+    rows_of = node.with_inputs(0, *range(len(scales), len(node.inputs)))
+    rows = _rows(g, rows_of, np.float64 if node.dtype == np.float64 else np.float32)
+    numbers = _map_numbers(g, node, rows.box, scales)
+    rows_by_map, parts = [], []
+    for number, scale in enumerate(scales):
+        data, dtype = _data(g, node, number)
+        own = g.reshape(g("NonZero", g("Equal", numbers, np.array(number))), -1)
+        image, box = g("Gather", rows.image, own), g("Gather", rows.box, own)
+        rows_by_map.append(own)
+        parts.append(_align_boxes(g, node, data, image, box, float(scale), dtype))
+    out = g("Concat", *parts, axis=0)
+    order = g("Unsqueeze", g("Concat", *rows_by_map, axis=0), np.array([1]))
+    return _finish(g, node, rows, g("ScatterND", out, order, out), dtype)
 
 
 def ps_roi_align(g: Graph, node: Node) -> str:
@@ -500,7 +538,7 @@ def ps_roi_align(g: Graph, node: Node) -> str:
     aligned, sampling_ratio = node.get("aligned", True), node.get("sampling_ratio", -1)
     data, dtype = _data(g, node)
     rows = _rows(g, node, dtype)
-    axes = _all_axes(g, rows, scale, aligned, pooled, dtype)
+    axes = _all_axes(g, rows.box, scale, aligned, pooled, dtype)
     out = _align_bins(
         g,
         data,
@@ -562,6 +600,7 @@ TRANSLATIONS = {
     "_gluon_roi_ROIAlign": roi_align,
     "_gluon_roi_PSROIPool": ps_roi_pool,
     "_gluon_roi_PSROIAlign": ps_roi_align,
+    "_gluon_roi_PyramidROIAlign": pyramid_roi_align,
     "ROIPooling": _mxnet_roi_pooling,
     "_contrib_ROIAlign": _mxnet_roi_align,
     "_contrib_PSROIPooling": _mxnet_ps_roi_pooling,
