@@ -28,7 +28,10 @@ ARRAYS, GRAPHS = GOLDEN / "onnx.npz", GOLDEN / "onnx.json"
 SCALE, POOLED = 0.3, (2, 7)
 
 #: Operators with a translation, of those that take boxes.
-NAMES = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign", "PyramidROIAlign")
+NAMES = (
+    *("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign"),
+    *("PyramidROIAlign", "PrROIPool", "RotatedROIAlign", "DeformablePSROIPool"),
+)
 
 #: Rows beyond those of cases.all_rois(), in cells: far away, and not finite.
 FAR = np.array(
@@ -84,19 +87,26 @@ def _rois(dtype: str) -> np.ndarray:
     return np.vstack([cases.all_rois(SCALE, dtype), rows]).astype(dtype)
 
 
+def _is_refused(operator: Any, arguments: dict) -> bool:
+    """RotatedROIAlign with a number of samples that depends on the box has no translation."""
+    return operator.coordinates == 5 and "sampling_ratio" not in arguments
+
+
 def _operators() -> dict[str, Model]:
     models = {}
     for operator, arguments in operators.ROWS:
-        if operator.name not in NAMES:
+        if operator.name not in NAMES or _is_refused(operator, arguments):
             continue
+        first = next(one for one in operator.arguments if not _is_refused(operator, one))
         for dtype in ("float32", "float16", "float64"):
             if (operator.name, dtype) == ("ROIPool", "float64"):
                 continue  # refused
-            if dtype != "float32" and arguments != operator.arguments[0]:
+            if dtype != "float32" and arguments != first:
                 continue
             boxes = "float64" if dtype == "float64" and operator.rois_grad else "float32"
             block = getattr(gluon_roi, operator.name)(POOLED, SCALE, **arguments)
-            inputs = (_map(operator.channels(2, POOLED, arguments), dtype), _rois(boxes))
+            rois = operator.rois(_rois(boxes))
+            inputs = (_map(operator.channels(2, POOLED, arguments), dtype), rois)
             models[f"{operator.name}-{cases.row_id(arguments)}-{dtype}"] = Model(block, inputs)
     return models
 
@@ -104,20 +114,22 @@ def _operators() -> dict[str, Model]:
 def _forms() -> dict[str, Model]:
     """Every form of rois, with sizes that may change."""
     models = {}
-    boxes = cases.all_rois(SCALE)[1:31, 1:]
     for operator in (one for one in operators.OPERATORS if one.name in NAMES):
-        block = getattr(gluon_roi, operator.name)(POOLED, SCALE)
-        padding = getattr(gluon_roi, operator.name)(POOLED, SCALE, bad_index="padding")
+        arguments = next(one for one in operator.arguments if not _is_refused(operator, one))
+        block = getattr(gluon_roi, operator.name)(POOLED, SCALE, **arguments)
+        padding = getattr(gluon_roi, operator.name)(POOLED, SCALE, bad_index="padding", **arguments)
         data = _map(operator.channels(2, POOLED, {}), "float32")
+        boxes = operator.all_rois(SCALE)[1:31, 1:]
         free = (0, 2, 3)
         beyond = np.hstack([np.arange(30)[:, None] % 4 - 1, boxes]).astype("float32")
         counts = np.array([11, 19], "int32")
         models[f"{operator.name}-images"] = Model(
-            block, (data, boxes.reshape(2, 15, 4)), {"dynamic": [free, (0, 1)]}
+            block, (data, boxes.reshape(2, 15, -1)), {"dynamic": [free, (0, 1)]}
         )
-        models[f"{operator.name}-counts"] = Model(
-            block, (data, boxes, counts), {"dynamic": [free, (0,), (0,)]}
-        )
+        if operator.name != "DeformablePSROIPool":  # whose third input is trans: _offsets()
+            models[f"{operator.name}-counts"] = Model(
+                block, (data, boxes, counts), {"dynamic": [free, (0,), (0,)]}
+            )
         models[f"{operator.name}-beyond"] = Model(
             padding, (data, beyond), {"dynamic": [free, (0,)]}
         )
@@ -160,6 +172,38 @@ def _pyramids() -> dict[str, Model]:
     return models
 
 
+def _offsets() -> dict[str, Model]:
+    """DeformablePSROIPool with offsets: some far, some not finite."""
+    models = {}
+    rows: tuple[tuple[int, dict, str], ...] = (
+        (1, {}, "float32"),
+        (1, {}, "float16"),
+        (1, {}, "float64"),
+        (2, {"part_size": (3, 4), "group_size": (1, 2), "sample_per_part": 2}, "float32"),
+    )
+    for classes, arguments, dtype in rows:
+        group, part = arguments.get("group_size", POOLED), arguments.get("part_size", POOLED)
+        block = gluon_roi.DeformablePSROIPool(POOLED, SCALE, trans_std=0.1, **arguments)
+        rois = _rois("float64" if dtype == "float64" else "float32")[::2]
+        trans = np.random.RandomState(7).randn(len(rois), 2 * classes, *part).round(2)
+        trans[::9, 0, 0, 0] = np.resize([np.nan, np.inf, -np.inf, 6e4, -6e4], len(trans[::9]))
+        inputs = (_map(2 * group[0] * group[1], dtype), rois, trans.astype(dtype))
+        name = f"DeformablePSROIPool-trans,classes={classes}-{dtype}"
+        models[name] = Model(block, inputs, {"dynamic": [(0, 2, 3), (0,), (0,)]})
+    boxes = cases.all_rois(SCALE)[1:31, 1:]
+    counts = np.array([11, 19], "int32")
+    block = gluon_roi.DeformablePSROIPool(POOLED, SCALE, trans_std=0.1)
+    trans = np.random.RandomState(7).randn(30, 2, *POOLED).round(2).astype("float32")
+    data = _map(2 * POOLED[0] * POOLED[1], "float32")
+    models["DeformablePSROIPool-trans-images"] = Model(
+        block, (data, boxes.reshape(2, 15, 4), trans), {"dynamic": [(0, 2, 3), (0, 1), (0,)]}
+    )
+    models["DeformablePSROIPool-trans-counts"] = Model(
+        block, (data, boxes, trans, counts), {"dynamic": [(0, 2, 3), (0,), (0,), (0,)]}
+    )
+    return models
+
+
 class Detections(mx.gluon.HybridBlock):
     """What surrounds the pooling in a detector: decoding, and suppression within each class."""
 
@@ -194,7 +238,7 @@ def _detections() -> dict[str, Model]:
 
 def models() -> dict[str, Model]:
     """Every model by its name."""
-    return {**_operators(), **_forms(), **_pyramids(), **_detections()}
+    return {**_operators(), **_forms(), **_pyramids(), **_offsets(), **_detections()}
 
 
 def graph(path: Path) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def _rows(g: Graph, node: Node, geometry: Any, coordinates: int = 4) -> _Rows:
         inside = g("And", inside, whole)
     elif beyond_is_padding:
         padding = g("Or", padding, g("GreaterOrEqual", index, size))
-    finite = g("LessOrEqual", g("Abs", box), np.array(np.finfo(given).max, given))
+    finite = _is_finite(g, box, given)
     finite = g("ReduceMin", g.cast(finite, np.int32), axes=[1], keepdims=0)
     valid = g("And", g("And", inside, g("Not", padding)), g.cast(finite, np.bool_))
     box = g("Where", g("Unsqueeze", valid, np.array([1])), box, np.array(0, given))
@@ -76,6 +76,10 @@ def _rows(g: Graph, node: Node, geometry: Any, coordinates: int = 4) -> _Rows:
     image = g.cast(g("Where", valid, index, zero), np.int64)
     fill = g("Where", padding, np.array(0, geometry), np.array(np.nan, geometry))
     return _Rows(image, box, valid, fill, count)
+
+
+def _is_finite(g: Graph, value: str, dtype: Any) -> str:
+    return g("Less", g("Abs", value), np.array(np.inf, dtype))
 
 
 def _range(g: Graph, end: str) -> str:
@@ -121,9 +125,15 @@ def _bin_boxes(g: Graph, low: list[str], high: list[str], pooled: tuple, count: 
     )
 
 
+def _parts_of_bins(pooled: tuple, grid: tuple) -> tuple[np.ndarray, np.ndarray]:
+    """Of a grid over the box, the row that each row of bins is in, and the column."""
+    p, q = (np.arange(bins) * parts // bins for bins, parts in zip(pooled, grid))
+    return p, q
+
+
 def _bin_images(g: Graph, image: str, pooled: tuple, group: tuple, count: str) -> str:
     """Index of the image of every bin, (K * P * Q,): an image is group[0] * group[1] images."""
-    p, q = (np.arange(bins) * groups // bins for bins, groups in zip(pooled, group))
+    p, q = _parts_of_bins(pooled, group)
     index = g("Mul", g("Unsqueeze", image, np.array([1, 2])), np.array(group[0] * group[1]))
     index = g("Add", index, (p[:, None] * group[1] + q)[None])
     return g.reshape(index, g("Mul", count, np.array([pooled[0] * pooled[1]])))
@@ -149,15 +159,21 @@ def _pooled(node: Node) -> tuple[int, int]:
     return (size[0], size[0]) if len(size) == 1 else (size[0], size[1])
 
 
+def _grid(node: Node, name: str, pooled: tuple[int, int]) -> tuple[int, int]:
+    """An attribute that is the pooled size if it is not given."""
+    size = node.sizes(name, None)
+    return pooled if size[0] is None else (size[0], size[-1])
+
+
 # ---- ROIPool, PSROIPool --------------------------------------------------------------------------
 
 
-def _round(g: Graph, value: str) -> str:
+def _round(g: Graph, value: str, dtype: Any = np.float32) -> str:
     """Half away from zero; Round rounds to even."""
     size = g("Abs", value)
     down = g("Floor", size)
-    up = g("GreaterOrEqual", g("Sub", size, down), np.float32(0.5))
-    return g("Mul", g("Add", down, g.cast(up, np.float32)), g("Sign", value))
+    up = g("GreaterOrEqual", g("Sub", size, down), np.array(0.5, dtype))
+    return g("Mul", g("Add", down, g.cast(up, dtype)), g("Sign", value))
 
 
 def _rounded(g: Graph, value: str, dtype: Any = np.float32) -> str:
@@ -267,8 +283,7 @@ def roi_pool(g: Graph, node: Node) -> str:
 def ps_roi_pool(g: Graph, node: Node) -> str:
     node.get("output_dim")
     pooled = _pooled(node)
-    group = node.sizes("group_size", None)
-    group = pooled if group[0] is None else (group[0], group[-1])
+    group = _grid(node, "group_size", pooled)
     rule = node.get("convention", "rfcn")
     return _pool_cells(g, node, rule, node.out_shapes[0][1], group)
 
@@ -325,15 +340,26 @@ def _sample_axis(
     return _SampleAxis(start, length, _quotient(g, length, np.array(bins, dtype), dtype))
 
 
+def _bases(g: Graph, start: str, bin_size: str, bins: int, dtype: Any) -> str:
+    """Where the bins along an axis begin, (K, bins)."""
+    offset = _product(g, np.arange(bins, dtype=dtype)[None], bin_size, dtype)
+    return g("Add", start, offset)
+
+
+def _positions(g: Graph, base: str, bin_size: str, samples: int, dtype: Any) -> str:
+    """Where the samples of bins that begin at `base` lie, (K, bins, samples)."""
+    inside = (np.arange(samples, dtype=dtype) + dtype(0.5))[None]
+    offset = _product(g, inside, bin_size, dtype)
+    offset = _quotient(g, offset, np.array(samples, dtype), dtype)
+    return g("Add", g("Unsqueeze", base, np.array([2])), g("Unsqueeze", offset, np.array([1])))
+
+
 def _away_from_limits(
     g: Graph, base: str, axis: _SampleAxis, samples: int, cells: str, margin: str, dtype: Any
 ) -> str:
     """How far to move bins of which a sample lies so near to a limit of the map, -1 or its size,
     that rounding decides on which side, (K, bins)."""
-    inside = (np.arange(samples, dtype=dtype) + dtype(0.5))[None]
-    offset = _product(g, inside, axis.bin, dtype)
-    offset = _quotient(g, offset, np.array(samples, dtype), dtype)
-    position = g("Add", g("Unsqueeze", base, np.array([2])), g("Unsqueeze", offset, np.array([1])))
+    position = _positions(g, base, axis.bin, samples, dtype)
     moves = []
     for limit, comparison in ((np.array(-1, dtype), "GreaterOrEqual"), (cells, "LessOrEqual")):
         near = g("Less", g("Abs", g("Sub", position, limit)), margin)
@@ -357,7 +383,7 @@ def _bins_along(
         return np.array(value, dtype)
 
     half = number(0.5)
-    base = g("Add", axis.start, _product(g, axis.bin, np.arange(bins, dtype=dtype)[None], dtype))
+    base = _bases(g, axis.start, axis.bin, bins, dtype)
     cells = g.cast(size, dtype)
     # More than the edges of a bin differ from its place in the box, by rounding.
     margin = g("Mul", g("Add", cells, number(8)), number(4 * float(np.finfo(dtype).eps)))
@@ -554,6 +580,255 @@ def ps_roi_align(g: Graph, node: Node) -> str:
     return _finish(g, node, rows, out, dtype)
 
 
+# ---- PrROIPool -----------------------------------------------------------------------------------
+
+
+def _hat_means(g: Graph, low: str, high: str, scale: float, bins: int, size: str) -> str:
+    """What each cell weighs in each bin along an axis, (K, bins, cells): core/geometry/precise.h.
+
+    Between neighbouring cells a hat is straight, so the weight is the share of the bin that lies
+    there times the height in its middle. Float64, as in the kernels; the shares are taken along the
+    bin, where they add up to 1 even if a runtime rounds to float32.
+    """
+    one, real = np.float64(1), np.float64
+    start, end = (
+        _saturate(g, g("Mul", g.cast(edge, real), real(scale)), real) for edge in (low, high)
+    )
+    length = g("Div", g("Sub", end, start), real(bins))
+    edges = [
+        g("Unsqueeze", g("Add", start, g("Mul", numbers, length)), np.array([2]))
+        for numbers in (np.arange(bins, dtype=real)[None], np.arange(1, bins + 1, dtype=real)[None])
+    ]
+    filled = g("Greater", edges[1], edges[0])
+    length = g("Unsqueeze", length, np.array([2]))
+    # The intervals from each cell, the one before the map included, to the next.
+    cell = g.cast(g("Range", np.array(-1), g.scalar(size), np.array(1)), real)
+    begin, stop = (g("Clip", g("Sub", edge, cell), real(0), one) for edge in edges)
+    middle = g("Mul", g("Add", begin, stop), real(0.5))
+    divisor = g("Where", filled, length, one)
+    first, last = (
+        g("Clip", g("Div", g("Sub", limit, edges[0]), divisor), real(0), one)
+        for limit in (cell, g("Add", cell, one))
+    )
+    share = g("Where", filled, g("Sub", last, first), real(0))
+    rising = g("Mul", share, middle)
+    falling = g("Sub", share, rising)
+    return g("Add", g.columns(rising, 0, -1), g.columns(falling, 1, np.iinfo(np.int64).max))
+
+
+def pr_roi_pool(g: Graph, node: Node) -> str:
+    """Ay . X . Ax^T: all maps in one product with Ay, in which the maps of others weigh 0."""
+    (height, width), scale = _pooled(node), float(node.get("spatial_scale"))
+    data, dtype = _data(g, node)
+    rows = _rows(g, node, dtype)
+    images, channels = g.shape(data, 0, 1), node.shapes[0][1]
+    wy, wx = (
+        g.cast(_hat_means(g, low, high, scale, bins, g.shape(data, 2 + n, 3 + n)), dtype)
+        for n, ((low, high), bins) in enumerate(zip(_axes(g, rows.box), (height, width)))
+    )
+    own = g("Equal", g.reshape(rows.image, -1, 1), g.reshape(_range(g, images), 1, -1))
+    own = g("Unsqueeze", g.cast(own, dtype), np.array([1, 3]))
+    wy = g("Mul", g("Unsqueeze", wy, np.array([2])), own)
+    lines = g("Mul", images, g.shape(data, 2, 3))
+    wy = g.reshape(wy, g("Mul", rows.rows, np.array([height])), lines)
+    across = g("Mul", g.shape(data, 3, 4), np.array([channels]))
+    maps = g.reshape(g("Transpose", data, perm=[0, 2, 1, 3]), lines, across)
+    part = g.reshape(g("MatMul", wy, maps), rows.rows, height * channels, g.shape(data, 3, 4))
+    out = g("MatMul", part, g("Transpose", wx, perm=[0, 2, 1]))
+    out = g("Transpose", g.reshape(out, rows.rows, height, channels, width), perm=[0, 2, 1, 3])
+    return _finish(g, node, rows, out, dtype)
+
+
+# ---- RotatedROIAlign, DeformablePSROIPool --------------------------------------------------------
+
+
+class _Samples(NamedTuple):
+    """Samples along one axis of the map, in a shape that broadcasts to (K, P, Q, S, S)."""
+
+    position: str
+    inside: str  # whether it counts
+
+
+def _limited(g: Graph, position: str, size: str, beyond: float, dtype: Any) -> _Samples:
+    """Samples that count up to so far beyond the first and the last cell, and read these there."""
+    last = g("Sub", g.cast(size, dtype), np.array(1, dtype))
+    inside = g(
+        "And",
+        g("GreaterOrEqual", position, np.array(-beyond, dtype)),
+        g("LessOrEqual", position, g("Add", last, np.array(beyond, dtype))),
+    )
+    return _Samples(g("Max", g("Min", position, last), np.array(0, dtype)), inside)
+
+
+def _sample_sums(
+    g: Graph,
+    maps: str,
+    images: str,
+    y: _Samples,
+    x: _Samples,
+    count: str,
+    pooled: tuple[int, int],
+    samples: int,
+    dim: int,
+    dtype: Any,
+) -> str:
+    """Sums over the S x S samples of every bin, a RoI for each sample: (K, dim, P, Q)."""
+    number = samples * samples
+    shape = g.joined(count, pooled[0], pooled[1], samples, samples)
+    corner = [
+        g.reshape(g("Expand", g("Add", axis.position, np.array(0.5, dtype)), shape), -1, 1)
+        for axis in (x, y)
+    ]
+    boxes = g("Concat", *corner, *corner, axis=1)
+    images = g("Expand", g("Unsqueeze", images, np.array([1])), np.array([1, number]))
+    values = _align(g, maps, boxes, g.reshape(images, -1), dtype, 1, True, (1, 1), 1)
+    inside = g("Expand", g("And", y.inside, x.inside), shape)
+    values = g("Where", g.reshape(inside, -1, 1, 1, 1), values, np.array(0, dtype))
+    values = g.reshape(values, count, pooled[0], pooled[1], number, dim)
+    values = g("Transpose", values, perm=[0, 4, 1, 2, 3])
+    return g("ReduceSum", values, np.array([4]), keepdims=0)
+
+
+def _angle(g: Graph, degrees: str, dtype: Any) -> tuple[str, str]:
+    """Cosine and sine, (K, 1) each, of an angle that is rounded to the type of the geometry."""
+    real = np.float64
+    whole = g("Mod", degrees, np.array(360, dtype), fmod=1)
+    radians = g("Div", g("Mul", g.cast(whole, real), real(np.pi)), real(180))
+    radians = g.cast(g.cast(radians, dtype), real)
+    return g.cast(g("Cos", radians), dtype), g.cast(g("Sin", radians), dtype)
+
+
+def rotated_roi_align(g: Graph, node: Node) -> str:
+    pooled, scale = _pooled(node), float(node.get("spatial_scale"))
+    aligned, samples = node.get("aligned", False), node.get("sampling_ratio", -1)
+    if samples <= 0:
+        raise node.refusal(
+            f"argument sampling_ratio: expected a number above 0, got {samples}: a number of "
+            "samples that depends on the box has no translation"
+        )
+    data, dtype = _data(g, node)
+    rows = _rows(g, node, dtype, coordinates=5)
+    cx, cy, *sides, theta = g("Split", rows.box, np.array([1] * 5), axis=1, outputs=5)
+    cosine, sine = (g("Unsqueeze", part, np.array([2])) for part in _angle(g, theta, dtype))
+
+    def along(side: str, bins: int) -> str:
+        """Positions of samples from the centre of the box, (K, bins, samples)."""
+        length = _saturate(g, _product(g, side, np.array(scale, dtype), dtype), dtype)
+        length = length if aligned else g("Max", length, np.array(1, dtype))
+        bin_size = _quotient(g, length, np.array(bins, dtype), dtype)
+        start = g("Neg", g("Div", length, np.array(2, dtype)))
+        base = _bases(g, start, bin_size, bins, dtype)
+        return _positions(g, base, bin_size, samples, dtype)
+
+    def on_map(sign: str, by_u: str, by_v: str, centre: str, size: str) -> _Samples:
+        centre = _product(g, centre, np.array(scale, dtype), dtype)
+        centre = g("Sub", centre, np.array(0.5 if aligned else 0, dtype))
+        centre = g("Unsqueeze", _saturate(g, centre, dtype), np.array([2, 3, 4]))
+        turned = g(sign, by_u, by_v)
+        return _limited(g, g("Add", turned, centre), size, 1, dtype)
+
+    u, v = along(sides[0], pooled[1]), along(sides[1], pooled[0])
+    u_cosine, u_sine, v_cosine, v_sine = (
+        g("Unsqueeze", _product(g, side, part, dtype), np.array(places))
+        for side, places in ((u, [1, 3]), (v, [2, 4]))
+        for part in (cosine, sine)
+    )
+    x = on_map("Add", u_cosine, v_sine, cx, g.shape(data, 3, 4))
+    y = on_map("Sub", v_cosine, u_sine, cy, g.shape(data, 2, 3))
+    images = _bin_images(g, rows.image, pooled, (1, 1), rows.rows)
+    out = _sample_sums(g, data, images, y, x, rows.rows, pooled, samples, node.shapes[0][1], dtype)
+    out = g("Div", out, np.array(samples * samples, dtype))
+    return _finish(g, node, rows, out, dtype)
+
+
+class _PartAxis(NamedTuple):
+    """One axis of the boxes, (K, 1) each: core/geometry/parts.h."""
+
+    start: str
+    length: str
+
+
+def _part_axis(g: Graph, low: str, high: str, scale: float, dtype: Any) -> _PartAxis:
+    half, one = np.array(0.5, dtype), np.array(1, dtype)
+    start, end = (
+        _saturate(g, g("Sub", _product(g, edge, np.array(scale, dtype), dtype), half), dtype)
+        for edge in (_round(g, low, dtype), g("Add", _round(g, high, dtype), one))
+    )
+    return _PartAxis(start, g("Max", g("Sub", end, start), np.array(0.1, dtype)))
+
+
+def _part_samples(
+    g: Graph, axis: _PartAxis, move: str | None, pooled: tuple, n: int, samples: int, size: str,
+    dtype: Any,
+) -> _Samples:  # fmt: skip
+    """The samples of every bin along axis n of the map, the first on the edge of the bin."""
+    bin_size = _quotient(g, axis.length, np.array(pooled[n], dtype), dtype)
+    step = _quotient(g, bin_size, np.array(samples, dtype), dtype)
+    first = g("Unsqueeze", _bases(g, axis.start, bin_size, pooled[n], dtype), np.array([2 - n]))
+    if move is not None:
+        length = g("Unsqueeze", axis.length, np.array([2]))
+        first = g("Add", first, _product(g, move, length, dtype))
+    behind = _product(g, np.arange(samples, dtype=dtype)[None], step, dtype)
+    behind = g("Unsqueeze", behind, np.array([1, 2, 4 - n]))
+    position = g("Add", g("Unsqueeze", first, np.array([3, 4])), behind)
+    return _limited(g, position, size, 0.5, dtype)
+
+
+def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
+    """Each pair of a RoI and a class is taken for a RoI, as in the kernels."""
+    node.get("output_dim")
+    pooled, scale = _pooled(node), float(node.get("spatial_scale"))
+    group, parts = (_grid(node, name, pooled) for name in ("group_size", "part_size"))
+    samples, moved = node.get("sample_per_part", 4), node.get("trans", False)
+    std = node.get("trans_std", 0.0)
+    classes = node.shapes[2][1] // 2 if moved else 1
+    dim = node.out_shapes[0][1] // classes
+    data, dtype = _data(g, node)
+    places = [place for place in range(len(node.inputs)) if place != 2 or not moved]
+    rows = _rows(g, node.with_inputs(*places), dtype)
+    count = g("Mul", rows.rows, np.array([classes]))
+
+    def of_classes(each: str) -> str:
+        """(K, 1) to (K * classes, 1)."""
+        return g.reshape(g("Expand", each, np.array([1, classes])), -1, 1)
+
+    axes = [
+        _PartAxis(*map(of_classes, _part_axis(g, low, high, scale, dtype)))
+        for low, high in _axes(g, rows.box)
+    ]
+    image = g("Mul", g("Unsqueeze", rows.image, np.array([1])), np.array(classes))
+    image = g.reshape(g("Add", image, np.arange(classes)[None]), -1)
+    apart = g("Mul", g.shape(data, 0, 1), np.array([classes]))
+    maps = g.reshape(data, apart, node.shapes[0][1] // classes, g.shape(data, 2, 4))
+    moves: list[str | None] = [None, None]
+    if moved:
+        trans = g.cast(node.inputs[2], dtype) if node.dtypes[2] != dtype else node.inputs[2]
+        for axis, part in zip((2, 3), _parts_of_bins(pooled, parts)):
+            trans = g("Gather", trans, part, axis=axis)
+        trans = g.reshape(trans, count, 2, *pooled)
+        usable = g("ReduceMin", g.cast(_is_finite(g, trans, dtype), np.int32), axes=[1], keepdims=1)
+        usable = g.cast(usable, np.bool_)
+        trans = g("Where", usable, trans, np.array(0, dtype))
+        trans = _product(g, trans, np.array(std, dtype), dtype)
+        x, y = g("Split", trans, np.array([1, 1]), axis=1, outputs=2)
+        moves = [g("Squeeze", move, np.array([1])) for move in (y, x)]
+    y, x = (
+        _part_samples(g, axis, move, pooled, n, samples, g.shape(data, 2 + n, 3 + n), dtype)
+        for n, (axis, move) in enumerate(zip(axes, moves))
+    )
+    images = _bin_images(g, image, pooled, group, count)
+    maps = _group_images(g, maps, dim, group[0] * group[1])
+    out = _sample_sums(g, maps, images, y, x, count, pooled, samples, dim, dtype)
+    on_map = g("Mul", *(
+        g("ReduceSum", g.cast(axis.inside, dtype), np.array([3, 4]), keepdims=0) for axis in (y, x)
+    ))  # fmt: skip
+    on_map = g("Max", on_map, np.array(1, dtype))
+    out = g("Div", out, g("Unsqueeze", on_map, np.array([1])))
+    if moved:
+        out = g("Where", usable, out, np.array(np.nan, dtype))
+    return _finish(g, node, rows, g.reshape(out, rows.rows, classes * dim, *pooled), dtype)
+
+
 # ---- MXNet's own ---------------------------------------------------------------------------------
 
 
@@ -601,6 +876,9 @@ TRANSLATIONS = {
     "_gluon_roi_PSROIPool": ps_roi_pool,
     "_gluon_roi_PSROIAlign": ps_roi_align,
     "_gluon_roi_PyramidROIAlign": pyramid_roi_align,
+    "_gluon_roi_PrROIPool": pr_roi_pool,
+    "_gluon_roi_RotatedROIAlign": rotated_roi_align,
+    "_gluon_roi_DeformablePSROIPool": deformable_ps_roi_pool,
     "ROIPooling": _mxnet_roi_pooling,
     "_contrib_ROIAlign": _mxnet_roi_align,
     "_contrib_PSROIPooling": _mxnet_ps_roi_pooling,

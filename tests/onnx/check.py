@@ -30,7 +30,9 @@ FLOAT16 = 2e-3
 def tolerance(model: str) -> float:
     if model.endswith("float16"):
         return FLOAT16
-    return SAMPLED if "Align" in model else BOXES if "nms" in model else EXACT
+    if "nms" in model:
+        return BOXES
+    return EXACT if model.startswith(("ROIPool", "PSROIPool")) else SAMPLED
 
 
 def onnxruntime(path: str) -> Callable[..., list]:
