@@ -5,7 +5,9 @@ same order of operations: which rows are padding, and for all but ROIAlign the b
 pooling itself is MaxRoiPool or RoiAlign over *bins*: each bin is a RoI of its own with one bin, on
 whole cells (ROIPool, PSROIPool) or bilinear samples (PSROIAlign); of position-sensitive operators
 the groups of score maps become images. ROIAlign is RoiAlign, but for boxes whose number of samples
-that operator counts in another way.
+that operator counts in another way; PyramidROIAlign is that for the boxes of each map. Where the
+samples of a bin are no upright grid (RotatedROIAlign), or some do not count (DeformablePSROIPool),
+each sample is a RoI. PrROIPool is a product of matrices.
 
 An operator is a function in TRANSLATIONS: (graph, node) -> name of its output.
 """
