@@ -287,10 +287,14 @@ def test_roi_operators_of_mxnet_become_ours(tmp_path):
 
     def nodes(symbol):
         path = tmp_path / "model.onnx"
-        gluon_roi.onnx.export(symbol, [(2, 12, 9, 9), (5, 5)], path)
+        shapes = {"data": (2, 12, 9, 9), "rois": (5, 5), "turned": (5, 6), "trans": (5, 2, 2, 2)}
+        inputs = symbol.list_arguments()
+        gluon_roi.onnx.export(symbol, [shapes[name] for name in inputs], path)
         return onnx_models.graph(path)["nodes"]
 
     data, rois = mx.sym.var("data"), mx.sym.var("rois")
+    turned, trans = mx.sym.var("turned"), mx.sym.var("trans")
+    deformable: dict = {"spatial_scale": 0.5, "output_dim": 3, "group_size": 2, "pooled_size": 4}
     size, ours, contrib = (2, 2), gluon_roi.sym, mx.sym.contrib
     for theirs, same in (
         (
@@ -308,6 +312,20 @@ def test_roi_operators_of_mxnet_become_ours(tmp_path):
         (
             contrib.PSROIPooling(data, rois, spatial_scale=0.5, output_dim=3, pooled_size=2),
             ours.PSROIPool(data, rois, size, 0.5, group_size=2),
+        ),
+        (
+            contrib.RROIAlign(data, turned, size, 0.5, sampling_ratio=2),
+            ours.RotatedROIAlign(data, turned, size, 0.5, 2),
+        ),
+        (
+            contrib.DeformablePSROIPooling(data, rois, trans, part_size=2, **deformable),
+            ours.DeformablePSROIPool(
+                data, rois, trans, sample_per_part=1, part_size=2, **deformable
+            ),
+        ),
+        (
+            contrib.DeformablePSROIPooling(data, rois, no_trans=True, **deformable),
+            ours.DeformablePSROIPool(data, rois, sample_per_part=1, **deformable),
         ),
     ):
         assert nodes(theirs) == nodes(same)

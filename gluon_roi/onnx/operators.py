@@ -871,6 +871,32 @@ def _mxnet_ps_roi_pooling(g: Graph, node: Node) -> str:
     )
 
 
+def _mxnet_rotated_roi_align(g: Graph, node: Node) -> str:
+    return rotated_roi_align(
+        g,
+        node.with_attributes(
+            pooled_size=node.get("pooled_size"),
+            spatial_scale=node.get("spatial_scale"),
+            sampling_ratio=node.get("sampling_ratio", -1),
+        ),
+    )
+
+
+def _mxnet_deformable_ps_roi_pooling(g: Graph, node: Node) -> str:
+    node.get("output_dim")
+    pooled, moved = node.get("pooled_size"), not node.get("no_trans", False)
+    ours = node.with_attributes(
+        pooled_size=pooled,
+        spatial_scale=node.get("spatial_scale"),
+        group_size=node.get("group_size"),
+        part_size=node.get("part_size", 0) or pooled,
+        sample_per_part=node.get("sample_per_part", 1),
+        trans_std=node.get("trans_std", 0.0),
+        trans=moved,
+    )
+    return deformable_ps_roi_pool(g, ours if moved else ours.with_inputs(0, 1))
+
+
 #: MXNet operator -> its translation.
 TRANSLATIONS = {
     "_gluon_roi_ROIPool": roi_pool,
@@ -884,4 +910,6 @@ TRANSLATIONS = {
     "ROIPooling": _mxnet_roi_pooling,
     "_contrib_ROIAlign": _mxnet_roi_align,
     "_contrib_PSROIPooling": _mxnet_ps_roi_pooling,
+    "_contrib_RROIAlign": _mxnet_rotated_roi_align,
+    "_contrib_DeformablePSROIPooling": _mxnet_deformable_ps_roi_pooling,
 }
