@@ -329,13 +329,16 @@ class _SampleAxis(NamedTuple):
     bin: str
 
 
+def _on_map(g: Graph, value: str, scale: float, aligned: bool, dtype: Any) -> str:
+    """The map coordinate of an image coordinate."""
+    value = _product(g, value, np.array(scale, dtype), dtype)
+    return _saturate(g, g("Sub", value, np.array(0.5, dtype)) if aligned else value, dtype)
+
+
 def _sample_axis(
     g: Graph, low: str, high: str, scale: float, aligned: bool, bins: int, dtype: Any
 ) -> _SampleAxis:
-    ends = [_product(g, edge, np.array(scale, dtype), dtype) for edge in (low, high)]
-    if aligned:
-        ends = [g("Sub", end, np.array(0.5, dtype)) for end in ends]
-    start, end = (_saturate(g, end, dtype) for end in ends)
+    start, end = (_on_map(g, edge, scale, aligned, dtype) for edge in (low, high))
     length = g("Sub", end, start)
     if not aligned:
         length = g("Max", length, np.array(1, dtype))
@@ -715,19 +718,16 @@ def rotated_roi_align(g: Graph, node: Node) -> str:
 
     def along(side: str, bins: int) -> str:
         """Positions of samples from the centre of the box, (K, bins, samples)."""
-        length = _saturate(g, _product(g, side, np.array(scale, dtype), dtype), dtype)
+        length = _on_map(g, side, scale, False, dtype)
         length = length if aligned else g("Max", length, np.array(1, dtype))
         bin_size = _quotient(g, length, np.array(bins, dtype), dtype)
         start = g("Neg", g("Div", length, np.array(2, dtype)))
         base = _bases(g, start, bin_size, bins, dtype)
         return _positions(g, base, bin_size, samples, dtype)
 
-    def on_map(sign: str, by_u: str, by_v: str, centre: str, size: str) -> _Samples:
-        centre = _product(g, centre, np.array(scale, dtype), dtype)
-        centre = g("Sub", centre, np.array(0.5 if aligned else 0, dtype))
-        centre = g("Unsqueeze", _saturate(g, centre, dtype), np.array([2, 3, 4]))
-        turned = g(sign, by_u, by_v)
-        return _limited(g, g("Add", turned, centre), size, 1, dtype)
+    def around(centre: str, sign: str, first: str, second: str, size: str) -> _Samples:
+        centre = g("Unsqueeze", _on_map(g, centre, scale, aligned, dtype), np.array([2, 3, 4]))
+        return _limited(g, g("Add", g(sign, first, second), centre), size, 1, dtype)
 
     u, v = along(sides[0], pooled[1]), along(sides[1], pooled[0])
     u_cosine, u_sine, v_cosine, v_sine = (
@@ -735,8 +735,8 @@ def rotated_roi_align(g: Graph, node: Node) -> str:
         for side, places in ((u, [1, 3]), (v, [2, 4]))
         for part in (cosine, sine)
     )
-    x = on_map("Add", u_cosine, v_sine, cx, g.shape(data, 3, 4))
-    y = on_map("Sub", v_cosine, u_sine, cy, g.shape(data, 2, 3))
+    x = around(cx, "Add", u_cosine, v_sine, g.shape(data, 3, 4))
+    y = around(cy, "Sub", v_cosine, u_sine, g.shape(data, 2, 3))
     images = _bin_images(g, rows.image, pooled, (1, 1), rows.rows)
     out = _sample_sums(g, data, images, y, x, rows.rows, pooled, samples, node.shapes[0][1], dtype)
     out = g("Div", out, np.array(samples * samples, dtype))
@@ -751,18 +751,41 @@ class _PartAxis(NamedTuple):
 
 
 def _part_axis(g: Graph, low: str, high: str, scale: float, dtype: Any) -> _PartAxis:
-    half, one = np.array(0.5, dtype), np.array(1, dtype)
-    start, end = (
-        _saturate(g, g("Sub", _product(g, edge, np.array(scale, dtype), dtype), half), dtype)
-        for edge in (_round(g, low, dtype), g("Add", _round(g, high, dtype), one))
-    )
+    end = _rounded(g, g("Add", _round(g, high, dtype), np.array(1, dtype)), dtype)
+    start, end = (_on_map(g, edge, scale, True, dtype) for edge in (_round(g, low, dtype), end))
     return _PartAxis(start, g("Max", g("Sub", end, start), np.array(0.1, dtype)))
 
 
+def _part_moves(
+    g: Graph, node: Node, pooled: tuple[int, int], count: str, dtype: Any
+) -> tuple[str, str, str]:
+    """What moves each bin along y and along x, in lengths of the box, (K, P, Q), and which of the
+    offsets are finite, (K, 1, P, Q); the others move nothing."""
+    trans = g.cast(node.inputs[2], dtype) if node.dtypes[2] != dtype else node.inputs[2]
+    for axis, part in zip((2, 3), _parts_of_bins(pooled, _grid(node, "part_size", pooled))):
+        trans = g("Gather", trans, part, axis=axis)
+    trans = g.reshape(trans, count, 2, *pooled)
+    finite = g("ReduceMin", g.cast(_is_finite(g, trans, dtype), np.int32), axes=[1], keepdims=1)
+    finite = g.cast(finite, np.bool_)
+    trans = g("Where", finite, trans, np.array(0, dtype))
+    trans = _product(g, trans, np.array(node.get("trans_std", 0.0), dtype), dtype)
+    x, y = (
+        g("Squeeze", one, np.array([1]))
+        for one in g("Split", trans, np.array([1, 1]), axis=1, outputs=2)
+    )
+    return y, x, finite
+
+
 def _part_samples(
-    g: Graph, axis: _PartAxis, move: str | None, pooled: tuple, n: int, samples: int, size: str,
+    g: Graph,
+    axis: _PartAxis,
+    move: str | None,
+    pooled: tuple[int, int],
+    n: int,
+    samples: int,
+    size: str,
     dtype: Any,
-) -> _Samples:  # fmt: skip
+) -> _Samples:
     """The samples of every bin along axis n of the map, the first on the edge of the bin."""
     bin_size = _quotient(g, axis.length, np.array(pooled[n], dtype), dtype)
     step = _quotient(g, bin_size, np.array(samples, dtype), dtype)
@@ -778,11 +801,11 @@ def _part_samples(
 
 def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
     """Each pair of a RoI and a class is taken for a RoI, as in the kernels."""
-    node.get("output_dim")
+    for known in ("output_dim", "part_size", "trans_std"):
+        node.get(known)  # the shape has the first; the others are of no effect without trans
     pooled, scale = _pooled(node), float(node.get("spatial_scale"))
-    group, parts = (_grid(node, name, pooled) for name in ("group_size", "part_size"))
-    samples, moved = node.get("sample_per_part", 4), node.get("trans", False)
-    std = node.get("trans_std", 0.0)
+    group, samples = _grid(node, "group_size", pooled), node.get("sample_per_part", 4)
+    moved = node.get("trans", False)
     classes = node.shapes[2][1] // 2 if moved else 1
     dim = node.out_shapes[0][1] // classes
     data, dtype = _data(g, node)
@@ -804,16 +827,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
     maps = g.reshape(data, apart, node.shapes[0][1] // classes, g.shape(data, 2, 4))
     moves: list[str | None] = [None, None]
     if moved:
-        trans = g.cast(node.inputs[2], dtype) if node.dtypes[2] != dtype else node.inputs[2]
-        for axis, part in zip((2, 3), _parts_of_bins(pooled, parts)):
-            trans = g("Gather", trans, part, axis=axis)
-        trans = g.reshape(trans, count, 2, *pooled)
-        usable = g("ReduceMin", g.cast(_is_finite(g, trans, dtype), np.int32), axes=[1], keepdims=1)
-        usable = g.cast(usable, np.bool_)
-        trans = g("Where", usable, trans, np.array(0, dtype))
-        trans = _product(g, trans, np.array(std, dtype), dtype)
-        x, y = g("Split", trans, np.array([1, 1]), axis=1, outputs=2)
-        moves = [g("Squeeze", move, np.array([1])) for move in (y, x)]
+        *moves, finite = _part_moves(g, node, pooled, count, dtype)
     y, x = (
         _part_samples(g, axis, move, pooled, n, samples, g.shape(data, 2 + n, 3 + n), dtype)
         for n, (axis, move) in enumerate(zip(axes, moves))
@@ -821,13 +835,13 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
     images = _bin_images(g, image, pooled, group, count)
     maps = _group_images(g, maps, dim, group[0] * group[1])
     out = _sample_sums(g, maps, images, y, x, count, pooled, samples, dim, dtype)
-    on_map = g("Mul", *(
+    inside = [
         g("ReduceSum", g.cast(axis.inside, dtype), np.array([3, 4]), keepdims=0) for axis in (y, x)
-    ))  # fmt: skip
-    on_map = g("Max", on_map, np.array(1, dtype))
-    out = g("Div", out, g("Unsqueeze", on_map, np.array([1])))
+    ]
+    divisor = g("Max", g("Mul", *inside), np.array(1, dtype))
+    out = g("Div", out, g("Unsqueeze", divisor, np.array([1])))
     if moved:
-        out = g("Where", usable, out, np.array(np.nan, dtype))
+        out = g("Where", finite, out, np.array(np.nan, dtype))
     return _finish(g, node, rows, g.reshape(out, rows.rows, classes * dim, *pooled), dtype)
 
 
