@@ -24,17 +24,10 @@ from typing import Any, Sequence
 import numpy as np
 
 from .libraries import LIBRARIES, WAYS
+from .of_tests import ITEMS, ROOT
 from .work import IDLE, Item, shrink
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TESTS = os.path.join(ROOT, "tests")
-sys.path.insert(0, TESTS)
-from operators import ITEMS  # noqa: E402
-
-# Its folder `onnx` would pass for the package.
-sys.path.remove(TESTS)
-
-OURS, FLOOR = "gluon_roi", "memcpy"
+OURS, LIMIT = "gluon_roi", "limit"
 #: Outputs that differ by more than this part of the largest value are of another convention.
 SAME = {"float16": 1e-2, "float32": 1e-3, "float64": 1e-3}
 #: Above this many seconds a call needs no call before it to warm up.
@@ -116,6 +109,7 @@ def measure(item: Item, contenders: list[Contender], rounds: int, seconds: float
     """Rows of one item: one for each way and number of threads."""
     ways: dict[int, list[str]] = {}
     samples = {}
+    moved: dict[str, int] = {}
     for i, contender in enumerate(contenders):
         if contender.process.poll() is not None:
             contender.process = contender.start()
@@ -124,6 +118,7 @@ def measure(item: Item, contenders: list[Contender], rounds: int, seconds: float
             note(f"  {contender.library}: {answer['error']}")
         ways[i] = [w for w in answer.get("ways", ()) if item.reuse or w != "forward, out="]
         samples[i] = answer.get("sample", [])
+        moved.update(answer.get("bytes", {}))
 
     plan = []  # contender, way, calls a round, warm
     for i, contender in enumerate(contenders):
@@ -158,7 +153,7 @@ def measure(item: Item, contenders: list[Contender], rounds: int, seconds: float
             results = {}
             for i, contender in enumerate(contenders):
                 # Copying is measured with one thread and stands for all.
-                if contender.library != FLOOR and contender.threads != threads:
+                if contender.library != LIMIT and contender.threads != threads:
                     continue
                 if times.get((i, way)):
                     low, median, high = np.percentile(times[i, way], (25, 50, 75)) * 1e3
@@ -166,19 +161,21 @@ def measure(item: Item, contenders: list[Contender], rounds: int, seconds: float
                         "median_ms": median,
                         "quartiles_ms": [low, high],
                         "calls": len(times[i, way]),
-                        "other_convention": contender.library != FLOOR
+                        "other_convention": contender.library != LIMIT
                         and differs(samples[ours], samples[i], item.dtype),
                     }
             if OURS in results:
-                rows.append(summary(item, way, threads, results))
+                rows.append(summary(item, way, threads, moved.get(way), results))
     return rows
 
 
-def summary(item: Item, way: str, threads: int, results: dict[str, dict]) -> dict:
+def summary(
+    item: Item, way: str, threads: int, moved: int | None, results: dict[str, dict]
+) -> dict:
     ours = results[OURS]["median_ms"]
-    peers = {k: v["median_ms"] for k, v in results.items() if k not in (OURS, FLOOR)}
+    peers = {k: v["median_ms"] for k, v in results.items() if k not in (OURS, LIMIT)}
     best = min(peers, key=peers.__getitem__) if peers else None
-    floor = results.get(FLOOR, {}).get("median_ms")
+    limit = results.get(LIMIT, {}).get("median_ms")
     return {
         "item": item.name,
         "dtype": item.dtype,
@@ -186,7 +183,8 @@ def summary(item: Item, way: str, threads: int, results: dict[str, dict]) -> dic
         "threads": threads,
         "best_peer": best,
         "times_faster": peers[best] / ours if best else None,
-        "of_memcpy": floor / ours if floor else None,
+        "bytes_to_move": moved,
+        "of_limit": limit / ours if limit else None,
         "results": results,
     }
 
@@ -239,8 +237,8 @@ def _label(row: dict) -> str:
 def table(rows: list[dict]) -> str:
     """Medians in milliseconds; `*` marks outputs of another convention."""
     present = {library for row in rows for library in row["results"]}
-    peers = [k for k in LIBRARIES if k in present and k not in (OURS, FLOOR)]
-    head = ["work", "way", "threads", OURS, "+-", "best peer", "times", FLOOR, "reached", *peers]
+    peers = [k for k in LIBRARIES if k in present and k not in (OURS, LIMIT)]
+    head = ["work", "way", "threads", OURS, "+-", "best peer", "times", LIMIT, "of limit", *peers]
     lines = [head]
     for row in rows:
         results, ours = row["results"], row["results"][OURS]
@@ -253,8 +251,8 @@ def table(rows: list[dict]) -> str:
             f"{50 * (high - low) / ours['median_ms']:.0f}%",
             row["best_peer"] or "-",
             f"{row['times_faster']:.2f}" if row["best_peer"] else "-",
-            _milliseconds(results.get(FLOOR, {}).get("median_ms")),
-            f"{100 * row['of_memcpy']:.0f}%" if row["of_memcpy"] else "-",
+            _milliseconds(results.get(LIMIT, {}).get("median_ms")),
+            f"{100 * row['of_limit']:.0f}%" if row["of_limit"] else "-",
         ]
         for peer in peers:
             result = results.get(peer, {})
@@ -286,7 +284,7 @@ def idle_table(rows: list[dict]) -> str:
 
 
 def chart(rows: list[dict], path: str) -> None:
-    """One line a row, a dot for each library, the floor as a tick; logarithmic."""
+    """One line a row, a dot for each library, the limit as a tick; logarithmic."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -301,7 +299,7 @@ def chart(rows: list[dict], path: str) -> None:
             if library in row["results"]
         ]
         if found:
-            colour = {"color": "black"} if library in (OURS, FLOOR) else {"alpha": 0.7}
+            colour = {"color": "black"} if library in (OURS, LIMIT) else {"alpha": 0.7}
             order = 3 if library == OURS else 2
             times, places = zip(*found)
             axes.scatter(times, places, marker=marker, s=36, label=library, zorder=order, **colour)
@@ -347,7 +345,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         metavar="LIBRARY=PYTHON",
         help="also measure LIBRARY with this interpreter; one of "
-        + ", ".join(k for k in LIBRARIES if k not in (OURS, FLOOR))
+        + ", ".join(k for k in LIBRARIES if k not in (OURS, LIMIT))
         + ". Those that the running interpreter can import are measured without it.",
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="default: 1")
@@ -375,7 +373,7 @@ def interpreters(peers: Sequence[str]) -> dict[str, str]:
     here = {
         name: sys.executable
         for name, library in LIBRARIES.items()
-        if name == FLOOR or all(importlib.util.find_spec(m) for m in library.modules)
+        if name == LIMIT or all(importlib.util.find_spec(m) for m in library.modules)
     }
     for peer in peers:
         name, _, python = peer.partition("=")
@@ -397,7 +395,7 @@ def main(argv: Sequence[str] | None = None) -> dict:
     contenders = [
         Contender(library, python, threads)
         for library, python in interpreters(options.peer).items()
-        for threads in (options.threads if library != FLOOR else [1])
+        for threads in (options.threads if library != LIMIT else [1])
     ]
     report: dict[str, Any] = {"machine": machine(), "versions": {}, "rows": []}
     report["command"] = ["python", "-m", "benchmarks", *(sys.argv[1:] if argv is None else argv)]
@@ -435,7 +433,7 @@ def main(argv: Sequence[str] | None = None) -> dict:
     with open(files["json"], "w") as file:
         json.dump(report, file, indent=1)
     with open(files["txt"], "w") as file:
-        versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items() if k != FLOOR)
+        versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items() if k != LIMIT)
         file.write(f"{report['machine']['cpu']}, {report['machine']['cores']} cores\n{versions}\n")
         file.write(f"milliseconds a call, medians; * other bins or samples\n\n{text}\n")
     if report["rows"] and importlib.util.find_spec("matplotlib"):

@@ -12,6 +12,7 @@ to the timed call (MXNet gives gradients of leaves alone).
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any, Callable
 
@@ -33,7 +34,7 @@ COMMON = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
 BETWEEN = 1 << 24
 
 #: way -> function without arguments, or a pair of them; "result" -> () -> the output as a NumPy
-#: array; "kept" -> whatever must outlive the calls.
+#: array; "kept" -> whatever must outlive the calls; "bytes" -> way -> what a call must move.
 Work = dict
 
 
@@ -148,17 +149,14 @@ class GluonRoi(_Ndarray):
 
     def _call(self, item: Item) -> Callable:
         function = getattr(importlib.import_module("gluon_roi").nd, item.operator)
-        align = {"sampling_ratio": item.sampling_ratio, "aligned": item.aligned}
-        arguments = align if item.operator in ALIGN else {}
-        size, scale = (item.pooled,) * 2, 1 / item.stride
+        size, scale, arguments = (item.pooled,) * 2, item.scale, item.arguments
         if item.levels > 1:
-            scales = tuple(1 / stride for stride in item.strides)
             return lambda rois, *maps, out=None: function(
-                maps, rois, size, scales, out=out, **arguments
+                maps, rois, size, scale, out=out, **arguments
             )
         if item.trans_shape is not None:
             return lambda rois, data, trans, out=None: function(
-                data, rois, trans, size, scale, trans_std=0.1, out=out
+                data, rois, trans, size, scale, out=out, **arguments
             )
         return lambda rois, data, out=None: function(data, rois, size, scale, out=out, **arguments)
 
@@ -453,33 +451,24 @@ class Onnxruntime(Library):
         }
 
 
-class Memcpy(Library):
-    """Copies as many bytes as the map and the output have: the floor. Twice for both passes."""
+class Limit(Library):
+    """Moves the bytes that a call must move: copies half as many, each read and written."""
 
-    name, modules = "memcpy", ("numpy",)
+    name, modules = "limit", ("numpy",)
     operators = None
 
     def prepare(self, item: Item) -> Work:
-        source, target = np.ones(item.bytes, np.int8), np.ones(item.bytes, np.int8)
-
-        def once() -> None:
-            np.copyto(target, source)
-
-        def twice() -> None:
-            once()
-            once()
-
-        others = writing(source)
-        return {
-            "forward": once,
-            "forward, out=": once,
-            "forward+backward": twice,
-            "forward in a network": (others, once),
-            "forward+backward in a network": (others, twice),
-        }
+        moved = importlib.import_module("benchmarks.kernels").moved_bytes(item)
+        source, target = (np.ones(max(moved.values()) // 2, np.int8) for _ in range(2))
+        work: Work = {"bytes": moved}
+        for way, count in moved.items():
+            arrays = target[: count // 2], source[: count // 2]
+            copy = functools.partial(np.copyto, *arrays)
+            work[way] = (writing(arrays[1]), copy) if "network" in way else copy
+        return work
 
 
 LIBRARIES: dict[str, type[Library]] = {
     library.name: library
-    for library in (GluonRoi, Mxnet, EveryLevel, Torchvision, Paddle, Openvino, Onnxruntime, Memcpy)
+    for library in (GluonRoi, Mxnet, EveryLevel, Torchvision, Paddle, Openvino, Onnxruntime, Limit)
 }

@@ -12,7 +12,7 @@ import numpy as np
 
 #: Those whose bins have score maps of their own, and those that take sampling_ratio and aligned.
 POSITION_SENSITIVE = ("PSROIPool", "PSROIAlign", "DeformablePSROIPool")
-ALIGN = ("ROIAlign", "PSROIAlign", "PyramidROIAlign")
+ALIGN = ("ROIAlign", "PSROIAlign", "PyramidROIAlign", "RotatedROIAlign")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,20 @@ class Item:
     def aligned(self) -> bool:
         """The default of each operator; torchvision's ps_roi_align has no other."""
         return self.operator == "PSROIAlign"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What gluon_roi's operator takes besides pooled_size and spatial_scale."""
+        if self.operator == "DeformablePSROIPool":
+            return {"trans_std": 0.1}
+        align = {"sampling_ratio": self.sampling_ratio, "aligned": self.aligned}
+        return align if self.operator in ALIGN else {}
+
+    @property
+    def scale(self) -> float | tuple[float, ...]:
+        """Of a pyramid one for each map."""
+        scales = tuple(1 / stride for stride in self.strides)
+        return scales if self.levels > 1 else scales[0]
 
     @property
     def strides(self) -> list[int]:
@@ -85,8 +99,8 @@ class Item:
         generator = np.random.Generator(np.random.PCG64(3))
         return generator.standard_normal(self.trans_shape, np.float32).astype(self.dtype)
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """data (of a pyramid the first map), rois (K, 5) or (K, 6), d_out; always the same."""
+    def boxes(self) -> np.ndarray:
+        """rois (K, 5) or (K, 6), float32; always the same."""
         rng = np.random.RandomState(0)
         height, width = self.image
         least, most = np.log(self.sides)
@@ -96,11 +110,14 @@ class Item:
         boxes = [corner, corner + sides]
         if self.operator == "RotatedROIAlign":
             boxes = [corner + sides / 2, sides, rng.uniform(-90, 90, (self.rois, 1))]
-        rois = np.hstack([np.zeros((self.rois, 1)), *boxes])
+        return np.hstack([np.zeros((self.rois, 1)), *boxes]).astype(np.float32)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """data (of a pyramid the first map), rois, d_out; always the same."""
         generator = np.random.Generator(np.random.PCG64(1))
         data = generator.standard_normal(self.map_shapes[0], np.float32)
         d_out = generator.standard_normal(self.out_shape, np.float32)
-        return data.astype(self.dtype), rois.astype(np.float32), d_out.astype(self.dtype)
+        return data.astype(self.dtype), self.boxes(), d_out.astype(self.dtype)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -36,7 +36,11 @@ def _prepare(library: Library, fields: dict, call: bool) -> tuple[Work, dict]:
     if call and "result" in work:
         flat = np.asarray(work["result"]()).ravel()
         sample = flat[:: max(1, flat.size // SAMPLE)].astype(float).tolist()
-    return work, {"ways": [way for way in WAYS if way in work], "sample": sample}
+    return work, {
+        "ways": [way for way in WAYS if way in work],
+        "sample": sample,
+        "bytes": work.get("bytes", {}),
+    }
 
 
 def _time(work: Work, way: str, calls: int, warm: bool) -> dict:

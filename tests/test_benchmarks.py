@@ -4,10 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.libraries import WAYS
+from benchmarks.of_tests import ITEMS
+from benchmarks.work import Item
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -36,20 +41,79 @@ def test_json(folder):
     for threads, dtype in ((1, "float32"), (2, "float32"), (1, "float64"), (2, "float64")):
         for way in WAYS:
             row = rows["ROIPool C=512 7x7 K=2000", dtype, way, threads]
-            for library in ("gluon_roi", "mxnet", "memcpy"):
+            for library in ("gluon_roi", "mxnet", "limit"):
                 result = row["results"][library]
                 low, high = result["quartiles_ms"]
                 assert 0 < low <= result["median_ms"] <= high and result["calls"] >= 2
                 # Every library does the same work.
                 assert not result["other_convention"]
+            assert row["bytes_to_move"] > 0
+            limit, ours = (row["results"][k]["median_ms"] for k in ("limit", "gluon_roi"))
+            assert row["of_limit"] == limit / ours
         assert ("PSROIAlign 21x7x7 sampling 2 K=300", dtype, "forward", threads) in rows
         assert ("PSROIAlign 21x7x7 sampling 2 K=300", dtype, "forward, out=", threads) not in rows
+
+
+#: A map of 8 x 8 with stride 1, and a box from (1, 1) to (3, 4).
+SMALL = {"channels": 3, "rois": 1, "pooled": 2, "image": (8, 8), "stride": 1, "sampling_ratio": 1}
+BOX = (0, 1, 1, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "operator, boxes, changes, cells",
+    (
+        # Rows 1 to 4, columns 1 to 3.
+        ("ROIPool", [BOX], {}, 12),
+        ("ROIPool", [BOX, BOX], {}, 12),
+        ("ROIPool", [BOX, (0, 3, 4, 3, 5)], {}, 12 + 1),
+        # One sample in the middle, at (2, 2.5), of which a column gets no weight.
+        ("ROIAlign", [BOX], {"pooled": 1}, 2),
+        ("ROIAlign", [(0, 1, 1, 4, 4)], {"pooled": 1}, 4),
+        # Four bins on maps of their own: rows 1 and 2 or 3 and 4, columns 1 and 2 or 2 and 3.
+        ("PSROIPool", [BOX], {}, 16),
+        ("PSROIPool", [(0, 0, 0, 7, 7)], {}, 64),
+        # A small box on the fine map, its sample on a cell, and a large one on the coarse map.
+        ("PyramidROIAlign", [(0, 1, 1, 3, 3)], {"pooled": 1, "levels": 2}, 1),
+        (
+            "PyramidROIAlign",
+            [(0, 0, 0, 64, 64), (0, 0, 0, 448, 450)],
+            {"pooled": 1, "levels": 2, "image": (512, 512), "stride": 16},
+            1 + 2,
+        ),
+    ),
+)
+def test_touched_cells(operator, boxes, changes, cells):
+    item = Item("by hand", operator, **{**SMALL, **changes})
+    assert touched_cells(item, np.array(boxes, np.float32)) == cells * item.channels
+
+
+def test_moved_bytes():
+    """One box over the whole map of 4 x 4: what is read and written is all there is."""
+    item = Item("", "ROIPool", 2, 1, pooled=2, image=(64, 64), sides=(64, 64), dtype="float64")
+    cells, out, rois = 8 * 2 * 16, 8 * 2 * 4, 4 * 5
+    forward, both = cells + rois + out, 2 * (cells + rois + out) + cells
+    assert moved_bytes(item) == {
+        "forward": forward,
+        "forward, out=": forward,
+        "forward+backward": both,
+        "forward in a network": forward,
+        "forward+backward in a network": both + 2 * cells,
+    }
+    # The backward pass of an average reads no map.
+    item = replace(item, operator="ROIAlign", sampling_ratio=8)
+    assert moved_bytes(item)["forward+backward"] == both - cells
+
+
+def test_every_operator_gets_its_sampling_ratio():
+    for item in ITEMS:
+        declared = library().operators[library().symbols[item.operator]].parameters
+        assert ("sampling_ratio" in item.arguments) == ("sampling_ratio" in declared), item.name
 
 
 def test_table_and_chart(folder):
     lines = (folder / "results.txt").read_text().splitlines()
     head = next(line for line in lines if line.startswith("work "))
-    assert {"gluon_roi", "best", "memcpy", "mxnet"} <= set(head.split())
+    assert {"gluon_roi", "best", "limit", "of", "mxnet"} <= set(head.split())
     work = [line for line in lines if line.startswith(("ROIPool", "PSROIAlign"))]
     assert len(work) == 36 and sum("K=2000 float64 " in line for line in work) == 10
     assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")

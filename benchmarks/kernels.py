@@ -1,0 +1,108 @@
+"""The operators through the C interface, without MXNet, and the bytes that a call must move."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .of_tests import ROOT, c_api
+from .work import Item
+
+CPU = c_api.Device(c_api.CPU)
+#: The backward pass of these reads the map again: one searches the maxima, the other one needs the
+#: values for the gradient of its offsets.
+MAP_IN_BACKWARD = ("ROIPool", "DeformablePSROIPool")
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> c_api.Library:
+    path = os.path.join(ROOT, "gluon_roi", "libgluon_roi.so")
+    return c_api.Library(os.environ.get("GLUON_ROI_LIBRARY") or path)
+
+
+class Kernels:
+    """One operator on arrays of NumPy: `forward()` and `backward()` overwrite the same outputs."""
+
+    def __init__(
+        self, item: Item, maps: list[np.ndarray], rois: np.ndarray, d_out: np.ndarray
+    ) -> None:
+        self.symbol = library().symbols[item.operator]
+        trans = item.trans()
+        inputs = [*maps, rois, *([] if trans is None else [trans])]
+        self.out = np.zeros_like(d_out)
+        self.d_maps = [np.zeros_like(one) for one in maps]
+        gradients = [*self.d_maps, None, *([] if trans is None else [np.zeros_like(trans)])]
+        self.kept = inputs, d_out, gradients  # the structs know addresses only
+        self.params = library().params(
+            self.symbol, (item.pooled,) * 2, item.scale, **item.arguments
+        )
+        given = ctypes.byref(self.params), c_api.tensors(*inputs), len(inputs)
+        out, slope = (ctypes.byref(c_api.tensor(array)) for array in (self.out, d_out))
+        device = ctypes.byref(CPU)
+        self._forward: Any = f"{self.symbol}_forward", *given, out, device
+        self._backward: Any = (
+            f"{self.symbol}_backward",
+            *given,
+            slope,
+            c_api.tensors(*gradients),
+            device,
+        )
+
+    @classmethod
+    def of(cls, item: Item) -> Kernels:
+        """On the arrays that every library gets."""
+        data, rois, d_out = item.arrays()
+        return cls(item, [data, *item.coarser_maps()], rois, d_out)
+
+    def forward(self) -> None:
+        library().call(*self._forward)
+
+    def backward(self) -> None:
+        library().call(*self._backward)
+
+
+def touched_cells(item: Item, rois: np.ndarray) -> int:
+    """Cells of the maps that a call reads, each counted once, in all channels.
+
+    These are the cells that a gradient of ones reaches; one channel of the output stands for all.
+    Cells that get a weight of 0 are left out. ROIPool gives its gradient to maxima alone: on a map
+    of zeros this is the first cell of each bin, and with more bins than the map has rows and
+    columns every cell of a box is the first one of some bin.
+    """
+    one = replace(item, channels=1, rois=len(rois), dtype="float32")
+    if item.operator == "ROIPool":
+        one = replace(one, pooled=max(one.map_shapes[0]) + 1)
+    maps = [np.zeros(shape, np.float32) for shape in one.map_shapes]
+    kernels = Kernels(one, maps, rois, np.ones(one.out_shape, np.float32))
+    kernels.backward()
+    return item.channels * sum(int(np.count_nonzero(gradient)) for gradient in kernels.d_maps)
+
+
+def moved_bytes(item: Item) -> dict[str, int]:
+    """Way -> the bytes that a call must move, each once in each pass.
+
+    Forward: the touched cells of the maps, the boxes, the offsets, the output. Backward: the
+    gradient of the output, the boxes, the gradients of maps and offsets as a whole, zeros included,
+    and what was read once more where the operator needs it. In a network also the backward pass of
+    the product, which reads these gradients and writes another one of that size.
+    """
+    size = np.dtype(item.dtype).itemsize
+    rois, trans = item.boxes(), item.trans()
+    shapes = [*item.map_shapes, *([] if trans is None else [trans.shape])]
+    gradients = size * int(sum(np.prod(shape, dtype=np.int64) for shape in shapes))
+    out = size * int(np.prod(item.out_shape, dtype=np.int64))
+    read = size * touched_cells(item, rois) + rois.nbytes + (0 if trans is None else trans.nbytes)
+    read_again = read if item.operator in MAP_IN_BACKWARD else rois.nbytes
+    forward, backward = read + out, read_again + out + gradients
+    return {
+        "forward": forward,
+        "forward, out=": forward,
+        "forward+backward": forward + backward,
+        "forward in a network": forward,
+        "forward+backward in a network": forward + backward + 2 * gradients,
+    }
