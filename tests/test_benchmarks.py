@@ -41,8 +41,8 @@ def test_json(folder):
     for threads, dtype in ((1, "float32"), (2, "float32"), (1, "float64"), (2, "float64")):
         for way in WAYS:
             row = rows["ROIPool C=512 7x7 K=2000", dtype, way, threads]
-            for library in ("gluon_roi", "mxnet", "limit"):
-                result = row["results"][library]
+            for name in ("gluon_roi", "mxnet", "limit"):
+                result = row["results"][name]
                 low, high = result["quartiles_ms"]
                 assert 0 < low <= result["median_ms"] <= high and result["calls"] >= 2
                 # Every library does the same work.
