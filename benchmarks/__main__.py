@@ -50,16 +50,23 @@ KEEP_MEMORY = {
 class Contender:
     """One library with one number of threads, in a process of its own."""
 
-    def __init__(self, library: str, python: str, threads: int, **variables: str) -> None:
+    def __init__(
+        self,
+        library: str,
+        python: str,
+        threads: int,
+        module: str = "benchmarks.worker",
+        **variables: str,
+    ) -> None:
         self.library, self.python, self.threads = library, python, threads
-        self.variables = variables
+        self.module, self.variables = module, variables
         self.process = self.start()
 
     def start(self) -> subprocess.Popen:
         variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         threads = str(self.threads)
         return subprocess.Popen(
-            [self.python, "-m", "benchmarks.worker", self.library, threads],
+            [self.python, "-m", self.module, self.library, threads],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -259,8 +266,12 @@ def table(rows: list[dict]) -> str:
             mark = "*" if result.get("other_convention") else ""
             line.append(_milliseconds(result.get("median_ms")) + mark)
         lines.append(line)
+    return columns(lines, left=(0, 1, 5))
+
+
+def columns(lines: list[list[str]], left: Sequence[int]) -> str:
+    """Cells one under the other; those columns to the left, others to the right."""
     widths = [max(map(len, column)) for column in zip(*lines)]
-    left = (0, 1, 5)
     return "\n".join(
         "  ".join(
             cell.ljust(width) if i in left else cell.rjust(width)

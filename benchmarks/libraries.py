@@ -194,8 +194,9 @@ class Mxnet(_Ndarray):
     name, modules = "mxnet", ("mxnet",)
     operators = (*COMMON, "DeformablePSROIPool", "RotatedROIAlign")
 
-    def _call(self, item: Item) -> Callable:
-        nd = importlib.import_module("mxnet").nd
+    def _call(self, item: Item, namespace: Any = None) -> Callable:
+        """Of mx.nd, or in a block of the namespace that it is given."""
+        nd = namespace or importlib.import_module("mxnet").nd
         size, scale = (item.pooled,) * 2, 1 / item.stride
         if item.operator == "ROIPool":
             return lambda r, x, out=None: nd.ROIPooling(x, r, size, scale, out=out)

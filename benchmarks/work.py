@@ -52,8 +52,7 @@ class Item:
     @property
     def scale(self) -> float | tuple[float, ...]:
         """Of a pyramid one for each map."""
-        scales = tuple(1 / stride for stride in self.strides)
-        return scales if self.levels > 1 else scales[0]
+        return tuple(1 / stride for stride in self.strides) if self.levels > 1 else 1 / self.stride
 
     @property
     def strides(self) -> list[int]:

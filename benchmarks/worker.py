@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import Callable
 
 import numpy as np
 
@@ -61,29 +61,38 @@ def _time(work: Work, way: str, calls: int, warm: bool) -> dict:
     return {"seconds": seconds}
 
 
-def main() -> None:
+def serve(answer_to: Callable[[dict], dict]) -> None:
+    """Answer each line of standard input; an exception is an answer, too."""
     # What libraries print must not get between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    library = LIBRARIES[sys.argv[1]](int(sys.argv[2]))
-    work: Work = {}
     for line in sys.stdin:
-        request = json.loads(line)
-        answer: dict[str, Any]
         try:
-            if request["do"] == "version":
-                answer = {"version": library.version(), "python": sys.version.split()[0]}
-            elif request["do"] == "prepare":
-                work, answer = _prepare(library, request["item"], request["call"])
-            elif request["do"] == "time":
-                answer = _time(work, request["way"], request["calls"], request["warm"])
-            else:
-                work, answer = {}, {}
-                gc.collect()
+            answer = answer_to(json.loads(line))
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def main() -> None:
+    library = LIBRARIES[sys.argv[1]](int(sys.argv[2]))
+    work: Work = {}
+
+    def answer_to(request: dict) -> dict:
+        nonlocal work
+        if request["do"] == "version":
+            return {"version": library.version(), "python": sys.version.split()[0]}
+        if request["do"] == "prepare":
+            work, answer = _prepare(library, request["item"], request["call"])
+            return answer
+        if request["do"] == "time":
+            return _time(work, request["way"], request["calls"], request["warm"])
+        work = {}
+        gc.collect()
+        return {}
+
+    serve(answer_to)
 
 
 if __name__ == "__main__":
