@@ -93,6 +93,13 @@ class Contender:
             return {"error": f"the process of {self.library} ended with {self.process.wait()}"}
         return json.loads(line)
 
+    def require(self, **request: Any) -> dict:
+        """The answer, which is no error."""
+        answer = self.ask(**request)
+        if "error" in answer:
+            raise SystemExit(f"{self.module}: {answer['error']}")
+        return answer
+
     def close(self) -> None:
         with contextlib.suppress(BrokenPipeError):
             self.process.communicate()

@@ -34,24 +34,18 @@ class Kernels:
         self.symbol = library().symbols[item.operator]
         trans = item.trans()
         inputs = [*maps, rois, *([] if trans is None else [trans])]
-        self.out = np.zeros_like(d_out)
-        self.d_maps = [np.zeros_like(one) for one in maps]
-        gradients = [*self.d_maps, None, *([] if trans is None else [np.zeros_like(trans)])]
-        self.kept = inputs, d_out, gradients  # the structs know addresses only
+        out, self.d_maps = np.zeros_like(d_out), [np.zeros_like(one) for one in maps]
+        d_trans = [] if trans is None else [np.zeros_like(trans)]
+        self.outputs = [out, *self.d_maps, *d_trans]
+        self.kept = inputs, d_out  # the structs know addresses only
         self.params = library().params(
             self.symbol, (item.pooled,) * 2, item.scale, **item.arguments
         )
         given = ctypes.byref(self.params), c_api.tensors(*inputs), len(inputs)
-        out, slope = (ctypes.byref(c_api.tensor(array)) for array in (self.out, d_out))
-        device = ctypes.byref(CPU)
-        self._forward: Any = f"{self.symbol}_forward", *given, out, device
-        self._backward: Any = (
-            f"{self.symbol}_backward",
-            *given,
-            slope,
-            c_api.tensors(*gradients),
-            device,
-        )
+        result, slope = (ctypes.byref(c_api.tensor(array)) for array in (out, d_out))
+        gradients, device = c_api.tensors(*self.d_maps, None, *d_trans), ctypes.byref(CPU)
+        self._forward: Any = f"{self.symbol}_forward", *given, result, device
+        self._backward: Any = f"{self.symbol}_backward", *given, slope, gradients, device
 
     @classmethod
     def of(cls, item: Item) -> Kernels:

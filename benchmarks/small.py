@@ -237,11 +237,11 @@ def measure(items: list[Item], rounds: int, calls: int) -> dict[str, dict[Key, n
     seconds: dict[str, dict[Key, list]] = {engine: {} for engine in ENGINES}
     try:
         for contender in contenders.values():
-            ask(contender, do="prepare", items=[item.as_dict() for item in items])
+            contender.require(do="prepare", items=[item.as_dict() for item in items])
         for turn in range(rounds):
             note(f"round {turn + 1} of {rounds}")
             for engine in ENGINES if turn % 2 else reversed(ENGINES):
-                answer = ask(contenders[engine], do="round", first=turn * calls, calls=calls)
+                answer = contenders[engine].require(do="round", first=turn * calls, calls=calls)
                 for *key, measured in answer["measured"]:
                     item, passed, way, what = key
                     seconds[engine].setdefault((item, passed, way, what), []).extend(measured)
@@ -252,13 +252,6 @@ def measure(items: list[Item], rounds: int, calls: int) -> dict[str, dict[Key, n
         engine: {key: np.array(measured) for key, measured in found.items()}
         for engine, found in seconds.items()
     }
-
-
-def ask(contender: Contender, **request: Any) -> dict:
-    answer = contender.ask(**request)
-    if "error" in answer:
-        raise SystemExit(f"benchmarks.small: {answer['error']}")
-    return answer
 
 
 def rows_of(seconds: dict[str, dict[Key, np.ndarray]]) -> list[dict]:
