@@ -191,8 +191,10 @@ def draw(rows: list[dict], path: str) -> None:
     from matplotlib import pyplot
 
     axes = [axis for axis, *_ in AXES]
-    figure, panels = pyplot.subplots(2, len(axes), figsize=(5 * len(axes), 9), sharex="col")
     operators = [*dict.fromkeys(row["operator"] for row in rows)]
+    size = 4.5 * len(axes), 7 + 0.4 * len(operators)
+    room = {"hspace": 0.1 + 0.07 * len(operators)}  # for the legends
+    figure, panels = pyplot.subplots(2, len(axes), figsize=size, sharex="col", gridspec_kw=room)
     for (axis, operator), points in lines_of(rows).items():
         x = [row["at"] for row in points]
         for unit, panel in zip(UNITS, panels[:, axes.index(axis)]):
@@ -207,11 +209,15 @@ def draw(rows: list[dict], path: str) -> None:
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.grid(which="major", alpha=0.3)
-        panel.legend(title="slopes: forward, forward+backward (dashed)", fontsize=8)
+        # Above the panel: 'best' lies on the lines.
+        panel.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, frameon=False)
     for i, axis in enumerate(axes):
         panels[1, i].set_xlabel(axis)
     panels[0, 0].set_ylabel("milliseconds a call, one thread")
     panels[1, 0].set_ylabel("MB at most, inputs and outputs left out")
+    figure.suptitle(
+        "forward (solid), forward+backward (dashed), and the slopes of their upper halves", y=1
+    )
     figure.savefig(path, dpi=80, bbox_inches="tight")
     pyplot.close(figure)
 

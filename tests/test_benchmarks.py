@@ -1,4 +1,4 @@
-"""The benchmark script runs and writes what it promises. Timings are never asserted."""
+"""The benchmark scripts run and write what they promise. Timings are never asserted."""
 
 import json
 import os
@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks import growth, small
+from benchmarks.__main__ import Contender
 from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.libraries import WAYS
 from benchmarks.of_tests import ITEMS
@@ -17,9 +19,9 @@ from benchmarks.work import Item
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def benchmarks(*arguments):
+def benchmarks(*arguments, module="benchmarks"):
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True
     )
 
 
@@ -131,6 +133,70 @@ def test_idle(folder):
         for result in row["results"].values():
             assert 0 < result["low_ms"] <= result["median_ms"] <= result["high_ms"]
     assert "after 3 idle seconds" in (folder / "results.txt").read_text()
+
+
+def test_small(tmp_path):
+    """A time of ours and of MXNet's for every way and pass; our parts add up to it."""
+    arguments = ("--quick", "--only", "PSROIAlign", "--output", str(tmp_path))
+    done = benchmarks(*arguments, module="benchmarks.small")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "small.json").read_text())["rows"]
+    ways = [(way, True) for way in ("nd", "block", "hybrid", "static")]
+    changing = ("nd, two maps in turn", "hybrid, two maps in turn", "nd, two K in turn")
+    ways += [(way, False) for way in (*changing, "hybrid, two K in turn", "nd, a new scale")]
+    expected = {(way, p, split) for way, split in ways for p in ("forward", "forward+backward")}
+    assert {(row["way"], row["pass"], "parts_us" in row) for row in rows} == expected
+    assert len(rows) == len(expected)
+    for row in rows:
+        for name in ("gluon_roi", "mxnet"):
+            assert 0 < row[name]["issue_us"] < row[name]["median_us"]
+        if "parts_us" in row:
+            whole = row["gluon_roi"]["median_us"]
+            assert sum(row["parts_us"].values()) == pytest.approx(whole)
+            assert row["parts_us"]["kernel"] > 0
+    lines = (tmp_path / "small.txt").read_text().splitlines()
+    assert sum(line.startswith("small PSROIAlign") for line in lines) == len(rows)
+
+
+def test_small_calls_return_the_same():
+    """What is timed computes, in every way, what the operator gives."""
+    (item,) = [item for item in ITEMS if item.name.startswith("small PSROIAlign")]
+    inputs = small.Inputs(*item.arrays())
+    expected = small.ours(item, "nd")(inputs.data, inputs.rois).asnumpy()
+    for way in small.HYBRIDIZED:
+        function = small.ours(item, way)
+        called = [function, small.direct(function, inputs.data, inputs.rois)]
+        for function in (*called, small.theirs(item, way)):
+            out = function(inputs.data, inputs.rois).asnumpy()
+            np.testing.assert_allclose(out, expected, atol=1e-5)
+
+
+def test_growth(tmp_path):
+    picture = tmp_path / "growth.png"
+    arguments = ("--quick", "--operators", "PSROIAlign", "--output", str(picture))
+    done = benchmarks(*arguments, module="benchmarks.growth")
+    assert done.returncode == 0, done.stderr
+    head, *lines = done.stdout.splitlines()
+    assert head.split()[:3] == ["axis", "operator", "at"]
+    # Four axes, two points and their slope.
+    assert sum(" PSROIAlign " in line for line in lines) == len(lines) == 4 * 3
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_memory_of_a_call():
+    """ROIPool holds a block of 16 channels of the map, in any number of channels."""
+    item = growth.item_of("ROIPool", size=(200, 304))
+    fresh = Contender("memory", sys.executable, 1, "benchmarks.growth", **growth.GIVE_BACK)
+    most = fresh.require(item=item.as_dict())
+    fresh.close()
+    block = 16 * 200 * 304 * 4
+    # Beside it there are small tables, and some kernels of Linux count in large steps.
+    assert 0.8 * block < most["forward"] <= most["forward+backward"] < 1.3 * block
+
+
+def test_slope():
+    rows = [{"at": at, "forward ms": 3 * at**2 if at > 4 else 7} for at in (1, 4, 16, 64, 256)]
+    assert growth.slope(rows, "forward ms") == pytest.approx(2)
 
 
 @pytest.mark.parametrize("peer", ["torchvision", "caffe=/usr/bin/python3"])
