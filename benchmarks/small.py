@@ -165,7 +165,7 @@ def seconds_of_kernels(kernels: Kernels, backward: bool, number: int) -> tuple[f
     return passed, passed
 
 
-Timed = Callable[[int], "tuple[float, float]"]  # of the number of the call
+Timed = Callable[[int], Tuple[float, float]]  # of the number of the call
 
 
 def timed_calls(item: Item) -> Iterator[tuple[str, str, str, Timed]]:
