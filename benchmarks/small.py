@@ -8,7 +8,6 @@ See README.md next to this file.
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
 import os
@@ -16,6 +15,7 @@ import re
 import sys
 import time
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any, Callable, Iterator, Sequence, Tuple
 from unittest import mock
 
@@ -42,20 +42,15 @@ HYBRIDIZED: dict[str, dict[str, bool] | None] = {
     "static": {"static_alloc": True, "static_shape": True},
 }
 PASSES = ("forward", "forward+backward")
-#: Inputs that change from call to call: the ways that allow it, and the items in turn.
-IN_TURN: dict[str, tuple[Sequence[str], Callable[[Item], list[Item]]]] = {
-    "": ((*HYBRIDIZED,), lambda item: [item]),
-    ", two maps in turn": (
-        ("nd", "hybrid"),
-        lambda item: [item, replace(item, image=(800, 600))],
-    ),
-    ", two K in turn": (("nd", "hybrid"), lambda item: [item, replace(item, rois=item.rois + 4)]),
+#: What changes from call to call: the items in turn.
+IN_TURN: dict[str, Callable[[Item], list[Item]]] = {
+    "two maps in turn": lambda item: [item, replace(item, image=(800, 600))],
+    "two K in turn": lambda item: [item, replace(item, rois=item.rois + 4)],
 }
-NEW_SCALE = "nd, a new scale"
 SCALES = itertools.count(1)
 #: Of the time to the result, in the order of a call.
 PARTS = ("arguments", "MXNet", "binding", "kernel", "product", "engine")
-CALLS = 20  # of one kind in a round
+CALLS = 20  # of each in a round
 #: Of MXNet: with its own threads, and without.
 ENGINES = ("ThreadedEnginePerDevice", "NaiveEngine")
 
@@ -70,7 +65,7 @@ class Net(HybridBlock):
 
     def __init__(self, function: Callable[[Any], Function]) -> None:
         super().__init__()
-        self._function = functools.lru_cache(maxsize=None)(function)
+        self._function = lru_cache(maxsize=None)(function)
 
     def hybrid_forward(self, F: Any, data: Any, rois: Any) -> Any:
         return self._function(F)(data, rois)
@@ -86,7 +81,7 @@ def hybridized(block: HybridBlock, way: str) -> HybridBlock:
 def ours(item: Item, way: str) -> Function:
     given = {"pooled_size": item.pooled, "spatial_scale": item.scale, **item.arguments}
     if way == "nd":
-        return functools.partial(getattr(gluon_roi.nd, item.operator), **given)
+        return partial(getattr(gluon_roi.nd, item.operator), **given)
     return hybridized(getattr(gluon_roi, item.operator)(**given), way)
 
 
@@ -156,6 +151,12 @@ def seconds(function: Function, inputs: Inputs, backward: bool) -> tuple[float, 
     return issued - start, time.perf_counter() - start
 
 
+def seconds_in_turn(
+    backward: bool, function: Function, inputs: Sequence[Inputs], number: int
+) -> tuple[float, float]:
+    return seconds(function, inputs[number % len(inputs)], backward)
+
+
 def seconds_of_kernels(kernels: Kernels, backward: bool, number: int) -> tuple[float, float]:
     start = time.perf_counter()
     kernels.forward()
@@ -168,32 +169,39 @@ def seconds_of_kernels(kernels: Kernels, backward: bool, number: int) -> tuple[f
 Timed = Callable[[int], Tuple[float, float]]  # of the number of the call
 
 
-def timed_calls(item: Item) -> Iterator[tuple[str, str, str, Timed]]:
-    """Pass, way and what is called: all that is timed of one operator."""
-
-    def timed(function: Function, inputs: Sequence[Inputs], backward: bool) -> Timed:
-        return lambda number: seconds(function, inputs[number % len(inputs)], backward)
-
+def timed_calls(item: Item) -> Iterator[tuple[str, str, dict[str, Timed]]]:
+    """Pass, way, and what is called in turn: all that is timed of one operator."""
+    calls: dict[str, Timed]
+    libraries = {"gluon_roi": ours, "mxnet": theirs}
     one = np.ones(1, np.float32)
     single, given = Inputs(one, one, one), Inputs(*item.arrays())
+    whole = Inputs(*(array.asnumpy() for array in (given.data, given.rois, given.data)))
     kernels = Kernels.of(item)
-    for backward, name in enumerate(PASSES):
-        for change, (ways, in_turn) in IN_TURN.items():
-            inputs = [Inputs(*other.arrays()) for other in in_turn(item)]
-            for way in ways:
-                for library, of in (("gluon_roi", ours), ("mxnet", theirs)):
-                    yield name, way + change, library, timed(of(item, way), inputs, bool(backward))
-        for library, of in (("gluon_roi", ours), ("mxnet", theirs)):
-            scaled = functools.partial(seconds_of_new_scale, of, item, given, bool(backward))
-            yield name, NEW_SCALE, library, scaled
+    for passed in PASSES:
+        backward = passed == PASSES[1]
+        timed = partial(seconds_in_turn, backward)
         for way in HYBRIDIZED:
-            function = direct(ours(item, way), given.data, given.rois)
-            yield name, way, "direct", timed(function, [given], bool(backward))
-            yield name, way, "addition", timed(addition(way), [single], bool(backward))
-        yield name, "", "kernel", functools.partial(seconds_of_kernels, kernels, bool(backward))
-    whole = Inputs(given.data.asnumpy(), given.rois.asnumpy(), given.data.asnumpy())
-    for what, inputs_of in (("product", whole), ("product of one cell", single)):
-        yield PASSES[1], "", what, timed(lambda data, rois: data, [inputs_of], True)
+            calls = {name: partial(timed, of(item, way), [given]) for name, of in libraries.items()}
+            bare = direct(ours(item, way), given.data, given.rois)
+            calls["direct"] = partial(timed, bare, [given])
+            calls["addition"] = partial(timed, addition(way), [single])
+            calls["kernel"] = partial(seconds_of_kernels, kernels, backward)
+            if backward:
+                calls["product"] = partial(timed, lambda data, rois: data, [whole])
+                calls["product of one cell"] = partial(timed, lambda data, rois: data, [single])
+            yield passed, way, calls
+        for change, in_turn in IN_TURN.items():
+            inputs = [Inputs(*other.arrays()) for other in in_turn(item)]
+            for way in ("nd", "hybrid"):
+                calls = {
+                    name: partial(timed, of(item, way), inputs) for name, of in libraries.items()
+                }
+                yield passed, f"{way}, {change}", calls
+        calls = {
+            name: partial(seconds_of_new_scale, of, item, given, backward)
+            for name, of in libraries.items()
+        }
+        yield passed, "nd, a new scale", calls
 
 
 def seconds_of_new_scale(
@@ -205,19 +213,22 @@ def seconds_of_new_scale(
 
 def main_of_calls() -> None:
     """Answer a round of calls, the items named first: [item, pass, way, what, seconds] of each."""
-    timed: list[tuple[str, str, str, str, Timed]] = []
+    groups: list[tuple[str, str, str, dict[str, Timed]]] = []
 
     def answer_to(request: dict) -> dict:
         if request["do"] == "prepare":
             for fields in request["items"]:
                 item = Item.from_dict(fields)
-                timed.extend((item.name, *call) for call in timed_calls(item))
+                groups.extend((item.name, *group) for group in timed_calls(item))
             return {}
-        first, calls = request["first"], request["calls"]
         measured = []
-        for name, passed, way, what, call in timed:
-            call(0)  # what was called before has left its own in the caches
-            measured.append((name, passed, way, what, [call(first + i) for i in range(calls)]))
+        for item_name, passed, way, calls in groups:
+            found: dict[str, list] = {what: [] for what in calls}
+            # The first calls find the caches full of others' work, and are not counted.
+            for number in range(request["calls"] + 1):
+                for what, call in calls.items():
+                    found[what].append(call(number))
+            measured += [(item_name, passed, way, what, found[what][1:]) for what in calls]
         return {"measured": measured}
 
     serve(answer_to)
@@ -241,7 +252,7 @@ def measure(items: list[Item], rounds: int, calls: int) -> dict[str, dict[Key, n
         for turn in range(rounds):
             note(f"round {turn + 1} of {rounds}")
             for engine in ENGINES if turn % 2 else reversed(ENGINES):
-                answer = contenders[engine].require(do="round", first=turn * calls, calls=calls)
+                answer = contenders[engine].require(do="round", calls=calls)
                 for *key, measured in answer["measured"]:
                     item, passed, way, what = key
                     seconds[engine].setdefault((item, passed, way, what), []).extend(measured)
@@ -279,11 +290,11 @@ def rows_of(seconds: dict[str, dict[Key, np.ndarray]]) -> list[dict]:
             whole = total(alone, item, passed, way, "gluon_roi")
             bare = total(alone, item, passed, way, "direct")
             mxnets = total(alone, item, passed, way, "addition")
-            kernel = total(alone, item, passed, "", "kernel")
+            kernel = total(alone, item, passed, way, "kernel")
             product = 0.0
             if passed == PASSES[1]:
-                product = total(alone, item, passed, "", "product")
-                product -= total(alone, item, passed, "", "product of one cell")
+                product = total(alone, item, passed, way, "product")
+                product -= total(alone, item, passed, way, "product of one cell")
             binding = bare - mxnets - kernel - product
             engine = row["gluon_roi"]["median_us"] - whole
             parts = (whole - bare, mxnets, binding, kernel, product, engine)
@@ -315,7 +326,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name matches")
     parser.add_argument(
-        "--rounds", type=int, default=20, help=f"of {CALLS} calls of each kind (default: 20)"
+        "--rounds", type=int, default=20, help=f"of {CALLS} calls of each (default: 20)"
     )
     parser.add_argument("--output", default=os.path.join("build", "benchmarks"), metavar="FOLDER")
     parser.add_argument("--quick", action="store_true", help="one round of two calls: a test")
