@@ -28,7 +28,7 @@ def benchmarks(*arguments, module="benchmarks"):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmarks")
-    only = "ROIPool C=512 7x7 K=2000|ROIAlign 21x7x7 sampling 2 K=300"
+    only = "^ROIPool C=512 7x7 K=2000|^PSROIAlign 21x7x7 sampling 2 K=300"
     several = ["--threads", "1", "2", "--dtype", "float32", "float64"]
     done = benchmarks("--quick", "--only", only, *several, "--output", str(folder))
     assert done.returncode == 0, done.stderr
