@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,30 @@ MODULES = [
     *(f"gluon_roi.{name}" for name in ("builtins", "graph", "library", "onnx", "rois")),
     *sorted({getattr(reference, name).__module__ for name in reference.__all__}),
 ]
-PAGES = ["README.md", "docs/onnx.md", "docs/operators.md", "docs/switch.md"]
+PAGES = [
+    str(page.relative_to(ROOT))
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    if ">>> " in page.read_text()
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name):
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0 and result.failed == 0
+
+
+@pytest.mark.parametrize("block", gluon_roi.OPERATORS, ids=lambda block: block.__name__)
+def test_signatures(block):
+    name, file = block.__name__, block.__module__.rpartition(".")[2]
+    page = (ROOT / "docs" / "operators" / f"{file}.md").read_text()
+    parameters = inspect.signature(getattr(gluon_roi.nd, name)).parameters.values()
+    shown = ", ".join(
+        each.name if each.default is each.empty else f"{each.name}={each.default!r}"
+        for each in parameters
+        if each.kind is not each.KEYWORD_ONLY
+    )
+    assert f"{name}({shown})" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("page", PAGES)
