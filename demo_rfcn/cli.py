@@ -115,7 +115,7 @@ def _pretrained(parser: argparse.ArgumentParser) -> None:
         "--pretrained",
         type=Path,
         metavar="FILE",
-        default=RUNS / "signals" / train.BEST,
+        default=RUNS / "signals" / train.LAST,
         help="trained detector",
     )
     group.add_argument(

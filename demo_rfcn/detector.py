@@ -10,7 +10,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from gluoncv.nn.bbox import BBoxClipToImage
+from gluoncv.nn.bbox import BBoxBatchIOU, BBoxClipToImage
 from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet.gluon.block import HybridBlock
 
@@ -222,6 +222,8 @@ class Detector(HybridBlock):
         Detections below are dropped.
     post_nms : int
         Detections per image.
+    vote_thresh : float or None
+        See `BoxVoting`; None for none.
 
     Inputs: (B, 3, H, W) normalised images. Outputs, as GluonCV's detectors give them: ids
     (B, post_nms, 1), scores (B, post_nms, 1) and boxes (B, post_nms, 4) in pixels, best first, -1
@@ -238,6 +240,7 @@ class Detector(HybridBlock):
         nms_thresh: float = 0.3,
         score_thresh: float = 0.01,
         post_nms: int = 100,
+        vote_thresh: float | None = 0.5,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -255,9 +258,10 @@ class Detector(HybridBlock):
                 ROI_STDS, convert_anchor=True, clip=rpn.MAX_LOG_GROWTH, minimal_opset=True
             )
             self.clip = BBoxClipToImage()
+            self.voting = None if vote_thresh is None else BoxVoting(vote_thresh)
 
     def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
-        """Propose, pool, decode, suppress per class."""
+        """Propose, pool, decode, suppress per class, vote."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
         valid = box_scores >= 0
@@ -276,8 +280,9 @@ class Detector(HybridBlock):
             rows.append(
                 F.concat(F.ones_like(of_class) * index, of_class, boxes[index % len(boxes)], dim=-1)
             )
+        candidates = F.concat(*rows, dim=1)
         found = F.contrib.box_nms(
-            F.concat(*rows, dim=1),
+            candidates,
             overlap_thresh=self._nms_thresh,
             valid_thresh=self._score_thresh,
             coord_start=2,
@@ -285,11 +290,50 @@ class Detector(HybridBlock):
             id_index=0,
         )
         found = F.slice_axis(found, axis=1, begin=0, end=self._post_nms)
-        return (
-            F.slice_axis(found, axis=-1, begin=0, end=1),
-            F.slice_axis(found, axis=-1, begin=1, end=2),
-            F.slice_axis(found, axis=-1, begin=2, end=6),
-        )
+        if self.voting:
+            found = self.voting(found, candidates)
+        return _columns(F, found)
+
+
+class BoxVoting(HybridBlock):
+    """Box voting (arXiv:1505.01749): detections take the mean of the boxes that agree with them.
+
+    The boxes that suppression removes were pooled from cells of their own, and err in other ways
+    than the one that is kept.
+
+    Parameters
+    ----------
+    iou_thresh : float
+        Boxes vote that overlap the detection's from this IoU on, with the weight of their scores
+        in its class.
+
+    Inputs: detections (B, N, 6) and candidates (B, M, 6), rows [class, score, x1, y1, x2, y2] with
+    class -1 where there are fewer. Output: the detections with their new boxes.
+    """
+
+    def __init__(self, iou_thresh: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._iou_thresh = iou_thresh
+        with self.name_scope():
+            self.iou = BBoxBatchIOU()
+
+    def hybrid_forward(self, F: ModuleType, detections: Array, candidates: Array) -> Array:
+        """Weigh, multiply, divide."""
+        ids, scores, boxes = _columns(F, detections)
+        voter_ids, voter_scores, voters = _columns(F, candidates)
+        weights = F.broadcast_equal(ids, voter_ids.transpose((0, 2, 1)))
+        weights = weights * (self.iou(boxes, voters) >= self._iou_thresh)
+        weights = F.broadcast_mul(weights, voter_scores.transpose((0, 2, 1)))
+        total = F.maximum(F.sum(weights, axis=-1, keepdims=True), 1e-6)
+        voted = F.broadcast_div(F.batch_dot(weights, voters), total)
+        absent = F.broadcast_like(ids, boxes) < 0
+        return F.concat(ids, scores, F.where(absent, boxes, voted), dim=-1)
+
+
+def _columns(F: ModuleType, rows: Array) -> tuple:
+    """Return class (B, N, 1), score (B, N, 1) and box (B, N, 4) of rows (B, N, 6)."""
+    bounds = ((0, 1), (1, 2), (2, 6))
+    return tuple(F.slice_axis(rows, axis=-1, begin=begin, end=end) for begin, end in bounds)
 
 
 def build(

@@ -131,7 +131,7 @@ class Settings:
 
     network: str = option("small", "network", "backbone", choices=sorted(BACKBONES))
     head: str = option("psroi", "network", "detection head", choices=sorted(HEADS))
-    k: int = option(3, "network", "bins per side of the pooling", positive)
+    k: int = option(7, "network", "bins per side of the pooling", positive)
     fpn: bool = option(False, "network", "a feature pyramid between backbone and head")
     class_agnostic: bool = option(True, "network", "box offsets per class instead of shared ones")
     pretrained_base: str | None = option(

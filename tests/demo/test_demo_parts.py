@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from demo_rfcn import losses, rpn, targets
+from demo_rfcn import detector, losses, rpn, targets
 from demo_rfcn.data import DATASETS, augment, loader, open_dataset, signals
 
 BASE = rpn.base_anchors(8, (2.0, 4.0), (0.5, 1.0, 2.0))
@@ -101,6 +101,23 @@ def roi_loss(ohem: bool, counted: list) -> tuple:
         total = cls + box
     total.backward()
     return cls.asscalar(), np.abs(cls_pred.grad[0].asnumpy()).sum(axis=1)
+
+
+def test_boxes_vote_within_their_class():
+    """By their scores, from the IoU on that is asked for."""
+    candidates = mx.nd.array(
+        [
+            [0, 0.6, 0, 0, 10, 10],
+            [0, 0.3, 0, 0, 10, 7],
+            [0, 0.3, 0, 0, 10, 4],  # overlaps too little
+            [1, 0.9, 0, 0, 10, 9],  # another class
+        ]
+    )
+    detections = mx.nd.array([[0, 0.6, 0, 0, 10, 10], [1, 0.9, 0, 0, 10, 9], [-1] * 6])
+    voting = detector.BoxVoting(0.5)
+    voted = voting(detections.expand_dims(0), candidates.expand_dims(0))[0].asnumpy()
+    expected = [[0, 0.6, 0, 0, 10, 9], [1, 0.9, 0, 0, 10, 9], [-1] * 6]
+    np.testing.assert_allclose(voted, expected, rtol=1e-6)
 
 
 def test_ohem_sends_gradients_to_the_hardest_rois_only():
