@@ -81,9 +81,7 @@ def evaluate_command(settings: Settings, pretrained: Path) -> None:
     print(f"results in {settings.save_prefix.resolve()}")
 
 
-def load_detector(
-    path: Path, ctx: mx.Context, **arguments: Any
-) -> tuple[detector.Detector, dict]:
+def load_detector(path: Path, ctx: mx.Context, **arguments: Any) -> tuple[detector.Detector, dict]:
     """Load a checkpoint.
 
     Parameters

@@ -67,10 +67,10 @@ def test_no_objects_to_evaluate(tmp_path, capsys):
 
 @pytest.mark.parametrize("command", ["train", "demo"])
 def test_checkpoint_of_another_configuration(command, eight_images, short_run, capsys):
-    line = [command, *train_arguments(eight_images, short_run, "--k", "7")[1:]]
+    line = [command, *train_arguments(eight_images, short_run, "--k", "3")[1:]]
     if command == "train":
         line += ["--resume", str(short_run / "last.ckpt")]
-    refused(line, capsys, "last.ckpt", "another configuration", "k: 3, not 7")
+    refused(line, capsys, "last.ckpt", "another configuration", "k: 7, not 3")
 
 
 def test_checkpoint_of_other_classes(short_run, capsys):

@@ -116,7 +116,7 @@ def test_boxes_vote_within_their_class():
     detections = mx.nd.array([[0, 0.6, 0, 0, 10, 10], [1, 0.9, 0, 0, 10, 9], [-1] * 6])
     voting = detector.BoxVoting(0.5)
     voted = voting(detections.expand_dims(0), candidates.expand_dims(0))[0].asnumpy()
-    expected = [[0, 0.6, 0, 0, 10, 9], [1, 0.9, 0, 0, 10, 9], [-1] * 6]
+    expected = np.array([[0, 0.6, 0, 0, 10, 9], [1, 0.9, 0, 0, 10, 9], [-1] * 6])
     np.testing.assert_allclose(voted, expected, rtol=1e-6)
 
 
