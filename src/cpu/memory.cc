@@ -73,9 +73,9 @@ static void use_huge_pages(const Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kHugePage = 2 << 20;
   // The pages handed out first are those freed last: a few fast ones say nothing of the others, so
-  // each is timed, and the second slow one is the last.
+  // each is timed. A slow one is fast in the next call, unless a pause comes between; a quarter of
+  // slow ones is what a call can bear, and makes a loop fast within some four calls.
   constexpr double kSlow = 1e-3;
-  constexpr int kMostSlow = 2;
   const uintptr_t address = reinterpret_cast<uintptr_t>(tensor.data);
   const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t end =
@@ -86,10 +86,11 @@ static void use_huge_pages(const Tensor& tensor) {
   // A hint: where the system refuses it, all stays right.
   if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) != 0) return;
   if (wanted == HugePages::kAll) return;
-  std::atomic<int> slow{0};
+  const uintptr_t most_slow = (end - begin) / kHugePage / 4 + 1;
+  std::atomic<uintptr_t> slow{0};
   std::atomic<uintptr_t> next{begin};
   parallel_for(max_threads(), static_cast<int64_t>(end - begin), [&](int64_t) {
-    while (slow < kMostSlow) {
+    while (slow <= most_slow) {
       const uintptr_t page = next.fetch_add(kHugePage);
       if (page >= end) return;
       const double start = thread_seconds();
