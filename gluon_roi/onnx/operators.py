@@ -600,9 +600,10 @@ def _hat_means(g: Graph, low: str, high: str, scale: float, bins: int, size: str
         _saturate(g, g("Mul", g.cast(edge, real), real(scale)), real) for edge in (low, high)
     )
     length = g("Div", g("Sub", end, start), real(bins))
+    numbers = np.arange(bins, dtype=real)[None]
     edges = [
-        g("Unsqueeze", g("Add", start, g("Mul", numbers, length)), np.array([2]))
-        for numbers in (np.arange(bins, dtype=real)[None], np.arange(1, bins + 1, dtype=real)[None])
+        g("Unsqueeze", g("Add", start, g("Mul", number, length)), np.array([2]))
+        for number in (numbers, numbers + 1)
     ]
     filled = g("Greater", edges[1], edges[0])
     length = g("Unsqueeze", length, np.array([2]))
@@ -756,12 +757,10 @@ def _part_axis(g: Graph, low: str, high: str, scale: float, dtype: Any) -> _Part
     return _PartAxis(start, g("Max", g("Sub", end, start), np.array(0.1, dtype)))
 
 
-def _part_moves(
-    g: Graph, node: Node, pooled: tuple[int, int], count: str, dtype: Any
-) -> tuple[str, str, str]:
+def _part_moves(g: Graph, node: Node, pooled: tuple[int, int], count: str) -> tuple[str, str, str]:
     """What moves each bin along y and along x, in lengths of the box, (K, P, Q), and which of the
     offsets are finite, (K, 1, P, Q); the others move nothing."""
-    trans = g.cast(node.inputs[2], dtype) if node.dtypes[2] != dtype else node.inputs[2]
+    trans, dtype = _data(g, node, 2)
     for axis, part in zip((2, 3), _parts_of_bins(pooled, _grid(node, "part_size", pooled))):
         trans = g("Gather", trans, part, axis=axis)
     trans = g.reshape(trans, count, 2, *pooled)
@@ -827,7 +826,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
     maps = g.reshape(data, apart, node.shapes[0][1] // classes, g.shape(data, 2, 4))
     moves: list[str | None] = [None, None]
     if moved:
-        *moves, finite = _part_moves(g, node, pooled, count, dtype)
+        *moves, finite = _part_moves(g, node, pooled, count)
     y, x = (
         _part_samples(g, axis, move, pooled, n, samples, g.shape(data, 2 + n, 3 + n), dtype)
         for n, (axis, move) in enumerate(zip(axes, moves))
