@@ -355,6 +355,15 @@ def machine() -> dict:
     }
 
 
+def write_report(folder: str, name: str, report: dict, text: str) -> None:
+    """`name`.json with all of it, `name`.txt with the machine and the text."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, f"{name}.json"), "w") as file:
+        json.dump(report, file, indent=1)
+    with open(os.path.join(folder, f"{name}.txt"), "w") as file:
+        file.write(f"{report['machine']['cpu']}, {report['machine']['cores']} cores\n{text}\n")
+
+
 # ---- Command line --------------------------------------------------------------------------------
 
 
@@ -445,21 +454,16 @@ def main(argv: Sequence[str] | None = None) -> dict:
         for contender in contenders:
             contender.close()
 
-    os.makedirs(options.output, exist_ok=True)
-    files = {end: os.path.join(options.output, f"results.{end}") for end in ("json", "txt", "png")}
     text = "\n\n".join(
         write(report[rows])
         for rows, write in (("rows", table), ("idle", idle_table))
         if report[rows]
     )
-    with open(files["json"], "w") as file:
-        json.dump(report, file, indent=1)
-    with open(files["txt"], "w") as file:
-        versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items() if k != LIMIT)
-        file.write(f"{report['machine']['cpu']}, {report['machine']['cores']} cores\n{versions}\n")
-        file.write(f"milliseconds a call, medians; * other bins or samples\n\n{text}\n")
+    versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items() if k != LIMIT)
+    head = f"{versions}\nmilliseconds a call, medians; * other bins or samples"
+    write_report(options.output, "results", report, f"{head}\n\n{text}")
     if report["rows"] and importlib.util.find_spec("matplotlib"):
-        chart(report["rows"], files["png"])
+        chart(report["rows"], os.path.join(options.output, "results.png"))
     print(text)
     note(f"written to {options.output}")
     return report

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import re
 import sys
@@ -27,7 +26,7 @@ from mxnet.gluon import HybridBlock
 import gluon_roi
 from gluon_roi.bridge import arrays
 
-from .__main__ import Contender, columns, machine, note
+from .__main__ import Contender, columns, machine, note, write_report
 from .kernels import Kernels
 from .libraries import Mxnet
 from .of_tests import ITEMS
@@ -341,11 +340,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "rows": rows_of(measure(items, rounds, calls)),
     }
     text = f"microseconds a call, medians of {rounds * calls}\n\n{table(report['rows'])}"
-    os.makedirs(options.output, exist_ok=True)
-    with open(os.path.join(options.output, "small.json"), "w") as file:
-        json.dump(report, file, indent=1)
-    with open(os.path.join(options.output, "small.txt"), "w") as file:
-        file.write(f"{report['machine']['cpu']}, {report['machine']['cores']} cores\n{text}\n")
+    write_report(options.output, "small", report, text)
     print(text)
     note(f"written to {options.output}")
 
