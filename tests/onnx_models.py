@@ -236,9 +236,53 @@ def _detections() -> dict[str, Model]:
     }
 
 
+def _rows_of_a_grid(scores: np.ndarray, cells: int) -> np.ndarray:
+    """(B, n, 6): two classes, and boxes on so many cells, which suppress those beside them."""
+    batch, number = scores.shape
+    cell = np.arange(number) % cells
+    corner = np.stack([cell % 50, cell // 50], axis=-1) * 4
+    rows = np.hstack([cell[:, None] // 4 % 2, corner, corner + 8])
+    rows = np.broadcast_to(rows, (batch, *rows.shape))
+    return np.insert(rows.astype("float32"), 1, scores, axis=-1)
+
+
+def _ties() -> dict[str, Model]:
+    """Where OpenVINO's order of equal scores would show, and its integers, float32 or int32 inside.
+
+    Keys of a score's rank and a place are above 2**24 in "many", and above 2**31 in "beyond".
+    """
+    random = np.random.RandomState(4)
+    scores: dict[str, tuple[np.ndarray, int, int]] = {
+        "many": (random.randint(1, 8192, (1, 8000)) / 8192, 2000, 6000),
+        "last": (random.randint(1, 8, (3, 600)) / 8, 600, 100),  # equal ones on both sides of topk
+        "beyond": (np.arange(47000)[None] / 65536, 8, -1),
+    }
+    models = {}
+    for name, (score, cells, topk) in scores.items():
+        block = mx.gluon.nn.HybridLambda(
+            lambda F, rows, topk=topk: F.contrib.box_nms(
+                rows, overlap_thresh=0.3, valid_thresh=0.01, topk=topk, id_index=0
+            )
+        )
+        rows = _rows_of_a_grid(score, cells)
+        models[f"nms-ties-{name}"] = Model(block, (rows,), {"dynamic": [(0, 1)]})
+    wrapped = mx.gluon.nn.HybridLambda(lambda F, data, i: F.take(data, i, axis=0, mode="wrap"))
+    index = np.array([2**24 + 1, 119975238, 2**31 - 1, 20460, -1, 5 - 2**30], "int32")
+    data = np.arange(20460, dtype="float32")
+    models["take-wrap"] = Model(wrapped, (data, index), {"dynamic": [(0,), (0,)]})
+    return models
+
+
 def models() -> dict[str, Model]:
     """Every model by its name."""
-    return {**_operators(), **_forms(), **_pyramids(), **_offsets(), **_detections()}
+    return {
+        **_operators(),
+        **_forms(),
+        **_pyramids(),
+        **_offsets(),
+        **_detections(),
+        **_ties(),
+    }
 
 
 def graph(path: Path) -> dict[str, Any]:

@@ -478,6 +478,8 @@ def _take(g: Graph, node: Node) -> str:
     if mode == "clip":
         index = g("Max", g("Min", index, g("Sub", size, np.array([1]))), np.array([0]))
     else:
+        # The first step is for OpenVINO, whose Mod is that of float32, exact up to 2**24.
+        index = g("Sub", index, g("Mul", g("Div", index, size), size))
         index = g("Mod", index, size)
     if len(node.shapes[1]) == 0:
         index = g("Squeeze", index, np.array([0]))
@@ -817,9 +819,7 @@ def _box_nms(g: Graph, node: Node) -> str:
         valid = g("And", valid, other)
     order_by = g("Where", valid, scores, np.float32(np.finfo(np.float32).min))
     count = number if best < 0 else g("Min", number, np.array([best]))
-    value, order = g("TopK", order_by, count, axis=1, outputs=2)
-    if node.shapes[0][-2] ** 2 < 2**31:  # OpenVINO computes int64 in int32
-        order = _first_of_equal(g, value, order, number, count)
+    order = _first_of_equal(g, order_by, number, count)
     rows = _gathered_rows(g, rows, order, width)
     valid = g("GatherElements", g.cast(valid, np.float32), order, axis=1)
     place = g.cast(g("Range", np.array(0), g.scalar(count), np.array(1)), np.float32)
@@ -865,16 +865,27 @@ def _box_nms(g: Graph, node: Node) -> str:
     return g("Reshape", rows, g.shape(data))
 
 
-def _first_of_equal(g: Graph, value: str, order: str, number: str, count: str) -> str:
-    """The order of TopK (B, k), equal values by their index; OpenVINO's TopK has them in any."""
+def _first_of_equal(g: Graph, values: str, number: str, count: str) -> str:
+    """The places (B, count) of the greatest of (B, number) values, equal ones by place.
+
+    OpenVINO's TopK has equal values in any order, and takes any of them where not all are wanted:
+    so all values are sorted, then keys of group and place, a group for each value. It divides and
+    compares integers in float32, exact up to 2**24: so no place is computed from a key.
+    """
+    value, order = g("TopK", values, number, axis=1, outputs=2)
     before = g("Slice", value, np.array([0]), np.array([-1]), np.array([1]))
     after = g("Slice", value, np.array([1]), np.array([_END]), np.array([1]))
     lower = g.cast(g("Not", g("Equal", before, after)), np.int64)
     group = g("CumSum", g("Pad", lower, np.array([0, 1, 0, 0]), np.array(0)), np.array(1))
-    key, _ = g(
-        "TopK", g("Add", g("Mul", group, number), order), count, axis=1, largest=0, outputs=2
-    )
-    return g("Mod", key, number)
+    # No place of group `count` or a later one is wanted: as one they keep keys small.
+    group = g("Min", group, count)
+    key = g("Add", g("Mul", group, number), order)
+    _, rank = g("TopK", key, count, axis=1, largest=0, outputs=2)
+    # OpenVINO computes int64 in int32: where keys may not fit, the first order has to do.
+    groups = g("Add", g.cast(count, np.float32), np.float32(1))
+    fits = g("Less", g("Mul", groups, g.cast(number, np.float32)), np.float32(2.147e9))
+    rank = g("Where", fits, rank, g("Range", np.array(0), g.scalar(count), np.array(1)))
+    return g("GatherElements", order, rank, axis=1)
 
 
 def _gathered_rows(g: Graph, rows: str, order: str, width: int) -> str:
