@@ -97,7 +97,7 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
     const auto& runs = taps.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
-      pack_runs(runs, data + task.offset, cells, task.lanes, block);
+      pack_runs(runs, data + task.offset, cells, task.lanes, block, simd);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         const auto* x_ranges = taps.column_ranges(k);
@@ -124,7 +124,7 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
             sum.store(bins + j);
           }
         }
-        unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs));
+        unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs), simd);
       }
     });
   });
@@ -153,7 +153,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
         const int64_t k = table.order[i];
         const auto* x_ranges = taps.column_ranges(k);
         const auto rows = taps.all_rows(k);
-        pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile);
+        pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile, simd);
         GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
                                   task.lanes * outputs, rows.end - rows.begin);
         for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
@@ -175,7 +175,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
           }
         }
       }
-      unpack_runs(runs, block, cells, task.lanes, cells, result + task.offset);
+      unpack_runs(runs, block, cells, task.lanes, cells, result + task.offset, simd);
     });
   });
 }

@@ -25,48 +25,93 @@ ALWAYS_INLINE void store_run(T* to, int64_t count, const A* from) {
   for (int64_t i = 0; i < count; ++i) store(to + i, from[i]);
 }
 
-// What a register holds at every level: four floats or two doubles.
-template <class A>
+// How the elements of two registers change places: within each 16 bytes the lower halves and the
+// upper halves are interleaved; of 32 bytes, all lower and all upper halves are put together.
+template <class A, int bytes>
+struct Exchange;
+template <>
+struct Exchange<float, 16> {
+  typedef int32_t Index __attribute__((vector_size(16)));
+  static constexpr Index kLow = {0, 4, 1, 5}, kHigh = {2, 6, 3, 7};
+};
+template <>
+struct Exchange<double, 16> {
+  typedef int64_t Index __attribute__((vector_size(16)));
+  static constexpr Index kLow = {0, 2}, kHigh = {1, 3};
+};
+template <>
+struct Exchange<float, 32> {
+  typedef int32_t Index __attribute__((vector_size(32)));
+  static constexpr Index kLow = {0, 8, 1, 9, 4, 12, 5, 13}, kHigh = {2, 10, 3, 11, 6, 14, 7, 15};
+  static constexpr Index kLower = {0, 1, 2, 3, 8, 9, 10, 11};
+  static constexpr Index kUpper = {4, 5, 6, 7, 12, 13, 14, 15};
+};
+template <>
+struct Exchange<double, 32> {
+  typedef int64_t Index __attribute__((vector_size(32)));
+  static constexpr Index kLow = {0, 4, 2, 6}, kHigh = {1, 5, 3, 7};
+  static constexpr Index kLower = {0, 1, 4, 5}, kUpper = {2, 3, 6, 7};
+};
+
+// What a register of 16 bytes, as every level has them, or of 32 holds.
+template <class A, int bytes>
 struct Packet {
-  static constexpr int kSize = 16 / sizeof(A);
-  typedef A Values __attribute__((vector_size(16)));
-  typedef A Stored __attribute__((vector_size(16), aligned(alignof(A))));
-  ALWAYS_INLINE static Values load(const A* from) { return *reinterpret_cast<const Stored*>(from); }
+  static constexpr int kSize = bytes / sizeof(A);
+  typedef A Values __attribute__((vector_size(bytes)));
+  typedef A Stored __attribute__((vector_size(bytes), aligned(alignof(A))));
+  // By reference: a function that returned registers of 32 bytes would depend on the level.
+  ALWAYS_INLINE static const Stored& at(const A* from) {
+    return *reinterpret_cast<const Stored*>(from);
+  }
   ALWAYS_INLINE static void store(A* to, const Values& values) {
     *reinterpret_cast<Stored*>(to) = values;
   }
+
+  // to[j * to_step + i] = from[i * from_step + j] for i, j < kSize.
+  ALWAYS_INLINE static void transpose(const A* from, int64_t from_step, A* to, int64_t to_step) {
+    using Masks = Exchange<A, bytes>;
+    constexpr int kSquare = 16 / sizeof(A);  // rows that are transposed within 16 bytes
+    Values row[kSize], other[kSize];
+#pragma GCC unroll 8
+    for (int i = 0; i < kSize; ++i) row[i] = at(from + i * from_step);
+    // log2(kSquare) times.
+#pragma GCC unroll 2
+    for (int step = kSquare; step > 1; step /= 2) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kSize; ++i) other[i] = row[i];
+#pragma GCC unroll 8
+      for (int i = 0; i < kSize / 2; ++i) {
+        const int first = i / (kSquare / 2) * kSquare + i % (kSquare / 2);
+        const Values &a = other[first], &b = other[first + kSquare / 2];
+        row[2 * i] = __builtin_shuffle(a, b, Masks::kLow);
+        row[2 * i + 1] = __builtin_shuffle(a, b, Masks::kHigh);
+      }
+    }
+    if constexpr (bytes == 16) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kSize; ++i) store(to + i * to_step, row[i]);
+    } else {
+#pragma GCC unroll 8
+      for (int i = 0; i < kSquare; ++i) {
+        const Values &a = row[i], &b = row[i + kSquare];
+        store(to + i * to_step, __builtin_shuffle(a, b, Masks::kLower));
+        store(to + (i + kSquare) * to_step, __builtin_shuffle(a, b, Masks::kUpper));
+      }
+    }
+  }
 };
-
-// to[j * to_step + i] = from[i * from_step + j] for i, j < kSize of Packet<A>.
-ALWAYS_INLINE void transpose_square(const float* from, int64_t from_step, float* to,
-                                    int64_t to_step) {
-  using Index = Packet<int32_t>::Values;
-  Packet<float>::Values row[4], pair[4];
-  for (int i = 0; i < 4; ++i) row[i] = Packet<float>::load(from + i * from_step);
-  pair[0] = __builtin_shuffle(row[0], row[1], Index{0, 4, 1, 5});
-  pair[1] = __builtin_shuffle(row[2], row[3], Index{0, 4, 1, 5});
-  pair[2] = __builtin_shuffle(row[0], row[1], Index{2, 6, 3, 7});
-  pair[3] = __builtin_shuffle(row[2], row[3], Index{2, 6, 3, 7});
-  row[0] = __builtin_shuffle(pair[0], pair[1], Index{0, 1, 4, 5});
-  row[1] = __builtin_shuffle(pair[0], pair[1], Index{2, 3, 6, 7});
-  row[2] = __builtin_shuffle(pair[2], pair[3], Index{0, 1, 4, 5});
-  row[3] = __builtin_shuffle(pair[2], pair[3], Index{2, 3, 6, 7});
-  for (int i = 0; i < 4; ++i) Packet<float>::store(to + i * to_step, row[i]);
-}
-ALWAYS_INLINE void transpose_square(const double* from, int64_t from_step, double* to,
-                                    int64_t to_step) {
-  using Index = Packet<int64_t>::Values;
-  Packet<double>::Values row[2];
-  for (int i = 0; i < 2; ++i) row[i] = Packet<double>::load(from + i * from_step);
-  Packet<double>::store(to, __builtin_shuffle(row[0], row[1], Index{0, 2}));
-  Packet<double>::store(to + to_step, __builtin_shuffle(row[0], row[1], Index{1, 3}));
-}
-
-// block[i * kLanes + lane] = planes[lane * stride + i] for kSide lanes and i < cells. The last
-// square overlaps the one before, which costs less than single cells.
 template <class A>
+using Narrow = Packet<A, 16>;
+// (Of 64 bytes, each would take as many instructions for an element as of 32, on fewer ports.)
+template <class A, class Simd>
+using Wide = Packet < A,
+      Simd::kRegisterBytes<32 ? 16 : 32>;
+
+// block[i * kLanes + lane] = planes[lane * stride + i] for kSize lanes and i < cells. The last
+// square overlaps the one before, which costs less than single cells.
+template <class Packet, class A>
 ALWAYS_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, A* block) {
-  constexpr int64_t kSide = Packet<A>::kSize;
+  constexpr int64_t kSide = Packet::kSize;
   if (cells < kSide) {
     for (int64_t i = 0; i < cells; ++i) {
       for (int lane = 0; lane < kSide; ++lane) {
@@ -77,12 +122,12 @@ ALWAYS_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, 
   }
   for (int64_t next = 0; next < cells; next += kSide) {
     const int64_t i = std::min(next, cells - kSide);
-    transpose_square(planes + i, stride, block + i * kLanes<A>, kLanes<A>);
+    Packet::transpose(planes + i, stride, block + i * kLanes<A>, kLanes<A>);
   }
 }
-template <class A>
+template <class Packet, class A>
 ALWAYS_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells, A* planes) {
-  constexpr int64_t kSide = Packet<A>::kSize;
+  constexpr int64_t kSide = Packet::kSize;
   if (cells < kSide) {
     for (int64_t i = 0; i < cells; ++i) {
       for (int lane = 0; lane < kSide; ++lane) {
@@ -93,7 +138,7 @@ ALWAYS_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells,
   }
   for (int64_t next = 0; next < cells; next += kSide) {
     const int64_t i = std::min(next, cells - kSide);
-    transpose_square(block + i * kLanes<A>, kLanes<A>, planes + i, stride);
+    Packet::transpose(block + i * kLanes<A>, kLanes<A>, planes + i, stride);
   }
 }
 
@@ -105,56 +150,59 @@ constexpr int64_t kChunk = 64;
 // block[i * kLanes + lane] = planes[lane * stride + i] for i < cells; lanes past `lanes` become 0.
 // Squares, because GCC finds no transposition in the plain loops, which take 1.3 to 1.6 times as
 // long for whole operators.
-template <class T, class A>
-ALWAYS_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t cells,
-                               A* block) {
-  constexpr int kSide = Packet<A>::kSize;
+template <class T, class A, class Simd>
+ALWAYS_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t cells, A* block,
+                               Simd) {
+  constexpr int kSide = Narrow<A>::kSize, kWideSide = Wide<A, Simd>::kSize;
   for (int64_t start = 0; start < cells; start += kChunk, planes += kChunk) {
     const int64_t count = std::min(cells - start, kChunk);
     A* target = block + start * kLanes<A>;
-    for (int lane = 0; lane < kLanes<A>; lane += kSide) {
-      const T* plane = planes + lane * stride;
-      if (lane >= lanes) {
-        for (int64_t i = 0; i < count; ++i) {
-          Packet<A>::store(target + i * kLanes<A> + lane, typename Packet<A>::Values{});
-        }
-        continue;
+    int lane = 0;
+    if constexpr (std::is_same<T, A>::value) {
+      for (; lane + kWideSide <= lanes && count >= kWideSide; lane += kWideSide) {
+        pack_squares<Wide<A, Simd>>(planes + lane * stride, stride, count, target + lane);
       }
-      if constexpr (std::is_same<T, A>::value) {
-        if (lane + kSide <= lanes) {
-          pack_squares(plane, stride, count, target + lane);
-          continue;
-        }
+      for (; lane + kSide <= lanes; lane += kSide) {
+        pack_squares<Narrow<A>>(planes + lane * stride, stride, count, target + lane);
       }
+    }
+    for (; lane < lanes; lane += kSide) {
       A strip[kSide * kChunk] = {};
       for (int i = 0; i < kSide && lane + i < lanes; ++i) {
-        load_run(plane + i * stride, count, strip + i * kChunk);
+        load_run(planes + (lane + i) * stride, count, strip + i * kChunk);
       }
-      pack_squares(strip, kChunk, count, target + lane);
+      pack_squares<Narrow<A>>(strip, kChunk, count, target + lane);
+    }
+    for (; lane < kLanes<A>; lane += kSide) {
+      for (int64_t i = 0; i < count; ++i) {
+        Narrow<A>::store(target + i * kLanes<A> + lane, typename Narrow<A>::Values{});
+      }
     }
   }
 }
 
 // The way back: planes[lane * stride + i] = block[i * kLanes + lane].
-template <class T, class A>
+template <class T, class A, class Simd>
 ALWAYS_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int64_t cells,
-                                 T* planes) {
-  constexpr int kSide = Packet<A>::kSize;
+                                 T* planes, Simd) {
+  constexpr int kSide = Narrow<A>::kSize, kWideSide = Wide<A, Simd>::kSize;
   for (int64_t start = 0; start < cells; start += kChunk, planes += kChunk) {
     const int64_t count = std::min(cells - start, kChunk);
     const A* source = block + start * kLanes<A>;
-    for (int lane = 0; lane < lanes; lane += kSide) {
-      T* plane = planes + lane * stride;
-      if constexpr (std::is_same<T, A>::value) {
-        if (lane + kSide <= lanes) {
-          unpack_squares(source + lane, stride, count, plane);
-          continue;
-        }
+    int lane = 0;
+    if constexpr (std::is_same<T, A>::value) {
+      for (; lane + kWideSide <= lanes && count >= kWideSide; lane += kWideSide) {
+        unpack_squares<Wide<A, Simd>>(source + lane, stride, count, planes + lane * stride);
       }
+      for (; lane + kSide <= lanes; lane += kSide) {
+        unpack_squares<Narrow<A>>(source + lane, stride, count, planes + lane * stride);
+      }
+    }
+    for (; lane < lanes; lane += kSide) {
       A strip[kSide * kChunk];
-      unpack_squares(source + lane, kChunk, count, strip);
+      unpack_squares<Narrow<A>>(source + lane, kChunk, count, strip);
       for (int i = 0; i < kSide && lane + i < lanes; ++i) {
-        store_run(plane + i * stride, count, strip + i * kChunk);
+        store_run(planes + (lane + i) * stride, count, strip + i * kChunk);
       }
     }
   }

@@ -50,11 +50,11 @@ class Coverage {
   const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
 
   // Whether `part` of the reads of an image, made of each of `channels` on its own, cost less than
-  // packing the cells into a channel block: that took as long as some 3 reads a cell.
-  bool unpacked_is_faster(int64_t image, double part, int channels) const {
+  // packing the cells into as many channel blocks: that took as long as some 3 reads a cell.
+  bool unpacked_is_faster(int64_t image, double part, int blocks, int channels) const {
     const Image& of = images_[image];
-    return channels == 1 ||
-           static_cast<double>(of.reads) * part * channels < 3.0 * static_cast<double>(of.cells);
+    return channels == 1 || static_cast<double>(of.reads) * part * channels <
+                                3.0 * blocks * static_cast<double>(of.cells);
   }
 
  private:
@@ -75,12 +75,12 @@ class Coverage {
 
 // pack_planes, a block of zeros, and unpack_planes for the cells that are covered; in the planes
 // all other cells become 0.
-template <class T, class A>
+template <class T, class A, class Simd>
 ALWAYS_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes,
-                             int64_t stride, int lanes, A* block) {
+                             int64_t stride, int lanes, A* block, Simd simd) {
   for (const Coverage::Run& run : runs) {
     pack_planes(planes + run.begin, stride, lanes, run.end - run.begin,
-                block + run.begin * kLanes<A>);
+                block + run.begin * kLanes<A>, simd);
   }
 }
 template <class A>
@@ -90,9 +90,9 @@ ALWAYS_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block,
     std::fill(block + run.begin * lanes, block + run.end * lanes, A(0));
   }
 }
-template <class T, class A>
+template <class T, class A, class Simd>
 ALWAYS_INLINE void unpack_runs(const std::vector<Coverage::Run>& runs, const A* block,
-                               int64_t stride, int lanes, int64_t cells, T* planes) {
+                               int64_t stride, int lanes, int64_t cells, T* planes, Simd simd) {
   for (int lane = 0; lane < lanes; ++lane) {
     int64_t begin = 0;
     for (const Coverage::Run& run : runs) {
@@ -103,7 +103,7 @@ ALWAYS_INLINE void unpack_runs(const std::vector<Coverage::Run>& runs, const A* 
   }
   for (const Coverage::Run& run : runs) {
     unpack_planes(block + run.begin * kLanes<A>, stride, lanes, run.end - run.begin,
-                  planes + run.begin);
+                  planes + run.begin, simd);
   }
 }
 

@@ -3,39 +3,52 @@
 #include "../core/geometry/channels.h"
 #include "coverage.h"
 #include "memory.h"
+#include "threads.h"
 
 namespace gluon_roi::cpu {
 
-// The RoIs of one image against kLanes output channels of one group (gh, gw), that is, against the
-// score maps (c * GH + gh) * GW + gw of kLanes consecutive c.
+// The RoIs of one image against kLanes output channels of some groups (gh, gw) of one row gh, that
+// is, against the score maps (c * GH + gh) * GW + gw of kLanes consecutive c.
 template <class A>
 struct GroupTask {
+  // Groups at a time: then the outputs of a channel that are written together are as wide as a
+  // register, and the prefetches as many fewer.
+  static constexpr int kMostGroups = 8;
+
   int64_t image, channel, offset, stride;  // first output channel; first map and step, in elements
   int lanes;
-  int p_begin, p_end, q_begin, q_end;  // the bins that read this group
+  int groups;
+  int p_begin, p_end, q_begin, q_end;  // the bins that read these groups
+  int q_edge[kMostGroups + 1];         // the first column of bins of each group, and the end
 
-  GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data)
+  GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data, int across = 1)
       : output_dim_(layout.output_dim) {
     const int64_t cells = data.shape[2] * data.shape[3];
     const int64_t blocks = blocks_of<A>(layout.output_dim);
-    const int gw = static_cast<int>(task % layout.group_width);
-    const int gh = static_cast<int>(task / layout.group_width % layout.group_height);
-    const int64_t block = task / layout.group_width / layout.group_height;
+    const int64_t parts = (layout.group_width + across - 1) / across;
+    const int gw = static_cast<int>(task % parts) * across;
+    const int gh = static_cast<int>(task / parts % layout.group_height);
+    const int64_t block = task / parts / layout.group_height;
     image = block / blocks;
     channel = block % blocks * kLanes<A>;
     lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, layout.output_dim - channel));
+    groups = std::min(across, layout.group_width - gw);
     stride = static_cast<int64_t>(layout.group_height) * layout.group_width * cells;
     offset =
         (image * data.shape[1] + (channel * layout.group_height + gh) * layout.group_width + gw) *
         cells;
-    find_bins(gh, layout.group_height, layout.pooled_height, &p_begin, &p_end);
-    find_bins(gw, layout.group_width, layout.pooled_width, &q_begin, &q_end);
+    p_begin = layout.first_bin(gh, layout.group_height, layout.pooled_height);
+    p_end = layout.first_bin(gh + 1, layout.group_height, layout.pooled_height);
+    for (int g = 0; g <= groups; ++g) {
+      q_edge[g] = layout.first_bin(gw + g, layout.group_width, layout.pooled_width);
+    }
+    q_begin = q_edge[0], q_end = q_edge[groups];
   }
   // Where the outputs of RoI k for these channels begin, of which each channel has `outputs`.
   ALWAYS_INLINE int64_t row(int64_t k, int64_t outputs) const {
     return (k * output_dim_ + channel) * outputs;
   }
-  // The part of a RoI's bins that read this group.
+  // The part of a RoI's bins that read these groups.
   double part(const PositionSensitive& layout) const {
     return static_cast<double>(p_end - p_begin) / layout.pooled_height * (q_end - q_begin) /
            layout.pooled_width;
@@ -48,41 +61,74 @@ struct GroupTask {
     one.lanes = 1;
     return one;
   }
-  static int64_t count(const PositionSensitive& layout, const Tensor& data) {
-    return data.shape[0] * layout.group_height * layout.group_width *
-           blocks_of<A>(layout.output_dim);
+  static int64_t count(const PositionSensitive& layout, const Tensor& data, int across = 1) {
+    return data.shape[0] * blocks_of<A>(layout.output_dim) * layout.group_height *
+           ((layout.group_width + across - 1) / across);
+  }
+  // How many groups a task is best given: as many as have their blocks in the second-level cache
+  // together, and leave enough tasks for all threads.
+  static int groups_across(const PositionSensitive& layout, const Tensor& data) {
+    constexpr int64_t kBlocksBytes = 3 << 19;
+    constexpr int kTasksPerThread = 4;
+    const int64_t bytes = data.shape[2] * data.shape[3] * kCellBytes;
+    int64_t across = bytes > 0 ? kBlocksBytes / bytes : kMostGroups;
+    across = std::min<int64_t>({across, kMostGroups, layout.group_width});
+    while (across > 1 && count(layout, data, across) < kTasksPerThread * max_threads()) --across;
+    // Parts of a row that are about as wide as each other.
+    const int64_t parts =
+        across > 1 ? (layout.group_width + across - 1) / across : layout.group_width;
+    return static_cast<int>((layout.group_width + parts - 1) / parts);
   }
 
  private:
   int64_t output_dim_;
-
-  static void find_bins(int group, int groups, int pooled, int* begin, int* end) {
-    *begin = *end = 0;
-    for (int bin = 0; bin < pooled; ++bin) {
-      const int g = PositionSensitive::group_of(bin, groups, pooled);
-      if (g < group) *begin = bin + 1;
-      if (g <= group) *end = bin + 1;
-    }
-  }
 };
 
-// Runs kernel(task, block, simd) for a task that reads its score maps: with all channels at once,
-// on a channel block, or with one after the other on the maps as they are, whichever is faster.
+// Outputs of neighbouring bins of one row, from a tile that has the channels of each bin side by
+// side.
+template <class T, class A, class Simd>
+ALWAYS_INLINE void write_bins(const A* tile, int lanes, int64_t outputs, int bins, T* to,
+                              Simd simd) {
+  if constexpr (std::is_same<Simd, OneChannel>::value) {
+    store_run(to, bins, tile);
+  } else {
+    unpack_planes(tile, outputs, lanes, bins, to, simd);
+  }
+}
+// The way back, for gradients of outputs.
+template <class T, class A, class Simd>
+ALWAYS_INLINE void read_bins(const T* from, int lanes, int64_t outputs, int bins, A* tile,
+                             Simd simd) {
+  if constexpr (std::is_same<Simd, OneChannel>::value) {
+    load_run(from, bins, tile);
+  } else {
+    pack_planes(from, outputs, lanes, bins, tile, simd);
+  }
+}
+
+// Runs kernel(task, block, tile, simd) for a task that reads its score maps: with all channels at
+// once, on a channel block for each group, or with one after the other on the maps as they are,
+// whichever is faster. The tile has room for a row of the task's bins.
 template <class T, class Kernel>
 void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
                const Coverage& coverage, const T* data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
-  if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
+  const int64_t bins = task.q_end - task.q_begin;
+  if (coverage.unpacked_is_faster(task.image, task.part(layout), task.groups, task.lanes)) {
+    A* tile = scratch<A>(bins);
     for (int lane = 0; lane < task.lanes; ++lane) {
       const GroupTask<A> one = task.only(lane);
-      kernel(one, data + one.offset, OneChannel{});
+      kernel(one, data + one.offset, tile, OneChannel{});
     }
     return;
   }
-  A* block = scratch<A>(cells * kLanes<A>);
+  A* block = scratch<A>((task.groups * cells + bins) * kLanes<A>);
   run_simd([&](auto simd) INLINE_LAMBDA {
-    pack_runs(coverage.runs(task.image), data + task.offset, task.stride, task.lanes, block);
-    kernel(task, block, simd);
+    for (int g = 0; g < task.groups; ++g) {
+      pack_runs(coverage.runs(task.image), data + task.offset + g * cells, task.stride, task.lanes,
+                block + g * cells * kLanes<A>, simd);
+    }
+    kernel(task, block, block + task.groups * cells * kLanes<A>, simd);
   });
 }
 
@@ -92,32 +138,40 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
                  const Coverage& coverage, T* d_data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
   const auto& runs = coverage.runs(task.image);
-  if (coverage.unpacked_is_faster(task.image, task.part(layout), task.lanes)) {
+  const int64_t bins = task.q_end - task.q_begin, all_cells = task.groups * cells;
+  if (coverage.unpacked_is_faster(task.image, task.part(layout), task.groups, task.lanes)) {
+    A* tile = scratch<A>(bins + all_cells);
     for (int lane = 0; lane < task.lanes; ++lane) {
       const GroupTask<A> one = task.only(lane);
-      T* const plane = d_data + one.offset;
-      std::fill(plane, plane + cells, T{});
+      T* const planes = d_data + one.offset;
+      std::fill(planes, planes + all_cells, T{});
       if constexpr (std::is_same<T, A>::value) {
-        kernel(one, plane, OneChannel{});
+        kernel(one, planes, tile, OneChannel{});
       } else {
         // float16 is summed in float32.
-        A* const sums = scratch<A>(cells);
-        clear_runs(runs, sums, 1);
-        kernel(one, sums, OneChannel{});
+        A* const sums = tile + bins;
+        for (int g = 0; g < task.groups; ++g) clear_runs(runs, sums + g * cells, 1);
+        kernel(one, sums, tile, OneChannel{});
         run_simd([&](auto) INLINE_LAMBDA {
-          for (const Coverage::Run& run : runs) {
-            store_run(plane + run.begin, run.end - run.begin, sums + run.begin);
+          for (int g = 0; g < task.groups; ++g) {
+            for (const Coverage::Run& run : runs) {
+              const int64_t begin = g * cells + run.begin;
+              store_run(planes + begin, run.end - run.begin, sums + begin);
+            }
           }
         });
       }
     }
     return;
   }
-  A* block = scratch<A>(cells * kLanes<A>);
+  A* block = scratch<A>((all_cells + bins) * kLanes<A>);
   run_simd([&](auto simd) INLINE_LAMBDA {
-    clear_runs(runs, block);
-    kernel(task, block, simd);
-    unpack_runs(runs, block, task.stride, task.lanes, cells, d_data + task.offset);
+    for (int g = 0; g < task.groups; ++g) clear_runs(runs, block + g * cells * kLanes<A>);
+    kernel(task, block, block + all_cells * kLanes<A>, simd);
+    for (int g = 0; g < task.groups; ++g) {
+      unpack_runs(runs, block + g * cells * kLanes<A>, task.stride, task.lanes, cells,
+                  d_data + task.offset + g * cells, simd);
+    }
   });
 }
 

@@ -177,7 +177,7 @@ void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
   const int64_t outputs = parts.by_class.outputs();
   parts.table.fill_special_rows(result, out.shape[1] * outputs);
 
-  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) INLINE_LAMBDA {
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     BinTaps<A> room(p.sample_per_part, by_class);
@@ -225,7 +225,7 @@ void run_backward(const Params& p, const Inputs& in, const Tensor& d_out, const 
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
   const int64_t outputs = parts.by_class.outputs();
 
-  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) INLINE_LAMBDA {
+  const auto spread = [&](const GroupTask<A>& task, A* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     BinTaps<A> room(p.sample_per_part, by_class);
@@ -278,7 +278,7 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
   const int64_t rows = d_trans.shape[0] * classes, blocks = blocks_of<A>(layout.output_dim);
   std::vector<Slope> slopes(static_cast<size_t>(blocks * rows * outputs), Slope{0, 0});
 
-  const auto differentiate = [&](const GroupTask<A>& task, const auto* block,
+  const auto differentiate = [&](const GroupTask<A>& task, const auto* block, A*,
                                  auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;

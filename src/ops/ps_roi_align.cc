@@ -22,31 +22,38 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
   table.fill_special_rows(result, layout.output_dim * outputs);
 
-  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) INLINE_LAMBDA {
+  const int across = GroupTask<A>::groups_across(layout, in.data);
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, A* tile,
+                        auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
+    const int64_t first = int64_t{task.p_begin} * taps.columns + task.q_begin;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
+      prefetch_lanes(task.lanes,
+                     result + task.row(table.ahead(i, table.kFarAhead), outputs) + first, outputs);
       const auto y_range = taps.row_ranges(k)[task.p_begin];
-      const auto x_range = taps.column_ranges(k)[task.q_begin];
-      const int64_t bin = task.p_begin * taps.columns + task.q_begin;
-      prefetch_lanes(task.lanes, result + task.row(table.ahead(i, table.kFarAhead), outputs) + bin,
-                     outputs);
-      Values sum = Values::all(0);
-      for (int64_t r = y_range.begin; r < y_range.end; ++r) {
-        const auto* line = block + taps.taps[r].cell * width * kCount;
-        Values row = Values::all(0);
-        for (int64_t t = x_range.begin; t < x_range.end; ++t) {
-          row += taps.weighted(t, Values::load(line + taps.offset(t, kCount)));
+      const auto* map = block;
+      for (int g = 0; g < task.groups; ++g, map += cells * kCount) {
+        const auto x_range = taps.column_ranges(k)[task.q_begin + g];
+        Values sum = Values::all(0);
+        for (int64_t r = y_range.begin; r < y_range.end; ++r) {
+          const auto* line = map + taps.taps[r].cell * width * kCount;
+          Values row = Values::all(0);
+          for (int64_t t = x_range.begin; t < x_range.end; ++t) {
+            row += taps.weighted(t, Values::load(line + taps.offset(t, kCount)));
+          }
+          sum += taps.weighted(r, row);
         }
-        sum += taps.weighted(r, row);
+        sum.store(tile + g * kCount);
       }
-      sum.scatter(task.lanes, result + task.row(k, outputs) + bin, outputs);
+      write_bins(tile, task.lanes, outputs, task.groups, result + task.row(k, outputs) + first,
+                 simd);
     }
   };
   const int64_t work = elements(in.data) + elements(out);
-  parallel_for(GroupTask<A>::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, in.data);
+  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, in.data, across);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     read_maps(task, layout, taps.coverage, data, cells, pool);
   });
@@ -64,33 +71,39 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
 
-  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) INLINE_LAMBDA {
+  const int across = GroupTask<A>::groups_across(layout, in.data);
+  const auto spread = [&](const GroupTask<A>& task, A* block, A* tile, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
+    const int64_t first = int64_t{task.p_begin} * taps.columns + task.q_begin;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
-      const auto y_range = taps.row_ranges(k)[task.p_begin];
-      const auto x_range = taps.column_ranges(k)[task.q_begin];
-      const int64_t bin = task.p_begin * taps.columns + task.q_begin;
       prefetch_lanes(task.lanes,
-                     gradient + task.row(table.ahead(i, table.kFarAhead), outputs) + bin, outputs);
-      const Values slope =
-          Values::gather(task.lanes, gradient + task.row(k, outputs) + bin, outputs);
-      for (int64_t r = y_range.begin; r < y_range.end; ++r) {
-        A* line = block + taps.taps[r].cell * width * kCount;
-        const Values row = taps.weighted(r, slope);
-        for (int64_t t = x_range.begin; t < x_range.end; ++t) {
-          A* target = line + taps.offset(t, kCount);
-          Values total = Values::load(target);
-          total += taps.weighted(t, row);
-          total.store(target);
+                     gradient + task.row(table.ahead(i, table.kFarAhead), outputs) + first,
+                     outputs);
+      read_bins(gradient + task.row(k, outputs) + first, task.lanes, outputs, task.groups, tile,
+                simd);
+      const auto y_range = taps.row_ranges(k)[task.p_begin];
+      A* map = block;
+      for (int g = 0; g < task.groups; ++g, map += cells * kCount) {
+        const Values slope = Values::load(tile + g * kCount);
+        const auto x_range = taps.column_ranges(k)[task.q_begin + g];
+        for (int64_t r = y_range.begin; r < y_range.end; ++r) {
+          A* line = map + taps.taps[r].cell * width * kCount;
+          const Values row = taps.weighted(r, slope);
+          for (int64_t t = x_range.begin; t < x_range.end; ++t) {
+            A* target = line + taps.offset(t, kCount);
+            Values total = Values::load(target);
+            total += taps.weighted(t, row);
+            total.store(target);
+          }
         }
       }
     }
   };
   const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(GroupTask<A>::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, in.data);
+  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, in.data, across);
     add_to_maps(task, layout, taps.coverage, result, cells, spread);
   });
 }

@@ -22,31 +22,41 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
   table.fill_special_rows(result, layout.output_dim * bins_per_channel);
 
-  const auto pool = [&](const GroupTask<A>& task, const auto* block, auto simd) INLINE_LAMBDA {
+  const int across = GroupTask<A>::groups_across(layout, in.data);
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, A* tile,
+                        auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
       T* row = result + task.row(k, bins_per_channel);
       const T* later = result + task.row(table.ahead(i, table.kFarAhead), bins_per_channel);
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
+        const int64_t first = int64_t{ph} * bins.columns + task.q_begin;
+        prefetch_lanes(task.lanes, later + first, bins_per_channel);
         const int32_t* y = bins.row_edges(k) + 2 * ph;
-        for (int pw = task.q_begin; pw < task.q_end; ++pw) {
-          const int32_t* x = bins.column_edges(k) + 2 * pw;
-          prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
-          Values sum = Values::all(0);
-          for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
-            sum += Values::load(block + place);
-          });
-          const int64_t n = bin_area(y, x);
-          sum /= Values::all(n > 0 ? static_cast<A>(n) : A(1));
-          sum.scatter(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
+        const int32_t* x = bins.column_edges(k) + 2 * task.q_begin;
+        const auto* map = block;
+        A* value = tile;
+        for (int g = 0; g < task.groups; ++g, map += cells * Values::kCount) {
+          for (int pw = task.q_edge[g]; pw < task.q_edge[g + 1]; ++pw, x += 2) {
+            Values sum = Values::all(0);
+            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
+              sum += Values::load(map + place);
+            });
+            const int64_t n = bin_area(y, x);
+            sum /= Values::all(n > 0 ? static_cast<A>(n) : A(1));
+            sum.store(value);
+            value += Values::kCount;
+          }
         }
+        write_bins(tile, task.lanes, bins_per_channel, task.q_end - task.q_begin, row + first,
+                   simd);
       }
     }
   };
   const int64_t work = elements(in.data) + elements(out);
-  parallel_for(GroupTask<A>::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, in.data);
+  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, in.data, across);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     read_maps(task, layout, bins.coverage, data, cells, pool);
   });
@@ -65,33 +75,41 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
 
-  const auto spread = [&](const GroupTask<A>& task, A* block, auto simd) INLINE_LAMBDA {
+  const int across = GroupTask<A>::groups_across(layout, in.data);
+  const auto spread = [&](const GroupTask<A>& task, A* block, A* tile, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
       const T* row = gradient + task.row(k, bins_per_channel);
       const T* later = gradient + task.row(table.ahead(i, table.kFarAhead), bins_per_channel);
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
+        const int64_t first = int64_t{ph} * bins.columns + task.q_begin;
+        prefetch_lanes(task.lanes, later + first, bins_per_channel);
+        read_bins(row + first, task.lanes, bins_per_channel, task.q_end - task.q_begin, tile, simd);
         const int32_t* y = bins.row_edges(k) + 2 * ph;
-        for (int pw = task.q_begin; pw < task.q_end; ++pw) {
-          const int32_t* x = bins.column_edges(k) + 2 * pw;
-          prefetch_lanes(task.lanes, later + ph * bins.columns + pw, bins_per_channel);
-          const int64_t n = bin_area(y, x);
-          if (n == 0) continue;
-          Values share = Values::gather(task.lanes, row + ph * bins.columns + pw, bins_per_channel);
-          share /= Values::all(static_cast<A>(n));
-          for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
-            Values total = Values::load(block + place);
-            total += share;
-            total.store(block + place);
-          });
+        const int32_t* x = bins.column_edges(k) + 2 * task.q_begin;
+        A* map = block;
+        const A* slope = tile;
+        for (int g = 0; g < task.groups; ++g, map += cells * Values::kCount) {
+          for (int pw = task.q_edge[g]; pw < task.q_edge[g + 1]; ++pw, x += 2) {
+            Values share = Values::load(slope);
+            slope += Values::kCount;
+            const int64_t n = bin_area(y, x);
+            if (n == 0) continue;
+            share /= Values::all(static_cast<A>(n));
+            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
+              Values total = Values::load(map + place);
+              total += share;
+              total.store(map + place);
+            });
+          }
         }
       }
     }
   };
   const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(GroupTask<A>::count(layout, in.data), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, in.data);
+  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, in.data, across);
     add_to_maps(task, layout, bins.coverage, result, cells, spread);
   });
 }

@@ -30,7 +30,7 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
     const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
-      pack_runs(runs, data + task.offset, cells, task.lanes, block);
+      pack_runs(runs, data + task.offset, cells, task.lanes, block, simd);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
@@ -48,7 +48,7 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
             best.store(value);
           }
         }
-        unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs));
+        unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs), simd);
       }
     });
   });
@@ -80,11 +80,11 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
     const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
-      pack_runs(runs, data + task.offset, cells, task.lanes, block);
+      pack_runs(runs, data + task.offset, cells, task.lanes, block, simd);
       clear_runs(runs, sums);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile);
+        pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile, simd);
         GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
                                   task.lanes * outputs, bins.rows);
         const A* slope = tile;
@@ -108,7 +108,7 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
           }
         }
       }
-      unpack_runs(runs, sums, cells, task.lanes, cells, planes);
+      unpack_runs(runs, sums, cells, task.lanes, cells, planes, simd);
     });
   });
 }

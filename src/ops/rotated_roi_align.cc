@@ -166,36 +166,37 @@ void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tenso
       A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
-        pack_runs(part.coverage.runs(task.image), data + task.offset, cells, task.lanes, block);
-        for_each_roi(table, part, task.image, bins,
-                     [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends)
-                         INLINE_LAMBDA {
-                           GradualPrefetch<T> target(result + task.row(table.ahead(i), bins),
-                                                     task.lanes * bins, bins);
-                           for (int64_t bin = 0; bin < bins; ++bin) {
-                             target.next();
-                             // Two sums, because one addition cannot begin before the one before it
-                             // has ended.
-                             Values even = Values::all(0), odd = Values::all(0);
-                             int64_t t = ends[bin];
-                             for (; t + 1 < ends[bin + 1]; t += 2) {
-                               Values first = Values::load(block + taps[t].cell * kLanes<A>);
-                               Values second = Values::load(block + taps[t + 1].cell * kLanes<A>);
-                               first *= Values::all(taps[t].weight);
-                               second *= Values::all(taps[t + 1].weight);
-                               even += first;
-                               odd += second;
-                             }
-                             if (t < ends[bin + 1]) {
-                               Values last = Values::load(block + taps[t].cell * kLanes<A>);
-                               last *= Values::all(taps[t].weight);
-                               even += last;
-                             }
-                             even += odd;
-                             even.store(tile + bin * kLanes<A>);
-                           }
-                           unpack_planes(tile, bins, task.lanes, bins, result + task.row(k, bins));
-                         });
+        pack_runs(part.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
+                  simd);
+        for_each_roi(
+            table, part, task.image, bins,
+            [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
+              GradualPrefetch<T> target(result + task.row(table.ahead(i), bins), task.lanes * bins,
+                                        bins);
+              for (int64_t bin = 0; bin < bins; ++bin) {
+                target.next();
+                // Two sums, because one addition cannot begin before the one before it
+                // has ended.
+                Values even = Values::all(0), odd = Values::all(0);
+                int64_t t = ends[bin];
+                for (; t + 1 < ends[bin + 1]; t += 2) {
+                  Values first = Values::load(block + taps[t].cell * kLanes<A>);
+                  Values second = Values::load(block + taps[t + 1].cell * kLanes<A>);
+                  first *= Values::all(taps[t].weight);
+                  second *= Values::all(taps[t + 1].weight);
+                  even += first;
+                  odd += second;
+                }
+                if (t < ends[bin + 1]) {
+                  Values last = Values::load(block + taps[t].cell * kLanes<A>);
+                  last *= Values::all(taps[t].weight);
+                  even += last;
+                }
+                even += odd;
+                even.store(tile + bin * kLanes<A>);
+              }
+              unpack_planes(tile, bins, task.lanes, bins, result + task.row(k, bins), simd);
+            });
       });
     });
   });
@@ -230,28 +231,28 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
       const auto& runs = part.coverage.runs(task.image);
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
-        pack_runs(runs, sums + task.offset, cells, task.lanes, block);
-        for_each_roi(table, part, task.image, bins,
-                     [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends)
-                         INLINE_LAMBDA {
-                           pack_planes(gradient + task.row(k, bins), bins, task.lanes, bins, tile);
-                           GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), bins),
-                                                     task.lanes * bins, bins);
-                           for (int64_t bin = 0; bin < bins; ++bin) {
-                             slopes.next();
-                             const Values slope = Values::load(tile + bin * kLanes<A>);
-                             for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) {
-                               A* target = block + taps[t].cell * kLanes<A>;
-                               Values share = slope;
-                               share *= Values::all(taps[t].weight);
-                               share += Values::load(target);
-                               share.store(target);
-                             }
-                           }
-                         });
+        pack_runs(runs, sums + task.offset, cells, task.lanes, block, simd);
+        for_each_roi(
+            table, part, task.image, bins,
+            [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
+              pack_planes(gradient + task.row(k, bins), bins, task.lanes, bins, tile, simd);
+              GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), bins),
+                                        task.lanes * bins, bins);
+              for (int64_t bin = 0; bin < bins; ++bin) {
+                slopes.next();
+                const Values slope = Values::load(tile + bin * kLanes<A>);
+                for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) {
+                  A* target = block + taps[t].cell * kLanes<A>;
+                  Values share = slope;
+                  share *= Values::all(taps[t].weight);
+                  share += Values::load(target);
+                  share.store(target);
+                }
+              }
+            });
         for (const Coverage::Run& run : runs) {
           unpack_planes(block + run.begin * kLanes<A>, cells, task.lanes, run.end - run.begin,
-                        sums + task.offset + run.begin);
+                        sums + task.offset + run.begin, simd);
         }
       });
     });
