@@ -10,7 +10,7 @@
 
 namespace gluon_roi::cpu {
 
-// One map, and the RoIs that are pooled from it. The taps are ready for loops that walk down it.
+// One map, and the RoIs that are pooled from it.
 template <class T>
 struct AlignedMap {
   using A = SumOf<T>;
@@ -25,9 +25,7 @@ struct AlignedMap {
       : data(map),
         table(std::move(rows)),
         taps(pooled_height, pooled_width, rule, table, map),
-        tasks(ChannelTask<A>::count(map)) {
-    taps.sort_rows_by_cell();
-  }
+        tasks(ChannelTask<A>::count(map)) {}
 };
 
 // The number of each row's map.
@@ -77,10 +75,41 @@ void for_each_task(const std::vector<AlignedMap<T>>& maps, int64_t work, const B
   });
 }
 
+// At most this many rows of the map go through the columns' taps at a time, and bins of a row
+// through the rows' taps: what a tap costs beside its sum, to find its cell and its weight, is then
+// paid once for all. More would not stay in registers.
+constexpr int kMostTogether = 4;
+template <class Values>
+constexpr int kTogether = Values::kRegisters < 4 ? kMostTogether : 2;
+
+// Calls body(first, std::integral_constant<int, count>()) for groups of up to kTogether of them.
+template <class Values, class Body>
+ALWAYS_INLINE void for_each_group(int64_t begin, int64_t end, const Body& body) {
+  constexpr int kMost = kTogether<Values>;
+  for (; begin + kMost <= end; begin += kMost) {
+    body(begin, std::integral_constant<int, kMost>());
+  }
+  if constexpr (kMost > 3) {
+    if (end - begin == 3) return body(begin, std::integral_constant<int, 3>());
+    if (end - begin == 2) return body(begin, std::integral_constant<int, 2>());
+  }
+  if (end - begin == 1) body(begin, std::integral_constant<int, 1>());
+}
+
+// Calls body(i) for i < count, which is constant in each.
+template <int count, class Body>
+ALWAYS_INLINE void unrolled(const Body& body) {
+  if constexpr (count > 0) {
+    unrolled<count - 1>(body);
+    body(std::integral_constant<int, count - 1>());
+  }
+}
+
 template <class Op, class T>
 void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
+  std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
+  for (auto& map : maps) map.taps.list_rows();
   T* result = static_cast<T*>(out.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
   maps[0].table.fill_special_rows(result, in.data.shape[1] * outputs);
@@ -91,38 +120,56 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
     const T* data = static_cast<const T*>(map.data.data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
-    A* block = scratch<A>((cells + outputs + columns) * kLanes<A>);
-    A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
-    A* row = tile + outputs * kLanes<A>;  // one row of the map, through Ax
+    A* block = scratch<A>((cells + outputs + map.data.shape[2] * columns) * kLanes<A>);
+    A* tile = block + cells * kLanes<A>;   // the outputs of one RoI, channel-last
+    A* rows = tile + outputs * kLanes<A>;  // the rows of the map that it reads, through Ax
     const auto& runs = taps.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       pack_runs(runs, data + task.offset, cells, task.lanes, block, simd);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
+        const auto* y_ranges = taps.row_ranges(k);
         const auto* x_ranges = taps.column_ranges(k);
-        const auto rows = taps.all_rows(k);
+        const auto list = taps.lists[k];
         GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
-                                  rows.end - rows.begin);
-        std::fill(tile, tile + outputs * kLanes<A>, A(0));
-        for (int64_t r = rows.begin; r < rows.end; ++r) {
-          target.next();
-          if (r == rows.begin || taps.taps[r].cell != taps.taps[r - 1].cell) {
-            const A* line = block + taps.taps[r].cell * width * kLanes<A>;
-            for (int64_t q = 0; q < columns; ++q) {
-              Values sum = Values::all(0);
-              for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
-                sum += taps.weighted(t, Values::load(line + taps.offset(t, kLanes<A>)));
-              }
-              sum.store(row + q * kLanes<A>);
+                                  list.end - list.begin);
+        for_each_group<Values>(list.begin, list.end, [&](int64_t first, auto count) INLINE_LAMBDA {
+          target.next(count);
+          const A* lines[count];
+          unrolled<count>([&](auto n) INLINE_LAMBDA {
+            lines[n] = block + taps.cells[first + n] * width * kLanes<A>;
+          });
+          A* row = rows + (first - list.begin) * columns * kLanes<A>;
+          for (int64_t q = 0; q < columns; ++q, row += kLanes<A>) {
+            Values sums[count];
+            unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
+            for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
+              const int64_t offset = taps.offset(t, kLanes<A>);
+              unrolled<count>([&](auto n) INLINE_LAMBDA {
+                sums[n] += taps.weighted(t, Values::load(lines[n] + offset));
+              });
             }
+            unrolled<count>([&](auto n)
+                                INLINE_LAMBDA { sums[n].store(row + n * columns * kLanes<A>); });
           }
-          A* bins = tile + taps.taps[r].bin * columns * kLanes<A>;
-          for (int64_t j = 0; j < columns * kLanes<A>; j += kLanes<A>) {
-            Values sum = Values::load(bins + j);
-            sum += taps.weighted(r, Values::load(row + j));
-            sum.store(bins + j);
-          }
+        });
+        A* bin = tile;
+        for (int p = 0; p < taps.rows; ++p) {
+          for_each_group<Values>(0, columns, [&](int64_t first, auto count) INLINE_LAMBDA {
+            Values sums[count];
+            unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
+            for (int64_t r = y_ranges[p].begin; r < y_ranges[p].end; ++r) {
+              const A* row = rows + (taps.taps[r].bin * columns + first) * kLanes<A>;
+              unrolled<count>([&](auto n) INLINE_LAMBDA {
+                sums[n] += taps.weighted(r, Values::load(row + n * kLanes<A>));
+              });
+            }
+            unrolled<count>([&](auto n) INLINE_LAMBDA {
+              sums[n].store(bin);
+              bin += kLanes<A>;
+            });
+          });
         }
         unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs), simd);
       }
@@ -134,7 +181,8 @@ template <class Op, class T>
 void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out,
                     const Tensor* d_maps) {
   using A = SumOf<T>;
-  const std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
+  std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
+  for (auto& map : maps) map.taps.sort_by_cell();
   const T* gradient = static_cast<const T*>(d_out.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
@@ -143,36 +191,58 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
     const TapTable<A>& taps = map.taps;
     T* result = static_cast<T*>(d_maps[of].data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
-    A* block = scratch<A>((cells + outputs) * kLanes<A>);
+    A* block = scratch<A>((cells + outputs + kMostTogether * columns) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;
+    A* rows = tile + outputs * kLanes<A>;  // gradients of some rows of the map, through Ay
     const auto& runs = taps.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       clear_runs(runs, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        const auto* x_ranges = taps.column_ranges(k);
-        const auto rows = taps.all_rows(k);
+        const auto y_taps = taps.all_rows(k), x_taps = taps.all_columns(k);
         pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile, simd);
         GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
-                                  task.lanes * outputs, rows.end - rows.begin);
-        for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
-          end = taps.same_cell(begin, rows.end);
-          slopes.next(end - begin);
-          A* line = block + taps.taps[begin].cell * width * kLanes<A>;
-          for (int64_t q = 0; q < columns; ++q) {
-            Values slope = Values::all(0);
-            for (int64_t r = begin; r < end; ++r) {
-              const A* source = tile + (taps.taps[r].bin * columns + q) * kLanes<A>;
-              slope += taps.weighted(r, Values::load(source));
-            }
-            for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
-              A* target = line + taps.offset(t, kLanes<A>);
-              Values total = Values::load(target);
-              total += taps.weighted(t, slope);
-              total.store(target);
-            }
+                                  task.lanes * outputs, y_taps.end - y_taps.begin);
+        for (int64_t begin = y_taps.begin; begin < y_taps.end;) {
+          A* lines[kMostTogether];
+          int found = 0;
+          for (A* row = rows; found < kTogether<Values> && begin < y_taps.end; ++found) {
+            const int64_t end = taps.same_cell(begin, y_taps.end);
+            slopes.next(end - begin);
+            lines[found] = block + taps.taps[begin].cell * width * kLanes<A>;
+            for_each_group<Values>(0, columns, [&](int64_t first, auto count) INLINE_LAMBDA {
+              Values sums[count];
+              unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
+              for (int64_t r = begin; r < end; ++r) {
+                const A* source = tile + (taps.taps[r].bin * columns + first) * kLanes<A>;
+                unrolled<count>([&](auto n) INLINE_LAMBDA {
+                  sums[n] += taps.weighted(r, Values::load(source + n * kLanes<A>));
+                });
+              }
+              unrolled<count>([&](auto n) INLINE_LAMBDA {
+                sums[n].store(row);
+                row += kLanes<A>;
+              });
+            });
+            begin = end;
           }
+          for_each_group<Values>(0, found, [&](int64_t, auto count) INLINE_LAMBDA {
+            for (int64_t t = x_taps.begin; t < x_taps.end;) {
+              const int32_t cell = taps.taps[t].cell;
+              const int64_t offset = taps.offset(t, kLanes<A>);
+              Values totals[count];
+              unrolled<count>([&](auto n)
+                                  INLINE_LAMBDA { totals[n] = Values::load(lines[n] + offset); });
+              do {
+                const A* slope = rows + taps.taps[t].bin * kLanes<A>;
+                unrolled<count>([&](auto n) INLINE_LAMBDA {
+                  totals[n] += taps.weighted(t, Values::load(slope + n * columns * kLanes<A>));
+                });
+              } while (++t < x_taps.end && taps.taps[t].cell == cell);
+              unrolled<count>([&](auto n) INLINE_LAMBDA { totals[n].store(lines[n] + offset); });
+            }
+          });
         }
       }
       unpack_runs(runs, block, cells, task.lanes, cells, result + task.offset, simd);

@@ -54,6 +54,8 @@ struct TapTable {
   std::vector<Tap<G>> taps;
   std::vector<Range> ranges;  // K * (rows + columns): the taps of each bin, rows first
   Coverage coverage;
+  std::vector<int32_t> cells;  // the rows that RoIs read, if list_rows() was called
+  std::vector<Range> lists;    // K: each RoI's part of it
 
   template <class Rule>
   TapTable(int pooled_height, int pooled_width, const Rule& rule, const RoiTable<G>& table,
@@ -91,7 +93,7 @@ struct TapTable {
           range[bin].begin += base;
           range[bin].end += base;
         }
-        const Cells y = cells(range, rows), x = cells(range + rows, columns);
+        const Extent y = extent(range, rows), x = extent(range + rows, columns);
         coverage.add(roi.image, y.begin, y.end, x.begin, x.end, y.taps * x.taps);
       });
     }
@@ -113,14 +115,32 @@ struct TapTable {
     return values;
   }
 
-  // Orders the row taps of every RoI by cell instead of by bin, so that a row of the map is read
-  // once for all the bins that share it. The ranges of the single row bins are lost.
-  void sort_rows_by_cell() {
+  // Orders the taps of each axis of every RoI by cell instead of by bin, so that a row of the map,
+  // and a cell in it, is visited once for all the bins that share it. The ranges of single bins are
+  // lost.
+  void sort_by_cell() {
     for (size_t at = 0; at < ranges.size(); at += rows + columns) {
-      const auto begin = taps.begin() + ranges[at].begin;
-      const auto end = taps.begin() + ranges[at + rows - 1].end;
-      std::stable_sort(begin, end,
-                       [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
+      const Range* range = ranges.data() + at;
+      sort_by_cell(range[0].begin, range[rows - 1].end);
+      sort_by_cell(range[rows].begin, range[rows + columns - 1].end);
+    }
+  }
+  // Lists the rows of the map that each RoI reads, in `cells`, and puts the place of a row in this
+  // list into `bin` of its taps; those of each bin are ordered by cell.
+  void list_rows() {
+    lists.reserve(ranges.size() / (rows + columns));
+    for (size_t at = 0; at < ranges.size(); at += rows + columns) {
+      const Range* range = ranges.data() + at;
+      const auto first = static_cast<int64_t>(cells.size());
+      for (int64_t t = range[0].begin; t < range[rows - 1].end; ++t) cells.push_back(taps[t].cell);
+      std::sort(cells.begin() + first, cells.end());
+      cells.erase(std::unique(cells.begin() + first, cells.end()), cells.end());
+      for (int bin = 0; bin < rows; ++bin) sort_by_cell(range[bin].begin, range[bin].end);
+      for (int64_t t = range[0].begin; t < range[rows - 1].end; ++t) {
+        const auto found = std::lower_bound(cells.begin() + first, cells.end(), taps[t].cell);
+        taps[t].bin = static_cast<int32_t>(found - cells.begin() - first);
+      }
+      lists.push_back(Range{first, static_cast<int64_t>(cells.size())});
     }
   }
   // The end of the taps from `begin` on that share its cell.
@@ -132,21 +152,29 @@ struct TapTable {
   ALWAYS_INLINE Range all_rows(int64_t k) const {
     return Range{row_ranges(k)[0].begin, row_ranges(k)[rows - 1].end};
   }
+  ALWAYS_INLINE Range all_columns(int64_t k) const {
+    return Range{column_ranges(k)[0].begin, column_ranges(k)[columns - 1].end};
+  }
 
  private:
+  void sort_by_cell(int64_t begin, int64_t end) {
+    std::stable_sort(taps.begin() + begin, taps.begin() + end,
+                     [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
+  }
+
   // The taps of a bin take as long as this many elements touched by parallel_for's body.
   static constexpr int64_t kElementsPerBin = 200;
 
-  struct Cells {
+  struct Extent {
     int32_t begin, end;
     int64_t taps;
   };
   // From the first to the last cell that the taps of `bins` bins read, and how many these are. All
   // taps are looked at: where boxes are so wide that coordinates round to thousands of cells, the
   // outermost cell may belong to any of them.
-  Cells cells(const Range* range, int bins) const {
+  Extent extent(const Range* range, int bins) const {
     const int64_t begin = range[0].begin, end = range[bins - 1].end;
-    Cells found{std::numeric_limits<int32_t>::max(), 0, end - begin};
+    Extent found{std::numeric_limits<int32_t>::max(), 0, end - begin};
     for (int64_t t = begin; t < end; ++t) {
       found.begin = std::min(found.begin, taps[t].cell);
       found.end = std::max(found.end, taps[t].cell + 1);
