@@ -15,15 +15,28 @@ from .guard import guarded_array
 _PLAIN = (int, float, bool, str, type(None))
 
 
-@functools.lru_cache(maxsize=256, typed=True)
-def _compiled(operator: Declared, present: tuple, inputs: int, *values: Any) -> mx.nd.CachedOp:
-    """An operator with the values of its parameters, ready to be called.
+class _Calls:
+    """Those of an operator with the same values of its parameters.
 
-    MXNet reads the attributes of a CachedOp once, and infers its shapes when they change.
+    MXNet reads the attributes of a CachedOp once, and infers its shapes when they change. To make
+    one takes as long as four calls without: it is worth it for values that come again.
     """
+
+    __slots__ = ("any", "compiled")
+
+    def __init__(self) -> None:
+        self.any = False
+        self.compiled: mx.nd.CachedOp | None = None
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _calls(operator: Declared, present: tuple, inputs: int, *values: Any) -> _Calls:
+    return _Calls()
+
+
+def _compile(operator: Declared, inputs: int, chosen: dict[str, Any]) -> mx.nd.CachedOp:
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator.name}")
     variables = [mx.sym.var(f"input{i}") for i in range(inputs)]
-    chosen = attributes(operator, present, values)
     return mx.nd.CachedOp(function(*variables, name=operator.name, **chosen))
 
 
@@ -38,7 +51,13 @@ def call_arrays(
         if out is None:
             # Anything but plain values as text: in a look-up, (7, 7) is (7.0, 7.0).
             plain = [value if type(value) in _PLAIN else text(value) for value in values]
-            return _compiled(operator, present, len(arrays), *plain)(*arrays)
+            calls = _calls(operator, present, len(arrays), *plain)
+            if calls.any and calls.compiled is None:
+                chosen = attributes(operator, present, values)
+                calls.compiled = _compile(operator, len(arrays), chosen)
+            calls.any = True
+            if calls.compiled is not None:
+                return calls.compiled(*arrays)
         # A CachedOp does not compare the shape of out with its own: it would write past the end.
         function = getattr(mx.nd._internal, f"_gluon_roi_{operator.name}")
         return function(*arrays, out=out, **attributes(operator, present, values))
