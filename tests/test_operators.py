@@ -72,6 +72,33 @@ def test_backward(op, arguments, dtype, ctx):
         assert_near(actual_rois, d_rois, tolerance * max(1, np.abs(d_rois).max()))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "name, channels, pooled, group",
+    [
+        ("PSROIPool", 17, (2, 9), None),
+        ("PSROIPool", 5, (3, 20), (1, 10)),
+        ("PSROIPool", 4, (2, 3), (1, 11)),  # groups without a bin
+        ("PSROIPool", 1, (1, 12), None),
+        ("PSROIAlign", 18, (1, 17), None),
+        ("PSROIAlign", 2, (2, 9), None),
+    ],
+)
+def test_wide_groups(name, channels, pooled, group, dtype, ctx):
+    """More groups in a row than a task takes at a time, for full and for partial channel blocks."""
+    (op,) = (one for one in OPERATORS if one.name == name)
+    arguments = {} if group is None else {"group_size": group}
+    data = feature_map(channels * np.prod(group or pooled), dtype)
+    rois = op.all_rois(1 / 4, "float64" if dtype == "float64" else "float32")
+    expected = op.expected(data, rois, pooled, 1 / 4, **arguments)
+    d_out = np.random.RandomState(1).randn(*expected.shape).astype(dtype)
+    d_data, _ = op.expected_gradients(d_out, data, rois, pooled, 1 / 4, **arguments)
+    x, r, slope = (mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (data, rois, d_out))
+    out, actual, _ = gradients(op, x, r, slope, pooled, 1 / 4, **arguments)
+    assert_near(out, expected, PRECISION[dtype].forward)
+    assert_near(actual, d_data, PRECISION[dtype].backward * max(1, np.abs(d_data).max()))
+
+
 @pytest.mark.parametrize("op, arguments", [row for row in ROWS if row[0].linear], ids=row_id)
 def test_adjoint(op, arguments, ctx):
     """<op(x), g> = <x, op^T(g)> for the operators that are linear in data."""
