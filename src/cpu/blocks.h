@@ -102,16 +102,14 @@ struct Packet {
 };
 template <class A>
 using Narrow = Packet<A, 16>;
-// (Of 64 bytes, each would take as many instructions for an element as of 32, on fewer ports.)
 template <class A, class Simd>
-using Wide = Packet < A,
-      Simd::kRegisterBytes<32 ? 16 : 32>;
+using Wide = Packet<A, std::min(Simd::kRegisterBytes, 32)>;
 
 // block[i * kLanes + lane] = planes[lane * stride + i] for kSize lanes and i < cells. The last
 // square overlaps the one before, which costs less than single cells.
-template <class Packet, class A>
+template <class Square, class A>
 ALWAYS_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, A* block) {
-  constexpr int64_t kSide = Packet::kSize;
+  constexpr int64_t kSide = Square::kSize;
   if (cells < kSide) {
     for (int64_t i = 0; i < cells; ++i) {
       for (int lane = 0; lane < kSide; ++lane) {
@@ -122,12 +120,12 @@ ALWAYS_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, 
   }
   for (int64_t next = 0; next < cells; next += kSide) {
     const int64_t i = std::min(next, cells - kSide);
-    Packet::transpose(planes + i, stride, block + i * kLanes<A>, kLanes<A>);
+    Square::transpose(planes + i, stride, block + i * kLanes<A>, kLanes<A>);
   }
 }
-template <class Packet, class A>
+template <class Square, class A>
 ALWAYS_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells, A* planes) {
-  constexpr int64_t kSide = Packet::kSize;
+  constexpr int64_t kSide = Square::kSize;
   if (cells < kSide) {
     for (int64_t i = 0; i < cells; ++i) {
       for (int lane = 0; lane < kSide; ++lane) {
@@ -138,7 +136,7 @@ ALWAYS_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells,
   }
   for (int64_t next = 0; next < cells; next += kSide) {
     const int64_t i = std::min(next, cells - kSide);
-    Packet::transpose(block + i * kLanes<A>, kLanes<A>, planes + i, stride);
+    Square::transpose(block + i * kLanes<A>, kLanes<A>, planes + i, stride);
   }
 }
 
