@@ -16,7 +16,7 @@ struct AlignedMap {
   using A = SumOf<T>;
   Tensor data;
   RoiTable<A> table;
-  TapTable<A> taps;
+  TapTable<A> axes;
   int64_t tasks;
 
   template <class Rule>
@@ -24,7 +24,7 @@ struct AlignedMap {
              RoiTable<A> rows)
       : data(map),
         table(std::move(rows)),
-        taps(pooled_height, pooled_width, rule, table, map),
+        axes(pooled_height, pooled_width, rule, table, map),
         tasks(ChannelTask<A>::count(map)) {}
 };
 
@@ -109,45 +109,46 @@ template <class Op, class T>
 void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
-  for (auto& map : maps) map.taps.list_rows();
+  for (auto& map : maps) map.axes.list_rows();
   T* result = static_cast<T*>(out.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
   maps[0].table.fill_special_rows(result, in.data.shape[1] * outputs);
 
   for_each_task(maps, elements(out), [&](const auto& map, size_t, const ChannelTask<A>& task) {
     const RoiTable<A>& table = map.table;
-    const TapTable<A>& taps = map.taps;
+    const TapTable<A>& axes = map.axes;
     const T* data = static_cast<const T*>(map.data.data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
     A* block = scratch<A>((cells + outputs + map.data.shape[2] * columns) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;   // the outputs of one RoI, channel-last
     A* rows = tile + outputs * kLanes<A>;  // the rows of the map that it reads, through Ax
-    const auto& runs = taps.coverage.runs(task.image);
+    const auto& runs = axes.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       pack_runs(runs, data + task.offset, cells, task.lanes, block, simd);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        const auto* y_ranges = taps.row_ranges(k);
-        const auto* x_ranges = taps.column_ranges(k);
-        const auto list = taps.lists[k];
+        const Tap<A>* taps = axes.taps(k);
+        const auto* y_ranges = axes.row_ranges(k);
+        const auto* x_ranges = axes.column_ranges(k);
+        const auto list = axes.lists[k];
         GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
                                   list.end - list.begin);
         for_each_group<Values>(list.begin, list.end, [&](int64_t first, auto count) INLINE_LAMBDA {
           target.next(count);
           const A* lines[count];
           unrolled<count>([&](auto n) INLINE_LAMBDA {
-            lines[n] = block + taps.cells[first + n] * width * kLanes<A>;
+            lines[n] = block + axes.cells[first + n] * width * kLanes<A>;
           });
           A* row = rows + (first - list.begin) * columns * kLanes<A>;
           for (int64_t q = 0; q < columns; ++q, row += kLanes<A>) {
             Values sums[count];
             unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
-            for (int64_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
-              const int64_t offset = taps.offset(t, kLanes<A>);
+            for (int32_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
+              const int64_t offset = taps[t].offset(kLanes<A>);
               unrolled<count>([&](auto n) INLINE_LAMBDA {
-                sums[n] += taps.weighted(t, Values::load(lines[n] + offset));
+                sums[n] += taps[t].weighted(Values::load(lines[n] + offset));
               });
             }
             unrolled<count>([&](auto n)
@@ -155,14 +156,14 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
           }
         });
         A* bin = tile;
-        for (int p = 0; p < taps.rows; ++p) {
+        for (int p = 0; p < axes.rows; ++p) {
           for_each_group<Values>(0, columns, [&](int64_t first, auto count) INLINE_LAMBDA {
             Values sums[count];
             unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
-            for (int64_t r = y_ranges[p].begin; r < y_ranges[p].end; ++r) {
-              const A* row = rows + (taps.taps[r].bin * columns + first) * kLanes<A>;
+            for (int32_t r = y_ranges[p].begin; r < y_ranges[p].end; ++r) {
+              const A* row = rows + (taps[r].bin * columns + first) * kLanes<A>;
               unrolled<count>([&](auto n) INLINE_LAMBDA {
-                sums[n] += taps.weighted(r, Values::load(row + n * kLanes<A>));
+                sums[n] += taps[r].weighted(Values::load(row + n * kLanes<A>));
               });
             }
             unrolled<count>([&](auto n) INLINE_LAMBDA {
@@ -182,42 +183,43 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
                     const Tensor* d_maps) {
   using A = SumOf<T>;
   std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
-  for (auto& map : maps) map.taps.sort_by_cell();
+  for (auto& map : maps) map.axes.sort_by_cell();
   const T* gradient = static_cast<const T*>(d_out.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
   for_each_task(maps, elements(d_out), [&](const auto& map, size_t of, const ChannelTask<A>& task) {
     const RoiTable<A>& table = map.table;
-    const TapTable<A>& taps = map.taps;
+    const TapTable<A>& axes = map.axes;
     T* result = static_cast<T*>(d_maps[of].data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     A* block = scratch<A>((cells + outputs + kMostTogether * columns) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;
     A* rows = tile + outputs * kLanes<A>;  // gradients of some rows of the map, through Ay
-    const auto& runs = taps.coverage.runs(task.image);
+    const auto& runs = axes.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       clear_runs(runs, block);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        const auto y_taps = taps.all_rows(k), x_taps = taps.all_columns(k);
+        const Tap<A>* taps = axes.taps(k);
+        const auto y_taps = axes.all_rows(k), x_taps = axes.all_columns(k);
         pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile, simd);
         GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
                                   task.lanes * outputs, y_taps.end - y_taps.begin);
-        for (int64_t begin = y_taps.begin; begin < y_taps.end;) {
+        for (int32_t begin = y_taps.begin; begin < y_taps.end;) {
           A* lines[kMostTogether];
           int found = 0;
           for (A* row = rows; found < kTogether<Values> && begin < y_taps.end; ++found) {
-            const int64_t end = taps.same_cell(begin, y_taps.end);
+            const int32_t end = same_cell(taps, begin, y_taps.end);
             slopes.next(end - begin);
-            lines[found] = block + taps.taps[begin].cell * width * kLanes<A>;
+            lines[found] = block + taps[begin].cell * width * kLanes<A>;
             for_each_group<Values>(0, columns, [&](int64_t first, auto count) INLINE_LAMBDA {
               Values sums[count];
               unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
-              for (int64_t r = begin; r < end; ++r) {
-                const A* source = tile + (taps.taps[r].bin * columns + first) * kLanes<A>;
+              for (int32_t r = begin; r < end; ++r) {
+                const A* source = tile + (taps[r].bin * columns + first) * kLanes<A>;
                 unrolled<count>([&](auto n) INLINE_LAMBDA {
-                  sums[n] += taps.weighted(r, Values::load(source + n * kLanes<A>));
+                  sums[n] += taps[r].weighted(Values::load(source + n * kLanes<A>));
                 });
               }
               unrolled<count>([&](auto n) INLINE_LAMBDA {
@@ -228,18 +230,18 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
             begin = end;
           }
           for_each_group<Values>(0, found, [&](int64_t, auto count) INLINE_LAMBDA {
-            for (int64_t t = x_taps.begin; t < x_taps.end;) {
-              const int32_t cell = taps.taps[t].cell;
-              const int64_t offset = taps.offset(t, kLanes<A>);
+            for (int32_t t = x_taps.begin; t < x_taps.end;) {
+              const int32_t cell = taps[t].cell;
+              const int64_t offset = taps[t].offset(kLanes<A>);
               Values totals[count];
               unrolled<count>([&](auto n)
                                   INLINE_LAMBDA { totals[n] = Values::load(lines[n] + offset); });
               do {
-                const A* slope = rows + taps.taps[t].bin * kLanes<A>;
+                const A* slope = rows + taps[t].bin * kLanes<A>;
                 unrolled<count>([&](auto n) INLINE_LAMBDA {
-                  totals[n] += taps.weighted(t, Values::load(slope + n * columns * kLanes<A>));
+                  totals[n] += taps[t].weighted(Values::load(slope + n * columns * kLanes<A>));
                 });
-              } while (++t < x_taps.end && taps.taps[t].cell == cell);
+              } while (++t < x_taps.end && taps[t].cell == cell);
               unrolled<count>([&](auto n) INLINE_LAMBDA { totals[n].store(lines[n] + offset); });
             }
           });

@@ -17,6 +17,15 @@ struct Tap {
   int32_t cell;
   int32_t bin;
   G weight;
+
+  // Where it reads within a row of the map with `lanes` channels.
+  ALWAYS_INLINE int64_t offset(int lanes) const { return int64_t{cell} * lanes; }
+  template <class Values>
+  ALWAYS_INLINE Values weighted(const Values& given) const {
+    Values values = given;
+    values *= Values::all(weight);
+    return values;
+  }
 };
 
 // The same for gradients of the RoI: d weight / d lower and upper coordinate, per image pixel.
@@ -25,6 +34,14 @@ struct GradientTap {
   int32_t cell;
   G weight, d_lo, d_hi;
 };
+
+// The end of the taps from `begin` on that share its cell.
+template <class G>
+ALWAYS_INLINE int32_t same_cell(const Tap<G>* taps, int32_t begin, int32_t end) {
+  int32_t i = begin + 1;
+  while (i < end && taps[i].cell == taps[begin].cell) ++i;
+  return i;
+}
 
 // The taps of bin q, appended to taps. What an axis emits moves along it in one direction, so an
 // equal cell stands among the last three.
@@ -48,107 +65,66 @@ void append_taps(const Axis& axis, int q, std::vector<T>* taps, const Add& add) 
 template <class G>
 struct TapTable {
   struct Range {
+    int32_t begin, end;
+  };
+  struct List {
     int64_t begin, end;
   };
   int rows, columns;
-  std::vector<Tap<G>> taps;
-  std::vector<Range> ranges;  // K * (rows + columns): the taps of each bin, rows first
+  std::vector<Range>
+      ranges;  // K * (rows + columns): which of a RoI's taps each bin has, rows first
   Coverage coverage;
   std::vector<int32_t> cells;  // the rows that RoIs read, if list_rows() was called
-  std::vector<Range> lists;    // K: each RoI's part of it
+  std::vector<List> lists;     // K: each RoI's part of it
 
+  TapTable(TapTable&&) = default;  // a copy's pointers would be the first one's
   template <class Rule>
   TapTable(int pooled_height, int pooled_width, const Rule& rule, const RoiTable<G>& table,
            const Tensor& data)
       : rows(pooled_height), columns(pooled_width), coverage(data) {
     const int bins = rows + columns;
     ranges.resize(table.rois.size() * bins);
-    // Parts of the RoIs at the same time, then one part behind the other. With 2000 RoIs the taps
-    // take a tenth of PSROIAlign's time, in which the other threads had nothing to do.
+    first_.resize(table.rois.size());
+    // Parts of the RoIs at the same time. With 2000 RoIs the taps take a tenth of PSROIAlign's
+    // time, in which the other threads had nothing to do.
     const int64_t count = static_cast<int64_t>(table.order.size());
     const int64_t parts = std::min<int64_t>((count + 31) / 32, 16);
+    taps_.resize(static_cast<size_t>(parts));
     const auto for_each_roi = [&](int64_t part, const auto& body) {
       for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
-        body(table.rois[table.order[i]], ranges.data() + table.order[i] * bins);
+        const int64_t k = table.order[i];
+        body(k, table.rois[k], ranges.data() + k * bins);
       }
     };
-    std::vector<std::vector<Tap<G>>> taps_of(static_cast<size_t>(parts));
     parallel_for(parts, count * bins * kElementsPerBin, [&](int64_t part) {
-      taps_of[part].reserve(static_cast<size_t>((count / parts + 1) * bins * 3));
-      for_each_roi(part, [&](const Roi<G>& roi, Range* range) {
+      std::vector<Tap<G>>& taps = taps_[part];
+      taps.reserve(static_cast<size_t>((count / parts + 1) * bins * 3));
+      for_each_roi(part, [&](int64_t, const Roi<G>& roi, Range* range) {
+        const size_t first = taps.size();
         add_axis(rule.axis(roi.y1(), roi.y2(), rows, static_cast<int32_t>(data.shape[2])), rows,
-                 range, &taps_of[part]);
+                 first, range, &taps);
         add_axis(rule.axis(roi.x1(), roi.x2(), columns, static_cast<int32_t>(data.shape[3])),
-                 columns, range + rows, &taps_of[part]);
+                 columns, first, range + rows, &taps);
       });
     });
-    size_t total = 0;
-    for (const auto& some : taps_of) total += some.size();
-    taps.reserve(total);
     for (int64_t part = 0; part < parts; ++part) {
-      const int64_t base = static_cast<int64_t>(taps.size());
-      taps.insert(taps.end(), taps_of[part].begin(), taps_of[part].end());
-      for_each_roi(part, [&](const Roi<G>& roi, Range* range) {
-        for (int bin = 0; bin < bins; ++bin) {
-          range[bin].begin += base;
-          range[bin].end += base;
-        }
-        const Extent y = extent(range, rows), x = extent(range + rows, columns);
+      Tap<G>* first = taps_[part].data();
+      for_each_roi(part, [&](int64_t k, const Roi<G>& roi, const Range* range) {
+        first_[k] = first;
+        first += range[bins - 1].end;
+        const Extent y = extent(k, all_rows(k)), x = extent(k, all_columns(k));
         coverage.add(roi.image, y.begin, y.end, x.begin, x.end, y.taps * x.taps);
       });
     }
     coverage.finish();
   }
+  // The taps of RoI k, of its rows and then of its columns.
+  ALWAYS_INLINE const Tap<G>* taps(int64_t k) const { return first_[k]; }
   ALWAYS_INLINE const Range* row_ranges(int64_t k) const {
     return ranges.data() + k * (rows + columns);
   }
   ALWAYS_INLINE const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
 
-  // Where tap t reads within a row of `lanes` channels.
-  ALWAYS_INLINE int64_t offset(int64_t t, int lanes) const {
-    return static_cast<int64_t>(taps[t].cell) * lanes;
-  }
-  template <class Values>
-  ALWAYS_INLINE Values weighted(int64_t t, const Values& given) const {
-    Values values = given;
-    values *= Values::all(taps[t].weight);
-    return values;
-  }
-
-  // Orders the taps of each axis of every RoI by cell instead of by bin, so that a row of the map,
-  // and a cell in it, is visited once for all the bins that share it. The ranges of single bins are
-  // lost.
-  void sort_by_cell() {
-    for (size_t at = 0; at < ranges.size(); at += rows + columns) {
-      const Range* range = ranges.data() + at;
-      sort_by_cell(range[0].begin, range[rows - 1].end);
-      sort_by_cell(range[rows].begin, range[rows + columns - 1].end);
-    }
-  }
-  // Lists the rows of the map that each RoI reads, in `cells`, and puts the place of a row in this
-  // list into `bin` of its taps; those of each bin are ordered by cell.
-  void list_rows() {
-    lists.reserve(ranges.size() / (rows + columns));
-    for (size_t at = 0; at < ranges.size(); at += rows + columns) {
-      const Range* range = ranges.data() + at;
-      const auto first = static_cast<int64_t>(cells.size());
-      for (int64_t t = range[0].begin; t < range[rows - 1].end; ++t) cells.push_back(taps[t].cell);
-      std::sort(cells.begin() + first, cells.end());
-      cells.erase(std::unique(cells.begin() + first, cells.end()), cells.end());
-      for (int bin = 0; bin < rows; ++bin) sort_by_cell(range[bin].begin, range[bin].end);
-      for (int64_t t = range[0].begin; t < range[rows - 1].end; ++t) {
-        const auto found = std::lower_bound(cells.begin() + first, cells.end(), taps[t].cell);
-        taps[t].bin = static_cast<int32_t>(found - cells.begin() - first);
-      }
-      lists.push_back(Range{first, static_cast<int64_t>(cells.size())});
-    }
-  }
-  // The end of the taps from `begin` on that share its cell.
-  ALWAYS_INLINE int64_t same_cell(int64_t begin, int64_t end) const {
-    int64_t i = begin + 1;
-    while (i < end && taps[i].cell == taps[begin].cell) ++i;
-    return i;
-  }
   ALWAYS_INLINE Range all_rows(int64_t k) const {
     return Range{row_ranges(k)[0].begin, row_ranges(k)[rows - 1].end};
   }
@@ -156,9 +132,41 @@ struct TapTable {
     return Range{column_ranges(k)[0].begin, column_ranges(k)[columns - 1].end};
   }
 
+  // Orders the taps of each axis of every RoI by cell instead of by bin, so that a row of the map,
+  // and a cell in it, is visited once for all the bins that share it. The ranges of single bins are
+  // lost.
+  void sort_by_cell() {
+    for (size_t k = 0; k < first_.size(); ++k) {
+      sort_by_cell(k, all_rows(k));
+      sort_by_cell(k, all_columns(k));
+    }
+  }
+  // Lists the rows of the map that each RoI reads, in `cells`, and puts the place of a row in this
+  // list into `bin` of its taps; those of each bin are ordered by cell.
+  void list_rows() {
+    lists.reserve(first_.size());
+    for (size_t k = 0; k < first_.size(); ++k) {
+      const Range all = all_rows(k);
+      Tap<G>* const taps = first_[k];
+      const auto first = static_cast<int64_t>(cells.size());
+      for (int32_t t = all.begin; t < all.end; ++t) cells.push_back(taps[t].cell);
+      std::sort(cells.begin() + first, cells.end());
+      cells.erase(std::unique(cells.begin() + first, cells.end()), cells.end());
+      for (int bin = 0; bin < rows; ++bin) sort_by_cell(k, row_ranges(k)[bin]);
+      for (int32_t t = all.begin; t < all.end; ++t) {
+        const auto found = std::lower_bound(cells.begin() + first, cells.end(), taps[t].cell);
+        taps[t].bin = static_cast<int32_t>(found - cells.begin() - first);
+      }
+      lists.push_back(List{first, static_cast<int64_t>(cells.size())});
+    }
+  }
+
  private:
-  void sort_by_cell(int64_t begin, int64_t end) {
-    std::stable_sort(taps.begin() + begin, taps.begin() + end,
+  std::vector<std::vector<Tap<G>>> taps_;  // of parts of the RoIs
+  std::vector<Tap<G>*> first_;             // K
+
+  void sort_by_cell(int64_t k, const Range& range) {
+    std::stable_sort(first_[k] + range.begin, first_[k] + range.end,
                      [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
   }
 
@@ -169,13 +177,13 @@ struct TapTable {
     int32_t begin, end;
     int64_t taps;
   };
-  // From the first to the last cell that the taps of `bins` bins read, and how many these are. All
-  // taps are looked at: where boxes are so wide that coordinates round to thousands of cells, the
+  // From the first to the last cell that the taps of an axis read, and how many these are. All taps
+  // are looked at: where boxes are so wide that coordinates round to thousands of cells, the
   // outermost cell may belong to any of them.
-  Extent extent(const Range* range, int bins) const {
-    const int64_t begin = range[0].begin, end = range[bins - 1].end;
-    Extent found{std::numeric_limits<int32_t>::max(), 0, end - begin};
-    for (int64_t t = begin; t < end; ++t) {
+  Extent extent(int64_t k, const Range& range) const {
+    const Tap<G>* const taps = first_[k];
+    Extent found{std::numeric_limits<int32_t>::max(), 0, range.end - range.begin};
+    for (int32_t t = range.begin; t < range.end; ++t) {
       found.begin = std::min(found.begin, taps[t].cell);
       found.end = std::max(found.end, taps[t].cell + 1);
     }
@@ -183,7 +191,8 @@ struct TapTable {
   }
 
   template <class Axis>
-  static void add_axis(const Axis& axis, int bins, Range* range, std::vector<Tap<G>>* to) {
+  static void add_axis(const Axis& axis, int bins, size_t first, Range* range,
+                       std::vector<Tap<G>>* to) {
     std::vector<Tap<G>>& taps = *to;
     for (int q = 0; q < bins; ++q) {
       const size_t begin = taps.size();
@@ -197,7 +206,7 @@ struct TapTable {
         taps[end++].weight /= axis.divisor();
       }
       taps.resize(end);
-      range[q] = Range{static_cast<int64_t>(begin), static_cast<int64_t>(end)};
+      range[q] = Range{static_cast<int32_t>(begin - first), static_cast<int32_t>(end - first)};
     }
   }
 };

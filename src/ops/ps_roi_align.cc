@@ -14,12 +14,12 @@ template <class T>
 void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
-  const TapTable<A> taps(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), table, in.data);
+  const TapTable<A> axes(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), table, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
+  const int64_t outputs = static_cast<int64_t>(axes.rows) * axes.columns;
   table.fill_special_rows(result, layout.output_dim * outputs);
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
@@ -27,23 +27,24 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
                         auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    const int64_t first = int64_t{task.p_begin} * taps.columns + task.q_begin;
+    const int64_t first = int64_t{task.p_begin} * axes.columns + task.q_begin;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
                      result + task.row(table.ahead(i, table.kFarAhead), outputs) + first, outputs);
-      const auto y_range = taps.row_ranges(k)[task.p_begin];
+      const Tap<A>* taps = axes.taps(k);
+      const auto y_range = axes.row_ranges(k)[task.p_begin];
       const auto* map = block;
       for (int g = 0; g < task.groups; ++g, map += cells * kCount) {
-        const auto x_range = taps.column_ranges(k)[task.q_begin + g];
+        const auto x_range = axes.column_ranges(k)[task.q_begin + g];
         Values sum = Values::all(0);
-        for (int64_t r = y_range.begin; r < y_range.end; ++r) {
-          const auto* line = map + taps.taps[r].cell * width * kCount;
+        for (int32_t r = y_range.begin; r < y_range.end; ++r) {
+          const auto* line = map + taps[r].cell * width * kCount;
           Values row = Values::all(0);
-          for (int64_t t = x_range.begin; t < x_range.end; ++t) {
-            row += taps.weighted(t, Values::load(line + taps.offset(t, kCount)));
+          for (int32_t t = x_range.begin; t < x_range.end; ++t) {
+            row += taps[t].weighted(Values::load(line + taps[t].offset(kCount)));
           }
-          sum += taps.weighted(r, row);
+          sum += taps[r].weighted(row);
         }
         sum.store(tile + g * kCount);
       }
@@ -55,7 +56,7 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
   parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
     const GroupTask<A> task(id, layout, in.data, across);
     if (table.begin[task.image] == table.begin[task.image + 1]) return;
-    read_maps(task, layout, taps.coverage, data, cells, pool);
+    read_maps(task, layout, axes.coverage, data, cells, pool);
   });
 }
 
@@ -64,18 +65,18 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
-  const TapTable<A> taps(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), table, in.data);
+  const TapTable<A> axes(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), table, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t outputs = static_cast<int64_t>(taps.rows) * taps.columns;
+  const int64_t outputs = static_cast<int64_t>(axes.rows) * axes.columns;
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
   const auto spread = [&](const GroupTask<A>& task, A* block, A* tile, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    const int64_t first = int64_t{task.p_begin} * taps.columns + task.q_begin;
+    const int64_t first = int64_t{task.p_begin} * axes.columns + task.q_begin;
     for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
@@ -83,18 +84,19 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
                      outputs);
       read_bins(gradient + task.row(k, outputs) + first, task.lanes, outputs, task.groups, tile,
                 simd);
-      const auto y_range = taps.row_ranges(k)[task.p_begin];
+      const Tap<A>* taps = axes.taps(k);
+      const auto y_range = axes.row_ranges(k)[task.p_begin];
       A* map = block;
       for (int g = 0; g < task.groups; ++g, map += cells * kCount) {
         const Values slope = Values::load(tile + g * kCount);
-        const auto x_range = taps.column_ranges(k)[task.q_begin + g];
-        for (int64_t r = y_range.begin; r < y_range.end; ++r) {
-          A* line = map + taps.taps[r].cell * width * kCount;
-          const Values row = taps.weighted(r, slope);
-          for (int64_t t = x_range.begin; t < x_range.end; ++t) {
-            A* target = line + taps.offset(t, kCount);
+        const auto x_range = axes.column_ranges(k)[task.q_begin + g];
+        for (int32_t r = y_range.begin; r < y_range.end; ++r) {
+          A* line = map + taps[r].cell * width * kCount;
+          const Values row = taps[r].weighted(slope);
+          for (int32_t t = x_range.begin; t < x_range.end; ++t) {
+            A* target = line + taps[t].offset(kCount);
             Values total = Values::load(target);
-            total += taps.weighted(t, row);
+            total += taps[t].weighted(row);
             total.store(target);
           }
         }
@@ -104,7 +106,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   const int64_t work = elements(d_data) + elements(d_out);
   parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
     const GroupTask<A> task(id, layout, in.data, across);
-    add_to_maps(task, layout, taps.coverage, result, cells, spread);
+    add_to_maps(task, layout, axes.coverage, result, cells, spread);
   });
 }
 
