@@ -236,12 +236,14 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
               Values totals[count];
               unrolled<count>([&](auto n)
                                   INLINE_LAMBDA { totals[n] = Values::load(lines[n] + offset); });
-              do {
+              for (;;) {
                 const A* slope = rows + taps[t].bin * kLanes<A>;
                 unrolled<count>([&](auto n) INLINE_LAMBDA {
                   totals[n] += taps[t].weighted(Values::load(slope + n * columns * kLanes<A>));
                 });
-              } while (++t < x_taps.end && taps[t].cell == cell);
+                ++t;
+                if (t == x_taps.end || taps[t].cell != cell) break;
+              }
               unrolled<count>([&](auto n) INLINE_LAMBDA { totals[n].store(lines[n] + offset); });
             }
           });

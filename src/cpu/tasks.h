@@ -71,13 +71,12 @@ struct GroupTask {
     constexpr int64_t kBlocksBytes = 3 << 19;
     constexpr int kTasksPerThread = 4;
     const int64_t bytes = data.shape[2] * data.shape[3] * kCellBytes;
-    int64_t across = bytes > 0 ? kBlocksBytes / bytes : kMostGroups;
-    across = std::min<int64_t>({across, kMostGroups, layout.group_width});
+    const int64_t cached = bytes > 0 ? kBlocksBytes / bytes : kMostGroups;
+    int across = static_cast<int>(std::min<int64_t>({cached, kMostGroups, layout.group_width}));
     while (across > 1 && count(layout, data, across) < kTasksPerThread * max_threads()) --across;
     // Parts of a row that are about as wide as each other.
-    const int64_t parts =
-        across > 1 ? (layout.group_width + across - 1) / across : layout.group_width;
-    return static_cast<int>((layout.group_width + parts - 1) / parts);
+    const int parts = across > 1 ? (layout.group_width + across - 1) / across : layout.group_width;
+    return (layout.group_width + parts - 1) / parts;
   }
 
  private:
