@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from cases import POOLED, PRECISION, SCALES, assert_near, blocks_of, feature_map, row_id
 from mxnet import autograd
-from operators import OPERATORS, ROWS
+from operators import BY_NAME, OPERATORS, ROWS
 
 import gluon_roi
 
@@ -86,7 +86,7 @@ def test_backward(op, arguments, dtype, ctx):
 )
 def test_wide_groups(name, channels, pooled, group, dtype, ctx):
     """More groups in a row than a task takes at a time, for full and for partial channel blocks."""
-    (op,) = (one for one in OPERATORS if one.name == name)
+    op = BY_NAME[name]
     arguments = {} if group is None else {"group_size": group}
     data = feature_map(channels * np.prod(group or pooled), dtype)
     rois = op.all_rois(1 / 4, "float64" if dtype == "float64" else "float32")

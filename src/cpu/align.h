@@ -105,6 +105,24 @@ ALWAYS_INLINE void unrolled(const Body& body) {
   }
 }
 
+// One row of `columns` channel-last values: the sum of the taps [begin, end), each of which weighs
+// the row of `from` that its bin is the number of.
+template <class Values, class A>
+ALWAYS_INLINE void sum_rows(const Tap<A>* taps, int32_t begin, int32_t end, const A* from,
+                            int64_t columns, A* to) {
+  for_each_group<Values>(0, columns, [&](int64_t first, auto count) INLINE_LAMBDA {
+    Values sums[count];
+    unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
+    for (int32_t r = begin; r < end; ++r) {
+      const A* row = from + (taps[r].bin * columns + first) * kLanes<A>;
+      unrolled<count>([&](auto n) INLINE_LAMBDA {
+        sums[n] += taps[r].weighted(Values::load(row + n * kLanes<A>));
+      });
+    }
+    unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n].store(to + (first + n) * kLanes<A>); });
+  });
+}
+
 template <class Op, class T>
 void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
@@ -155,22 +173,9 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
                                 INLINE_LAMBDA { sums[n].store(row + n * columns * kLanes<A>); });
           }
         });
-        A* bin = tile;
         for (int p = 0; p < axes.rows; ++p) {
-          for_each_group<Values>(0, columns, [&](int64_t first, auto count) INLINE_LAMBDA {
-            Values sums[count];
-            unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
-            for (int32_t r = y_ranges[p].begin; r < y_ranges[p].end; ++r) {
-              const A* row = rows + (taps[r].bin * columns + first) * kLanes<A>;
-              unrolled<count>([&](auto n) INLINE_LAMBDA {
-                sums[n] += taps[r].weighted(Values::load(row + n * kLanes<A>));
-              });
-            }
-            unrolled<count>([&](auto n) INLINE_LAMBDA {
-              sums[n].store(bin);
-              bin += kLanes<A>;
-            });
-          });
+          sum_rows<Values>(taps, y_ranges[p].begin, y_ranges[p].end, rows, columns,
+                           tile + p * columns * kLanes<A>);
         }
         unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs), simd);
       }
@@ -209,24 +214,11 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
         for (int32_t begin = y_taps.begin; begin < y_taps.end;) {
           A* lines[kMostTogether];
           int found = 0;
-          for (A* row = rows; found < kTogether<Values> && begin < y_taps.end; ++found) {
+          for (; found < kTogether<Values> && begin < y_taps.end; ++found) {
             const int32_t end = same_cell(taps, begin, y_taps.end);
             slopes.next(end - begin);
             lines[found] = block + taps[begin].cell * width * kLanes<A>;
-            for_each_group<Values>(0, columns, [&](int64_t first, auto count) INLINE_LAMBDA {
-              Values sums[count];
-              unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
-              for (int32_t r = begin; r < end; ++r) {
-                const A* source = tile + (taps[r].bin * columns + first) * kLanes<A>;
-                unrolled<count>([&](auto n) INLINE_LAMBDA {
-                  sums[n] += taps[r].weighted(Values::load(source + n * kLanes<A>));
-                });
-              }
-              unrolled<count>([&](auto n) INLINE_LAMBDA {
-                sums[n].store(row);
-                row += kLanes<A>;
-              });
-            });
+            sum_rows<Values>(taps, begin, end, tile, columns, rows + found * columns * kLanes<A>);
             begin = end;
           }
           for_each_group<Values>(0, found, [&](int64_t, auto count) INLINE_LAMBDA {
