@@ -99,6 +99,33 @@ def test_wide_groups(name, channels, pooled, group, dtype, ctx):
     assert_near(actual, d_data, PRECISION[dtype].backward * max(1, np.abs(d_data).max()))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["ROIAlign", "PrROIPool", "PSROIPool", "PSROIAlign"])
+def test_parts_of_the_rois(name, dtype, ctx):
+    """Tables of a part of the RoIs at a time, where the maps are small: the same bytes.
+
+    With many more images, which no RoI is on, the maps are large enough for all at once.
+    """
+    op, pooled, scale = BY_NAME[name], (2, 3), 1 / 16
+    data = feature_map(op.channels(4, pooled, {}), dtype)
+    images = len(data)
+    rois = np.tile(op.all_rois(scale, "float64" if dtype == "float64" else "float32"), (8, 1))
+    rois = np.random.RandomState(4).permutation(rois)
+    more = np.concatenate([data, np.ones((160, *data.shape[1:]), dtype)])
+    d_out = np.random.RandomState(5).randn(len(rois), 4, *pooled).astype(dtype)
+
+    def results(maps):
+        x, r, slope = (mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (maps, rois, d_out))
+        out, d_data, _ = gradients(op, x, r, slope, pooled, scale)
+        return out.asnumpy(), d_data.asnumpy()
+
+    out, d_data = results(data)
+    expected, d_expected = results(more)
+    assert out.tobytes() == expected.tobytes()
+    assert d_data.tobytes() == d_expected[:images].tobytes()
+    assert not d_expected[images:].any()
+
+
 @pytest.mark.parametrize("op, arguments", [row for row in ROWS if row[0].linear], ids=row_id)
 def test_adjoint(op, arguments, ctx):
     """<op(x), g> = <x, op^T(g)> for the operators that are linear in data."""

@@ -250,3 +250,19 @@ def test_wrong_kinds():
     ):
         with pytest.raises(mx.MXNetError, match=f"^PyramidROIAlign: {message}"):
             align(MAPS, rois, 7, SCALES, **bad).wait_to_read()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_parts_of_the_rois(dtype):
+    """As for other operators; maps run out of RoIs one after the other, and one has none."""
+    maps, rois = pyramid(dtype), np.tile(boxes(dtype), (8, 1))
+    levels = levels_of(rois)
+    rois = np.random.RandomState(4).permutation(rois[levels != 2])
+    assert np.bincount(levels_of(rois), minlength=4).min() == 0
+    more = [np.concatenate([one, np.ones((160, *one.shape[1:]), dtype)]) for one in maps]
+    out, d_maps, _ = run(lambda x, r: align(x, r, (2, 3), SCALES), maps, rois)
+    expected, d_expected, _ = run(lambda x, r: align(x, r, (2, 3), SCALES), more, rois)
+    assert out.tobytes() == expected.tobytes()
+    for d_map, d_more in zip(d_maps, d_expected):
+        assert d_map.tobytes() == d_more[:2].tobytes()
+        assert not d_more[2:].any()

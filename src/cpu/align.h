@@ -16,16 +16,15 @@ struct AlignedMap {
   using A = SumOf<T>;
   Tensor data;
   RoiTable<A> table;
-  TapTable<A> axes;
   int64_t tasks;
+  TapTable<A> axes;      // of some of the RoIs
+  bool earlier = false;  // whether there were others before them
 
-  template <class Rule>
-  AlignedMap(int pooled_height, int pooled_width, const Rule& rule, const Tensor& map,
-             RoiTable<A> rows)
+  AlignedMap(int pooled_height, int pooled_width, const Tensor& map, RoiTable<A> rows)
       : data(map),
         table(std::move(rows)),
-        axes(pooled_height, pooled_width, rule, table, map),
-        tasks(ChannelTask<A>::count(map)) {}
+        tasks(ChannelTask<A>::count(map)),
+        axes(pooled_height, pooled_width, map) {}
 };
 
 // The number of each row's map.
@@ -39,24 +38,42 @@ std::vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
 
 template <class Op, class T>
 std::vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in) {
-  using A = SumOf<T>;
-  const Pyramid pyramid = Op::pyramid(p);
-  RoiTable<A> table(Op::kName, in, p.bad_index);
+  RoiTable<SumOf<T>> table(Op::kName, in, p.bad_index);
   std::vector<AlignedMap<T>> maps;
-  auto rule = Op::rule(p);
   if (in.count == 1) {
-    rule.spatial_scale = pyramid.scale[0];
-    maps.emplace_back(p.pooled_height, p.pooled_width, rule, in.data, std::move(table));
+    maps.emplace_back(p.pooled_height, p.pooled_width, in.data, std::move(table));
     return maps;
   }
-  const std::vector<int32_t> map_of = maps_of(pyramid, table);
+  const std::vector<int32_t> map_of = maps_of(Op::pyramid(p), table);
   maps.reserve(static_cast<size_t>(in.count));
   for (int32_t i = 0; i < in.count; ++i) {
-    rule.spatial_scale = pyramid.scale[i];
-    maps.emplace_back(p.pooled_height, p.pooled_width, rule, in.maps[i],
+    maps.emplace_back(p.pooled_height, p.pooled_width, in.maps[i],
                       table.only([&](int64_t k) { return map_of[k] == i; }));
   }
   return maps;
+}
+
+// Runs body() with the taps of all RoIs, on which `prepare` has been called: those of a part of
+// each map after the other. at_a_time(map) is how many.
+template <class Op, class T, class AtATime, class Body>
+void for_each_part(const typename Op::Params& p, std::vector<AlignedMap<T>>* maps,
+                   const AtATime& at_a_time, void (TapTable<SumOf<T>>::*prepare)(),
+                   const Body& body) {
+  const Pyramid pyramid = Op::pyramid(p);
+  auto rule = Op::rule(p);
+  for (bool earlier = false, more = true; more; earlier = true) {
+    more = false;
+    for (size_t i = 0; i < maps->size(); ++i) {
+      AlignedMap<T>& map = (*maps)[i];
+      const int64_t begin = map.axes.part.end, left = map.table.count() - begin;
+      rule.spatial_scale = pyramid.scale[i];
+      map.earlier = earlier;
+      map.axes.make(rule, map.table, Part{begin, begin + std::min(at_a_time(map), left)});
+      (map.axes.*prepare)();
+      more = more || map.axes.part.end < map.table.count();
+    }
+    body();
+  }
 }
 
 // Runs body(map, number of the map, task) for the tasks of all maps, in one go: the threads that
@@ -127,17 +144,17 @@ template <class Op, class T>
 void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
-  for (auto& map : maps) map.axes.list_rows();
   T* result = static_cast<T*>(out.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
   maps[0].table.fill_special_rows(result, in.data.shape[1] * outputs);
 
-  for_each_task(maps, elements(out), [&](const auto& map, size_t, const ChannelTask<A>& task) {
+  const auto pool = [&](const auto& map, size_t, const ChannelTask<A>& task) {
     const RoiTable<A>& table = map.table;
     const TapTable<A>& axes = map.axes;
     const T* data = static_cast<const T*>(map.data.data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
-    if (table.begin[task.image] == table.begin[task.image + 1]) return;
+    const Part rois = table.of_image(task.image, axes.part);
+    if (rois.empty()) return;
     A* block = scratch<A>((cells + outputs + map.data.shape[2] * columns) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;   // the outputs of one RoI, channel-last
     A* rows = tile + outputs * kLanes<A>;  // the rows of the map that it reads, through Ax
@@ -145,12 +162,12 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       pack_runs(runs, data + task.offset, cells, task.lanes, block, simd);
-      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+      for (int64_t i = rois.begin; i < rois.end; ++i) {
         const int64_t k = table.order[i];
-        const Tap<A>* taps = axes.taps(k);
-        const auto* y_ranges = axes.row_ranges(k);
-        const auto* x_ranges = axes.column_ranges(k);
-        const auto list = axes.lists[k];
+        const Tap<A>* taps = axes.taps(i);
+        const auto* y_ranges = axes.row_ranges(i);
+        const auto* x_ranges = axes.column_ranges(i);
+        const auto list = axes.list(i);
         GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
                                   list.end - list.begin);
         for_each_group<Values>(list.begin, list.end, [&](int64_t first, auto count) INLINE_LAMBDA {
@@ -180,7 +197,10 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
         unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs), simd);
       }
     });
-  });
+  };
+  for_each_part<Op, T>(
+      p, &maps, [](const auto& map) { return rois_at_a_time<T>(map.data, map.axes.bytes()); },
+      &TapTable<A>::list_rows, [&] { for_each_task(maps, elements(out), pool); });
 }
 
 template <class Op, class T>
@@ -188,13 +208,14 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
                     const Tensor* d_maps) {
   using A = SumOf<T>;
   std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
-  for (auto& map : maps) map.axes.sort_by_cell();
   const T* gradient = static_cast<const T*>(d_out.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
-  for_each_task(maps, elements(d_out), [&](const auto& map, size_t of, const ChannelTask<A>& task) {
+  const auto spread = [&](const auto& map, size_t of, const ChannelTask<A>& task) {
     const RoiTable<A>& table = map.table;
     const TapTable<A>& axes = map.axes;
+    const Part rois = table.of_image(task.image, axes.part);
+    if (map.earlier && rois.empty()) return;
     T* result = static_cast<T*>(d_maps[of].data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     A* block = scratch<A>((cells + outputs + kMostTogether * columns) * kLanes<A>);
@@ -203,11 +224,11 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
     const auto& runs = axes.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
-      clear_runs(runs, block);
-      for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+      begin_gradients(runs, map.earlier, result + task.offset, cells, task.lanes, block, simd);
+      for (int64_t i = rois.begin; i < rois.end; ++i) {
         const int64_t k = table.order[i];
-        const Tap<A>* taps = axes.taps(k);
-        const auto y_taps = axes.all_rows(k), x_taps = axes.all_columns(k);
+        const Tap<A>* taps = axes.taps(i);
+        const auto y_taps = axes.all_rows(i), x_taps = axes.all_columns(i);
         pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile, simd);
         GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
                                   task.lanes * outputs, y_taps.end - y_taps.begin);
@@ -241,9 +262,12 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
           });
         }
       }
-      unpack_runs(runs, block, cells, task.lanes, cells, result + task.offset, simd);
+      end_gradients(runs, map.earlier, block, cells, task.lanes, cells, result + task.offset, simd);
     });
-  });
+  };
+  for_each_part<Op, T>(
+      p, &maps, [](const auto& map) { return gradients_at_a_time<T>(map.data, map.axes.bytes()); },
+      &TapTable<A>::sort_by_cell, [&] { for_each_task(maps, elements(d_out), spread); });
 }
 
 template <class Op, class T>

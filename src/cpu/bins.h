@@ -9,23 +9,28 @@
 
 namespace gluon_roi::cpu {
 
-// The cells [begin, end) of every bin of every RoI along both axes: K * 2 * (P + Q) numbers.
+// The cells [begin, end) of every bin along both axes, for each RoI of a part, numbered as in the
+// table's order.
 struct BinTable {
   int rows, columns;
-  std::vector<int32_t> edges;
+  Part part{0, 0};
   Coverage coverage;
 
-  BinTable(BinRule rule, int pooled_height, int pooled_width, double spatial_scale,
-           const RoiTable<float>& table, const Tensor& data)
-      : rows(pooled_height), columns(pooled_width), coverage(data) {
+  BinTable(int pooled_height, int pooled_width, const Tensor& data)
+      : rows(pooled_height), columns(pooled_width), coverage(data), data_(data) {}
+
+  // Makes those of a part, in the memory of the part before.
+  void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Part& some) {
     const float scale = narrow<float>(spatial_scale);
-    const int height = static_cast<int>(data.shape[2]), width = static_cast<int>(data.shape[3]);
-    edges.resize(table.rois.size() * 2 * (rows + columns));
-    for (const int64_t k : table.order) {
-      const Roi<float>& roi = table.rois[k];
+    const int height = static_cast<int>(data_.shape[2]), width = static_cast<int>(data_.shape[3]);
+    part = some;
+    coverage = Coverage(data_);
+    edges_.resize(static_cast<size_t>((part.end - part.begin) * bytes()) / sizeof(int32_t));
+    int32_t* edge = edges_.data();
+    for (int64_t i = part.begin; i < part.end; ++i, edge += 2 * (rows + columns)) {
+      const Roi<float>& roi = table.rois[table.order[i]];
       const BinAxis y = BinAxis::make(rule, roi.y1(), roi.y2(), scale, rows, height);
       const BinAxis x = BinAxis::make(rule, roi.x1(), roi.x2(), scale, columns, width);
-      int32_t* edge = edges.data() + k * 2 * (rows + columns);
       const int64_t high = set_edges(y, rows, edge);
       const int64_t wide = set_edges(x, columns, edge + 2 * rows);
       // Edges grow with the bin.
@@ -35,13 +40,19 @@ struct BinTable {
     }
     coverage.finish();
   }
+  // What they take for a RoI.
+  int64_t bytes() const { return (rows + int64_t{columns}) * 2 * sizeof(int32_t); }
+
   // Two numbers a bin.
-  ALWAYS_INLINE const int32_t* row_edges(int64_t k) const {
-    return edges.data() + k * 2 * (rows + columns);
+  ALWAYS_INLINE const int32_t* row_edges(int64_t i) const {
+    return edges_.data() + (i - part.begin) * 2 * (rows + columns);
   }
-  ALWAYS_INLINE const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * rows; }
+  ALWAYS_INLINE const int32_t* column_edges(int64_t i) const { return row_edges(i) + 2 * rows; }
 
  private:
+  Tensor data_;
+  std::vector<int32_t> edges_;
+
   // Returns the cells of all bins together.
   static int64_t set_edges(const BinAxis& axis, int bins, int32_t* edge) {
     int64_t sum = 0;

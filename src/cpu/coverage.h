@@ -49,12 +49,13 @@ class Coverage {
   }
   const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
 
-  // Whether `part` of the reads of an image, made of each of `channels` on its own, cost less than
-  // packing the cells into as many channel blocks: that took as long as some 3 reads a cell.
+  // Whether `part` of the reads of an image, made of each of `channels` on its own and not of all
+  // at once, cost less than packing the cells into as many channel blocks: that took as long as
+  // some 3 reads a cell.
   bool unpacked_is_faster(int64_t image, double part, int blocks, int channels) const {
     const Image& of = images_[image];
-    return channels == 1 || static_cast<double>(of.reads) * part * channels <
-                                3.0 * blocks * static_cast<double>(of.cells);
+    return static_cast<double>(of.reads) * part * (channels - 1) <=
+           3.0 * blocks * static_cast<double>(of.cells);
   }
 
  private:
@@ -73,8 +74,8 @@ class Coverage {
   std::vector<Image> images_;
 };
 
-// pack_planes, a block of zeros, and unpack_planes for the cells that are covered; in the planes
-// all other cells become 0.
+// pack_planes, a block of zeros, and unpack_planes for the cells that are covered; and zeros for
+// all others in the planes.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes,
                              int64_t stride, int lanes, A* block, Simd simd) {
@@ -92,19 +93,44 @@ ALWAYS_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block,
 }
 template <class T, class A, class Simd>
 ALWAYS_INLINE void unpack_runs(const std::vector<Coverage::Run>& runs, const A* block,
-                               int64_t stride, int lanes, int64_t cells, T* planes, Simd simd) {
-  for (int lane = 0; lane < lanes; ++lane) {
-    int64_t begin = 0;
-    for (const Coverage::Run& run : runs) {
-      std::fill(planes + lane * stride + begin, planes + lane * stride + run.begin, T{});
-      begin = run.end;
-    }
-    std::fill(planes + lane * stride + begin, planes + lane * stride + cells, T{});
-  }
+                               int64_t stride, int lanes, T* planes, Simd simd) {
   for (const Coverage::Run& run : runs) {
     unpack_planes(block + run.begin * kLanes<A>, stride, lanes, run.end - run.begin,
                   planes + run.begin, simd);
   }
+}
+template <class T>
+void clear_others(const std::vector<Coverage::Run>& runs, int64_t stride, int lanes, int64_t cells,
+                  T* planes) {
+  for (int lane = 0; lane < lanes; ++lane) {
+    T* const plane = planes + lane * stride;
+    int64_t begin = 0;
+    for (const Coverage::Run& run : runs) {
+      std::fill(plane + begin, plane + run.begin, T{});
+      begin = run.end;
+    }
+    std::fill(plane + begin, plane + cells, T{});
+  }
+}
+
+// The gradients of the planes before a kernel adds to them, in a block, and their way back: 0 at
+// first, all of which is written, or what `earlier` kernels have written.
+template <class T, class A, class Simd>
+ALWAYS_INLINE void begin_gradients(const std::vector<Coverage::Run>& runs, bool earlier,
+                                   const T* planes, int64_t stride, int lanes, A* block,
+                                   Simd simd) {
+  if (earlier) {
+    pack_runs(runs, planes, stride, lanes, block, simd);
+  } else {
+    clear_runs(runs, block);
+  }
+}
+template <class T, class A, class Simd>
+ALWAYS_INLINE void end_gradients(const std::vector<Coverage::Run>& runs, bool earlier,
+                                 const A* block, int64_t stride, int lanes, int64_t cells,
+                                 T* planes, Simd simd) {
+  if (!earlier) clear_others(runs, stride, lanes, cells, planes);
+  unpack_runs(runs, block, stride, lanes, planes, simd);
 }
 
 }  // namespace gluon_roi::cpu

@@ -1,11 +1,19 @@
 // All rows of rois, decoded and checked once a call.
 #pragma once
+#include <algorithm>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "../core/geometry/rows.h"
 
 namespace gluon_roi::cpu {
+
+// Some RoIs that follow each other in a table's order, from begin to end.
+struct Part {
+  int64_t begin, end;
+  bool empty() const { return begin >= end; }
+};
 
 // All rows decoded and checked, and sorted by image; within an image in the order given.
 template <class G>
@@ -52,11 +60,17 @@ struct RoiTable {
     return some;
   }
 
+  int64_t count() const { return static_cast<int64_t>(order.size()); }
+  // Those of a part that belong to an image.
+  ALWAYS_INLINE Part of_image(int64_t image, const Part& part) const {
+    return Part{std::max(begin[image], part.begin), std::min(begin[image + 1], part.end)};
+  }
+
   // The row that follows order[i] `steps` later, to be fetched early; the last at the end. Tasks
   // that do little for a RoI have to look kFarAhead.
   static constexpr int64_t kFarAhead = 4;
   ALWAYS_INLINE int64_t ahead(int64_t i, int64_t steps = 1) const {
-    const int64_t last = static_cast<int64_t>(order.size()) - 1;
+    const int64_t last = count() - 1;
     return order[i + steps < last ? i + steps : last];
   }
 
@@ -88,5 +102,30 @@ struct RoiTable {
     }
   }
 };
+
+// How many RoIs to make tables for at a time, which take some `bytes` each: as many as a quarter of
+// the map's memory has room for, and some at least, for the map is packed anew for each part.
+template <class T>
+int64_t rois_at_a_time(const Tensor& data, int64_t bytes) {
+  constexpr int64_t kFewest = 128;
+  return std::max(kFewest, elements(data) * static_cast<int64_t>(sizeof(T)) / 2 / bytes);
+}
+// The same where gradients are added up: those of float16 are summed in float32, and must not be
+// rounded between two parts.
+template <class T>
+int64_t gradients_at_a_time(const Tensor& data, int64_t bytes) {
+  return std::is_same<T, SumOf<T>>::value ? rois_at_a_time<T>(data, bytes)
+                                          : std::numeric_limits<int64_t>::max();
+}
+
+// Runs body(part) for one part of all RoIs after the other. The first may be empty.
+template <class Body>
+void for_each_part(int64_t rois, int64_t at_a_time, const Body& body) {
+  Part part{0, 0};
+  do {
+    part = Part{part.end, part.end + std::min(at_a_time, rois - part.end)};
+    body(part);
+  } while (part.end < rois);
+}
 
 }  // namespace gluon_roi::cpu

@@ -61,7 +61,7 @@ void append_taps(const Axis& axis, int q, std::vector<T>* taps, const Add& add) 
   });
 }
 
-// Both axes of every RoI. A rule (SampleRule, PreciseRule) says what a bin weighs.
+// Both axes of each RoI of a part, numbered as in the table's order.
 template <class G>
 struct TapTable {
   struct Range {
@@ -71,102 +71,118 @@ struct TapTable {
     int64_t begin, end;
   };
   int rows, columns;
-  std::vector<Range>
-      ranges;  // K * (rows + columns): which of a RoI's taps each bin has, rows first
+  Part part{0, 0};
   Coverage coverage;
-  std::vector<int32_t> cells;  // the rows that RoIs read, if list_rows() was called
-  std::vector<List> lists;     // K: each RoI's part of it
+  std::vector<int32_t> cells;  // the rows that RoIs read, after list_rows()
 
   TapTable(TapTable&&) = default;  // a copy's pointers would be the first one's
+  TapTable(int pooled_height, int pooled_width, const Tensor& data)
+      : rows(pooled_height), columns(pooled_width), coverage(data), data_(data) {}
+
+  // Makes those of a part, in the memory of the part before. A rule (SampleRule, PreciseRule) says
+  // what a bin weighs.
   template <class Rule>
-  TapTable(int pooled_height, int pooled_width, const Rule& rule, const RoiTable<G>& table,
-           const Tensor& data)
-      : rows(pooled_height), columns(pooled_width), coverage(data) {
+  void make(const Rule& rule, const RoiTable<G>& table, const Part& some) {
     const int bins = rows + columns;
-    ranges.resize(table.rois.size() * bins);
-    first_.resize(table.rois.size());
-    // Parts of the RoIs at the same time. With 2000 RoIs the taps take a tenth of PSROIAlign's
+    part = some;
+    coverage = Coverage(data_);
+    cells.clear();
+    lists_.clear();
+    const int64_t count = part.end - part.begin;
+    ranges_.resize(static_cast<size_t>(count * bins));
+    first_.resize(static_cast<size_t>(count));
+    // Shares of the RoIs at the same time. With 2000 RoIs the taps take a tenth of PSROIAlign's
     // time, in which the other threads had nothing to do.
-    const int64_t count = static_cast<int64_t>(table.order.size());
-    const int64_t parts = std::min<int64_t>((count + 31) / 32, 16);
-    taps_.resize(static_cast<size_t>(parts));
-    const auto for_each_roi = [&](int64_t part, const auto& body) {
-      for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
-        const int64_t k = table.order[i];
-        body(k, table.rois[k], ranges.data() + k * bins);
+    const int64_t shares = std::min<int64_t>((count + 31) / 32, 16);
+    taps_.resize(std::max(taps_.size(), static_cast<size_t>(shares)));
+    const auto for_each_roi = [&](int64_t share, const auto& body) {
+      for (int64_t i = count * share / shares; i < count * (share + 1) / shares; ++i) {
+        body(i, table.rois[table.order[part.begin + i]], ranges_.data() + i * bins);
       }
     };
-    parallel_for(parts, count * bins * kElementsPerBin, [&](int64_t part) {
-      std::vector<Tap<G>>& taps = taps_[part];
-      taps.reserve(static_cast<size_t>((count / parts + 1) * bins * 3));
-      for_each_roi(part, [&](int64_t, const Roi<G>& roi, Range* range) {
+    parallel_for(shares, count * bins * kElementsPerBin, [&](int64_t share) {
+      std::vector<Tap<G>>& taps = taps_[share];
+      taps.clear();
+      taps.reserve(static_cast<size_t>((count / shares + 1) * bins * 3));
+      for_each_roi(share, [&](int64_t, const Roi<G>& roi, Range* range) {
         const size_t first = taps.size();
-        add_axis(rule.axis(roi.y1(), roi.y2(), rows, static_cast<int32_t>(data.shape[2])), rows,
+        add_axis(rule.axis(roi.y1(), roi.y2(), rows, static_cast<int32_t>(data_.shape[2])), rows,
                  first, range, &taps);
-        add_axis(rule.axis(roi.x1(), roi.x2(), columns, static_cast<int32_t>(data.shape[3])),
+        add_axis(rule.axis(roi.x1(), roi.x2(), columns, static_cast<int32_t>(data_.shape[3])),
                  columns, first, range + rows, &taps);
       });
     });
-    for (int64_t part = 0; part < parts; ++part) {
-      Tap<G>* first = taps_[part].data();
-      for_each_roi(part, [&](int64_t k, const Roi<G>& roi, const Range* range) {
-        first_[k] = first;
+    for (int64_t share = 0; share < shares; ++share) {
+      Tap<G>* first = taps_[share].data();
+      for_each_roi(share, [&](int64_t at, const Roi<G>& roi, const Range* range) {
+        first_[at] = first;
         first += range[bins - 1].end;
-        const Extent y = extent(k, all_rows(k)), x = extent(k, all_columns(k));
+        const int64_t i = part.begin + at;
+        const Extent y = extent(first_[at], all_rows(i)), x = extent(first_[at], all_columns(i));
         coverage.add(roi.image, y.begin, y.end, x.begin, x.end, y.taps * x.taps);
       });
     }
     coverage.finish();
   }
-  // The taps of RoI k, of its rows and then of its columns.
-  ALWAYS_INLINE const Tap<G>* taps(int64_t k) const { return first_[k]; }
-  ALWAYS_INLINE const Range* row_ranges(int64_t k) const {
-    return ranges.data() + k * (rows + columns);
-  }
-  ALWAYS_INLINE const Range* column_ranges(int64_t k) const { return row_ranges(k) + rows; }
+  // What they take for a RoI, about.
+  int64_t bytes() const { return (rows + int64_t{columns}) * 4 * sizeof(Tap<G>); }
 
-  ALWAYS_INLINE Range all_rows(int64_t k) const {
-    return Range{row_ranges(k)[0].begin, row_ranges(k)[rows - 1].end};
+  // The taps of a RoI, of its rows and then of its columns.
+  ALWAYS_INLINE const Tap<G>* taps(int64_t i) const { return first_[i - part.begin]; }
+  // Which of them each bin has.
+  ALWAYS_INLINE const Range* row_ranges(int64_t i) const {
+    return ranges_.data() + (i - part.begin) * (rows + columns);
   }
-  ALWAYS_INLINE Range all_columns(int64_t k) const {
-    return Range{column_ranges(k)[0].begin, column_ranges(k)[columns - 1].end};
+  ALWAYS_INLINE const Range* column_ranges(int64_t i) const { return row_ranges(i) + rows; }
+  // Which of `cells` are its own, after list_rows().
+  ALWAYS_INLINE const List& list(int64_t i) const { return lists_[i - part.begin]; }
+
+  ALWAYS_INLINE Range all_rows(int64_t i) const {
+    return Range{row_ranges(i)[0].begin, row_ranges(i)[rows - 1].end};
+  }
+  ALWAYS_INLINE Range all_columns(int64_t i) const {
+    return Range{column_ranges(i)[0].begin, column_ranges(i)[columns - 1].end};
   }
 
   // Orders the taps of each axis of every RoI by cell instead of by bin, so that a row of the map,
   // and a cell in it, is visited once for all the bins that share it. The ranges of single bins are
   // lost.
   void sort_by_cell() {
-    for (size_t k = 0; k < first_.size(); ++k) {
-      sort_by_cell(k, all_rows(k));
-      sort_by_cell(k, all_columns(k));
+    for (int64_t i = part.begin; i < part.end; ++i) {
+      sort_by_cell(i, all_rows(i));
+      sort_by_cell(i, all_columns(i));
     }
   }
   // Lists the rows of the map that each RoI reads, in `cells`, and puts the place of a row in this
   // list into `bin` of its taps; those of each bin are ordered by cell.
   void list_rows() {
-    lists.reserve(first_.size());
-    for (size_t k = 0; k < first_.size(); ++k) {
-      const Range all = all_rows(k);
-      Tap<G>* const taps = first_[k];
+    lists_.reserve(first_.size());
+    for (int64_t i = part.begin; i < part.end; ++i) {
+      const Range all = all_rows(i);
+      Tap<G>* const taps = first_[i - part.begin];
       const auto first = static_cast<int64_t>(cells.size());
       for (int32_t t = all.begin; t < all.end; ++t) cells.push_back(taps[t].cell);
       std::sort(cells.begin() + first, cells.end());
       cells.erase(std::unique(cells.begin() + first, cells.end()), cells.end());
-      for (int bin = 0; bin < rows; ++bin) sort_by_cell(k, row_ranges(k)[bin]);
+      for (int bin = 0; bin < rows; ++bin) sort_by_cell(i, row_ranges(i)[bin]);
       for (int32_t t = all.begin; t < all.end; ++t) {
         const auto found = std::lower_bound(cells.begin() + first, cells.end(), taps[t].cell);
         taps[t].bin = static_cast<int32_t>(found - cells.begin() - first);
       }
-      lists.push_back(List{first, static_cast<int64_t>(cells.size())});
+      lists_.push_back(List{first, static_cast<int64_t>(cells.size())});
     }
   }
 
  private:
-  std::vector<std::vector<Tap<G>>> taps_;  // of parts of the RoIs
-  std::vector<Tap<G>*> first_;             // K
+  Tensor data_;
+  std::vector<std::vector<Tap<G>>> taps_;  // of shares of the RoIs
+  std::vector<Tap<G>*> first_;             // of each RoI
+  std::vector<Range> ranges_;              // of each RoI's bins, those of rows first
+  std::vector<List> lists_;                // of each RoI
 
-  void sort_by_cell(int64_t k, const Range& range) {
-    std::stable_sort(first_[k] + range.begin, first_[k] + range.end,
+  void sort_by_cell(int64_t i, const Range& range) {
+    Tap<G>* const taps = first_[i - part.begin];
+    std::stable_sort(taps + range.begin, taps + range.end,
                      [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
   }
 
@@ -180,8 +196,7 @@ struct TapTable {
   // From the first to the last cell that the taps of an axis read, and how many these are. All taps
   // are looked at: where boxes are so wide that coordinates round to thousands of cells, the
   // outermost cell may belong to any of them.
-  Extent extent(int64_t k, const Range& range) const {
-    const Tap<G>* const taps = first_[k];
+  static Extent extent(const Tap<G>* taps, const Range& range) {
     Extent found{std::numeric_limits<int32_t>::max(), 0, range.end - range.begin};
     for (int32_t t = range.begin; t < range.end; ++t) {
       found.begin = std::min(found.begin, taps[t].cell);

@@ -131,10 +131,13 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
   });
 }
 
-// The same for a task that adds to the gradients of its score maps, which are 0 at first.
+// The same for a task that adds to the gradients of its score maps: to 0, all of which it writes,
+// or to what `earlier` tasks have written there. (Those of float16 are summed in float32, so they
+// have no earlier tasks.)
 template <class T, class Kernel>
 void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
-                 const Coverage& coverage, T* d_data, int64_t cells, const Kernel& kernel) {
+                 const Coverage& coverage, bool earlier, T* d_data, int64_t cells,
+                 const Kernel& kernel) {
   using A = SumOf<T>;
   const auto& runs = coverage.runs(task.image);
   const int64_t bins = task.q_end - task.q_begin, all_cells = task.groups * cells;
@@ -143,11 +146,10 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
     for (int lane = 0; lane < task.lanes; ++lane) {
       const GroupTask<A> one = task.only(lane);
       T* const planes = d_data + one.offset;
-      std::fill(planes, planes + all_cells, T{});
+      if (!earlier) std::fill(planes, planes + all_cells, T{});
       if constexpr (std::is_same<T, A>::value) {
         kernel(one, planes, tile, OneChannel{});
       } else {
-        // float16 is summed in float32.
         A* const sums = tile + bins;
         for (int g = 0; g < task.groups; ++g) clear_runs(runs, sums + g * cells, 1);
         kernel(one, sums, tile, OneChannel{});
@@ -165,11 +167,14 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
   }
   A* block = scratch<A>((all_cells + bins) * kLanes<A>);
   run_simd([&](auto simd) INLINE_LAMBDA {
-    for (int g = 0; g < task.groups; ++g) clear_runs(runs, block + g * cells * kLanes<A>);
+    for (int g = 0; g < task.groups; ++g) {
+      begin_gradients(runs, earlier, d_data + task.offset + g * cells, task.stride, task.lanes,
+                      block + g * cells * kLanes<A>, simd);
+    }
     kernel(task, block, block + all_cells * kLanes<A>, simd);
     for (int g = 0; g < task.groups; ++g) {
-      unpack_runs(runs, block + g * cells * kLanes<A>, task.stride, task.lanes, cells,
-                  d_data + task.offset + g * cells, simd);
+      end_gradients(runs, earlier, block + g * cells * kLanes<A>, task.stride, task.lanes, cells,
+                    d_data + task.offset + g * cells, simd);
     }
   });
 }

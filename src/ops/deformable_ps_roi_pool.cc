@@ -254,7 +254,7 @@ void run_backward(const Params& p, const Inputs& in, const Tensor& d_out, const 
   const int64_t work = elements(d_data) + kElementsPerOutput * elements(d_out);
   parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
     const GroupTask<A> task(id, layout, by_class);
-    add_to_maps(task, layout, parts.coverage, result, cells, spread);
+    add_to_maps(task, layout, parts.coverage, false, result, cells, spread);
   });
 }
 

@@ -14,12 +14,12 @@ template <class T>
 void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
-  const TapTable<A> axes(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), table, in.data);
+  TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t outputs = static_cast<int64_t>(axes.rows) * axes.columns;
+  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
   table.fill_special_rows(result, layout.output_dim * outputs);
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
@@ -27,16 +27,17 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
                         auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    const int64_t first = int64_t{task.p_begin} * axes.columns + task.q_begin;
-    for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+    const int64_t first = task.p_begin * columns + task.q_begin;
+    const Part rois = table.of_image(task.image, axes.part);
+    for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
                      result + task.row(table.ahead(i, table.kFarAhead), outputs) + first, outputs);
-      const Tap<A>* taps = axes.taps(k);
-      const auto y_range = axes.row_ranges(k)[task.p_begin];
+      const Tap<A>* taps = axes.taps(i);
+      const auto y_range = axes.row_ranges(i)[task.p_begin];
       const auto* map = block;
       for (int g = 0; g < task.groups; ++g, map += cells * kCount) {
-        const auto x_range = axes.column_ranges(k)[task.q_begin + g];
+        const auto x_range = axes.column_ranges(i)[task.q_begin + g];
         Values sum = Values::all(0);
         for (int32_t r = y_range.begin; r < y_range.end; ++r) {
           const auto* line = map + taps[r].cell * width * kCount;
@@ -53,10 +54,13 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
     }
   };
   const int64_t work = elements(in.data) + elements(out);
-  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, in.data, across);
-    if (table.begin[task.image] == table.begin[task.image + 1]) return;
-    read_maps(task, layout, axes.coverage, data, cells, pool);
+  for_each_part(table.count(), rois_at_a_time<T>(in.data, axes.bytes()), [&](const Part& part) {
+    axes.make(PSROIAlign::rule(p), table, part);
+    parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+      const GroupTask<A> task(id, layout, in.data, across);
+      if (table.of_image(task.image, part).empty()) return;
+      read_maps(task, layout, axes.coverage, data, cells, pool);
+    });
   });
 }
 
@@ -65,31 +69,32 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
-  const TapTable<A> axes(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), table, in.data);
+  TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t outputs = static_cast<int64_t>(axes.rows) * axes.columns;
+  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
   const auto spread = [&](const GroupTask<A>& task, A* block, A* tile, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    const int64_t first = int64_t{task.p_begin} * axes.columns + task.q_begin;
-    for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+    const int64_t first = task.p_begin * columns + task.q_begin;
+    const Part rois = table.of_image(task.image, axes.part);
+    for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
                      gradient + task.row(table.ahead(i, table.kFarAhead), outputs) + first,
                      outputs);
       read_bins(gradient + task.row(k, outputs) + first, task.lanes, outputs, task.groups, tile,
                 simd);
-      const Tap<A>* taps = axes.taps(k);
-      const auto y_range = axes.row_ranges(k)[task.p_begin];
+      const Tap<A>* taps = axes.taps(i);
+      const auto y_range = axes.row_ranges(i)[task.p_begin];
       A* map = block;
       for (int g = 0; g < task.groups; ++g, map += cells * kCount) {
         const Values slope = Values::load(tile + g * kCount);
-        const auto x_range = axes.column_ranges(k)[task.q_begin + g];
+        const auto x_range = axes.column_ranges(i)[task.q_begin + g];
         for (int32_t r = y_range.begin; r < y_range.end; ++r) {
           A* line = map + taps[r].cell * width * kCount;
           const Values row = taps[r].weighted(slope);
@@ -104,10 +109,16 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
     }
   };
   const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, in.data, across);
-    add_to_maps(task, layout, axes.coverage, result, cells, spread);
-  });
+  for_each_part(table.count(), gradients_at_a_time<T>(in.data, axes.bytes()),
+                [&](const Part& part) {
+                  axes.make(PSROIAlign::rule(p), table, part);
+                  const bool earlier = part.begin > 0;
+                  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+                    const GroupTask<A> task(id, layout, in.data, across);
+                    if (earlier && table.of_image(task.image, part).empty()) return;
+                    add_to_maps(task, layout, axes.coverage, earlier, result, cells, spread);
+                  });
+                });
 }
 
 template <class T>

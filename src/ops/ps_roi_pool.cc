@@ -13,8 +13,7 @@ template <class T>
 void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
-  const BinTable bins(PSROIPool::rule(p), p.pooled_height, p.pooled_width, p.spatial_scale, table,
-                      in.data);
+  BinTable bins(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
@@ -26,15 +25,16 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
   const auto pool = [&](const GroupTask<A>& task, const auto* block, A* tile,
                         auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
-    for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+    const Part rois = table.of_image(task.image, bins.part);
+    for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       T* row = result + task.row(k, bins_per_channel);
       const T* later = result + task.row(table.ahead(i, table.kFarAhead), bins_per_channel);
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         const int64_t first = int64_t{ph} * bins.columns + task.q_begin;
         prefetch_lanes(task.lanes, later + first, bins_per_channel);
-        const int32_t* y = bins.row_edges(k) + 2 * ph;
-        const int32_t* x = bins.column_edges(k) + 2 * task.q_begin;
+        const int32_t* y = bins.row_edges(i) + 2 * ph;
+        const int32_t* x = bins.column_edges(i) + 2 * task.q_begin;
         const auto* map = block;
         A* value = tile;
         for (int g = 0; g < task.groups; ++g, map += cells * Values::kCount) {
@@ -55,10 +55,13 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
     }
   };
   const int64_t work = elements(in.data) + elements(out);
-  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, in.data, across);
-    if (table.begin[task.image] == table.begin[task.image + 1]) return;
-    read_maps(task, layout, bins.coverage, data, cells, pool);
+  for_each_part(table.count(), rois_at_a_time<T>(in.data, bins.bytes()), [&](const Part& part) {
+    bins.make(PSROIPool::rule(p), p.spatial_scale, table, part);
+    parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+      const GroupTask<A> task(id, layout, in.data, across);
+      if (table.of_image(task.image, part).empty()) return;
+      read_maps(task, layout, bins.coverage, data, cells, pool);
+    });
   });
 }
 
@@ -67,8 +70,7 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
-  const BinTable bins(PSROIPool::rule(p), p.pooled_height, p.pooled_width, p.spatial_scale, table,
-                      in.data);
+  BinTable bins(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
@@ -78,7 +80,8 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   const int across = GroupTask<A>::groups_across(layout, in.data);
   const auto spread = [&](const GroupTask<A>& task, A* block, A* tile, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
-    for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
+    const Part rois = table.of_image(task.image, bins.part);
+    for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       const T* row = gradient + task.row(k, bins_per_channel);
       const T* later = gradient + task.row(table.ahead(i, table.kFarAhead), bins_per_channel);
@@ -86,8 +89,8 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
         const int64_t first = int64_t{ph} * bins.columns + task.q_begin;
         prefetch_lanes(task.lanes, later + first, bins_per_channel);
         read_bins(row + first, task.lanes, bins_per_channel, task.q_end - task.q_begin, tile, simd);
-        const int32_t* y = bins.row_edges(k) + 2 * ph;
-        const int32_t* x = bins.column_edges(k) + 2 * task.q_begin;
+        const int32_t* y = bins.row_edges(i) + 2 * ph;
+        const int32_t* x = bins.column_edges(i) + 2 * task.q_begin;
         A* map = block;
         const A* slope = tile;
         for (int g = 0; g < task.groups; ++g, map += cells * Values::kCount) {
@@ -108,10 +111,16 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
     }
   };
   const int64_t work = elements(d_data) + elements(d_out);
-  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, in.data, across);
-    add_to_maps(task, layout, bins.coverage, result, cells, spread);
-  });
+  for_each_part(table.count(), gradients_at_a_time<T>(in.data, bins.bytes()),
+                [&](const Part& part) {
+                  bins.make(PSROIPool::rule(p), p.spatial_scale, table, part);
+                  const bool earlier = part.begin > 0;
+                  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+                    const GroupTask<A> task(id, layout, in.data, across);
+                    if (earlier && table.of_image(task.image, part).empty()) return;
+                    add_to_maps(task, layout, bins.coverage, earlier, result, cells, spread);
+                  });
+                });
 }
 
 }  // namespace

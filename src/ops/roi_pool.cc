@@ -13,8 +13,8 @@ template <class T>
 void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
-  const BinTable bins(BinRule::kRoiPool, p.pooled_height, p.pooled_width, p.spatial_scale, table,
-                      in.data);
+  BinTable bins(p.pooled_height, p.pooled_width, in.data);
+  bins.make(BinRule::kRoiPool, p.spatial_scale, table, Part{0, table.count()});
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
   const int64_t channels = in.data.shape[1];
@@ -35,11 +35,11 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
         const int64_t k = table.order[i];
         GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
                                   bins.rows);
-        const int32_t* y = bins.row_edges(k);
+        const int32_t* y = bins.row_edges(i);
         A* value = tile;
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
           target.next();
-          const int32_t* x = bins.column_edges(k);
+          const int32_t* x = bins.column_edges(i);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes<A>) {
             Values best = Values::all(bin_area(y, x) > 0 ? kLowest<T> : A(0));
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
@@ -59,8 +59,8 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
-  const BinTable bins(BinRule::kRoiPool, p.pooled_height, p.pooled_width, p.spatial_scale, table,
-                      in.data);
+  BinTable bins(p.pooled_height, p.pooled_width, in.data);
+  bins.make(BinRule::kRoiPool, p.spatial_scale, table, Part{0, table.count()});
   const T* data = static_cast<const T*>(in.data.data);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
@@ -88,10 +88,10 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
         GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
                                   task.lanes * outputs, bins.rows);
         const A* slope = tile;
-        const int32_t* y = bins.row_edges(k);
+        const int32_t* y = bins.row_edges(i);
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
           slopes.next();
-          const int32_t* x = bins.column_edges(k);
+          const int32_t* x = bins.column_edges(i);
           for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes<A>) {
             Values best = Values::all(kLowest<T>);
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
@@ -108,7 +108,7 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
           }
         }
       }
-      unpack_runs(runs, sums, cells, task.lanes, cells, planes, simd);
+      end_gradients(runs, false, sums, cells, task.lanes, cells, planes, simd);
     });
   });
 }

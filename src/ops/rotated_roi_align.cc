@@ -47,35 +47,34 @@ class TapList {
   int64_t begin_ = 0;
 };
 
-// What the bins of some RoIs read: those from begin to end in the order of the table.
+// What the bins of the RoIs of a part read.
 template <class G>
-struct Part {
+struct RoiTaps {
   using Tap = WeightTap<G>;
-  int64_t begin, end;
+  Part part;
   std::vector<TapList<Tap>> lists;  // of a few RoIs each
   std::vector<const Tap*> of_roi;   // the list that a RoI's taps are in
   std::vector<int64_t> ends;        // 1 + bins for each RoI: where in that list its bins end
   Coverage coverage;
 
-  Part(const RotatedRule& rule, const RoiTable<G>& table, int64_t first, int64_t stop,
-       const Tensor& data)
-      : begin(first),
-        end(stop),
-        of_roi(static_cast<size_t>(stop - first)),
-        ends((stop - first) * (bins(rule) + 1)),
+  RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Part& some, const Tensor& data)
+      : part(some),
+        of_roi(static_cast<size_t>(part.end - part.begin)),
+        ends((part.end - part.begin) * (bins(rule) + 1)),
         coverage(data) {
-    const int64_t cells = data.shape[2] * data.shape[3], count = stop - first;
+    const int64_t cells = data.shape[2] * data.shape[3], count = part.end - part.begin;
     const int64_t shares = std::min<int64_t>((count + 31) / 32, 16);
     lists.assign(static_cast<size_t>(shares), TapList<Tap>(cells));
     parallel_for(shares, count * bins(rule) * kElementsPerBin, [&](int64_t share) {
       TapList<Tap>& list = lists[share];
       const int64_t from = count * share / shares, to = count * (share + 1) / shares;
-      for (int64_t i = from; i < to; ++i)
-        add(rule, table.rois[table.order[begin + i]], data, i, &list);
+      for (int64_t i = from; i < to; ++i) {
+        add(rule, table.rois[table.order[part.begin + i]], data, i, &list);
+      }
       for (int64_t i = from; i < to; ++i) of_roi[i] = list.taps().data();
     });
     for (int64_t i = 0; i < count; ++i) {
-      cover(table.rois[table.order[begin + i]].image, data.shape[3], of_roi[i],
+      cover(table.rois[table.order[part.begin + i]].image, data.shape[3], of_roi[i],
             ends[i * (bins(rule) + 1)], ends[(i + 1) * (bins(rule) + 1) - 1]);
     }
     coverage.finish();
@@ -118,7 +117,7 @@ struct Part {
   }
 };
 
-// Runs body(part) for the RoIs in their order, as many at a time as have taps for some 64 MB. (A
+// Runs body(taps) for the RoIs in their order, as many at a time as have taps for some 64 MB. (A
 // large box has as many taps as the map has cells.)
 template <class G, class Body>
 void for_each_part(const RotatedRule& rule, const RoiTable<G>& table, const Tensor& data,
@@ -126,25 +125,24 @@ void for_each_part(const RotatedRule& rule, const RoiTable<G>& table, const Tens
   constexpr double kMostTaps = 4e6;
   const double cells = static_cast<double>(data.shape[2]) * static_cast<double>(data.shape[3]);
   const double bins = static_cast<double>(rule.pooled_height) * rule.pooled_width;
-  const int64_t count = static_cast<int64_t>(table.order.size());
+  const int64_t count = table.count();
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
     for (double taps = 0; end < count && taps < kMostTaps; ++end) {
       const double samples = rule.box(table.rois[table.order[end]], 0, 0).divisor();
       taps += std::min(4 * samples * bins, 2 * cells + 4 * bins);
     }
-    body(Part<G>(rule, table, begin, end, data));
+    body(RoiTaps<G>(rule, table, Part{begin, end}, data));
   }
 }
 
 // Runs body(i, k, taps, ends) for the RoIs of one image in a part: i-th in order, row k of rois.
 template <class G, class Body>
-ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const Part<G>& part, int64_t image,
+ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const RoiTaps<G>& taps, int64_t image,
                                 int64_t bins, const Body& body) {
-  const int64_t begin = std::max(table.begin[image], part.begin);
-  const int64_t end = std::min(table.begin[image + 1], part.end);
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t at = i - part.begin;
-    body(i, table.order[i], part.of_roi[at], part.ends.data() + at * (bins + 1));
+  const Part rois = table.of_image(image, taps.part);
+  for (int64_t i = rois.begin; i < rois.end; ++i) {
+    const int64_t at = i - taps.part.begin;
+    body(i, table.order[i], taps.of_roi[at], taps.ends.data() + at * (bins + 1));
   }
 }
 
@@ -158,18 +156,19 @@ void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tenso
   const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   table.fill_special_rows(result, in.data.shape[1] * bins);
 
-  for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const Part<A>& part) {
-    const int64_t work = elements(in.data) + (part.end - part.begin) * in.data.shape[1] * bins;
+  for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
+    const int64_t work =
+        elements(in.data) + (all.part.end - all.part.begin) * in.data.shape[1] * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
       A* block = scratch<A>((cells + bins) * kLanes<A>);
       A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
-        pack_runs(part.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
+        pack_runs(all.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
                   simd);
         for_each_roi(
-            table, part, task.image, bins,
+            table, all, task.image, bins,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
               GradualPrefetch<T> target(result + task.row(table.ahead(i), bins), task.lanes * bins,
                                         bins);
@@ -222,18 +221,19 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
     sums = own_sums.data();
   }
 
-  for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const Part<A>& part) {
-    const int64_t work = elements(d_data) + (part.end - part.begin) * in.data.shape[1] * bins;
+  for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
+    const int64_t work =
+        elements(d_data) + (all.part.end - all.part.begin) * in.data.shape[1] * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
       A* block = scratch<A>((cells + bins) * kLanes<A>);
       A* tile = block + cells * kLanes<A>;
-      const auto& runs = part.coverage.runs(task.image);
+      const auto& runs = all.coverage.runs(task.image);
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
         pack_runs(runs, sums + task.offset, cells, task.lanes, block, simd);
         for_each_roi(
-            table, part, task.image, bins,
+            table, all, task.image, bins,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
               pack_planes(gradient + task.row(k, bins), bins, task.lanes, bins, tile, simd);
               GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), bins),
@@ -250,10 +250,7 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
                 }
               }
             });
-        for (const Coverage::Run& run : runs) {
-          unpack_planes(block + run.begin * kLanes<A>, cells, task.lanes, run.end - run.begin,
-                        sums + task.offset + run.begin, simd);
-        }
+        unpack_runs(runs, block, cells, task.lanes, sums + task.offset, simd);
       });
     });
   });
