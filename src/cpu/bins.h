@@ -41,7 +41,7 @@ struct BinTable {
     coverage.finish();
   }
   // What they take for a RoI.
-  int64_t bytes() const { return (rows + int64_t{columns}) * 2 * sizeof(int32_t); }
+  int64_t bytes() const { return (rows + int64_t{columns}) * 2 * int64_t{sizeof(int32_t)}; }
 
   // Two numbers a bin.
   ALWAYS_INLINE const int32_t* row_edges(int64_t i) const {

@@ -125,7 +125,7 @@ struct TapTable {
     coverage.finish();
   }
   // What they take for a RoI, about.
-  int64_t bytes() const { return (rows + int64_t{columns}) * 4 * sizeof(Tap<G>); }
+  int64_t bytes() const { return (rows + int64_t{columns}) * 4 * int64_t{sizeof(Tap<G>)}; }
 
   // The taps of a RoI, of its rows and then of its columns.
   ALWAYS_INLINE const Tap<G>* taps(int64_t i) const { return first_[i - part.begin]; }
