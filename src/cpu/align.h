@@ -65,12 +65,12 @@ void for_each_part(const typename Op::Params& p, std::vector<AlignedMap<T>>* map
     more = false;
     for (size_t i = 0; i < maps->size(); ++i) {
       AlignedMap<T>& map = (*maps)[i];
-      const int64_t begin = map.axes.part.end, left = map.table.count() - begin;
+      const Part part = map.axes.part.next(map.table.count(), at_a_time(map));
       rule.spatial_scale = pyramid.scale[i];
       map.earlier = earlier;
-      map.axes.make(rule, map.table, Part{begin, begin + std::min(at_a_time(map), left)});
+      map.axes.make(rule, map.table, part);
       (map.axes.*prepare)();
-      more = more || map.axes.part.end < map.table.count();
+      more = more || part.end < map.table.count();
     }
     body();
   }

@@ -17,7 +17,7 @@ struct BinTable {
   Coverage coverage;
 
   BinTable(int pooled_height, int pooled_width, const Tensor& data)
-      : rows(pooled_height), columns(pooled_width), coverage(data), data_(data) {}
+      : rows(pooled_height), columns(pooled_width), data_(data) {}
 
   // Makes those of a part, in the memory of the part before.
   void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Part& some) {
@@ -25,7 +25,7 @@ struct BinTable {
     const int height = static_cast<int>(data_.shape[2]), width = static_cast<int>(data_.shape[3]);
     part = some;
     coverage = Coverage(data_);
-    edges_.resize(static_cast<size_t>((part.end - part.begin) * bytes()) / sizeof(int32_t));
+    edges_.resize(static_cast<size_t>(part.count() * 2 * (rows + columns)));
     int32_t* edge = edges_.data();
     for (int64_t i = part.begin; i < part.end; ++i, edge += 2 * (rows + columns)) {
       const Roi<float>& roi = table.rois[table.order[i]];

@@ -14,6 +14,7 @@ class Coverage {
     int64_t begin, end;
   };
 
+  Coverage() = default;
   explicit Coverage(const Tensor& data)
       : height_(data.shape[2]),
         width_(data.shape[3]),
@@ -69,7 +70,7 @@ class Coverage {
     int64_t cells = 0;  // in the runs
     int64_t reads = 0;  // of cells, by all bins
   };
-  int64_t height_, width_;
+  int64_t height_ = 0, width_ = 0;
   std::vector<Columns> columns_;  // N * H
   std::vector<Image> images_;
 };

@@ -12,7 +12,12 @@ namespace gluon_roi::cpu {
 // Some RoIs that follow each other in a table's order, from begin to end.
 struct Part {
   int64_t begin, end;
+  int64_t count() const { return end - begin; }
   bool empty() const { return begin >= end; }
+  // The part behind this one, of `rois` in all.
+  Part next(int64_t rois, int64_t at_a_time) const {
+    return Part{end, end + std::min(at_a_time, rois - end)};
+  }
 };
 
 // All rows decoded and checked, and sorted by image; within an image in the order given.
@@ -123,7 +128,7 @@ template <class Body>
 void for_each_part(int64_t rois, int64_t at_a_time, const Body& body) {
   Part part{0, 0};
   do {
-    part = Part{part.end, part.end + std::min(at_a_time, rois - part.end)};
+    part = part.next(rois, at_a_time);
     body(part);
   } while (part.end < rois);
 }

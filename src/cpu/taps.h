@@ -77,7 +77,7 @@ struct TapTable {
 
   TapTable(TapTable&&) = default;  // a copy's pointers would be the first one's
   TapTable(int pooled_height, int pooled_width, const Tensor& data)
-      : rows(pooled_height), columns(pooled_width), coverage(data), data_(data) {}
+      : rows(pooled_height), columns(pooled_width), data_(data) {}
 
   // Makes those of a part, in the memory of the part before. A rule (SampleRule, PreciseRule) says
   // what a bin weighs.
@@ -88,7 +88,7 @@ struct TapTable {
     coverage = Coverage(data_);
     cells.clear();
     lists_.clear();
-    const int64_t count = part.end - part.begin;
+    const int64_t count = part.count();
     ranges_.resize(static_cast<size_t>(count * bins));
     first_.resize(static_cast<size_t>(count));
     // Shares of the RoIs at the same time. With 2000 RoIs the taps take a tenth of PSROIAlign's

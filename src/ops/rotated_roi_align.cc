@@ -59,10 +59,10 @@ struct RoiTaps {
 
   RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Part& some, const Tensor& data)
       : part(some),
-        of_roi(static_cast<size_t>(part.end - part.begin)),
-        ends((part.end - part.begin) * (bins(rule) + 1)),
+        of_roi(static_cast<size_t>(part.count())),
+        ends(part.count() * (bins(rule) + 1)),
         coverage(data) {
-    const int64_t cells = data.shape[2] * data.shape[3], count = part.end - part.begin;
+    const int64_t cells = data.shape[2] * data.shape[3], count = part.count();
     const int64_t shares = std::min<int64_t>((count + 31) / 32, 16);
     lists.assign(static_cast<size_t>(shares), TapList<Tap>(cells));
     parallel_for(shares, count * bins(rule) * kElementsPerBin, [&](int64_t share) {
@@ -157,8 +157,7 @@ void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tenso
   table.fill_special_rows(result, in.data.shape[1] * bins);
 
   for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
-    const int64_t work =
-        elements(in.data) + (all.part.end - all.part.begin) * in.data.shape[1] * bins;
+    const int64_t work = elements(in.data) + all.part.count() * in.data.shape[1] * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
       A* block = scratch<A>((cells + bins) * kLanes<A>);
@@ -222,8 +221,7 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
   }
 
   for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
-    const int64_t work =
-        elements(d_data) + (all.part.end - all.part.begin) * in.data.shape[1] * bins;
+    const int64_t work = elements(d_data) + all.part.count() * in.data.shape[1] * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
       A* block = scratch<A>((cells + bins) * kLanes<A>);
