@@ -19,6 +19,7 @@ def command(images: list[Path], thresh: float, pretrained: Path, save_prefix: Pa
     """Write <stem>.png and <stem>.json for every image, after a look at all of them."""
     for path in images:
         read_image(path)
+    check_targets(images, save_prefix)
     files.prepare(save_prefix)
     ctx = mx.cpu()
     detect, meta = demo.load_detector(pretrained, ctx)
@@ -37,6 +38,31 @@ def command(images: list[Path], thresh: float, pretrained: Path, save_prefix: Pa
         ]
         files.write_json(save_prefix / f"{path.stem}.json", rows)
         print(f"{path}: {len(rows)} objects -> {save_prefix / path.stem}.png, .json")
+
+
+def check_targets(images: list[Path], save_prefix: Path) -> None:
+    """Make sure that no image is lost to another one's files.
+
+    Raises
+    ------
+    InputError
+    """
+    inputs = {path.resolve(): path for path in images}
+    writers: dict[str, Path] = {}
+    for path in inputs.values():
+        other = writers.setdefault(path.stem, path)
+        if other is not path:
+            raise InputError(
+                f"detect: {other} and {path} would both be written to "
+                f"{save_prefix / path.stem}.png, expected different names"
+            )
+        for suffix in (".png", ".json"):
+            target = save_prefix / f"{path.stem}{suffix}"
+            if target.resolve() in inputs:
+                raise InputError(
+                    f"detect: {target} is an image to read, and would be written; expected "
+                    "another folder as --save-prefix"
+                )
 
 
 def read_image(path: Path) -> np.ndarray:

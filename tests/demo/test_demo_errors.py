@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import cv2
+import numpy as np
 import pytest
 from demo_runs import train_arguments, write_voc
 from numpy.random import default_rng
@@ -108,6 +112,23 @@ def test_data_folder_with_foreign_files(tmp_path, capsys):
 def test_detect_without_image(short_run, tmp_path, capsys):
     checkpoint = ["--pretrained", str(short_run / "last.ckpt")]
     refused(["detect", str(tmp_path / "no.jpg"), *checkpoint], capsys, "no.jpg is missing")
+
+
+def test_detect_loses_no_image(short_run, tmp_path, capsys):
+    checkpoint = ["--pretrained", str(short_run / "last.ckpt")]
+    image = np.zeros((64, 64, 3), np.uint8)
+    paths = [str(tmp_path / name) for name in ("a/one.jpg", "b/one.png", "b/two.png")]
+    for path in paths:
+        Path(path).parent.mkdir(exist_ok=True)
+        assert cv2.imwrite(path, image)
+    first, second, third = paths
+    out = ["--save-prefix", str(tmp_path / "out")]
+    refused(["detect", first, second, *checkpoint, *out], capsys, first, second, "different names")
+    # A path's picture may not replace an image, its own or another one.
+    for images in ([third], [first, str(tmp_path / "a" / ".." / "b" / "two.png")]):
+        here = ["--save-prefix", str(tmp_path / "b")]
+        refused(["detect", *images, *checkpoint, *here], capsys, "two.png is an image to read")
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["one.jpg", "one.png", "two.png"]
 
 
 @pytest.mark.parametrize(
