@@ -126,6 +126,31 @@ def test_parts_of_the_rois(name, dtype, ctx):
     assert not d_expected[images:].any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["ROIPool", "ROIAlign", "PrROIPool", "PSROIPool", "PSROIAlign"])
+def test_columns_that_no_roi_reaches(name, dtype, ctx):
+    """The same bytes on a wider map, of which fewer rows fit the cache at a time."""
+    op, pooled, scale = BY_NAME[name], (3, 2), 1 / 2
+    random = np.random.RandomState(6)
+    data = random.randn(2, op.channels(3, pooled, {}), 160, 40).astype(dtype)
+    wider = np.concatenate([data, np.ones((*data.shape[:3], 600), dtype)], axis=3)
+    x1, y1 = random.uniform(0, 40, 100), random.uniform(-20, 330, 100)
+    sides = random.uniform(2, 36, 100), random.uniform(2, 200, 100)
+    rois = np.stack([random.randint(0, 2, 100), x1, y1, x1 + sides[0], y1 + sides[1]], axis=1)
+    d_out = random.randn(100, 3, *pooled).astype(dtype)
+
+    def results(maps):
+        x, r, slope = (mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (maps, rois, d_out))
+        out, d_data, _ = gradients(op, x, r, slope, pooled, scale)
+        return out.asnumpy(), d_data.asnumpy()
+
+    out, d_data = results(data)
+    expected, d_expected = results(wider)
+    assert out.tobytes() == expected.tobytes()
+    assert d_data.tobytes() == d_expected[..., :40].tobytes()
+    assert not d_expected[..., 40:].any()
+
+
 @pytest.mark.parametrize("op, arguments", [row for row in ROWS if row[0].linear], ids=row_id)
 def test_adjoint(op, arguments, ctx):
     """<op(x), g> = <x, op^T(g)> for the operators that are linear in data."""

@@ -136,6 +136,10 @@ struct TapTable {
   ALWAYS_INLINE const Range* column_ranges(int64_t i) const { return row_ranges(i) + rows; }
   // Which of `cells` are its own, after list_rows().
   ALWAYS_INLINE const List& list(int64_t i) const { return lists_[i - part.begin]; }
+  // The row below those of a list.
+  ALWAYS_INLINE int64_t end_of(const List& list) const {
+    return list.begin < list.end ? cells[list.end - 1] + 1 : 0;
+  }
 
   ALWAYS_INLINE Range all_rows(int64_t i) const {
     return Range{row_ranges(i)[0].begin, row_ranges(i)[rows - 1].end};

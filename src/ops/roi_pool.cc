@@ -12,7 +12,8 @@ namespace {
 template <class T>
 void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
+  RoiTable<float> table(ROIPool::kName, in, p.bad_index);
+  table.sort_by_lower_edge();
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   bins.make(BinRule::kRoiPool, p.spatial_scale, table, Part{0, table.count()});
   const T* data = static_cast<const T*>(in.data.data);
@@ -30,12 +31,14 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
     const auto& runs = bins.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
-      pack_runs(runs, data + task.offset, cells, task.lanes, block, simd);
+      int64_t packed = 0;  // rows
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
         GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
                                   bins.rows);
         const int32_t* y = bins.row_edges(i);
+        packed = pack_rows(runs, packed, y[2 * bins.rows - 1], width, data + task.offset, cells,
+                           task.lanes, block, simd);
         A* value = tile;
         for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
           target.next();
