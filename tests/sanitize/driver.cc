@@ -671,7 +671,10 @@ Call random_call(Random* random) {
   call.finite = !hostile_numbers;
   call.positive = call.finite && random->chance(0.5);
   for (size_t map = 0; map < call.maps(); ++map) {
-    const int64_t height = size(), width = size(), before = random->integer(0, 17);
+    const int64_t height = size(), before = random->integer(0, 17);
+    // Of wide maps a few rows at a time fit the cache.
+    const bool wide = call.so.groups == 1 && random->chance(0.05);
+    const int64_t width = wide ? random->integer(1500, 3000) : size();
     call.inputs.emplace_back(
         dtype, std::vector<int64_t>{images, channels * call.so.groups, height, width}, before, 0);
     random_numbers(random, call.positive, hostile_numbers, &call.inputs.back());
