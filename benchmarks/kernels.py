@@ -82,8 +82,7 @@ def moved_bytes(item: Item) -> dict[str, int]:
 
     Forward: the touched cells of the maps, the boxes, the offsets, the output. Backward: the
     gradient of the output, the boxes, the gradients of maps and offsets as a whole, zeros included,
-    and what was read once more where the operator needs it. In a network also the backward pass of
-    the product, which reads these gradients and writes another one of that size.
+    and what was read once more where the operator needs it.
     """
     size = np.dtype(item.dtype).itemsize
     rois, trans = item.boxes(), item.trans()
@@ -98,5 +97,5 @@ def moved_bytes(item: Item) -> dict[str, int]:
         "forward, out=": forward,
         "forward+backward": forward + backward,
         "forward in a network": forward,
-        "forward+backward in a network": forward + backward + 2 * gradients,
+        "forward+backward in a network": forward + backward,
     }
