@@ -121,13 +121,16 @@ class _Ndarray(Library):
         cells = [array.reshape(-1)[:1].copy() for array in given]
         for array in cells:
             array.attach_grad()
-        first = mx.nd.zeros((4, 1))
+        origin = mx.nd.zeros((4, 1))
         made: list[Any] = []
 
         def others() -> None:
             mx.nd.broadcast_add(between, mx.nd.ones(1), out=between)
             with mx.autograd.record():
-                made[:] = [mx.nd.scatter_nd(cell, first, x.shape) for cell, x in zip(cells, given)]
+                made[:] = [
+                    mx.nd.scatter_nd(cell, origin, values.shape)
+                    for cell, values in zip(cells, given)
+                ]
             for values, array in zip(given, made):
                 values.copyto(array)
             mx.nd.waitall()

@@ -29,6 +29,13 @@ def gradients(op, data, rois, d_out, pooled, scale, **arguments):
     return out, data.grad, rois.grad
 
 
+def both_passes(op, data, rois, d_out, pooled, scale, ctx, **arguments):
+    """(out, d_data) of one recorded call, from and to NumPy."""
+    x, r, slope = (mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (data, rois, d_out))
+    out, d_data, _ = gradients(op, x, r, slope, pooled, scale, **arguments)
+    return out.asnumpy(), d_data.asnumpy()
+
+
 def inputs(op, ctx, channels, pooled, scale, dtype, arguments):
     data = feature_map(op.channels(channels, pooled, arguments), dtype)
     rois = op.all_rois(scale, "float64" if dtype == "float64" else "float32")
@@ -93,8 +100,7 @@ def test_wide_groups(name, channels, pooled, group, dtype, ctx):
     expected = op.expected(data, rois, pooled, 1 / 4, **arguments)
     d_out = np.random.RandomState(1).randn(*expected.shape).astype(dtype)
     d_data, _ = op.expected_gradients(d_out, data, rois, pooled, 1 / 4, **arguments)
-    x, r, slope = (mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (data, rois, d_out))
-    out, actual, _ = gradients(op, x, r, slope, pooled, 1 / 4, **arguments)
+    out, actual = both_passes(op, data, rois, d_out, pooled, 1 / 4, ctx, **arguments)
     assert_near(out, expected, PRECISION[dtype].forward)
     assert_near(actual, d_data, PRECISION[dtype].backward * max(1, np.abs(d_data).max()))
 
@@ -114,13 +120,8 @@ def test_parts_of_the_rois(name, dtype, ctx):
     more = np.concatenate([data, np.ones((160, *data.shape[1:]), dtype)])
     d_out = np.random.RandomState(5).randn(len(rois), 4, *pooled).astype(dtype)
 
-    def results(maps):
-        x, r, slope = (mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (maps, rois, d_out))
-        out, d_data, _ = gradients(op, x, r, slope, pooled, scale)
-        return out.asnumpy(), d_data.asnumpy()
-
-    out, d_data = results(data)
-    expected, d_expected = results(more)
+    out, d_data = both_passes(op, data, rois, d_out, pooled, scale, ctx)
+    expected, d_expected = both_passes(op, more, rois, d_out, pooled, scale, ctx)
     assert out.tobytes() == expected.tobytes()
     assert d_data.tobytes() == d_expected[:images].tobytes()
     assert not d_expected[images:].any()
@@ -139,13 +140,8 @@ def test_columns_that_no_roi_reaches(name, dtype, ctx):
     rois = np.stack([random.randint(0, 2, 100), x1, y1, x1 + sides[0], y1 + sides[1]], axis=1)
     d_out = random.randn(100, 3, *pooled).astype(dtype)
 
-    def results(maps):
-        x, r, slope = (mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (maps, rois, d_out))
-        out, d_data, _ = gradients(op, x, r, slope, pooled, scale)
-        return out.asnumpy(), d_data.asnumpy()
-
-    out, d_data = results(data)
-    expected, d_expected = results(wider)
+    out, d_data = both_passes(op, data, rois, d_out, pooled, scale, ctx)
+    expected, d_expected = both_passes(op, wider, rois, d_out, pooled, scale, ctx)
     assert out.tobytes() == expected.tobytes()
     assert d_data.tobytes() == d_expected[..., :40].tobytes()
     assert not d_expected[..., 40:].any()
