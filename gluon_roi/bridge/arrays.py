@@ -47,6 +47,7 @@ def call_arrays(
     arrays = list(inputs.values())
     if mx.autograd.is_recording():
         arrays = [guarded_array(array) for array in arrays]
+    calls = None
     try:
         if out is None:
             # Anything but plain values as text: in a look-up, (7, 7) is (7.0, 7.0).
@@ -56,14 +57,39 @@ def call_arrays(
                 chosen = attributes(operator, present, values)
                 calls.compiled = _compile(operator, len(arrays), chosen)
             calls.any = True
-            if calls.compiled is not None:
-                return calls.compiled(*arrays)
         # A CachedOp does not compare the shape of out with its own: it would write past the end.
-        function = getattr(mx.nd._internal, f"_gluon_roi_{operator.name}")
-        return function(*arrays, out=out, **attributes(operator, present, values))
+        compiled = calls.compiled if calls else None
+        if compiled is None:
+            function = getattr(mx.nd._internal, f"_gluon_roi_{operator.name}")
+            result = function(*arrays, out=out, **attributes(operator, present, values))
+        else:
+            result = compiled(*arrays)
     except mx.MXNetError as error:
+        if calls:
+            calls.compiled = None  # a CachedOp takes shapes that it refused for known afterwards
         reason = str(error).replace("MXNetError: ", "")
         reason = re.sub(rf"Error in operator \S*{operator.name}: ", "", reason)
         if out is not None and "inconsistent" in reason:
             reason = f"{operator.name}: argument out: {reason}"
         raise mx.MXNetError(reason) from None
+    if "rois" in inputs:
+        check_rows(operator.name, inputs["rois"], result)
+    return result
+
+
+def check_rows(name: str, rois: mx.nd.NDArray, result: mx.nd.NDArray) -> None:
+    """Refuse a call without RoIs where nothing can be done with its result.
+
+    Outside of np_shape, MXNet's operators take 0 rows for an unknown number. Graphs know the shapes
+    of all their nodes, and are not concerned.
+
+    Raises
+    ------
+    mxnet.MXNetError
+        `result`, of the operator `name`, is empty outside of ``mx.util.np_shape()``.
+    """
+    if result.shape[0] == 0 and not mx.util.is_np_shape():
+        raise mx.MXNetError(
+            f"{name}: rois has shape {rois.shape}, expected at least one row, or a call inside "
+            "mx.util.np_shape(), where the output is empty"
+        )

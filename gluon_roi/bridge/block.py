@@ -7,6 +7,8 @@ from typing import Any, Callable
 import mxnet as mx
 from mxnet.gluon import HybridBlock
 
+from .arrays import check_rows
+
 _SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
 
 
@@ -19,11 +21,20 @@ class RoiBlock(HybridBlock):
         super().__init__(**kwargs)
         self._parameters = parameters
 
-    def forward(self, data: Any, *inputs: Any) -> Any:
-        if self._active and mx.autograd.is_recording():
-            data, *others = (_in_plain_memory(value) for value in (data, *inputs))
-            return super().forward(data, *others)
-        return super().forward(data, *inputs)
+    def forward(self, data: Any, rois: Any, *others: Any) -> Any:
+        if not self._active:
+            return super().forward(data, rois, *others)
+        if mx.autograd.is_recording():
+            data, rois = _in_plain_memory(data), _in_plain_memory(rois)
+            others = tuple(map(_in_plain_memory, others))
+        try:
+            result = super().forward(data, rois, *others)
+        except mx.MXNetError:
+            self._clear_cached_op()  # it takes shapes that it refused for known afterwards
+            raise
+        if isinstance(result, mx.nd.NDArray):
+            check_rows(type(self).function.__name__, rois, result)
+        return result
 
     def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
         return type(self).function(data, rois, rois_num=rois_num, **self._parameters)

@@ -116,34 +116,12 @@ bool np_shape() {
   return inside != 0;
 }
 
-bool is_known(const Tensor& tensor) {
-  return tensor.ndim >= 0 &&
-         std::all_of(tensor.shape, tensor.shape + tensor.ndim, [](int64_t n) { return n >= 0; });
-}
-
-// Outside of np_shape() MXNet takes 0 rows for an unknown number, would then ask for terabytes for
-// them, and blame whatever is called next.
-void check_rows(const Operator& op, const Tensor& data, const Tensor& rois) {
-  if (rois.ndim < 2 || rois.shape[rois.ndim - 1] < 0 || is_known(rois) || !is_known(data)) return;
-  Tensor given = rois;
-  for (int i = 0; i < given.ndim; ++i) given.shape[i] = std::max<int64_t>(given.shape[i], 0);
-  fail(op.name(), "rois has shape ", shape_text(given),
-       ", expected at least one row, or a call inside mx.util.np_shape(), where the output is "
-       "empty");
-}
-
 MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Shapes* in,
                            Shapes* out) {
   const bool with_empty_arrays = np_shape();
   std::vector<Tensor> inputs;
   for (const auto& input : *in) inputs.push_back(tensor_of(input, with_empty_arrays));
   const Tensor shape = op.output_shape(attributes, inputs);
-  if (!with_empty_arrays) {
-    const std::vector<Input> declared = op.inputs(attributes);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (declared[i].role == Role::kRois) check_rows(op, inputs[0], inputs[i]);
-    }
-  }
   // The library API has no word for "unknown". -1 comes near it: it is 2^32 - 1 to MXNet, which
   // counts in 32 bits. With -1 channels the bins are -1 as well, for operators behind this one
   // multiply the three, and -1 * 2 * 3 is nothing that they take.
