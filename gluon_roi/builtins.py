@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import threading
 from types import ModuleType
 from typing import Any, Callable
 
@@ -71,25 +72,45 @@ FUNCTIONS: dict[str, Translation] = {
 
 
 @functools.lru_cache(maxsize=None)
-def _adapter(function: Callable, translate: Translation, bad_index: str) -> Callable:
-    """A function with the signature of MXNet's `function` that calls ours."""
+def _adapter(function: Callable, translate: Translation, bad_index: str | None) -> Callable:
+    """A function with the signature of MXNet's `function` that calls ours.
+
+    Without a `bad_index`: ours while a replacement is active, `function` otherwise.
+    """
     original = getattr(function, "_original", function)
-    signature = inspect.signature(original)
+    signature = _signature(original)
 
     @functools.wraps(original)
     def adapter(*args: Any, **kwargs: Any) -> Any:
-        given = dict(signature.bind(*args, **kwargs).arguments)
+        chosen = bad_index or _active_bad_index()
+        if chosen is None:
+            return original(*args, **kwargs)
+        given = dict(signature.bind_partial(*args, **kwargs).arguments)
         given.update(given.pop("kwargs", {}))
         if not any(isinstance(given.get(key), NDArray) for key in ("data", "rois")):
             # MXNet names the node, makes missing variables and checks the arguments.
-            return _switched_node(original(*args, **kwargs), translate, bad_index)
+            return _switched_node(original(*args, **kwargs), translate, chosen)
         ours, parameters = translate(given)
         parameters.setdefault("data", None)
         parameters.setdefault("rois", None)
-        return ours(bad_index=bad_index, **parameters)
+        return ours(bad_index=chosen, **parameters)
 
     adapter._original = original  # type: ignore[attr-defined]
     return adapter
+
+
+def _signature(function: Callable) -> inspect.Signature:
+    """Of a function of MXNet. The wrappers of its AMP hide it, and the operator still tells."""
+    signature = inspect.signature(function)
+    if "data" in signature.parameters:
+        return signature
+    names = mx.operator.get_operator_arguments(f"_contrib_{function.__name__}").names
+    return inspect.Signature(
+        [
+            *(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names),
+            inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+        ]
+    )
 
 
 def _switched_node(symbol: mx.sym.Symbol, translate: Translation, bad_index: str) -> mx.sym.Symbol:
@@ -141,7 +162,9 @@ def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
     are loaded from files, are for :func:`gluon_roi.optimize`.
 
     It holds for the whole process, all threads, until the ``with`` block ends or ``close()`` is
-    called on the result; called plainly it stays.
+    called on the result; called plainly it stays. Replacements may overlap in any order: MXNet's
+    functions come back with the end of the last one, and until then the newest that is active says
+    what `bad_index` is.
 
     Parameters
     ----------
@@ -154,6 +177,11 @@ def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
     contextlib.ExitStack
         Puts MXNet's functions back where they were.
 
+    Raises
+    ------
+    ValueError
+        Another `bad_index`.
+
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
@@ -163,20 +191,71 @@ def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
     >>> y.asnumpy().ravel().tolist()                              # row 1 is padding
     [1.0, 0.0]
     """
-    found = {
-        id(value): (value, FUNCTIONS[name])
-        for module in _modules("mxnet")
-        for name, value in vars(module).items()
-        if name in FUNCTIONS and callable(value)
-    }
-    adapters = {key: _adapter(*pair, bad_index) for key, pair in found.items()}
+    global _active
+    if bad_index not in ("error", "padding"):
+        raise ValueError(
+            "replace_builtins: argument bad_index: expected 'error' or 'padding', got "
+            f"{bad_index!r}"
+        )
+    replacement = _Replacement(bad_index)
+    with _changes:
+        _replace()
+        _active = (*_active, replacement)
     undo = contextlib.ExitStack()
+    undo.callback(_end, replacement)
+    return undo
+
+
+class _Replacement:
+    """From a call of replace_builtins until it is undone."""
+
+    def __init__(self, bad_index: str) -> None:
+        self.bad_index = bad_index
+
+
+#: The replacements that are active, in the order of their calls.
+_active: tuple[_Replacement, ...] = ()
+#: Held by whoever changes them.
+_changes = threading.Lock()
+#: MXNet's functions by the identity of what replaces them.
+_replaced: dict[int, Callable] = {}
+
+
+def is_replaced() -> bool:
+    """Whether MXNet's functions are replaced at the moment."""
+    return bool(_active)
+
+
+def _active_bad_index() -> str | None:
+    active = _active
+    return active[-1].bad_index if active else None
+
+
+def _replace() -> None:
+    """Put adapters in the place of MXNet's functions, wherever these are."""
+    adapters = {}
+    for module in _modules("mxnet"):
+        for name, value in list(vars(module).items()):
+            if name in FUNCTIONS and callable(value) and id(value) not in _replaced:
+                adapter = adapters[id(value)] = _adapter(value, FUNCTIONS[name], None)
+                _replaced[id(adapter)] = value
+    _put(adapters)
+
+
+def _end(replacement: _Replacement) -> None:
+    global _active
+    with _changes:
+        _active = tuple(one for one in _active if one is not replacement)
+        if not _active:
+            _put(_replaced)
+
+
+def _put(functions: dict[int, Callable]) -> None:
+    """Put functions in the place of those with these identities, in all modules."""
     for module in _modules():
         for name, value in list(vars(module).items()):
-            if id(value) in adapters:
-                undo.callback(vars(module).__setitem__, name, value)
-                vars(module)[name] = adapters[id(value)]
-    return undo
+            if id(value) in functions:
+                vars(module)[name] = functions[id(value)]
 
 
 def _modules(package: str = "") -> list[ModuleType]:

@@ -1,6 +1,11 @@
 """MXNet's functions with our operators behind them, and back again."""
 
+import itertools
+import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import ModuleType
 
 import mxnet as mx
@@ -9,6 +14,7 @@ import pytest
 
 import gluon_roi
 
+SCRIPTS = Path(__file__).parent / "scripts"
 NAMES = ("ROIPooling", "roi_pooling", "ROIAlign", "PSROIPooling")
 CALLS = {
     "pool": lambda F, *args, **kw: F.ROIPooling(*args, pooled_size=(2, 2), spatial_scale=1, **kw),
@@ -56,6 +62,89 @@ def test_every_module_and_back(importer):
             pass
         assert held() == outer
     assert held() == before and importer.align is align
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))], ids=str)
+def test_overlapping_replacements(order):
+    """MXNet's functions come back with the last one, in whatever order they end."""
+    before = held()
+    replacements = [gluon_roi.replace_builtins() for _ in order]
+    during = held()
+    for i in order:
+        assert held() == during
+        replacements[i].close()
+        replacements[i].close()  # twice is once
+    assert held() == before
+
+
+def test_threads():
+    before, inside, outside = held(), threading.Barrier(3), threading.Barrier(3)
+
+    def hold():
+        for _ in range(20):
+            with gluon_roi.replace_builtins():
+                assert mx.nd.ROIPooling is not before["mxnet.ndarray", "ROIPooling"]
+        with gluon_roi.replace_builtins():
+            inside.wait()
+            outside.wait()
+
+    with ThreadPoolExecutor(2) as pool:
+        held_by = [pool.submit(hold) for _ in range(2)]
+        inside.wait()
+        with gluon_roi.replace_builtins():
+            during = held()
+        assert held() == during and all(during[key] is not before[key] for key in before)
+        outside.wait()
+        for one in held_by:
+            one.result()
+    assert held() == before
+
+
+def test_the_newest_bad_index_decides():
+    data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[5, 0, 0, 3, 3]])
+
+    def accepted():
+        try:
+            return mx.nd.ROIPooling(data, rois, (1, 1), 1).asscalar() == 0
+        except mx.MXNetError:
+            return False
+
+    first, second, third = map(gluon_roi.replace_builtins, ("error", "padding", "error"))
+    assert not accepted()
+    third.close()
+    assert accepted()
+    first.close()
+    assert accepted()
+    second.close()
+    assert accepted()  # MXNet's own
+
+
+def test_whoever_took_a_function_meanwhile():
+    """A module that was imported, and a variable: both end with MXNet's function."""
+    module = ModuleType("importer")
+    data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[5, 0, 0, 3, 3]])
+    try:
+        with gluon_roi.replace_builtins():
+            taken = vars(module)["pool"] = mx.nd.ROIPooling
+            sys.modules["importer"] = module
+            with pytest.raises(mx.MXNetError, match="batch index 5"):
+                taken(data, rois, (1, 1), 1).asnumpy()
+        assert module.pool is mx.nd.ROIPooling
+        assert taken(data, rois, (1, 1), 1).asscalar() == 0
+    finally:
+        del sys.modules["importer"]
+
+
+def test_automatic_mixed_precision():
+    """The wrappers of MXNet's AMP hide the signatures of its functions."""
+    subprocess.run([sys.executable, str(SCRIPTS / "amp_replaced.py")], check=True)
+
+
+def test_wrong_bad_index():
+    before = held()
+    with pytest.raises(ValueError, match="replace_builtins: argument bad_index: expected 'error'"):
+        gluon_roi.replace_builtins("zeros")
+    assert held() == before
 
 
 def test_back_after_an_error():
