@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import warnings
 from collections import Counter
 from types import CodeType
 from typing import Any, Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from mxnet import gluon
 from . import library
 from .bridge import RoiBlock
 from .bridge.arguments import NumpySymbol, Symbol
-from .builtins import FUNCTIONS, switched_namespace
+from .builtins import FUNCTIONS, is_replaced, switched_namespace
 
 #: MXNet's operators by their names in graphs (npx.roi_pooling is ROIPooling there).
 BUILTINS = (
@@ -25,6 +26,10 @@ BUILTINS = (
     "_contrib_DeformablePSROIPooling",
     "_contrib_RROIAlign",
 )
+#: MXNet's operators that run Python code, which may hold whatever it likes.
+_PYTHON = ("Custom", "_NDArray", "_Native")
+_CUSTOM = "Custom:"
+_ARRAY_CODE = "array code calls, such as that of a plain gluon.Block or a Custom operator"
 
 
 def count(model: Any) -> dict[str, int]:
@@ -41,6 +46,8 @@ def count(model: Any) -> dict[str, int]:
     dict of str to int
         Nodes for each operator name, MXNet's (``'ROIPooling'``) and ours
         (``'_gluon_roi_ROIPool'``), zeros included. The bodies of control flow operators count too.
+        ``'Custom'`` are all operators written in Python, which no graph can look into, and
+        ``'Custom:<op_type>'`` are those of one type.
 
     Raises
     ------
@@ -57,19 +64,34 @@ def count(model: Any) -> dict[str, int]:
     >>> used['ROIPooling'], used['_gluon_roi_ROIPool']
     (1, 0)
     """
+    return _count("count", model)
+
+
+def _count(caller: str, model: Any) -> dict[str, int]:
     if isinstance(model, Symbol):
         graphs = [model]
     elif isinstance(model, gluon.Block):
-        graphs = list(_graphs(model))
+        graphs = list(_graphs(caller, model))
         if not graphs:
-            raise ValueError(_no_graph(model))
+            blocks: list[gluon.Block] = []
+            model.apply(blocks.append)
+            hybrid = any(isinstance(block, gluon.HybridBlock) for block in blocks)
+            raise ValueError(_no_graph(caller, model, hybrid))
     else:
-        raise TypeError(f"count: expected a symbol or a block, got {type(model)}")
+        raise TypeError(f"{caller}: expected a symbol or a block, got {type(model)}")
     used: Counter = Counter()
+    types: Counter = Counter()
     for graph in graphs:
         nodes = json.loads(graph.tojson(remove_amp_cast=False))["nodes"]
-        used.update(node["op"] for node in _with_bodies(nodes))
-    return {name: used[name] for name in (*BUILTINS, *_ours())}
+        for node in _with_bodies(nodes):
+            if node["op"] in _PYTHON:
+                types[node.get("attrs", {}).get("op_type", node["op"])] += 1
+            used[node["op"]] += 1
+    return {
+        **{name: used[name] for name in (*BUILTINS, *_ours())},
+        "Custom": sum(types.values()),
+        **{_CUSTOM + name: uses for name, uses in sorted(types.items())},
+    }
 
 
 def _ours() -> list[str]:
@@ -83,22 +105,22 @@ def _with_bodies(nodes: list[dict]) -> Iterator[dict]:
             yield from _with_bodies(body["nodes"])
 
 
-def _graphs(block: gluon.Block) -> Iterator[mx.sym.Symbol]:
+def _graphs(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
     """The graphs of the outermost blocks that have one."""
     if getattr(block, "_cached_graph", ()):
         yield block._cached_graph[1]
         return
     if isinstance(block, RoiBlock) or _mentions(block, (*FUNCTIONS, *library.operators())):
-        raise ValueError(_no_graph(block))
+        raise ValueError(_no_graph(caller, block, isinstance(block, gluon.HybridBlock)))
     for child in block._children.values():
-        yield from _graphs(child)
+        yield from _graphs(caller, child)
 
 
-def _no_graph(block: gluon.Block) -> str:
-    return (
-        f"count: {type(block).__name__} {block.name} has no graph to be counted; call hybridize() "
-        "on the network and run it once"
-    )
+def _no_graph(caller: str, block: gluon.Block, can_have_one: bool) -> str:
+    message = f"{caller}: {type(block).__name__} {block.name} has no graph to be counted; call "
+    if can_have_one:
+        message += "hybridize() on the network and run it once, or "
+    return f"{message}gluon_roi.replace_builtins(), which switches what {_ARRAY_CODE}"
 
 
 def _mentions(block: gluon.Block, names: Iterable[str]) -> bool:
@@ -161,6 +183,12 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
         input, a hidden second output that is used, a call that does not go through ``F``. Nothing
         has been switched then.
 
+    Warns
+    -----
+    UserWarning
+        Custom operators are left, whose Python code may call RoI operators of MXNet.
+        :func:`gluon_roi.replace_builtins` switches those.
+
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
@@ -181,7 +209,11 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
     if isinstance(model, Symbol):
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
-        return _optimized_symbol(model, bad_index)
+        used = count(model)
+        _check_any(used, "symbol")
+        result = _optimized_symbol(model, bad_index)
+        _warn_of_python(used)
+        return result
     if not isinstance(model, gluon.Block):
         raise TypeError(f"optimize: expected a symbol or a block, got {type(model)}")
     if not inputs:
@@ -194,7 +226,7 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
             _switch_block(block, bad_index)
         model.hybridize(**flags)
         model(*inputs)
-        used = count(model)
+        used = _count("optimize", model)
         left = [f"{name} ({used[name]})" for name in BUILTINS if used[name]]
         if left:
             raise ValueError(
@@ -207,18 +239,39 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
             vars(block).clear()
             vars(block).update(state)
         raise
+    _warn_of_python(used)
     return model
 
 
 def _check_any(used: dict[str, int], kind: str) -> None:
-    if not any(used.values()):
-        names = ", ".join(BUILTINS)
-        raise ValueError(f"optimize: the {kind} has no RoI operator, expected one of {names}")
+    if any(used[name] for name in (*BUILTINS, *_ours())):
+        return
+    message = f"optimize: the {kind} has no RoI operator, expected one of {', '.join(BUILTINS)}"
+    if used["Custom"]:
+        message += f"; it has the Custom operators {_python_types(used)}"
+    if used["Custom"] or kind == "network":
+        message += f"; gluon_roi.replace_builtins() switches what {_ARRAY_CODE}"
+    raise ValueError(message)
+
+
+def _python_types(used: dict[str, int]) -> str:
+    return ", ".join(
+        f"{name[len(_CUSTOM) :]} ({uses})"
+        for name, uses in used.items()
+        if name.startswith(_CUSTOM)
+    )
+
+
+def _warn_of_python(used: dict[str, int]) -> None:
+    if used["Custom"] and not is_replaced():
+        warnings.warn(
+            f"optimize: the Custom operators {_python_types(used)} stay as they are; if their code "
+            "calls RoI operators of MXNet, call gluon_roi.replace_builtins() too",
+            stacklevel=3,
+        )
 
 
 def _optimized_symbol(symbol: mx.sym.Symbol, bad_index: str) -> mx.sym.Symbol:
-    used = count(symbol)
-    _check_any(used, "symbol")
     for node, attributes in symbol.attr_dict().items():
         for key, value in attributes.items():
             if value.endswith("\\"):

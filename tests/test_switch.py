@@ -2,6 +2,7 @@
 
 import copy
 import json
+import warnings
 
 import mxnet as mx
 import numpy as np
@@ -494,6 +495,135 @@ def test_symbols_that_cannot_be_switched(case):
         gluon_roi.optimize(symbol)
     assert "\n" not in str(error.value)
     assert symbol.tojson() == before
+
+
+@mx.operator.register("pool_in_python")
+class PoolInPython(mx.operator.CustomOpProp):
+    """A Custom operator that calls one of MXNet's functions, as those of Deformable-ConvNets do."""
+
+    def __init__(self, **_):  # in the body of a loop MXNet adds an argument of its own
+        super().__init__()
+
+    def list_arguments(self):
+        return ["x", "rois"]
+
+    def infer_shape(self, in_shape):
+        return in_shape, [(in_shape[1][0], in_shape[0][1], 3, 3)], []
+
+    def create_operator(self, ctx, shapes, dtypes):
+        class Pool(mx.operator.CustomOp):
+            def forward(self, is_train, req, in_data, out_data, aux):
+                out = mx.nd.contrib.ROIAlign(*in_data, pooled_size=(3, 3), spatial_scale=SCALE)
+                self.assign(out_data[0], req[0], out)
+
+        return Pool()
+
+
+class InPython(gluon.HybridBlock):
+    """The Custom operator, and maybe one that can be switched."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+
+    def hybrid_forward(self, F, x, rois):
+        out = F.Custom(x, rois, op_type="pool_in_python")
+        return out + F.contrib.ROIAlign(x, rois, (3, 3), SCALE) if self.other else out
+
+
+LEFT = r"the Custom operators pool_in_python \(1\)"
+
+
+@pytest.mark.parametrize("way", ["symbol", "network"])
+def test_custom_operators_are_named(way):
+    """They cannot be looked into: an error if there is nothing else, a warning if there is."""
+
+    def optimize(net):
+        if way == "network":
+            return gluon_roi.optimize(net, *inputs())
+        return gluon_roi.optimize(net(mx.sym.var("x"), mx.sym.var("rois")))
+
+    with pytest.raises(ValueError, match=f"has no RoI operator.*{LEFT}.*replace_builtins"):
+        optimize(InPython(other=False))
+    with pytest.warns(UserWarning, match=f"{LEFT} stay as they are.*replace_builtins") as warned:
+        switched = optimize(InPython(other=True))
+    assert [one.filename for one in warned] == [__file__]
+    assert parts(switched) == {**SWITCHED, "Custom": 1, "Custom:pool_in_python": 1}
+    with gluon_roi.replace_builtins(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimize(InPython(other=True))
+
+
+def test_custom_operators_count_in_loops():
+    class Loop(gluon.HybridBlock):
+        def hybrid_forward(self, F, x, rois):
+            def body(row, state):
+                return F.Custom(x, F.reshape(row, (1, 5)), op_type="pool_in_python"), state
+
+            return F.contrib.foreach(body, rois, [F.zeros((1,))])[0]
+
+    symbol = Loop()(mx.sym.var("x"), mx.sym.var("rois"))
+    assert parts(symbol) == {"Custom": 1, "Custom:pool_in_python": 1}
+    assert gluon_roi.count(symbol_of("pool"))["Custom"] == 0
+
+
+def test_replaced_functions_reach_custom_operators():
+    x, rois = inputs(rows=ROWS + [[-1] * 5] * 20)
+    with gluon_roi.replace_builtins():
+        out = mx.nd.Custom(x, rois, op_type="pool_in_python").asnumpy()
+    np.testing.assert_array_equal(out, gluon_roi.nd.ROIAlign(x, rois, (3, 3), SCALE).asnumpy())
+
+
+class Plain(gluon.Block):
+    """Array code, which no hybridize() turns into a graph."""
+
+    def forward(self, x, rois):
+        return mx.nd.contrib.ROIAlign(x, rois, (3, 3), SCALE)
+
+
+def plain_around_hybrid():
+    net = Plain()
+    net.register_child(gluon.nn.Dense(3))
+    return net
+
+
+def plain_inside():
+    plain = Plain()
+    net = gluon.nn.Lambda(lambda x, rois: plain(x, rois))
+    net.register_child(plain)
+    return net
+
+
+@pytest.mark.parametrize("make", [Plain, plain_around_hybrid, plain_inside])
+def test_array_code_is_told_of_replace_builtins(make):
+    message = r"Plain \w+ has no graph to be counted; call gluon_roi\.replace_builtins\(\)"
+    with pytest.raises(ValueError, match=f"^optimize: {message}"):
+        gluon_roi.optimize(make(), *inputs())
+    with pytest.raises(ValueError, match=f"^count: {message}"):
+        gluon_roi.count(make())
+    x, rois = inputs(rows=ROWS + [[-1] * 5] * 20)
+    with gluon_roi.replace_builtins():
+        out = make()(x, rois).asnumpy()
+    np.testing.assert_array_equal(out, gluon_roi.nd.ROIAlign(x, rois, (3, 3), SCALE).asnumpy())
+
+
+def helper(x, rois):
+    return mx.nd.contrib.ROIAlign(x, rois, (3, 3), SCALE)
+
+
+@pytest.mark.parametrize("beside", [None, gluon.nn.HybridLambda("relu")])
+def test_functions_that_array_code_calls(beside):
+    """Its blocks do not mention the operators, so there is only a hint."""
+
+    class Net(gluon.Block):
+        def forward(self, x, rois):
+            return helper(x if beside is None else beside(x), rois)
+
+    net = Net()
+    if beside is not None:
+        net.register_child(beside)
+    with pytest.raises(ValueError, match="^optimize: .*gluon_roi.replace_builtins\\(\\)"):
+        gluon_roi.optimize(net, *inputs())
 
 
 class Nothing(gluon.HybridBlock):
