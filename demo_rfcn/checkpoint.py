@@ -1,28 +1,49 @@
 """Checkpoints: one file with everything that a run needs to go on, written atomically.
 
-A checkpoint is a zip archive of `model.params` (MXNet parameters by structure), `trainer.states`
-(the optimizer's state) and `checkpoint.json` (model configuration, arguments, step, best score,
-history, random states).
+A checkpoint is a zip archive of `model.params` (MXNet parameters by structure), `optimizer.params`
+(the optimizer's arrays by parameter and place) and `checkpoint.json` (model configuration,
+arguments, step, best score, history, how often each parameter was updated). It is data: reading one
+runs nothing that it holds. Format 1 had a pickle, `trainer.states`, for the optimizer; see
+`states.read_pickle`.
 """
 
 from __future__ import annotations
 
 import json
-import random
+import math
+import struct
 import zipfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
-import numpy as np
 
-from . import files
+from . import files, params, states
 from .detector import RFCN, ModelConfig
-from .errors import CheckpointError
+from .errors import CheckpointError, reason
+from .settings import MAX_SIDE
 
-FORMAT = 1
-_PARAMS, _TRAINER, _META = "model.params", "trainer.states", "checkpoint.json"
+FORMAT, PICKLED = 2, 1
+_PARAMS, _OPTIMIZER, _META = "model.params", "optimizer.params", "checkpoint.json"
+_PICKLE = "trainer.states"
+
+# What reading an archive of arbitrary content raises.
+_FOREIGN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,  # of MXNet too
+    TypeError,
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, meta: dict) -> None:
@@ -35,23 +56,28 @@ def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, meta: dict) -> None:
     trainer : mxnet.gluon.Trainer
     meta : dict
         JSON-ready: step, best, history, arguments, and the image scale (short, max_size). Format,
-        configuration and random states are added.
+        configuration and the counts of updates are added.
     """
+    optimizer = states.collect(trainer, _names(net, trainer))
     meta = {
         "format": FORMAT,
         "config": net.config.to_dict(),
-        "random": {"python": random.getstate(), "numpy": _numpy_state()},
+        "updates": {name: updates for name, (_, updates) in optimizer.items()},
         **meta,
     }
+    arrays = {
+        f"{name}:{place}": mx.nd.array(array, dtype=array.dtype)
+        for name, (own, _) in optimizer.items()
+        for place, array in enumerate(own)
+    }
     with files.replacing(path) as part:
-        stored = {name: part.with_name(name) for name in (_PARAMS, _TRAINER, _META)}
-        params = stored[_PARAMS]
-        files.save_and_reload(lambda: net.save_parameters(str(params)), params)
-        trainer.save_states(str(stored[_TRAINER]))
-        stored[_META].write_text(json.dumps(meta))
+        weights, others, notes = (part.with_name(name) for name in (_PARAMS, _OPTIMIZER, _META))
+        files.save_and_reload(lambda: net.save_parameters(str(weights)), weights)
+        files.save_and_reload(lambda: mx.nd.save(str(others), arrays), others)
+        notes.write_text(json.dumps(meta))
         with zipfile.ZipFile(part, "w") as archive:
-            for name, file in stored.items():
-                archive.write(file, name)
+            for file in (weights, others, notes):
+                archive.write(file, file.name)
 
 
 def read_meta(path: Path) -> dict:
@@ -60,28 +86,73 @@ def read_meta(path: Path) -> dict:
     Raises
     ------
     CheckpointError
-        The file is missing or no checkpoint of this format.
+        The file is missing or no checkpoint of a known format.
     """
     if not Path(path).is_file():
         raise CheckpointError(f"checkpoint: file {path} is missing")
     with _opened(path) as archive:
         meta = json.loads(archive.read(_META))
-        if meta["format"] != FORMAT:
+        if meta["format"] not in (FORMAT, PICKLED):
             raise CheckpointError(
-                f"checkpoint: {path} has format {meta['format']}, expected {FORMAT}; train anew"
+                f"checkpoint: {path} has format {meta['format']}, expected {FORMAT} or {PICKLED}; "
+                "train again"
             )
         meta["config"] = ModelConfig.from_dict(meta["config"])
+        _check(meta)
     return meta
+
+
+def _check(meta: dict) -> None:
+    """Raise a ValueError for values that the commands could not use."""
+
+    def number(value: Any) -> bool:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+
+    def natural(value: Any) -> bool:
+        return type(value) is int and 0 <= value < 2**31
+
+    def rows(value: list) -> bool:
+        return all(set(row) == set(value[0]) and all(map(number, row.values())) for row in value)
+
+    history, arguments = meta["history"], meta["arguments"]
+    fits = {
+        "step": natural(meta["step"]),
+        "short": natural(meta["short"]) and 1 <= meta["short"] <= MAX_SIDE,
+        "max_size": natural(meta["max_size"]) and meta["short"] <= meta["max_size"] <= MAX_SIDE,
+        "best": meta["best"] is None or number(meta["best"]),
+        "history": rows(history["losses"]) and rows(history["val"]),
+        "arguments": isinstance(arguments["optimizer"], str) and natural(arguments["steps"]),
+        "updates": all(map(natural, meta.setdefault("updates", {}).values())),
+    }
+    for name, fit in fits.items():
+        if not fit:
+            raise ValueError(f"it has no valid '{name}'")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a checkpoint; what its content makes fail becomes one sentence.
+
+    Raises
+    ------
+    CheckpointError
+    """
     try:
         with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                # As `save` writes them, so that nothing grows when it is unpacked.
+                if entry.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"'{entry.filename}' in it is compressed")
+                if entry.compress_size != entry.file_size:
+                    raise ValueError(f"'{entry.filename}' in it has two sizes")
             yield archive
-    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except CheckpointError:
+        raise
+    except (OSError, *_FOREIGN) as error:
+        if isinstance(error, OSError) and (error.filename or isinstance(error, files.OutputError)):
+            raise  # of the file itself, or of a temporary one
         raise CheckpointError(
-            f"checkpoint: {path} is not a checkpoint of demo_rfcn, or is damaged"
+            f"checkpoint: {path} is not a checkpoint of demo_rfcn, or is damaged: {reason(error)}"
         ) from error
 
 
@@ -99,25 +170,47 @@ def check_config(path: Path, stored: ModelConfig, wanted: ModelConfig) -> None:
         )
 
 
-def load_parameters(path: Path, net: RFCN, ctx: Sequence[mx.Context]) -> None:
-    """Load the parameters of a checkpoint into a net of the same configuration."""
-    with files.temporary_folder() as work, _opened(path) as archive:
-        net.load_parameters(archive.extract(_PARAMS, work), ctx=ctx)
+def load_parameters(path: Path, net: RFCN) -> None:
+    """Load the parameters of a checkpoint into a net of the same configuration.
 
-
-def load_trainer(path: Path, trainer: mx.gluon.Trainer, meta: dict) -> None:
-    """Restore the optimizer's state and the random states of Python and NumPy.
-
-    MXNet's generator cannot be read; training seeds it from (seed, step) before every step instead.
+    Raises
+    ------
+    CheckpointError
     """
     with files.temporary_folder() as work, _opened(path) as archive:
-        trainer.load_states(archive.extract(_TRAINER, work))
-    version, internal, gauss = meta["random"]["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, *rest = meta["random"]["numpy"]
-    np.random.set_state((name, np.array(keys, np.uint32), *rest))
+        arrays = params.read(archive.extract(_PARAMS, work))
+        named = net._collect_params_with_prefix()
+        if different := sorted(arrays.keys() ^ named.keys()):
+            where = "not in it" if different[0] in named else "of no layer"
+            raise ValueError(f"parameter '{different[0]}' is {where}")
+        for name, parameter in named.items():
+            if arrays[name].shape != parameter.shape:
+                raise ValueError(
+                    f"parameter '{name}' is {arrays[name].shape}, expected {parameter.shape}"
+                )
+            parameter.set_data(mx.nd.array(arrays[name]))
 
 
-def _numpy_state() -> list:
-    name, keys, *rest = np.random.get_state(legacy=True)
-    return [name, np.asarray(keys).tolist(), *rest]
+def load_trainer(path: Path, net: RFCN, trainer: mx.gluon.Trainer, meta: dict) -> None:
+    """Restore the optimizer's state; whatever is random follows from (seed, step).
+
+    Raises
+    ------
+    CheckpointError
+    """
+    names = _names(net, trainer)
+    with files.temporary_folder() as work, _opened(path) as archive:
+        if meta["format"] == PICKLED:
+            stored = states.read_pickle(archive.read(_PICKLE), names)
+        else:
+            arrays = params.read(archive.extract(_OPTIMIZER, work))
+            stored = {name: ([], updates) for name, updates in meta["updates"].items()}
+            for name in sorted(arrays):
+                stored[name.rpartition(":")[0]][0].append(arrays[name])
+        states.restore(trainer, names, stored)
+
+
+def _names(net: RFCN, trainer: mx.gluon.Trainer) -> dict[int, str]:
+    """Return the parameters' names by structure under the numbers that the trainer gives them."""
+    named = net._collect_params_with_prefix()
+    return {trainer._param2idx[parameter.name]: name for name, parameter in named.items()}

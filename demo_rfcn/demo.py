@@ -100,7 +100,7 @@ def load_detector(path: Path, ctx: mx.Context, **arguments: Any) -> tuple[detect
     """
     meta = checkpoint.read_meta(path)
     net = detector.build(meta["config"], [ctx], seed=0)
-    checkpoint.load_parameters(path, net, [ctx])
+    checkpoint.load_parameters(path, net)
     detect = detector.Detector(net, **arguments)
     detect.hybridize(static_alloc=True)
     return detect, meta

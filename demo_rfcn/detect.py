@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import cv2
 import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
+from PIL import UnidentifiedImageError
 
 from . import demo, evaluate, files, pictures
-from .data.images import is_cut_jpeg
+from .data.images import is_cut_jpeg, read_header
 from .data.loader import resize
-from .errors import InputError
+from .errors import BrokenFile, InputError
 
 
 def command(images: list[Path], thresh: float, pretrained: Path, save_prefix: Path) -> None:
@@ -74,6 +76,11 @@ def read_image(path: Path) -> np.ndarray:
     """
     if not path.is_file():
         raise InputError(f"detect: image {path} is missing")
+    try:
+        with contextlib.suppress(UnidentifiedImageError):  # OpenCV knows other formats
+            read_header(path)
+    except BrokenFile as error:
+        raise InputError(f"detect: {error}") from error
     image = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if image is None:
         raise InputError(f"detect: {path} is no image that OpenCV reads, or not a whole one")

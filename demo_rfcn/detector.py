@@ -16,8 +16,8 @@ from mxnet.gluon.block import HybridBlock
 
 from . import rpn
 from .arrays import Array
-from .errors import InputError
-from .heads import FPN_HEADS, HEADS
+from .errors import InputError, reason
+from .heads import FPN_HEADS, HEADS, MAX_K
 from .losses import RoILoss, RPNLoss
 from .network import BACKBONES, FPN_BACKBONES, backbone_stride
 from .settings import Settings
@@ -71,11 +71,35 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: dict) -> ModelConfig:
-        """Build from JSON values, where tuples have become lists."""
+        """Build from JSON values, where tuples have become lists.
+
+        Raises
+        ------
+        TypeError, ValueError
+            They are no configuration.
+        """
         known: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
         }
-        return cls(**known)
+        config = cls(**known)
+        backbones, heads = (FPN_BACKBONES, FPN_HEADS) if config.fpn else (BACKBONES, HEADS)
+        fits = {
+            "classes": isinstance(config.classes, tuple)
+            and len(set(config.classes)) == len(config.classes) > 0
+            and all(isinstance(name, str) and name for name in config.classes),
+            "network": config.network in backbones,
+            "head": config.head in heads,
+            "k": type(config.k) is int and 1 <= config.k <= MAX_K,
+            "class_agnostic": isinstance(config.class_agnostic, bool),
+            "fpn": isinstance(config.fpn, bool),
+        }
+        for name in ("anchor_scales", "anchor_ratios"):
+            sides = getattr(config, name)
+            fits[name] = 1 <= len(sides) <= 100 and all(0.01 <= side <= 1000 for side in sides)
+        for name, fit in fits.items():
+            if not fit:
+                raise ValueError(f"it has no valid '{name}'")
+        return config
 
     def to_dict(self) -> dict:
         """Return JSON-ready values."""
@@ -388,7 +412,7 @@ def load_pretrained_base(net: RFCN, path: str) -> None:
     try:
         net.backbone.load_pretrained(path)
     except (AssertionError, ValueError, mx.MXNetError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise InputError(
-            f"train: --pretrained-base {path} holds no '{net.config.network}' of GluonCV: {reason}"
+            f"train: --pretrained-base {path} holds no '{net.config.network}' of GluonCV: "
+            f"{reason(error)}"
         ) from error

@@ -15,3 +15,9 @@ class CheckpointError(InputError):
 
 class OutputError(OSError):
     """A file cannot be written; the message names it and the reason."""
+
+
+def reason(error: BaseException) -> str:
+    """Return one line that says what went wrong; MXNet's errors begin with a C++ traceback."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].replace("MXNetError: ", "") if lines else type(error).__name__

@@ -24,6 +24,8 @@ import gluon_roi
 from .arrays import Array
 from .network import Levels
 
+MAX_K = 32  # bins per side: every class has k * k maps
+
 
 class PSROIHead(HybridBlock):
     """The R-FCN head: k * k * (C + 1) class maps, 4 * k * k box maps, a vote per RoI.

@@ -23,6 +23,7 @@ from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
+from . import params
 from .arrays import Array
 from .files import save_and_reload, temporary_folder
 
@@ -174,8 +175,12 @@ class PyramidNet(HybridBlock):
 
 def load_without_classes(load: Callable, filename: str) -> None:
     """Load a parameter file of a classification network, but for its last layer."""
-    stored = mx.nd.load(filename)
-    kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
+    stored = params.read(filename)
+    kept = {
+        k: mx.nd.array(v, dtype=v.dtype)
+        for k, v in stored.items()
+        if not k.startswith(("fc.", "output."))
+    }
     with temporary_folder() as work:
         path = work / "params"
         save_and_reload(lambda: mx.nd.save(str(path), kept), path)

@@ -13,18 +13,20 @@ from typing import Any
 
 from .data import DATASETS, Dataset, DatasetSpec, ensure_dataset, open_datasets
 from .errors import InputError
-from .heads import FPN_HEADS, HEADS
+from .heads import FPN_HEADS, HEADS, MAX_K
 from .network import BACKBONES, FPN_BACKBONES
 
 RUNS = Path("runs")
+MAX_SIDE = 10_000  # pixels of a scaled image
 
 
-def integer(lowest: int) -> Callable[[str], int]:
-    """Return a conversion of an argument to an integer from the lowest on."""
+def integer(lowest: int, highest: int | None = None) -> Callable[[str], int]:
+    """Return a conversion of an argument to an integer from the lowest on, up to the highest."""
+    words = f"from {lowest} on" if highest is None else f"from {lowest} to {highest}"
 
     def convert(text: str) -> int:
-        if not text.isdecimal() or int(text) < lowest:
-            raise argparse.ArgumentTypeError(f"expected an integer from {lowest} on, got {text}")
+        if not text.isdecimal() or not lowest <= int(text) <= (highest or 2**31 - 1):
+            raise argparse.ArgumentTypeError(f"expected an integer {words}, got {text}")
         return int(text)
 
     return convert
@@ -45,7 +47,7 @@ def number(words: str, accepts: Callable[[float], bool]) -> Callable[[str], floa
     return convert
 
 
-natural, positive = integer(0), integer(1)
+natural, positive, pixels = integer(0), integer(1), integer(1, MAX_SIDE)
 above_zero = number("above 0", lambda value: value > 0)
 from_zero = number("from 0 on", lambda value: value >= 0)
 probability = number("from 0 to 1", lambda value: 0 <= value <= 1)
@@ -113,8 +115,8 @@ class Settings:
     skip_broken: bool = option(
         False, "data", "go on without images whose files are broken", same_run=True
     )
-    short: int | None = option(None, "data", "short side of the scaled images, pixels", positive)
-    max_size: int | None = option(None, "data", "limit of their long side, pixels", positive)
+    short: int | None = option(None, "data", "short side of the scaled images, pixels", pixels)
+    max_size: int | None = option(None, "data", "limit of their long side, pixels", pixels)
 
     flip_p: float = option(None, "augmentation", "probability of a horizontal flip", probability)
     scale_jitter: tuple[float, float] = option(
@@ -131,7 +133,7 @@ class Settings:
 
     network: str = option("small", "network", "backbone", choices=sorted(BACKBONES))
     head: str = option("psroi", "network", "detection head", choices=sorted(HEADS))
-    k: int = option(7, "network", "bins per side of the pooling", positive)
+    k: int = option(7, "network", "bins per side of the pooling", integer(1, MAX_K))
     fpn: bool = option(False, "network", "a feature pyramid between backbone and head")
     class_agnostic: bool = option(True, "network", "box offsets per class instead of shared ones")
     pretrained_base: str | None = option(

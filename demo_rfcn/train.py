@@ -270,12 +270,12 @@ def run(settings: Settings, train_set: Dataset, val_set: Dataset) -> Path:
     detect = detector.Detector(net)
     detect.hybridize(static_alloc=True)
     if resume:
-        checkpoint.load_parameters(resume, net, ctx)
+        checkpoint.load_parameters(resume, net)
     trainer = make_trainer(settings, net, kvstore)
     if settings.amp:
         amp.init_trainer(trainer)
     if resume:
-        checkpoint.load_trainer(resume, trainer, meta)
+        checkpoint.load_trainer(resume, net, trainer, meta)
     state = {key: meta[key] for key in ("step", "best", "history")}
     state["arguments"] = settings.to_dict()
     state.update(short=settings.spec.short, max_size=settings.spec.max_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import zipfile
 from pathlib import Path
@@ -56,8 +57,15 @@ def settings_of(line: list) -> Settings:
     return cli.parse(line).args[0]
 
 
-def parameters(path: Path) -> dict:
+def parameters(path: Path, entry: str = "model.params") -> dict:
     """Return the parameters of a checkpoint as NumPy arrays."""
     with tempfile.TemporaryDirectory() as work, zipfile.ZipFile(path) as archive:
-        stored = mx.nd.load(archive.extract("model.params", work))
-        return {name: value.asnumpy() for name, value in stored.items()}
+        stored = mx.nd.load(archive.extract(entry, work))
+        return {name: value.asnumpy() for name, value in dict(stored).items()}
+
+
+def optimizer(path: Path) -> dict:
+    """Return the optimizer's state in a checkpoint: its arrays, and how often it was used."""
+    with zipfile.ZipFile(path) as archive:
+        updates = json.loads(archive.read("checkpoint.json"))["updates"]
+    return {**parameters(path, "optimizer.params"), **updates}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import mxnet as mx
 from PIL import Image, UnidentifiedImageError
 
 from ..errors import BrokenFile
+
+# Pillow warns of more pixels, and refuses twice as many. Phones take 200 million.
+Image.MAX_IMAGE_PIXELS = 2**27
 
 _START, _END = b"\xff\xd8", b"\xff\xd9"
 # Within compressed data, ff stands before 00 or before the number of a restart; before another
@@ -29,6 +33,27 @@ def check_there(path: Path) -> None:
         raise BrokenFile(f"{path} is missing")
     if not path.stat().st_size:
         raise BrokenFile(f"{path} is empty")
+
+
+def read_header(path: Path) -> tuple[str, tuple[int, int]]:
+    """Return the format of an image file, and its width and height.
+
+    Raises
+    ------
+    BrokenFile
+        It is damaged, or has more pixels than any camera's.
+    PIL.UnidentifiedImageError
+        It is of a format that Pillow does not know, or is no image.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large images, and of tags that nobody reads
+            with Image.open(path) as image:
+                return str(image.format), image.size
+    except UnidentifiedImageError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise BrokenFile(f"{path} cannot be read: {error}") from error
 
 
 def check_image(path: Path, size: Sequence[float] | None = None) -> None:
@@ -50,13 +75,10 @@ def check_image(path: Path, size: Sequence[float] | None = None) -> None:
     """
     check_there(path)
     try:
-        with Image.open(path) as image:
-            kind, found = image.format, image.size
-        whole = not is_cut_jpeg(path) if kind in ("JPEG", "MPO") else _decodes(path)
+        kind, found = read_header(path)
     except UnidentifiedImageError:
         raise BrokenFile(f"{path} is not an image") from None
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise BrokenFile(f"{path} cannot be read: {error}") from error
+    whole = not is_cut_jpeg(path) if kind in ("JPEG", "MPO") else _decodes(path)
     if not whole:
         raise BrokenFile(f"{path} is cut short, or of a kind that MXNet does not decode ({kind})")
     if size is not None and found != tuple(size):

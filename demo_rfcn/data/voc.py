@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 import numpy as np
 from gluoncv.data import VOCDetection
@@ -163,8 +164,12 @@ def read_annotation(path: Path, classes: Sequence[str]) -> tuple[tuple[float, fl
     """
     check_there(path)
     try:
-        root = ElementTree.parse(str(path)).getroot()
-    except (OSError, ValueError, ElementTree.ParseError) as error:
+        data = path.read_bytes()
+        guard = expat.ParserCreate()
+        guard.EntityDeclHandler = _refuse_entity
+        guard.Parse(data, True)
+        root = ElementTree.fromstring(data)
+    except (OSError, LookupError, ValueError, expat.ExpatError, ElementTree.ParseError) as error:
         raise BrokenFile(f"{path} is not whole XML: {error}") from error
     try:
         entry = _child(root, "size")
@@ -175,6 +180,11 @@ def read_annotation(path: Path, classes: Sequence[str]) -> tuple[tuple[float, fl
     except BrokenFile as error:
         raise BrokenFile(f"{path} {error}") from error
     return (width, height), np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
+
+
+def _refuse_entity(name: str, *_: object) -> None:
+    """Entities of entities may grow a small file to gigabytes, and no annotation needs any."""
+    raise ValueError(f"it declares an entity, '{name}'")
 
 
 def _object(

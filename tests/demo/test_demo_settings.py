@@ -57,7 +57,7 @@ def test_a_checkpoint_of_before_a_setting_has_its_default(eight_images, short_ru
     with zipfile.ZipFile(last) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     meta = json.loads(entries["checkpoint.json"])
-    assert meta["format"] == 1
+    assert meta["format"] == 2
     for name in ("skip_broken", "color_jitter", "amp"):
         del meta["arguments"][name]
     entries["checkpoint.json"] = json.dumps(meta).encode()

@@ -6,22 +6,15 @@ import json
 import os
 import shutil
 import signal
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import parameters, settings_of, train_arguments, write_voc
+from demo_runs import optimizer, parameters, settings_of, train_arguments, write_voc
 
 from demo_rfcn import checkpoint, cli, detector, train
 from demo_rfcn.data import loader, signals
 from demo_rfcn.heads import FPN_HEADS, HEADS
-
-
-def trainer_states(path) -> bytes:
-    """Return the pickled optimizer of a checkpoint."""
-    with zipfile.ZipFile(path) as archive:
-        return archive.read("trainer.states")
 
 
 def test_overfits_eight_images(eight_images, tmp_path, capsys):
@@ -58,7 +51,9 @@ def test_resume_equals_an_uninterrupted_run(
     assert expected.keys() == resumed.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(resumed[name], value, err_msg=name)
-    assert trainer_states(last) == trainer_states(uninterrupted)
+    assert optimizer(last).keys() == optimizer(uninterrupted).keys()
+    for name, value in optimizer(uninterrupted).items():
+        np.testing.assert_array_equal(optimizer(last)[name], value, err_msg=name)
     history = checkpoint.read_meta(uninterrupted)["history"]
     assert checkpoint.read_meta(last)["history"]["val"] == history["val"]
 

@@ -1,0 +1,68 @@
+"""Read files that are damaged at random; a program of its own, because MXNet may not survive one.
+
+    python damaged_files.py {parameters,symbols} COUNT FOLDER
+
+Prints how many were read, and how many refused by an exception.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import mxnet as mx
+
+import gluon_roi
+from demo_rfcn import params
+
+kind, count, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+path = folder / ("damaged.json" if kind == "symbols" else "damaged.params")
+#: Sizes and types that a header should not have.
+WORDS = (0, 1, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
+
+
+def whole() -> bytes:
+    if kind == "parameters":
+        arrays = {"a.weight": mx.nd.ones((2, 3)), "b": mx.nd.zeros(4), "c": mx.nd.ones((1, 2, 2))}
+        mx.nd.save(str(path), arrays)
+    else:
+        data, rois = mx.sym.var("data"), mx.sym.var("rois")
+        pooled = mx.sym.ROIPooling(data, rois, pooled_size=(2, 2), spatial_scale=0.5)
+        pooled = gluon_roi.sym.ROIAlign(pooled, rois, pooled_size=(2, 2), spatial_scale=0.5)
+        pooled.save(str(path))
+    return path.read_bytes()
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Cut, flip, overwrite with a wild number, or repeat a part."""
+    content, place = bytearray(data), rng.randrange(len(data))
+    how = rng.randrange(4)
+    if how == 0:
+        return bytes(content[:place])
+    if how == 1:
+        for _ in range(rng.randrange(1, 6)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+    elif how == 2:
+        size = rng.choice((4, 8))
+        content[place : place + size] = rng.choice(WORDS).to_bytes(8, "little")[:size]
+    else:
+        content[place:place] = content[rng.randrange(len(content)) :][: rng.randrange(64)]
+    return bytes(content)
+
+
+original, rng, read, refused = whole(), random.Random(0), 0, 0
+for _ in range(count):
+    path.write_bytes(damaged(original, rng))
+    try:
+        if kind == "parameters":
+            for value in params.read(path).values():
+                value.sum()
+        else:
+            symbol = mx.sym.load(str(path))
+            gluon_roi.count(symbol)
+            gluon_roi.optimize(symbol)
+        read += 1
+    except (ValueError, RuntimeError):
+        refused += 1
+print(f"read {read}, refused {refused}")
