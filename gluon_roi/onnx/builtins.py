@@ -5,6 +5,7 @@ A function looks at every attribute that it has a rule for; a node with any othe
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Callable
 
@@ -31,13 +32,29 @@ def _simple(op: str) -> Translation:
     return lambda g, node: g(op, *node.inputs)
 
 
-_UNARY = {
-    "abs": "Abs", "arccos": "Acos", "arcsin": "Asin", "arctan": "Atan", "ceil": "Ceil",
-    "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log", "negative": "Neg",
-    "reciprocal": "Reciprocal", "relu": "Relu", "sigmoid": "Sigmoid", "sin": "Sin",
+def _float_only(op: str) -> Translation:
+    def translate(g: Graph, node: Node) -> str:
+        if node.dtype.kind != "f":
+            raise node.refusal(f"{node.dtype} data have no translation")
+        return g(op, *node.inputs)
+
+    return translate
+
+
+_FLOAT_ONLY = {
+    "arccos": "Acos", "arcsin": "Asin", "arctan": "Atan", "cos": "Cos", "erf": "Erf", "exp": "Exp",
+    "log": "Log", "reciprocal": "Reciprocal", "sigmoid": "Sigmoid", "sin": "Sin",
     "softsign": "Softsign", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
 }  # fmt: skip
-TRANSLATIONS.update((name, _simple(op)) for name, op in _UNARY.items())
+TRANSLATIONS.update((name, _float_only(op)) for name, op in _FLOAT_ONLY.items())
+TRANSLATIONS.update(abs=_simple("Abs"), negative=_simple("Neg"), relu=_simple("Relu"))
+
+
+def _whole(op: str) -> Translation:
+    return lambda g, node: g(op, *node.inputs) if node.dtype.kind == "f" else node.inputs[0]
+
+
+TRANSLATIONS.update(ceil=_whole("Ceil"), floor=_whole("Floor"))
 
 _BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}
 TRANSLATIONS.update(
@@ -53,9 +70,15 @@ TRANSLATIONS.update(
         "broadcast_minimum": _simple("Min"),
         "_power": _simple("Pow"),
         "broadcast_power": _simple("Pow"),
-        "add_n": _simple("Sum"),
     }
 )
+
+
+@_translates("add_n")
+def _sum_of_all(g: Graph, node: Node) -> str:
+    if node.dtype.kind == "f":
+        return g("Sum", *node.inputs)
+    return functools.reduce(lambda total, one: g("Add", total, one), node.inputs)
 
 
 def _scalar(op: str, reverse: bool = False) -> Translation:
@@ -164,6 +187,8 @@ def _square(g: Graph, node: Node) -> str:
 
 @_translates("log2")
 def _log2(g: Graph, node: Node) -> str:
+    if node.dtype.kind != "f":
+        raise node.refusal(f"{node.dtype} data have no translation")
     # In float64 the logarithm of a power of two comes out whole: the level of a box is its floor.
     value = g("Log", g.cast(node.inputs[0], np.float64))
     return g.cast(g("Div", value, np.float64(math.log(2))), node.dtype)
@@ -171,8 +196,13 @@ def _log2(g: Graph, node: Node) -> str:
 
 @_translates("clip")
 def _clip(g: Graph, node: Node) -> str:
-    low, high = (np.array(node.get(name), node.dtype) for name in ("a_min", "a_max"))
-    return g("Clip", node.inputs[0], low, high)
+    low, high = float(node.get("a_min")), float(node.get("a_max"))
+    if low > high:
+        raise node.refusal(f"a_min={low} above a_max={high} has no translation")
+    if node.dtype.kind != "f":  # MXNet cuts fractions off
+        limits = np.iinfo(node.dtype)
+        low, high = (math.trunc(min(max(v, limits.min), limits.max)) for v in (low, high))
+    return g("Clip", node.inputs[0], np.array(low, node.dtype), np.array(high, node.dtype))
 
 
 @_translates("Cast", "amp_cast", "amp_multicast")
@@ -235,19 +265,22 @@ def _arange(g: Graph, node: Node) -> str:
 def _arange_like(g: Graph, node: Node) -> str:
     node.expect("repeat", 1)
     node.get("ctx")
-    axis = node.get("axis")
+    dtype = node.out_dtypes[0]
     shape = g.shape(node.inputs[0])
-    if axis is None:
+    if node.get("axis") is None:
         size = g("ReduceProd", shape, keepdims=0)
     else:
-        axis = axis % node.rank
+        axis = node.axis()
         size = g.scalar(g.shape(node.inputs[0], axis, axis + 1))
-    values = g.cast(g("Range", np.array(0), size, np.array(1)), node.dtype)
+    values = g.cast(g("Range", np.array(0), size, np.array(1)), dtype)
     start, step = node.get("start", 0.0), node.get("step", 1.0)
+    if dtype not in (np.float32, np.float64) and (start % 1 or step % 1):
+        # MXNet cuts the fractions off.
+        raise node.refusal(f"start={start}, step={step} in {dtype} has no translation")
     if (start, step) != (0, 1):
-        values = g("Mul", values, np.array(step, node.dtype))
-        values = g("Add", values, np.array(start, node.dtype))
-    return values if axis is not None else g("Reshape", values, shape)
+        values = g("Mul", values, np.array(step, dtype))
+        values = g("Add", values, np.array(start, dtype))
+    return values if node.get("axis") is not None else g("Reshape", values, shape)
 
 
 @_translates("shape_array")
@@ -261,27 +294,37 @@ def _shape_array(g: Graph, node: Node) -> str:
 @_translates("Reshape")
 def _reshape(g: Graph, node: Node) -> str:
     data, codes = node.inputs[0], node.sizes("shape")
-    if node.get("reverse", False):
-        if not node.fixed:
-            raise node.refusal("reverse=True with sizes that may change has no translation")
-        return g.reshape(data, *node.out_shapes[0])
+    if not codes:
+        raise node.refusal("a shape that is not given has no translation")
+    for name in ("target_shape", "keep_highest"):
+        node.get(name)  # of old files, and of no effect beside shape
+    backwards = node.get("reverse", False)
+    if backwards and -4 in codes:
+        raise node.refusal(f"shape={codes} with reverse=True has no translation")
+
+    def sizes(first: int, end: int) -> str:
+        """Sizes of axes, which are counted from the last if the shape is read backwards."""
+        if backwards:
+            first, end = node.rank - end, node.rank - first
+        return g.shape(data, first, end)
+
+    codes = codes[::-1] if backwards else codes
     parts: list[Any] = []
     axis, position = 0, 0
     while position < len(codes):
         code = codes[position]
         if code == 0:
-            parts.append(g.shape(data, axis, axis + 1))
+            parts.append(sizes(axis, axis + 1))
         elif code == -2:
             if axis < node.rank:
-                parts.append(g.shape(data, axis, node.rank))
+                parts.append(sizes(axis, node.rank))
             axis = node.rank
         elif code == -3:
-            both = (g.shape(data, axis + n, axis + n + 1) for n in range(2))
-            parts.append(g("Mul", *both))
+            parts.append(g("Mul", *(sizes(axis + n, axis + n + 1) for n in range(2))))
             axis += 1
         elif code == -4:
             first, second = codes[position + 1 : position + 3]
-            whole = g.shape(data, axis, axis + 1)
+            whole = sizes(axis, axis + 1)
             if first == -1:
                 parts += [g("Div", whole, np.array([second])), second]
             elif second == -1:
@@ -293,7 +336,7 @@ def _reshape(g: Graph, node: Node) -> str:
             parts.append(code)
         axis += 1
         position += 1
-    return g.reshape(data, *parts)
+    return g.reshape(data, *(parts[::-1] if backwards else parts))
 
 
 @_translates("Flatten")
@@ -306,10 +349,9 @@ def _reshape_like(g: Graph, node: Node) -> str:
     data, like = node.inputs
     pieces = []
     for side, shape in (("lhs", node.shapes[0]), ("rhs", node.shapes[1])):
-        rank = len(shape)
-        begin, end = node.get(f"{side}_begin"), node.get(f"{side}_end")
-        begin = 0 if begin is None else begin % rank
-        end = rank if end is None else end + rank if end < 0 else end
+        begin, end, _ = slice(node.get(f"{side}_begin"), node.get(f"{side}_end")).indices(
+            len(shape)
+        )
         pieces.append((begin, end))
     (left, right), (begin, end) = pieces
     parts = [g.shape(like, begin, end)]
@@ -327,16 +369,17 @@ def _expand_dims(g: Graph, node: Node) -> str:
 
 @_translates("squeeze")
 def _squeeze(g: Graph, node: Node) -> str:
-    axes = node.sizes("axis", None)
-    if axes[0] is None:
-        axes = tuple(axis for axis, size in enumerate(node.shapes[0]) if size == 1)
-    return g("Squeeze", node.inputs[0], np.array([axis % node.rank for axis in axes]))
+    axes = node.axes() or [axis for axis, size in enumerate(node.shapes[0]) if size == 1]
+    left = node.rank - len(axes)
+    if left == 0:  # MXNet gives a vector of one element
+        axes = axes[1:]
+    return g("Squeeze", node.inputs[0], np.array(axes)) if axes else node.inputs[0]
 
 
 @_translates("transpose")
 def _transpose(g: Graph, node: Node) -> str:
-    axes = node.sizes("axes") or tuple(range(node.rank))[::-1]
-    return g("Transpose", node.inputs[0], perm=[axis % node.rank for axis in axes])
+    axes = node.axes("axes") or list(range(node.rank))[::-1]
+    return g("Transpose", node.inputs[0], perm=axes)
 
 
 @_translates("SwapAxis")
@@ -383,10 +426,9 @@ def _slice(g: Graph, node: Node) -> str:
     begin, end, step = (node.sizes(name) for name in ("begin", "end", "step"))
     step = step or (None,) * len(begin)
     step = tuple(1 if s is None else s for s in step)
-    if any(s < 0 for s in step):
-        raise node.refusal(f"step={step} has no translation")
-    begin = tuple(0 if b is None else b for b in begin)
-    end = tuple(_END if e is None else e for e in end)
+    back = tuple(s < 0 for s in step)
+    begin = tuple((_END if r else 0) if b is None else b for b, r in zip(begin, back))
+    end = tuple((-_END if r else _END) if e is None else e for e, r in zip(end, back))
     axes = np.arange(len(begin))
     return g(
         "Slice",
@@ -400,14 +442,14 @@ def _slice(g: Graph, node: Node) -> str:
 @_translates("slice_like")
 def _slice_like(g: Graph, node: Node) -> str:
     data, like = node.inputs
-    axes = [axis % node.rank for axis in node.sizes("axes")] or list(range(node.rank))
+    axes = node.axes("axes") or list(range(node.rank))
     ends = g("Gather", g.shape(like), np.array(axes))
     return g("Slice", data, np.zeros(len(axes), np.int64), ends, np.array(axes))
 
 
 @_translates("reverse")
 def _reverse(g: Graph, node: Node) -> str:
-    axes = np.array([axis % node.rank for axis in node.sizes("axis")])
+    axes = np.array(node.axes())
     ones = np.ones(len(axes), np.int64)
     return g("Slice", node.inputs[0], -ones, -ones * _END, axes, -ones)
 
@@ -423,12 +465,8 @@ def _tile(g: Graph, node: Node) -> str:
 
 @_translates("repeat")
 def _repeat(g: Graph, node: Node) -> str:
-    repeats, axis, data = node.get("repeats"), node.get("axis"), node.inputs[0]
-    if axis is None:
-        data, shape, axis = g.reshape(data, -1), (1,), 0
-    else:
-        axis, shape = axis % node.rank, node.shapes[0]
-    rank = len(shape)
+    repeats = node.get("repeats")
+    data, axis, rank = _along(g, node, None)
     times = [1] * (rank + 1)
     times[axis + 1] = repeats
     tiled = g("Tile", g("Unsqueeze", data, np.array([axis + 1])), np.array(times, np.int64))
@@ -441,21 +479,21 @@ def _repeat(g: Graph, node: Node) -> str:
 @_translates("broadcast_like")
 def _broadcast_like(g: Graph, node: Node) -> str:
     data, like = node.inputs
-    lhs, rhs = node.sizes("lhs_axes", None), node.sizes("rhs_axes", None)
-    if lhs[0] is None:
+    lhs, rhs = node.axes("lhs_axes"), node.sizes("rhs_axes")
+    if not lhs:
         return g("Expand", data, g.shape(like))
     parts: list[Any] = [g.shape(data, axis, axis + 1) for axis in range(node.rank)]
     for left, right in zip(lhs, rhs):
         right %= len(node.shapes[1])
-        parts[left % node.rank] = g.shape(like, right, right + 1)
+        parts[left] = g.shape(like, right, right + 1)
     return g("Expand", data, g.joined(*parts))
 
 
 @_translates("broadcast_axis", "broadcast_axes")
 def _broadcast_axis(g: Graph, node: Node) -> str:
     shape = [1] * node.rank
-    for axis, size in zip(node.sizes("axis"), node.sizes("size")):
-        shape[axis % node.rank] = size
+    for axis, size in zip(node.axes(), node.sizes("size")):
+        shape[axis] = size
     return g("Expand", node.inputs[0], np.array(shape, np.int64))
 
 
@@ -504,17 +542,19 @@ def _gather_nd(g: Graph, node: Node) -> str:
     return g("GatherND", data, last)
 
 
+def _along(g: Graph, node: Node, default: int | None) -> tuple[str, int, int]:
+    """The data, the axis to go along, and the rank; without an axis, all elements in a row."""
+    if node.get("axis", default) is None:
+        return g.reshape(node.inputs[0], -1), 0, 1
+    return node.inputs[0], node.axis("axis", default), node.rank
+
+
 @_translates("topk")
 def _topk(g: Graph, node: Node) -> Any:
     kind = node.get("ret_typ", "indices")
     node.expect("ret_typ", "indices", "value", "both")
     node.get("dtype")
-    data, axis = node.inputs[0], node.get("axis", -1)
-    if axis is None:
-        data, axis, rank = g.reshape(data, -1), 0, 1
-    else:
-        rank = node.rank
-    axis %= rank
+    data, axis, _ = _along(g, node, -1)
     size = g.shape(data, axis, axis + 1)
     k = node.get("k", 1)
     k = size if k < 1 else np.array([k])
@@ -529,19 +569,20 @@ def _topk(g: Graph, node: Node) -> Any:
 @_translates("argsort", "sort")
 def _argsort(g: Graph, node: Node) -> str:
     node.get("dtype")
-    axis = node.axis("axis", -1)
-    size = g.shape(node.inputs[0], axis, axis + 1)
+    data, axis, _ = _along(g, node, -1)
+    size = g.shape(data, axis, axis + 1)
     largest = 0 if node.get("is_ascend", True) else 1
-    value, index = g("TopK", node.inputs[0], size, axis=axis, largest=largest, sorted=1, outputs=2)
+    value, index = g("TopK", data, size, axis=axis, largest=largest, sorted=1, outputs=2)
     return value if node.op == "sort" else g.cast(index, node.out_dtypes[0])
 
 
 def _arg(op: str) -> Translation:
     def translate(g: Graph, node: Node) -> str:
-        if node.get("axis") is None:
-            raise node.refusal("axis=None has no translation")
-        keep = int(node.get("keepdims", False))
-        found = g(op, node.inputs[0], axis=node.axis(), keepdims=keep)
+        keep = bool(node.get("keepdims", False))
+        data, axis, rank = _along(g, node, None)
+        found = g(op, data, axis=axis, keepdims=int(keep or rank == 1))
+        if rank == 1 < len(node.out_shapes[0]):
+            found = g.reshape(found, *node.out_shapes[0])  # of ones
         return g.cast(found, node.out_dtypes[0])
 
     return translate
@@ -555,12 +596,12 @@ TRANSLATIONS.update({"argmax": _arg("ArgMax"), "argmin": _arg("ArgMin")})
 
 def _reduction(op: str) -> Translation:
     def translate(g: Graph, node: Node) -> str:
-        axes = node.sizes("axis", None)
-        given = [axis % node.rank for axis in axes if axis is not None]
-        if node.get("exclude", False):
-            given = [axis for axis in range(node.rank) if axis not in given]
-        given = given or list(range(node.rank))
+        given = node.axes() or list(range(node.rank))
         keep = int(node.get("keepdims", False))
+        if node.get("exclude", False) and node.axes():
+            given = [axis for axis in range(node.rank) if axis not in given]
+            if not given:
+                return node.inputs[0]
         if op == "ReduceSum":
             out = g(op, node.inputs[0], np.array(given), keepdims=keep)
         else:
@@ -603,8 +644,7 @@ TRANSLATIONS.update(
 def _softmax_activation(g: Graph, node: Node) -> str:
     if node.get("mode", "instance") == "channel":
         return g("Softmax", node.inputs[0], axis=1)
-    flat = g("Softmax", g("Flatten", node.inputs[0]), axis=1)
-    return g("Reshape", flat, g.shape(node.inputs[0]))
+    return g("Softmax", node.inputs[0], axis=-1)
 
 
 @_translates("batch_dot")
@@ -665,15 +705,18 @@ def _deconvolution(g: Graph, node: Node) -> str:
 def _batch_norm(g: Graph, node: Node) -> str:
     node.get("use_global_stats")
     node.expect("output_mean_var", False)
-    if node.axis("axis", 1) != 1:
-        raise node.refusal("an axis other than 1 has no translation")
+    axis = node.axis("axis", 1)
     data, gamma, beta, mean, variance = node.inputs
     if node.get("fix_gamma", True):
         gamma = g.constant(np.ones(node.shapes[1], node.dtypes[1]))
-    # MXNet keeps the statistics in float32, and takes no smaller eps than this.
     names = [gamma, beta, mean, variance]
-    eps = max(float(node.get("eps", 1e-3)), 1e-5 if node.dtype == np.float32 else 0)
-    return g("BatchNormalization", data, *names, epsilon=eps)
+    eps = float(node.get("eps", 1e-3))
+    if axis == 1:
+        return g("BatchNormalization", data, *names, epsilon=eps)
+    front = list(range(node.rank))
+    front[1], front[axis] = axis, 1
+    out = g("BatchNormalization", g("Transpose", data, perm=front), *names, epsilon=eps)
+    return g("Transpose", out, perm=front)
 
 
 @_translates("Activation")
@@ -717,6 +760,7 @@ def _pooling(g: Graph, node: Node) -> str:
     kernel, stride, padding = (node.sizes(name) for name in ("kernel", "stride", "pad"))
     include = node.get("count_include_pad", True)
     if node.get("global_pool", False):
+        node.get("pooling_convention")
         return g(f"Global{kind}Pool", node.inputs[0])
     node.expect("pooling_convention", "valid")
     attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": stride or (1,) * len(kernel)}
@@ -728,7 +772,7 @@ def _pooling(g: Graph, node: Node) -> str:
 
 @_translates("_contrib_AdaptiveAvgPooling2D")
 def _adaptive_average(g: Graph, node: Node) -> str:
-    if set(node.sizes("output_size", 1)) != {1}:
+    if set(node.sizes("output_size", (1,))) != {1}:
         raise node.refusal("an output_size other than 1 has no translation")
     return g("GlobalAveragePool", node.inputs[0])
 

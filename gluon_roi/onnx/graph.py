@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any, Sequence
 
 import numpy as np
@@ -175,19 +176,30 @@ class Node:
             return default
         text = self._attributes[name]
         try:
-            return ast.literal_eval(text)
+            # Files that Python 2 wrote have long numbers: (7L, 7L).
+            return ast.literal_eval(re.sub(r"(?<=\d)[lL]\b", "", text))
         except (ValueError, SyntaxError):
-            return {"true": True, "false": False}.get(text, text)
+            return {"true": True, "false": False}.get(text.lower(), text)
 
-    def sizes(self, name: str, default: Any = ()) -> tuple:
-        """An attribute that is a number or a tuple, as a tuple."""
-        value = self.get(name, default)
+    def sizes(self, name: str, default: tuple = ()) -> tuple:
+        """An attribute that is a number or a tuple, as a tuple; None is that it is not given."""
+        value = self.get(name)
+        if value is None:
+            return default
         return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
     def axis(self, name: str = "axis", default: Any = None, rank: int | None = None) -> int:
         """An axis, counted from the first."""
-        axis = self.get(name, default)
-        return axis % (rank or self.rank)
+        return self._counted(name, self.get(name, default), self.rank if rank is None else rank)
+
+    def axes(self, name: str = "axis") -> list[int]:
+        """Axes of the first input, counted from the first; none if they are not given."""
+        return [self._counted(name, axis, self.rank) for axis in self.sizes(name)]
+
+    def _counted(self, name: str, axis: Any, rank: int) -> int:
+        if not isinstance(axis, int) or not -rank <= axis < rank:
+            raise self.refusal(f"{name}={axis}: expected an axis of {rank}")
+        return axis % rank
 
     def expect(self, name: str, *allowed: Any) -> None:
         """Refuse an attribute with a value other than these, of which the first is the default."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
 import json
 import os
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import mxnet as mx
 import numpy as np
@@ -15,6 +18,10 @@ from .graph import Graph, Node
 from .operators import TRANSLATIONS as OPERATORS
 
 _TRANSLATIONS = {**BUILTINS, **OPERATORS}
+
+_FLOAT32 = np.dtype("float32")
+#: So many combinations of types of inputs are tried.
+_TYPE_TRIES = 64
 
 
 def export_model(
@@ -56,7 +63,6 @@ def export_model(
         for name, value in values.items()
         if name in set(symbol.list_inputs())
     }
-    free = [tuple(axes) for axes in dynamic] if dynamic is not None else [()] * len(shapes)
     for argument, given in (("input_types", input_types), ("dynamic", dynamic)):
         if given is not None and len(given) != len(shapes):
             raise ValueError(
@@ -64,8 +70,9 @@ def export_model(
                 f"{len(shapes)} inputs"
             )
     inputs = dict(zip(names, shapes))
-    types = dict(zip(names, input_types)) if input_types is not None else {}
-    made, known = _translate(symbol, arrays, inputs, types, dict(zip(names, free)))
+    types = {name: _type_of(name, given) for name, given in zip(names, input_types or ())}
+    free = {name: _free_axes(name, axes, inputs[name]) for name, axes in zip(names, dynamic or ())}
+    made, known = _translate(symbol, arrays, inputs, types, free)
     _check(made, known)
     onnx.save(made, os.fspath(path))
 
@@ -75,10 +82,32 @@ def _leaves(shapes: Any) -> Iterator[tuple[int, ...]]:
     for shape in shapes:
         if isinstance(shape, (list, tuple)) and shape and isinstance(shape[0], (list, tuple)):
             yield from _leaves(shape)
-        else:
-            if not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
-                raise ValueError(f"onnx.export: expected shapes of whole numbers, got {shape}")
+        elif isinstance(shape, (list, tuple)) and all(
+            isinstance(size, (int, np.integer)) and size >= 0 for size in shape
+        ):
             yield tuple(int(size) for size in shape)
+        else:
+            raise ValueError(
+                f"onnx.export: input_shapes: expected a shape of whole numbers for each input, "
+                f"got {shape}"
+            )
+
+
+def _type_of(name: str, given: Any) -> np.dtype:
+    try:
+        return np.dtype(given)
+    except TypeError:
+        raise ValueError(f"onnx.export: input_types: {given} is no type of input {name}") from None
+
+
+def _free_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
+    """The axes of an input whose sizes may change."""
+    if isinstance(axes, (int, np.integer)) or not all(axis in range(len(shape)) for axis in axes):
+        raise ValueError(
+            f"onnx.export: dynamic={axes} for input {name} of shape {shape}: expected a list of "
+            f"axes from 0 to {len(shape) - 1}"
+        )
+    return tuple(axes)
 
 
 def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dict[str, Any]]:
@@ -92,29 +121,35 @@ def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dic
             for shape in shapes
         ]
 
-    parameters = block.collect_params()
-    if any(p._deferred_init for p in parameters.values()):
-        _first_pass(block, shapes)
-    for parameter in parameters.values():
+    try:
+        outputs = block(*variables(shapes))
+    except TypeError as error:
+        raise ValueError(
+            f"onnx.export: {block.name} cannot be called with {len(shapes)} inputs: {error}"
+        ) from error
+    symbol = mx.sym.Group(list(_flat(outputs)))
+    used = set(symbol.list_inputs())
+    parameters = [p for p in block.collect_params().values() if p.name in used]
+    _settle(symbol, [p for p in parameters if p._deferred_init])
+    for parameter in parameters:
         if parameter._data is None:
             raise ValueError(
                 f"onnx.export: parameter {parameter.name} has no value; initialize the block"
             )
-    outputs = block(*variables(shapes))
-    symbol = mx.sym.Group(list(_flat(outputs)))
-    return symbol, {p.name: p.data(p.list_ctx()[0]) for p in parameters.values()}
+    return symbol, {p.name: p.data(p.list_ctx()[0]) for p in parameters}
 
 
-def _first_pass(block: Any, shapes: Sequence) -> None:
-    """Call a block on zeros, which settles the shapes of its parameters."""
-
-    def zeros(shapes: Sequence) -> list:
-        return [
-            zeros(shape) if shape and isinstance(shape[0], (list, tuple)) else mx.nd.zeros(shape)
-            for shape in shapes
-        ]
-
-    block(*zeros(shapes))
+def _settle(symbol: Any, parameters: list) -> None:
+    """Give parameters the shapes that follow from those of the inputs."""
+    if not parameters:
+        return
+    arguments, _, states = _inferred(symbol.infer_shape, "shapes")
+    names = symbol.list_arguments() + symbol.list_auxiliary_states()
+    shapes = dict(zip(names, (arguments or []) + (states or [])))
+    for parameter in parameters:
+        if parameter.name in shapes:
+            parameter.shape = shapes[parameter.name]
+            parameter._finish_deferred_init()
 
 
 def _flat(outputs: Any) -> Iterator[Any]:
@@ -137,13 +172,13 @@ def _translate(
     symbol: Any,
     arrays: dict[str, np.ndarray],
     inputs: dict[str, tuple],
-    types: dict[str, Any],
+    types: dict[str, np.dtype],
     free: dict[str, tuple],
 ) -> tuple[onnx.ModelProto, dict[str, _Entry]]:
     """The model, and what MXNet says of each of its tensors (without that of free sizes)."""
     # One graph with every output of every node among its heads, those of the model at the end.
     internals = symbol.get_internals()
-    described = json.loads(mx.sym.Group([internals, symbol]).tojson())
+    described = json.loads(mx.sym.Group([internals, symbol]).tojson(remove_amp_cast=False))
     nodes, heads = described["nodes"], [tuple(head[:2]) for head in described["heads"]]
     entries = _infer(internals, nodes, arrays, inputs, types)
     by_place = dict(zip(heads, entries))
@@ -158,7 +193,7 @@ def _translate(
             else:
                 entry.tensor = graph.unique(name)
                 shape = [
-                    f"{name}_{axis}" if axis in free[name] else size
+                    f"{name}_{axis}" if axis in free.get(name, ()) else size
                     for axis, size in enumerate(entry.shape)
                 ]
                 listed.append((entry.tensor, entry.dtype, shape))
@@ -195,9 +230,14 @@ def _translate(
     return graph.model(listed, outputs), known
 
 
-def _misfit(what: str, error: mx.MXNetError) -> ValueError:
-    reason = str(error).strip().splitlines()[-1].replace("MXNetError: ", "")
-    return ValueError(f"onnx.export: the {what} do not fit the model: {reason}")
+def _inferred(infer: Callable, what: str, **known: Any) -> Any:
+    """What MXNet infers, without what it prints."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return infer(**known)
+    except mx.MXNetError as error:
+        reason = str(error).strip().splitlines()[-1].replace("MXNetError: ", "")
+        raise ValueError(f"onnx.export: the {what} do not fit the model: {reason}") from None
 
 
 def _infer(
@@ -205,40 +245,48 @@ def _infer(
     nodes: list[dict],
     arrays: dict[str, np.ndarray],
     inputs: dict[str, tuple],
-    types: dict[str, Any],
+    types: dict[str, np.dtype],
 ) -> list[_Entry]:
     """Shape and type of every output of every node, as MXNet infers them."""
     sizes = {**inputs, **{name: array.shape for name, array in arrays.items()}}
-    try:
-        _, shapes, _ = internals.infer_shape(**sizes)
-    except mx.MXNetError as error:
-        raise _misfit("shapes", error) from None
+    _, shapes, _ = _inferred(internals.infer_shape, "shapes", **sizes)
     if shapes is None:
         raise ValueError("onnx.export: the shapes of the model do not follow from those given")
     known = {name: array.dtype for name, array in arrays.items()}
-    known.update((name, np.dtype(types[name])) for name in inputs if name in types)
+    known.update(types)
     for name in _counts(nodes):
         if name in inputs:
             known.setdefault(name, np.dtype("int32"))
+    dtypes = _types(internals, known, [name for name in inputs if name not in known])
+    return [_Entry(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+
+
+def _types(internals: Any, known: dict[str, np.dtype], unknown: list[str]) -> list:
+    """Types of all outputs; of inputs those that fit the parameters, float32 if it does."""
     try:
         arguments, _, _ = internals.infer_type_partial(**known)
     except mx.MXNetError:  # of an operator that wants to know the type of an input
         arguments = None
     for name, found in zip(internals.list_arguments(), arguments or ()):
-        if name in inputs and found is not None:
+        if name in unknown and found is not None:
             known.setdefault(name, np.dtype(found))
-    for name in inputs:
-        known.setdefault(name, np.dtype("float32"))
-    try:
-        _, dtypes, _ = internals.infer_type(**known)
-    except mx.MXNetError as error:
-        raise _misfit("types", error) from None
-    if dtypes is None:
-        raise ValueError(
-            "onnx.export: the types of the model do not follow from its parameters; "
-            "give input_types"
-        )
-    return [_Entry(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+    unknown = [name for name in unknown if name not in known]
+    others = sorted({dtype for dtype in known.values() if dtype.kind == "f"} - {_FLOAT32})
+    refused = None
+    for kinds in itertools.islice(
+        itertools.product([_FLOAT32, *others], repeat=len(unknown)), _TYPE_TRIES
+    ):
+        tried = {**known, **dict(zip(unknown, kinds))}
+        try:
+            _, dtypes, _ = _inferred(internals.infer_type, "types", **tried)
+        except ValueError as error:
+            refused = refused or error
+        else:
+            if dtypes is not None:
+                return dtypes
+    raise refused or ValueError(
+        "onnx.export: the types of the model do not follow from its parameters; give input_types"
+    )
 
 
 def _counts(nodes: list[dict]) -> Iterator[str]:
@@ -259,7 +307,9 @@ def _check(model: onnx.ModelProto, known: dict[str, _Entry]) -> None:
             model, check_type=True, strict_mode=True, data_prop=True
         )
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise RuntimeError(f"onnx.export: the exported graph is invalid: {error}") from error
+        # Nodes are named after those of MXNet, and onnx names the one that it refuses.
+        reason = " ".join(str(error).split())
+        raise RuntimeError(f"onnx.export: the exported graph is invalid: {reason}") from error
     for tensor in inferred.graph.value_info:
         entry = known.get(tensor.name)
         if entry is None:

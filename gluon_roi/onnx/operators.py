@@ -163,8 +163,8 @@ def _pooled(node: Node) -> tuple[int, int]:
 
 def _grid(node: Node, name: str, pooled: tuple[int, int]) -> tuple[int, int]:
     """An attribute that is the pooled size if it is not given."""
-    size = node.sizes(name, None)
-    return pooled if size[0] is None else (size[0], size[-1])
+    size = node.sizes(name, pooled)
+    return size[0], size[-1]
 
 
 # ---- ROIPool, PSROIPool --------------------------------------------------------------------------

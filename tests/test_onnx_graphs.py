@@ -1,0 +1,27 @@
+"""Random graphs of MXNet's operators (tests/onnx_graphs.py) give in ONNX what they give there."""
+
+import onnx_graphs
+import pytest
+
+pytest.importorskip("onnx")
+
+#: Rules that no graph can have by itself, or that have tests of their own.
+OTHERS = {
+    *("_contrib_box_nms", "_zeros_without_dtype", "amp_multicast"),
+    *("broadcast_axes", "identity"),  # other names, which MXNet's graphs do not keep
+}
+
+
+def test_every_rule_is_drawn():
+    from gluon_roi.onnx.builtins import TRANSLATIONS
+
+    assert set(TRANSLATIONS) - OTHERS == set(onnx_graphs.MAKERS)
+
+
+def test_random_graphs(tmp_path):
+    """Each operator three times, with others that are drawn."""
+    for seed in range(3 * len(onnx_graphs.MAKERS)):
+        assert not onnx_graphs.check(seed, tmp_path / "model.onnx"), (
+            seed,
+            onnx_graphs.graph(seed).calls,
+        )
