@@ -17,7 +17,13 @@ def find_spec(name, path=None, target=None):
     file = os.path.join(os.path.dirname(__file__), "gluon_roi", "_compat.py")
     spec = spec_from_file_location("gluon_roi._compat", file)
     compat = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(compat)
+    try:
+        spec.loader.exec_module(compat)
+    except OSError:
+        # The package was removed, and this file was left behind.
+        del sys.modules[spec.name]
+        sys.meta_path.remove(sys.modules[__name__])
+        return None
     compat.install()
     return compat.finder.find_spec(name, path, target)
 

@@ -16,6 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+HEADER = "gluon_roi/include/gluon_roi.h"
 sys.path.insert(0, str(ROOT / "build_tools"))
 import native  # noqa: E402
 
@@ -27,7 +28,7 @@ class BuildLibrary(build_ext):
         return fullname.replace(".", "/") + ".so"
 
     def build_extension(self, ext):
-        built = native.build("release")
+        built = native.build(os.environ.get("GLUON_ROI_VARIANT", "release"))
         library = Path(self.get_ext_fullpath(ext.name))
         library.parent.mkdir(parents=True, exist_ok=True)
         # A process that has the old library mapped keeps it: the new one is moved into place.
@@ -37,17 +38,24 @@ class BuildLibrary(build_ext):
 
 
 class BuildPy(build_py):
-    """Puts gluon_roi.pth beside the package, in editable installs as well."""
+    """Puts gluon_roi.pth beside the package, in editable installs as well, and the header into it.
+
+    An editable install has no copy of the header: gluon_roi.include() names its folder in src/.
+    """
 
     def run(self):
         super().run()
         editable = getattr(self, "editable_mode", False)
         folder = self.get_finalized_command("install").install_lib if editable else self.build_lib
         self.copy_file(str(ROOT / "gluon_roi.pth"), folder)
+        if not editable:
+            header = Path(self.build_lib, HEADER)
+            self.mkpath(str(header.parent))
+            self.copy_file(str(ROOT / "src/include/gluon_roi.h"), str(header))
 
     def get_outputs(self, include_bytecode=True):
-        pth = os.path.join(self.build_lib, "gluon_roi.pth")
-        return [*super().get_outputs(include_bytecode), pth]
+        own = [os.path.join(self.build_lib, name) for name in ("gluon_roi.pth", HEADER)]
+        return [*super().get_outputs(include_bytecode), *own]
 
 
 class Wheel(bdist_wheel):
@@ -66,6 +74,10 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.8",
+    # Named, though it is the default: setuptools then makes editable installs by path. Its finder,
+    # which is the alternative, comes too late where a folder of the name gluon_roi, such as a clone
+    # of this repository, is in the current folder.
+    package_dir={"": "."},
     packages=find_packages(include=["gluon_roi", "gluon_roi.*"]),
     package_data={"gluon_roi": ["py.typed"]},
     py_modules=["_gluon_roi_start"],

@@ -20,7 +20,7 @@ _compat.check_mxnet()
 import mxnet as _mx  # noqa: E402
 
 from . import library, reference, rois  # noqa: E402
-from .library import build_info, has_cuda  # noqa: E402
+from .library import build_info, has_cuda, include  # noqa: E402
 
 library.load()
 
@@ -57,6 +57,7 @@ __all__ = [
     "build_info",
     "count",
     "has_cuda",
+    "include",
     "library",
     "nd",
     "onnx",

@@ -22,7 +22,9 @@ if os.environ.get("GLUON_ROI_LIBRARY"):
 
 
 def load() -> None:
-    """Load the operator library into MXNet; called once, by ``import gluon_roi``.
+    """Load the operator library into MXNet, if it is not there yet.
+
+    ``import gluon_roi`` calls this; MXNet cannot load a library twice.
 
     Raises
     ------
@@ -45,7 +47,9 @@ def load() -> None:
             f"gluon_roi: the operator library was built for library API {built_for}, but MXNet "
             f"{mx.__version__} has {wanted}; {REBUILD}"
         )
-    mx.library.load(str(PATH), verbose=False)
+    # Of a package that was imported once before (importlib.reload): they stay for the process.
+    if not any(hasattr(mx.nd._internal, f"_gluon_roi_{name}") for name in operators()):
+        mx.library.load(str(PATH), verbose=False)
 
 
 def mxnet_lib_api() -> int | None:
@@ -137,6 +141,26 @@ def build_info() -> dict[str, Any]:
         **built,
         "cuda_archs": archs,
     }
+
+
+def include() -> str:
+    """The folder of gluon_roi.h, the header of the C interface.
+
+    Returns
+    -------
+    str
+        The folder, for a compiler's option ``-I``. The library itself is
+        ``gluon_roi.library.PATH``.
+
+    Examples
+    --------
+    >>> import gluon_roi, os
+    >>> os.listdir(gluon_roi.include())
+    ['gluon_roi.h']
+    """
+    package = Path(__file__).resolve().parent
+    installed = package / "include"
+    return str(installed if installed.is_dir() else package.parent / "src/include")
 
 
 def has_cuda() -> bool:

@@ -7,6 +7,7 @@ import importlib.util
 import multiprocessing
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,75 @@ new = [name for name in look()[0] if name not in before[0]]
 print([n for n in new if f"numpy.{n}" not in sys.modules], look()[1:] == before[1:])
 """
     assert python(look) == "[] True"
+
+
+def test_builtins_that_a_program_replaces():
+    script = """
+import mxnet
+from unittest import mock
+with mock.patch("builtins.print") as seen:
+    mxnet.viz.print_summary(mxnet.sym.var("x"))
+with mock.patch("builtins.open", side_effect=OSError("patched")) as opened:
+    try:
+        mxnet.recordio.open("file")
+    except (AttributeError, OSError):
+        pass
+    try:
+        mxnet.image.ImageDetIter(1, (3, 9, 9), path_imglist="list.txt")
+    except OSError as error:
+        print(seen.called, error)
+"""
+    assert python(script) == "True patched"
+
+
+# What an interrupted removal can leave, and folders that are named like the package.
+
+
+def test_removed_package(tmp_path):
+    """Where _gluon_roi_start.py is left, and the package is not, nothing happens."""
+    shutil.copy(ROOT / "_gluon_roi_start.py", tmp_path)
+    fake(tmp_path, "mxnet", "print('by itself')")
+    script = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+import _gluon_roi_start, importlib.util
+print(importlib.util.find_spec("gluoncv_of_nobody"), importlib.util.find_spec("mxnet").origin)
+import mxnet
+print([m for m in sys.modules if "gluon_roi" in m], "_gluon_roi_start" in {FINDERS})
+"""
+    environment = {**os.environ, "PYTHONPATH": ""}
+    command = [sys.executable, "-I", "-S", "-c", script]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    expected = [f"None {tmp_path}/mxnet/__init__.py", "by itself", "['_gluon_roi_start'] False"]
+    assert (run.stdout.splitlines(), run.stderr) == (expected, "")
+
+
+def test_folder_above_a_clone(tmp_path):
+    """A clone that is named gluon_roi is a folder without __init__.py, and no package."""
+    (tmp_path / "gluon_roi").mkdir()
+    command = [sys.executable, "-c", "import gluon_roi; print(gluon_roi.PSROIPool.__name__)"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (run.stdout.strip(), run.stderr) == ("PSROIPool", "")
+
+
+@pytest.mark.parametrize("again", ["importlib.reload(gluon_roi)", "forget(); import gluon_roi"])
+def test_reload(again):
+    script = f"""
+import gluon_roi, importlib, mxnet as mx
+
+def forget():
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gluon_roi"]:
+        del sys.modules[name]
+
+data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]])
+pool = gluon_roi.ROIPool(1, 1.0)
+{again}
+data.attach_grad()
+with mx.autograd.record():
+    y = gluon_roi.ROIPool(1, 1.0)(data, rois) + pool(data, rois)
+y.backward()
+print(mx.sym.gluon_roi is gluon_roi.sym, y.sum().asscalar(), data.grad.sum().asscalar())
+"""
+    assert python(script) == "True 2.0 2.0"
 
 
 # Errors: one sentence, not a traceback of NumPy's or MXNet's.

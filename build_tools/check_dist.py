@@ -1,0 +1,118 @@
+"""Checks the wheel and the sdist that `make wheel` has made, as somebody who installs them would.
+
+    python build_tools/check_dist.py
+
+The wheel asks for nothing newer than its name says, installs into a new environment of the oldest
+and of the newest Python found, works from another folder, and leaves nothing when it is removed.
+The sdist has every file of the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
+HEADER = "gluon_roi/include/gluon_roi.h"
+# Of a program that uses the C interface.
+PROGRAM = """
+#include <gluon_roi.h>
+#include <stdio.h>
+int main(void) { return puts(gluon_roi_operators()) < 0; }
+"""
+
+
+def output(*command, cwd=None):
+    words = [str(part) for part in command]
+    environment = {**os.environ, "PYTHONPATH": ""}
+    run = subprocess.run(words, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True)
+    if run.returncode:
+        sys.exit(f"check_dist: '{' '.join(words)}' failed:\n{run.stdout}")
+    return run.stdout.strip()
+
+
+def newest(pattern):
+    found = sorted(DIST.glob(pattern), key=lambda path: path.stat().st_mtime)
+    if not found:
+        sys.exit(f"check_dist: no {pattern} in {DIST}; run 'make wheel'")
+    return found[-1]
+
+
+def check_platform(wheel):
+    """auditwheel finds nothing newer than what the wheel's name promises."""
+    name = re.search(r"manylinux_\w+", wheel.name)
+    assert name, wheel.name
+    shown = output(sys.executable, "-m", "auditwheel", "show", wheel)
+    print(shown)
+    fits = re.findall(r"manylinux_\d+_\d+_\w+", shown)
+    versions = [tuple(map(int, tag.split("_")[1:3])) for tag in [name[0], fits[0]]]
+    assert versions[1] <= versions[0], f"{wheel.name} fits {fits[0]} only"
+
+
+def check_sdist(sdist):
+    """Every file of the repository is in the sdist, where this is a checkout of it."""
+    with tarfile.open(sdist) as tar:
+        packed = {name.partition("/")[2] for name in tar.getnames()}
+    if (ROOT / ".git").exists():
+        missing = set(output("git", "ls-files", cwd=ROOT).splitlines()) - packed
+        assert not missing, f"{sdist.name} lacks {sorted(missing)}"
+
+
+def files_in(folder):
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def check_install(python, wheel, work):
+    """Install, use from another folder, remove."""
+    venv = work / "venv"
+    output(python, "-m", "venv", "--clear", venv)
+    inside = venv / "bin/python"
+    pip = [inside, "-m", "pip", "--disable-pip-version-check", "-q"]
+    output(*pip, "install", "--prefer-binary", *wheel_requirements(wheel))
+    output(*pip, "install", "--no-deps", "mxnet==1.9.1")
+    before = files_in(venv)
+    output(*pip, "install", "--no-deps", "--no-compile", wheel)
+    print(output(inside, "-m", "gluon_roi", cwd=work))
+    example = re.findall(r"^    >>> .*?\n\n", (ROOT / "README.md").read_text(), re.M | re.S)
+    (work / "example.txt").write_text("\n".join(example))
+    output(inside, "-m", "doctest", work / "example.txt", cwd=work)
+    # mxnet first: by the hook, where it is needed.
+    output(inside, "-c", "import mxnet; mxnet.nd.ones(2).asnumpy()", cwd=work)
+    include = output(inside, "-c", "import gluon_roi; print(gluon_roi.include())", cwd=work)
+    library = output(inside, "-c", "import gluon_roi; print(gluon_roi.library.PATH)", cwd=work)
+    (work / "program.c").write_text(PROGRAM)
+    output("gcc", f"-I{include}", work / "program.c", library, "-o", work / "program")
+    assert "PSROIPool" in output(work / "program")
+    output(*pip, "uninstall", "-y", "gluon_roi")
+    left = {path for path in files_in(venv) - before if "__pycache__" not in path.parts}
+    folders = [path for path in venv.rglob("*gluon_roi*") if "__pycache__" not in path.parts]
+    assert not left and not folders, f"pip uninstall leaves {sorted(left)} {folders}"
+
+
+def wheel_requirements(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        assert HEADER in file.namelist(), f"{wheel.name} has no {HEADER}"
+        metadata = file.read(next(n for n in file.namelist() if n.endswith("/METADATA"))).decode()
+    return [r for r in re.findall(r"^Requires-Dist: (.*)$", metadata, re.M) if "extra" not in r]
+
+
+def main():
+    wheel = newest("*x86_64.whl")
+    check_platform(wheel)
+    check_sdist(newest("*.tar.gz"))
+    pythons = output(ROOT / "build_tools/find_python.sh", "--all").splitlines()
+    for python in dict.fromkeys((pythons[0], pythons[-1])):
+        print(f"\n{wheel.name}, {output(python, '--version')}", flush=True)
+        with tempfile.TemporaryDirectory() as work:
+            check_install(python, wheel, Path(work))
+
+
+if __name__ == "__main__":
+    main()
