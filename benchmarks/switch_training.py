@@ -29,7 +29,7 @@ from mxnet.gluon.model_zoo.vision.resnet import BasicBlockV1, ResNetV1
 import gluon_roi
 from demo_rfcn.data import DATASETS, ensure_dataset, open_datasets
 from demo_rfcn.data.loader import normalise
-from demo_rfcn.evaluate import evaluate
+from demo_rfcn.run.evaluate import evaluate
 
 from .switch_models import FanIn
 

@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from . import ablate, demo, detect, export, profile, train
+from .commands import ablate, data, demo, detect, evaluate, export, profile, train
 from .errors import InputError, OutputError
-from .settings import RUNS, Settings, add_arguments, natural, options, positive, probability
+from .run.settings import RUNS, Settings, add_arguments, natural, options, positive, probability
+from .run.train import LAST, Interrupted
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         place = error.filename or "standard output"
         print(f"demo_rfcn: {place}: {error.strerror}", file=sys.stderr)
         return 2
-    except (train.Interrupted, KeyboardInterrupt) as stopped:
+    except (Interrupted, KeyboardInterrupt) as stopped:
         print(f"demo_rfcn: {str(stopped) or 'interrupted'}", file=sys.stderr)
         return 130
     return 0
@@ -61,12 +62,12 @@ def parse(argv: list[str] | None = None) -> partial[None]:
         prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    data = ("data",)
-    training = (*data, "augmentation", "network", "training", "devices", "run")
+    reading = ("data",)
+    training = (*reading, "augmentation", "network", "training", "devices", "run")
     for name, function, groups, own, text in (
-        ("data", make_data, data, (), "generate an embedded data set on disk in VOC layout"),
-        ("train", train_command, (*training, "precision"), (), "train a detector"),
-        ("eval", demo.evaluate_command, data, (_pretrained,), "mAP and pictures of a checkpoint"),
+        ("data", data.command, reading, (), "generate an embedded data set on disk in VOC layout"),
+        ("train", train.command, (*training, "precision"), (), "train a detector"),
+        ("eval", evaluate.command, reading, (_pretrained,), "mAP and pictures of a checkpoint"),
         (
             "ablate",
             ablate.command,
@@ -115,7 +116,7 @@ def _pretrained(parser: argparse.ArgumentParser) -> None:
         "--pretrained",
         type=Path,
         metavar="FILE",
-        default=RUNS / "signals" / train.LAST,
+        default=RUNS / "signals" / LAST,
         help="trained detector",
     )
     group.add_argument(
@@ -168,14 +169,3 @@ def _profile(parser: argparse.ArgumentParser) -> None:
         "profile", "Runs on one CPU context, whatever the arguments on devices and on the run."
     )
     group.add_argument("--repeats", type=positive, default=20, help="timed calls per figure")
-
-
-def make_data(settings: Settings) -> None:
-    """Generate a data set and say where it is."""
-    verb = "wrote" if settings.generate() else "found"
-    print(f"{verb} {settings.dataset} in {settings.dataset_root.resolve()}")
-
-
-def train_command(settings: Settings) -> None:
-    """Train and say where the run is."""
-    print(train.run(settings, *settings.open("train", "val")).resolve())

@@ -12,7 +12,7 @@ import numpy as np
 
 from demo_rfcn import cli
 from demo_rfcn.data import signals, voc_files
-from demo_rfcn.settings import Settings
+from demo_rfcn.run.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPLITS = ("trainval", "val", "test")

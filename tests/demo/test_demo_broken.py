@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from demo_runs import train_arguments
 
-from demo_rfcn import cli, detector
+from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, images, open_dataset
 from demo_rfcn.errors import BrokenFile
+from demo_rfcn.model import detector
 
 NAME = "000003"
 XML, JPEG = f"Annotations/{NAME}.xml", f"JPEGImages/{NAME}.jpg"

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from demo_runs import optimizer, parameters, train_arguments
 
-from demo_rfcn import checkpoint, cli
+from demo_rfcn import cli
+from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,7 @@ from demo_runs import photographs, train_arguments, write_voc
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, augment, coco, digits, loader, open_dataset, signals, voc_files
+from demo_rfcn.run.coco_ap import average_precision
 
 SMALL = ("--short", "80", "--max-size", "128", "--network", "mobilenet1.0")
 
@@ -72,7 +73,7 @@ def test_coco_trains_and_evaluates(coco_root, tmp_path, capsys):
 
 def test_perfect_detections_have_a_coco_ap_of_one(coco_root):
     pytest.importorskip("pycocotools")
-    from demo_rfcn.evaluate import Detection
+    from demo_rfcn.model.detections import Detection
 
     dataset = open_dataset(DATASETS["coco"], coco_root, "test")
     assert len(dataset) == 6
@@ -82,9 +83,9 @@ def test_perfect_detections_have_a_coco_ap_of_one(coco_root):
         index: Detection(rows[:, 4].astype(int), np.ones(len(rows)), rows[:, :4])
         for index, rows in enumerate(dataset.labels)
     }
-    assert coco.average_precision(dataset, found)["coco_ap"] == pytest.approx(1, abs=0.01)
+    assert average_precision(dataset, found)["coco_ap"] == pytest.approx(1, abs=0.01)
     nothing = {0: Detection(np.zeros(0), np.zeros(0), np.zeros((0, 4)))}
-    assert coco.average_precision(dataset, nothing)["coco_ap"] == 0
+    assert average_precision(dataset, nothing)["coco_ap"] == 0
 
 
 def test_coco_without_pycocotools_says_what_to_install(coco_root, tmp_path, monkeypatch, capsys):

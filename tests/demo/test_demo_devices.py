@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from demo_runs import REPOSITORY, parameters, settings_of, train_arguments
 
-from demo_rfcn import cli, detector, train
+from demo_rfcn import cli
+from demo_rfcn.model import detector
+from demo_rfcn.run import train
 
 # Keeps the parameters of every worker, not only of the one that writes the checkpoints.
 WORKER = str(REPOSITORY / "tests/scripts/train_worker.py")
@@ -25,9 +27,9 @@ def one_step(data: Path, contexts: int) -> tuple:
     line = train_arguments(data, Path("unused"), "--cpus", str(contexts), "--freeze-bn")
     settings = settings_of(line)
     ctx = train.contexts(settings)
-    config = train.model_config(settings)
+    config = settings.config
     net = detector.build(config, ctx, settings.seed, freeze_bn=True)
-    graph = detector.TrainGraph(net)
+    graph = detector.TrainGraph(net, settings.rpn_num_sample, settings.ohem)
     graph.hybridize(static_alloc=True)
     kvstore = mx.kv.create("device") if contexts > 1 else None
     trainer = train.make_trainer(settings, net, kvstore)

@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 from demo_runs import REPOSITORY, parameters, train_arguments
 
-from demo_rfcn import checkpoint, cli, files
+from demo_rfcn import cli, files
 from demo_rfcn.data import DATASETS
+from demo_rfcn.run import checkpoint
 
 SIGNALS = DATASETS["signals"]
 

@@ -10,8 +10,9 @@ import pytest
 from demo_runs import train_arguments, write_voc
 from numpy.random import default_rng
 
-from demo_rfcn import cli, detector
+from demo_rfcn import cli
 from demo_rfcn.data import signals
+from demo_rfcn.model import detector
 
 
 @pytest.fixture(autouse=True)

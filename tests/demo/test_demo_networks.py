@@ -8,13 +8,15 @@ import pytest
 from demo_runs import train_arguments
 from gluoncv import model_zoo
 
-from demo_rfcn import cli, detector
-from demo_rfcn.network import BACKBONES, FPN_BACKBONES, backbone_stride
+from demo_rfcn import cli
+from demo_rfcn.model import detector
+from demo_rfcn.model.config import ModelConfig
+from demo_rfcn.model.network import BACKBONES, FPN_BACKBONES, backbone_stride
 
 
-def config(network: str) -> detector.ModelConfig:
+def config(network: str) -> ModelConfig:
     """Return a configuration of two classes."""
-    return detector.ModelConfig(("a", "b"), network, "psroi", 3, True, (2.0, 4.0), (1.0,))
+    return ModelConfig(("a", "b"), network, "psroi", 3, True, (2.0, 4.0), (1.0,))
 
 
 @pytest.mark.parametrize("network", sorted(BACKBONES))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from demo_runs import settings_of, train_arguments
 
-from demo_rfcn import checkpoint, demo
 from demo_rfcn.errors import CheckpointError
-from demo_rfcn.settings import Settings, options
+from demo_rfcn.run import checkpoint
+from demo_rfcn.run.settings import Settings, options
 
 
 def test_defaults_are_those_of_the_command_line():
@@ -65,7 +65,7 @@ def test_a_checkpoint_of_before_a_setting_has_its_default(eight_images, short_ru
         for name, data in entries.items():
             archive.writestr(name, data)
     line = train_arguments(eight_images, last.parent)
-    assert demo.check_arguments(last, settings_of(line))["step"] == 6
+    assert checkpoint.check_run(last, settings_of(line))["step"] == 6
     assert checkpoint.read_meta(last)["step"] == 6
     with pytest.raises(CheckpointError, match="color_jitter: 0.0, not 0.5"):
-        demo.check_arguments(last, settings_of([*line, "--color-jitter", "0.5"]))
+        checkpoint.check_run(last, settings_of([*line, "--color-jitter", "0.5"]))

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from demo_runs import optimizer, parameters, settings_of, train_arguments, write_voc
 
-from demo_rfcn import checkpoint, cli, detector, train
+from demo_rfcn import cli
 from demo_rfcn.data import loader, signals
-from demo_rfcn.heads import FPN_HEADS, HEADS
+from demo_rfcn.model import detector
+from demo_rfcn.model.heads import FPN_HEADS, HEADS
+from demo_rfcn.run import checkpoint, train
 
 
 def test_overfits_eight_images(eight_images, tmp_path, capsys):

@@ -13,16 +13,18 @@ import pytest
 from demo_runs import REPOSITORY, train_arguments
 from matplotlib import image as pictures
 
-from demo_rfcn import ablate, cli, demo, profile
+from demo_rfcn import cli
+from demo_rfcn.commands import ablate, profile
 from demo_rfcn.data import DATASETS, signals
+from demo_rfcn.run import checkpoint
 
 
 @pytest.mark.parametrize("size", [(160, 160), (128, 192), (64, 64)])
 def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path):
     """The last size has fewer anchors than the proposals that are chosen among them."""
-    detect, _ = demo.load_detector(short_run / "best.ckpt", mx.cpu())
-    checkpoint = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
-    assert cli.main(["export", "--name", "small", *checkpoint]) == 0
+    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", mx.cpu())
+    saved = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(["export", "--name", "small", *saved]) == 0
     stem = tmp_path / "small"
     side = size[0]
     data = np.random.default_rng(0).normal(size=(2, 3, *size)).astype(np.float32)
@@ -38,9 +40,9 @@ def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path)
 def test_export_as_onnx_gives_the_same_boxes(short_run, tmp_path):
     """At two sizes and two numbers of images, in one file."""
     onnx = pytest.importorskip("onnx")
-    detect, _ = demo.load_detector(short_run / "best.ckpt", mx.cpu())
-    checkpoint = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
-    assert cli.main(["export", "--format", "onnx", "--name", "small", *checkpoint]) == 0
+    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", mx.cpu())
+    saved = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(["export", "--format", "onnx", "--name", "small", *saved]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["small.onnx"]
     model = onnx.load(str(tmp_path / "small.onnx"))
     assert {node.domain for node in model.graph.node} == {""}
@@ -76,11 +78,11 @@ def test_demo_writes_everything_and_reuses_it(tmp_path, monkeypatch, capsys):
 
 
 def test_eval_and_detect(eight_images, short_run, tmp_path, capsys):
-    checkpoint = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
-    assert cli.main(["eval", "--dataset-root", str(eight_images), *checkpoint]) == 0
+    saved = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(["eval", "--dataset-root", str(eight_images), *saved]) == 0
     assert "8 held-back images, mAP@.5" in capsys.readouterr().out
     image = next((eight_images / "VOC2007" / "JPEGImages").iterdir())
-    assert cli.main(["detect", str(image), "--thresh", "0.01", *checkpoint]) == 0
+    assert cli.main(["detect", str(image), "--thresh", "0.01", *saved]) == 0
     rows = json.loads((tmp_path / f"{image.stem}.json").read_text())
     assert pictures.imread(tmp_path / f"{image.stem}.png").std() > 0.01
     for row in rows:
@@ -129,7 +131,7 @@ def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch,
 
 
 def test_rotating_twice_changes_nothing(short_run):
-    detect, _ = demo.load_detector(short_run / "best.ckpt", mx.cpu())
+    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", mx.cpu())
     weight = detect.net.head.class_maps.weight
     before = weight.data().asnumpy()
     ablate.rotate_bins(detect.net)
@@ -163,8 +165,8 @@ def test_report_of_moved_bins(tmp_path, monkeypatch):
 
 
 def test_report_is_one_file(eight_images, short_run, tmp_path, capsys):
-    checkpoint = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
-    assert cli.main(["eval", "--dataset-root", str(eight_images), *checkpoint]) == 0
+    saved = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    assert cli.main(["eval", "--dataset-root", str(eight_images), *saved]) == 0
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 4
     assert page.count("<figcaption>") == 4

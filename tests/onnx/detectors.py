@@ -56,10 +56,10 @@ def export_gluoncv(folder: Path) -> None:
 def export_rfcn(folder: Path, pretrained: Path, images: list[Path]) -> None:
     import mxnet as mx
 
+    from demo_rfcn.commands.detect import read_image
+    from demo_rfcn.commands.export import export_onnx
     from demo_rfcn.data.loader import normalise, resize
-    from demo_rfcn.demo import load_detector
-    from demo_rfcn.detect import read_image
-    from demo_rfcn.export import export_onnx
+    from demo_rfcn.run.checkpoint import load_detector
 
     detect, meta = load_detector(pretrained, mx.cpu())
     arrays: dict[str, Any] = {}

@@ -12,14 +12,17 @@ import mxnet as mx
 import numpy as np
 from mxnet.contrib import amp
 
-from demo_rfcn import detector, train
+from demo_rfcn.model import detector
+from demo_rfcn.model.config import ModelConfig
+from demo_rfcn.run import train
 
 network, head, agnostic = sys.argv[1:]
 shape = ("a", "b"), network, head, 3, agnostic == "True", (2.0, 4.0), (1.0,)
-net = detector.build(detector.ModelConfig(*shape), [mx.cpu()], seed=0)
+net = detector.build(ModelConfig(*shape), [mx.cpu()], seed=0)
 amp.init("float16", **train.AMP_OPERATORS)
 names = ("data", "labels", "rpn_cls", "rpn_box")
-graph = mx.sym.Group(detector.TrainGraph(net)(*map(mx.sym.var, names))).get_internals()
+losses = detector.TrainGraph(net, rpn_num_sample=128, ohem=True)(*map(mx.sym.var, names))
+graph = mx.sym.Group(losses).get_internals()
 arguments, outputs, _ = graph.infer_type(**dict.fromkeys(names, "float32"))
 assert set(arguments) == {np.float32}
 print(json.dumps({n: np.dtype(t).name for n, t in zip(graph.list_outputs(), outputs)}))

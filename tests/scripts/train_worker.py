@@ -9,7 +9,8 @@ from unittest import mock
 
 import numpy as np
 
-from demo_rfcn import cli, detector
+from demo_rfcn import cli
+from demo_rfcn.model import detector
 
 built: list = []
 build = detector.build

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .data import DATASETS, Dataset, DatasetSpec, ensure_dataset, open_datasets
-from .errors import InputError
-from .heads import FPN_HEADS, HEADS, MAX_K
-from .network import BACKBONES, FPN_BACKBONES
+from ..data import DATASETS, Dataset, DatasetSpec, ensure_dataset, open_datasets
+from ..errors import InputError
+from ..model.config import ModelConfig
+from ..model.heads import FPN_HEADS, HEADS, MAX_K
+from ..model.network import BACKBONES, FPN_BACKBONES
 
 RUNS = Path("runs")
 MAX_SIDE = 10_000  # pixels of a scaled image
@@ -227,6 +228,20 @@ class Settings:
         short = self.short or spec.short
         max_size = max(self.max_size or spec.max_size, short)
         return dataclasses.replace(spec, classes=classes, short=short, max_size=max_size)
+
+    @property
+    def config(self) -> ModelConfig:
+        """The configuration of the detector that is asked for."""
+        return ModelConfig(
+            classes=self.spec.classes,
+            network=self.network,
+            head=self.head,
+            k=1 if self.head == "global" else self.k,
+            class_agnostic=self.class_agnostic,
+            anchor_scales=self.spec.anchor_scales,
+            anchor_ratios=self.spec.anchor_ratios,
+            fpn=self.fpn,
+        )
 
     def generate(self) -> bool:
         """Generate the data set unless it is there; see `data.ensure_dataset`."""

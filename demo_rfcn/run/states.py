@@ -15,8 +15,8 @@ from typing import Any, Dict, List, Tuple
 import mxnet as mx
 import numpy as np
 
-from .errors import reason
-from .params import array_at
+from ..errors import reason
+from ..params import array_at
 
 # By parameter: its arrays, and how often it was updated.
 States = Dict[str, Tuple[List[np.ndarray], int]]

@@ -11,10 +11,13 @@ import numpy as np
 from matplotlib import pyplot as plt
 from PIL import UnidentifiedImageError
 
-from . import demo, evaluate, files, pictures
-from .data.images import is_cut_jpeg, read_header
-from .data.loader import resize
-from .errors import BrokenFile, InputError
+from .. import files
+from ..data.images import is_cut_jpeg, read_header
+from ..data.loader import resize
+from ..errors import BrokenFile, InputError
+from ..model.detections import detect_images
+from ..run import checkpoint
+from ..show import pictures
 
 
 def command(images: list[Path], thresh: float, pretrained: Path, save_prefix: Path) -> None:
@@ -24,12 +27,12 @@ def command(images: list[Path], thresh: float, pretrained: Path, save_prefix: Pa
     check_targets(images, save_prefix)
     files.prepare(save_prefix)
     ctx = mx.cpu()
-    detect, meta = demo.load_detector(pretrained, ctx)
+    detect, meta = checkpoint.load_detector(pretrained, ctx)
     classes = meta["config"].classes
     for path in images:
         image = read_image(path)
         scaled, scale = resize(image, meta["short"], meta["max_size"])
-        detection = evaluate.detect_images(detect, [scaled], [scale], ctx)[0]
+        detection = detect_images(detect, [scaled], [scale], ctx)[0]
         figure, axis = plt.subplots(figsize=(8, 8 * image.shape[0] / image.shape[1]))
         pictures.draw_detections(axis, image, detection, classes, thresh)
         pictures.write(figure, save_prefix / f"{path.stem}.png")

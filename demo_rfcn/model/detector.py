@@ -1,117 +1,25 @@
-"""The detector: its configuration, its parameters, and its two graphs, for training and use."""
+"""The detector: its parameters, and its two graphs, for training and use."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
 from types import ModuleType
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 from gluoncv.nn.bbox import BBoxBatchIOU, BBoxClipToImage
 from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet.gluon.block import HybridBlock
 
+from ..errors import InputError, reason
 from . import rpn
 from .arrays import Array
-from .errors import InputError, reason
-from .heads import FPN_HEADS, HEADS, MAX_K
+from .config import ModelConfig
+from .heads import FPN_HEADS, HEADS
 from .losses import RoILoss, RPNLoss
-from .network import BACKBONES, FPN_BACKBONES, backbone_stride
-from .settings import Settings
+from .network import BACKBONES, FPN_BACKBONES
 from .targets import ROI_STDS, RoITargets
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """What shapes the parameters and gives them meaning; stored with every checkpoint.
-
-    Attributes
-    ----------
-    classes : tuple of str
-        Background not counted.
-    network, head : str
-        Keys of `network.BACKBONES` and `heads.HEADS`.
-    k : int
-        Bins per side of the pooling.
-    class_agnostic : bool
-        Whether all classes share the box offsets.
-    anchor_scales, anchor_ratios : tuple of float
-        Anchor sides in units of 16 pixels, and height / width.
-    fpn : bool
-        Whether the head reads a feature pyramid: keys of `network.FPN_BACKBONES` and
-        `heads.FPN_HEADS`.
-    """
-
-    classes: tuple[str, ...]
-    network: str
-    head: str
-    k: int
-    class_agnostic: bool
-    anchor_scales: tuple[float, ...]
-    anchor_ratios: tuple[float, ...]
-    fpn: bool = False
-
-    @property
-    def stride(self) -> int:
-        """Step of the feature maps, pixels."""
-        return backbone_stride(self.network, self.fpn)
-
-    @property
-    def num_boxes(self) -> int:
-        """Sets of four offsets that the head gives per RoI."""
-        return 1 if self.class_agnostic else len(self.classes)
-
-    @property
-    def anchors(self) -> np.ndarray:
-        """Anchors of the first cell, (A, 4) float32 corners in pixels."""
-        return rpn.base_anchors(self.stride, self.anchor_scales, self.anchor_ratios)
-
-    @classmethod
-    def from_dict(cls, values: dict) -> ModelConfig:
-        """Build from JSON values, where tuples have become lists.
-
-        Raises
-        ------
-        TypeError, ValueError
-            They are no configuration.
-        """
-        known: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
-        }
-        config = cls(**known)
-        backbones, heads = (FPN_BACKBONES, FPN_HEADS) if config.fpn else (BACKBONES, HEADS)
-        fits = {
-            "classes": isinstance(config.classes, tuple)
-            and len(set(config.classes)) == len(config.classes) > 0
-            and all(isinstance(name, str) and name for name in config.classes),
-            "network": config.network in backbones,
-            "head": config.head in heads,
-            "k": type(config.k) is int and 1 <= config.k <= MAX_K,
-            "class_agnostic": isinstance(config.class_agnostic, bool),
-            "fpn": isinstance(config.fpn, bool),
-        }
-        for name in ("anchor_scales", "anchor_ratios"):
-            sides = getattr(config, name)
-            fits[name] = 1 <= len(sides) <= 100 and all(0.01 <= side <= 1000 for side in sides)
-        for name, fit in fits.items():
-            if not fit:
-                raise ValueError(f"it has no valid '{name}'")
-        return config
-
-    def to_dict(self) -> dict:
-        """Return JSON-ready values."""
-        return asdict(self)
-
-    def differences(self, other: ModelConfig) -> list[str]:
-        """Return "name: mine, not theirs" for every field in which other differs."""
-        return [
-            f"{f.name}: {getattr(self, f.name)}, not {getattr(other, f.name)}"
-            for f in fields(self)
-            if getattr(self, f.name) != getattr(other, f.name)
-        ]
 
 
 class RFCN(HybridBlock):
@@ -192,8 +100,8 @@ class TrainGraph(HybridBlock):
     def __init__(
         self,
         net: RFCN,
-        rpn_num_sample: int = Settings.rpn_num_sample,
-        ohem: bool = Settings.ohem,
+        rpn_num_sample: int,
+        ohem: bool,
         rpn_train_pre_nms: int = rpn.PRE_NMS,
         rpn_train_post_nms: int = 128,
         rpn_nms_thresh: float = rpn.NMS_THRESH,

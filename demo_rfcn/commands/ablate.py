@@ -14,9 +14,12 @@ import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
-from . import demo, detector, evaluate, files, pictures, train
-from .data import Dataset
-from .settings import Settings
+from .. import files
+from ..data import Dataset
+from ..model.detector import RFCN
+from ..run import checkpoint, evaluate, train
+from ..run.settings import Settings
+from ..show import pictures
 
 REFERENCE = "R-FCN, k = 3"
 ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
@@ -62,7 +65,7 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
         for key, name, changes in variants:
             run = variant_settings(settings, changes, seed, folder / f"{key}-seed{seed}")
             if run.resume:
-                demo.check_arguments(run.resume, run, "steps")
+                checkpoint.check_run(run.resume, run, "steps")
             if any(row["variant"] == name and row["seed"] == seed for row in rows):
                 continue
             runs.append((name, run))
@@ -99,7 +102,7 @@ def one_run(
     last = settings.save_prefix / train.LAST
     spec = settings.spec
     # Voting would make up for a part of what a head gets wrong.
-    detect, _ = demo.load_detector(last, mx.cpu(), vote_thresh=None)
+    detect, _ = checkpoint.load_detector(last, mx.cpu(), vote_thresh=None)
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):
         if label == ROTATED:
@@ -110,7 +113,7 @@ def one_run(
     return rows
 
 
-def rotate_bins(net: detector.RFCN) -> None:
+def rotate_bins(net: RFCN) -> None:
     """Turn the k x k map groups of a `psroi` head by 180 degrees, in place."""
     k = net.config.k
     for maps in (net.head.class_maps, net.head.box_maps):

@@ -21,10 +21,13 @@ from typing import Any
 
 import mxnet as mx
 
-from . import files, params, states
-from .detector import RFCN, ModelConfig
-from .errors import CheckpointError, reason
-from .settings import MAX_SIDE
+from .. import files, params
+from ..errors import CheckpointError, reason
+from ..model import detector
+from ..model.config import ModelConfig
+from ..model.detector import RFCN
+from . import states
+from .settings import MAX_SIDE, Settings
 
 FORMAT, PICKLED = 2, 1
 _PARAMS, _OPTIMIZER, _META = "model.params", "optimizer.params", "checkpoint.json"
@@ -170,6 +173,36 @@ def check_config(path: Path, stored: ModelConfig, wanted: ModelConfig) -> None:
         )
 
 
+def check_run(path: Path, settings: Settings, *also: str) -> dict:
+    """Refuse to pass off the run of other arguments as the one asked for.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The run's checkpoint.
+    settings : Settings
+    *also : str
+        See `Settings.differences`.
+
+    Returns
+    -------
+    dict
+        See `read_meta`.
+
+    Raises
+    ------
+    CheckpointError
+    """
+    meta = read_meta(path)
+    check_config(path, meta["config"], settings.config)
+    if differences := settings.differences(meta["arguments"], *also):
+        raise CheckpointError(
+            f"checkpoint: {path} is of another run: {'; '.join(differences)}; choose another "
+            "--save-prefix for this one"
+        )
+    return meta
+
+
 def load_parameters(path: Path, net: RFCN) -> None:
     """Load the parameters of a checkpoint into a net of the same configuration.
 
@@ -189,6 +222,31 @@ def load_parameters(path: Path, net: RFCN) -> None:
                     f"parameter '{name}' is {arrays[name].shape}, expected {parameter.shape}"
                 )
             parameter.set_data(mx.nd.array(arrays[name]))
+
+
+def load_detector(path: Path, ctx: mx.Context, **arguments: Any) -> tuple[detector.Detector, dict]:
+    """Load a checkpoint.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    ctx : mxnet.Context
+    **arguments
+        Of `detector.Detector`.
+
+    Returns
+    -------
+    detect : detector.Detector
+        Hybridized; its `net` holds the parameters.
+    meta : dict
+        See `read_meta`.
+    """
+    meta = read_meta(path)
+    net = detector.build(meta["config"], [ctx], seed=0)
+    load_parameters(path, net)
+    detect = detector.Detector(net, **arguments)
+    detect.hybridize(static_alloc=True)
+    return detect, meta
 
 
 def load_trainer(path: Path, net: RFCN, trainer: mx.gluon.Trainer, meta: dict) -> None:

@@ -6,7 +6,7 @@ import base64
 from html import escape
 from pathlib import Path
 
-from .files import replacing
+from ..files import replacing
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

@@ -23,9 +23,9 @@ from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
-from . import params
+from .. import params
+from ..files import save_and_reload, temporary_folder
 from .arrays import Array
-from .files import save_and_reload, temporary_folder
 
 
 class SmallResNet(HybridBlock):

@@ -13,13 +13,16 @@ import numpy as np
 from mxnet.contrib import amp
 from tqdm import tqdm
 
-from . import checkpoint, detector, evaluate, files
-from .data import Dataset
-from .data.augment import Augmentation
-from .data.loader import Batch, TrainLoader
-from .errors import CheckpointError, InputError
+from .. import files
+from ..data import Dataset
+from ..data.augment import Augmentation
+from ..data.loader import Batch, TrainLoader
+from ..errors import CheckpointError, InputError
+from ..model import detector
+from ..model.config import ModelConfig
+from ..model.targets import RPNTargets
+from . import checkpoint, evaluate
 from .settings import Settings
-from .targets import RPNTargets
 
 CLUSTER = ("ROLE", "PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER")
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -53,20 +56,6 @@ class StopRequest:
 
     def _raise(self, *_: object) -> None:
         self.raised = True
-
-
-def model_config(settings: Settings) -> detector.ModelConfig:
-    """Return the configuration that the arguments ask for."""
-    return detector.ModelConfig(
-        classes=settings.spec.classes,
-        network=settings.network,
-        head=settings.head,
-        k=1 if settings.head == "global" else settings.k,
-        class_agnostic=settings.class_agnostic,
-        anchor_scales=settings.spec.anchor_scales,
-        anchor_ratios=settings.spec.anchor_ratios,
-        fpn=settings.fpn,
-    )
 
 
 def contexts(settings: Settings) -> list[mx.Context]:
@@ -211,7 +200,7 @@ def train_step(
 
 
 def make_loader(
-    settings: Settings, config: detector.ModelConfig, dataset: Dataset, rank: int, num_workers: int
+    settings: Settings, config: ModelConfig, dataset: Dataset, rank: int, num_workers: int
 ) -> TrainLoader:
     """Build the stream of batches of one of several workers."""
     return TrainLoader(
@@ -241,7 +230,7 @@ def run(settings: Settings, train_set: Dataset, val_set: Dataset) -> Path:
     Interrupted
         A signal came; `last.ckpt` is of the step that had been finished.
     """
-    config = model_config(settings)
+    config = settings.config
     meta: dict[str, Any] = {"step": 0, "best": None, "history": {"losses": [], "val": []}}
     resume = settings.resume
     if resume:

@@ -1,23 +1,21 @@
-"""Detections of a data set, and their mean average precision through GluonCV's metrics."""
+"""Scores of a detector: mean average precision through GluonCV's metrics, recall of the RPN."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
-from typing import NamedTuple
 
 import mxnet as mx
-import numpy as np
 from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
-from .data import Dataset
-from .data.coco import COCOFolder, average_precision
-from .data.loader import load_image, normalise
-from .detector import Detector
-from .errors import InputError
+from ..data import Dataset
+from ..data.coco import COCOFolder
+from ..data.loader import load_image, normalise
+from ..errors import InputError
+from ..model.detections import detect_dataset
+from ..model.detector import Detector
+from .coco_ap import average_precision
 
 METRICS = {
     "map50": (VOCMApMetric, 0.5),
@@ -25,77 +23,6 @@ METRICS = {
     "voc07_map50": (VOC07MApMetric, 0.5),
     "voc07_map75": (VOC07MApMetric, 0.75),
 }
-
-
-class Detection(NamedTuple):
-    """Detections of one image, best first.
-
-    Attributes
-    ----------
-    ids : (N,) int
-    scores : (N,) float32
-    boxes : (N, 4) float32
-        Pixels of the image file.
-    """
-
-    ids: np.ndarray
-    scores: np.ndarray
-    boxes: np.ndarray
-
-
-def detect_images(
-    detector: Detector,
-    images: list[np.ndarray],
-    scales: list[tuple[float, float]],
-    ctx: mx.Context,
-) -> list[Detection]:
-    """Run the detector on images of one shape.
-
-    Parameters
-    ----------
-    detector : detector.Detector
-    images : list of numpy.ndarray
-        (H, W, 3) uint8, RGB, scaled.
-    scales : list of tuple of float
-        (x, y) factors from file to scaled image; boxes are divided by them.
-    ctx : mxnet.Context
-
-    Returns
-    -------
-    list of Detection
-    """
-    data = mx.nd.array(np.stack([normalise(image) for image in images]), ctx=ctx)
-    ids, scores, boxes = (output.asnumpy() for output in detector(data))
-    results = []
-    for row, (x, y) in enumerate(scales):
-        kept = ids[row, :, 0] >= 0
-        factors = np.array([x, y, x, y], np.float32)
-        results.append(
-            Detection(
-                ids[row, kept, 0].astype(int), scores[row, kept, 0], boxes[row, kept] / factors
-            )
-        )
-    return results
-
-
-def detect_dataset(
-    detector: Detector,
-    dataset: Dataset,
-    indices: Iterable[int],
-    short: int,
-    max_size: int,
-    ctx: mx.Context,
-    batch_size: int = 4,
-) -> Iterator[tuple[int, Detection]]:
-    """Yield (index, Detection); neighbours of one shape share a batch, so that none is padded."""
-    loaded = ((index, *load_image(dataset, index, short, max_size)) for index in indices)
-    for _, group in groupby(loaded, key=lambda item: item[1].shape):
-        while chunk := list(islice(group, batch_size)):
-            images = [image for _, image, _, _ in chunk]
-            scales = [scale for _, _, _, scale in chunk]
-            found = detect_images(detector, images, scales, ctx)
-            for (index, *_), detection in zip(chunk, found):
-                yield index, detection
 
 
 def check_annotated(dataset: Dataset, limit: int | None) -> None:

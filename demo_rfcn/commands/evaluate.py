@@ -1,109 +1,32 @@
-"""`demo`: the whole way from nothing to a folder of results; and `eval`, its second half."""
+"""`eval`: the scores of a checkpoint on the test images of a data set, with pictures."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any
 
 import mxnet as mx
 import numpy as np
 
-from . import checkpoint, detector, evaluate, files, pictures, train
-from .data import Dataset, DatasetSpec
-from .data.loader import load_image
-from .errors import CheckpointError
-from .report import write as write_report
-from .settings import Settings
+from .. import files
+from ..data import Dataset, DatasetSpec
+from ..data.loader import load_image
+from ..errors import CheckpointError
+from ..model.detections import detect_dataset
+from ..model.detector import RFCN
+from ..run import checkpoint, evaluate, train
+from ..run.settings import Settings
+from ..show import pictures
+from ..show.report import write as write_report
 
 SUMMARY = "summary.json"
 PICTURED = 12  # images of the detection picture
 PARTS = 8  # RoIs of the picture of moved bins
 
 
-def command(settings: Settings) -> None:
-    """Make data, train, evaluate, draw; steps that are complete already are not done again."""
-    folder = settings.save_prefix
-    last = folder / train.LAST
-    trained = False
-    if last.is_file() and not settings.resume:
-        trained = check_arguments(last, settings)["step"] >= settings.steps
-        settings = dataclasses.replace(settings, resume=last)
-    if settings.spec.paint:
-        settings.generate()
-    if not trained:
-        # The images of the report too, so that broken ones are named now.
-        train_set, val_set, _ = settings.open("train", "val", "test")
-        train.run(settings, train_set, val_set)
-        (folder / SUMMARY).unlink(missing_ok=True)
-    if (folder / SUMMARY).is_file():
-        summary = files.read_json(folder / SUMMARY, "demo")
-    else:
-        # The rate has come down; which step scores best on a few images is chance.
-        summary = report(last, settings)
-    print_summary(summary)
-    print(f"results in {folder.resolve()}")
-
-
-def check_arguments(path: Path, settings: Settings, *also: str) -> dict:
-    """Refuse to pass off the run of other arguments as the one asked for.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The run's checkpoint.
-    settings : Settings
-    *also : str
-        See `Settings.differences`.
-
-    Returns
-    -------
-    dict
-        See `checkpoint.read_meta`.
-
-    Raises
-    ------
-    CheckpointError
-    """
-    meta = checkpoint.read_meta(path)
-    checkpoint.check_config(path, meta["config"], train.model_config(settings))
-    if differences := settings.differences(meta["arguments"], *also):
-        raise CheckpointError(
-            f"checkpoint: {path} is of another run: {'; '.join(differences)}; choose another "
-            "--save-prefix for this one"
-        )
-    return meta
-
-
-def evaluate_command(settings: Settings, pretrained: Path) -> None:
+def command(settings: Settings, pretrained: Path) -> None:
     """Evaluate a checkpoint on the test images of a data set, with pictures."""
     print_summary(report(pretrained, settings))
     print(f"results in {settings.save_prefix.resolve()}")
-
-
-def load_detector(path: Path, ctx: mx.Context, **arguments: Any) -> tuple[detector.Detector, dict]:
-    """Load a checkpoint.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    ctx : mxnet.Context
-    **arguments
-        Of `detector.Detector`.
-
-    Returns
-    -------
-    detect : detector.Detector
-        Hybridized; its `net` holds the parameters.
-    meta : dict
-        See `checkpoint.read_meta`.
-    """
-    meta = checkpoint.read_meta(path)
-    net = detector.build(meta["config"], [ctx], seed=0)
-    checkpoint.load_parameters(path, net)
-    detect = detector.Detector(net, **arguments)
-    detect.hybridize(static_alloc=True)
-    return detect, meta
 
 
 def report(path: Path, settings: Settings) -> dict:
@@ -124,12 +47,12 @@ def report(path: Path, settings: Settings) -> dict:
         )
     (test_set,) = settings.open("test")
     files.prepare(folder)
-    detect, meta = load_detector(path, ctx)
+    detect, meta = checkpoint.load_detector(path, ctx)
     scale = (spec.short, spec.max_size)
     scores = evaluate.evaluate(detect, test_set, *scale, ctx)
     scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, *scale, ctx)
     shown = range(min(PICTURED, len(test_set)))
-    found = dict(evaluate.detect_dataset(detect, test_set, shown, *scale, ctx))
+    found = dict(detect_dataset(detect, test_set, shown, *scale, ctx))
     pictures.detections(folder / "detections.png", test_set, found)
     # The best checkpoint knows the run up to its own step; the last one knows all of it.
     last = path.with_name(train.LAST)
@@ -160,7 +83,7 @@ def report(path: Path, settings: Settings) -> dict:
 
 
 def typical_objects(
-    net: detector.RFCN, dataset: Dataset, spec: DatasetSpec, candidates: int = 40
+    net: RFCN, dataset: Dataset, spec: DatasetSpec, candidates: int = 40
 ) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
     """Choose the objects for the pictures of RoIs: the larger ones, the surest first.
 

@@ -15,11 +15,11 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
-from .data import Dataset  # noqa: E402
-from .data.loader import normalise  # noqa: E402
-from .detector import RFCN  # noqa: E402
-from .evaluate import Detection  # noqa: E402
-from .files import replacing  # noqa: E402
+from ..data import Dataset  # noqa: E402
+from ..data.loader import normalise  # noqa: E402
+from ..files import replacing  # noqa: E402
+from ..model.detections import Detection  # noqa: E402
+from ..model.detector import RFCN  # noqa: E402
 
 DPI = 110
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import mxnet as mx
 
-from . import detector, train
-from .settings import Settings
+from ..model import detector
+from ..run import train
+from ..run.settings import Settings
 
 ROI_COUNTS = (300, 1000)
 HEADS = (("psroi", 7), ("roi_fc", 7))
@@ -57,7 +58,7 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
         Name to milliseconds.
     """
     (train_set,) = settings.open("train")
-    config = train.model_config(settings)
+    config = settings.config
     net = detector.build(config, [mx.cpu()], settings.seed)
     graph = detector.TrainGraph(net, settings.rpn_num_sample, settings.ohem)
     graph.hybridize(static_alloc=True)

@@ -15,9 +15,10 @@ import mxnet as mx
 
 import gluon_roi.onnx
 
-from . import demo, files
-from .detector import Detector
-from .errors import InputError
+from .. import files
+from ..errors import InputError
+from ..model.detector import Detector
+from ..run import checkpoint
 
 FORMATS = ("mxnet", "onnx")
 
@@ -25,7 +26,7 @@ FORMATS = ("mxnet", "onnx")
 def command(name: str, pretrained: Path, save_prefix: Path, format: str) -> None:
     """Write <name>-symbol.json and <name>-0000.params, or <name>.onnx."""
     files.prepare(save_prefix)
-    detect, meta = demo.load_detector(pretrained, mx.cpu())
+    detect, meta = checkpoint.load_detector(pretrained, mx.cpu())
     if format == "onnx":
         print(export_onnx(detect, save_prefix / f"{name}.onnx", meta["short"]))
         return

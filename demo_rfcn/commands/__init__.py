@@ -1,0 +1,1 @@
+"""The commands of `python -m demo_rfcn`, one file each; `cli` has the parser."""

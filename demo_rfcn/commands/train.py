@@ -1,0 +1,11 @@
+"""`train`: a detector on a data set."""
+
+from __future__ import annotations
+
+from ..run import train
+from ..run.settings import Settings
+
+
+def command(settings: Settings) -> None:
+    """Train and say where the run is."""
+    print(train.run(settings, *settings.open("train", "val")).resolve())

@@ -1,0 +1,1 @@
+"""The detector: backbones, proposals, heads, losses, and the two graphs over them."""

@@ -1,0 +1,102 @@
+"""The configuration of a detector, which a checkpoint has to share with who loads it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from . import rpn
+from .heads import FPN_HEADS, HEADS, MAX_K
+from .network import BACKBONES, FPN_BACKBONES, backbone_stride
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What shapes the parameters and gives them meaning; stored with every checkpoint.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        Background not counted.
+    network, head : str
+        Keys of `network.BACKBONES` and `heads.HEADS`.
+    k : int
+        Bins per side of the pooling.
+    class_agnostic : bool
+        Whether all classes share the box offsets.
+    anchor_scales, anchor_ratios : tuple of float
+        Anchor sides in units of 16 pixels, and height / width.
+    fpn : bool
+        Whether the head reads a feature pyramid: keys of `network.FPN_BACKBONES` and
+        `heads.FPN_HEADS`.
+    """
+
+    classes: tuple[str, ...]
+    network: str
+    head: str
+    k: int
+    class_agnostic: bool
+    anchor_scales: tuple[float, ...]
+    anchor_ratios: tuple[float, ...]
+    fpn: bool = False
+
+    @property
+    def stride(self) -> int:
+        """Step of the feature maps, pixels."""
+        return backbone_stride(self.network, self.fpn)
+
+    @property
+    def num_boxes(self) -> int:
+        """Sets of four offsets that the head gives per RoI."""
+        return 1 if self.class_agnostic else len(self.classes)
+
+    @property
+    def anchors(self) -> np.ndarray:
+        """Anchors of the first cell, (A, 4) float32 corners in pixels."""
+        return rpn.base_anchors(self.stride, self.anchor_scales, self.anchor_ratios)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> ModelConfig:
+        """Build from JSON values, where tuples have become lists.
+
+        Raises
+        ------
+        TypeError, ValueError
+            They are no configuration.
+        """
+        known: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
+        config = cls(**known)
+        backbones, heads = (FPN_BACKBONES, FPN_HEADS) if config.fpn else (BACKBONES, HEADS)
+        fits = {
+            "classes": isinstance(config.classes, tuple)
+            and len(set(config.classes)) == len(config.classes) > 0
+            and all(isinstance(name, str) and name for name in config.classes),
+            "network": config.network in backbones,
+            "head": config.head in heads,
+            "k": type(config.k) is int and 1 <= config.k <= MAX_K,
+            "class_agnostic": isinstance(config.class_agnostic, bool),
+            "fpn": isinstance(config.fpn, bool),
+        }
+        for name in ("anchor_scales", "anchor_ratios"):
+            sides = getattr(config, name)
+            fits[name] = 1 <= len(sides) <= 100 and all(0.01 <= side <= 1000 for side in sides)
+        for name, fit in fits.items():
+            if not fit:
+                raise ValueError(f"it has no valid '{name}'")
+        return config
+
+    def to_dict(self) -> dict:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+    def differences(self, other: ModelConfig) -> list[str]:
+        """Return "name: mine, not theirs" for every field in which other differs."""
+        return [
+            f"{f.name}: {getattr(self, f.name)}, not {getattr(other, f.name)}"
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(other, f.name)
+        ]

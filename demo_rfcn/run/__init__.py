@@ -1,0 +1,1 @@
+"""Runs: their settings, training, checkpoints and scores."""

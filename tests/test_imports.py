@@ -1,0 +1,91 @@
+"""The modules of the packages: no import leads back to its own file; folders keep an order."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("gluon_roi", "demo_rfcn")
+#: Each folder of the demo, and those below it that it may import; so may all its files at the top.
+BELOW: dict[str, set[str]] = {
+    "data": set(),
+    "model": {"data"},
+    "show": {"data", "model"},
+    "run": {"data", "model"},
+    "commands": {"data", "model", "run", "show"},
+}
+#: What the folders of the demo stand on.
+BASE = {"errors", "files", "params", "progress"}
+
+
+def module(file: Path) -> str:
+    """The name under which a file is imported."""
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module(file): file for package in PACKAGES for file in (ROOT / package).rglob("*.py")}
+
+
+@lru_cache(maxsize=None)
+def imports(name: str) -> tuple[str, ...]:
+    """The modules of these packages that a module imports, wherever in it, for types alone too."""
+    found = []
+    file = FILES[name]
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            base = base if node.level else str(node.module)
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                if not alias.name.startswith("__"):  # as __version__ is, before all imports
+                    found.append(inner if inner in FILES else base)
+    return tuple(sorted({each for each in found if each in FILES} - {name}))
+
+
+@pytest.mark.parametrize("package", ["demo_rfcn"])
+def test_no_circle(package):
+    done: set[str] = set()
+
+    def walk(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path, name))
+        if name not in done:
+            for imported in imports(name):
+                if imported.split(".")[0] == package:
+                    walk(imported, (*path, name))
+            done.add(name)
+
+    for name in FILES:
+        if name.split(".")[0] == package:
+            walk(name, ())
+
+
+def test_folders_of_the_demo_keep_their_order():
+    for name in FILES:
+        package, folder, *inner = [*name.split("."), ""]
+        if package != "demo_rfcn" or not inner or not inner[0]:
+            continue
+        for imported in imports(name):
+            if imported.startswith("demo_rfcn."):
+                other = imported.split(".")[1]
+                assert other in {folder} | BELOW[folder] | BASE, f"{name} imports {imported}"
+
+
+def test_the_package_does_not_know_the_demo():
+    for name in FILES:
+        if name.startswith("gluon_roi"):
+            assert not any(imported.startswith("demo_rfcn") for imported in imports(name)), name
+
+
+@pytest.mark.parametrize("folder", ["demo_rfcn"])
+def test_files_can_be_read_at_one_sitting(folder):
+    for file in (ROOT / folder).rglob("*.py"):
+        assert len(file.read_text().splitlines()) <= 400, file
