@@ -3,7 +3,8 @@
     python tests/onnx_models.py FOLDER            a <name>.onnx for each model
     python tests/onnx_models.py FOLDER --record   and golden inputs, outputs and graphs
 
-tests/onnx/check.py runs the files against the golden outputs, in an environment without MXNet.
+tests/onnx_runtimes/check.py runs the files against the golden outputs, where MXNet is not
+installed.
 """
 
 from __future__ import annotations

@@ -82,4 +82,4 @@ def export(
         ) from error
     from .model import export_model
 
-    export_model(model, input_shapes, path, params, input_types, dynamic)
+    export_model(path, model, input_shapes, params, input_types, dynamic)

@@ -10,8 +10,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-#: Attributes that choose among ways to compute the same.
+#: Attributes that any node may have, and that make no difference in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
+
+
+#: The end of an axis, for Slice.
+END = int(np.iinfo(np.int64).max)
 
 
 def onnx_type(dtype: Any) -> int:
@@ -200,6 +204,10 @@ class Node:
         if not isinstance(axis, int) or not -rank <= axis < rank:
             raise self.refusal(f"{name}={axis}: expected an axis of {rank}")
         return axis % rank
+
+    def accept(self, *names: str) -> None:
+        """Admit attributes that make no difference in ONNX, whatever their values."""
+        self._unread.difference_update(names)
 
     def expect(self, name: str, *allowed: Any) -> None:
         """Refuse an attribute with a value other than these, of which the first is the default."""

@@ -1,7 +1,8 @@
 """Whole detectors as ONNX: what onnxruntime and OpenVINO find, against what MXNet finds.
 
-    .venv/bin/python tests/onnx/detectors.py FOLDER --export [--pretrained FILE --images FILE ...]
-    /tmp/runtimes/bin/python tests/onnx/detectors.py FOLDER
+    .venv/bin/python tests/onnx_runtimes/detectors.py FOLDER --export
+        [--pretrained FILE --images FILE ...]
+    /tmp/runtimes/bin/python tests/onnx_runtimes/detectors.py FOLDER
 
 The first command exports GluonCV's detectors, switched, with random weights, and with --pretrained
 an R-FCN of the demo, for which it needs images; and it keeps the images and what MXNet found. The

@@ -3,7 +3,7 @@
     python -m venv /tmp/runtimes
     /tmp/runtimes/bin/pip install onnxruntime openvino==2026.4.1 'numpy>=2'
     .venv/bin/python tests/onnx_models.py /tmp/models
-    /tmp/runtimes/bin/python tests/onnx/check.py /tmp/models
+    /tmp/runtimes/bin/python tests/onnx_runtimes/check.py /tmp/models
 
 Prints the greatest difference of each model in each runtime, and ends with status 1 if one is above
 its tolerance.

@@ -1,0 +1,89 @@
+"""Shapes and types of the tensors of a model, as MXNet infers them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+import mxnet as mx
+import numpy as np
+
+if TYPE_CHECKING:
+    from .source import Source
+
+_FLOAT32 = np.dtype("float32")
+#: So many combinations of types of inputs are tried.
+_TYPE_TRIES = 64
+
+
+class Entry:
+    """An output of an MXNet node: its shape and type, and the tensor it has become."""
+
+    def __init__(self, shape: tuple, dtype: Any) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.tensor = ""
+
+
+def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
+    """Shape and type of every output of every node, as MXNet infers them."""
+    sizes = {**source.shapes, **{name: array.shape for name, array in source.arrays.items()}}
+    _, shapes, _ = inferred(internals.infer_shape, "shapes", **sizes)
+    if shapes is None:
+        raise ValueError("onnx.export: the shapes of the model do not follow from those given")
+    known = {name: array.dtype for name, array in source.arrays.items()}
+    known.update(source.types)
+    for name in _counts(nodes):
+        if name in source.shapes:
+            known.setdefault(name, np.dtype("int32"))
+    dtypes = _types(internals, known, [name for name in source.shapes if name not in known])
+    return [Entry(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+
+
+def _types(internals: Any, known: dict[str, np.dtype], unknown: list[str]) -> list:
+    """Types of all outputs; of inputs those that fit the parameters, float32 if it does."""
+    try:
+        arguments, _, _ = internals.infer_type_partial(**known)
+    except mx.MXNetError:  # of an operator that wants to know the type of an input
+        arguments = None
+    for name, found in zip(internals.list_arguments(), arguments or ()):
+        if name in unknown and found is not None:
+            known.setdefault(name, np.dtype(found))
+    unknown = [name for name in unknown if name not in known]
+    others = sorted({dtype for dtype in known.values() if dtype.kind == "f"} - {_FLOAT32})
+    refused = None
+    for kinds in itertools.islice(
+        itertools.product([_FLOAT32, *others], repeat=len(unknown)), _TYPE_TRIES
+    ):
+        tried = {**known, **dict(zip(unknown, kinds))}
+        try:
+            _, dtypes, _ = inferred(internals.infer_type, "types", **tried)
+        except ValueError as error:
+            refused = refused or error
+        else:
+            if dtypes is not None:
+                return dtypes
+    raise refused or ValueError(
+        "onnx.export: the types of the model do not follow from its parameters; give input_types"
+    )
+
+
+def _counts(nodes: list[dict]) -> Iterator[str]:
+    """The variables that are the rois_num of one of our operators."""
+    for node in nodes:
+        if node["op"].startswith("_gluon_roi_") and node.get("attrs", {}).get("rois_num") == "True":
+            source = nodes[node["inputs"][-1][0]]
+            while source["inputs"]:
+                source = nodes[source["inputs"][0][0]]
+            yield source["name"]
+
+
+def inferred(infer: Callable, what: str, **known: Any) -> Any:
+    """What MXNet infers, without what it prints."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return infer(**known)
+    except mx.MXNetError as error:
+        reason = str(error).strip().splitlines()[-1].replace("MXNetError: ", "")
+        raise ValueError(f"onnx.export: the {what} do not fit the model: {reason}") from None

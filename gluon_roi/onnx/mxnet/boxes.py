@@ -1,0 +1,213 @@
+"""MXNet's operators of boxes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..graph import END, Graph, Node
+from ..registry import rule
+
+
+@rule("_contrib_box_decode")
+def _box_decode(g: Graph, node: Node) -> str:
+    """Offsets from anchors to corners.
+
+    ::
+
+        anchors -> Split -> centres, sizes --+
+                                             |  centre = shift * size + anchor's centre
+        data * deviations -> Split ----------+  reach = exp(growth) * size / 2
+                                                corners = centre - reach, centre + reach
+    """
+    data, anchors = node.inputs
+    dtype = node.dtype
+
+    def number(value: Any) -> np.ndarray:
+        return np.array(value, dtype)
+
+    def half(value: str) -> str:
+        return g("Mul", value, number(0.5))
+
+    deviations = [node.get(f"std{n}", 1.0) for n in range(4)]
+    clip = float(node.get("clip", -1.0))
+    four = np.ones(4, np.int64)
+    ax, ay, aw, ah = g("Split", anchors, four, axis=2, outputs=4)
+    node.expect("format", "center", "corner")
+    if node.get("format", "center") == "corner":
+        aw, ah = g("Sub", aw, ax), g("Sub", ah, ay)
+        ax, ay = g("Add", ax, half(aw)), g("Add", ay, half(ah))
+    offsets = g("Mul", data, number(deviations))
+    dx, dy, dw, dh = g("Split", offsets, four, axis=2, outputs=4)
+    low, high = [], []
+    for centre, size, shift, growth in ((ax, aw, dx, dw), (ay, ah, dy, dh)):
+        middle = g("Add", g("Mul", shift, size), centre)
+        growth = g("Min", growth, number(clip)) if clip > 0 else growth
+        reach = half(g("Mul", g("Exp", growth), size))
+        low.append(g("Sub", middle, reach))
+        high.append(g("Add", middle, reach))
+    return g("Concat", *low, *high, axis=2)
+
+
+class _Suppression(NamedTuple):
+    """Attributes of box_nms."""
+
+    threshold: float  # of the overlap
+    lowest: float  # score that is too low
+    best: int  # so many are looked at, all if below 0
+    corner: int  # columns: of the first corner,
+    score: int
+    identity: int  # and of the class, if it is not below 0
+    background: float
+    apart: bool  # boxes of other classes are left alone
+
+
+def _suppression(node: Node) -> _Suppression:
+    node.expect("in_format", "corner")
+    node.expect("out_format", "corner")
+    if node.dtype != np.float32:
+        raise node.refusal(f"{node.dtype} boxes have no translation")
+    threshold = float(node.get("overlap_thresh", 0.5))
+    if not 0 <= threshold <= 1:
+        raise node.refusal(f"overlap_thresh={threshold} has no translation")
+    identity, together = node.get("id_index", -1), node.get("force_suppress", False)
+    return _Suppression(
+        threshold,
+        float(node.get("valid_thresh", 0)),
+        node.get("topk", -1),
+        node.get("coord_start", 2),
+        node.get("score_index", 1),
+        identity,
+        float(node.get("background_id", -1)),
+        identity >= 0 and not together,
+    )
+
+
+@rule("_contrib_box_nms")
+def _box_nms(g: Graph, node: Node) -> str:
+    """The best boxes first; those that are suppressed or invalid are rows of -1 at the end.
+
+    ::
+
+        data -> scores -> valid? -> first_of_equal -> order --+
+          |                                                   |
+          +-> Gather in that order, the best `topk` <---------+
+                |           |
+                |        corners --------------------+
+                |        rank, a row for each class -+-> NonMaxSuppression -> ScatterND: kept?
+                |                                                                |
+                +----------------------> Gather: kept first, the rest -1 <-------+
+    """
+    what = _suppression(node)
+    if what.best == 0:
+        return node.inputs[0]
+    width = node.shapes[0][-1]
+    data = node.inputs[0]
+    number = g.shape(data, node.rank - 2, node.rank - 1)  # of boxes of an image
+    batch = np.array([1]) if node.rank == 2 else g("ReduceProd", g.shape(data, 0, node.rank - 2))
+    rows = g.reshape(data, batch, number, width)
+    scores = _column(g, rows, what.score)
+    valid = _is_valid(g, rows, scores, what)
+    order_by = g("Where", valid, scores, np.float32(np.finfo(np.float32).min))
+    count = number if what.best < 0 else g("Min", number, np.array([what.best]))
+    order = first_of_equal(g, order_by, number, count)
+    rows = gathered_rows(g, rows, order, width)
+    valid = g("GatherElements", g.cast(valid, np.float32), order, axis=1)
+    place = g.cast(g("Range", np.array(0), g.scalar(count), np.array(1)), np.float32)
+    # Ranks for scores: no ties, and the valid ones are the positive ones.
+    rank = g("Mul", valid, g("Sub", g.cast(count, np.float32), place))
+    kept = _kept(g, rows, valid, rank, count, what)
+    _, order = g("TopK", g("Mul", kept, rank), count, axis=1, outputs=2)
+    kept = g("Unsqueeze", g("GatherElements", kept, order, axis=1), np.array([2]))
+    rows = g(
+        "Where",
+        g("Greater", kept, np.float32(0)),
+        gathered_rows(g, rows, order, width),
+        np.float32(-1),
+    )
+    if what.best > 0:
+        rest = g.joined(batch, g("Sub", number, count), width)
+        rows = g("Concat", rows, g("Expand", np.float32(-1), rest), axis=1)
+    return g("Reshape", rows, g.shape(data))
+
+
+def _column(g: Graph, rows: str, index: int) -> str:
+    """(B, n) of (B, n, width)."""
+    return g("Squeeze", g.columns(rows, index, index + 1), np.array([2]))
+
+
+def _is_valid(g: Graph, rows: str, scores: str, what: _Suppression) -> str:
+    valid = g("Greater", scores, np.float32(what.lowest))
+    if what.identity < 0:
+        return valid
+    background = g("Equal", _column(g, rows, what.identity), np.float32(what.background))
+    return g("And", valid, g("Not", background))
+
+
+def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppression) -> str:
+    """1 for sorted rows that no better one suppresses, else 0: (B, n)."""
+    x1, y1, x2, y2 = (g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4))
+    # NonMaxSuppression would turn inverted boxes round; here they overlap nothing.
+    boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
+    scores = g("Unsqueeze", rank, np.array([1]))
+    if what.apart:
+        scores = _scores_of_classes(g, rows, valid, scores, what.identity)
+    chosen = g(
+        "NonMaxSuppression",
+        boxes,
+        scores,
+        count,
+        np.array([what.threshold], np.float32),
+        np.array([0.5], np.float32),
+    )
+    places = g("Gather", chosen, np.array([0, 2]), axis=1)  # image and row, without the class
+    ones = g("Expand", np.float32(1), g.shape(chosen, 0, 1))
+    return g("ScatterND", g("Mul", rank, np.float32(0)), places, ones)
+
+
+def _scores_of_classes(g: Graph, rows: str, valid: str, scores: str, identity: int) -> str:
+    """Scores (B, 1, n) as (B, classes, n), 0 where a row is of another class."""
+    valid = g.cast(valid, np.bool_)
+    kind = g.cast(g("Where", valid, _column(g, rows, identity), np.float32(0)), np.int64)
+    first, last = g("ReduceMin", kind, keepdims=0), g("ReduceMax", kind, keepdims=0)
+    kinds = g("Range", first, g("Add", last, np.array(1)), np.array(1))
+    same = g("Equal", g("Unsqueeze", kind, np.array([1])), g("Unsqueeze", kinds, np.array([0, 2])))
+    return g("Mul", scores, g.cast(same, np.float32))
+
+
+def first_of_equal(g: Graph, values: str, number: str, count: str) -> str:
+    """The places (B, count) of the greatest of (B, number) values, equal ones by place.
+
+    ::
+
+        values -> TopK, all -> value -> group: how many greater values there are --+
+                          |                                                        |
+                          +--> order ----------------------> key = group * number + order
+                                 |                                                 |
+                                 +--> GatherElements <------------- TopK, the least `count` keys
+
+    OpenVINO's TopK has equal values in any order, and takes any of them where not all are wanted:
+    so all values are sorted, then keys of group and place, a group for each value. It divides and
+    compares integers in float32, exact up to 2**24: so no place is computed from a key.
+    """
+    value, order = g("TopK", values, number, axis=1, outputs=2)
+    before = g("Slice", value, np.array([0]), np.array([-1]), np.array([1]))
+    after = g("Slice", value, np.array([1]), np.array([END]), np.array([1]))
+    lower = g.cast(g("Not", g("Equal", before, after)), np.int64)
+    group = g("CumSum", g("Pad", lower, np.array([0, 1, 0, 0]), np.array(0)), np.array(1))
+    # No place of group `count` or a later one is wanted: as one they keep keys small.
+    group = g("Min", group, count)
+    key = g("Add", g("Mul", group, number), order)
+    _, rank = g("TopK", key, count, axis=1, largest=0, outputs=2)
+    # OpenVINO computes int64 in int32: where keys may not fit, the first order has to do.
+    groups = g("Add", g.cast(count, np.float32), np.float32(1))
+    fits = g("Less", g("Mul", groups, g.cast(number, np.float32)), np.float32(2.147e9))
+    rank = g("Where", fits, rank, g("Range", np.array(0), g.scalar(count), np.array(1)))
+    return g("GatherElements", order, rank, axis=1)
+
+
+def gathered_rows(g: Graph, rows: str, order: str, width: int) -> str:
+    """rows (B, n, width) in the order (B, k)."""
+    index = g("Expand", g("Unsqueeze", order, np.array([2])), np.array([1, 1, width]))
+    return g("GatherElements", rows, index, axis=1)

@@ -1,0 +1,268 @@
+"""MXNet's operators that go element by element, and constants."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from ..graph import Graph, Node
+from ..registry import Rule, rule
+
+# ---- One operator of ONNX ------------------------------------------------------------------------
+
+
+def _simple(op: str) -> Rule:
+    return lambda g, node: g(op, *node.inputs)
+
+
+_SIMPLE = {
+    "abs": "Abs", "negative": "Neg", "relu": "Relu",
+    "elemwise_add": "Add", "elemwise_sub": "Sub", "elemwise_mul": "Mul", "elemwise_div": "Div",
+    "broadcast_add": "Add", "broadcast_sub": "Sub", "broadcast_mul": "Mul", "broadcast_div": "Div",
+    "_maximum": "Max", "broadcast_maximum": "Max", "_minimum": "Min", "broadcast_minimum": "Min",
+    "_power": "Pow", "broadcast_power": "Pow",
+}  # fmt: skip
+for _name, _op in _SIMPLE.items():
+    rule(_name)(_simple(_op))
+
+
+def _float_only(op: str) -> Rule:
+    def translate(g: Graph, node: Node) -> str:
+        if node.dtype.kind != "f":
+            raise node.refusal(f"{node.dtype} data have no translation")
+        return g(op, *node.inputs)
+
+    return translate
+
+
+_FLOAT_ONLY = {
+    "arccos": "Acos", "arcsin": "Asin", "arctan": "Atan", "cos": "Cos", "erf": "Erf", "exp": "Exp",
+    "log": "Log", "reciprocal": "Reciprocal", "sigmoid": "Sigmoid", "sin": "Sin",
+    "softsign": "Softsign", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
+}  # fmt: skip
+for _name, _op in _FLOAT_ONLY.items():
+    rule(_name)(_float_only(_op))
+
+
+def _whole(op: str) -> Rule:
+    return lambda g, node: g(op, *node.inputs) if node.dtype.kind == "f" else node.inputs[0]
+
+
+rule("ceil")(_whole("Ceil"))
+rule("floor")(_whole("Floor"))
+
+
+@rule("add_n")
+def _sum_of_all(g: Graph, node: Node) -> str:
+    if node.dtype.kind == "f":
+        return g("Sum", *node.inputs)
+    return functools.reduce(lambda total, one: g("Add", total, one), node.inputs)
+
+
+# ---- With a scalar -------------------------------------------------------------------------------
+
+
+def _scalar(op: str, reverse: bool = False) -> Rule:
+    def translate(g: Graph, node: Node) -> str:
+        node.accept("is_int")
+        if node.dtype.kind != "f" and float(node.get("scalar")) % 1:
+            raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
+        scalar = np.array(node.get("scalar"), node.dtype)
+        return g(op, scalar, *node.inputs) if reverse else g(op, *node.inputs, scalar)
+
+    return translate
+
+
+for _name, _op in {
+    "plus": "Add", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
+    "maximum": "Max", "minimum": "Min",
+}.items():  # fmt: skip
+    rule(f"_{_name}_scalar")(_scalar(_op))
+for _name, _op in {"rminus": "Sub", "rdiv": "Div", "rpower": "Pow"}.items():
+    rule(f"_{_name}_scalar")(_scalar(_op, reverse=True))
+
+
+# ---- Comparisons and logic -----------------------------------------------------------------------
+
+
+def _compared(g: Graph, node: Node, op: str, left: str, right: Any) -> str:
+    """MXNet's comparisons give 1 and 0 in the type of their inputs."""
+    if op == "NotEqual":
+        return g.cast(g("Not", g("Equal", left, right)), node.out_dtypes[0])
+    return g.cast(g(op, left, right), node.out_dtypes[0])
+
+
+def _comparison(op: str) -> Rule:
+    return lambda g, node: _compared(g, node, op, *node.inputs)
+
+
+def _scalar_comparison(op: str) -> Rule:
+    def translate(g: Graph, node: Node) -> str:
+        node.accept("is_int")
+        scalar = np.array(node.get("scalar"), np.float64)
+        if scalar.astype(node.dtype) != scalar and node.dtype.kind != "f":
+            raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
+        return _compared(g, node, op, node.inputs[0], scalar.astype(node.dtype))
+
+    return translate
+
+
+def _logical(op: str) -> Rule:
+    def translate(g: Graph, node: Node) -> str:
+        return g.cast(
+            g(op, *(_truth(g, tensor, dtype) for tensor, dtype in zip(node.inputs, node.dtypes))),
+            node.out_dtypes[0],
+        )
+
+    return translate
+
+
+def _truth(g: Graph, tensor: str, dtype: Any) -> str:
+    if dtype == np.bool_:
+        return tensor
+    return g("Not", g("Equal", tensor, np.array(0, dtype)))
+
+
+for _name, _op in {
+    "equal": "Equal", "not_equal": "NotEqual", "greater": "Greater", "lesser": "Less",
+    "greater_equal": "GreaterOrEqual", "lesser_equal": "LessOrEqual",
+}.items():  # fmt: skip
+    rule(f"_{_name}", f"broadcast_{_name}")(_comparison(_op))
+    rule(f"_{_name}_scalar")(_scalar_comparison(_op))
+for _name, _op in {"and": "And", "or": "Or", "xor": "Xor"}.items():
+    rule(f"broadcast_logical_{_name}")(_logical(_op))
+rule("logical_not")(_logical("Not"))
+
+
+@rule("where")
+def _where(g: Graph, node: Node) -> str:
+    condition, *values = node.inputs
+    condition = _truth(g, condition, node.dtypes[0])
+    if node.rank == 1 < len(node.shapes[1]):
+        condition = g("Unsqueeze", condition, np.arange(1, len(node.shapes[1])))
+    return g("Where", condition, *values)
+
+
+# ---- The same, and nearly ------------------------------------------------------------------------
+
+
+@rule("_copy", "identity", "BlockGrad", "make_loss", "_identity_with_attr_like_rhs")
+def _nothing(g: Graph, node: Node) -> str:
+    return node.inputs[0]
+
+
+@rule("_zeros_without_dtype")
+def _nowhere(g: Graph, node: Node) -> str:
+    """A guard's second input; nothing reads it."""
+    node.accept("shape", "ctx", "dtype")
+    return g.constant(np.float32(0))
+
+
+@rule("Dropout")
+def _dropout(g: Graph, node: Node) -> str:
+    node.accept("axes")
+    drops_nothing = float(node.get("p", 0.5)) == 0
+    node.expect("mode", "training", *["always"] * drops_nothing)
+    return node.inputs[0]
+
+
+@rule("square")
+def _square(g: Graph, node: Node) -> str:
+    return g("Mul", node.inputs[0], node.inputs[0])
+
+
+@rule("log2")
+def _log2(g: Graph, node: Node) -> str:
+    if node.dtype.kind != "f":
+        raise node.refusal(f"{node.dtype} data have no translation")
+    # In float64 the logarithm of a power of two comes out whole: the level of a box is its floor.
+    value = g("Log", g.cast(node.inputs[0], np.float64))
+    return g.cast(g("Div", value, np.float64(math.log(2))), node.dtype)
+
+
+@rule("clip")
+def _clip(g: Graph, node: Node) -> str:
+    low, high = float(node.get("a_min")), float(node.get("a_max"))
+    if low > high:
+        raise node.refusal(f"a_min={low} above a_max={high} has no translation")
+    if node.dtype.kind != "f":  # MXNet cuts fractions off
+        limits = np.iinfo(node.dtype)
+        low, high = (math.trunc(min(max(v, limits.min), limits.max)) for v in (low, high))
+    return g("Clip", node.inputs[0], np.array(low, node.dtype), np.array(high, node.dtype))
+
+
+@rule("Cast", "amp_cast", "amp_multicast")
+def _cast(g: Graph, node: Node) -> list[str]:
+    node.accept("dtype", "num_outputs", "cast_narrow")  # MXNet has told the types
+    return [
+        tensor if before == after else g.cast(tensor, after)
+        for tensor, before, after in zip(node.inputs, node.dtypes, node.out_dtypes)
+    ]
+
+
+# ---- Constants -----------------------------------------------------------------------------------
+
+
+def _filled(value: float | None) -> Rule:
+    def translate(g: Graph, node: Node) -> str:
+        node.accept("ctx", "dtype")
+        number = node.get("value") if value is None else value
+        return g.constant(np.full(node.sizes("shape"), number, node.out_dtypes[0]))
+
+    return translate
+
+
+rule("_full")(_filled(None))
+rule("_zeros")(_filled(0))
+rule("_ones")(_filled(1))
+
+
+def _filled_like(value: float) -> Rule:
+    def translate(g: Graph, node: Node) -> str:
+        return g("Expand", np.array(value, node.dtype), g.shape(node.inputs[0]))
+
+    return translate
+
+
+rule("zeros_like")(_filled_like(0))
+rule("ones_like")(_filled_like(1))
+
+
+@rule("_arange")
+def _arange(g: Graph, node: Node) -> str:
+    node.expect("infer_range", False)
+    node.accept("ctx", "dtype")
+    start, stop, step = node.get("start"), node.get("stop"), node.get("step", 1.0)
+    start, stop = (0, start) if stop is None else (start, stop)
+    values = start + step * np.arange(math.ceil((stop - start) / step))
+    return g.constant(np.repeat(values, node.get("repeat", 1)).astype(node.out_dtypes[0]))
+
+
+@rule("_contrib_arange_like")
+def _arange_like(g: Graph, node: Node) -> str:
+    node.expect("repeat", 1)
+    node.accept("ctx")
+    dtype = node.out_dtypes[0]
+    shape = g.shape(node.inputs[0])
+    if node.get("axis") is None:
+        size = g("ReduceProd", shape, keepdims=0)
+    else:
+        axis = node.axis()
+        size = g.scalar(g.shape(node.inputs[0], axis, axis + 1))
+    values = g.cast(g("Range", np.array(0), size, np.array(1)), dtype)
+    start, step = node.get("start", 0.0), node.get("step", 1.0)
+    if dtype not in (np.float32, np.float64) and (start % 1 or step % 1):
+        # MXNet cuts the fractions off.
+        raise node.refusal(f"start={start}, step={step} in {dtype} has no translation")
+    if (start, step) != (0, 1):
+        values = g("Mul", values, np.array(step, dtype))
+        values = g("Add", values, np.array(start, dtype))
+    return values if node.get("axis") is not None else g("Reshape", values, shape)
+
+
+@rule("shape_array")
+def _shape_array(g: Graph, node: Node) -> str:
+    return g.shape(node.inputs[0])

@@ -1,0 +1,142 @@
+"""MXNet's layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..graph import Graph, Node
+from ..registry import rule
+
+
+@rule("FullyConnected")
+def _fully_connected(g: Graph, node: Node) -> str:
+    node.accept("num_hidden", "no_bias")  # the inputs tell
+    data, weight, *bias = node.inputs
+    if node.get("flatten", True):
+        flat = g("Flatten", data) if node.rank != 2 else data
+        return g("Gemm", flat, weight, *bias, transB=1)
+    out = g("MatMul", data, g("Transpose", weight, perm=[1, 0]))
+    return g("Add", out, bias[0]) if bias else out
+
+
+def _convolution_attributes(node: Node) -> dict:
+    kernel = node.sizes("kernel")
+    layout = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[len(kernel)]
+    node.expect("layout", None, "None", layout)
+    node.accept("num_filter", "no_bias")  # the inputs tell
+    padding = node.sizes("pad") or (0,) * len(kernel)
+    return {
+        "kernel_shape": kernel,
+        "strides": node.sizes("stride") or (1,) * len(kernel),
+        "dilations": node.sizes("dilate") or (1,) * len(kernel),
+        "pads": padding + padding,
+        "group": node.get("num_group", 1),
+    }
+
+
+@rule("Convolution")
+def _convolution(g: Graph, node: Node) -> str:
+    return g("Conv", *node.inputs, **_convolution_attributes(node))
+
+
+@rule("Deconvolution")
+def _deconvolution(g: Graph, node: Node) -> str:
+    attributes = _convolution_attributes(node)
+    node.expect("target_shape", (), None)
+    adjust = node.sizes("adj") or (0,) * len(attributes["kernel_shape"])
+    return g("ConvTranspose", *node.inputs, output_padding=adjust, **attributes)
+
+
+@rule("BatchNorm")
+def _batch_norm(g: Graph, node: Node) -> str:
+    node.accept("use_global_stats")  # outside of training always
+    node.expect("output_mean_var", False)
+    axis = node.axis("axis", 1)
+    data, gamma, beta, mean, variance = node.inputs
+    if node.get("fix_gamma", True):
+        gamma = g.constant(np.ones(node.shapes[1], node.dtypes[1]))
+    names = [gamma, beta, mean, variance]
+    eps = float(node.get("eps", 1e-3))
+    if axis == 1:
+        return g("BatchNormalization", data, *names, epsilon=eps)
+    front = list(range(node.rank))
+    front[1], front[axis] = axis, 1
+    out = g("BatchNormalization", g("Transpose", data, perm=front), *names, epsilon=eps)
+    return g("Transpose", out, perm=front)
+
+
+@rule("Activation")
+def _activation(g: Graph, node: Node) -> str:
+    kinds = {
+        "relu": "Relu",
+        "sigmoid": "Sigmoid",
+        "tanh": "Tanh",
+        "softrelu": "Softplus",
+        "softsign": "Softsign",
+    }
+    kind = node.get("act_type")
+    if kind not in kinds:
+        raise node.refusal(f"act_type={kind} has no translation")
+    return g(kinds[kind], node.inputs[0])
+
+
+@rule("LeakyReLU")
+def _leaky_relu(g: Graph, node: Node) -> str:
+    kind, slope = node.get("act_type", "leaky"), float(node.get("slope", 0.25))
+    node.accept("lower_bound", "upper_bound")  # of rrelu
+    if kind == "leaky":
+        return g("LeakyRelu", node.inputs[0], alpha=slope)
+    if kind == "elu":
+        return g("Elu", node.inputs[0], alpha=slope)
+    if kind == "prelu":
+        gamma = node.inputs[1]
+        if len(node.shapes[1]) == 1 and node.rank > 2:
+            gamma = g("Unsqueeze", gamma, np.arange(1, node.rank - 1))
+        return g("PRelu", node.inputs[0], gamma)
+    raise node.refusal(f"act_type={kind} has no translation")
+
+
+@rule("Pooling")
+def _pooling(g: Graph, node: Node) -> str:
+    node.expect("layout", None, "None", {3: "NCW", 4: "NCHW", 5: "NCDHW"}[node.rank])
+    node.expect("pool_type", "max", "avg")
+    node.accept("p_value")  # of pool_type lp
+    kind = {"max": "Max", "avg": "Average"}[node.get("pool_type", "max")]
+    kernel, stride, padding = (node.sizes(name) for name in ("kernel", "stride", "pad"))
+    include = node.get("count_include_pad", True)
+    if node.get("global_pool", False):
+        node.accept("pooling_convention", "stride", "pad", "kernel")
+        return g(f"Global{kind}Pool", node.inputs[0])
+    node.expect("pooling_convention", "valid")
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": stride or (1,) * len(kernel)}
+    padding = padding or (0,) * len(kernel)
+    if kind == "Average":
+        attributes["count_include_pad"] = int(include is not False)
+    return g(f"{kind}Pool", node.inputs[0], pads=padding + padding, **attributes)
+
+
+@rule("_contrib_AdaptiveAvgPooling2D")
+def _adaptive_average(g: Graph, node: Node) -> str:
+    if set(node.sizes("output_size", (1,))) != {1}:
+        raise node.refusal("an output_size other than 1 has no translation")
+    return g("GlobalAveragePool", node.inputs[0])
+
+
+@rule("UpSampling")
+def _upsampling(g: Graph, node: Node) -> str:
+    node.expect("sample_type", "nearest")
+    node.accept("num_filter", "multi_input_mode")
+    if len(node.inputs) > 1:
+        raise node.refusal("several inputs have no translation")
+    scale = node.get("scale")
+    return g(
+        "Resize",
+        node.inputs[0],
+        None,
+        np.array([1, 1, scale, scale], np.float32),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )

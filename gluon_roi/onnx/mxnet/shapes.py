@@ -1,0 +1,225 @@
+"""MXNet's operators that change shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..graph import END, Graph, Node
+from ..registry import rule
+
+
+@rule("Reshape")
+def _reshape(g: Graph, node: Node) -> str:
+    data, codes = node.inputs[0], node.sizes("shape")
+    if not codes:
+        raise node.refusal("a shape that is not given has no translation")
+    node.accept("target_shape", "keep_highest")  # of old files, of no effect beside shape
+    backwards = node.get("reverse", False)
+    if backwards and -4 in codes:
+        raise node.refusal(f"shape={codes} with reverse=True has no translation")
+
+    def sizes(first: int, end: int) -> str:
+        """Sizes of axes, which are counted from the last if the shape is read backwards."""
+        if backwards:
+            first, end = node.rank - end, node.rank - first
+        return g.shape(data, first, end)
+
+    codes = codes[::-1] if backwards else codes
+    parts: list[Any] = []
+    axis, position = 0, 0
+    while position < len(codes):
+        code = codes[position]
+        if code == 0:
+            parts.append(sizes(axis, axis + 1))
+        elif code == -2:
+            if axis < node.rank:
+                parts.append(sizes(axis, node.rank))
+            axis = node.rank
+        elif code == -3:
+            parts.append(g("Mul", *(sizes(axis + n, axis + n + 1) for n in range(2))))
+            axis += 1
+        elif code == -4:
+            first, second = codes[position + 1 : position + 3]
+            whole = sizes(axis, axis + 1)
+            if first == -1:
+                parts += [g("Div", whole, np.array([second])), second]
+            elif second == -1:
+                parts += [first, g("Div", whole, np.array([first]))]
+            else:
+                parts += [first, second]
+            position += 2
+        else:
+            parts.append(code)
+        axis += 1
+        position += 1
+    return g.reshape(data, *(parts[::-1] if backwards else parts))
+
+
+@rule("Flatten")
+def _flatten(g: Graph, node: Node) -> str:
+    return g("Flatten", node.inputs[0])
+
+
+@rule("reshape_like")
+def _reshape_like(g: Graph, node: Node) -> str:
+    data, like = node.inputs
+    pieces = []
+    for side, shape in (("lhs", node.shapes[0]), ("rhs", node.shapes[1])):
+        begin, end, _ = slice(node.get(f"{side}_begin"), node.get(f"{side}_end")).indices(
+            len(shape)
+        )
+        pieces.append((begin, end))
+    (left, right), (begin, end) = pieces
+    parts = [g.shape(like, begin, end)]
+    if left > 0:
+        parts.insert(0, g.shape(data, 0, left))
+    if right < node.rank:
+        parts.append(g.shape(data, right, node.rank))
+    return g.reshape(data, *parts)
+
+
+@rule("expand_dims")
+def _expand_dims(g: Graph, node: Node) -> str:
+    return g("Unsqueeze", node.inputs[0], np.array([node.axis(rank=node.rank + 1)]))
+
+
+@rule("squeeze")
+def _squeeze(g: Graph, node: Node) -> str:
+    axes = node.axes() or [axis for axis, size in enumerate(node.shapes[0]) if size == 1]
+    left = node.rank - len(axes)
+    if left == 0:  # MXNet gives a vector of one element
+        axes = axes[1:]
+    return g("Squeeze", node.inputs[0], np.array(axes)) if axes else node.inputs[0]
+
+
+@rule("transpose")
+def _transpose(g: Graph, node: Node) -> str:
+    axes = node.axes("axes") or list(range(node.rank))[::-1]
+    return g("Transpose", node.inputs[0], perm=axes)
+
+
+@rule("SwapAxis")
+def _swap_axes(g: Graph, node: Node) -> str:
+    axes = list(range(node.rank))
+    first, second = node.axis("dim1", 0), node.axis("dim2", 0)
+    axes[first], axes[second] = second, first
+    return g("Transpose", node.inputs[0], perm=axes)
+
+
+@rule("Concat")
+def _concat(g: Graph, node: Node) -> str:
+    return g("Concat", *node.inputs, axis=node.axis("dim", 1))
+
+
+@rule("stack")
+def _stack(g: Graph, node: Node) -> str:
+    axis = node.axis("axis", 0, rank=node.rank + 1)
+    parts = [g("Unsqueeze", tensor, np.array([axis])) for tensor in node.inputs]
+    return g("Concat", *parts, axis=axis)
+
+
+@rule("SliceChannel")
+def _split(g: Graph, node: Node) -> Any:
+    number, axis = node.get("num_outputs"), node.axis("axis", 1)
+    squeeze = node.get("squeeze_axis", False)
+    parts = [node.inputs[0]]
+    if number > 1:
+        parts = g("Split", node.inputs[0], axis=axis, outputs=number)
+    return [g("Squeeze", part, np.array([axis])) if squeeze else part for part in parts]
+
+
+@rule("slice_axis")
+def _slice_axis(g: Graph, node: Node) -> str:
+    axis, begin, end = node.axis(), node.get("begin"), node.get("end")
+    return g.columns(node.inputs[0], begin, END if end is None else end, axis)
+
+
+@rule("slice")
+def _slice(g: Graph, node: Node) -> str:
+    begin, end, step = (node.sizes(name) for name in ("begin", "end", "step"))
+    step = step or (None,) * len(begin)
+    step = tuple(1 if s is None else s for s in step)
+    back = tuple(s < 0 for s in step)
+    begin = tuple((END if r else 0) if b is None else b for b, r in zip(begin, back))
+    end = tuple((-END if r else END) if e is None else e for e, r in zip(end, back))
+    axes = np.arange(len(begin))
+    return g(
+        "Slice",
+        node.inputs[0],
+        *(np.array(v, np.int64) for v in (begin, end)),
+        axes,
+        np.array(step, np.int64),
+    )
+
+
+@rule("slice_like")
+def _slice_like(g: Graph, node: Node) -> str:
+    data, like = node.inputs
+    axes = node.axes("axes") or list(range(node.rank))
+    ends = g("Gather", g.shape(like), np.array(axes))
+    return g("Slice", data, np.zeros(len(axes), np.int64), ends, np.array(axes))
+
+
+@rule("reverse")
+def _reverse(g: Graph, node: Node) -> str:
+    axes = np.array(node.axes())
+    ones = np.ones(len(axes), np.int64)
+    return g("Slice", node.inputs[0], -ones, -ones * END, axes, -ones)
+
+
+@rule("tile")
+def _tile(g: Graph, node: Node) -> str:
+    reps = node.sizes("reps")
+    data, rank = node.inputs[0], node.rank
+    if len(reps) > rank:
+        data = g("Unsqueeze", data, np.arange(len(reps) - rank))
+    return g("Tile", data, np.array((1,) * (rank - len(reps)) + reps, np.int64))
+
+
+def along(g: Graph, node: Node, default: int | None) -> tuple[str, int, int]:
+    """The data, the axis to go along, and the rank; without an axis, all elements in a row."""
+    if node.get("axis", default) is None:
+        return g.reshape(node.inputs[0], -1), 0, 1
+    return node.inputs[0], node.axis("axis", default), node.rank
+
+
+@rule("repeat")
+def _repeat(g: Graph, node: Node) -> str:
+    repeats = node.get("repeats")
+    data, axis, rank = along(g, node, None)
+    times = [1] * (rank + 1)
+    times[axis + 1] = repeats
+    tiled = g("Tile", g("Unsqueeze", data, np.array([axis + 1])), np.array(times, np.int64))
+    size = g("Mul", g.shape(data, axis, axis + 1), np.array([repeats]))
+    parts = [g.shape(data, 0, axis)] * (axis > 0) + [size]
+    parts += [g.shape(data, axis + 1, rank)] * (axis + 1 < rank)
+    return g.reshape(tiled, *parts)
+
+
+@rule("broadcast_like")
+def _broadcast_like(g: Graph, node: Node) -> str:
+    data, like = node.inputs
+    lhs, rhs = node.axes("lhs_axes"), node.sizes("rhs_axes")
+    if not lhs:
+        return g("Expand", data, g.shape(like))
+    parts: list[Any] = [g.shape(data, axis, axis + 1) for axis in range(node.rank)]
+    for left, right in zip(lhs, rhs):
+        right %= len(node.shapes[1])
+        parts[left] = g.shape(like, right, right + 1)
+    return g("Expand", data, g.joined(*parts))
+
+
+@rule("broadcast_axis", "broadcast_axes")
+def _broadcast_axis(g: Graph, node: Node) -> str:
+    shape = [1] * node.rank
+    for axis, size in zip(node.axes(), node.sizes("size")):
+        shape[axis] = size
+    return g("Expand", node.inputs[0], np.array(shape, np.int64))
+
+
+@rule("broadcast_to")
+def _broadcast_to(g: Graph, node: Node) -> str:
+    shape = tuple(size or 1 for size in node.sizes("shape"))  # 0 keeps the size
+    return g("Expand", node.inputs[0], np.array(shape, np.int64))

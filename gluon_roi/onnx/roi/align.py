@@ -1,0 +1,145 @@
+"""ROIAlign, PSROIAlign and PyramidROIAlign: bilinear samples in a grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..graph import Graph, Node
+from ..registry import rule
+from .arithmetic import FARTHEST
+from .bins import SampleAxis, align_bins, sample_axes
+from .boxes import align, axes_of, data_of, decode, finish, pooled_size
+
+
+@rule("_gluon_roi_ROIAlign")
+def roi_align(g: Graph, node: Node) -> str:
+    data, dtype = data_of(g, node)
+    rows = decode(g, node, dtype)
+    scale = float(node.get("spatial_scale"))
+    out = _align_boxes(g, node, data, rows.image, rows.box, scale, dtype)
+    return finish(g, node, rows, out, dtype)
+
+
+@rule("_gluon_roi_PSROIAlign")
+def ps_roi_align(g: Graph, node: Node) -> str:
+    """A RoI for each bin: -> align_bins."""
+    node.accept("output_dim")  # the shape has it
+    pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
+    aligned, sampling_ratio = node.get("aligned", True), node.get("sampling_ratio", -1)
+    data, dtype = data_of(g, node)
+    rows = decode(g, node, dtype)
+    axes = sample_axes(g, rows.box, scale, aligned, pooled, dtype)
+    out = align_bins(
+        g,
+        data,
+        rows.image,
+        axes,
+        rows.rows,
+        pooled,
+        sampling_ratio,
+        pooled,
+        node.out_shapes[0][1],
+        dtype,
+    )
+    return finish(g, node, rows, out, dtype)
+
+
+@rule("_gluon_roi_PyramidROIAlign")
+def pyramid_roi_align(g: Graph, node: Node) -> str:
+    """The boxes of each map by themselves, and then in the order of rois.
+
+    ::
+
+        rois -> decode -> box -> number of its map --+
+                                                     |  for each map
+        map n ----------------------> NonZero(number == n) -> Gather -> _align_boxes --+
+                                           |                                           |
+                                           +----------------> Concat -> ScatterND <- Concat
+                                                                            |
+                                                  valid, fill -----------> finish
+    """
+    scales = node.sizes("spatial_scale")
+    rows_of = node.with_inputs(0, *range(len(scales), len(node.inputs)))
+    rows = decode(g, rows_of, np.float64 if node.dtype == np.float64 else np.float32)
+    numbers = _map_numbers(g, node, rows.box, scales)
+    rows_by_map, parts = [], []
+    for number, scale in enumerate(scales):
+        data, dtype = data_of(g, node, number)
+        own = g.reshape(g("NonZero", g("Equal", numbers, np.array(number))), -1)
+        image, box = g("Gather", rows.image, own), g("Gather", rows.box, own)
+        rows_by_map.append(own)
+        parts.append(_align_boxes(g, node, data, image, box, float(scale), dtype))
+    out = g("Concat", *parts, axis=0)
+    order = g("Unsqueeze", g("Concat", *rows_by_map, axis=0), np.array([1]))
+    return finish(g, node, rows, g("ScatterND", out, order, out), dtype)
+
+
+def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:
+    """Which map of a pyramid each box is pooled from, (K,) int64: core/geometry/pyramid.h."""
+    size, level = node.get("canonical_size", 224.0), node.get("canonical_level", 4)
+    far = np.array(FARTHEST, np.float64)
+    edges = axes_of(g, g("Clip", g.cast(box, np.float64), -far, far))
+    sides = [g("Max", g("Sub", high, low), np.float64(0)) for low, high in edges]
+    relative = g("Div", g("Sqrt", g("Mul", *sides)), np.float64(size))
+    relative = g("Add", relative, np.float64(1e-6))
+    # The finest map takes what is smaller, too.
+    powers = [1 - int(np.frexp(scale)[1]) - level for scale in scales[1:]]
+    least = np.ldexp(1.0, np.clip([-5000, *powers], -5000, 5000))[None]
+    passed = g.cast(g("GreaterOrEqual", relative, least), np.int64)
+    return g("Sub", g("ReduceSum", passed, np.array([1]), keepdims=0), np.array(1))
+
+
+def _align_boxes(
+    g: Graph, node: Node, data: str, image: str, box: str, scale: float, dtype: Any
+) -> str:
+    """ROIAlign of boxes that are all finite, on one map: (K, C, P, Q).
+
+    ::
+
+        box --+--> (another box where it is odd) --> RoiAlign --> ScatterND --> out
+              |                                                       |
+              +--> odd --> Gather --> align_bins, a RoI for each bin -+
+
+    Odd are boxes that RoiAlign gives no samples, or more than a map can need; where the number of
+    samples is fixed, none is.
+    """
+    pooled, aligned = pooled_size(node), node.get("aligned", False)
+    sampling_ratio = node.get("sampling_ratio", -1)
+    far = np.array(FARTHEST / max(scale, 1), dtype)
+    held = g("Clip", box, -far, far)
+    if sampling_ratio > 0:
+        return align(g, data, held, image, dtype, scale, aligned, pooled, sampling_ratio)
+    axes = sample_axes(g, box, scale, aligned, pooled, dtype)
+    odd = _odd(g, data, axes, aligned, dtype)
+    plain = g("Where", odd, np.array([[0, 0, 1 / scale, 1 / scale]], dtype), held)
+    out = align(g, data, plain, image, dtype, scale, aligned, pooled)
+    which = g.reshape(g("NonZero", g("Squeeze", odd, np.array([1]))), -1)
+    axes = [SampleAxis(*(g("Gather", part, which) for part in axis)) for axis in axes]
+    apart = align_bins(
+        g,
+        data,
+        g("Gather", image, which),
+        axes,
+        g.shape(which),
+        pooled,
+        -1,
+        (1, 1),
+        node.shapes[0][1],
+        dtype,
+    )
+    return g("ScatterND", out, g("Unsqueeze", which, np.array([1])), apart)
+
+
+def _odd(g: Graph, data: str, axes: list[SampleAxis], aligned: bool, dtype: Any) -> str:
+    """Which boxes are pooled bin by bin, (K, 1) bool."""
+    odd = ""
+    for n, axis in enumerate(axes):
+        cells = g.cast(g.shape(data, 2 + n, 3 + n), dtype)
+        conditions = [g("Greater", axis.length, g("Mul", cells, np.array(4, dtype)))]
+        if aligned:
+            conditions.append(g("LessOrEqual", axis.length, np.array(0, dtype)))
+        for condition in conditions:
+            odd = g("Or", odd, condition) if odd else condition
+    return odd

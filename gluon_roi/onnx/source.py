@@ -1,0 +1,175 @@
+"""What is exported: a symbol, its parameters, and shapes and types of its inputs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Iterator, NamedTuple, Sequence
+
+import mxnet as mx
+import numpy as np
+
+import gluon_roi
+
+from .inference import inferred
+
+
+class Source(NamedTuple):
+    """A model as it is to be translated."""
+
+    symbol: Any
+    arrays: dict[str, np.ndarray]  # parameters and auxiliary states
+    shapes: dict[str, tuple]  # of the inputs, in their order
+    types: dict[str, np.dtype]  # of the inputs, as far as they are given
+    free: dict[str, tuple]  # axes of the inputs whose sizes may change
+
+
+def source_of(
+    model: Any,
+    input_shapes: Sequence,
+    params: dict[str, Any] | None,
+    input_types: Sequence | None,
+    dynamic: Sequence[Sequence[int]] | None,
+) -> Source:
+    """The arguments of export, checked."""
+    shapes = list(_leaves(input_shapes))
+    if isinstance(model, mx.sym.Symbol):
+        symbol, values = model, _by_name(params or {})
+        names = [name for name in symbol.list_inputs() if name not in values]
+    elif isinstance(model, mx.gluon.HybridBlock):
+        if params is not None:
+            raise ValueError("onnx.export: params is for a Symbol; a block has its own")
+        names = ["data"] if len(shapes) == 1 else [f"data{i}" for i in range(len(shapes))]
+        symbol, values = _trace(model, input_shapes, iter(names))
+        unused = [name for name in names if name not in symbol.list_inputs()]
+        if unused:
+            raise ValueError(f"onnx.export: the model does not use its input {unused[0]}")
+    else:
+        raise TypeError(
+            f"onnx.export: expected a gluon.HybridBlock or a Symbol, got {type(model).__name__}"
+        )
+    if len(names) != len(shapes):
+        raise ValueError(
+            f"onnx.export: the model has {len(names)} inputs without a value "
+            f"({', '.join(names)}), but input_shapes has {len(shapes)} shapes"
+        )
+    symbol = _switched(symbol)
+    used = set(symbol.list_inputs())
+    arrays = {
+        name: value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.asarray(value)
+        for name, value in values.items()
+        if name in used
+    }
+    for argument, given in (("input_types", input_types), ("dynamic", dynamic)):
+        if given is not None and len(given) != len(shapes):
+            raise ValueError(
+                f"onnx.export: {argument} has {len(given)} entries, expected one for each of the "
+                f"{len(shapes)} inputs"
+            )
+    inputs = dict(zip(names, shapes))
+    types = {name: _type_of(name, given) for name, given in zip(names, input_types or ())}
+    free = {name: _free_axes(name, axes, inputs[name]) for name, axes in zip(names, dynamic or ())}
+    return Source(symbol, arrays, inputs, types, free)
+
+
+def _switched(symbol: Any) -> Any:
+    """The symbol with the RoI operators of this package in the place of MXNet's."""
+    used = gluon_roi.count(symbol)
+    if not any(used[name] for name in used if not name.startswith(("_gluon_roi_", "Custom"))):
+        return symbol
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Custom operators, which export names in an error
+            return gluon_roi.optimize(symbol)
+    except ValueError as error:
+        raise ValueError(str(error).replace("optimize:", "onnx.export:")) from None
+
+
+def _by_name(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters without the prefixes that a checkpoint gives them."""
+    return {
+        name.split(":", 1)[-1] if name.startswith(("arg:", "aux:")) else name: value
+        for name, value in params.items()
+    }
+
+
+def _leaves(shapes: Any) -> Iterator[tuple[int, ...]]:
+    """The shapes in a nest of lists."""
+    for shape in shapes:
+        if isinstance(shape, (list, tuple)) and shape and isinstance(shape[0], (list, tuple)):
+            yield from _leaves(shape)
+        elif isinstance(shape, (list, tuple)) and all(
+            isinstance(size, (int, np.integer)) and size >= 0 for size in shape
+        ):
+            yield tuple(int(size) for size in shape)
+        else:
+            raise ValueError(
+                f"onnx.export: input_shapes: expected a shape of whole numbers for each input, "
+                f"got {shape}"
+            )
+
+
+def _type_of(name: str, given: Any) -> np.dtype:
+    try:
+        return np.dtype(given)
+    except TypeError:
+        raise ValueError(f"onnx.export: input_types: {given} is no type of input {name}") from None
+
+
+def _free_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
+    """The axes of an input whose sizes may change."""
+    if isinstance(axes, (int, np.integer)) or not all(axis in range(len(shape)) for axis in axes):
+        raise ValueError(
+            f"onnx.export: dynamic={axes} for input {name} of shape {shape}: expected a list of "
+            f"axes from 0 to {len(shape) - 1}"
+        )
+    return tuple(axes)
+
+
+def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dict[str, Any]]:
+    """The symbol of a block, and its parameters."""
+
+    def variables(shapes: Sequence) -> list:
+        return [
+            variables(shape)
+            if shape and isinstance(shape[0], (list, tuple))
+            else mx.sym.var(next(names), shape=shape)
+            for shape in shapes
+        ]
+
+    try:
+        outputs = block(*variables(shapes))
+    except TypeError as error:
+        raise ValueError(
+            f"onnx.export: {block.name} cannot be called with {len(shapes)} inputs: {error}"
+        ) from error
+    symbol = mx.sym.Group(list(_flat(outputs)))
+    used = set(symbol.list_inputs())
+    parameters = [p for p in block.collect_params().values() if p.name in used]
+    _settle(symbol, [p for p in parameters if p._deferred_init])
+    for parameter in parameters:
+        if parameter._data is None:
+            raise ValueError(
+                f"onnx.export: parameter {parameter.name} has no value; initialize the block"
+            )
+    return symbol, {p.name: p.data(p.list_ctx()[0]) for p in parameters}
+
+
+def _settle(symbol: Any, parameters: list) -> None:
+    """Give parameters the shapes that follow from those of the inputs."""
+    if not parameters:
+        return
+    arguments, _, states = inferred(symbol.infer_shape, "shapes")
+    names = symbol.list_arguments() + symbol.list_auxiliary_states()
+    shapes = dict(zip(names, (arguments or []) + (states or [])))
+    for parameter in parameters:
+        if parameter.name in shapes:
+            parameter.shape = shapes[parameter.name]
+            parameter._finish_deferred_init()
+
+
+def _flat(outputs: Any) -> Iterator[Any]:
+    if isinstance(outputs, (list, tuple)):
+        for one in outputs:
+            yield from _flat(one)
+    else:
+        yield outputs.as_nd_ndarray() if isinstance(outputs, mx.sym.numpy._Symbol) else outputs
