@@ -33,8 +33,9 @@ def command(images: list[Path], thresh: float, pretrained: Path, save_prefix: Pa
         image = read_image(path)
         scaled, scale = resize(image, meta["short"], meta["max_size"])
         detection = detect_images(detect, [scaled], [scale], ctx)[0]
-        figure, axis = plt.subplots(figsize=(8, 8 * image.shape[0] / image.shape[1]))
-        pictures.draw_detections(axis, image, detection, classes, thresh)
+        figure, axis = plt.subplots(figsize=pictures.size_of(image))
+        figure.subplots_adjust(left=0, right=1, bottom=0, top=1)
+        pictures.draw_detections(axis, image, detection, classes, thresh, 10)
         pictures.write(figure, save_prefix / f"{path.stem}.png")
         rows = [
             {"class": classes[cls], "score": float(score), "box": [float(side) for side in box]}

@@ -15,7 +15,7 @@ from ..model.detections import detect_dataset
 from ..model.detector import RFCN
 from ..run import checkpoint, evaluate, train
 from ..run.settings import Settings
-from ..show import pictures
+from ..show import inside, pictures
 from ..show.report import write as write_report
 
 SUMMARY = "summary.json"
@@ -68,12 +68,12 @@ def report(path: Path, settings: Settings) -> dict:
     }
     if hasattr(detect.net.head, "class_pool"):
         cls, objects = typical_objects(detect.net, test_set, spec)
-        summary["score_maps"] = pictures.score_maps(
+        summary["score_maps"] = inside.score_maps(
             folder / "score_maps.png", detect.net, *objects[0], cls
         )
         drawn.append("score_maps.png")
         if hasattr(detect.net.head, "offsets"):
-            moved = pictures.parts(folder / "parts.png", detect.net, objects[:PARTS])
+            moved = inside.parts(folder / "parts.png", detect.net, objects[:PARTS])
             summary["parts_moved"] = moved
             drawn.append("parts.png")
     summary["files"] = drawn
@@ -108,7 +108,7 @@ def typical_objects(
     if spec.shown_class and counts[spec.classes.index(spec.shown_class)]:
         cls = spec.classes.index(spec.shown_class)
     ranked = [
-        (pictures.votes(net, image, row[None, :4])[2][0, cls + 1], order)
+        (inside.votes(net, image, row[None, :4])[2][0, cls + 1], order)
         for order, (image, row) in enumerate(large)
         if row[4] == cls
     ]

@@ -56,10 +56,9 @@ _CAPTIONS = {
     "detections.png": "The first held-back images. A detection has the colour of its class, with "
     "name and score.",
     "score_maps.png": "Each map answers for one part of the object, and gives one vote: its mean "
-    "in the bin drawn in green. On the good RoI the parts agree; on the shifted one they do not. "
-    "Red is for the class, blue against it.",
+    "in the bin drawn in green. On the good RoI the parts agree; on the shifted one they do not.",
     "parts.png": "Bins as the box divides (dotted) and where the learned offsets put them (green).",
-    "loss.png": "The four losses and their sum, smoothed; the grey curve is the sum as it was.",
+    "loss.png": "The four losses and their sum, smoothed.",
     "map.png": "Mean average precision at two overlaps, on the validation images.",
 }
 _CURVES = ("loss.png", "map.png")

@@ -1,0 +1,180 @@
+"""Pictures of what a head sees in a RoI: score maps, votes, bins that moved."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+from matplotlib import pyplot as plt
+
+from ..data.loader import normalise
+from ..model.detector import RFCN
+from .pictures import frame, write
+
+
+def votes(
+    net: RFCN, image: np.ndarray, rois: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Look inside a position-sensitive head.
+
+    Parameters
+    ----------
+    net : detector.RFCN
+    image : numpy.ndarray
+        (H, W, 3) uint8, RGB, scaled.
+    rois : numpy.ndarray
+        (K, 4) boxes in pixels.
+
+    Returns
+    -------
+    maps : numpy.ndarray
+        (C + 1, k, k, H', W') class maps, background first.
+    pooled : numpy.ndarray
+        (K, C + 1, k, k) votes.
+    probability : numpy.ndarray
+        (K, C + 1) softmax of the mean votes.
+    """
+    ctx = net.head.class_maps.weight.list_ctx()[0]
+    features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
+    maps = net.head.class_maps(features)
+    rows = np.concatenate([np.zeros((len(rois), 1)), rois], axis=1)
+    pooled = net.head.class_votes(features, mx.nd.array(rows, ctx=ctx))
+    probability = mx.nd.softmax(pooled.mean(axis=(2, 3)))
+    k = net.config.k
+    maps = maps.asnumpy()[0]
+    return maps.reshape(-1, k, k, *maps.shape[1:]), pooled.asnumpy(), probability.asnumpy()
+
+
+def shifted(box: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Move a box by half its size along both axes, towards the middle of the image."""
+    x1, y1, x2, y2 = box
+    x = (x2 - x1) / 2 * (1 if x1 + x2 < width else -1)
+    y = (y2 - y1) / 2 * (1 if y1 + y2 < height else -1)
+    return np.clip(box + [x, y, x, y], 0, [width - 1, height - 1] * 2).astype(np.float32)
+
+
+def score_maps(
+    path: Path, net: RFCN, image: np.ndarray, box: np.ndarray, cls: int
+) -> dict[str, float]:
+    """Draw how a good RoI and a shifted one collect votes, as in figures 3 and 4 of the paper.
+
+    One row per RoI: the image; maps of one class, each with the RoI and its own bin; the votes of
+    all bins; their mean and the probability of the class. Up to k = 4 all maps are drawn, otherwise
+    those of the corners, the sides and the centre.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    net : detector.RFCN
+        With a `psroi` head.
+    image : numpy.ndarray
+        (H, W, 3) uint8, RGB, scaled.
+    box : numpy.ndarray
+        (4,) the good RoI in pixels of the image.
+    cls : int
+        Class index, background not counted.
+
+    Returns
+    -------
+    dict
+        Probability of the class for the `good` and the `shifted` RoI.
+    """
+    height, width = image.shape[:2]
+    rois = np.stack([box, shifted(box, height, width)])
+    maps, pooled, probability = votes(net, image, rois)
+    maps, pooled, probability = maps[cls + 1], pooled[:, cls + 1], probability[:, cls + 1]
+    limit = max(np.percentile(np.abs(maps), 99.8), np.abs(pooled).max(), 1e-6)
+    k, name = net.config.k, net.config.classes[cls]
+    shades = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    shown = list(range(k)) if k <= 4 else [0, k // 2, k - 1]
+
+    figure = plt.figure(figsize=(12, 7.4))
+    outer = figure.add_gridspec(2, 4, width_ratios=(1, 1, 1, 0.05), wspace=0.12, hspace=0.25)
+    for row, (title, roi) in enumerate(zip(("good RoI", "shifted RoI"), rois)):
+        x1, y1, x2, y2 = roi
+        bin_width, bin_height = (x2 - x1) / k, (y2 - y1) / k
+
+        axis = figure.add_subplot(outer[row, 0])
+        axis.imshow(image)
+        frame(axis, roi, "yellow", 2)
+        axis.set_title(title)
+        axis.set_axis_off()
+
+        inner = outer[row, 1].subgridspec(len(shown), len(shown), wspace=0.05, hspace=0.05)
+        for (down, i), (right, j) in product(enumerate(shown), enumerate(shown)):
+            axis = figure.add_subplot(inner[down, right])
+            axis.imshow(maps[i, j], extent=(0, width, height, 0), **shades)
+            frame(axis, roi, "black", 1)
+            x, y = x1 + j * bin_width, y1 + i * bin_height
+            frame(axis, (x, y, x + bin_width, y + bin_height), "lime", 2)
+            axis.set_axis_off()
+            if down == 0 and right == len(shown) // 2:
+                count = "the" if len(shown) == k else f"{len(shown) ** 2} of the {k * k}"
+                axis.set_title(f"{count} maps,\neach with its bin in green")
+
+        axis = figure.add_subplot(outer[row, 2])
+        mesh = axis.imshow(pooled[row], **shades)
+        for i, j in product(shown, shown):
+            frame(axis, (j - 0.47, i - 0.47, j + 0.47, i + 0.47), "lime", 2)
+        for i, j in np.ndindex(k, k):
+            ink = "white" if abs(pooled[row, i, j]) > 0.6 * limit else "black"
+            axis.text(
+                j, i, f"{pooled[row, i, j]:.1f}", ha="center", va="center", fontsize=7, color=ink
+            )
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.set_title(
+            f"the {k} x {k} votes: mean {pooled[row].mean():.2f},\n"
+            f"P({name}) = {probability[row]:.3f}"
+        )
+    bar = figure.colorbar(mesh, cax=figure.add_subplot(outer[:, 3]))
+    bar.set_label(f"score of {name}")
+    write(figure, path)
+    return {"good": float(probability[0]), "shifted": float(probability[1])}
+
+
+def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Draw where the bins of good RoIs have moved to: as they were dashed, as they are solid.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    net : detector.RFCN
+        With a `deformable_psroi` head.
+    objects : list of (numpy.ndarray, numpy.ndarray)
+        Images (H, W, 3), uint8, RGB, scaled, each with a RoI (4,) in its pixels.
+
+    Returns
+    -------
+    float
+        Mean distance that a bin has moved, in sides of its RoI.
+    """
+    columns = 4
+    rows = -(-len(objects) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(3 * columns, 3 * rows), squeeze=False)
+    k, head = net.config.k, net.head
+    ctx = head.class_maps.weight.list_ctx()[0]
+    distances = []
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, (image, roi) in zip(axes.flat, objects):
+        features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
+        row = mx.nd.array([[0, *roi]], ctx=ctx)
+        moves = head.offsets(mx.nd, features, row).asnumpy()[0] * head.TRANS_STD
+        distances.append(np.hypot(*moves).mean())
+        x1, y1, x2, y2 = roi
+        width, height = x2 - x1, y2 - y1
+        axis.imshow(image)
+        for i, j in np.ndindex(k, k):
+            x, y = x1 + j * width / k, y1 + i * height / k
+            for right, down, colour, style in (
+                (0.0, 0.0, "white", ":"),
+                (*moves[:, i, j], "lime", "-"),
+            ):
+                left, top = x + right * width, y + down * height
+                bin_ = (left, top, left + width / k, top + height / k)
+                frame(axis, bin_, colour, linestyle=style)
+    write(figure, path)
+    return float(np.mean(distances))
