@@ -41,7 +41,9 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
     return mx.nd.NDArray(handle)
 
 
-def guarded_symbol(role: str, symbol: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
+def guarded_symbol(
+    role: str, symbol: mx.sym.Symbol, name: str, rank: int | None, tell_rank: bool
+) -> mx.sym.Symbol:
     """An input of an operator behind a guard that MXNet cannot merge with another.
 
     MXNet merges nodes with equal attributes and equal inputs, and gives guards that became one the
@@ -53,9 +55,24 @@ def guarded_symbol(role: str, symbol: mx.sym.Symbol, name: str) -> mx.sym.Symbol
     same ones again, the graph pass numbers the guards anew. (Guards of counts may merge: every
     user's gradient is 0.) The body of a loop is a graph of its own, where nothing is composed
     and MXNet infers shapes from inputs alone: zeros from nowhere would have none.
+
+    Parameters
+    ----------
+    role : str
+        Of the input.
+    symbol : mxnet.sym.Symbol
+        What the operator reads.
+    name : str
+        Of the guard.
+    rank : int, optional
+        How many dimensions the input has, if that is known.
+    tell_rank : bool
+        Whether the guard has to tell the rank of a map, by zeros from nowhere of unknown sizes. In
+        an executor they cost nothing; a CachedOp fills them.
     """
-    if role in ("rois", "offsets"):
-        nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape")
+    if role in ("rois", "offsets") or (role == "maps" and tell_rank):
+        sizes = {} if rank is None else {"shape": (-1,) * rank}
+        nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape", **sizes)
         if nowhere.attr("__subgraph_name__") is None:
             return mx.sym._internal._identity_with_attr_like_rhs(symbol, nowhere, name=name)
     if role == "maps" and len(symbol.list_inputs()) == 1:

@@ -22,6 +22,11 @@ def _name_manager() -> mx.name.NameManager:
     return local.value
 
 
+def _inside_a_block() -> bool:
+    """Whether this is a part of the graph of a block of Gluon."""
+    return getattr(mx.gluon.block._BlockScope._current, "value", None) is not None
+
+
 def call_symbols(
     operator: Declared,
     present: tuple,
@@ -34,14 +39,18 @@ def call_symbols(
     # The unbound method gives the name without the prefix, which each call below adds itself.
     node = mx.name.NameManager.get(_name_manager(), name, operator.name.lower())
     roles = {declared.name: declared.role for declared in operator.inputs}
+    # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks are
+    # known; of two inputs one is enough. A network of Gluon knows the shapes of all its inputs when
+    # it infers others.
+    tell_ranks = len(inputs) > 2 and not _inside_a_block()
     guarded = []
     for key, symbol in inputs.items():
         role = roles.get(key, "maps")  # of several maps, each has a name of its own
-        # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks
-        # are known; -1 is a dimension still to be inferred.
-        rank = _RANKS.get(role)
-        if rank and symbol.get_children() is None and symbol.attr("__shape__") is None:
-            symbol._set_attr(__shape__=str((-1,) * rank))
-        guarded.append(guarded_symbol(role, symbol, f"{node}_{key}"))
+        rank = 2 if role == "rois" and "rois_num" in inputs else _RANKS.get(role)
+        is_variable = symbol.get_children() is None
+        if rank and is_variable and symbol.attr("__shape__") is None:
+            symbol._set_attr(__shape__=str((-1,) * rank))  # -1 is a dimension still to be inferred
+        tell_rank = tell_ranks and not is_variable
+        guarded.append(guarded_symbol(role, symbol, f"{node}_{key}", rank, tell_rank))
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator.name}")
     return function(*guarded, name=node, attr=attr, **attributes(operator, present, values))

@@ -141,17 +141,19 @@ class Guards {
     NodeEntry& entry = node->inputs[input];
     const std::string guard_name = node->name + "_" + name;
     Node* guard;
-    const bool is_map = std::string(name) == "data";
-    if (is_map && variables_of(entry.node).size() == 1) {
+    // The rules are those of gluon_roi/bridge/guard.py.
+    const bool is_map = std::string(name) == "data", two_inputs = node->inputs.size() == 2;
+    if (is_map && (two_inputs || body_) && variables_of(entry.node).size() == 1) {
       guard = graph_->addNode(guard_name, "Dropout");
       guard->attrs = {{"p", "0"}, {"axes", "(0, 1, 2, 3)"}};
       guard->inputs = {entry};
-    } else if (is_map || body_) {
+    } else if ((is_map && two_inputs) || body_) {
       guard = graph_->addNode(guard_name, "_copy");
       number(guard);
       guard->inputs = {entry};
     } else {
       Node* nowhere = graph_->addNode(guard_name + "_shape", "_zeros_without_dtype");
+      if (std::string(name) != "rois") nowhere->attrs = {{"shape", "(-1, -1, -1, -1)"}};
       guard = graph_->addNode(guard_name, "_identity_with_attr_like_rhs");
       guard->inputs = {entry, {nowhere, 0}};
       nowhere->outputs = {{guard, 1}};

@@ -1,9 +1,11 @@
 // The one place that knows MXNet: turns every Operator into a custom operator of its library API.
 // An exception thrown here surfaces in Python as one MXNetError with the same sentence.
 #include <dlfcn.h>
+#include <execinfo.h>
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <utility>
 
 #include "../core/operator.h"
@@ -116,12 +118,37 @@ bool np_shape() {
   return inside != 0;
 }
 
+// Of an input that has no shape, its guard may tell the rank.
+bool has_no_shape(const Tensor& tensor) {
+  return std::all_of(tensor.shape, tensor.shape + std::max(tensor.ndim, 0),
+                     [](int64_t n) { return n < 0; });
+}
+
+// Whether this thread is inside Symbol.infer_shape_partial(), which leaves unknown what it cannot
+// know. MXNet does not tell.
+bool infers_in_part() {
+  void* frames[128];
+  const int count = backtrace(frames, 128);
+  return std::any_of(frames, frames + count, [](void* frame) {
+    Dl_info found;
+    return dladdr(frame, &found) != 0 && found.dli_sname != nullptr &&
+           std::strstr(found.dli_sname, "InferShapePartial") != nullptr;
+  });
+}
+
 MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Shapes* in,
                            Shapes* out) {
   const bool with_empty_arrays = np_shape();
   std::vector<Tensor> inputs;
   for (const auto& input : *in) inputs.push_back(tensor_of(input, with_empty_arrays));
   const Tensor shape = op.output_shape(attributes, inputs);
+  // The library API has no word for "no shape": MXNet takes such an input for a scalar, or for one
+  // of 0 elements, and would bind the graph in silence.
+  const auto missing = std::find_if(inputs.begin(), inputs.end(), has_no_shape);
+  if (missing != inputs.end() && !infers_in_part()) {
+    const size_t i = static_cast<size_t>(missing - inputs.begin());
+    fail(op.name(), op.inputs(attributes)[i].name, " has no shape, expected one given or inferred");
+  }
   // The library API has no word for "unknown". -1 comes near it: it is 2^32 - 1 to MXNet, which
   // counts in 32 bits. With -1 channels the bins are -1 as well, for operators behind this one
   // multiply the three, and -1 * 2 * 3 is nothing that they take.
@@ -133,9 +160,11 @@ MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Sha
                         : with_empty_arrays ? UINT_MAX
                                             : 0);
   }
-  // What the inputs lack comes back as MXNet gave it, and would be 2^32 - 1 as well.
-  if (!with_empty_arrays) {
-    for (auto& input : *in) std::replace(input.begin(), input.end(), UINT_MAX, 0u);
+  // What the inputs lack comes back as MXNet gave it, and would be 2^32 - 1 as well: too many for
+  // the zeros of a guard that tells a rank.
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (with_empty_arrays && !has_no_shape(inputs[i])) continue;
+    std::replace((*in)[i].begin(), (*in)[i].end(), UINT_MAX, 0u);
   }
   return mxnet::ext::MX_SUCCESS;
 }

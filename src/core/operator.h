@@ -93,14 +93,14 @@ class OperatorFor final : public Operator {
                const gluon_roi_device& device) const override {
     const Parsed parsed = parse(attributes);
     const std::vector<Tensor> slots = spread(parsed, inputs);
-    forward(parsed.params, view(parsed.params, slots.data()), out, device);
+    forward(parsed.params, checked_view(parsed.params, slots), out, device);
   }
   void backward(const Attributes& attributes, const std::vector<Tensor>& inputs,
                 const Tensor& d_out, const std::vector<Tensor>& d_inputs,
                 const gluon_roi_device& device) const override {
     const Parsed parsed = parse(attributes);
     const std::vector<Tensor> slots = spread(parsed, inputs), d_slots = spread(parsed, d_inputs);
-    backward(parsed.params, view(parsed.params, slots.data()), d_out, d_slots, device);
+    backward(parsed.params, checked_view(parsed.params, slots), d_out, d_slots, device);
   }
   size_t workspace(const Attributes& attributes, const std::vector<Tensor>& inputs,
                    bool backward) const override {
@@ -218,6 +218,13 @@ class OperatorFor final : public Operator {
         default: in.rois_num = tensor;
       }
     }
+    return in;
+  }
+
+  // MXNet takes an input whose shape it never learnt for a scalar.
+  static Inputs checked_view(const Params& params, const std::vector<Tensor>& slots) {
+    const Inputs in = view(params, slots.data());
+    check_shapes(Op::kName, in);
     return in;
   }
 
