@@ -25,8 +25,6 @@ from .library import build_info, has_cuda, include  # noqa: E402
 library.load()
 
 from . import nd, onnx, sym  # noqa: E402  (they need the loaded library)
-from .builtins import replace_builtins  # noqa: E402
-from .graph import count, optimize  # noqa: E402
 from .ops import (  # noqa: E402
     OPERATORS,
     DeformablePSROIPool,
@@ -38,6 +36,7 @@ from .ops import (  # noqa: E402
     ROIPool,
     RotatedROIAlign,
 )
+from .switch import count, optimize, replace_builtins  # noqa: E402
 
 for _namespace in (_mx.nd, _mx.nd.numpy_extension, _mx.npx):
     _namespace.gluon_roi = nd

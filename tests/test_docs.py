@@ -13,7 +13,10 @@ from gluon_roi import reference
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [
     *(block.__module__ for block in gluon_roi.OPERATORS),
-    *(f"gluon_roi.{name}" for name in ("builtins", "graph", "library", "onnx", "rois")),
+    *(
+        f"gluon_roi.{name}"
+        for name in ("library", "onnx", "rois", "switch.functions", "switch.models")
+    ),
     *sorted({getattr(reference, name).__module__ for name in reference.__all__}),
 ]
 PAGES = [

@@ -1,14 +1,13 @@
 // The graph pass "gluon_roi": switches MXNet's RoI operators in a symbol to those of this library.
 //
-// It renames nodes, writes their attributes anew, and puts a guard in front of each input (see
-// gluon_roi/bridge/guard.py). Names of nodes, arguments and outputs stay, and so do attributes such
-// as __this__. A graph that it cannot switch whole is an error, and stays as it was.
-#include <algorithm>
-#include <functional>
+// It renames nodes, translates their attributes (switches.h), and puts a guard in front of each
+// input (see gluon_roi/bridge/guard.py). Names of nodes, arguments and outputs stay, and so do
+// attributes such as __this__. A graph that it cannot switch whole is an error, and stays as it
+// was.
 #include <set>
 
-#include "../core/operator.h"
 #include "lib_api.h"
+#include "switches.h"
 
 namespace gluon_roi {
 namespace {
@@ -19,118 +18,6 @@ using mxnet::ext::Node;
 using mxnet::ext::NodeEntry;
 
 constexpr const char* kGuard = "__gluon_roi_guard__";
-
-bool is_hidden(const std::string& key) { return key.size() > 4 && key.compare(0, 2, "__") == 0; }
-
-// The attributes of a node, to be taken one by one: what is left at the end is unknown.
-class Taken {
- public:
-  explicit Taken(const Node& node) : node_(node), left_(node.attrs) {}
-
-  std::string required(const char* key) {
-    const auto found = left_.find(key);
-    if (found == left_.end()) {
-      fail("optimize", "node ", node_.name, " (", node_.op, ") lacks the attribute ", key);
-    }
-    std::string value = found->second;
-    left_.erase(found);
-    // Files that Python 2 wrote have long numbers: (7L, 7L).
-    value.erase(std::remove(value.begin(), value.end(), 'L'), value.end());
-    return value;
-  }
-  std::string optional(const char* key, const char* fallback) {
-    return left_.count(key) != 0 ? required(key) : fallback;
-  }
-  bool flag(const char* key) {
-    const std::string value = optional(key, "False");
-    return value == "True" || value == "true" || value == "1";
-  }
-  // What stays on the node whatever its operator is.
-  Attributes finish() const {
-    Attributes kept;
-    for (const auto& item : left_) {
-      if (!is_hidden(item.first)) {
-        fail("optimize", "node ", node_.name, " (", node_.op, ") has an attribute ", item.first,
-             " = '", item.second, "' that gluon_roi does not know");
-      }
-      kept.insert(item);
-    }
-    return kept;
-  }
-
- private:
-  const Node& node_;
-  Attributes left_;
-};
-
-struct Switched {
-  std::string op;
-  Attributes attributes;
-  std::vector<const char*> inputs;  // their names
-};
-
-// With what all of them have.
-Switched switch_to(const char* op, Taken* from) {
-  Switched to{op, {}, {"data", "rois"}};
-  for (const char* key : {"pooled_size", "spatial_scale"}) to.attributes[key] = from->required(key);
-  return to;
-}
-
-// MXNet's 0, where ours has no such attribute: the default.
-void set_unless_zero(Switched* to, const char* key, const std::string& value) {
-  if (value != "0") to->attributes[key] = value;
-}
-
-Switched from_roi_pooling(Taken* from) { return switch_to("ROIPool", from); }
-
-Switched from_roi_align(Taken* from) {
-  // The maps of a position-sensitive one are laid out as those of PSROIAlign.
-  Switched to = switch_to(from->flag("position_sensitive") ? "PSROIAlign" : "ROIAlign", from);
-  to.attributes["sampling_ratio"] = from->optional("sample_ratio", "-1");
-  // Written always: the defaults are not the same.
-  to.attributes["aligned"] = from->flag("aligned") ? "True" : "False";
-  return to;
-}
-
-Switched from_ps_roi_pooling(Taken* from) {
-  Switched to = switch_to("PSROIPool", from);
-  to.attributes["output_dim"] = from->required("output_dim");
-  set_unless_zero(&to, "group_size", from->optional("group_size", "0"));
-  return to;
-}
-
-Switched from_rotated_roi_align(Taken* from) {
-  Switched to = switch_to("RotatedROIAlign", from);
-  to.attributes["sampling_ratio"] = from->optional("sampling_ratio", "-1");
-  to.attributes["aligned"] = "False";
-  return to;
-}
-
-Switched from_deformable_ps_roi_pooling(Taken* from) {
-  Switched to = switch_to("DeformablePSROIPool", from);
-  to.attributes["output_dim"] = from->required("output_dim");
-  to.attributes["group_size"] = from->required("group_size");
-  set_unless_zero(&to, "part_size", from->optional("part_size", "0"));
-  // Written always: the defaults are not the same.
-  to.attributes["sample_per_part"] = from->optional("sample_per_part", "1");
-  to.attributes["trans_std"] = from->optional("trans_std", "0");
-  if (!from->flag("no_trans")) {
-    to.inputs.push_back("trans");
-    to.attributes["trans"] = "True";
-  }
-  return to;
-}
-
-const std::map<std::string, std::function<Switched(Taken*)>>& switches() {
-  static const std::map<std::string, std::function<Switched(Taken*)>> all = {
-      {"ROIPooling", from_roi_pooling},
-      {"_contrib_ROIAlign", from_roi_align},
-      {"_contrib_PSROIPooling", from_ps_roi_pooling},
-      {"_contrib_RROIAlign", from_rotated_roi_align},
-      {"_contrib_DeformablePSROIPooling", from_deformable_ps_roi_pooling},
-  };
-  return all;
-}
 
 // Puts guards in front of inputs; numbers tell those of computed maps apart.
 class Guards {
@@ -209,38 +96,37 @@ void check_outputs(const Graph& graph, const Node& node) {
        ") other than the first is used, which gluon_roi does not have");
 }
 
-void switch_graph(Graph* graph, const std::string& bad_index, bool body) {
+void switch_graph(Graph* graph, const Attributes& options, bool body) {
   Guards guards(graph, body);
   const size_t size = graph->size();
   for (size_t i = 0; i < size; ++i) {
     Node* node = graph->getNode(i);
-    for (Graph* subgraph : node->subgraphs) switch_graph(subgraph, bad_index, true);
+    for (Graph* subgraph : node->subgraphs) switch_graph(subgraph, options, true);
     if (node->op == "_copy" && node->attrs.count(kGuard) != 0) guards.number(node);
-    const auto found = switches().find(node->op);
-    if (found == switches().end()) continue;
-    Taken from(*node);
-    Switched to = found->second(&from);
+    const Switch* const found = find_switch(node->op);
+    if (found == nullptr) continue;
+    const Switched to = apply_switch(*found, node->name, node->attrs, options);
     check_inputs(*node, to.inputs.size());
     check_outputs(*graph, *node);
-    const Attributes kept = from.finish();
-    node->attrs.clear();
-    node->attrs.insert(to.attributes.begin(), to.attributes.end());
-    node->attrs.insert(kept.begin(), kept.end());
-    if (bad_index != "error") node->attrs["bad_index"] = bad_index;
+    node->attrs = to.attributes;
     node->op = "_gluon_roi_" + to.op;
     for (size_t input = 0; input < to.inputs.size(); ++input) {
-      guards.add(node, input, to.inputs[input]);
+      guards.add(node, input, to.inputs[input].c_str());
     }
   }
 }
 
 MXReturnValue optimize(Graph* graph, const Attributes& options) {
   const auto found = options.find("bad_index");
-  const std::string bad_index = found == options.end() ? "error" : found->second;
-  if (bad_index != "error" && bad_index != "padding") {
-    fail("optimize", "argument bad_index: expected 'error' or 'padding', got '", bad_index, "'");
+  Attributes chosen;
+  if (found != options.end() && found->second != "error") {
+    if (found->second != "padding") {
+      fail("optimize", "argument bad_index: expected 'error' or 'padding', got '", found->second,
+           "'");
+    }
+    chosen.insert(*found);
   }
-  switch_graph(graph, bad_index, false);
+  switch_graph(graph, chosen, false);
   return mxnet::ext::MX_SUCCESS;
 }
 

@@ -13,19 +13,12 @@ from typing import Any, Callable, Iterable, Iterator
 import mxnet as mx
 from mxnet import gluon
 
-from . import library
-from .bridge import RoiBlock
-from .bridge.arguments import NumpySymbol, Symbol
-from .builtins import FUNCTIONS, is_replaced, switched_namespace
+from .. import library
+from ..bridge import RoiBlock
+from ..bridge.arguments import NumpySymbol, Symbol
+from .functions import is_replaced, switched_namespace
+from .mapping import builtins, by_function
 
-#: MXNet's operators by their names in graphs (npx.roi_pooling is ROIPooling there).
-BUILTINS = (
-    "ROIPooling",
-    "_contrib_ROIAlign",
-    "_contrib_PSROIPooling",
-    "_contrib_DeformablePSROIPooling",
-    "_contrib_RROIAlign",
-)
 #: MXNet's operators that run Python code, which may hold whatever it likes.
 _PYTHON = ("Custom", "_NDArray", "_Native")
 _CUSTOM = "Custom:"
@@ -88,7 +81,7 @@ def _count(caller: str, model: Any) -> dict[str, int]:
                 types[node.get("attrs", {}).get("op_type", node["op"])] += 1
             used[node["op"]] += 1
     return {
-        **{name: used[name] for name in (*BUILTINS, *_ours())},
+        **{name: used[name] for name in (*builtins(), *_ours())},
         "Custom": sum(types.values()),
         **{_CUSTOM + name: uses for name, uses in sorted(types.items())},
     }
@@ -110,7 +103,7 @@ def _graphs(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
     if getattr(block, "_cached_graph", ()):
         yield block._cached_graph[1]
         return
-    if isinstance(block, RoiBlock) or _mentions(block, (*FUNCTIONS, *library.operators())):
+    if isinstance(block, RoiBlock) or _mentions(block, (*by_function(), *library.operators())):
         raise ValueError(_no_graph(caller, block, isinstance(block, gluon.HybridBlock)))
     for child in block._children.values():
         yield from _graphs(caller, child)
@@ -227,7 +220,7 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
         model.hybridize(**flags)
         model(*inputs)
         used = _count("optimize", model)
-        left = [f"{name} ({used[name]})" for name in BUILTINS if used[name]]
+        left = [f"{name} ({used[name]})" for name in builtins() if used[name]]
         if left:
             raise ValueError(
                 f"optimize: the network still calls {', '.join(left)}, other than through F in a "
@@ -244,9 +237,9 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
 
 
 def _check_any(used: dict[str, int], kind: str) -> None:
-    if any(used[name] for name in (*BUILTINS, *_ours())):
+    if any(used[name] for name in (*builtins(), *_ours())):
         return
-    message = f"optimize: the {kind} has no RoI operator, expected one of {', '.join(BUILTINS)}"
+    message = f"optimize: the {kind} has no RoI operator, expected one of {', '.join(builtins())}"
     if used["Custom"]:
         message += f"; it has the Custom operators {_python_types(used)}"
     if used["Custom"] or kind == "network":
@@ -289,10 +282,10 @@ def _optimized_symbol(symbol: mx.sym.Symbol, bad_index: str) -> mx.sym.Symbol:
 def _switch_block(block: gluon.Block, bad_index: str) -> None:
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
-        if any(count(symbol)[name] for name in BUILTINS):
+        if any(count(symbol)[name] for name in builtins()):
             block._cached_graph = variables, _optimized_symbol(symbol, bad_index)
             block._clear_cached_op()
-    elif isinstance(block, gluon.HybridBlock) and _mentions(block, FUNCTIONS):
+    elif isinstance(block, gluon.HybridBlock) and _mentions(block, by_function()):
         # MXNet's own blocks compare F with mx.nd, so only those that need it get another F.
         forward = block.hybrid_forward
         if isinstance(forward, functools.partial) and forward.func is _forward:

@@ -1,4 +1,4 @@
-"""The functions of MXNet's own RoI operators, with the operators of this package behind them."""
+"""MXNet's own functions, with the operators of this package behind them."""
 
 from __future__ import annotations
 
@@ -12,73 +12,19 @@ from typing import Any, Callable
 
 import mxnet as mx
 
-from .bridge.arguments import NDArray, NumpySymbol
-from .ops.deformable_ps_roi_pool import deformable_ps_roi_pool
-from .ops.ps_roi_align import ps_roi_align
-from .ops.ps_roi_pool import ps_roi_pool
-from .ops.roi_align import roi_align
-from .ops.roi_pool import roi_pool
-from .ops.rotated_roi_align import rotated_roi_align
-
-Translation = Callable[[dict], "tuple[Callable, dict]"]
-
-
-def _roi_pooling(given: dict) -> tuple[Callable, dict]:
-    return roi_pool, given
-
-
-def _roi_align(given: dict) -> tuple[Callable, dict]:
-    if "sample_ratio" in given:
-        given["sampling_ratio"] = given.pop("sample_ratio")
-    # Passed always: the defaults are not the same.
-    given["aligned"] = _flag(given.get("aligned"))
-    return (ps_roi_align if _flag(given.pop("position_sensitive", False)) else roi_align), given
-
-
-def _ps_roi_pooling(given: dict) -> tuple[Callable, dict]:
-    if str(given.get("group_size")) == "0":
-        del given["group_size"]
-    return ps_roi_pool, given
-
-
-def _deformable_ps_roi_pooling(given: dict) -> tuple[Callable, dict]:
-    if str(given.get("part_size")) == "0":
-        del given["part_size"]
-    if _flag(given.pop("no_trans", False)):
-        given.pop("trans", None)
-    # Passed always: the defaults are not the same.
-    given.setdefault("sample_per_part", 1)
-    return deformable_ps_roi_pool, given
-
-
-def _rotated_roi_align(given: dict) -> tuple[Callable, dict]:
-    return rotated_roi_align, {**given, "aligned": False}
-
-
-def _flag(value: Any) -> bool:
-    return str(value) in ("True", "true", "1")
-
-
-#: MXNet's names of the functions, whatever module they are in: from their arguments to ours. The
-#: graph pass (src/bindings/graph_pass.cc) does the same with the attributes of nodes.
-FUNCTIONS: dict[str, Translation] = {
-    "ROIPooling": _roi_pooling,
-    "roi_pooling": _roi_pooling,
-    "ROIAlign": _roi_align,
-    "PSROIPooling": _ps_roi_pooling,
-    "DeformablePSROIPooling": _deformable_ps_roi_pooling,
-    "RROIAlign": _rotated_roi_align,
-}
+from .. import nd
+from ..bridge.arguments import NDArray, NumpySymbol
+from .mapping import Switch, by_function
 
 
 @functools.lru_cache(maxsize=None)
-def _adapter(function: Callable, translate: Translation, bad_index: str | None) -> Callable:
+def _adapter(function: Callable, switch: Switch, bad_index: str | None) -> Callable:
     """A function with the signature of MXNet's `function` that calls ours.
 
     Without a `bad_index`: ours while a replacement is active, `function` otherwise.
     """
     original = getattr(function, "_original", function)
-    signature = _signature(original)
+    signature = _signature(original, switch)
 
     @functools.wraps(original)
     def adapter(*args: Any, **kwargs: Any) -> Any:
@@ -87,24 +33,22 @@ def _adapter(function: Callable, translate: Translation, bad_index: str | None) 
             return original(*args, **kwargs)
         given = dict(signature.bind_partial(*args, **kwargs).arguments)
         given.update(given.pop("kwargs", {}))
-        if not any(isinstance(given.get(key), NDArray) for key in ("data", "rois")):
+        if not any(isinstance(given.get(name), NDArray) for name in switch.inputs):
             # MXNet names the node, makes missing variables and checks the arguments.
-            return _switched_node(original(*args, **kwargs), translate, chosen)
-        ours, parameters = translate(given)
-        parameters.setdefault("data", None)
-        parameters.setdefault("rois", None)
-        return ours(bad_index=chosen, **parameters)
+            return _switched_node(original(*args, **kwargs), switch, chosen)
+        ours, arguments = switch.translate(given, bad_index=chosen)
+        return getattr(nd, ours)(**{**dict.fromkeys(switch.inputs), **arguments})
 
     adapter._original = original  # type: ignore[attr-defined]
     return adapter
 
 
-def _signature(function: Callable) -> inspect.Signature:
+def _signature(function: Callable, switch: Switch) -> inspect.Signature:
     """Of a function of MXNet. The wrappers of its AMP hide it, and the operator still tells."""
     signature = inspect.signature(function)
-    if "data" in signature.parameters:
+    if switch.inputs[0] in signature.parameters:
         return signature
-    names = mx.operator.get_operator_arguments(f"_contrib_{function.__name__}").names
+    names = mx.operator.get_operator_arguments(switch.theirs).names
     return inspect.Signature(
         [
             *(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names),
@@ -113,22 +57,17 @@ def _signature(function: Callable) -> inspect.Signature:
     )
 
 
-def _switched_node(symbol: mx.sym.Symbol, translate: Translation, bad_index: str) -> mx.sym.Symbol:
+def _switched_node(symbol: mx.sym.Symbol, switch: Switch, bad_index: str) -> mx.sym.Symbol:
     """Our operator with the name, inputs and attributes of a node of MXNet's."""
     node = symbol.as_nd_ndarray() if isinstance(symbol, NumpySymbol) else symbol
     given = node.list_attr()
     hidden = {key: given.pop(key) for key in list(given) if key.startswith("__")}
-    ours, parameters = translate(given)
-    inputs = node.get_children()
+    ours, arguments = switch.translate(given, bad_index=bad_index)
+    children = node.get_children()
+    inputs = {name: children[i] for i, name in zip(range(len(children)), switch.inputs)}
     # The name has its prefix already.
     with mx.name.NameManager():
-        result = ours(
-            *(inputs[i] for i in range(len(inputs))),
-            bad_index=bad_index,
-            name=node.name,
-            attr=hidden,
-            **parameters,
-        )
+        result = getattr(nd, ours)(**inputs, **arguments, name=node.name, attr=hidden)
     return result if node is symbol else result.as_np_ndarray()
 
 
@@ -144,8 +83,9 @@ def switched_namespace(module: ModuleType, bad_index: str) -> ModuleType:
     copy = ModuleType(module.__name__)
     members = vars(copy)
     members.update(vars(module))
-    for name in FUNCTIONS.keys() & members.keys():
-        members[name] = _adapter(members[name], FUNCTIONS[name], bad_index)
+    for name, switch in by_function().items():
+        if name in members:
+            members[name] = _adapter(members[name], switch, bad_index)
     for name in _INNER:
         if name in members:
             members[name] = switched_namespace(members[name], bad_index)
@@ -235,10 +175,12 @@ def _replace() -> None:
     """Put adapters in the place of MXNet's functions, wherever these are."""
     adapters = {}
     for module in _modules("mxnet"):
-        for name, value in list(vars(module).items()):
-            if name in FUNCTIONS and callable(value) and id(value) not in _replaced:
-                adapter = adapters[id(value)] = _adapter(value, FUNCTIONS[name], None)
-                _replaced[id(adapter)] = value
+        for name, switch in by_function().items():
+            function = vars(module).get(name)
+            # (gluon.contrib has classes of the same names.)
+            if inspect.isfunction(function) and id(function) not in _replaced:
+                adapter = adapters[id(function)] = _adapter(function, switch, None)
+                _replaced[id(adapter)] = function
     _put(adapters)
 
 

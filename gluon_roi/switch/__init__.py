@@ -1,0 +1,6 @@
+"""Existing code and models, switched from MXNet's own operators to those of this package."""
+
+from .functions import replace_builtins
+from .models import count, optimize
+
+__all__ = ["count", "optimize", "replace_builtins"]

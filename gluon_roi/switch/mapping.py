@@ -1,0 +1,84 @@
+"""Which of MXNet's operators ours replace: the table of the library (src/bindings/switches.cc)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+from typing import Any, NamedTuple
+
+import mxnet as mx
+
+from .. import library
+
+
+class Argument(NamedTuple):
+    """What becomes of one of MXNet's arguments; see Becomes in src/bindings/switches.h."""
+
+    theirs: str  # "" if there is none
+    ours: str  # "" if there is none
+    becomes: str
+    value: str
+
+
+class Switch(NamedTuple):
+    """One of MXNet's operators, and ours of the same meaning."""
+
+    theirs: str  # in graphs
+    functions: tuple[str, ...]  # in mx.nd, mx.sym, their contrib, and mx.npx
+    ours: str  # a function of gluon_roi.nd
+    inputs: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+
+    def translate(self, given: dict[str, Any], **options: str) -> tuple[str, dict[str, Any]]:
+        """Our function and its arguments, from those of MXNet's; unknown ones stay.
+
+        The library does the same with the attributes of nodes (apply_switch).
+        """
+        ours, result = self.ours, {k: v for k, v in given.items() if v is not mx.base._Null}
+        for theirs, name, becomes, value in self.arguments:
+            got = result.pop(theirs, None)
+            if becomes == "operator":
+                ours = value if _is_true(got) else ours
+            elif becomes == "no input":
+                if _is_true(got):
+                    result.pop(value, None)
+            elif becomes == "option":
+                result[name] = options[name]
+            elif becomes == "constant" or (becomes == "always" and got is None):
+                result[name] = value
+            elif got is not None and not (becomes == "not zero" and str(got) == "0"):
+                result[name] = got
+        return ours, result
+
+
+def _is_true(flag: Any) -> bool:
+    return str(flag) in ("True", "true", "1")
+
+
+@functools.lru_cache(maxsize=None)
+def switches() -> tuple[Switch, ...]:
+    """Every switch that the library knows."""
+    c = ctypes.CDLL(str(library.PATH))
+    c.gluon_roi_switches.restype = ctypes.c_char_p
+    return tuple(
+        Switch(
+            one["theirs"],
+            tuple(one["functions"]),
+            one["ours"],
+            tuple(one["inputs"]),
+            tuple(Argument(**argument) for argument in one["arguments"]),
+        )
+        for one in json.loads(c.gluon_roi_switches())
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def by_function() -> dict[str, Switch]:
+    """The switches by the names of MXNet's functions, whatever module these are in."""
+    return {name: switch for switch in switches() for name in switch.functions}
+
+
+def builtins() -> tuple[str, ...]:
+    """MXNet's operators by their names in graphs (npx.roi_pooling is ROIPooling there)."""
+    return tuple(switch.theirs for switch in switches())

@@ -1,0 +1,167 @@
+"""The one table of switches against MXNet's operators, ours, the graph pass and docs/switch.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import mxnet as mx
+import pytest
+
+import gluon_roi
+from gluon_roi.switch.mapping import switches
+
+PAGE = Path(__file__).parents[1] / "docs/switch.md"
+OURS = gluon_roi.library.operators()
+every_switch = pytest.mark.parametrize("switch", switches(), ids=lambda switch: switch.theirs)
+
+
+def operators_of(switch):
+    """Ours that may take the place of MXNet's."""
+    chosen = [a.value for a in switch.arguments if a.becomes == "operator"]
+    return [OURS[name] for name in (switch.ours, *chosen)]
+
+
+def as_ours(value):
+    """MXNet's text of a default as our library writes it."""
+    value = value.strip("'")
+    return str(float(value)) if re.fullmatch(r"-?\d*\.\d+", value) else value
+
+
+@every_switch
+def test_arguments(switch):
+    """Each argument of MXNet's is in the table, and a default that is not written is the same."""
+    declared = mx.operator.get_operator_arguments(switch.theirs)
+    known = [argument.theirs for argument in switch.arguments if argument.theirs]
+    assert sorted(declared.names) == sorted([*switch.inputs, *known])
+    types = dict(zip(declared.names, declared.types))
+    for argument in switch.arguments:
+        found = re.search("default=(.*)", types.get(argument.theirs, ""))
+        theirs = as_ours(found[1]) if found else None
+        for ours in operators_of(switch):
+            if argument.becomes in ("operator", "no input"):
+                assert theirs == "0"
+                continue
+            default = ours.parameters[argument.ours]
+            if argument.becomes == "same" and theirs is not None:
+                assert float(theirs) == float(default or "nan")
+            elif argument.becomes == "not zero":
+                assert (theirs, default) == ("0", None if default is None else "None")
+            elif argument.becomes == "always":
+                assert theirs in (argument.value, str(int(argument.value == "True")))
+            elif argument.becomes == "option":
+                assert argument.ours == "bad_index" and default == "error"
+
+
+@every_switch
+def test_inputs(switch):
+    for ours in operators_of(switch):
+        declared = [given.name for given in ours.inputs]
+        assert [name for name in declared if name in switch.inputs] == list(switch.inputs)
+        left_out = {a.value for a in switch.arguments if a.becomes == "no input"}
+        optional = {given.name for given in ours.inputs if given.optional}
+        assert left_out == set(switch.inputs) & optional
+
+
+@every_switch
+def test_functions(switch):
+    """They exist, for arrays and for symbols, and make MXNet's node."""
+    for name in switch.functions:
+        holders = (mx.sym, mx.sym.contrib, mx.sym.numpy_extension)
+        assert any(hasattr(holder, name) for holder in holders)
+    assert switch.theirs in (switch.functions[0], f"_contrib_{switch.functions[0]}")
+
+
+VALUES = {
+    "pooled_size": ("3", "(3, 2)"),
+    "spatial_scale": ("0.0625", "1"),
+    "output_dim": ("2",),
+    "group_size": ("0", "3"),
+    "part_size": ("0", "5"),
+    "sample_ratio": ("2", "-1"),
+    "sampling_ratio": ("2", "-1"),
+    "sample_per_part": ("1", "4"),
+    "trans_std": ("0", "0.1"),
+    "aligned": ("True", "False", "1"),
+    "position_sensitive": ("True", "0"),
+    "no_trans": ("True", "False"),
+}
+
+
+def calls(switch):
+    """Arguments of MXNet's function: required ones, then each of the others in all its values."""
+    declared = mx.operator.get_operator_arguments(switch.theirs)
+    required, others = {}, []
+    for name, kind in zip(declared.names, declared.types):
+        if "required" in kind:
+            # Where MXNet takes an int, there is no (height, width).
+            required[name] = VALUES[name][-1 if kind.startswith("Shape") else 0]
+            if name == "group_size":
+                required[name] = "3"
+        elif name not in switch.inputs:
+            others += [(name, value) for value in VALUES[name]]
+    return [required, *({**required, name: value} for name, value in others)]
+
+
+def node_of(symbol):
+    """Operator and attributes of our node, defaults among them, and its inputs."""
+    nodes = json.loads(symbol.tojson())["nodes"]
+    (node,) = (node for node in nodes if node["op"].startswith("_gluon_roi_"))
+    defaults = OURS[node["op"][len("_gluon_roi_") :]].parameters
+    attributes = {**defaults, **node["attrs"]}
+    if attributes.get("aligned") == "1":
+        attributes["aligned"] = "True"
+    return node["op"], node["name"], attributes, symbol.list_arguments()
+
+
+def make(switch, arguments):
+    """A node of MXNet's function."""
+    inputs = {name: mx.sym.var(name) for name in switch.inputs}
+    if arguments.get("no_trans") == "True":
+        inputs.pop("trans")
+    name = switch.functions[0]
+    function = getattr(mx.sym, name, None) or getattr(mx.sym.contrib, name)
+    return function(name="pool", **inputs, **arguments)
+
+
+@every_switch
+@pytest.mark.parametrize("bad_index", ["error", "padding"])
+def test_graph_pass_and_functions_agree(switch, bad_index):
+    for arguments in calls(switch):
+        by_pass = gluon_roi.optimize(make(switch, arguments), bad_index=bad_index)
+        with gluon_roi.replace_builtins(bad_index):
+            by_function = make(switch, arguments)
+        assert node_of(by_pass) == node_of(by_function), arguments
+
+
+def test_page():
+    """docs/switch.md has a row for each switch, which names every argument that changes."""
+    table = PAGE.read_text().partition("## What changes")[2].partition("\n\n##")[0]
+    rows = re.findall(r"^\| (`.*?) \| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
+    named = {}
+    for theirs, ours, changes in rows:
+        for function in re.findall(r"`(?:contrib\.|npx\.)?(\w+)(?:\((\w+)=True\))?`", theirs):
+            named[function] = ours, changes
+    expected = {
+        (name, flag): ours.name
+        for switch in switches()
+        for name in switch.functions
+        for flag, ours in zip(
+            ["", *(a.theirs for a in switch.arguments if a.becomes == "operator")],
+            operators_of(switch),
+        )
+    }
+    assert {function: ours for function, (ours, _) in named.items()} == expected
+    for switch in switches():
+        for name in switch.functions:
+            changes = "".join(
+                text for (function, _), (_, text) in named.items() if function == name
+            )
+            for argument in switch.arguments:
+                if argument.becomes in ("operator", "option"):
+                    continue
+                if argument.becomes == "same" and argument.theirs == argument.ours:
+                    continue
+                for changed in {argument.theirs, argument.ours} - {""}:
+                    assert re.search(rf"`{changed}\b.*?`", changes), (name, changed)
