@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 import gluon_roi
 
-LEVELS = ("sse2", "avx2", "avx512")
+# Of this processor's architecture, lowest first.
+LEVELS = ("neon",) if platform.machine() == "aarch64" else ("sse2", "avx2", "avx512")
 SCRIPT = Path(__file__).parent / "scripts/instruction_sets.py"
 
 
@@ -33,11 +35,21 @@ def digests(level: str, threads: int) -> dict:
 
 @pytest.fixture(scope="module")
 def baseline() -> dict:
-    return digests("sse2", 1)
+    return digests(LEVELS[0], 1)
+
+
+def test_unknown_level():
+    """The sentence names what this processor has."""
+    environment = {**os.environ, "GLUON_ROI_SIMD": "mmx"}
+    script = "import gluon_roi; gluon_roi.build_info()"
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
+    best = LEVELS.index(gluon_roi.build_info()["simd"])
+    expected = f"expected {' or '.join(LEVELS[: best + 1])}, which this processor has, got 'mmx'"
+    assert expected in run.stdout.decode() + run.stderr.decode()
 
 
 def test_threads(baseline):
-    assert digests("sse2", 2) == baseline
+    assert digests(LEVELS[0], 2) == baseline
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])

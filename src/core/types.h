@@ -33,6 +33,17 @@ HOST_DEVICE To bit_cast(From from) {
   return to;
 }
 
+// Every NaN is rounded to the one with this magnitude: processors differ in what they keep of it.
+constexpr uint32_t kHalfNan = 0x7e00u;
+
+#if defined(__aarch64__) && !defined(__CUDACC__)
+// The processor's own conversions, which GCC and Clang vectorise.
+HOST_DEVICE float to_float(Half half) { return bit_cast<__fp16>(half.bits); }
+HOST_DEVICE Half to_half(float value) {
+  const uint16_t bits = bit_cast<uint16_t>(static_cast<__fp16>(value));
+  return Half{value == value ? bits : static_cast<uint16_t>((bits & 0x8000u) | kHalfNan)};
+}
+#else
 // Both conversions are selects over integers, without branches, so that loops over them vectorise.
 HOST_DEVICE float to_float(Half half) {
   const uint32_t magnitude = half.bits & 0x7fffu;
@@ -49,7 +60,7 @@ HOST_DEVICE Half to_half(float value) {
   const uint32_t bits = bit_cast<uint32_t>(value);
   const uint32_t sign = bits & 0x80000000u;
   const uint32_t magnitude = bits ^ sign;
-  const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const uint32_t special = magnitude > 0x7f800000u ? kHalfNan : 0x7c00u;
   // Adding 0.5 shifts a subnormal's bits to the bottom and lets the hardware round them.
   const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t odd = (magnitude >> 13) & 1u;
@@ -59,6 +70,7 @@ HOST_DEVICE Half to_half(float value) {
                                                      : normal;
   return Half{static_cast<uint16_t>(rounded | (sign >> 16))};
 }
+#endif
 
 // Element type of data -> type that sums are kept in, and type that geometry is computed in.
 template <class T>

@@ -12,30 +12,51 @@ const char* simd_name(SimdLevel level) {
   switch (level) {
     case SimdLevel::kAvx512: return "avx512";
     case SimdLevel::kAvx2: return "avx2";
-    default: return "sse2";
+    default: break;
   }
+#if defined(__x86_64__)
+  return "sse2";
+#elif defined(__aarch64__)
+  return "neon";
+#else
+  return "baseline";
+#endif
 }
 
-static SimdLevel detect_simd_level() {
+static SimdLevel best_simd_level() {
+#ifdef __x86_64__
   __builtin_cpu_init();
-  SimdLevel best = SimdLevel::kSse2;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) best = SimdLevel::kAvx2;
-  if (best == SimdLevel::kAvx2 && __builtin_cpu_supports("avx512f") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    best = SimdLevel::kAvx512;
+  if (!__builtin_cpu_supports("avx2")) return SimdLevel::kBaseline;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return SimdLevel::kAvx512;
   }
+  return SimdLevel::kAvx2;
+#else
+  return SimdLevel::kBaseline;
+#endif
+}
+
+static SimdLevel choose_simd_level() {
+  const SimdLevel best = best_simd_level();
   const char* wanted = std::getenv("GLUON_ROI_SIMD");
   if (wanted == nullptr || *wanted == '\0') return best;
-  for (SimdLevel level : {SimdLevel::kSse2, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
-    if (std::string(wanted) == simd_name(level)) return std::min(level, best);
+  std::string had;
+#ifdef __x86_64__
+  constexpr SimdLevel kHighest = SimdLevel::kAvx512;
+#else
+  constexpr SimdLevel kHighest = SimdLevel::kBaseline;
+#endif
+  for (SimdLevel level : {SimdLevel::kBaseline, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
+    if (level <= kHighest && std::string(wanted) == simd_name(level)) return std::min(level, best);
+    if (level <= best) had += (had.empty() ? "" : " or ") + std::string(simd_name(level));
   }
-  fail("gluon_roi", "environment variable GLUON_ROI_SIMD: expected sse2, avx2 or avx512, got '",
-       wanted, "'");
+  fail("gluon_roi", "environment variable GLUON_ROI_SIMD: expected ", had,
+       ", which this processor has, got '", wanted, "'");
 }
 
 SimdLevel simd_level() {
-  static const SimdLevel level = detect_simd_level();
+  static const SimdLevel level = choose_simd_level();
   return level;
 }
 

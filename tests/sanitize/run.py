@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "build_tools"))
 import native  # noqa: E402
 
-LEVELS = ("sse2", "avx2", "avx512")
+LEVELS = ("neon",) if platform.machine() == "aarch64" else ("sse2", "avx2", "avx512")
 
 
 def run(driver: Path, seed: int, calls: int, level: str = LEVELS[-1]) -> tuple[str, list[str]]:
@@ -53,11 +54,11 @@ def compare_levels(driver: Path, seed: int, calls: int) -> None:
             break
         results[level] = digests
     for level, digests in results.items():
-        for call, (expected, got) in enumerate(zip(results["sse2"], digests)):
+        for call, (expected, got) in enumerate(zip(results[LEVELS[0]], digests)):
             if got != expected:
                 sys.exit(
-                    f"call {call} gives something else at {level} than at sse2; repeat it with: "
-                    f"GLUON_ROI_SIMD={level} {driver} {seed} {call} 1"
+                    f"call {call} gives something else at {level} than at {LEVELS[0]}; repeat "
+                    f"it with: GLUON_ROI_SIMD={level} {driver} {seed} {call} 1"
                 )
     print(f"the same results at {', '.join(results)}", flush=True)
 
