@@ -19,16 +19,27 @@ ROOT = Path(__file__).resolve().parent
 HEADER = "gluon_roi/include/gluon_roi.h"
 sys.path.insert(0, str(ROOT / "build_tools"))
 import native  # noqa: E402
+import stand_ins  # noqa: E402
+
+LIBRARY = "gluon_roi.libgluon_roi"
+VARIANT = os.environ.get("GLUON_ROI_VARIANT", "release")
 
 
 class BuildLibrary(build_ext):
-    """One shared library for MXNet and the C interface, not a Python extension module."""
+    """One shared library for MXNet and the C interface, not a Python extension module.
+
+    For 64-bit Arm there are the stand-ins of build_tools/stand_ins.py beside it.
+    """
 
     def get_ext_filename(self, fullname):
         return fullname.replace(".", "/") + ".so"
 
     def build_extension(self, ext):
-        built = native.build(os.environ.get("GLUON_ROI_VARIANT", "release"))
+        if ext.name == LIBRARY:
+            built = native.build(VARIANT)
+        else:
+            name = f"{ext.name.rpartition('.')[2]}.so"
+            built = stand_ins.build(native.compiler_of(VARIANT), name, native.BUILD / "arm")
         library = Path(self.get_ext_fullpath(ext.name))
         library.parent.mkdir(parents=True, exist_ok=True)
         # A process that has the old library mapped keeps it: the new one is moved into place.
@@ -65,6 +76,13 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+def libraries():
+    names = [LIBRARY]
+    if native.is_for_arm(VARIANT):
+        names += [f"gluon_roi.arm.{name[: -len('.so')]}" for name in stand_ins.NAMES]
+    return names
+
+
 version_line = (ROOT / "gluon_roi/__init__.py").read_text()
 setup(
     name="gluon_roi",
@@ -83,7 +101,14 @@ setup(
     py_modules=["_gluon_roi_start"],
     # What MXNet needs, without its bounds (numpy<2, graphviz<0.9), and not MXNet itself, with which
     # they would come: README.md has the line that installs both.
-    install_requires=["numpy>=1.23", "requests", "graphviz", "packaging; python_version>='3.12'"],
+    install_requires=[
+        "numpy>=1.23",
+        "requests",
+        "graphviz",
+        "packaging; python_version>='3.12'",
+        # In place of Arm's Performance Libraries (gluon_roi/_arm.py).
+        "scipy-openblas32; platform_machine=='aarch64' and sys_platform=='linux'",
+    ],
     extras_require={
         # What demo_rfcn and GluonCV need; GluonCV itself comes with MXNet. The headless OpenCV does
         # without the system's libGL.
@@ -102,7 +127,7 @@ setup(
             "codespell==2.4.3",
         ],
     },
-    ext_modules=[Extension("gluon_roi.libgluon_roi", sources=[])],
+    ext_modules=[Extension(name, sources=[]) for name in libraries()],
     cmdclass={"build_ext": BuildLibrary, "build_py": BuildPy, "bdist_wheel": Wheel},
     zip_safe=False,
 )

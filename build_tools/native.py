@@ -8,7 +8,8 @@ build/: build/VARIANT/, and compile_commands.json for editors and clang-tidy.
 GLUON_ROI_CUDA        1: CUDA kernels, or fail; 0: none; unset: if nvcc is found
 GLUON_ROI_CUDA_ARCHS  such as "80;90": instead of the list for the toolkit found
 CUDA_HOME             where the CUDA toolkit is, if nvcc is not on PATH
-CXX                   the C++ compiler, g++ if unset
+CXX                   the C++ compiler, g++ if unset; CROSS_CXX: that for 64-bit Arm
+GLUON_ROI_VARIANT     what setup.py packages, release if unset
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import fcntl
 import importlib.machinery
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -68,12 +70,21 @@ class Variant:
     rest_of: str = ""
     #: A source with main(): the product is a program, not a library.
     program: Path | None = None
+    #: The compiler, but for one that the environment variable CROSS_CXX names; else that of CXX.
+    cross: str = ""
 
 
 DRIVER = ROOT / "tests/sanitize/driver.cc"
+PORTABLE = ("-include", str(ROOT / "build_tools/manylinux.h"))
+ARM64 = "aarch64-linux-gnu-g++"
 VARIANTS = {
     # What is installed.
     "release": Variant(FAST, mxnet=True, cuda="nvcc"),
+    # The same for wheels, which have to load where glibc and libstdc++ are older ones.
+    "wheel": Variant((*FAST, *PORTABLE), mxnet=True, cuda="nvcc", nvcc_flags=PORTABLE),
+    # Both for 64-bit Arm, on a machine that is none.
+    "arm64": Variant(FAST, mxnet=True, cross=ARM64),
+    "arm64-wheel": Variant((*FAST, *PORTABLE), mxnet=True, cross=ARM64),
     # For a debugger, and to find what reads memory that it has not written.
     "debug": Variant((*DEBUG, "-g", "-fopenmp"), mxnet=True),
     # For a machine that has a GPU and no MXNet (tests/gpu).
@@ -131,9 +142,10 @@ def installed_mxnet() -> Path | None:
 def check_mxnet(folder: Path) -> None:
     """One sentence for another MXNet, whose library API is another."""
     found = re.search(r'__version__ = "(.+)"', (folder / "libinfo.py").read_text())
-    if found is None or not found[1].startswith("1.9.1"):
+    if found is None or not found[1].startswith(("1.9.1", "1.9.0", "1.8.0")):
         sys.exit(
-            f"gluon_roi needs MXNet 1.9.1, found {found[1] if found else 'another'} in {folder}; "
+            "gluon_roi needs MXNet 1.9.1, 1.9.0 or 1.8.0, found "
+            f"{found[1] if found else 'another'} in {folder}; "
             "run 'pip install --no-deps mxnet==1.9.1'"
         )
 
@@ -157,15 +169,25 @@ def fetch_mxnet(folder: Path) -> None:
             wheel.extractall(folder, [n for n in wheel.namelist() if n.startswith(needed)])
 
 
-def find_compiler() -> list[str]:
+def find_compiler(cross: str = "") -> list[str]:
     """The command of the C++ compiler, which may bring flags."""
-    compiler = os.environ.get("CXX", "g++")
+    variable = "CROSS_CXX" if cross else "CXX"
+    compiler = os.environ.get(variable, cross or "g++")
     if shutil.which(compiler.split()[0]) is None:
+        package = "g++-aarch64-linux-gnu" if cross else "g++"
         stop(
             f"the C++ compiler '{compiler}' was not found; "
-            "run 'apt-get install g++', or set CXX to a compiler with C++17"
+            f"run 'apt-get install {package}', or set {variable} to a compiler with C++17"
         )
     return compiler.split()
+
+
+def compiler_of(name: str) -> list[str]:
+    return find_compiler(VARIANTS[name].cross)
+
+
+def is_for_arm(name: str) -> bool:
+    return VARIANTS[name].cross != "" or platform.machine() == "aarch64"
 
 
 def find_nvcc() -> str | None:
@@ -212,7 +234,7 @@ class Recipe:
 
 def recipe_of(name: str) -> Recipe:
     variant = VARIANTS[name]
-    compiler = find_compiler()
+    compiler = compiler_of(name)
     nvcc = find_nvcc() if variant.cuda == "nvcc" else None
     folder = BUILD / (f"{name}-cuda" if nvcc and variant.mxnet else name)
     product = folder / ("driver" if variant.program else "libgluon_roi.so")
@@ -260,7 +282,8 @@ def recipe_of(name: str) -> Recipe:
         target = objects / f"{source.relative_to(inside)}.o"
         command = cuda_command if source.suffix == ".cu" else [*compiler, *flags]
         if source.name == "lib_api.cc":
-            command = [*command, "-w"]
+            # src/bindings/mxnet.cc has an _opVersion() that serves several MXNets.
+            command = [*command, "-w", "-D_opVersion=built_for"]
         command = [*command, "-MD", "-MF", f"{target}.d", "-c", str(source), "-o", str(target)]
         jobs.append((source, target, command))
 
@@ -269,12 +292,15 @@ def recipe_of(name: str) -> Recipe:
         linker_flags = ["-z", "defs"]
         if variant.mxnet:
             linker_flags.append(f"--version-script={find_source('exports.map')}")
-        if name == "release":
+        if variant.mxnet and name != "debug":
             linker_flags.append("-s")
         for flag in linker_flags:
             link += ["-Xlinker", flag]
         link.append("-shared")
     link += [*(str(target) for _, target, _ in jobs), "-o", str(product)]
+    if PORTABLE[0] in variant.flags:
+        # Where dlopen() was before glibc 2.34, since when nothing needs it.
+        link += ["-Xlinker", "--no-as-needed", "-l:libdl.so.2"]
     return Recipe(product, jobs, link)
 
 
@@ -301,7 +327,7 @@ def build(name: str) -> Path:
     with open(folder / "lock", "w") as lock:
         # Another process may build the same.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if VARIANTS[name].mxnet:
+        if name == "release":
             write_compile_commands(recipe)
         stale = [job for job in recipe.jobs if not is_current(*job)]
         if stale:

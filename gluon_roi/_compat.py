@@ -24,6 +24,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 PACKAGES = ("mxnet", "gluoncv")
+# Newest first. Of 1.8.0.post0 the library says 1.8.0.
+MXNETS = ("1.9.1", "1.9.0", "1.8.0")
 # The newest that the tests have run with. Nothing is refused or warned of beyond them; if MXNet
 # cannot be imported there, the error names them.
 TRIED_PYTHON = (3, 14)
@@ -47,10 +49,10 @@ def check_mxnet() -> None:
     """Raise ImportError, in one sentence, where there is no MXNet or another one."""
     spec = importlib.util.find_spec("mxnet")
     version = None if spec is None or spec.origin is None else mxnet_version(spec.origin)
-    if version is None or not version.startswith("1.9.1"):
+    if version is None or not version.startswith(MXNETS):
         raise ImportError(
-            f"gluon_roi needs MXNet 1.9.1, found {version or 'none'}; "
-            "run 'pip install --no-deps mxnet==1.9.1'"
+            f"gluon_roi needs MXNet {', '.join(MXNETS[:-1])} or {MXNETS[-1]}, found "
+            f"{version or 'none'}; run 'pip install --no-deps mxnet=={MXNETS[0]}'"
         )
 
 
@@ -65,7 +67,7 @@ def mxnet_version(init: str) -> str:
 
 
 def is_needed() -> bool:
-    """Whether NumPy or Python is newer than those that MXNet 1.9.1 runs on by itself."""
+    """Whether NumPy or Python is newer than those that MXNet runs on by itself."""
     return _numpy_version() >= (1, 24) or sys.version_info >= (3, 12)
 
 
@@ -92,9 +94,11 @@ class Finder(importlib.abc.MetaPathFinder):
         spec = self._found_by_others(name, path, target)
         if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
             return spec
-        another = name == "mxnet" and not mxnet_version(spec.loader.path).startswith("1.9.1")
+        another = name == "mxnet" and not mxnet_version(spec.loader.path).startswith(MXNETS)
         if another or (name in PACKAGES and not is_needed()):
             sys.meta_path.remove(self)
+            if name == "mxnet" and not another:
+                spec.loader = LibraryLoader(spec.loader.name, spec.loader.path)
             return spec
         spec.loader = Loader(spec.loader.name, spec.loader.path)
         return spec
@@ -113,7 +117,38 @@ class Finder(importlib.abc.MetaPathFinder):
 finder = Finder()
 
 
-class Loader(importlib.machinery.SourceFileLoader):
+class LibraryLoader(importlib.machinery.SourceFileLoader):
+    """Has at hand what libmxnet.so needs, or says what is missing."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        if self.name != "mxnet":
+            return super().exec_module(module)
+        if sys.platform == "linux" and os.uname().machine == "aarch64":
+            _sibling("_arm").load_libraries(os.path.dirname(self.path))
+        try:
+            super().exec_module(module)
+        except OSError as error:
+            # "libgomp.so.1: cannot open shared object file: No such file or directory"
+            missing = re.match(r"(lib[\w+]+)\.so\.(\d+): cannot open shared object", str(error))
+            if missing is None:
+                raise
+            raise ImportError(
+                f"MXNet needs {missing[1]}.so.{missing[2]}, which this system does not have; "
+                f"run 'apt-get install {missing[1]}{missing[2]}'"
+            ) from None
+
+
+def _sibling(name: str) -> Any:
+    """A module beside this one, by its path: gluon_roi itself imports mxnet."""
+    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"gluon_roi.{name}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Loader(LibraryLoader):
     """Runs a module with builtins of its own, edited lines, and additions."""
 
     def exec_module(self, module: ModuleType) -> None:

@@ -42,7 +42,9 @@ def load() -> None:
         ) from error
     # MXNet's own message about a mismatch misleads, so this comes first.
     wanted = mxnet_lib_api()
-    if wanted is not None and wanted != built_for:
+    # The library answers for both, when MXNet asks.
+    served = (10, 11) if built_for == 11 else (built_for,)
+    if wanted is not None and wanted not in served:
         raise ImportError(
             f"gluon_roi: the operator library was built for library API {built_for}, but MXNet "
             f"{mx.__version__} has {wanted}; {REBUILD}"
@@ -119,8 +121,8 @@ def build_info() -> dict[str, Any]:
     dict
         version, mxnet (version), lib_api (version of MXNet's library API), compiler, cuda (version
         of the toolkit, None without CUDA), cuda_archs (list of int), openmp (the standard's date,
-        None without) and simd (the instruction set chosen at run time: 'sse2', 'avx2' or 'avx512';
-        the environment variable GLUON_ROI_SIMD forces a lower one).
+        None without) and simd (the instruction set chosen at run time: 'sse2', 'avx2' or 'avx512',
+        on 64-bit Arm 'neon'; the environment variable GLUON_ROI_SIMD forces a lower one).
 
     Examples
     --------

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import gluoncv
 import mxnet as mx
@@ -165,12 +166,54 @@ def test_numpy_that_cannot_be_imported(tmp_path, first):
 
 
 def test_another_mxnet(tmp_path):
-    fake(tmp_path, "mxnet", "print('another')", libinfo='__version__ = "1.8.0"\n')
+    fake(tmp_path, "mxnet", "print('another')", libinfo='__version__ = "1.7.0"\n')
     assert python("import gluon_roi", tmp_path) == (
-        "ImportError: gluon_roi needs MXNet 1.9.1, found 1.8.0; "
+        "ImportError: gluon_roi needs MXNet 1.9.1, 1.9.0 or 1.8.0, found 1.7.0; "
         "run 'pip install --no-deps mxnet==1.9.1'"
     )
     assert python("import mxnet", tmp_path) == "another"
+
+
+def test_library_that_the_system_lacks(tmp_path):
+    init = "raise OSError('libquadmath.so.0: cannot open shared object file: No such file')"
+    fake(tmp_path, "mxnet", init, libinfo='__version__ = "1.9.1"\n')
+    assert python("import mxnet", tmp_path) == (
+        "ImportError: MXNet needs libquadmath.so.0, which this system does not have; "
+        "run 'apt-get install libquadmath0'"
+    )
+
+
+def test_stand_ins_on_arm(tmp_path):
+    """Arm's own libraries win; OpenBLAS comes from its package; a sentence where it is missing."""
+    loaded: list[str] = []
+
+    def load(path):
+        loaded.append(path)
+        if "/" not in path and path != "libastring.so":
+            raise OSError("no such file")
+
+    script = _compat._sibling("_arm")
+    script.ctypes = SimpleNamespace(CDLL=load)
+    fake(tmp_path, "scipy_openblas32", "raise AssertionError('it is not imported')")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        script.load_libraries(str(tmp_path))
+        (tmp_path / "libamath.so").touch()
+        script.load_libraries(str(tmp_path))
+    finally:
+        sys.path.remove(str(tmp_path))
+    stand_in = f"{Path(_compat.__file__).parent}/arm/libarmpl_lp64_mp.so"
+    last = [
+        "libarmpl_lp64_mp.so",
+        f"{tmp_path}/scipy_openblas32/lib/libscipy_openblas.so",
+        stand_in,
+    ]
+    middle = ["libamath.so", stand_in.replace("libarmpl_lp64_mp", "libamath")]
+    assert loaded == ["libastring.so", *middle, *last, "libastring.so", *last]
+    script.importlib.invalidate_caches()
+    script.importlib = SimpleNamespace(util=SimpleNamespace(find_spec=lambda name: None))
+    with pytest.raises(ImportError, match="run 'pip install scipy-openblas32'"):
+        script.openblas()
 
 
 def test_no_mxnet():
@@ -181,7 +224,7 @@ importlib.util.find_spec = lambda name, *rest: None if name == "mxnet" else find
 import gluon_roi
 """
     assert python(script) == (
-        "ImportError: gluon_roi needs MXNet 1.9.1, found none; "
+        "ImportError: gluon_roi needs MXNet 1.9.1, 1.9.0 or 1.8.0, found none; "
         "run 'pip install --no-deps mxnet==1.9.1'"
     )
 

@@ -98,19 +98,22 @@ MXReturnValue infer_types(const Operator& op, const Attributes& attributes, std:
   return mxnet::ext::MX_SUCCESS;
 }
 
+// A function that MXNet exports, found by an address inside of MXNet; null in another library.
+template <class Function>
+Function* mxnet_function(void* inside_mxnet, const char* name) {
+  Dl_info found;
+  if (dladdr(inside_mxnet, &found) == 0) return nullptr;
+  void* const library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  void* const function = dlsym(library, name);
+  dlclose(library);
+  return reinterpret_cast<Function*>(function);
+}
+
 // Whether this thread is inside mx.util.np_shape(), where an unknown dimension is -1 and 0 is one
 // without elements. Elsewhere both are 0. MXNet does not tell, but the library that called
 // initialize() exports the function that Python asks.
 int (*is_np_shape)(int*) = nullptr;
-
-void find_is_np_shape(void* inside_mxnet) {
-  Dl_info found;
-  if (dladdr(inside_mxnet, &found) == 0) return;
-  void* const library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return;
-  is_np_shape = reinterpret_cast<int (*)(int*)>(dlsym(library, "MXIsNumpyShape"));
-  dlclose(library);
-}
 
 bool np_shape() {
   int inside = 0;
@@ -236,13 +239,26 @@ void add_operators(std::index_sequence<I...>) {
 }  // namespace
 }  // namespace gluon_roi
 
+// The version of the library API that MXNet insists on; it asks before all else. MXNet 1.8 has 10,
+// and 1.9 has 11, which differs in stateful operators alone: there are none here. Asked by anybody
+// else, the version that MXNet was given.
+int _opVersion() {
+  static int version = MX_LIBRARY_VERSION;
+  auto* const mxnet_version =
+      gluon_roi::mxnet_function<int(int*)>(__builtin_return_address(0), "MXGetVersion");
+  int mxnet = 0;
+  if (mxnet_version != nullptr && mxnet_version(&mxnet) == 0 && mxnet < 10900) version = 10;
+  return version;
+}
+
 // Called by MXNet when it loads the library, before it asks for the operators.
 mxnet::ext::MXReturnValue initialize(int version) {
-  if (version < 10700) {
-    MX_ERROR_MSG << "gluon_roi needs MXNet 1.7 or newer";
+  if (version < 10800) {
+    MX_ERROR_MSG << "gluon_roi needs MXNet 1.8 or newer";
     return mxnet::ext::MX_FAIL;
   }
-  gluon_roi::find_is_np_shape(__builtin_return_address(0));
+  gluon_roi::is_np_shape =
+      gluon_roi::mxnet_function<int(int*)>(__builtin_return_address(0), "MXIsNumpyShape");
   gluon_roi::add_operators(std::make_index_sequence<gluon_roi::kSlots>());
   return mxnet::ext::MX_SUCCESS;
 }
