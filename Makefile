@@ -5,7 +5,9 @@
 # make matrix the quick half on every Python found, each with its oldest and its newest NumPy
 # make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
 # make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it)
-# make wheel  an sdist and a wheel for every Python, into dist/
+# make cross  the library for 64-bit Arm, compared with this machine's under qemu-user
+# make wheel  an sdist and a wheel for every Python, into dist/, for 64-bit Arm as well if it can;
+#             make check-dist: tries them
 #
 # The environment is .venv here, of the newest Python found; PYTHON=... chooses another.
 
@@ -16,7 +18,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 # not spin, where another process has tests to run.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test check matrix sanitize soak debug wheel test-gpu bench lint build pictures clean
+.PHONY: demo test check matrix sanitize soak debug wheel check-dist cross test-gpu bench lint build pictures clean
 
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
@@ -43,14 +45,29 @@ debug: $(VENV)/ready
 	$(BIN)/python build_tools/native.py debug
 
 # Without CUDA unless GLUON_ROI_CUDA=1 (docs/compat.md). libgomp stays the system's, because MXNet
-# uses that one: with a second one in the process there would be two sets of threads.
+# uses that one: with a second one in the process there would be two sets of threads. The wheel for
+# 64-bit Arm comes with it where the cross compiler is installed; its OpenBLAS is a requirement.
+# (auditwheel names platforms of another processor by itself alone; make check-dist looks at it.)
+WHEEL = GLUON_ROI_CUDA=$${GLUON_ROI_CUDA:-0} $(BIN)/python -m build -o build/packed
+REPAIR = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w dist --only-plat \
+	--exclude libgomp.so.1 --exclude libscipy_openblas.so --plat
 wheel: $(VENV)/wheel
-	rm -rf build/wheel
-	GLUON_ROI_CUDA=$${GLUON_ROI_CUDA:-0} CXX="$${CXX:-g++} -include $(CURDIR)/build_tools/manylinux.h" \
-		$(BIN)/python -m build -o build/wheel
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --exclude libgomp.so.1 \
-		--plat manylinux_2_28_x86_64 --only-plat -w dist build/wheel/*.whl
-	cp build/wheel/*.tar.gz dist/
+	rm -rf build/packed build/lib.linux-aarch64*
+	GLUON_ROI_VARIANT=wheel $(WHEEL)
+	$(REPAIR) manylinux_2_28_$$(uname -m) build/packed/*_$$(uname -m).whl
+	cp build/packed/*.tar.gz dist/
+	if [ $$(uname -m) = x86_64 ] && command -v aarch64-linux-gnu-g++ > /dev/null; then \
+		_PYTHON_HOST_PLATFORM=linux-aarch64 GLUON_ROI_VARIANT=arm64-wheel $(WHEEL) --wheel && \
+		$(REPAIR) auto build/packed/*_aarch64.whl; \
+	fi
+
+# The wheel of make wheel in new environments, and the files of the sdist.
+check-dist: wheel
+	$(BIN)/python build_tools/check_dist.py
+
+# The library for 64-bit Arm, and random calls of it under qemu-user if that is installed.
+cross: $(VENV)/ready
+	$(BIN)/python build_tools/cross.py $(ARGS)
 
 # On a machine with a GPU: the kernels through the C interface against PyTorch and torchvision, under
 # compute-sanitizer; then, where MXNet sees the GPU, the operators through MXNet. (The ordinary tests

@@ -1,7 +1,11 @@
-// Included first by `make wheel`: keeps the library that GCC 12 compiles from asking for what the
-// libstdc++ of manylinux_2_28 does not have yet.
+// Included first by `make wheel`: keeps the library that a newer GCC and glibc compile from asking
+// for what manylinux_2_28 does not have yet. auditwheel tells what a still newer one asks for.
 #pragma once
 
+#include <cxxabi.h>
+#include <features.h>
+
+#include <exception>
 #include <new>
 
 // The member functions of streams and strings are compiled into the library. (After <new>, which
@@ -9,6 +13,48 @@
 #undef _GLIBCXX_EXTERN_TEMPLATE
 #define _GLIBCXX_EXTERN_TEMPLATE 0
 
+// <iostream> of GCC 13: std::cout is initialized by each library that has it, as before.
+#undef _GLIBCXX_USE_INIT_PRIORITY_ATTRIBUTE
+#define _GLIBCXX_USE_INIT_PRIORITY_ATTRIBUTE 0
+
+// glibc 2.38: strtoll that reads the binary numbers of C23 has a name of its own.
+#undef __GLIBC_USE_C2X_STRTOL
+#define __GLIBC_USE_C2X_STRTOL 0
+#undef __GLIBC_USE_C23_STRTOL
+#define __GLIBC_USE_C23_STRTOL 0
+
 namespace std {
 [[noreturn]] inline void __throw_bad_array_new_length() { throw bad_array_new_length(); }
 }  // namespace std
+
+// glibc 2.32: whether there is one thread. Nobody sets this one, so that reference counts always
+// take the way that is right for several.
+extern "C" {
+__attribute__((weak, visibility("hidden"))) char __libc_single_threaded = 0;
+}
+
+// GCC 14: what an exception that nobody may see calls.
+extern "C" __attribute__((weak, visibility("hidden"))) void __cxa_call_terminate(
+    void* exception) noexcept {
+  if (exception != nullptr) abi::__cxa_begin_catch(exception);
+  std::terminate();
+}
+
+// Functions that glibc has in a new version beside its first: the first. (Not for code of a GPU.)
+#ifndef __CUDA_ARCH__
+#ifdef __x86_64__
+#define GLUON_ROI_FIRST_GLIBC "GLIBC_2.2.5"
+#else
+#define GLUON_ROI_FIRST_GLIBC "GLIBC_2.17"
+#endif
+#define GLUON_ROI_FIRST(function) \
+  __asm__(".symver " #function "," #function "@" GLUON_ROI_FIRST_GLIBC);
+GLUON_ROI_FIRST(dladdr)
+GLUON_ROI_FIRST(dlclose)
+GLUON_ROI_FIRST(dlopen)
+GLUON_ROI_FIRST(dlsym)
+GLUON_ROI_FIRST(exp)
+GLUON_ROI_FIRST(fmod)
+GLUON_ROI_FIRST(log)
+GLUON_ROI_FIRST(pow)
+#endif  // __CUDA_ARCH__
