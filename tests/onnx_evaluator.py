@@ -33,14 +33,20 @@ def run(path: Path, *inputs: np.ndarray) -> list:
     return list(evaluator.run(None, dict(zip(evaluator.input_names, inputs))))
 
 
-def _pool(x: np.ndarray, kernel: list, pads: list, strides: list) -> Any:
+def _pool(x: np.ndarray, kernel: list, pads: list, strides: list, ceil: int = 0) -> Any:
     """Every window of the padded maps, its cells along the last axis; NaN is padding."""
     axes = len(kernel)
-    pads = pads or [0] * 2 * axes
-    width = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:])]
+    pads, strides = pads or [0] * 2 * axes, strides or [1] * axes
+    width, steps = [(0, 0), (0, 0)], []
+    for n, (size, k, step) in enumerate(zip(x.shape[2:], kernel, strides)):
+        begin, end = pads[n], pads[n + axes]
+        count = (size + begin + end - k + ceil * (step - 1)) // step + 1
+        if ceil and (count - 1) * step >= size + begin:
+            count -= 1  # ONNX leaves out a window that begins behind the map
+        width.append((begin, max((count - 1) * step + k - size - begin, end)))
+        steps.append(slice(0, (count - 1) * step + 1, step))
     padded = np.pad(x.astype(np.float64), width, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, tuple(range(2, 2 + axes)))
-    steps = tuple(slice(None, None, step) for step in strides or [1] * axes)
     windows = windows[(slice(None), slice(None), *steps)]
     return windows.reshape(*windows.shape[: 2 + axes], -1)
 
@@ -50,8 +56,9 @@ def _operators() -> list:
     from onnx.reference.op_run import OpRun
 
     class MaxPool(OpRun):
-        def _run(self, x, kernel_shape=None, pads=None, strides=None, **_):
-            return (np.nanmax(_pool(x, kernel_shape, pads, strides), -1).astype(x.dtype),)
+        def _run(self, x, kernel_shape=None, pads=None, strides=None, ceil_mode=0, **_):
+            windows = _pool(x, kernel_shape, pads, strides, ceil_mode)
+            return (np.nanmax(windows, -1).astype(x.dtype),)
 
     class GlobalMaxPool(OpRun):
         def _run(self, x):
@@ -99,4 +106,33 @@ def _operators() -> list:
             shifted = x - x.max(axis=axis, keepdims=True)
             return (shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)),)
 
-    return [MaxPool, GlobalMaxPool, AveragePool, ConvTranspose, LogSoftmax]
+    class GatherElements(OpRun):
+        def _run(self, x, indices, axis=0):
+            return (np.take_along_axis(x, indices, axis),)
+
+    class MaxRoiPool(OpRun):
+        def _run(self, x, rois, pooled_shape=None, spatial_scale=1.0):
+            out = np.zeros((len(rois), x.shape[1], *pooled_shape), x.dtype)
+            for number, (image, *corners) in enumerate(rois):
+                x1, y1, x2, y2 = np.floor(np.multiply(corners, spatial_scale) + 0.5)
+                sides = max(y2 - y1 + 1, 1), max(x2 - x1 + 1, 1)
+                for p, q in np.ndindex(*pooled_shape):
+                    cells = []
+                    for n, (bin_, low) in enumerate(((p, y1), (q, x1))):
+                        size = sides[n] / pooled_shape[n]
+                        edges = np.floor(bin_ * size) + low, np.ceil((bin_ + 1) * size) + low
+                        cells.append(slice(*np.clip(edges, 0, x.shape[2 + n]).astype(int)))
+                    window = x[(int(image), slice(None), *cells)]
+                    if window.size:
+                        out[number, :, p, q] = window.max(axis=(1, 2))
+            return (out,)
+
+    return [
+        MaxRoiPool,
+        GatherElements,
+        MaxPool,
+        GlobalMaxPool,
+        AveragePool,
+        ConvTranspose,
+        LogSoftmax,
+    ]

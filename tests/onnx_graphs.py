@@ -269,7 +269,7 @@ def _quotient(g: Graph, x: Tensor) -> Call | None:
 
 @_maker("_power", "broadcast_power")
 def _power(g: Graph, x: Tensor) -> Call | None:
-    return ([x, g.partner(x)], {}) if (x.value.asnumpy() > 0).all() else None
+    return ([x, g.partner(x)], {}) if x.is_float and (x.value.asnumpy() > 0).all() else None
 
 
 @_maker(
@@ -741,9 +741,58 @@ def _pooling(g: Graph, x: Tensor) -> Call | None:
     attributes["pool_type"] = g.among(["max", "avg"])
     if g.coin(0.2):
         attributes["global_pool"] = True
+    elif g.coin(0.2):
+        attributes["pool_type"] = "sum"
+    if g.coin():
+        attributes["pooling_convention"] = "full"
+    if x.rank == 3 and g.coin(0.3):
+        attributes.update(pooling_convention="same", pad=(0, 0, 0))  # MXNet reads three
     if g.coin(0.3):
         attributes["count_include_pad"] = g.coin()
     return [x], attributes
+
+
+def _offsets(g: Graph, x: Tensor, modulated: bool) -> Call | None:
+    if x.rank != 4 or not x.exact or not x.is_float:
+        return None
+    attributes = _windows(g, x) or {}
+    if g.coin(0.3):
+        attributes["dilate"] = (g.size(1, 2), g.size(1, 2))
+    channels, cells, bias = x.shape[1], int(np.prod(attributes["kernel"])), g.coin()
+    divisors = [d for d in range(1, channels + 1) if channels % d == 0]
+    groups, parts, each = g.among(divisors), g.among(divisors), g.size(1, 2)
+    filters = groups * parts * each  # of both, as MXNet wants it of the modulated one
+    made = [
+        (size + 2 * pad - dilate * (kernel - 1) - 1) // stride + 1
+        for size, kernel, pad, stride, dilate in zip(
+            x.shape[2:],
+            attributes["kernel"],
+            attributes.get("pad", (0, 0)),
+            attributes.get("stride", (1, 1)),
+            attributes.get("dilate", (1, 1)),
+        )
+    ]
+    if min(made) < 1:
+        return None
+    offsets = g.input(x.shape[0], 2 * parts * cells, *made, dtype=x.dtype)
+    offsets.value = offsets.value / 4  # around the map, and on its cells and borders
+    masks = [g.input(x.shape[0], parts * cells, *made, dtype=x.dtype)] * modulated
+    weight = g.input(filters, channels // groups, *attributes["kernel"], dtype=x.dtype)
+    attributes.update(
+        num_filter=filters, num_group=groups, num_deformable_group=parts, no_bias=not bias
+    )
+    biases = [g.input(filters, dtype=x.dtype)] * bias
+    return [x, offsets, *masks, weight, *biases], attributes
+
+
+@_maker("_contrib_DeformableConvolution")
+def _deformable(g: Graph, x: Tensor) -> Call | None:
+    return _offsets(g, x, modulated=False)
+
+
+@_maker("_contrib_ModulatedDeformableConvolution")
+def _modulated(g: Graph, x: Tensor) -> Call | None:
+    return _offsets(g, x, modulated=True)
 
 
 @_maker("_contrib_AdaptiveAvgPooling2D")
@@ -770,6 +819,8 @@ def _box_decode(g: Graph, x: Tensor) -> Call | None:
 def check(seed: int, path: Path) -> str:
     """What differs in the graph of a number, one line, or nothing."""
     made = graph(seed)
+    if not made.calls:
+        return ""
     try:
         inputs = made.export(path)
         found = run(path, *(t.value.asnumpy() for t in inputs))

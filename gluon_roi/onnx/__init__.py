@@ -1,4 +1,4 @@
-"""Models in ONNX: whole detectors, in standard operators of opset 16."""
+"""Models in ONNX: whole detectors, or parts of them, in standard operators of opset 16."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ def export(
     params: dict[str, Any] | None = None,
     input_types: Sequence | None = None,
     dynamic: Sequence[Sequence[int]] | None = None,
+    inputs: dict[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> None:
     """Write a model to an ONNX file, in standard operators alone.
 
@@ -26,24 +28,31 @@ def export(
 
     Parameters
     ----------
-    model : mxnet.gluon.HybridBlock or mxnet.sym.Symbol
-        Hybridized or not. MXNet's own RoI operators may be among its nodes.
+    model : mxnet.gluon.HybridBlock, mxnet.sym.Symbol, str or pathlib.Path
+        A block, hybridized or not, a symbol, or the path of a symbol file, which may have Custom
+        operators that are not registered as long as they are cut off. MXNet's own RoI operators are
+        switched as by :func:`gluon_roi.optimize`.
     input_shapes : sequence
         A shape for each input, in the order in which the block is called, or in that of
-        ``symbol.list_arguments()`` without those that `params` has. An input that is a list of
-        arrays has a list of shapes.
+        ``symbol.list_arguments()`` without those that `params` or `inputs` have and without labels
+        of ``SoftmaxOutput`` and the like. An input that is a list of arrays has a list of shapes.
     path : str or pathlib.Path
         The file to write.
     params : dict, optional
-        name -> array, parameters and auxiliary states of a Symbol, names with or without the
+        name -> array, parameters and auxiliary states of a symbol, names with or without the
         ``arg:`` and ``aux:`` of ``mx.model.save_checkpoint``. A block has its own.
     input_types : sequence, optional
-        A dtype for each input. What follows from the parameters if not given, else int32 for
-        rois_num and float32.
+        A dtype for each input, those of `inputs` last. What follows from the parameters if not
+        given, else int32 for rois_num and float32.
     dynamic : sequence, optional
-        For each input, the axes whose sizes may differ from those of `input_shapes`, such as
-        ``[(0, 2, 3), (0,)]`` for data and rois of any number. Number of channels excepted, any axis
-        may be among them, as far as the model itself has not fixed it.
+        For each input, those of `inputs` last, the axes whose sizes may differ from the ones given,
+        such as ``[(0, 2, 3), (0,)]`` for data and rois of any number. Number of channels excepted,
+        any axis may be among them, as far as the model itself has not fixed it.
+    inputs : dict, optional
+        Cuts the model: name -> shape. What a node gives, or one of its outputs, becomes an input of
+        that name; what only it depends on is left out.
+    outputs : list of str, optional
+        Names of nodes or of their outputs at which the model ends, in place of its own outputs.
 
     Raises
     ------
@@ -53,6 +62,7 @@ def export(
         An argument does not fit the model.
     NotImplementedError
         A node has no translation, or not with its attributes and types; the message names it.
+        Python code (``Custom``) has none: cut the model there.
 
     Notes
     -----
@@ -82,4 +92,4 @@ def export(
         ) from error
     from .model import export_model
 
-    export_model(path, model, input_shapes, params, input_types, dynamic)
+    export_model(path, model, input_shapes, params, input_types, dynamic, inputs, outputs)

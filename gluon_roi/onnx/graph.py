@@ -147,20 +147,20 @@ class Node:
         Tensors of the ONNX graph.
     shapes, dtypes : list
         Of the inputs.
+    known : list
+        Shapes of the inputs, None for sizes that change with those of the model's inputs.
     out_shapes, out_dtypes : list
         Of the visible outputs.
     """
 
-    def __init__(
-        self, op: str, name: str, attributes: dict, inputs: list, outputs: list, fixed: bool
-    ) -> None:
+    def __init__(self, op: str, name: str, attributes: dict, inputs: list, outputs: list) -> None:
         self.op, self.name = op, name
-        self.inputs = [tensor for tensor, _, _ in inputs]
-        self.shapes = [shape for _, shape, _ in inputs]
-        self.dtypes = [dtype for _, _, dtype in inputs]
-        self.out_shapes = [shape for shape, _ in outputs]
-        self.out_dtypes = [dtype for _, dtype in outputs]
-        self.fixed = fixed  # no size of any input of the model may change
+        self.inputs = [entry.tensor for entry in inputs]
+        self.shapes = [entry.shape for entry in inputs]
+        self.known = [entry.known for entry in inputs]
+        self.dtypes = [entry.dtype for entry in inputs]
+        self.out_shapes = [entry.shape for entry in outputs]
+        self.out_dtypes = [entry.dtype for entry in outputs]
         self._attributes = {k: v for k, v in attributes.items() if not k.startswith("__")}
         self._unread = set(self._attributes) - _IRRELEVANT
 
@@ -225,7 +225,7 @@ class Node:
     def with_inputs(self, *places: int) -> Node:
         """The same node with some of its inputs."""
         copy = self._copy()
-        for of_inputs in ("inputs", "shapes", "dtypes"):
+        for of_inputs in ("inputs", "shapes", "known", "dtypes"):
             setattr(copy, of_inputs, [getattr(self, of_inputs)[place] for place in places])
         return copy
 

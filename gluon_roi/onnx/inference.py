@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import warnings
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import mxnet as mx
@@ -21,8 +22,8 @@ _TYPE_TRIES = 64
 class Entry:
     """An output of an MXNet node: its shape and type, and the tensor it has become."""
 
-    def __init__(self, shape: tuple, dtype: Any) -> None:
-        self.shape, self.dtype = shape, np.dtype(dtype)
+    def __init__(self, shape: tuple, known: tuple, dtype: Any) -> None:
+        self.shape, self.known, self.dtype = shape, known, np.dtype(dtype)
         self.tensor = ""
 
 
@@ -33,12 +34,34 @@ def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
     if shapes is None:
         raise ValueError("onnx.export: the shapes of the model do not follow from those given")
     known = {name: array.dtype for name, array in source.arrays.items()}
-    known.update(source.types)
+    known.update((name, source.types[name]) for name in source.shapes if name in source.types)
     for name in _counts(nodes):
         if name in source.shapes:
             known.setdefault(name, np.dtype("int32"))
     dtypes = _types(internals, known, [name for name in source.shapes if name not in known])
-    return [Entry(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+    known_sizes = _known_sizes(internals, source, sizes, shapes)
+    return [Entry(*described) for described in zip(shapes, known_sizes, dtypes)]
+
+
+def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> list[tuple]:
+    """The shapes, with None for sizes that are others when those that may change are others."""
+    if not any(source.free.values()):
+        return [tuple(shape) for shape in shapes]
+    changed = {
+        name: tuple(2 * n + 64 if axis in axes else n for axis, n in enumerate(sizes[name]))
+        for name, axes in source.free.items()
+        if name in source.shapes
+    }
+    try:
+        _, others, _ = inferred(internals.infer_shape, "shapes", **{**sizes, **changed})
+    except ValueError:  # the model does not take these sizes: any may change
+        others = None
+    if others is None:
+        return [(None,) * len(shape) for shape in shapes]
+    return [
+        tuple(size if size == other else None for size, other in zip(*pair))
+        for pair in zip(shapes, others)
+    ]
 
 
 def _types(internals: Any, known: dict[str, np.dtype], unknown: list[str]) -> list:
@@ -80,9 +103,10 @@ def _counts(nodes: list[dict]) -> Iterator[str]:
 
 
 def inferred(infer: Callable, what: str, **known: Any) -> Any:
-    """What MXNet infers, without what it prints."""
+    """What MXNet infers, without its messages and warnings."""
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return infer(**known)
     except mx.MXNetError as error:
         reason = str(error).strip().splitlines()[-1].replace("MXNetError: ", "")

@@ -35,20 +35,20 @@ def _translate(
     entries = infer(internals, nodes, source)
     by_place = dict(zip(heads, entries))
     graph = Graph()
-    listed = []
+    listed: dict[str, tuple] = {}
     for number, node in enumerate(nodes):
         name = node["name"]
         if node["op"] == "null":
             entry = by_place[number, 0]
             if name in arrays:
                 entry.tensor = graph.constant(arrays[name], name)
-            else:
+            elif name in source.shapes:
                 entry.tensor = graph.unique(name)
                 shape = [
                     f"{name}_{axis}" if axis in free.get(name, ()) else size
                     for axis, size in enumerate(entry.shape)
                 ]
-                listed.append((entry.tensor, entry.dtype, shape))
+                listed[name] = (entry.tensor, entry.dtype, shape)
             continue
         rule = RULES.get(node["op"])
         if rule is None:
@@ -59,14 +59,7 @@ def _translate(
         results: list[Entry] = []
         while (number, len(results)) in by_place:
             results.append(by_place[number, len(results)])
-        here = Node(
-            node["op"],
-            name,
-            node.get("attrs", {}),
-            [(entry.tensor, entry.shape, entry.dtype) for entry in sources],
-            [(entry.shape, entry.dtype) for entry in results],
-            not any(free.values()),
-        )
+        here = Node(node["op"], name, node.get("attrs", {}), sources, results)
         graph.prefix = name
         tensors = rule(graph, here)
         here.check_all_read()
@@ -79,7 +72,7 @@ def _translate(
         shape = [None] * len(entry.shape) if any(free.values()) else list(entry.shape)
         outputs.append(((entry.tensor, graph.unique(name)), entry.dtype, shape))
     known = {} if any(free.values()) else {entry.tensor: entry for entry in entries}
-    return graph.model(listed, outputs), known
+    return graph.model([listed[name] for name in source.shapes], outputs), known
 
 
 def _check(model: onnx.ModelProto, known: dict[str, Entry]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import warnings
 from typing import Any, Iterator, NamedTuple, Sequence
 
@@ -10,7 +12,9 @@ import numpy as np
 
 import gluon_roi
 
+from .cut import cut
 from .inference import inferred
+from .mxnet.layers import LOSSES
 
 
 class Source(NamedTuple):
@@ -29,46 +33,80 @@ def source_of(
     params: dict[str, Any] | None,
     input_types: Sequence | None,
     dynamic: Sequence[Sequence[int]] | None,
+    inputs: dict[str, Any] | None,
+    outputs: Sequence[str] | None,
 ) -> Source:
     """The arguments of export, checked."""
-    shapes = list(_leaves(input_shapes))
-    if isinstance(model, mx.sym.Symbol):
-        symbol, values = model, _by_name(params or {})
-        names = [name for name in symbol.list_inputs() if name not in values]
-    elif isinstance(model, mx.gluon.HybridBlock):
+    shapes = list(_leaves("input_shapes", input_shapes))
+    cuts = {name: _shape(f"inputs: {name}", shape) for name, shape in (inputs or {}).items()}
+    if isinstance(model, mx.gluon.HybridBlock):
         if params is not None:
             raise ValueError("onnx.export: params is for a Symbol; a block has its own")
         names = ["data"] if len(shapes) == 1 else [f"data{i}" for i in range(len(shapes))]
         symbol, values = _trace(model, input_shapes, iter(names))
-        unused = [name for name in names if name not in symbol.list_inputs()]
+        unused = set(names).difference(symbol.list_inputs())
         if unused:
-            raise ValueError(f"onnx.export: the model does not use its input {unused[0]}")
+            raise ValueError(f"onnx.export: the model does not use its input {min(unused)}")
+        symbol = cut(symbol, list(cuts), outputs)
+    elif isinstance(model, (mx.sym.Symbol, str, os.PathLike)):
+        symbol, values = cut(_symbol_or_text(model), list(cuts), outputs), _by_name(params or {})
+        without = {*values, *cuts, *_labels(symbol)}
+        names = [name for name in symbol.list_inputs() if name not in without]
     else:
         raise TypeError(
-            f"onnx.export: expected a gluon.HybridBlock or a Symbol, got {type(model).__name__}"
+            "onnx.export: expected a gluon.HybridBlock, a Symbol or the path of a symbol file, "
+            f"got {type(model).__name__}"
         )
     if len(names) != len(shapes):
         raise ValueError(
             f"onnx.export: the model has {len(names)} inputs without a value "
             f"({', '.join(names)}), but input_shapes has {len(shapes)} shapes"
         )
-    symbol = _switched(symbol)
-    used = set(symbol.list_inputs())
-    arrays = {
-        name: value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.asarray(value)
-        for name, value in values.items()
-        if name in used
-    }
+    names += cuts
+    shapes += cuts.values()
     for argument, given in (("input_types", input_types), ("dynamic", dynamic)):
         if given is not None and len(given) != len(shapes):
             raise ValueError(
                 f"onnx.export: {argument} has {len(given)} entries, expected one for each of the "
                 f"{len(shapes)} inputs"
             )
-    inputs = dict(zip(names, shapes))
+    symbol = _switched(symbol)
+    used = set(symbol.list_inputs())
+    arrays = {
+        name: value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.asarray(value)
+        for name, value in values.items()
+        if name in used and name not in cuts
+    }
     types = {name: _type_of(name, given) for name, given in zip(names, input_types or ())}
-    free = {name: _free_axes(name, axes, inputs[name]) for name, axes in zip(names, dynamic or ())}
-    return Source(symbol, arrays, inputs, types, free)
+    free = {
+        name: _free_axes(name, axes, shape)
+        for name, axes, shape in zip(names, dynamic or (), shapes)
+    }
+    sizes = {name: shape for name, shape in zip(names, shapes) if name in used}
+    return Source(symbol, arrays, sizes, types, free)
+
+
+def _symbol_or_text(model: Any) -> Any:
+    if isinstance(model, mx.sym.Symbol):
+        return model
+    with open(model) as file:
+        text = file.read()
+    try:
+        json.loads(text)["nodes"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"onnx.export: {os.fspath(model)} is no symbol file") from None
+    return text
+
+
+def _labels(symbol: Any) -> set[str]:
+    """The inputs that only a loss reads, which it does in training alone."""
+    nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]
+    readers: dict[int, set[bool]] = {}
+    for node in nodes:
+        for place, entry in enumerate(node["inputs"]):
+            is_label = node["op"] in LOSSES and place == 1
+            readers.setdefault(entry[0], set()).add(is_label)
+    return {nodes[n]["name"] for n, who in readers.items() if who == {True}}
 
 
 def _switched(symbol: Any) -> Any:
@@ -92,20 +130,21 @@ def _by_name(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _leaves(shapes: Any) -> Iterator[tuple[int, ...]]:
+def _leaves(argument: str, shapes: Any) -> Iterator[tuple[int, ...]]:
     """The shapes in a nest of lists."""
     for shape in shapes:
         if isinstance(shape, (list, tuple)) and shape and isinstance(shape[0], (list, tuple)):
-            yield from _leaves(shape)
-        elif isinstance(shape, (list, tuple)) and all(
-            isinstance(size, (int, np.integer)) and size >= 0 for size in shape
-        ):
-            yield tuple(int(size) for size in shape)
+            yield from _leaves(argument, shape)
         else:
-            raise ValueError(
-                f"onnx.export: input_shapes: expected a shape of whole numbers for each input, "
-                f"got {shape}"
-            )
+            yield _shape(argument, shape)
+
+
+def _shape(argument: str, shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, (list, tuple)) and all(
+        isinstance(size, (int, np.integer)) and size >= 0 for size in shape
+    ):
+        return tuple(int(size) for size in shape)
+    raise ValueError(f"onnx.export: {argument}: expected a shape of whole numbers, got {shape}")
 
 
 def _type_of(name: str, given: Any) -> np.dtype:

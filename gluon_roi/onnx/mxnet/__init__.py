@@ -1,5 +1,14 @@
 """Rules for MXNet's own operators, as detectors use them."""
 
-from . import boxes, elementwise, indexing, layers, shapes
+from . import boxes, deformable, elementwise, indexing, layers, pooling, proposals, shapes
 
-__all__ = ["boxes", "elementwise", "indexing", "layers", "shapes"]
+__all__ = [
+    "boxes",
+    "deformable",
+    "elementwise",
+    "indexing",
+    "layers",
+    "pooling",
+    "proposals",
+    "shapes",
+]

@@ -153,12 +153,27 @@ def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppres
     scores = g("Unsqueeze", rank, np.array([1]))
     if what.apart:
         scores = _scores_of_classes(g, rows, valid, scores, what.identity)
+    return kept_boxes(g, boxes, scores, rank, count, what.threshold)
+
+
+def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, threshold: float) -> str:
+    """1 for boxes (B, n, 4) that no better one overlaps by more than the threshold, else 0: (B, n).
+
+    Scores are (B, classes, n), those of boxes to be looked at above 0; rank is the greatest of
+    them, (B, n). At most `limit` boxes of an image and class are kept.
+
+    OpenVINO suppresses boxes whose overlap is the threshold itself, onnxruntime as MXNet only
+    those above it: so the next number is the threshold, and 1 is one that no overlap is above.
+    """
+    if threshold == 1:
+        return g.cast(g("Greater", rank, np.float32(0)), np.float32)
+    above = max(np.nextafter(np.float32(threshold), np.float32(1)), np.float32(1e-20))
     chosen = g(
         "NonMaxSuppression",
         boxes,
         scores,
-        count,
-        np.array([what.threshold], np.float32),
+        limit,
+        np.array([above], np.float32),
         np.array([0.5], np.float32),
     )
     places = g("Gather", chosen, np.array([0, 2]), axis=1)  # image and row, without the class

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..graph import Graph, Node
 from ..registry import rule
+
+#: Layers with a label for their second input, which they read in training alone.
+LOSSES = {
+    "SoftmaxOutput",
+    "LinearRegressionOutput",
+    "LogisticRegressionOutput",
+    "MAERegressionOutput",
+    "SVMOutput",
+}
+
+
+@rule("SoftmaxOutput")
+def _softmax_output(g: Graph, node: Node) -> str:
+    node.accept("grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad")
+    node.accept("smooth_alpha")
+    data = node.inputs[0]
+    if node.get("multi_output", False):
+        node.accept("preserve_shape")
+        return g("Softmax", data, axis=1)
+    if node.get("preserve_shape", False) or node.rank == 2:
+        return g("Softmax", data, axis=-1)
+    return g("Reshape", g("Softmax", g("Flatten", data), axis=1), g.shape(data))
+
+
+@rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput")
+def _as_it_is(g: Graph, node: Node) -> str:
+    node.accept("grad_scale", "margin", "regularization_coefficient", "use_linear")
+    return node.inputs[0]
+
+
+@rule("LogisticRegressionOutput")
+def _logistic(g: Graph, node: Node) -> str:
+    node.accept("grad_scale")
+    return g("Sigmoid", node.inputs[0])
 
 
 @rule("FullyConnected")
@@ -96,32 +128,6 @@ def _leaky_relu(g: Graph, node: Node) -> str:
             gamma = g("Unsqueeze", gamma, np.arange(1, node.rank - 1))
         return g("PRelu", node.inputs[0], gamma)
     raise node.refusal(f"act_type={kind} has no translation")
-
-
-@rule("Pooling")
-def _pooling(g: Graph, node: Node) -> str:
-    node.expect("layout", None, "None", {3: "NCW", 4: "NCHW", 5: "NCDHW"}[node.rank])
-    node.expect("pool_type", "max", "avg")
-    node.accept("p_value")  # of pool_type lp
-    kind = {"max": "Max", "avg": "Average"}[node.get("pool_type", "max")]
-    kernel, stride, padding = (node.sizes(name) for name in ("kernel", "stride", "pad"))
-    include = node.get("count_include_pad", True)
-    if node.get("global_pool", False):
-        node.accept("pooling_convention", "stride", "pad", "kernel")
-        return g(f"Global{kind}Pool", node.inputs[0])
-    node.expect("pooling_convention", "valid")
-    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": stride or (1,) * len(kernel)}
-    padding = padding or (0,) * len(kernel)
-    if kind == "Average":
-        attributes["count_include_pad"] = int(include is not False)
-    return g(f"{kind}Pool", node.inputs[0], pads=padding + padding, **attributes)
-
-
-@rule("_contrib_AdaptiveAvgPooling2D")
-def _adaptive_average(g: Graph, node: Node) -> str:
-    if set(node.sizes("output_size", (1,))) != {1}:
-        raise node.refusal("an output_size other than 1 has no translation")
-    return g("GlobalAveragePool", node.inputs[0])
 
 
 @rule("UpSampling")

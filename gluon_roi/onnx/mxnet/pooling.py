@@ -1,0 +1,163 @@
+"""Pooling, with MXNet's own windows at the border."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..graph import Graph, Node
+from ..registry import rule
+
+
+class _Axis(NamedTuple):
+    """Windows along one spatial axis: window i reads [i * stride - pad, ... + kernel)."""
+
+    kernel: int
+    stride: int
+    pad: int
+    size: str  # of the map, a vector of one element
+    known: int | None  # the same, if it cannot change
+
+
+@rule("Pooling")
+def _pooling(g: Graph, node: Node) -> str:
+    node.expect("layout", None, "None", {3: "NCW", 4: "NCHW", 5: "NCDHW"}[node.rank])
+    node.expect("pool_type", "max", "avg", "sum")
+    node.expect("pooling_convention", "valid", "full", "same")
+    node.accept("p_value")  # of pool_type lp
+    kind, convention = node.get("pool_type", "max"), node.get("pooling_convention", "valid")
+    include = node.get("count_include_pad", True) is not False
+    if node.get("global_pool", False):
+        node.accept("kernel", "stride", "pad")
+        if kind == "sum":
+            raise node.refusal("pool_type=sum with global_pool=True has no translation")
+        return g("GlobalMaxPool" if kind == "max" else "GlobalAveragePool", node.inputs[0])
+    kernel = node.sizes("kernel")
+    ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
+    strides, padding = node.sizes("stride") or ones, (node.sizes("pad") or zeros)[: len(kernel)]
+    if convention == "valid" and kind != "sum":
+        attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
+        if kind == "avg":
+            attributes["count_include_pad"] = int(include)
+        operator = "MaxPool" if kind == "max" else "AveragePool"
+        return g(operator, node.inputs[0], pads=padding + padding, **attributes)
+    axes = [
+        _Axis(*window, g.shape(node.inputs[0], 2 + n, 3 + n), node.known[0][2 + n])
+        for n, window in enumerate(zip(kernel, strides, padding))
+    ]
+    if kind == "max":
+        return _greatest(g, node, axes, convention)
+    return _sums(g, node, axes, convention, include)
+
+
+def _windows(g: Graph, axis: _Axis, convention: str) -> Any:
+    """How many windows there are: a number, or a vector of one element."""
+    k, s, p = axis[:3]
+    beyond = {"valid": 2 * p - k, "full": 2 * p - k + s - 1, "same": s - 1}[convention]
+    first = 0 if convention == "same" else 1
+    if axis.known is not None:
+        return (axis.known + beyond) // s + first
+    count = g("Div", g("Add", axis.size, np.array([beyond])), np.array([s]))
+    return g("Add", count, np.array([1])) if first else count
+
+
+def _behind(g: Graph, axis: _Axis, count: Any) -> Any:
+    """Cells behind the map that the last window reaches: a number, or a vector of one element."""
+    reach = axis.kernel - axis.stride - axis.pad
+    if axis.known is not None:
+        return max(count * axis.stride + reach - axis.known, 0)
+    end = g("Add", g("Mul", count, np.array([axis.stride])), np.array([reach]))
+    return g("Max", g("Sub", end, axis.size), np.array([0]))
+
+
+def _pool(
+    g: Graph, node: Node, operator: str, axes: list[_Axis], counts: list, fill: float, **more: int
+) -> str:
+    """A pooling operator over so many windows; `fill` is what padding reads.
+
+    Runtimes pad by less than a kernel. Where sizes are known, a last window behind the map, of
+    which there is one at most, is added to the output; padding the map instead is no way, because
+    onnxruntime fuses constant padding with the pooling, and fails where others read the map.
+    """
+    attributes: dict[str, Any] = {
+        "kernel_shape": [axis.kernel for axis in axes],
+        "strides": [axis.stride for axis in axes],
+        **more,
+    }
+    begin, value = [axis.pad for axis in axes], np.array(fill, node.dtype)
+    if any(axis.known is None for axis in axes):
+        ends = [_behind(g, axis, count) for axis, count in zip(axes, counts)]
+        padded = g("Pad", node.inputs[0], g.joined(0, 0, *begin, 0, 0, *ends), value)
+        return g(operator, padded, **attributes)
+    missing = [
+        int((count - 1) * axis.stride - axis.pad >= axis.known) for axis, count in zip(axes, counts)
+    ]
+    ends = [_behind(g, axis, count - less) for axis, count, less in zip(axes, counts, missing)]
+    out = g(operator, node.inputs[0], pads=begin + ends, **attributes)
+    if not any(missing):
+        return out
+    return g("Pad", out, np.array([0] * (4 + len(axes)) + missing), value)
+
+
+def _greatest(g: Graph, node: Node, axes: list[_Axis], convention: str) -> str:
+    """MaxPool; a window without a cell gives the lowest number of the type.
+
+    ONNX leaves out a last window that begins behind the map, which MXNet does not; there is none
+    where the kernel covers padding and stride.
+    """
+    if convention == "full" and all(axis.kernel >= axis.pad + axis.stride for axis in axes):
+        return g(
+            "MaxPool",
+            node.inputs[0],
+            kernel_shape=[axis.kernel for axis in axes],
+            strides=[axis.stride for axis in axes],
+            pads=[axis.pad for axis in axes] * 2,
+            ceil_mode=1,
+        )
+    counts = [_windows(g, axis, convention) for axis in axes]
+    return _pool(g, node, "MaxPool", axes, counts, float(np.finfo(node.dtype).min))
+
+
+def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: bool) -> str:
+    """Sums of all windows over the number of their cells, or of pool_type sum as they are.
+
+    ::
+
+        data -> AveragePool, padding included, * cells of the kernel -> sums -> Div -> out
+                                    Range -> begin, end of windows -> cells ----^
+
+    MXNet counts the padding in front of the map and as much behind it (or with
+    count_include_pad=False no padding), but not what a last window reaches beyond.
+    """
+    counts = [_windows(g, axis, convention) for axis in axes]
+    means = _pool(g, node, "AveragePool", axes, counts, 0, count_include_pad=1)
+    area = int(np.prod([axis.kernel for axis in axes]))
+    sums = g("Mul", means, np.array(area, node.dtype))
+    if node.get("pool_type") == "sum":
+        return sums
+    along = [
+        g.reshape(_cells(g, axis, count, include), -1, *[1] * (len(axes) - 1 - n))
+        for n, (axis, count) in enumerate(zip(axes, counts))
+    ]
+    cells = functools.reduce(lambda a, b: g("Mul", a, b), along)
+    return g("Div", sums, g.cast(cells, node.dtype))
+
+
+def _cells(g: Graph, axis: _Axis, count: Any, include: bool) -> str:
+    """The cells that each window along an axis counts, at least 1."""
+    number = np.array(count) if isinstance(count, int) else g.scalar(count)
+    window = g("Range", np.array(0), number, np.array(1))
+    begin = g("Sub", g("Mul", window, np.array(axis.stride)), np.array(axis.pad))
+    end = g("Add", begin, np.array(axis.kernel))
+    limit = g("Add", axis.size, np.array([axis.pad])) if include else axis.size
+    begin = begin if include else g("Max", begin, np.array(0))
+    return g("Max", g("Sub", g("Min", end, limit), begin), np.array(1))
+
+
+@rule("_contrib_AdaptiveAvgPooling2D")
+def _adaptive_average(g: Graph, node: Node) -> str:
+    if set(node.sizes("output_size", (1,))) != {1}:
+        raise node.refusal("an output_size other than 1 has no translation")
+    return g("GlobalAveragePool", node.inputs[0])

@@ -1,0 +1,435 @@
+"""The export of what detectors have around their RoI operators: proposals, deformable convolution,
+pooling at the border, and parts of models."""
+
+import itertools
+import json
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from onnx_evaluator import run
+
+import gluon_roi
+
+onnx = pytest.importorskip("onnx")
+
+S = mx.sym
+
+
+def exported(symbol, arrays, path, free=False, **options):
+    """What the exported model gives for the inputs of a symbol, by name, and what MXNet gives."""
+    given = {name: mx.nd.array(value, dtype=value.dtype) for name, value in arrays.items()}
+    expected = symbol.bind(mx.cpu(), given).forward()
+    inputs = [arrays[name] for name in symbol.list_inputs()]
+    if free:
+        options["dynamic"] = [range(value.ndim) for value in inputs]
+    types = [value.dtype for value in inputs]
+    gluon_roi.onnx.export(symbol, [v.shape for v in inputs], path, input_types=types, **options)
+    return run(path, *inputs), [out.asnumpy() for out in expected]
+
+
+# ---- Proposals -----------------------------------------------------------------------------------
+
+
+def _proposal(multi: bool = True, **attributes: Any) -> Any:
+    names = ("cls_prob", "bbox_pred", "im_info")
+    operator = S.contrib.MultiProposal if multi else S.contrib.Proposal
+    return operator(*map(S.var, names), **attributes)
+
+
+def _maps(
+    images: int, anchors: int, size: tuple, stride: int, seed: int = 0, spread: float = 0.3
+) -> dict:
+    """Scores with ties, boxes of some pixels, images that are as large as the map or smaller."""
+    random = np.random.RandomState(seed)
+    scores = np.round(random.rand(images, 2 * anchors, *size) * 16) / 16
+    info = np.array([[size[0] * stride, size[1] * stride, 1.0]] * images)
+    info[1:] *= [0.7, 0.55, 1.6]
+    return {
+        "cls_prob": scores.astype("float32"),
+        "bbox_pred": (random.randn(images, 4 * anchors, *size) * spread).astype("float32"),
+        "im_info": info.astype("float32"),
+    }
+
+
+PROPOSALS: dict[str, Any] = {
+    "defaults": ({"rpn_post_nms_top_n": 20}, 12, (2, 7, 5), 16),
+    "one image": ({"multi": False, "rpn_post_nms_top_n": 20}, 12, (1, 7, 5), 16),
+    "scores": ({"scales": (8,), "ratios": (1,), "output_score": True}, 1, (3, 3, 4), 16),
+    "all boxes": ({"scales": (2, 4), "rpn_pre_nms_top_n": -1, "threshold": 0.5}, 6, (2, 4, 6), 16),
+    "few boxes": ({"scales": (2, 4), "rpn_pre_nms_top_n": 7, "threshold": 0.3}, 6, (2, 4, 6), 16),
+    "corners": ({"scales": (1, 3.5), "iou_loss": True, "threshold": 0.6}, 6, (2, 5, 3), 8),
+    "small boxes": ({"scales": (1, 2), "rpn_min_size": 24}, 6, (2, 5, 5), 8),
+    "no smallest": ({"scales": (1, 2), "rpn_min_size": 0}, 6, (2, 5, 5), 8),
+    "odd ratios": ({"scales": (3,), "ratios": (0.33, 3)}, 2, (2, 6, 6), 12),
+    "no overlap": ({"scales": (1,), "threshold": 0.0}, 3, (2, 4, 4), 16),
+    "any overlap": ({"scales": (1,), "threshold": 1.0, "output_score": True}, 3, (2, 4, 4), 16),
+}
+
+
+@pytest.mark.parametrize("name", PROPOSALS)
+def test_proposals(name, tmp_path):
+    attributes, anchors, (images, *size), stride = PROPOSALS[name]
+    attributes = {"rpn_post_nms_top_n": 40, "feature_stride": stride, **attributes}
+    symbol = _proposal(**attributes)
+    for spread in (0, 0.3):  # boxes on whole pixels, which tie, and any
+        arrays = _maps(images, anchors, size, stride, spread=spread)
+        if attributes.get("iou_loss"):
+            arrays["bbox_pred"] *= 20
+        found, expected = exported(symbol, arrays, tmp_path / "model.onnx", free=images > 1)
+        assert len(found) == len(expected) == 1 + attributes.get("output_score", False)
+        for ours, theirs in zip(found, expected):
+            np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=1e-6)
+
+
+def test_proposals_of_another_size(tmp_path):
+    symbol = _proposal(scales=(2, 4), rpn_post_nms_top_n=30, rpn_min_size=4)
+    path = tmp_path / "model.onnx"
+    exported(symbol, _maps(2, 6, (4, 6), 16), path, free=True)
+    arrays = _maps(3, 6, (7, 5), 16, seed=1)
+    given = {name: mx.nd.array(value) for name, value in arrays.items()}
+    (expected,) = symbol.bind(mx.cpu(), given).forward()
+    (found,) = run(path, *arrays.values())
+    np.testing.assert_allclose(found, expected.asnumpy(), atol=2e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "attributes, message",
+    [
+        ({"scales": (8,)}, "cls_prob has 24 channels, expected 2 for each of 3 anchors"),
+        ({"threshold": 1.5}, "threshold=1.5 has no translation"),
+    ],
+)
+def test_proposals_that_are_refused(attributes, message, tmp_path):
+    symbol = S.contrib.MultiProposal(*map(S.var, "abc"), name="rois", **attributes)
+    shapes = [(1, 24, 4, 4), (1, 48, 4, 4), (1, 3)]
+    with pytest.raises(NotImplementedError) as raised:
+        gluon_roi.onnx.export(symbol, shapes, tmp_path / "model.onnx")
+    assert f"node rois (_contrib_MultiProposal): {message}" in str(raised.value)
+
+
+# ---- Deformable convolution ----------------------------------------------------------------------
+
+
+def _sample(cells: np.ndarray, y: float, x: float, fades: bool) -> float:
+    """One bilinear sample of a map (H, W), from the definition."""
+    height, width = cells.shape
+    if fades:
+        if not (y > -1 and x > -1 and y < height and x < width):
+            return 0
+    elif not (y >= 0 and x >= 0 and y < height and x < width):
+        return 0
+    else:
+        y, x = min(y, height - 1), min(x, width - 1)
+    total = 0.0
+    for i, j in itertools.product((int(np.floor(y)), int(np.floor(y)) + 1),
+                                  (int(np.floor(x)), int(np.floor(x)) + 1)):  # fmt: skip
+        if 0 <= i < height and 0 <= j < width:
+            total += cells[i, j] * (1 - abs(y - i)) * (1 - abs(x - j))
+    return total
+
+
+def _deformed(data, offset, mask, weight, kernel, stride, pad, dilate, groups, parts):
+    """The convolution as a plain loop, in float64."""
+    images, channels = data.shape[:2]
+    filters, cells = len(weight), kernel[0] * kernel[1]
+    out = np.zeros((images, filters, *offset.shape[2:]))
+    for n, f, y, x in np.ndindex(*out.shape):
+        for c, k in itertools.product(range(channels // groups), range(cells)):
+            channel = c + f // (filters // groups) * (channels // groups)
+            part = channel // (channels // parts)
+            place = 2 * (part * cells + k)
+            i, j = divmod(k, kernel[1])
+            value = _sample(
+                data[n, channel],
+                y * stride[0] - pad[0] + i * dilate[0] + offset[n, place, y, x],
+                x * stride[1] - pad[1] + j * dilate[1] + offset[n, place + 1, y, x],
+                fades=mask is not None,
+            )
+            if mask is not None:
+                value *= mask[n, part * cells + k, y, x]
+            out[n, f, y, x] += weight[f, c, i, j] * value
+    return out
+
+
+#: kernel, stride, pad, dilate, num_group, num_deformable_group, channels, filters
+DEFORMABLE = {
+    "3x3": ((3, 3), (1, 1), (1, 1), (1, 1), 1, 1, 3, 4),
+    "dilated": ((3, 3), (1, 1), (2, 2), (2, 2), 1, 2, 4, 4),
+    "groups": ((2, 3), (2, 1), (1, 0), (1, 2), 2, 4, 8, 4),
+    "1x1": ((1, 1), (1, 2), (0, 0), (1, 1), 3, 1, 3, 6),
+}
+
+
+@pytest.mark.parametrize("modulated", [False, True])
+@pytest.mark.parametrize("name", DEFORMABLE)
+def test_deformable_convolution(name, modulated, tmp_path):
+    """As a plain loop has it, and MXNet: on the map, on its border, around it, far and nowhere."""
+    kernel, stride, pad, dilate, groups, parts, channels, filters = DEFORMABLE[name]
+    random = np.random.RandomState(3)
+    height, width = 5, 7
+    size = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, p, d, k, s in zip((height, width), pad, dilate, kernel, stride)
+    ]
+    cells = kernel[0] * kernel[1]
+    offset = random.randint(-24, 25, (2, 2 * parts * cells, *size)) / 4
+    offset.flat[::11] = np.resize([1e9, -1e9, np.nan, np.inf], offset.flat[::11].size)
+    arrays = {
+        "data": random.randn(2, channels, height, width),
+        "offset": offset,
+        "mask": random.rand(2, parts * cells, *size),
+        "weight": random.randn(filters, channels // groups, *kernel),
+        "bias": random.randn(filters),
+    }
+    if not modulated:
+        del arrays["mask"]
+    arrays = {key: value.astype("float32") for key, value in arrays.items()}
+    operator = "ModulatedDeformableConvolution" if modulated else "DeformableConvolution"
+    attributes = dict(
+        kernel=kernel, stride=stride, pad=pad, dilate=dilate, num_filter=filters,
+        num_group=groups, num_deformable_group=parts,
+    )  # fmt: skip
+    loop = (kernel, stride, pad, dilate, groups, parts)
+    data, offset, weight = (arrays[key] for key in ("data", "offset", "weight"))
+    expected = _deformed(data, offset, arrays.get("mask"), weight, *loop)
+    for bias, free in ((True, False), (False, True)):
+        names = [key for key in arrays if bias or key != "bias"]
+        symbol = getattr(S.contrib, operator)(*map(S.var, names), no_bias=not bias, **attributes)
+        given = {key: arrays[key] for key in names}
+        (found,), (theirs,) = exported(symbol, given, tmp_path / "model.onnx", free)
+        wanted = expected + arrays["bias"].reshape(-1, 1, 1) * bias
+        np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=1e-5)
+        np.testing.assert_allclose(found, theirs, atol=2e-5, rtol=1e-5)
+
+
+def test_cells_that_are_not_finite_show_where_mxnet_reads_them(tmp_path):
+    """Samples outside of the map read nothing, not even 0 times a cell."""
+    data = np.zeros((1, 1, 3, 4), "float32")
+    data[0, 0, 0, 0], data[0, 0, 2, 3] = np.nan, np.inf
+    offset = np.zeros((1, 2, 3, 4), "float32")
+    offset[0, :, 0] = 9
+    offset[0, :, 1, 3] = 0.5
+    arrays = {"data": data, "offset": offset, "weight": np.ones((1, 1, 1, 1), "float32")}
+    symbol = S.contrib.DeformableConvolution(
+        *map(S.var, arrays), kernel=(1, 1), num_filter=1, no_bias=True
+    )
+    (found,), (expected,) = exported(symbol, arrays, tmp_path / "model.onnx")
+    np.testing.assert_array_equal(found, expected)
+    assert (found[0, 0, 0] == 0).all() and not np.isfinite(found[0, 0, 2, 3])
+
+
+# ---- Pooling at the border -----------------------------------------------------------------------
+
+#: kernel, stride, pad: with the last window full, short, and behind the map.
+WINDOWS = [(3, 2, 0), (3, 2, 1), (2, 2, 0), (2, 3, 1), (1, 2, 0), (3, 3, 2), (2, 1, 1)]
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("kind", ["max", "avg", "sum"])
+def test_full_pooling(kind, free, tmp_path):
+    """Every window of MXNet, also the last one that begins behind the map."""
+    random = np.random.RandomState(0)
+    path = tmp_path / "model.onnx"
+    for (k, s, p), size, include in itertools.product(WINDOWS, (4, 5, 6, 7), (None, True, False)):
+        if include is not None and kind != "avg" or k > size + 2 * p:
+            continue
+        attributes = {} if include is None else {"count_include_pad": include}
+        symbol = S.Pooling(
+            S.var("x"), kernel=(k, 2), stride=(s, 1), pad=(p, 0), pool_type=kind,
+            pooling_convention="full", **attributes,
+        )  # fmt: skip
+        x = random.randn(1, 2, size, 3).astype("float32")
+        (found,), (expected,) = exported(symbol, {"x": x}, path, free)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6, err_msg=f"{k, s, p}")
+
+
+@pytest.mark.parametrize("kind", ["max", "avg", "sum"])
+def test_same_pooling(kind, tmp_path):
+    """MXNet has it along one axis; of float32 with padding its CPU has the sum alone."""
+    for kernel, stride in ((3, 2), (2, 3), (3, 1), (1, 2)):
+        symbol = S.Pooling(
+            S.var("x"), kernel=(kernel,), stride=(stride,), pad=(0, 0, 0), pool_type=kind,
+            pooling_convention="same",
+        )  # fmt: skip
+        x = np.random.RandomState(0).randn(1, 2, 5)
+        path = tmp_path / "model.onnx"
+        (expected,) = symbol.bind(mx.cpu(), {"x": mx.nd.array(x, dtype="float64")}).forward()
+        gluon_roi.onnx.export(symbol, [x.shape], path)
+        (found,) = run(path, x.astype("float32"))
+        np.testing.assert_allclose(found, expected.asnumpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_a_map_that_others_read_is_not_padded(tmp_path):
+    """onnxruntime would fuse the padding and lose the map."""
+    x = S.var("x")
+    y = S.relu(x)
+    pool = S.Pooling(y, kernel=(2, 2), stride=(3, 3), pad=(1, 1), pooling_convention="full")
+    path = tmp_path / "model.onnx"
+    value = np.random.RandomState(0).randn(1, 2, 4, 4).astype("float32")
+    found, expected = exported(S.Group([pool, y]), {"x": value}, path)
+    for ours, theirs in zip(found, expected):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# ---- Losses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attributes", [{}, {"multi_output": True}, {"preserve_shape": True}])
+def test_outputs_of_training_need_no_label(attributes, tmp_path):
+    data = S.var("data")
+    rest = [S.LogisticRegressionOutput(data), S.LinearRegressionOutput(data), S.MakeLoss(data)]
+    symbol = S.Group([S.SoftmaxOutput(data, name="prob", **attributes), *rest])
+    value = np.random.RandomState(0).randn(2, 3, 4).astype("float32")
+    bound = symbol.simple_bind(mx.cpu(), data=value.shape)
+    expected = bound.forward(data=mx.nd.array(value))
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(symbol, [value.shape], path)
+    assert [one.name for one in onnx.load(str(path)).graph.input] == ["data"]
+    for ours, theirs in zip(run(path, value), expected):
+        np.testing.assert_allclose(ours, theirs.asnumpy(), rtol=1e-6, atol=1e-6)
+
+
+# ---- Parts of models -----------------------------------------------------------------------------
+
+
+@mx.operator.register("onnx_test_proposal")
+class Proposal(mx.operator.CustomOpProp):
+    def __init__(self, scores="False"):
+        super().__init__(need_top_grad=False)
+        self.scores = scores == "True"
+
+    def list_arguments(self):
+        return ["maps"]
+
+    def list_outputs(self):
+        return ["output", "score"] if self.scores else ["output"]
+
+    def infer_shape(self, shapes):
+        return shapes, [(6, 5), (6, 1)][: 1 + self.scores], []
+
+
+def _detector(proposals: Any = None, **attributes: Any) -> Any:
+    """Maps, proposals in Python unless others are given, pooling, classes."""
+    maps = S.Convolution(S.var("data"), kernel=(3, 3), pad=(1, 1), num_filter=4, name="maps")
+    if proposals is None:
+        proposals = S.Custom(maps, op_type="onnx_test_proposal", name="rois", **attributes)
+    rois = proposals
+    pooled = S.ROIPooling(maps, rois[0], (2, 2), 0.5, name="pool")
+    classes = S.softmax(S.FullyConnected(pooled, num_hidden=3, name="fc"), name="prob")
+    return S.Group([rois, classes])
+
+
+def _parameters() -> dict:
+    random = np.random.RandomState(0)
+    shapes = {"maps_weight": (4, 3, 3, 3), "maps_bias": (4,), "fc_weight": (3, 16), "fc_bias": (3,)}
+    return {name: mx.nd.array(random.randn(*shape)) for name, shape in shapes.items()}
+
+
+def _names(path):
+    graph = onnx.load(str(path)).graph
+    return [v.name for v in graph.input], [v.name for v in graph.output]
+
+
+def test_a_cut_makes_an_input_of_what_a_node_gives(tmp_path):
+    path = tmp_path / "model.onnx"
+    data = np.random.RandomState(1).randn(1, 3, 12, 9).astype("float32")
+    rois = np.array([[0, 0, 0, 9, 9], [0, 2, 3, 15, 20], [-1, 0, 0, 5, 5]], "float32")
+    params = _parameters()
+    gluon_roi.onnx.export(
+        _detector(), [data.shape], path, params, inputs={"rois": (3, 5)}, dynamic=[(2, 3), (0,)]
+    )
+    assert _names(path) == (["data", "rois"], ["rois_output", "prob_output"])
+    given = {"data": mx.nd.array(data), "cut": mx.nd.array(rois), **params}
+    expected = _detector(S.Group([S.var("cut")])).bind(mx.cpu(), given).forward()
+    for ours, theirs in zip(run(path, data, rois), expected):
+        np.testing.assert_allclose(ours, theirs.asnumpy(), atol=1e-6)
+    assert run(path, data, rois[:1])[1].shape == (1, 3)
+
+
+def test_forms_of_a_cut(tmp_path):
+    """By names of nodes and of outputs, with other outputs, of files, of blocks."""
+    path, file = tmp_path / "model.onnx", tmp_path / "net-symbol.json"
+    params, data = _parameters(), (1, 3, 12, 9)
+    with_scores = _detector(scores=True)
+    file.write_text(_detector().tojson().replace("onnx_test_proposal", "not_registered"))
+
+    def names(*arguments, **options):
+        gluon_roi.onnx.export(*arguments, **options)
+        return _names(path)
+
+    both = {"rois_output": (6, 5), "rois_score": (6, 1)}
+    block = mx.gluon.SymbolBlock(_detector(), [S.var("data")])
+    for name, value in params.items():
+        block.params[name]._load_init(value, mx.cpu())
+    rois = {"rois": (6, 5)}
+    for found, expected in (
+        (names(_detector(), [data], path, params, outputs=["maps"]), (["data"], ["maps_output"])),
+        (
+            names(_detector(), [], path, params, inputs={"maps": (1, 4, 12, 9), **rois}),
+            (["maps", "rois"], ["rois_output", "prob_output"]),
+        ),
+        (
+            names(_detector(), [], path, params, inputs={"pool": (6, 4, 2, 2)}, outputs=["prob"]),
+            (["pool"], ["prob_output"]),
+        ),
+        (
+            names(_detector(), [], path, params, inputs={**rois, "data": data}, outputs=["pool"]),
+            (["rois", "data"], ["pool_output"]),
+        ),
+        (
+            names(with_scores, [data], path, params, inputs=both),
+            (["data", *both], ["rois_output_1", "rois_score_output", "prob_output"]),
+        ),
+        (
+            names(file, [data], path, params, inputs=rois),
+            (["data", "rois"], ["rois_output", "prob_output"]),
+        ),
+        (
+            names(block, [data], path, inputs=rois, outputs=["prob"]),
+            (["data", "rois"], ["prob_output"]),
+        ),
+    ):
+        assert found == expected
+
+
+def _refusals() -> dict[str, Any]:
+    detector, rois, data = _detector(), {"rois": (6, 5)}, [(1, 3, 12, 9)]
+    return {
+        "not cut": (detector, data, {}, "node rois (Custom, op_type onnx_test_proposal): Python"),
+        "how to cut": (detector, data, {}, "inputs={'rois': shape}"),
+        "no node": (detector, data, {"inputs": {"roi": (6, 5)}}, "no node 'roi'; it has rois"),
+        "no output": (detector, data, {"outputs": ["probe"]}, "outputs: the model has no node"),
+        "no list": (detector, data, {"outputs": "prob"}, "expected a list of names, got 'prob'"),
+        "nothing": (detector, data, {"outputs": []}, "expected a list of names, got []"),
+        "no shape": (detector, data, {"inputs": {"rois": 6}}, "inputs: rois: expected a shape of"),
+        "bad shape": (detector, data, {"inputs": {"rois": (6, 4)}}, "pool: ROIPool: rois has"),
+        "unused": (
+            detector, data, {"inputs": rois, "outputs": ["maps"]}, "do not depend on 'rois'",
+        ),
+        "several": (
+            _detector(scores=True), data, {"inputs": rois},
+            "'rois' has several outputs that are used; name each: rois_output, rois_score",
+        ),
+        "too many": (detector, data * 2, {"inputs": rois}, "the model has 1 inputs without a"),
+        "dynamic": (detector, data, {"inputs": rois, "dynamic": [()]}, "one for each of the 2 in"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _refusals())
+def test_cuts_that_are_refused(name, tmp_path):
+    symbol, shapes, options, message = _refusals()[name]
+    path = tmp_path / "model.onnx"
+    with pytest.raises((ValueError, NotImplementedError)) as raised:
+        gluon_roi.onnx.export(symbol, shapes, path, _parameters(), **options)
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+    assert str(raised.value).startswith("onnx.export: ") and not path.exists()
+
+
+def test_a_file_that_is_no_symbol(tmp_path):
+    path = tmp_path / "net.json"
+    for text in ("no json", json.dumps([1]), json.dumps({"nodes_": []})):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="net.json is no symbol file"):
+            gluon_roi.onnx.export(path, [(1, 3)], tmp_path / "model.onnx")
