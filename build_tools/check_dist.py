@@ -29,6 +29,16 @@ int main(void) { return puts(gluon_roi_operators()) < 0; }
 """
 
 
+# Numbers in a sentence come from libstdc++'s streams, which are not those of the build.
+ERROR = """
+import mxnet as mx, gluon_roi
+try:
+    gluon_roi.nd.PSROIPool(mx.nd.ones((1, 27, 8, 8)), mx.nd.zeros((1, 5)), 3, 1, output_dim=4)
+except mx.MXNetError as error:
+    assert "data has 27 channels, expected output_dim * 3 * 3 = 36" in str(error), error
+"""
+
+
 def output(*command, cwd=None):
     words = [str(part) for part in command]
     # auditwheel looks for patchelf in PATH.
@@ -99,6 +109,7 @@ def check_install(python, wheel, work):
     example = re.findall(r"^    >>> .*?\n\n", (ROOT / "README.md").read_text(), re.M | re.S)
     (work / "example.txt").write_text("\n".join(example))
     output(inside, "-m", "doctest", work / "example.txt", cwd=work)
+    output(inside, "-c", ERROR, cwd=work)
     # mxnet first: by the hook, where it is needed.
     output(inside, "-c", "import mxnet; mxnet.nd.ones(2).asnumpy()", cwd=work)
     include = output(inside, "-c", "import gluon_roi; print(gluon_roi.include())", cwd=work)

@@ -2,26 +2,35 @@
 // for what manylinux_2_28 does not have yet. auditwheel tells what a still newer one asks for.
 #pragma once
 
-#include <cxxabi.h>
 #include <features.h>
-
-#include <exception>
-#include <new>
-
-// The member functions of streams and strings are compiled into the library. (After <new>, which
-// includes the header that sets the macro.)
-#undef _GLIBCXX_EXTERN_TEMPLATE
-#define _GLIBCXX_EXTERN_TEMPLATE 0
-
-// <iostream> of GCC 13: std::cout is initialized by each library that has it, as before.
-#undef _GLIBCXX_USE_INIT_PRIORITY_ATTRIBUTE
-#define _GLIBCXX_USE_INIT_PRIORITY_ATTRIBUTE 0
 
 // glibc 2.38: strtoll that reads the binary numbers of C23 has a name of its own.
 #undef __GLIBC_USE_C2X_STRTOL
 #define __GLIBC_USE_C2X_STRTOL 0
 #undef __GLIBC_USE_C23_STRTOL
 #define __GLIBC_USE_C23_STRTOL 0
+
+#include <cxxabi.h>
+
+#include <exception>
+#include <new>
+
+// The member functions of strings and string streams are compiled into the library. Those of
+// streams and locales are not: they have ids, of which there may be one in a process. (After <new>,
+// which includes the header that sets the macros.)
+#undef _GLIBCXX_EXTERN_TEMPLATE
+#define _GLIBCXX_EXTERN_TEMPLATE 0
+#include <string>
+#undef _GLIBCXX_EXTERN_TEMPLATE
+#define _GLIBCXX_EXTERN_TEMPLATE 1
+#include <istream>
+#include <locale>
+#undef _GLIBCXX_EXTERN_TEMPLATE
+#define _GLIBCXX_EXTERN_TEMPLATE 0
+
+// <iostream> of GCC 13: std::cout is initialized by each library that has it, as before.
+#undef _GLIBCXX_USE_INIT_PRIORITY_ATTRIBUTE
+#define _GLIBCXX_USE_INIT_PRIORITY_ATTRIBUTE 0
 
 namespace std {
 [[noreturn]] inline void __throw_bad_array_new_length() { throw bad_array_new_length(); }
@@ -34,8 +43,7 @@ __attribute__((weak, visibility("hidden"))) char __libc_single_threaded = 0;
 }
 
 // GCC 14: what an exception that nobody may see calls.
-extern "C" __attribute__((weak, visibility("hidden"))) void __cxa_call_terminate(
-    void* exception) noexcept {
+extern "C" __attribute__((weak)) void __cxa_call_terminate(void* exception) noexcept {
   if (exception != nullptr) abi::__cxa_begin_catch(exception);
   std::terminate();
 }
