@@ -16,11 +16,11 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from .__main__ import MOST_CALLS, OURS, Contender, columns, note
 from .kernels import Kernels, touched_cells
 from .libraries import COMMON
-from .of_tests import ITEMS
-from .work import POSITION_SENSITIVE, Item, shrink
+from .measure import MOST_CALLS, OURS, Contender, note
+from .report import columns
+from .work import OPERATORS, Item, shrink
 from .worker import serve
 
 PASSES, UNITS = ("forward", "forward+backward"), ("ms", "MB")
@@ -46,7 +46,7 @@ def item_of(
 
     Boxes cover the same part of each map.
     """
-    of_output = -(-channels // bins**2) if operator in POSITION_SENSITIVE else channels
+    of_output = -(-channels // bins**2) if OPERATORS[operator].score_maps else channels
     scale = (size[0] * size[1] / (MAP[0] * MAP[1])) ** 0.5
     return Item(
         operator,
@@ -57,7 +57,7 @@ def item_of(
         sampling_ratio=2,
         image=(size[0] * STRIDE, size[1] * STRIDE),
         stride=STRIDE,
-        levels=3 if operator == "PyramidROIAlign" else 1,
+        levels=3 if OPERATORS[operator].several_maps else 1,
         sides=(SIDES[0] * scale, SIDES[1] * scale),
     )
 
@@ -233,7 +233,7 @@ def draw(rows: list[dict], path: str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    every = [*dict.fromkeys(item.operator for item in ITEMS)]
+    every = [*OPERATORS]
     parser.add_argument(
         "--operators",
         nargs="+",

@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from .of_tests import ROOT, c_api
+from . import c_api
+from .measure import ROOT
 from .work import Item
 
 CPU = c_api.Device(c_api.CPU)
-#: The backward pass of these reads the map again: one searches the maxima, the other one needs the
-#: values for the gradient of its offsets.
-MAP_IN_BACKWARD = ("ROIPool", "DeformablePSROIPool")
 
 
 @functools.lru_cache(maxsize=None)
@@ -90,7 +88,7 @@ def moved_bytes(item: Item) -> dict[str, int]:
     gradients = size * int(sum(np.prod(shape, dtype=np.int64) for shape in shapes))
     out = size * int(np.prod(item.out_shape, dtype=np.int64))
     read = size * touched_cells(item, rois) + rois.nbytes + (0 if trans is None else trans.nbytes)
-    read_again = read if item.operator in MAP_IN_BACKWARD else rois.nbytes
+    read_again = read if item.of.maps_in_backward else rois.nbytes
     forward, backward = read + out, read_again + out + gradients
     return {
         "forward": forward,

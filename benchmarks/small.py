@@ -26,11 +26,11 @@ from mxnet.gluon import HybridBlock
 import gluon_roi
 from gluon_roi.bridge import arrays
 
-from .__main__ import Contender, columns, machine, note, write_report
 from .kernels import Kernels
 from .libraries import Mxnet
-from .of_tests import ITEMS
-from .work import Item
+from .measure import Contender, note
+from .report import columns, machine, write_report
+from .work import ITEMS, Item
 from .worker import serve
 
 #: How an operator is called, and what its block is hybridized with.

@@ -1,18 +1,43 @@
-"""What a row of the table is: size of the map, distribution of boxes, arguments.
+"""What a row of the table is: an operator, the size of its map, boxes, arguments; and all rows.
 
-The rows of each operator stand in tests/operators/. Needs nothing but NumPy.
+Needs nothing but NumPy.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-#: Those whose bins have score maps of their own, and those that take sampling_ratio and aligned.
-POSITION_SENSITIVE = ("PSROIPool", "PSROIAlign", "DeformablePSROIPool")
-ALIGN = ("ROIAlign", "PSROIAlign", "PyramidROIAlign", "RotatedROIAlign")
+
+@dataclass(frozen=True)
+class Operator:
+    """What it takes to measure an operator."""
+
+    samples: bool = False  # takes sampling_ratio
+    score_maps: bool = False  # each bin has a score map of its own
+    offsets: bool = False  # each bin has an offset
+    rotated: bool = False  # boxes have an angle
+    several_maps: bool = False  # those of a pyramid
+    maps_in_backward: bool = False  # its backward pass reads the maps again
+    #: Besides pooled_size, spatial_scale and sampling_ratio.
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+OPERATORS = {
+    "ROIPool": Operator(maps_in_backward=True),  # it searches the maxima
+    "ROIAlign": Operator(samples=True, arguments={"aligned": False}),
+    "PSROIPool": Operator(score_maps=True),
+    # torchvision has no other.
+    "PSROIAlign": Operator(samples=True, score_maps=True, arguments={"aligned": True}),
+    "RotatedROIAlign": Operator(samples=True, rotated=True, arguments={"aligned": False}),
+    "PrROIPool": Operator(),
+    "DeformablePSROIPool": Operator(
+        score_maps=True, offsets=True, maps_in_backward=True, arguments={"trans_std": 0.1}
+    ),
+    "PyramidROIAlign": Operator(samples=True, several_maps=True, arguments={"aligned": False}),
+}
 
 
 @dataclass(frozen=True)
@@ -33,26 +58,25 @@ class Item:
     reuse: bool = False  # measured with the output reused as well
 
     @property
-    def position_sensitive(self) -> bool:
-        return self.operator in POSITION_SENSITIVE
+    def of(self) -> Operator:
+        return OPERATORS[self.operator]
 
     @property
     def aligned(self) -> bool:
-        """The default of each operator; torchvision's ps_roi_align has no other."""
-        return self.operator == "PSROIAlign"
+        return self.of.arguments.get("aligned", False)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What gluon_roi's operator takes besides pooled_size and spatial_scale."""
-        if self.operator == "DeformablePSROIPool":
-            return {"trans_std": 0.1}
-        align = {"sampling_ratio": self.sampling_ratio, "aligned": self.aligned}
-        return align if self.operator in ALIGN else {}
+        samples = {"sampling_ratio": self.sampling_ratio} if self.of.samples else {}
+        return {**samples, **self.of.arguments}
 
     @property
     def scale(self) -> float | tuple[float, ...]:
         """Of a pyramid one for each map."""
-        return tuple(1 / stride for stride in self.strides) if self.levels > 1 else 1 / self.stride
+        if self.of.several_maps:
+            return tuple(1 / stride for stride in self.strides)
+        return 1 / self.stride
 
     @property
     def strides(self) -> list[int]:
@@ -60,7 +84,7 @@ class Item:
 
     @property
     def map_shapes(self) -> list[tuple[int, int, int, int]]:
-        channels = self.channels * (self.pooled**2 if self.position_sensitive else 1)
+        channels = self.channels * (self.pooled**2 if self.of.score_maps else 1)
         # Rounded up, as a network's padding does: 600 x 1000 at stride 16 is 38 x 63.
         return [
             (1, channels, -(-self.image[0] // stride), -(-self.image[1] // stride))
@@ -70,7 +94,7 @@ class Item:
     @property
     def trans_shape(self) -> tuple[int, int, int, int] | None:
         """Of the offsets, for one class."""
-        if self.operator != "DeformablePSROIPool":
+        if not self.of.offsets:
             return None
         return self.rois, 2, self.pooled, self.pooled
 
@@ -107,7 +131,7 @@ class Item:
         sides = np.minimum(sides, (width, height))
         corner = rng.uniform(0, 1, (self.rois, 2)) * (np.array([width, height]) - sides)
         boxes = [corner, corner + sides]
-        if self.operator == "RotatedROIAlign":
+        if self.of.rotated:
             boxes = [corner + sides / 2, sides, rng.uniform(-90, 90, (self.rois, 1))]
         return np.hstack([np.zeros((self.rois, 1)), *boxes]).astype(np.float32)
 
@@ -129,6 +153,49 @@ class Item:
         return Item(**values)
 
 
+#: Boxes of the finest level of a pyramid, on its map.
+_FINEST: dict[str, Any] = {"image": (800, 1216), "stride": 4, "sides": (16, 112)}
+_WITH_2: dict[str, Any] = {"sampling_ratio": 2}
+
+#: Every row of the table. "small" ones show what a call costs from Python.
+ITEMS = (
+    Item("ROIPool C=512 7x7 K=128", "ROIPool", 512, 128),
+    Item("ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000, reuse=True),
+    Item("small ROIPool C=16 7x7 K=8", "ROIPool", 16, 8),
+    Item("ROIAlign C=512 sampling 2 K=128", "ROIAlign", 512, 128, **_WITH_2),
+    Item("ROIAlign C=512 adaptive K=128", "ROIAlign", 512, 128),
+    Item("ROIAlign C=512 sampling 2 K=2000", "ROIAlign", 512, 2000, reuse=True, **_WITH_2),
+    Item("ROIAlign FPN C=256 7x7 K=1000", "ROIAlign", 256, 1000, **_WITH_2, **_FINEST),
+    Item("ROIAlign FPN C=256 14x14 K=1000", "ROIAlign", 256, 1000, 14, **_WITH_2, **_FINEST),
+    Item("small ROIAlign C=16 7x7 K=8", "ROIAlign", 16, 8, **_WITH_2),
+    Item("PSROIPool 21x7x7 K=300", "PSROIPool", 21, 300),
+    Item("PSROIPool 21x7x7 K=2000", "PSROIPool", 21, 2000, reuse=True),
+    Item("PSROIPool 81x7x7 K=300", "PSROIPool", 81, 300),
+    Item("PSROIPool 81x7x7 K=2000", "PSROIPool", 81, 2000, reuse=True),
+    Item("small PSROIPool C=16 4x4 K=8", "PSROIPool", 1, 8, pooled=4),
+    Item("PSROIAlign 21x7x7 sampling 2 K=300", "PSROIAlign", 21, 300, **_WITH_2),
+    Item("PSROIAlign 21x7x7 sampling 2 K=2000", "PSROIAlign", 21, 2000, reuse=True, **_WITH_2),
+    Item("PSROIAlign 81x7x7 sampling 2 K=2000", "PSROIAlign", 81, 2000, reuse=True, **_WITH_2),
+    Item("small PSROIAlign C=16 4x4 K=8", "PSROIAlign", 1, 8, pooled=4, **_WITH_2),
+    Item("RotatedROIAlign C=512 sampling 2 K=128", "RotatedROIAlign", 512, 128, **_WITH_2),
+    Item("RotatedROIAlign C=512 adaptive K=128", "RotatedROIAlign", 512, 128),
+    Item("PrROIPool C=512 K=128", "PrROIPool", 512, 128),
+    Item("DeformablePSROIPool 21x7x7 K=300", "DeformablePSROIPool", 21, 300),
+    Item("DeformablePSROIPool 21x7x7 K=2000", "DeformablePSROIPool", 21, 2000),
+    Item("DeformablePSROIPool 81x7x7 K=300", "DeformablePSROIPool", 81, 300),
+    Item("DeformablePSROIPool 81x7x7 K=2000", "DeformablePSROIPool", 81, 2000),
+    Item(
+        "PyramidROIAlign 4 maps C=256 7x7 K=1000",
+        "PyramidROIAlign",
+        256,
+        1000,
+        levels=4,
+        image=(800, 1216),
+        stride=4,
+        sides=(16, 800),
+        **_WITH_2,
+    ),
+)
 #: A large output in fresh memory, after pauses: the 4 kB and the 2 MB pages of gluon_roi alone.
 IDLE = Item("idle ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000)
 

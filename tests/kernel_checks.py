@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable
 
-import c_api
 import numpy as np
 from cases import BATCH, PRECISION, SCALES, all_rois, feature_map, row_id
 from operators import OPERATORS, ROWS
+
+from benchmarks import c_api
 
 DTYPES = ("float32", "float64", "float16")
 #: Output channels and pooled size: around a block of kTileChannels and of kUnroll, more bins than

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from benchmarks import growth, small
-from benchmarks.__main__ import Contender
 from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.libraries import WAYS
-from benchmarks.of_tests import ITEMS
-from benchmarks.work import Item
+from benchmarks.measure import Contender
+from benchmarks.work import ITEMS, OPERATORS, Item
+
+pytestmark = pytest.mark.slow
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -106,10 +107,18 @@ def test_moved_bytes():
     assert moved_bytes(item)["forward+backward"] == both - cells
 
 
-def test_every_operator_gets_its_sampling_ratio():
-    for item in ITEMS:
-        declared = library().operators[library().symbols[item.operator]].parameters
-        assert ("sampling_ratio" in item.arguments) == ("sampling_ratio" in declared), item.name
+def test_work_is_what_operators_declare():
+    """Peers are measured where the library that declares it is not there."""
+    declared = {operator.name: operator for operator in library().operators.values()}
+    assert {item.operator for item in ITEMS} == set(OPERATORS) == set(declared)
+    for name, measured in OPERATORS.items():
+        roles = {given["role"] for given in declared[name].inputs}
+        assert measured.offsets == ("offsets" in roles)
+        assert measured.rotated == (declared[name].coordinates == 5)
+        parameters = declared[name].parameters
+        assert measured.samples == ("sampling_ratio" in parameters)
+        assert measured.score_maps == ("output_dim" in parameters)
+        assert set(measured.arguments) <= set(parameters)
 
 
 def test_table_and_chart(folder):

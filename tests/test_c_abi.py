@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import c_api
 import mxnet as mx
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from mxnet import autograd
 from operators import ROWS
 
 import gluon_roi
+from benchmarks import c_api
 
 HEADER = Path(__file__).parents[1] / "src/include/gluon_roi.h"
 CPU = c_api.Device(c_api.CPU)
@@ -282,6 +282,7 @@ def test_shared_memory(op):
         LIBRARY.backward(op, p, inputs, arrays["out"], (arrays["data"], None), CPU)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("used_before", ("c", "mxnet"))
 def test_fork(used_before):
     """A child of a process that has used all its threads computes the same, in good time."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 NVCC = shutil.which(
     "nvcc", path=os.environ.get("CUDA_HOME", "") + "/bin" + os.pathsep + os.environ["PATH"]

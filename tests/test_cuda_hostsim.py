@@ -13,12 +13,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import c_api
 import numpy as np
 import pytest
 from cases import feature_map, row_id
 from kernel_checks import CHECKS, Kernels, arguments_of
 from operators import ROWS
+
+from benchmarks import c_api
+
+pytestmark = pytest.mark.slow
 
 HOSTSIM = Path(__file__).parent / "hostsim"
 #: Set by the last test: a library to use instead of building one.

@@ -18,9 +18,16 @@ import gluon_roi
 
 POOLED, SCALE = (3, 3), 0.5
 SCRIPTS = Path(__file__).parent / "scripts"
-DTYPES = ("float32", "float64", "float16")
-rows_and_dtypes = [(op, arguments, dtype) for op, arguments in ROWS for dtype in DTYPES]
-every = pytest.mark.parametrize("op, arguments, dtype", rows_and_dtypes, ids=row_id)
+#: The quick half keeps float32.
+every = pytest.mark.parametrize(
+    "op, arguments, dtype",
+    [
+        pytest.param(*row, dtype, marks=[] if dtype == "float32" else [pytest.mark.slow])
+        for row in ROWS
+        for dtype in ("float32", "float64", "float16")
+    ],
+    ids=row_id,
+)
 
 
 def run(op, data, rois, arguments, ctx, pooled=POOLED, rois_dtype=None, scale=SCALE):
@@ -275,6 +282,7 @@ def test_an_earlier_call_does_not_show(op, arguments, ctx):
         np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_crashes(seed):
     """Hostile boxes, in a process of their own: answers or MXNetErrors, never a crash."""
@@ -283,6 +291,7 @@ def test_nothing_crashes(seed):
     assert done.returncode == 0 and done.stdout.strip() == "alive", done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_same_bytes_from_any_number_of_threads():
     """Forward and backward, three runs: 1, 2 and 3 threads."""
     digests = set()

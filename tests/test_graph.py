@@ -142,6 +142,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 @operators
 def test_many_users(op, run, ctx, tmp_path):
@@ -291,6 +292,7 @@ def test_rois_gradient_is_added_too(op, mode, ctx):
     assert (rois.grad.asnumpy() == 6).all()
 
 
+@pytest.mark.slow
 def test_a_program_exports_the_same_file_each_time():
     command = [sys.executable, str(SCRIPTS / "print_symbols.py")]
     runs = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]
@@ -499,6 +501,7 @@ class Deferred(gluon.HybridBlock):
         return self.dense(self.pool(self.conv(x), rois))
 
 
+@pytest.mark.slow
 def test_export_to_a_new_process(tmp_path):
     """Deferred initialisation, export, and SymbolBlock.imports where only gluon_roi is imported."""
     x = np.random.RandomState(0).randn(2, 5, 13, 18).astype("float32")

@@ -9,7 +9,12 @@ from operators import BY_NAME, OPERATORS, ROWS
 
 import gluon_roi
 
-DTYPES = ("float32", "float64", "float16")
+#: Of which the quick half keeps float32.
+DTYPES = (
+    "float32",
+    pytest.param("float64", marks=pytest.mark.slow),
+    pytest.param("float16", marks=pytest.mark.slow),
+)
 
 
 def call(op, data, rois, pooled, scale, **arguments):

@@ -11,6 +11,8 @@ from operators import OPERATORS
 
 import gluon_roi
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = settings(
     max_examples=40,
     deadline=None,

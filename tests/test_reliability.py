@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import c_api
 import numpy as np
 import pytest
 from cases import row_id
@@ -15,6 +14,9 @@ from hypothesis import strategies as st
 from operators import ROWS
 
 import gluon_roi
+from benchmarks import c_api
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 

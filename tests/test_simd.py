@@ -13,6 +13,8 @@ import pytest
 
 import gluon_roi
 
+pytestmark = pytest.mark.slow
+
 # Of this processor's architecture, lowest first.
 LEVELS = ("neon",) if platform.machine() == "aarch64" else ("sse2", "avx2", "avx512")
 SCRIPT = Path(__file__).parent / "scripts/instruction_sets.py"

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from demo_runs import REPOSITORY, parameters, train_arguments
 
+pytestmark = pytest.mark.slow
+
 TYPES = REPOSITORY / "tests/scripts/amp_types.py"
 
 

@@ -12,6 +12,8 @@ from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, augment, coco, digits, loader, open_dataset, signals, voc_files
 from demo_rfcn.run.coco_ap import average_precision
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--short", "80", "--max-size", "128", "--network", "mobilenet1.0")
 
 

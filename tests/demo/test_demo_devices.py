@@ -18,6 +18,8 @@ from demo_rfcn import cli
 from demo_rfcn.model import detector
 from demo_rfcn.run import train
 
+pytestmark = pytest.mark.slow
+
 # Keeps the parameters of every worker, not only of the one that writes the checkpoints.
 WORKER = str(REPOSITORY / "tests/scripts/train_worker.py")
 

@@ -24,6 +24,8 @@ from demo_rfcn import cli, files
 from demo_rfcn.data import DATASETS
 from demo_rfcn.run import checkpoint
 
+pytestmark = pytest.mark.slow
+
 SIGNALS = DATASETS["signals"]
 
 

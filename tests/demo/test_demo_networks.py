@@ -13,6 +13,8 @@ from demo_rfcn.model import detector
 from demo_rfcn.model.config import ModelConfig
 from demo_rfcn.model.network import BACKBONES, FPN_BACKBONES, backbone_stride
 
+pytestmark = pytest.mark.slow
+
 
 def config(network: str) -> ModelConfig:
     """Return a configuration of two classes."""

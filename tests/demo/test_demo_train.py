@@ -18,6 +18,8 @@ from demo_rfcn.model import detector
 from demo_rfcn.model.heads import FPN_HEADS, HEADS
 from demo_rfcn.run import checkpoint, train
 
+pytestmark = pytest.mark.slow
+
 
 def test_overfits_eight_images(eight_images, tmp_path, capsys):
     arguments = ("--steps", "260", "--batch-size", "4", "--val-interval", "260")

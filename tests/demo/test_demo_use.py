@@ -18,6 +18,8 @@ from demo_rfcn.commands import ablate, profile
 from demo_rfcn.data import DATASETS, signals
 from demo_rfcn.run import checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("size", [(160, 160), (128, 192), (64, 64)])
 def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path):

@@ -35,13 +35,13 @@ package = types.ModuleType("gluon_roi")
 package.__path__ = [str(ROOT / "gluon_roi")]
 sys.modules["gluon_roi"] = package
 
-import c_api  # noqa: E402
 from cases import PRECISION, feature_map, row_id  # noqa: E402
 from kernel_checks import CHECKS, Kernels, arguments_of, assert_same  # noqa: E402
-from operators import ITEMS, ROWS  # noqa: E402
+from operators import ROWS  # noqa: E402
 
+from benchmarks import c_api  # noqa: E402
 from benchmarks.libraries import Torchvision  # noqa: E402
-from benchmarks.work import ALIGN, Item  # noqa: E402
+from benchmarks.work import ITEMS, Item  # noqa: E402
 
 #: "cpu" for simulated kernels.
 DEVICE = "cuda"
@@ -157,13 +157,9 @@ def peer(item: Item) -> Callable:
 
 
 def params_of(library: c_api.Library, item: Item) -> tuple[str, Any]:
-    symbol = library.symbols[item.operator]
-    arguments: dict[str, Any] = {}
-    if symbol.endswith("align"):
-        arguments = {"sampling_ratio": item.sampling_ratio, "aligned": int(item.aligned)}
-    elif symbol == "ps_roi_pool":
-        # The convention that torchvision has.
-        arguments = {"convention": "torchvision"}
+    symbol, arguments = library.symbols[item.operator], item.arguments
+    if item.operator == "PSROIPool":
+        arguments["convention"] = "torchvision"
     size = (item.pooled, item.pooled)
     return symbol, library.params(symbol, size, 1 / item.stride, **arguments)
 
@@ -177,7 +173,7 @@ def torchvision(library: c_api.Library) -> dict[str, Callable[[], None]]:
         data.requires_grad_()
         expected = peer(item)(data, rois)
         # torchvision's sample positions come out of fused multiply-adds, 1e-5 cells away from ours.
-        near = 1e-4 if item.operator in ALIGN else 1e-5
+        near = 1e-4 if item.of.samples else 1e-5
         torch.testing.assert_close(call.forward(), expected.detach(), rtol=near, atol=near)
         if item.operator == "PSROIPool":
             return  # torchvision's own gradient is not that of its forward pass

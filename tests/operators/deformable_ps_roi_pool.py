@@ -6,8 +6,6 @@ from typing import Any
 
 from cases import Operator, group_channels, of_reference
 
-from benchmarks.work import Item
-
 ORDER = 7
 
 
@@ -59,12 +57,4 @@ OPERATOR = Operator(
     channels=group_channels,
     mxnet=by_mxnet,
     mxnet_has=lambda pooled, arguments: pooled[0] == pooled[1],
-)
-
-# Samples 4, one class of offsets, trans_std 0.1.
-ITEMS = (
-    Item("DeformablePSROIPool 21x7x7 K=300", "DeformablePSROIPool", 21, 300),
-    Item("DeformablePSROIPool 21x7x7 K=2000", "DeformablePSROIPool", 21, 2000),
-    Item("DeformablePSROIPool 81x7x7 K=300", "DeformablePSROIPool", 81, 300),
-    Item("DeformablePSROIPool 81x7x7 K=2000", "DeformablePSROIPool", 81, 2000),
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from cases import BAD_ROIS_GRAD, TOO_MANY_BINS, Operator, of_reference, same_channels
 
-from benchmarks.work import Item
-
 ORDER = 6
 
 OPERATOR = Operator(
@@ -19,5 +17,3 @@ OPERATOR = Operator(
     channels=same_channels,
     refused=(TOO_MANY_BINS, BAD_ROIS_GRAD),
 )
-
-ITEMS = (Item("PrROIPool C=512 K=128", "PrROIPool", 512, 128),)

@@ -6,8 +6,6 @@ from typing import Any
 
 from cases import BAD_ROIS_GRAD, BAD_SAMPLES, Operator, Recorded, group_channels, of_reference
 
-from benchmarks.work import Item
-
 ORDER = 4
 
 
@@ -50,25 +48,4 @@ OPERATOR = Operator(
         Recorded("torchvision", "ps_roi_align", {"sampling_ratio": -1}, {"sampling_ratio": -1}),
         Recorded("torchvision", "ps_roi_align", {"sampling_ratio": 2}, {"sampling_ratio": 2}),
     ),
-)
-
-ITEMS = (
-    Item("PSROIAlign 21x7x7 sampling 2 K=300", "PSROIAlign", 21, 300, sampling_ratio=2),
-    Item(
-        "PSROIAlign 21x7x7 sampling 2 K=2000",
-        "PSROIAlign",
-        21,
-        2000,
-        sampling_ratio=2,
-        reuse=True,
-    ),
-    Item(
-        "PSROIAlign 81x7x7 sampling 2 K=2000",
-        "PSROIAlign",
-        81,
-        2000,
-        sampling_ratio=2,
-        reuse=True,
-    ),
-    Item("small PSROIAlign C=16 4x4 K=8", "PSROIAlign", 1, 8, pooled=4, sampling_ratio=2),
 )

@@ -6,8 +6,6 @@ from typing import Any
 
 from cases import Arguments, Operator, Recorded, group_channels, of_reference
 
-from benchmarks.work import Item
-
 ORDER = 3
 
 
@@ -70,12 +68,4 @@ OPERATOR = Operator(
         Recorded("torchvision", "ps_roi_pool", {}, {"convention": "torchvision"}, gradient=False),
         Recorded("paddle", "psroi_pool", {}, {"convention": "rfcn"}),
     ),
-)
-
-ITEMS = (
-    Item("PSROIPool 21x7x7 K=300", "PSROIPool", 21, 300),
-    Item("PSROIPool 21x7x7 K=2000", "PSROIPool", 21, 2000, reuse=True),
-    Item("PSROIPool 81x7x7 K=300", "PSROIPool", 81, 300),
-    Item("PSROIPool 81x7x7 K=2000", "PSROIPool", 81, 2000, reuse=True),
-    Item("small PSROIPool C=16 4x4 K=8", "PSROIPool", 1, 8, pooled=4),
 )

@@ -14,8 +14,6 @@ from cases import (
     same_channels,
 )
 
-from benchmarks.work import Item
-
 ORDER = 2
 
 
@@ -53,23 +51,4 @@ OPERATOR = Operator(
             {"sampling_ratio": 2, "aligned": True},
         )
     ),
-)
-
-_FPN: dict[str, Any] = {"image": (800, 1216), "stride": 4, "sides": (16, 112)}
-
-ITEMS = (
-    Item("ROIAlign C=512 sampling 2 K=128", "ROIAlign", 512, 128, sampling_ratio=2),
-    Item("ROIAlign C=512 adaptive K=128", "ROIAlign", 512, 128),
-    Item("ROIAlign C=512 sampling 2 K=2000", "ROIAlign", 512, 2000, sampling_ratio=2, reuse=True),
-    Item("ROIAlign FPN C=256 7x7 K=1000", "ROIAlign", 256, 1000, sampling_ratio=2, **_FPN),
-    Item(
-        "ROIAlign FPN C=256 14x14 K=1000",
-        "ROIAlign",
-        256,
-        1000,
-        pooled=14,
-        sampling_ratio=2,
-        **_FPN,
-    ),
-    Item("small ROIAlign C=16 7x7 K=8", "ROIAlign", 16, 8, sampling_ratio=2),
 )

@@ -6,8 +6,6 @@ from typing import Any
 
 from cases import TOO_MANY_BINS, Operator, Recorded, of_reference, same_channels
 
-from benchmarks.work import Item
-
 ORDER = 1
 
 
@@ -32,10 +30,4 @@ OPERATOR = Operator(
         Recorded("torchvision", "roi_pool", {}, {}),
         Recorded("paddle", "roi_pool", {}, {}),
     ),
-)
-
-ITEMS = (
-    Item("ROIPool C=512 7x7 K=128", "ROIPool", 512, 128),
-    Item("ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000, reuse=True),
-    Item("small ROIPool C=16 7x7 K=8", "ROIPool", 16, 8),
 )

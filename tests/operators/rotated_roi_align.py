@@ -6,8 +6,6 @@ from typing import Any
 
 from cases import BAD_ROIS_GRAD, BAD_SAMPLES, TOO_MANY_BINS, Operator, of_reference, same_channels
 
-from benchmarks.work import Item
-
 ORDER = 5
 
 
@@ -36,9 +34,4 @@ OPERATOR = Operator(
     mxnet_has=lambda pooled, arguments: not arguments.get("aligned", False),
     coordinates=5,
     refused=(TOO_MANY_BINS, *BAD_SAMPLES, BAD_ROIS_GRAD),
-)
-
-ITEMS = (
-    Item("RotatedROIAlign C=512 sampling 2 K=128", "RotatedROIAlign", 512, 128, sampling_ratio=2),
-    Item("RotatedROIAlign C=512 adaptive K=128", "RotatedROIAlign", 512, 128),
 )

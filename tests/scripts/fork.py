@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-import c_api  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from benchmarks import c_api  # noqa: E402
 
 LIBRARY = c_api.Library(ROOT / "gluon_roi/libgluon_roi.so")
 RNG = np.random.RandomState(0)

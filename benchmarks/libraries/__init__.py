@@ -1,0 +1,21 @@
+"""The libraries that are measured, a module each; base.py says what a library is."""
+
+from __future__ import annotations
+
+from .base import COMMON, WAYS, Library, Unsupported, Work
+from .every_level import EveryLevel
+from .gluon_roi import GluonRoi
+from .limit import Limit
+from .mxnet import Mxnet
+from .onnxruntime import Onnxruntime
+from .openvino import Openvino
+from .paddle import Paddle
+from .torchvision import Torchvision
+
+#: In the order of the table.
+LIBRARIES: dict[str, type[Library]] = {
+    library.name: library
+    for library in (GluonRoi, Mxnet, EveryLevel, Torchvision, Paddle, Openvino, Onnxruntime, Limit)
+}
+
+__all__ = ["COMMON", "LIBRARIES", "WAYS", "Library", "Mxnet", "Torchvision", "Unsupported", "Work"]

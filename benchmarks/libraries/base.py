@@ -1,0 +1,76 @@
+"""The same work in each library: ``prepare(item)`` gives a function for each way of measuring.
+
+Every function takes no argument, computes, and returns when the result is in memory: "forward"
+makes a new output, "forward, out=" reuses one, "forward+backward" is both passes, with respect to
+data. Libraries are imported when they are prepared for, in a process of their own.
+
+The same "in a network" is a pair of functions, of which the second is timed. The first one does
+what goes on between two calls there: another operator of the library writes 64 MB, and then the
+map, into memory that is not that of the call before. The timed call ends with the gradient of that
+map, in memory that is new as well. torch and Paddle are asked for it. MXNet gives gradients of
+leaves alone, and a leaf costs gluon_roi a copy that the result of an operator does not: there the
+map is what an operator has made that puts one cell, the leaf, into zeros, and is then overwritten.
+The backward pass of that operator reads this one cell.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Callable
+
+import numpy as np
+
+from ..work import Item
+
+#: What can be measured, in the order of the table.
+WAYS = (
+    "forward",
+    "forward, out=",
+    "forward+backward",
+    "forward in a network",
+    "forward+backward in a network",
+)
+#: Operators that several libraries have.
+COMMON = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
+#: float32 elements that another operator writes between two calls in a network.
+BETWEEN = 1 << 24
+
+#: way -> function without arguments, or a pair of them; "result" -> () -> the output as a NumPy
+#: array; "kept" -> whatever must outlive the calls; "bytes" -> way -> what a call must move.
+Work = dict
+
+
+class Unsupported(Exception):
+    """The library has no such operator, or not for this type."""
+
+
+class Library:
+    """One library: how to call its operators, where it must be told the number of threads."""
+
+    name = ""
+    modules: tuple[str, ...] = ()  # what it needs; the first names its version
+    operators: tuple[str, ...] | None = COMMON  # None: every one
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    @classmethod
+    def has(cls, operator: str) -> bool:
+        return cls.operators is None or operator in cls.operators
+
+    def version(self) -> str:
+        return str(importlib.import_module(self.modules[0]).__version__)
+
+    def prepare(self, item: Item) -> Work:
+        raise NotImplementedError
+
+
+def writing(array: np.ndarray) -> Callable[[], None]:
+    """What other operators do between two calls, where the library leaves its inputs to NumPy."""
+    between, values = np.zeros(BETWEEN, np.float32), array.copy()
+
+    def others() -> None:
+        np.add(between, 1, out=between)
+        np.copyto(array, values)
+
+    return others

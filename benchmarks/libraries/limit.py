@@ -1,0 +1,28 @@
+"""No library: a copy of the bytes that a call must move."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+import numpy as np
+
+from ..work import Item
+from .base import Library, Work, writing
+
+
+class Limit(Library):
+    """Moves the bytes that a call must move: copies half as many, each read and written."""
+
+    name, modules = "limit", ("numpy",)
+    operators = None
+
+    def prepare(self, item: Item) -> Work:
+        moved = importlib.import_module("benchmarks.kernels").moved_bytes(item)
+        source, target = (np.ones(max(moved.values()) // 2, np.int8) for _ in range(2))
+        work: Work = {"bytes": moved}
+        for way, count in moved.items():
+            arrays = target[: count // 2], source[: count // 2]
+            copy = functools.partial(np.copyto, *arrays)
+            work[way] = (writing(arrays[1]), copy) if "network" in way else copy
+        return work

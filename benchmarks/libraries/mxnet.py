@@ -1,0 +1,73 @@
+"""MXNet's own operators."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable
+
+from ..work import Item
+from .base import Work
+from .ndarray import Ndarray
+
+
+def _roi_pooling(F: Any, item: Item) -> Callable:
+    return lambda r, x, out=None: F.ROIPooling(x, r, (item.pooled,) * 2, item.scale, out=out)
+
+
+def _roi_align(F: Any, item: Item) -> Callable:
+    arguments = {"aligned": item.aligned, "position_sensitive": item.of.score_maps}
+    return lambda r, x, out=None: F.contrib.ROIAlign(
+        x, r, (item.pooled,) * 2, item.scale, item.sampling_ratio, out=out, **arguments
+    )
+
+
+def _ps_roi_pooling(F: Any, item: Item) -> Callable:
+    return lambda r, x, out=None: F.contrib.PSROIPooling(
+        x, r, item.scale, item.channels, item.pooled, item.pooled, out=out
+    )
+
+
+def _rotated_roi_align(F: Any, item: Item) -> Callable:
+    return lambda r, x, out=None: F.contrib.RROIAlign(
+        x, r, (item.pooled,) * 2, item.scale, item.sampling_ratio, out=out
+    )
+
+
+def _deformable_ps_roi_pooling(F: Any, item: Item) -> Callable:
+    return lambda r, x, trans, out=None: F.contrib.DeformablePSROIPooling(
+        x,
+        r,
+        trans,
+        spatial_scale=item.scale,
+        output_dim=item.channels,
+        group_size=item.pooled,
+        pooled_size=item.pooled,
+        part_size=item.pooled,
+        sample_per_part=4,
+        out=out,
+        **item.arguments,
+    )
+
+
+class Mxnet(Ndarray):
+    calls = {
+        "ROIPool": _roi_pooling,
+        "ROIAlign": _roi_align,
+        "PSROIPool": _ps_roi_pooling,
+        "PSROIAlign": _roi_align,
+        "DeformablePSROIPool": _deformable_ps_roi_pooling,
+        "RotatedROIAlign": _rotated_roi_align,
+    }
+    name, modules = "mxnet", ("mxnet",)
+    operators = tuple(calls)
+    without_gradient = ("RotatedROIAlign",)
+
+    def _call(self, item: Item, namespace: Any = None) -> Callable:
+        """Of mx.nd, or in a block of the namespace that it is given."""
+        return self.calls[item.operator](namespace or importlib.import_module("mxnet").nd, item)
+
+    def prepare(self, item: Item) -> Work:
+        work = super().prepare(item)
+        if item.operator in self.without_gradient:
+            return {way: function for way, function in work.items() if "backward" not in way}
+        return work

@@ -1,0 +1,80 @@
+"""What libraries on MXNet's NDArray share."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable
+
+from ..work import Item
+from .base import BETWEEN, Library, Work
+
+
+class Ndarray(Library):
+    """Libraries on MXNet's NDArray."""
+
+    def _call(self, item: Item) -> Callable:
+        """Function of rois and what has a gradient: the maps, then offsets; and `out`."""
+        raise NotImplementedError
+
+    def prepare(self, item: Item) -> Work:
+        mx = importlib.import_module("mxnet")
+        call = self._call(item)
+        x, r, d = item.arrays()
+        trans = item.trans()
+        arrays = [x, *item.coarser_maps(), *([] if trans is None else [trans])]
+        given = [mx.nd.array(array, dtype=item.dtype) for array in arrays]
+        d_out, rois = (
+            mx.nd.array(d, dtype=item.dtype),
+            mx.nd.array(r, dtype=self.rois_dtype(item)),
+        )
+        recorded = [array.copy() for array in given]
+        for array in recorded:
+            array.attach_grad()
+        buffer = mx.nd.zeros(item.out_shape, dtype=item.dtype)
+
+        def forward(inputs: list[Any]) -> Any:
+            out = call(rois, *inputs)
+            out.wait_to_read()
+            return out
+
+        def reused() -> None:
+            call(rois, *given, out=buffer)
+            buffer.wait_to_read()
+
+        def both(inputs: list[Any], leaves: list[Any]) -> Any:
+            with mx.autograd.record():
+                out = call(rois, *inputs)
+            out.backward(d_out)
+            for array in leaves:
+                array.grad.wait_to_read()
+            return out
+
+        between = mx.nd.zeros(BETWEEN)
+        cells = [array.reshape(-1)[:1].copy() for array in given]
+        for array in cells:
+            array.attach_grad()
+        origin = mx.nd.zeros((4, 1))
+        made: list[Any] = []
+
+        def others() -> None:
+            mx.nd.broadcast_add(between, mx.nd.ones(1), out=between)
+            with mx.autograd.record():
+                made[:] = [
+                    mx.nd.scatter_nd(cell, origin, values.shape)
+                    for cell, values in zip(cells, given)
+                ]
+            for values, array in zip(given, made):
+                values.copyto(array)
+            mx.nd.waitall()
+
+        return {
+            "forward": lambda: forward(given),
+            "forward, out=": reused,
+            "forward+backward": lambda: both(recorded, recorded),
+            "forward in a network": (others, lambda: forward(made)),
+            "forward+backward in a network": (others, lambda: both(made, cells)),
+            "result": lambda: forward(given).asnumpy(),
+        }
+
+    def rois_dtype(self, item: Item) -> str:
+        return item.dtype
