@@ -2,8 +2,9 @@
 
     python build_tools/cross.py [--calls 200]
 
-Under qemu the program of tests/test_c_abi.py has to work, and random calls of every operator
-(tests/sanitize/driver.cc) have to give the bytes that they give on this machine.
+Under qemu a C program (tests/scripts/program.c) has to print, and random calls of every operator
+(tests/sanitize/driver.cc) have to give, what they do on this machine. All go through the C
+interface.
 
 Needs g++-aarch64-linux-gnu; CROSS_CXX names another compiler, such as 'clang++
 --target=aarch64-linux-gnu'.
@@ -22,16 +23,18 @@ import native
 import stand_ins
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "tests/scripts/program.c"
 SYSTEM = Path("/usr/aarch64-linux-gnu")
 QEMU = next((q for q in ("qemu-aarch64-static", "qemu-aarch64") if shutil.which(q)), None)
 
 
-def compile_with(compiler, source, library, target):
+def compile_with(compiler, source, library):
     """A program that uses a library from where it was built."""
-    folder = library.parent
-    command = [*compiler, "-O2", "-std=c++17", "-fopenmp", "-ffp-contract=off"]
-    command += [f"-I{native.find_source('gluon_roi.h').parent}", str(source), str(library)]
-    subprocess.run([*command, f"-Wl,-rpath,{folder}", "-o", str(target)], check=True)
+    target = library.parent / source.stem
+    command = [*compiler, "-O2", "-x", "c++", "-std=c++17", "-fopenmp", "-ffp-contract=off"]
+    command += [f"-I{native.find_source('gluon_roi.h').parent}", str(source), "-x", "none"]
+    command += [str(library), f"-Wl,-rpath,{library.parent}", "-o", str(target)]
+    subprocess.run(command, check=True)
     return target
 
 
@@ -56,13 +59,16 @@ def main():
     if QEMU is None or not SYSTEM.is_dir():
         print("cross: compiled, and not run: 'apt-get install qemu-user-static' brings an emulator")
         return
-    digests = {}
+    printed, digests = {}, {}
     for name, library in libraries.items():
-        compiler, folder = native.compiler_of(name), library.parent
+        compiler = native.compiler_of(name)
         emulator = [QEMU, "-L", SYSTEM] if name == "arm64" else []
-        driver = compile_with(compiler, native.DRIVER, library, folder / "driver")
+        printed[name] = run(*emulator, compile_with(compiler, PROGRAM, library))
+        driver = compile_with(compiler, native.DRIVER, library)
         level, *digests[name] = run(*emulator, driver, 1, 0, arguments.calls)
         print(f"{name}: {len(digests[name])} calls, {level}")
+    if printed["arm64"] != printed["release"]:
+        sys.exit(f"cross: {PROGRAM.name} prints {printed['arm64']}, not {printed['release']}")
     differ = [i for i, pair in enumerate(zip(*digests.values())) if pair[0] != pair[1]]
     if differ:
         sys.exit(f"cross: calls {differ} of seed 1 give other bytes than on this machine")

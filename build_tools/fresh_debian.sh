@@ -1,23 +1,47 @@
 #!/bin/bash
 # Runs `make demo` and `make test` on a fresh Debian, in a clone of the last commit.
 #
-#     build_tools/fresh_debian.sh trixie|forky FOLDER [command ...]
+#     build_tools/fresh_debian.sh [--arch arm64] trixie|forky FOLDER [command ...]
 #
 # For root, with debootstrap. FOLDER gets the Debian, with nothing but the packages that README.md
-# names, and is kept: another call takes it as it is and clones anew. The mirror is that of this
+# names, and is kept: another call takes it as it is and clones again. The mirror is that of this
 # machine's apt, as are its certificates and its settings for pip.
+#
+# --arch arm64 runs on another machine under qemu-user-static, some 20 times slower: the library and
+# the wheel come from this machine (`make wheel`), and a part of the tests is run.
 set -euo pipefail
+arch=$(dpkg --print-architecture)
+if [ "$1" = --arch ]; then
+    arch=$2
+    shift 2
+fi
 suite=$1
 folder=$(realpath -m "$2")
 shift 2
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages=python3,python3-venv,make,g++,git
+emulated=$([ "$arch" = "$(dpkg --print-architecture)" ] || echo yes)
+binfmt=/proc/sys/fs/binfmt_misc
+
+if [ "$emulated" ]; then
+    [ -e $binfmt/register ] || mount -t binfmt_misc none $binfmt
+    [ -e $binfmt/qemu-aarch64 ] || update-binfmts --enable qemu-aarch64 || {
+        echo "fresh_debian: run 'apt-get install qemu-user-static binfmt-support'" >&2
+        exit 1
+    }
+    # What this machine compiles in a minute takes half an hour there.
+    "$root/.venv/bin/python" "$root/build_tools/cross.py" --calls 0
+    wheel=$(ls -t "$root"/dist/*_aarch64.whl | head -n 1) || {
+        echo "fresh_debian: no wheel for 64-bit Arm in dist; run 'make wheel'" >&2
+        exit 1
+    }
+fi
 
 if [ ! -e "$folder/usr/bin/python3" ]; then
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m 1 debian)
     script=/usr/share/debootstrap/scripts/$suite
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
-    debootstrap --variant=minbase --include=$packages,ca-certificates \
+    debootstrap --variant=minbase --arch="$arch" --include=$packages,ca-certificates \
         "$suite" "$folder" "$mirror" "$script"
 fi
 
@@ -33,11 +57,47 @@ trap 'umount "$folder/dev/shm" "$folder/proc"' EXIT
 inside() {
     echo "+ $*"
     chroot "$folder" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root LANG=C.UTF-8 \
-        GLUON_ROI_CUDA="${GLUON_ROI_CUDA:-0}" bash -c "cd /root/gluon_roi && $*"
+        GLUON_ROI_CUDA="${GLUON_ROI_CUDA:-0}" OMP_WAIT_POLICY=passive \
+        bash -c "cd /root/gluon_roi && $*"
 }
+
+# The clone with an environment as `make build` leaves it, by way of the wheel, which is tried first.
+make_emulated() {
+    local clone=$folder/root/gluon_roi
+    mkdir "$clone/dist"
+    cp "$wheel" "$clone/dist/"
+    inside "test -d ../venv || python3 -m venv ../venv; ln -s ../venv .venv"
+    inside ".venv/bin/pip install -q --force-reinstall --no-deps dist/*.whl"
+    inside ".venv/bin/pip install -q --prefer-binary \"\$(echo dist/*.whl)[demo,onnx,test]\" setuptools"
+    inside ".venv/bin/pip install -q --no-deps mxnet==1.9.1 gluoncv==0.10.5"
+    inside "cd / && /root/venv/bin/python -m gluon_roi"
+    inside ".venv/bin/pip uninstall -q -y gluon_roi"
+    cp "$root/build/arm64/libgluon_roi.so" "$clone/gluon_roi/"
+    mkdir "$clone/gluon_roi/arm"
+    cp "$root"/build/arm/*.so "$clone/gluon_roi/arm/"
+    inside "(pwd; cat gluon_roi.pth) > \$(.venv/bin/python -c \
+        'import sysconfig; print(sysconfig.get_path(\"purelib\"))')/gluon_roi.pth"
+}
+
+# The same bytes as on this machine, and what the brief tests and a short training give.
+test_emulated() {
+    local script=tests/scripts/instruction_sets.py
+    local digests='import json, sys; print(json.loads(sys.stdin.readlines()[-1])["digests"])'
+    inside ".venv/bin/python $script" | "$root/.venv/bin/python" -c "$digests" > "$folder/tmp/there"
+    "$root/.venv/bin/python" "$root/$script" | "$root/.venv/bin/python" -c "$digests" > "$folder/tmp/here"
+    cmp "$folder/tmp/here" "$folder/tmp/there"
+    echo "the same digests as on this machine"
+    inside ".venv/bin/python -m pytest -m 'not slow' tests/test_golden.py tests/test_c_abi.py \
+        tests/test_compat.py tests/test_simd.py tests/test_operators.py tests/test_edges.py"
+    inside ".venv/bin/python -m pytest tests/demo/test_demo_train.py::test_overfits_eight_images"
+}
+
 inside "cat /etc/debian_version && python3 --version && g++ --version | head -n 1"
+[ ! "$emulated" ] || make_emulated
 if [ $# -gt 0 ]; then
     inside "$*"
+elif [ "$emulated" ]; then
+    test_emulated
 else
     inside make demo
     inside make test

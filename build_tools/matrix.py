@@ -1,5 +1,7 @@
 """Runs the quick half of the tests on every Python found, with its oldest and its newest NumPy.
 
+And on the newest Python with the MXNets before 1.9.1.
+
     python build_tools/matrix.py [--only 3.8 3.14] [--extremes]
 
 For the interpreter of an environment that gluon_roi is installed in with its extras (make build).
@@ -29,6 +31,8 @@ OLDEST_NUMPY = {
     "3.13": "2.1.0",
     "3.14": "2.3.2",
 }
+MXNET = "1.9.1"
+OLDER_MXNETS = ("1.9.0", "1.8.0.post0")
 TESTS = ["-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider"]
 # As in the Makefile.
 TESTS += ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
@@ -52,9 +56,10 @@ def requirements():
     return [line for line in wanted if not line.startswith("numpy")]
 
 
-def environment(python, version, numpy):
-    """The interpreter of an environment of this Python and NumPy, made if it is not there."""
-    folder = ROOT / ".venv-matrix" / f"{version}-{numpy or 'newest'}"
+def environment(python, version, numpy, mxnet):
+    """The interpreter of an environment of these versions, which is made if it is not there."""
+    name = f"{version}-{numpy or 'newest'}" + ("" if mxnet == MXNET else f"-mxnet-{mxnet}")
+    folder = ROOT / ".venv-matrix" / name
     inside = folder / "bin/python"
     if not (folder / "ready").is_file():
         output(python, "-m", "venv", "--clear", folder)
@@ -62,7 +67,7 @@ def environment(python, version, numpy):
         pinned = f"numpy=={numpy}" if numpy else "numpy"
         # setuptools: the tests of setup.py run it.
         output(*pip, "--prefer-binary", pinned, "setuptools>=70.1", *requirements())
-        output(*pip, "--no-deps", "mxnet==1.9.1", "gluoncv==0.10.5")
+        output(*pip, "--no-deps", f"mxnet=={mxnet}", "gluoncv==0.10.5")
         # What an editable install places there, without compiling the library for each of them.
         site = Path(output(inside, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
         (site / "gluon_roi.pth").write_text(f"{ROOT}\n{(ROOT / 'gluon_roi.pth').read_text()}")
@@ -82,28 +87,32 @@ def main():
     pythons = {}
     for python in output(ROOT / "build_tools/find_python.sh", "--all").splitlines():
         pythons[output(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")] = python
-    pairs: list[tuple[str, str | None]] = []
+    chosen: list[tuple[str, str | None, str]] = []
     for version in arguments.only or pythons:
-        pairs.append((version, None))
+        chosen.append((version, None, MXNET))
         if version in OLDEST_NUMPY:
-            pairs.append((version, OLDEST_NUMPY[version]))
+            chosen.append((version, OLDEST_NUMPY[version], MXNET))
+    older = [(chosen[0][0], None, mxnet) for mxnet in OLDER_MXNETS]
     if arguments.extremes:
-        # All tests have run where this runs, on the newest NumPy (make test).
+        # All tests have run where this runs, on the newest NumPy (make test). Of the older MXNets
+        # the last: the other one has the library API of 1.9.1.
         here = ".".join(map(str, sys.version_info[:2]))
-        pairs = [pair for pair in (pairs[0], pairs[-1]) if pair != (here, None)]
+        chosen = [one for one in (chosen[0], chosen[-1]) if one != (here, None, MXNET)]
+        older = older[-1:]
     rows = []
-    for version, numpy in pairs:
-        inside = environment(pythons[version], version, numpy)
+    for version, numpy, mxnet in (*chosen, *older):
+        inside = environment(pythons[version], version, numpy, mxnet)
         numpy = output(inside, "-c", "import numpy; print(numpy.__version__)")
-        print(f"\nPython {version}, NumPy {numpy}: {shlex.join(TESTS)}", flush=True)
+        found = f"Python {version}, NumPy {numpy}, MXNet {mxnet}"
+        print(f"\n{found}: {shlex.join(TESTS)}", flush=True)
         begin = time.monotonic()
         passed = subprocess.run([inside, *TESTS], cwd=ROOT, env=ENVIRONMENT).returncode == 0
         seconds = time.monotonic() - begin
-        rows.append((version, numpy, f"{'passed' if passed else 'FAILED'}, {seconds:.0f} s"))
-    print("\n| Python | NumPy | quick half of the tests |\n|---|---|---|")
+        rows.append((version, numpy, mxnet, f"{'passed' if passed else 'FAILED'}, {seconds:.0f} s"))
+    print("\n| Python | NumPy | MXNet | quick half of the tests |\n|---|---|---|---|")
     for row in rows:
-        print("| {} | {} | {} |".format(*row))
-    return any("FAILED" in row[2] for row in rows)
+        print("| {} | {} | {} | {} |".format(*row))
+    return any("FAILED" in row[3] for row in rows)
 
 
 if __name__ == "__main__":
