@@ -1,6 +1,9 @@
 """What operators declare in C++ is what Python says; symbol files keep their meaning; layers."""
 
 import inspect
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import mxnet as mx
@@ -13,6 +16,9 @@ from operators import OPERATORS, ROWS
 import gluon_roi
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "build_tools"))
+import native  # noqa: E402
+
 DECLARED = gluon_roi.library.operators()
 
 
@@ -86,3 +92,24 @@ def test_bad_index(op, arguments, ctx):
             function(x, boxes, pooled, scale, bad_index="padding", **arguments).wait_to_read()
     with pytest.raises(mx.MXNetError, match="bad_index: expected 'error' or 'padding', got 'pad'"):
         function(x, boxes, pooled, scale, bad_index="pad", **arguments)
+
+
+@pytest.mark.slow
+def test_more_operators_than_slots_are_refused(tmp_path):
+    """A library with an operator that MXNet could not be told of does not load."""
+    recipe = native.recipe_of("release")
+    native.build("release")
+    source, target, command = next(job for job in recipe.jobs if job[0].name == "mxnet.cc")
+    few = str(tmp_path / "mxnet.o")
+    subprocess.run([*command[:-1], few, "-DGLUON_ROI_SLOTS=3"], check=True)
+    library = str(tmp_path / "libgluon_roi.so")
+    link = [few if part == str(target) else part for part in recipe.link[:-1]]
+    subprocess.run([*link, library], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "import gluon_roi"],
+        env={**os.environ, "GLUON_ROI_LIBRARY": library},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert f"gluon_roi has {len(DECLARED)} operators, expected at most 3" in done.stderr

@@ -186,6 +186,22 @@ def test_enormous_offsets_and_boxes(dtype):
     assert np.isfinite(out).all() and np.isfinite(d_data).all()
 
 
+@pytest.mark.parametrize("dtype, trans_std", [("float32", 3e38), ("float64", 1.7e308)])
+def test_enormous_trans_std(dtype, trans_std):
+    """Where nothing moves, gradients are finite: infinity times 0 would be NaN."""
+    x = mx.nd.array(feature_map(18), dtype=dtype)
+    rois = mx.nd.array([[0, 1, 2, 30, 40], [0, 100, 100, 140, 140]])
+    trans = mx.nd.zeros((2, 2, 3, 3), dtype=dtype)
+    for array in (x, trans):
+        array.attach_grad()
+    with autograd.record():
+        out = gluon_roi.nd.DeformablePSROIPool(x, rois, trans, 3, 0.3, trans_std=trans_std)
+    out.backward()
+    assert np.isfinite(out.asnumpy()).all() and np.isfinite(x.grad.asnumpy()).all()
+    d_trans = trans.grad.asnumpy()
+    assert not np.isnan(d_trans).any() and (d_trans[1] == 0).all()  # off the map
+
+
 def test_padding_rows_and_unusable_boxes():
     data, rois, trans, arguments = inputs((3, 1, (2, 3), {}), "float32", 1.0)
     rois, trans = rois[1:5].copy(), trans[:4]

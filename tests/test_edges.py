@@ -108,9 +108,13 @@ def test_scales_beyond_floats(op, arguments, dtype, ctx):
     """They count as the greatest float. (Box gradients, as large as the scale, may overflow.)"""
     data = map_of(op, arguments, dtype)
     rois = op.rois([[0, 1, 2, 5, 9], [1, -4, -4, 4, 4], [0, 0, 0, 0, 0], [-1, 0, 0, 9, 9]])
-    for scale in (1e39, 1e300):
-        out, d_data, _ = run(op, data, rois, arguments, ctx, scale=scale)
-        assert np.isfinite(out).all() and np.isfinite(d_data).all()
+    for scale in (1e38, 3.4e38, 1e39, 1e300, 1.7e308):
+        near = rois.astype("float64")
+        near[:, 1:5] /= min(scale, 3.4e38)
+        for boxes in (rois, near.astype(rois.dtype)):
+            out, d_data, d_rois = run(op, data, boxes, arguments, ctx, scale=scale)
+            assert np.isfinite(out).all() and np.isfinite(d_data).all()
+            assert not np.isnan(d_rois).any()
 
 
 @every

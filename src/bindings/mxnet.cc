@@ -230,7 +230,11 @@ struct Slot {
   }
 };
 
-constexpr size_t kSlots = 16;
+// More than there are operators: initialize() refuses to load a library that has more.
+#ifndef GLUON_ROI_SLOTS
+#define GLUON_ROI_SLOTS 64
+#endif
+constexpr size_t kSlots = GLUON_ROI_SLOTS;
 template <size_t... I>
 void add_operators(std::index_sequence<I...>) {
   (Slot<I>::add(), ...);
@@ -255,6 +259,12 @@ int _opVersion() {
 mxnet::ext::MXReturnValue initialize(int version) {
   if (version < 10800) {
     MX_ERROR_MSG << "gluon_roi needs MXNet 1.8 or newer";
+    return mxnet::ext::MX_FAIL;
+  }
+  if (gluon_roi::operators().size() > gluon_roi::kSlots) {
+    MX_ERROR_MSG << "gluon_roi has " << gluon_roi::operators().size()
+                 << " operators, expected at most " << gluon_roi::kSlots
+                 << " (GLUON_ROI_SLOTS in src/bindings/mxnet.cc)";
     return mxnet::ext::MX_FAIL;
   }
   gluon_roi::is_np_shape =

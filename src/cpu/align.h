@@ -359,6 +359,7 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
           terms.add([&](int, int) { return map; },
                     static_cast<const T*>(d_out.data) + (k * channels + c) * outputs, gradient);
         }
+        terms.finish(gradient);
       });
 }
 

@@ -10,13 +10,17 @@ namespace gluon_roi::cpu {
 
 // Adds to gradient[4] (x1, y1, x2, y2, per image pixel) what one channel of one RoI contributes:
 // plane(p, q) is the map that bin (p, q) reads, slope[p * columns + q] the gradient of the output.
+// To be finished after the last channel.
 template <class G>
 class RoiGradient {
  public:
   template <class Rule>
   RoiGradient(int pooled_height, int pooled_width, const Rule& rule, const Roi<G>& roi,
               const Tensor& data)
-      : rows_(pooled_height), columns_(pooled_width), width_(data.shape[3]) {
+      : rows_(pooled_height),
+        columns_(pooled_width),
+        width_(data.shape[3]),
+        excess_(excess<G>(rule.spatial_scale)) {
     add_axis(rule.axis(roi.y1(), roi.y2(), rows_, static_cast<int32_t>(data.shape[2])), rows_, &y_,
              &y_begin_);
     add_axis(rule.axis(roi.x1(), roi.x2(), columns_, static_cast<int32_t>(data.shape[3])), columns_,
@@ -46,6 +50,9 @@ class RoiGradient {
       }
     }
   }
+  void finish(double* gradient) const {
+    for (int i = 0; i < kLengths; ++i) gradient[i] *= excess_;
+  }
 
  private:
   template <class Axis>
@@ -70,6 +77,7 @@ class RoiGradient {
 
   int rows_, columns_;
   int64_t width_;
+  double excess_;
   std::vector<GradientTap<G>> y_, x_;
   std::vector<size_t> y_begin_, x_begin_;
 };

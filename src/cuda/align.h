@@ -72,7 +72,7 @@ DEVICE_INLINE void store_as(void* array, int dtype, int64_t i, double value) {
 template <class T, class Rule>
 __global__ void __launch_bounds__(kGradientThreads)
     roi_gradient_kernel(Rule rule, ForwardPlan plan, const T* data, const T* d_out, void* d_rois,
-                        int32_t dtype) {
+                        int32_t dtype, double excess) {
   using A = SumOf<T>;
   constexpr int kCoordinates = Rule::kCoordinates;
   const int64_t k = blockIdx.x;
@@ -105,19 +105,21 @@ __global__ void __launch_bounds__(kGradientThreads)
   __syncthreads();
   const int64_t columns = rule.tables.rows.columns;
   if (thread < kCoordinates) {
-    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, part[thread][0]);
+    const double factor = thread < kLengths ? excess : 1.0;
+    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, part[thread][0] * factor);
   }
   if (thread == kCoordinates && columns > kCoordinates) store_as(d_rois, dtype, k * columns, 0);
 }
 
 template <class T, class Rule>
 void launch_roi_gradient(const char* op, const Gpu& gpu, const Rule& rule,
-                         const PositionSensitive& layout, const Inputs& in, const Tensor& d_out,
-                         const Tensor& d_rois) {
+                         const PositionSensitive& layout, const Pyramid& pyramid, const Inputs& in,
+                         const Tensor& d_out, const Tensor& d_rois) {
   for (int32_t i = 0; i < in.count; ++i) {
     launch(op, gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
            ForwardPlan(layout, in.maps[i], i), static_cast<const T*>(in.maps[i].data),
-           static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype);
+           static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype,
+           excess<SumOf<T>>(pyramid.scale[i]));
   }
 }
 
@@ -172,7 +174,7 @@ struct BoxGradient {
   void run(const char* op, const Gpu& gpu, const PositionSensitive& layout, const Inputs& in,
            const Tensor& d_out, const Tensor& d_rois) const {
     terms.tables.build(op, gpu, rule);
-    launch_roi_gradient<T>(op, gpu, terms, layout, in, d_out, d_rois);
+    launch_roi_gradient<T>(op, gpu, terms, layout, terms.tables.pyramid, in, d_out, d_rois);
   }
 };
 

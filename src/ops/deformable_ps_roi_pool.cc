@@ -341,8 +341,8 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
         }
       }
     }
-    const A scale_y = offsets.scale * parts.axes[k].y.length;
-    const A scale_x = offsets.scale * parts.axes[k].x.length;
+    const A scale_y = offsets.gradient_scale(parts.axes[k].y);
+    const A scale_x = offsets.gradient_scale(parts.axes[k].x);
     for (int64_t part = 0; part < count; ++part) {
       store(d_y + part, sums[part].y * scale_y);
       store(d_x + part, sums[part].x * scale_x);

@@ -222,11 +222,11 @@ __global__ void __launch_bounds__(kPartThreads)
   if (thread != 0) return;
   // The axes of other rows were never written.
   const bool valid = head.state == RoiState::kValid;
-  const A high = valid ? tables.axes_of(row)[0].length : A(0);
-  const A wide = valid ? tables.axes_of(row)[1].length : A(0);
+  const A scale_y = valid ? offsets.gradient_scale(tables.axes_of(row)[0]) : A(0);
+  const A scale_x = valid ? offsets.gradient_scale(tables.axes_of(row)[1]) : A(0);
   T* d_row = d_trans + row * 2 * offsets.parts() + part;
-  store(d_row, sum_x[0] * (offsets.scale * wide));
-  store(d_row + offsets.parts(), sum_y[0] * (offsets.scale * high));
+  store(d_row, sum_x[0] * scale_x);
+  store(d_row + offsets.parts(), sum_y[0] * scale_y);
 }
 
 template <class T>

@@ -140,6 +140,7 @@ void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tenso
                     static_cast<const T*>(d_out.data) + (k * layout.output_dim + c) * outputs,
                     gradient);
         }
+        terms.finish(gradient);
       });
 }
 

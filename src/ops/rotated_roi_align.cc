@@ -306,6 +306,7 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
             gradient[i] += sums[t] * list.taps()[t].slopes[i] / divisor;
           }
         }
+        for (int i = 0; i < kLengths; ++i) gradient[i] *= excess<G>(rule.spatial_scale);
       });
 }
 

@@ -155,8 +155,8 @@ void RotatedROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const
                  call.tables, lists, plan, static_cast<const T*>(d_out.data),
                  static_cast<T*>(d.data.data));
     if (!is_absent(d.rois)) {
-      cuda::launch_roi_gradient<T>(kName, gpu, cuda::GradientRule<T>{call.tables}, call.layout, in,
-                                   d_out, d.rois);
+      cuda::launch_roi_gradient<T>(kName, gpu, cuda::GradientRule<T>{call.tables}, call.layout,
+                                   Pyramid::one(p.spatial_scale), in, d_out, d.rois);
     }
   });
 }

@@ -134,6 +134,12 @@ struct PartOffsets {
   int32_t pooled_height, pooled_width;
   SumOf<T> scale;  // trans_std
 
+  // Map cells by which a part moves along an axis for each 1 of trans. Never infinite: times a
+  // gradient of 0, that would be NaN.
+  HOST_DEVICE SumOf<T> gradient_scale(const PartAxis<SumOf<T>>& axis) const {
+    return narrow<SumOf<T>>(static_cast<double>(scale) * axis.length);
+  }
+
   HOST_DEVICE int64_t parts() const { return static_cast<int64_t>(height) * width; }
   // The part of bin (p, q).
   HOST_DEVICE int64_t part_of(int p, int q) const {

@@ -40,13 +40,13 @@ template <class G>
 struct PreciseAxis {
   double start;  // map coordinate where bin 0 begins
   double bin;    // cells per bin; not positive: all bins are empty
-  double scale;  // map cells per image pixel
+  double scale;  // map cells per image pixel, without its excess<G>()
   int32_t bins;  // P or Q
   int32_t size;  // cells of the map along this axis
 
   // Calls emit(cell, weight, d_lo, d_hi) for the cells that bin q weighs, in ascending order: the
-  // weight, and its derivatives by the box's coordinates per image pixel. A bin without a length
-  // has none.
+  // weight, and its derivatives by the box's coordinates per image pixel, without excess<G>(). A
+  // bin without a length has none.
   template <class Emit>
   HOST_DEVICE void for_each_weight(int q, const Emit& emit) const {
     const double begin = start + static_cast<double>(q) * bin;
@@ -79,7 +79,7 @@ struct PreciseRule {
     PreciseAxis<G> axis{};
     axis.start = saturate(static_cast<double>(lo) * spatial_scale);
     axis.bin = (saturate(static_cast<double>(hi) * spatial_scale) - axis.start) / bins;
-    axis.scale = spatial_scale;
+    axis.scale = spatial_scale / excess<G>(spatial_scale);
     axis.bins = bins;
     axis.size = size;
     return axis;

@@ -35,7 +35,7 @@ struct RotatedBox {
   SampleLine<G> u, v;  // from the centre
   G x, y;              // of the centre, in map cells
   G cosine, sine;      // of theta
-  G scale;             // map cells per image pixel
+  G scale;             // map cells per image pixel, without its excess<G>()
   int32_t height, width;
 
   // The mean over a bin has this divisor; samples outside the map count as 0.
@@ -79,7 +79,7 @@ struct RotatedBox {
   }
 
   // Calls emit(cell, slopes) with the derivatives of the weights by the coordinates of the box, per
-  // image pixel and per degree. These have to be summed and divided, too.
+  // image pixel, without excess<G>(), and per degree. These have to be summed and divided, too.
   template <class Emit>
   HOST_DEVICE void for_each_gradient(int p, int q, const Emit& emit) const {
     const G degree = static_cast<G>(kPi / 180.0);
@@ -194,7 +194,7 @@ struct RotatedRule {
     const double theta = static_cast<G>(degrees * kPi / 180.0);
     box.cosine = static_cast<G>(cos(theta));
     box.sine = static_cast<G>(sin(theta));
-    box.scale = scale;
+    box.scale = scale / static_cast<G>(excess<G>(spatial_scale));
     box.height = height;
     box.width = width;
     return box;

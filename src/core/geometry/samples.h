@@ -132,7 +132,7 @@ struct SampleLine {
 template <class G>
 struct SampleAxis : SampleLine<G> {
   int32_t size;  // cells of the map along this axis
-  G scale;       // map cells per image pixel
+  G scale;       // map cells per image pixel, without its excess<G>()
 
   // The samples of bin q that can fall on the map: [first, last].
   HOST_DEVICE void sample_range(int q, int64_t* first, int64_t* last) const {
@@ -153,7 +153,8 @@ struct SampleAxis : SampleLine<G> {
 
   // Calls emit(cell, weight, d_lo, d_hi) for both cells of every sample of bin q that is on the
   // map: what it weighs there, and the derivatives of that by the box's coordinates per image
-  // pixel. What is emitted has to be summed cell by cell and divided by divisor().
+  // pixel, without excess<G>(). What is emitted has to be summed cell by cell and divided by
+  // divisor().
   template <class Emit>
   HOST_DEVICE void for_each_weight(int q, const Emit& emit) const {
     int64_t first, last;
@@ -186,7 +187,7 @@ struct SampleRule {
                                                           aligned != 0, bins, sampling_ratio);
     axis.start = start;
     axis.size = size;
-    axis.scale = scale;
+    axis.scale = scale / static_cast<G>(excess<G>(spatial_scale));
     return axis;
   }
   // The most cells that a bin weighs.

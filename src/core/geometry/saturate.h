@@ -19,4 +19,14 @@ HOST_DEVICE G narrow(double value) {
   return static_cast<G>(value > most ? most : value < -most ? -most : value);
 }
 
+// Derivatives by the coordinates of a box grow with the scale of the map. Where that is so large
+// that sums of them could overflow, and leave NaN of infinities, they are computed for 1 / excess
+// of it, and multiplied at the end. A power of two, so that neither rounds.
+constexpr int kLengths = 4;  // the first coordinates of a box, all but theta, are lengths
+template <class G>
+HOST_DEVICE double excess(double spatial_scale) {
+  const double scale = narrow<G>(spatial_scale);
+  return scale > 1e30 ? ldexp(1.0, ilogb(scale)) : 1.0;
+}
+
 }  // namespace gluon_roi
