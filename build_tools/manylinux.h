@@ -2,6 +2,11 @@
 // for what manylinux_2_28 does not have yet. auditwheel tells what a still newer one asks for.
 #pragma once
 
+#ifndef __clang__
+// GCC 12 sees a fault in std::string's own code, which is not there.
+#pragma GCC diagnostic ignored "-Wrestrict"
+#endif
+
 #include <features.h>
 
 // glibc 2.38: strtoll that reads the binary numbers of C23 has a name of its own.

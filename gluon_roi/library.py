@@ -33,6 +33,13 @@ def load() -> None:
         library API. The message says which command to run.
     """
     if not PATH.is_file():
+        source = PATH.parent.parent
+        if (source / "setup.py").is_file():
+            # An installed gluon_roi is not seen from there: the current folder comes first.
+            raise ImportError(
+                f"gluon_roi: the operator library of the source folder {source} is not built; run "
+                "'make build' there, or start Python in another folder to use an installed package"
+            )
         raise ImportError(f"gluon_roi: the operator library {PATH.name} is missing; {REBUILD}")
     try:
         built_for = ctypes.CDLL(str(PATH))._opVersion()

@@ -263,6 +263,13 @@ def test_missing_library(copy):
     )
 
 
+def test_source_folder(copy):
+    """From there an installed gluon_roi is not seen."""
+    (copy / "setup.py").touch()
+    expected = f"the operator library of the source folder {copy} is not built; run 'make build'"
+    assert expected in import_error(copy)
+
+
 def test_library_that_is_none(copy):
     (copy / "gluon_roi/libgluon_roi.so").write_text("not a library")
     message = import_error(copy)
