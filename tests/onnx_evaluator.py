@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 HAS_RUNTIME = importlib.util.find_spec("onnxruntime") is not None
+if HAS_RUNTIME:
+    import onnxruntime
 
 
 def run(path: Path, *inputs: np.ndarray) -> list:
     """The outputs of a model."""
     if HAS_RUNTIME:
-        import onnxruntime
-
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         session = onnxruntime.InferenceSession(
@@ -106,6 +106,17 @@ def _operators() -> list:
             shifted = x - x.max(axis=axis, keepdims=True)
             return (shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)),)
 
+    class LRN(OpRun):
+        def _run(self, x, alpha=1e-4, beta=0.75, bias=1.0, size=1):
+            before, behind = (size - 1) // 2, size // 2
+            squares = np.pad(x**2, [(0, 0), (before, behind), (0, 0), (0, 0)])
+            total = sum(squares[:, n : n + x.shape[1]] for n in range(size))
+            return ((x / (bias + alpha / size * total) ** beta).astype(x.dtype),)
+
+    class Gather(OpRun):
+        def _run(self, x, indices, axis=0):
+            return (np.take(x, indices, axis),)
+
     class GatherElements(OpRun):
         def _run(self, x, indices, axis=0):
             return (np.take_along_axis(x, indices, axis),)
@@ -128,11 +139,6 @@ def _operators() -> list:
             return (out,)
 
     return [
-        MaxRoiPool,
-        GatherElements,
-        MaxPool,
-        GlobalMaxPool,
-        AveragePool,
-        ConvTranspose,
-        LogSoftmax,
+        *(AveragePool, ConvTranspose, Gather, GatherElements, GlobalMaxPool, LogSoftmax, LRN),
+        *(MaxPool, MaxRoiPool),
     ]

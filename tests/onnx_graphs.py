@@ -30,7 +30,7 @@ MAKERS: dict[str, Maker] = {}
 
 #: Results of these jump where their input is rounded otherwise: they get exact inputs alone.
 JUMPS = {
-    *("ceil", "floor", "Cast", "where", "take", "Embedding", "gather_nd"),
+    *("ceil", "floor", "round", "sign", "Cast", "where", "take", "pick", "Embedding", "gather_nd"),
     *(f"{form}_{name}" for name in ("equal", "not_equal", "greater", "lesser", "greater_equal",
       "lesser_equal") for form in ("", "broadcast")),
     *(f"_{name}_scalar" for name in ("equal", "not_equal", "greater", "lesser", "greater_equal",
@@ -239,7 +239,7 @@ def _maker(*names: str) -> Callable[[Maker], Maker]:
 
 @_maker(
     "abs", "ceil", "floor", "negative", "relu", "square", "_copy", "BlockGrad", "make_loss",
-    "zeros_like", "ones_like", "logical_not", "shape_array", "Flatten",
+    "zeros_like", "ones_like", "logical_not", "shape_array", "Flatten", "sign", "round",
 )  # fmt: skip
 def _one(g: Graph, x: Tensor) -> Call | None:
     return [x], {}
@@ -311,6 +311,11 @@ def _over(g: Graph, x: Tensor) -> Call | None:
 @_maker("_power_scalar", "_rpower_scalar")
 def _power_scalar(g: Graph, x: Tensor) -> Call | None:
     return ([x], {"scalar": g.among([0.5, 2.0, 3.0])}) if x.is_float else None
+
+
+@_maker("smooth_l1")
+def _smooth_l1(g: Graph, x: Tensor) -> Call | None:
+    return ([x], {"scalar": g.among([0.5, 1.0, 3.0])}) if x.is_float else None
 
 
 @_maker("clip")
@@ -519,6 +524,29 @@ def _slice_like(g: Graph, x: Tensor) -> Call | None:
     return [x, g.input(*like)], {"axes": g.axes(x.rank)}
 
 
+@_maker("Crop")
+def _crop(g: Graph, x: Tensor) -> Call | None:
+    if x.rank != 4:
+        return None
+    size = tuple(g.size(1, n) for n in x.shape[2:])
+    room = [n - m for n, m in zip(x.shape[2:], size)]
+    place: dict = {"center_crop": True}
+    if g.coin():
+        place = {"offset": tuple(g.size(0, n) for n in room)}
+    if g.coin():
+        return [x], {"h_w": size, "num_args": 1, **place}
+    return [x, g.input(1, 2, *size, dtype=x.dtype)], {"num_args": 2, **place}
+
+
+@_maker("Pad")
+def _pad(g: Graph, x: Tensor) -> Call | None:
+    if x.rank not in (4, 5) or not x.is_float:
+        return None
+    mode = g.among(["constant", "edge", "reflect"])
+    most = [n - 1 if mode == "reflect" else 2 for n in x.shape[2:] for _ in range(2)]
+    return [x], {"mode": mode, "pad_width": (0, 0, 0, 0, *(min(g.size(0, 2), n) for n in most))}
+
+
 @_maker("reverse")
 def _reverse(g: Graph, x: Tensor) -> Call | None:
     return [x], {"axis": g.among([g.axis(x.rank), g.axes(x.rank)])}
@@ -568,6 +596,17 @@ def _take(g: Graph, x: Tensor) -> Call | None:
     axis = g.axis(x.rank)
     index = g.index(*(g.size() for _ in range(g.size(1, 2))), low=-9, high=9)
     return [x, index], {"axis": axis, "mode": g.among(["clip", "wrap"])}
+
+
+@_maker("pick")
+def _pick(g: Graph, x: Tensor) -> Call | None:
+    axis, keep = g.axis(x.rank), g.coin()
+    shape = list(x.shape)
+    shape[axis] = 1
+    if not keep and x.rank > 1:
+        del shape[axis]
+    index = g.index(*shape, low=-9, high=9)
+    return [x, index], {"axis": axis, "keepdims": keep, "mode": g.among(["clip", "wrap"])}
 
 
 @_maker("Embedding")
@@ -717,6 +756,37 @@ def _batch_norm(g: Graph, x: Tensor) -> Call | None:
         "fix_gamma": g.coin(),
         "use_global_stats": g.coin(),
     }
+
+
+@_maker("InstanceNorm")
+def _instance_norm(g: Graph, x: Tensor) -> Call | None:
+    if x.rank < 3 or x.dtype != "float32":
+        return None
+    return [x, g.input(x.shape[1]), g.input(x.shape[1])], {"eps": g.among([1e-3, 1e-1])}
+
+
+@_maker("LayerNorm")
+def _layer_norm(g: Graph, x: Tensor) -> Call | None:
+    if x.dtype != "float32":
+        return None
+    axis = g.axis(x.rank)
+    size = x.shape[axis]
+    return [x, g.input(size), g.input(size)], {"axis": axis, "eps": g.among([1e-5, 1e-1])}
+
+
+@_maker("L2Normalization")
+def _l2_normalization(g: Graph, x: Tensor) -> Call | None:
+    if x.rank < 3 or not x.is_float:
+        return None
+    mode = g.among(["instance", "channel", "spatial"])
+    return [x], {"mode": mode, "eps": g.among([1e-10, 1e-2])}
+
+
+@_maker("LRN")
+def _local_response(g: Graph, x: Tensor) -> Call | None:
+    if x.rank != 4 or x.dtype != "float32":
+        return None
+    return [x], {"nsize": g.among([1, 3, 5]), "alpha": 0.5, "beta": 0.75, "knorm": 2.0}
 
 
 @_maker("Activation")

@@ -436,10 +436,10 @@ REFUSALS: dict[str, Any] = {
         [(1, 5, 5, 3), (2, 1, 1, 3), (2,)],
         "node c (Convolution): layout=NHWC has no translation",
     ),
-    "format": (
-        lambda: mx.sym.contrib.box_nms(_var(), in_format="center", name="n"),
+    "threshold": (
+        lambda: mx.sym.contrib.box_nms(_var(), overlap_thresh=2, name="n"),
         [(1, 5, 6)],
-        "node n (_contrib_box_nms): in_format=center has no translation",
+        "node n (_contrib_box_nms): overlap_thresh=2.0 has no translation",
     ),
     "argument": (
         lambda: gluon_roi.sym.RotatedROIAlign(_var("x"), _var("r"), 2, 1.0, name="r"),

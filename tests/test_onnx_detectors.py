@@ -1,8 +1,13 @@
 """The export of what detectors have around their RoI operators: proposals, deformable convolution,
 pooling at the border, and parts of models."""
 
+from __future__ import annotations
+
 import itertools
 import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mxnet as mx
@@ -15,6 +20,7 @@ import gluon_roi
 onnx = pytest.importorskip("onnx")
 
 S = mx.sym
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx.md"
 
 
 def exported(symbol, arrays, path, free=False, **options):
@@ -107,6 +113,43 @@ def test_proposals_that_are_refused(attributes, message, tmp_path):
     with pytest.raises(NotImplementedError) as raised:
         gluon_roi.onnx.export(symbol, shapes, tmp_path / "model.onnx")
     assert f"node rois (_contrib_MultiProposal): {message}" in str(raised.value)
+
+
+# ---- Suppression ---------------------------------------------------------------------------------
+
+SUPPRESSIONS: dict[str, dict] = {
+    "corners": {},
+    "classes": {"id_index": 0, "background_id": 1},
+    "together": {"id_index": 0, "force_suppress": True, "topk": 9},
+    "centres": {"in_format": "center", "out_format": "center"},
+    "to corners": {"in_format": "center", "id_index": 0},
+    "to centres": {"out_format": "center", "topk": 12},
+    "columns": {"coord_start": 1, "score_index": 0},
+    "no overlap": {"overlap_thresh": 0.0, "id_index": 0},
+    "any overlap": {"overlap_thresh": 1.0, "topk": 15},
+    "as it is": {"topk": 0, "out_format": "center"},
+    "nothing": {"valid_thresh": 2.0},
+}
+
+
+@pytest.mark.parametrize("name", SUPPRESSIONS)
+def test_suppression(name, tmp_path):
+    """Ties of scores and overlaps that are the threshold, inverted boxes, rows of any rank."""
+    attributes = {"overlap_thresh": 0.5, "valid_thresh": 0.2, **SUPPRESSIONS[name]}
+    random = np.random.RandomState(0)
+    corner = random.randint(-2, 12, (2, 3, 20, 2)) * 2
+    boxes = np.concatenate([corner, corner + random.randint(-1, 5, corner.shape) * 2], axis=-1)
+    if attributes.get("in_format") == "center":
+        boxes[..., 2:] -= corner
+    scores, kinds = random.randint(0, 9, (2, 3, 20, 1)) / 8, random.randint(-1, 3, (2, 3, 20, 1))
+    rows = np.concatenate([kinds, scores, boxes, kinds + 7], axis=-1)
+    if "score_index" in attributes:
+        rows = np.concatenate([scores, boxes], axis=-1)
+    symbol = S.contrib.box_nms(S.var("rows"), **attributes)
+    for shape in ((2, 3, 20), (6, 20), (120,)):
+        given = {"rows": rows.reshape(*shape, -1).astype("float32")}
+        (found,), (expected, *_) = exported(symbol, given, tmp_path / "model.onnx", len(shape) < 3)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 # ---- Deformable convolution ----------------------------------------------------------------------
@@ -425,6 +468,93 @@ def test_cuts_that_are_refused(name, tmp_path):
         gluon_roi.onnx.export(symbol, shapes, path, _parameters(), **options)
     assert message in str(raised.value) and "\n" not in str(raised.value)
     assert str(raised.value).startswith("onnx.export: ") and not path.exists()
+
+
+# ---- The programs of docs/onnx.md ----------------------------------------------------------------
+
+
+def _program(introduced: str) -> str:
+    """The block of code of docs/onnx.md that follows a text."""
+    lines = PAGE.read_text().split(introduced)[1].split("\n\n", 1)[1].splitlines()
+    block = itertools.takewhile(lambda line: not line or line.startswith("    "), lines)
+    return "\n".join(line[4:] for line in block)
+
+
+def _rfcn() -> Any:
+    """The outputs and names of an R-FCN of Deformable-ConvNets, in small."""
+    data, info = S.var("data"), S.var("im_info")
+    maps = S.Convolution(data, kernel=(16, 16), stride=(16, 16), num_filter=8, name="conv1")
+    maps = S.Activation(maps, act_type="relu")
+    scores = S.Convolution(maps, kernel=(1, 1), num_filter=6, name="rpn_cls_score")
+    scores = S.Reshape(scores, shape=(0, 2, -1, 0))
+    scores = S.Reshape(S.SoftmaxActivation(scores, mode="channel"), shape=(0, 6, -1, 0))
+    boxes = S.Convolution(maps, kernel=(1, 1), num_filter=12, name="rpn_bbox_pred")
+    rois = S.contrib.Proposal(
+        scores, boxes, info, name="rois", scales=(8,), rpn_post_nms_top_n=12, rpn_min_size=0
+    )
+
+    def voted(name: str, outputs: int) -> Any:
+        maps_of = S.Convolution(maps, kernel=(1, 1), num_filter=9 * outputs, name=name)
+        pooled = S.contrib.PSROIPooling(
+            maps_of, rois, group_size=3, pooled_size=3, output_dim=outputs, spatial_scale=1 / 16
+        )
+        mean = S.Pooling(pooled, global_pool=True, pool_type="avg", kernel=(3, 3))
+        return S.Reshape(mean, shape=(-1, outputs))
+
+    classes = S.Reshape(S.SoftmaxActivation(voted("rfcn_cls", 4)), shape=(1, -1, 4))
+    return S.Group([rois, classes, S.Reshape(voted("rfcn_bbox", 8), shape=(1, -1, 8))])
+
+
+def test_from_a_checkpoint_to_detections(tmp_path, monkeypatch, capsys):
+    """export.py and detect.py, which MXNet agrees with."""
+    symbol = _rfcn()
+    symbol.save(str(tmp_path / "rfcn-symbol.json"))
+    random = np.random.RandomState(2)
+    shapes, _, _ = symbol.infer_shape(data=(1, 3, 64, 64))
+    weights = {
+        name: mx.nd.array(random.randn(*shape) * (0.002 if name.startswith("conv1") else 0.3))
+        for name, shape in zip(symbol.list_arguments(), shapes)
+        if name not in ("data", "im_info")
+    }
+    weights["rfcn_cls_weight"] = weights["rfcn_cls_weight"] * 20
+    weights["rfcn_bbox_weight"] = weights["rfcn_bbox_weight"] * 0.05
+    saved = {f"arg:{name}": value for name, value in weights.items()}
+    saved["arg:rfcn_bbox_weight_test"] = saved["arg:rfcn_bbox_weight"]
+    saved["arg:rfcn_bbox_weight"] = saved["arg:rfcn_bbox_weight"] * 10
+    mx.nd.save(str(tmp_path / "rfcn-0008.params"), saved)
+    pixels = np.random.RandomState(0).randint(0, 256, (60, 90, 3)).astype("uint8")
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(pixels).save(tmp_path / "image.png")
+
+    class Session:
+        """A session of onnxruntime in onnx's reference, or in MXNet."""
+
+        use_mxnet = False
+
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+        def run(self, names: None, inputs: dict) -> list:
+            if not self.use_mxnet:
+                return run(Path(self.path), *inputs.values())
+            arrays = {name: mx.nd.array(value) for name, value in inputs.items()}
+            return [o.asnumpy() for o in symbol.bind(mx.cpu(), {**arrays, **weights}).forward()]
+
+    monkeypatch.chdir(tmp_path)
+    exec(compile(_program("`export.py`:"), "export.py", "exec"), {})
+    detect = compile(_program("It needs NumPy, Pillow and onnxruntime:"), "detect.py", "exec")
+    monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Session))
+    printed = []
+    for use_mxnet in (False, True):
+        Session.use_mxnet = use_mxnet
+        monkeypatch.setattr(sys, "argv", ["detect.py", "rfcn.onnx", "image.png", "drawn.png"])
+        capsys.readouterr()
+        exec(detect, {})
+        lines = capsys.readouterr().out.splitlines()
+        printed.append(np.array([line.split() for line in lines], float))
+    assert len(printed[0]) > 2 and printed[0].shape == printed[1].shape
+    np.testing.assert_allclose(printed[0], printed[1], atol=0.11)
+    assert (np.array(image.open("drawn.png")) == [255, 0, 0]).all(axis=2).any()
 
 
 def test_a_file_that_is_no_symbol(tmp_path):

@@ -1,6 +1,6 @@
 """Rules for MXNet's own operators, as detectors use them."""
 
-from . import boxes, deformable, elementwise, indexing, layers, pooling, proposals, shapes
+from . import boxes, deformable, elementwise, indexing, layers, norms, pooling, proposals, shapes
 
 __all__ = [
     "boxes",
@@ -8,6 +8,7 @@ __all__ = [
     "elementwise",
     "indexing",
     "layers",
+    "norms",
     "pooling",
     "proposals",
     "shapes",

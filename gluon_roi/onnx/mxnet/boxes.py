@@ -61,11 +61,13 @@ class _Suppression(NamedTuple):
     identity: int  # and of the class, if it is not below 0
     background: float
     apart: bool  # boxes of other classes are left alone
+    given: str  # format of the boxes,
+    wanted: str  # and of those of the output
 
 
 def _suppression(node: Node) -> _Suppression:
-    node.expect("in_format", "corner")
-    node.expect("out_format", "corner")
+    node.expect("in_format", "corner", "center")
+    node.expect("out_format", "corner", "center")
     if node.dtype != np.float32:
         raise node.refusal(f"{node.dtype} boxes have no translation")
     threshold = float(node.get("overlap_thresh", 0.5))
@@ -81,6 +83,8 @@ def _suppression(node: Node) -> _Suppression:
         identity,
         float(node.get("background_id", -1)),
         identity >= 0 and not together,
+        node.get("in_format", "corner"),
+        node.get("out_format", "corner"),
     )
 
 
@@ -129,6 +133,8 @@ def _box_nms(g: Graph, node: Node) -> str:
     if what.best > 0:
         rest = g.joined(batch, g("Sub", number, count), width)
         rows = g("Concat", rows, g("Expand", np.float32(-1), rest), axis=1)
+    if what.given != what.wanted:
+        rows = _converted(g, rows, what)
     return g("Reshape", rows, g.shape(data))
 
 
@@ -147,13 +153,43 @@ def _is_valid(g: Graph, rows: str, scores: str, what: _Suppression) -> str:
 
 def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppression) -> str:
     """1 for sorted rows that no better one suppresses, else 0: (B, n)."""
-    x1, y1, x2, y2 = (g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4))
+    x1, y1, x2, y2 = (
+        _corners(g, rows, what)
+        if what.given == "center"
+        else (g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4))
+    )
     # NonMaxSuppression would turn inverted boxes round; here they overlap nothing.
     boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
     scores = g("Unsqueeze", rank, np.array([1]))
     if what.apart:
         scores = _scores_of_classes(g, rows, valid, scores, what.identity)
     return kept_boxes(g, boxes, scores, rank, count, what.threshold)
+
+
+def _corners(g: Graph, rows: str, what: _Suppression) -> list[str]:
+    """Corners (B, n, 1) of boxes that are centres and sizes."""
+    columns = [g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4)]
+    half = [g("Mul", size, np.float32(0.5)) for size in columns[2:]]
+    return [g(sign, columns[n], half[n]) for sign in ("Sub", "Add") for n in range(2)]
+
+
+def _converted(g: Graph, rows: str, what: _Suppression) -> str:
+    """Rows with their boxes in the other format; MXNet leaves those whose first number is below 0,
+    as all of rows of -1 are."""
+    before, after = g.columns(rows, 0, what.corner), g.columns(rows, what.corner + 4, END)
+    old = [g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4)]
+    if what.wanted == "corner":
+        new = _corners(g, rows, what)
+    else:
+        sums = [g("Mul", g("Add", old[n], old[2 + n]), np.float32(0.5)) for n in range(2)]
+        new = [*sums, *(g("Sub", old[2 + n], old[n]) for n in range(2))]
+    boxes = g(
+        "Where",
+        g("Less", old[0], np.float32(0)),
+        g("Concat", *old, axis=2),
+        g("Concat", *new, axis=2),
+    )
+    return g("Concat", before, boxes, after, axis=2)
 
 
 def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, threshold: float) -> str:

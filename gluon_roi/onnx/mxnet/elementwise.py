@@ -10,6 +10,7 @@ import numpy as np
 
 from ..graph import Graph, Node
 from ..registry import Rule, rule
+from ..roi.arithmetic import round_away
 
 # ---- One operator of ONNX ------------------------------------------------------------------------
 
@@ -168,6 +169,26 @@ def _dropout(g: Graph, node: Node) -> str:
     drops_nothing = float(node.get("p", 0.5)) == 0
     node.expect("mode", "training", *["always"] * drops_nothing)
     return node.inputs[0]
+
+
+@rule("sign")
+def _sign(g: Graph, node: Node) -> str:
+    return g("Sign", node.inputs[0])
+
+
+@rule("round")
+def _round(g: Graph, node: Node) -> str:
+    return round_away(g, node.inputs[0], node.dtype) if node.dtype.kind == "f" else node.inputs[0]
+
+
+@rule("smooth_l1")
+def _smooth_l1(g: Graph, node: Node) -> str:
+    node.accept("is_int")
+    squared = float(node.get("scalar", 1.0)) ** 2
+    size = g("Abs", node.inputs[0])
+    near = g("Mul", g("Mul", size, size), np.array(squared / 2, node.dtype))
+    far = g("Sub", size, np.array(0.5 / squared, node.dtype))
+    return g("Where", g("Less", size, np.array(1 / squared, node.dtype)), near, far)
 
 
 @rule("square")

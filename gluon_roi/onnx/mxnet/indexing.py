@@ -29,6 +29,25 @@ def _take(g: Graph, node: Node) -> str:
     return g("Gather", data, index, axis=axis)
 
 
+@rule("pick")
+def _pick(g: Graph, node: Node) -> str:
+    node.expect("mode", "clip", "wrap")
+    axis = node.axis("axis", -1)
+    data, index = node.inputs
+    index = g.cast(index, np.int64)
+    if len(node.shapes[1]) < node.rank:
+        index = g("Unsqueeze", index, np.array([axis]))
+    size = g.shape(data, axis, axis + 1)
+    if node.get("mode", "clip") == "clip":
+        index = g("Max", g("Min", index, g("Sub", size, np.array([1]))), np.array([0]))
+    else:
+        index = g("Mod", index, size)
+    out = g("GatherElements", data, index, axis=axis)
+    if node.get("keepdims", False):
+        return out
+    return g("Squeeze", out, np.array([axis])) if node.rank > 1 else out
+
+
 @rule("Embedding")
 def _embedding(g: Graph, node: Node) -> str:
     node.accept("input_dim", "output_dim", "dtype", "sparse_grad")

@@ -81,24 +81,6 @@ def _deconvolution(g: Graph, node: Node) -> str:
     return g("ConvTranspose", *node.inputs, output_padding=adjust, **attributes)
 
 
-@rule("BatchNorm")
-def _batch_norm(g: Graph, node: Node) -> str:
-    node.accept("use_global_stats")  # outside of training always
-    node.expect("output_mean_var", False)
-    axis = node.axis("axis", 1)
-    data, gamma, beta, mean, variance = node.inputs
-    if node.get("fix_gamma", True):
-        gamma = g.constant(np.ones(node.shapes[1], node.dtypes[1]))
-    names = [gamma, beta, mean, variance]
-    eps = float(node.get("eps", 1e-3))
-    if axis == 1:
-        return g("BatchNormalization", data, *names, epsilon=eps)
-    front = list(range(node.rank))
-    front[1], front[axis] = axis, 1
-    out = g("BatchNormalization", g("Transpose", data, perm=front), *names, epsilon=eps)
-    return g("Transpose", out, perm=front)
-
-
 @rule("Activation")
 def _activation(g: Graph, node: Node) -> str:
     kinds = {

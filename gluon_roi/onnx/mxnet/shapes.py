@@ -162,6 +162,26 @@ def _slice_like(g: Graph, node: Node) -> str:
     return g("Slice", data, np.zeros(len(axes), np.int64), ends, np.array(axes))
 
 
+@rule("Crop")
+def _crop(g: Graph, node: Node) -> str:
+    """The height and width of a second input, or those given."""
+    data, *like = node.inputs
+    size = g.shape(like[0], 2, 4) if like else np.array(node.sizes("h_w"))
+    node.accept("h_w")
+    begin: Any = np.array(node.sizes("offset", (0, 0)))
+    if node.get("center_crop", False):
+        begin = g("Div", g("Sub", g.shape(data, 2, 4), size), np.array([2]))
+    return g("Slice", data, begin, g("Add", begin, size), np.array([2, 3]))
+
+
+@rule("Pad")
+def _pad(g: Graph, node: Node) -> str:
+    node.expect("mode", "constant", "edge", "reflect")
+    width = np.array(node.sizes("pad_width")).reshape(-1, 2)
+    value = np.array(node.get("constant_value", 0.0), node.dtype)
+    return g("Pad", node.inputs[0], width.T.ravel(), value, mode=node.get("mode"))
+
+
 @rule("reverse")
 def _reverse(g: Graph, node: Node) -> str:
     axes = np.array(node.axes())
