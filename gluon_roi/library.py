@@ -74,9 +74,11 @@ class Input(NamedTuple):
     """An input that an operator declares."""
 
     name: str
-    role: str  # maps, rois, offsets or counts
+    role: str  # maps, rows, like, rois or counts
+    rank: int  # dimensions; 0: not always the same
     optional: bool
     has_gradient: bool
+    several: bool  # a list
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +88,14 @@ class Declared:
     name: str  # as in Python: PSROIPool
     symbol: str  # as in C: ps_roi_pool
     inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
     coordinates: int  # that describe a box
     parameters: dict[str, str | None]  # name -> default, as text; None if it is required
-    several_maps: bool  # data is a list
+
+    @property
+    def several_maps(self) -> bool:
+        """Whether data is a list."""
+        return self.inputs[0].several
 
 
 @functools.lru_cache(maxsize=None)
@@ -107,14 +114,10 @@ def operators() -> dict[str, Declared]:
         declared["name"]: Declared(
             declared["name"],
             declared["symbol"],
-            tuple(
-                Input(i["name"], i["role"], i["optional"], i["has_gradient"])
-                for i in declared["inputs"]
-            ),
+            tuple(Input(**given) for given in declared["inputs"]),
+            tuple(declared["outputs"]),
             declared["coordinates"],
             {parameter["name"]: parameter["default"] for parameter in declared["params"]},
-            # A scale for each map.
-            any(parameter["kind"] == "positive_list" for parameter in declared["params"]),
         )
         for declared in json.loads(library.gluon_roi_operators())
     }

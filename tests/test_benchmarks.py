@@ -113,7 +113,7 @@ def test_work_is_what_operators_declare():
     assert {item.operator for item in ITEMS} == set(OPERATORS) == set(declared)
     for name, measured in OPERATORS.items():
         roles = {given["role"] for given in declared[name].inputs}
-        assert measured.offsets == ("offsets" in roles)
+        assert measured.offsets == ("like" in roles)
         assert measured.rotated == (declared[name].coordinates == 5)
         parameters = declared[name].parameters
         assert measured.samples == ("sampling_ratio" in parameters)

@@ -59,3 +59,29 @@ def test_one_file_knows_mxnet():
     """And one its graph passes; kernels see arrays alone."""
     knowing = {file.name for file in FILES if '"lib_api.h"' in file.read_text()}
     assert knowing == {"mxnet.cc", "graph_pass.cc"}
+
+
+def code(file: Path) -> str:
+    """Without comments."""
+    return re.sub(r"//.*|/\*[\s\S]*?\*/", "", file.read_text())
+
+
+#: At the beginning of a line, as functions of a namespace stand: a type, a name, parameters.
+FUNCTION = r"^(?!using|static_assert|typedef)[\w\[][\w:<>*& \[\]]*?[ *&](\w+)\([^;{}]*?\)\s*"
+
+
+def test_functions_are_defined_in_the_layer_that_declares_them():
+    """What a header declares and a higher layer defines would be a call upwards."""
+    defined: dict[str, set[str]] = {}
+    for file in FILES:
+        for name in re.findall(FUNCTION + r"\{", code(file), re.M):
+            defined.setdefault(name, set()).add(layer(file))
+    declared = [
+        (name, file)
+        for file in FILES
+        if file.suffix == ".h" and layer(file) != "include"
+        for name in re.findall(FUNCTION + ";", code(file), re.M)
+    ]
+    assert {"zero_fill", "check_shapes", "simd_level"} <= {name for name, _ in declared}
+    for name, file in declared:
+        assert layer(file) in defined[name], f"{file} declares {name}, defined in {defined[name]}"

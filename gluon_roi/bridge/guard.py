@@ -42,7 +42,7 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
 
 
 def guarded_symbol(
-    role: str, symbol: mx.sym.Symbol, name: str, rank: int | None, tell_rank: bool
+    role: str, symbol: mx.sym.Symbol, name: str, rank: int, tell_rank: bool
 ) -> mx.sym.Symbol:
     """An input of an operator behind a guard that MXNet cannot merge with another.
 
@@ -64,14 +64,14 @@ def guarded_symbol(
         What the operator reads.
     name : str
         Of the guard.
-    rank : int, optional
-        How many dimensions the input has, if that is known.
+    rank : int
+        How many dimensions the input has; 0 if that depends on its form.
     tell_rank : bool
         Whether the guard has to tell the rank of a map, by zeros from nowhere of unknown sizes. In
         an executor they cost nothing; a CachedOp fills them.
     """
-    if role in ("rois", "offsets") or (role == "maps" and tell_rank):
-        sizes = {} if rank is None else {"shape": (-1,) * rank}
+    if role in ("rois", "like") or (role == "maps" and tell_rank):
+        sizes = {} if rank == 0 else {"shape": (-1,) * rank}
         nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape", **sizes)
         if nowhere.attr("__subgraph_name__") is None:
             return mx.sym._internal._identity_with_attr_like_rhs(symbol, nowhere, name=name)

@@ -10,9 +10,6 @@ from ..library import Declared
 from .arguments import attributes
 from .guard import guarded_symbol
 
-# The dimensions of an input, by its role; those of rois depend on their form.
-_RANKS = {"maps": 4, "offsets": 4, "counts": 1}
-
 
 def _name_manager() -> mx.name.NameManager:
     """The one of this thread; MXNet makes it at first use."""
@@ -38,19 +35,20 @@ def call_symbols(
     """Call on symbols of mx.sym; `inputs` are those that are there, `present` says which."""
     # The unbound method gives the name without the prefix, which each call below adds itself.
     node = mx.name.NameManager.get(_name_manager(), name, operator.name.lower())
-    roles = {declared.name: declared.role for declared in operator.inputs}
+    inputs_declared = {declared.name: declared for declared in operator.inputs}
     # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks are
     # known; of two inputs one is enough. A network of Gluon knows the shapes of all its inputs when
     # it infers others.
     tell_ranks = len(inputs) > 2 and not _inside_a_block()
     guarded = []
     for key, symbol in inputs.items():
-        role = roles.get(key, "maps")  # of several maps, each has a name of its own
-        rank = 2 if role == "rois" and "rois_num" in inputs else _RANKS.get(role)
+        # Of several maps, each has a name of its own.
+        declared = inputs_declared.get(key, operator.inputs[0])
+        rank = 2 if declared.role == "rois" and "rois_num" in inputs else declared.rank
         is_variable = symbol.get_children() is None
         if rank and is_variable and symbol.attr("__shape__") is None:
             symbol._set_attr(__shape__=str((-1,) * rank))  # -1 is a dimension still to be inferred
         tell_rank = tell_ranks and not is_variable
-        guarded.append(guarded_symbol(role, symbol, f"{node}_{key}", rank, tell_rank))
+        guarded.append(guarded_symbol(declared.role, symbol, f"{node}_{key}", rank, tell_rank))
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator.name}")
     return function(*guarded, name=node, attr=attr, **attributes(operator, present, values))

@@ -1,6 +1,6 @@
 // The C interface's functions of an operator, made from its OperatorFor.
 #pragma once
-#include "../core/operator.h"
+#include "operator.h"
 
 namespace gluon_roi {
 

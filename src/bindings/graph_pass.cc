@@ -6,6 +6,7 @@
 // was.
 #include <set>
 
+#include "../core/errors.h"
 #include "lib_api.h"
 #include "switches.h"
 

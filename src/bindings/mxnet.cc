@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "../core/operator.h"
+#include "../core/registry.h"
 #include "lib_api.h"
 
 namespace gluon_roi {
@@ -19,31 +19,61 @@ using mxnet::ext::MXTensor;
 using mxnet::ext::OpResource;
 using Shapes = std::vector<std::vector<unsigned int>>;
 
-// An unknown dimension is -1 inside of np_shape(), where there are arrays of 0 elements; elsewhere
-// it is 0 or -1.
-Tensor tensor_of(const std::vector<unsigned int>& shape, bool with_empty_arrays) {
-  if (shape.empty()) return unknown_tensor();
+// Batches of more dimensions than a Tensor has are one dimension to an operator.
+constexpr size_t kMaxDimensions = 4;
+size_t folded_dimensions(size_t dimensions, Role role) {
+  return role == Role::kRows && dimensions > kMaxDimensions ? dimensions - kMaxDimensions + 1 : 1;
+}
+
+Tensor tensor_of(const std::vector<int64_t>& shape, Role role) {
   Tensor tensor{};
-  tensor.ndim = static_cast<int32_t>(shape.size());
-  for (size_t i = 0; i < shape.size() && i < 4; ++i) {
-    const bool unknown = shape[i] == UINT_MAX || (shape[i] == 0 && !with_empty_arrays);
-    tensor.shape[i] = unknown ? -1 : static_cast<int64_t>(shape[i]);
+  const size_t folded = folded_dimensions(shape.size(), role);
+  tensor.ndim = static_cast<int32_t>(shape.size() - folded + 1);
+  for (size_t i = 0; i < kMaxDimensions && i < shape.size(); ++i) {
+    tensor.shape[i] = i > 0 ? shape[i + folded - 1] : shape[0];
+  }
+  for (size_t i = 1; i < folded; ++i) {
+    const bool known = tensor.shape[0] >= 0 && shape[i] >= 0;
+    tensor.shape[0] = known ? tensor.shape[0] * shape[i] : -1;
   }
   return tensor;
 }
 
-Tensor tensor_of(const MXTensor& source) {
-  Tensor tensor{};
+// An unknown dimension is -1 inside of np_shape(), where there are arrays of 0 elements; elsewhere
+// it is 0 or -1.
+Tensor tensor_of(const std::vector<unsigned int>& shape, Role role, bool with_empty_arrays) {
+  if (shape.empty()) return unknown_tensor();
+  std::vector<int64_t> sizes;
+  for (const unsigned int size : shape) {
+    const bool unknown = size == UINT_MAX || (size == 0 && !with_empty_arrays);
+    sizes.push_back(unknown ? -1 : static_cast<int64_t>(size));
+  }
+  return tensor_of(sizes, role);
+}
+
+Tensor tensor_of(const MXTensor& source, Role role) {
+  Tensor tensor = tensor_of(source.shape, role);
   tensor.data = source.data_ptr;
   tensor.dtype = source.dtype;
-  tensor.ndim = static_cast<int32_t>(source.shape.size());
-  for (size_t i = 0; i < source.shape.size() && i < 4; ++i) tensor.shape[i] = source.shape[i];
   return tensor;
 }
 
-std::vector<Tensor> tensors_of(const std::vector<MXTensor>& sources, size_t begin, size_t count) {
+// Those of a call, from `begin` on: the inputs that are there, ...
+std::vector<Tensor> inputs_of(const Operator& op, const Attributes& attributes,
+                              const std::vector<MXTensor>& sources, size_t begin) {
   std::vector<Tensor> tensors;
-  for (size_t i = begin; i < begin + count; ++i) tensors.push_back(tensor_of(sources[i]));
+  for (const Input& input : op.inputs(attributes)) {
+    tensors.push_back(tensor_of(sources[begin++], input.role));
+  }
+  return tensors;
+}
+// ... or all outputs.
+std::vector<Tensor> outputs_of(const Operator& op, const std::vector<MXTensor>& sources,
+                               size_t begin) {
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < op.outputs().size(); ++i) {
+    tensors.push_back(tensor_of(sources[begin + i], Role::kRows));
+  }
   return tensors;
 }
 
@@ -79,7 +109,7 @@ MXReturnValue parse_attributes(const Operator& op, const Attributes& attributes,
     known_attributes = attributes;
   }
   *inputs = known_inputs;
-  *outputs = 1;
+  *outputs = static_cast<int>(op.outputs().size());
   return mxnet::ext::MX_SUCCESS;
 }
 
@@ -87,13 +117,16 @@ MXReturnValue infer_types(const Operator& op, const Attributes& attributes, std:
                           std::vector<int>* out) {
   constexpr int kUnknown = -1;
   const std::vector<Input> inputs = op.inputs(attributes);
-  const int maps = (*in)[0];
-  (*out)[0] = maps;
+  const int first = (*in)[0];
+  for (size_t i = 0; i < out->size(); ++i) {
+    const int32_t dtype = op.outputs()[i].dtype;
+    (*out)[i] = dtype == kLikeFirst ? first : dtype;
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     int& type = (*in)[i];
-    if (type == kUnknown) type = default_dtype(inputs[i].role, maps);
-    if (type == kUnknown || maps == kUnknown) continue;
-    check_dtype(op.name(), inputs[i], static_cast<int>(i), type, maps);
+    if (type == kUnknown) type = default_dtype(inputs[i].role, first);
+    if (type == kUnknown || first == kUnknown) continue;
+    check_dtype(op.name(), inputs[i], static_cast<int>(i), type, inputs[0].name, first);
   }
   return mxnet::ext::MX_SUCCESS;
 }
@@ -139,29 +172,45 @@ bool infers_in_part() {
   });
 }
 
+// The library API has no word for "unknown". -1 comes near it: it is 2^32 - 1 to MXNet, which
+// counts in 32 bits. Outside of np_shape() 0 is what MXNet shows for it.
+std::vector<unsigned int> shape_of(const Tensor& tensor, bool with_empty_arrays) {
+  std::vector<unsigned int> shape;
+  bool known = true;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    // Behind -1 channels the bins are -1 as well, for operators behind this one multiply the three,
+    // and they reject -1 * 2 * 3.
+    known = tensor.shape[i] >= 0 && (known || i < 2 || !with_empty_arrays);
+    shape.push_back(known               ? static_cast<unsigned int>(tensor.shape[i])
+                    : with_empty_arrays ? UINT_MAX
+                                        : 0);
+  }
+  return shape;
+}
+
 MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Shapes* in,
                            Shapes* out) {
   const bool with_empty_arrays = np_shape();
+  const std::vector<Input> declared = op.inputs(attributes);
   std::vector<Tensor> inputs;
-  for (const auto& input : *in) inputs.push_back(tensor_of(input, with_empty_arrays));
-  const Tensor shape = op.output_shape(attributes, inputs);
-  // The library API has no word for "no shape": MXNet takes such an input for a scalar, or for one
-  // of 0 elements, and would bind the graph in silence.
+  for (size_t i = 0; i < declared.size(); ++i) {
+    inputs.push_back(tensor_of((*in)[i], declared[i].role, with_empty_arrays));
+  }
+  const std::vector<Tensor> outputs = op.infer(attributes, inputs);
+  // Nor has it one for "no shape": MXNet takes such an input for a scalar, or for one of 0
+  // elements, and would bind the graph in silence.
   const auto missing = std::find_if(inputs.begin(), inputs.end(), has_no_shape);
   if (missing != inputs.end() && !infers_in_part()) {
-    const size_t i = static_cast<size_t>(missing - inputs.begin());
-    fail(op.name(), op.inputs(attributes)[i].name, " has no shape, expected one given or inferred");
+    const char* const name = declared[static_cast<size_t>(missing - inputs.begin())].name;
+    fail(op.name(), name, " has no shape, expected one given or inferred");
   }
-  // The library API has no word for "unknown". -1 comes near it: it is 2^32 - 1 to MXNet, which
-  // counts in 32 bits. With -1 channels the bins are -1 as well, for operators behind this one
-  // multiply the three, and -1 * 2 * 3 is nothing that they take.
-  const bool channels_known = shape.shape[1] >= 0;
-  (*out)[0].clear();
-  for (int i = 0; i < shape.ndim; ++i) {
-    const bool known = shape.shape[i] >= 0 && (i < 2 || channels_known || !with_empty_arrays);
-    (*out)[0].push_back(known               ? static_cast<unsigned int>(shape.shape[i])
-                        : with_empty_arrays ? UINT_MAX
-                                            : 0);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    (*out)[i] = shape_of(outputs[i], with_empty_arrays);
+    const size_t folded = folded_dimensions((*in)[0].size(), declared[0].role);
+    if (folded > 1) {
+      (*out)[i].erase((*out)[i].begin());
+      (*out)[i].insert((*out)[i].begin(), (*in)[0].begin(), (*in)[0].begin() + folded);
+    }
   }
   // What the inputs lack comes back as MXNet gave it, and would be 2^32 - 1 as well: too many for
   // the zeros of a guard that tells a rank.
@@ -175,18 +224,24 @@ MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Sha
 MXReturnValue forward(const Operator& op, const Attributes& attributes,
                       const std::vector<MXTensor>& in, const std::vector<MXTensor>& out,
                       const OpResource& resource) {
-  const std::vector<Tensor> inputs = tensors_of(in, 0, in.size());
-  op.forward(attributes, inputs, tensor_of(out[0]),
+  const std::vector<Tensor> inputs = inputs_of(op, attributes, in, 0);
+  op.forward(attributes, inputs, outputs_of(op, out, 0),
              device_of(op, attributes, inputs, false, in[0], resource));
   return mxnet::ext::MX_SUCCESS;
 }
 
-// MXNet passes [d_out, inputs..., out] and wants a gradient written for every input.
+// MXNet passes [d_outputs..., inputs..., outputs...] and wants a gradient written for every input.
 MXReturnValue backward(const Operator& op, const Attributes& attributes,
                        const std::vector<MXTensor>& in, const std::vector<MXTensor>& gradients,
                        const OpResource& resource) {
-  const std::vector<Tensor> inputs = tensors_of(in, 1, gradients.size());
-  op.backward(attributes, inputs, tensor_of(in[0]), tensors_of(gradients, 0, gradients.size()),
+  const size_t count = op.outputs().size();
+  const std::vector<Tensor> inputs = inputs_of(op, attributes, in, count);
+  std::vector<Tensor> given = outputs_of(op, in, 0);
+  const std::vector<Tensor> outputs = outputs_of(op, in, count + gradients.size());
+  for (size_t i = 0; i < count; ++i) {
+    if (op.outputs()[i].dtype != kLikeFirst) given[i] = outputs[i];
+  }
+  op.backward(attributes, inputs, given, inputs_of(op, attributes, gradients, 0),
               device_of(op, attributes, inputs, true, in[0], resource));
   return mxnet::ext::MX_SUCCESS;
 }

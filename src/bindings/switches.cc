@@ -4,7 +4,7 @@
 #include <cctype>
 #include <set>
 
-#include "../include/gluon_roi.h"
+#include "../core/errors.h"
 
 namespace gluon_roi {
 namespace {

@@ -11,92 +11,51 @@ std::string shape_text(const Tensor& tensor) {
   return text + ")";
 }
 
-// "data", or "data 2" of several.
-static std::string map_name(const Inputs& in, int i) {
-  return in.count == 1 ? "data" : "data " + std::to_string(i);
+void check_rank(const char* op, const char* name, const Tensor& tensor, int32_t rank,
+                const char* expected) {
+  if (tensor.ndim < 0 || tensor.ndim == rank) return;
+  fail(op, name, " has shape ", shape_text(tensor), ", expected ", expected);
 }
 
-static void check_maps(const char* op, const Inputs& in) {
-  for (int i = 0; i < in.count; ++i) {
-    const Tensor& map = in.maps[i];
-    if (map.ndim >= 0 && map.ndim != 4) {
-      fail(op, map_name(in, i), " has shape ", shape_text(map),
-           ", expected 4 dimensions (N, C, H, W)");
-    }
-    if (map.ndim != 4 || in.data.ndim != 4) continue;
-    for (int axis = 0; axis < 2; ++axis) {
-      if (map.shape[axis] >= 0 && in.data.shape[axis] >= 0 &&
-          map.shape[axis] != in.data.shape[axis]) {
-        fail(op, map_name(in, i), " has shape ", shape_text(map), ", expected the ",
-             axis == 0 ? "batch size" : "channels", " of the first map, ", shape_text(in.data));
-      }
-    }
-  }
+void check_dimension(const char* op, const char* name, const Tensor& tensor, int axis,
+                     int64_t expected, const char* why) {
+  if (tensor.ndim < 0 || tensor.shape[axis] < 0 || expected < 0) return;
+  if (tensor.shape[axis] == expected) return;
+  fail(op, name, " has shape ", shape_text(tensor), ", expected ", expected, " along axis ", axis,
+       ", ", why);
 }
 
-int64_t check_shapes(const char* op, const Inputs& in) {
-  check_maps(op, in);
-  const Tensor &rois = in.rois, &counts = in.rois_num;
-  const int64_t images = in.data.ndim == 4 ? in.data.shape[0] : -1;
-  const bool with_counts = !is_absent(counts);
-  if (with_counts && counts.ndim >= 0) {
-    if (counts.ndim != 1) {
-      fail(op, "rois_num has shape ", shape_text(counts), ", expected 1 dimension (N,)");
-    }
-    if (images >= 0 && counts.shape[0] >= 0 && counts.shape[0] != images) {
-      fail(op, "rois_num has shape ", shape_text(counts), ", expected (", images,
-           ",), the batch size of data");
+void check_elements(const char* op, const char* name, const Tensor& tensor, int64_t most) {
+  int64_t size = 1;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] <= 0) continue;
+    if (!multiply_up_to(most, size, tensor.shape[i], &size)) {
+      fail(op, name, " has shape ", shape_text(tensor), ", expected at most ", most, " elements");
     }
   }
-  if (rois.ndim < 0) return -1;
-  const int64_t columns = rois.ndim >= 1 && rois.ndim <= 4 ? rois.shape[rois.ndim - 1] : 0;
-  const int box = in.coordinates;
-  if (with_counts) {
-    if (rois.ndim != 2 || (columns >= 0 && columns != box)) {
-      fail(op, "rois has shape ", shape_text(rois), ", expected (K, ", box,
-           ") rows together with rois_num");
-    }
-    return rois.shape[0];
-  }
-  if (rois.ndim == 2 && (columns < 0 || columns == box + 1)) return rois.shape[0];
-  if (rois.ndim != 3 || (columns >= 0 && columns != box)) {
-    fail(op, "rois has shape ", shape_text(rois), ", expected (K, ", box + 1,
-         box == 4 ? ") rows [batch_index, x1, y1, x2, y2]"
-                  : ") rows [batch_index, cx, cy, w, h, theta]",
-         ", (N, R, ", box, ") boxes per image, or (K, ", box, ") together with rois_num");
-  }
-  if (images >= 0 && rois.shape[0] >= 0 && rois.shape[0] != images) {
-    fail(op, "rois has shape ", shape_text(rois), ", expected (", images, ", R, ", box,
-         ") for the batch size of data");
-  }
-  // An unknown factor leaves the product unknown.
-  if (rois.shape[0] < 0 || rois.shape[1] < 0) return -1;
-  int64_t rows;
-  if (!multiply_up_to(kMost, rois.shape[0], rois.shape[1], &rows)) {
-    fail(op, "rois has shape ", shape_text(rois), ", expected at most ", kMost, " boxes");
-  }
-  return rows;
 }
 
 static bool is_real(int dtype) {
   return dtype == GLUON_ROI_FLOAT32 || dtype == GLUON_ROI_FLOAT64 || dtype == GLUON_ROI_FLOAT16;
 }
 
-void check_dtype(const char* op, const Input& input, int i, int dtype, int maps) {
+void check_dtype(const char* op, const Input& input, int i, int dtype, const char* first_name,
+                 int first) {
   switch (input.role) {
     case Role::kMaps:
-    case Role::kOffsets:
+    case Role::kRows:
+    case Role::kLike:
       if (!is_real(dtype)) {
         fail(op, input.name, " has dtype ", dtype_name(dtype),
              ", expected float16, float32 or float64");
       }
-      if (dtype == maps) return;
+      if (dtype == first) return;
       if (input.role == Role::kMaps) {
         fail(op, input.name, " ", i, " has dtype ", dtype_name(dtype), ", expected ",
-             dtype_name(maps), " as the first map");
+             dtype_name(first), " as the first map");
       }
-      fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected ", dtype_name(maps),
-           " as data");
+      fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected ", dtype_name(first),
+           " as ", first_name);
     case Role::kRois:
       if (is_real(dtype)) return;
       fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected float32 or float64");
@@ -109,29 +68,11 @@ void check_dtype(const char* op, const Input& input, int i, int dtype, int maps)
   }
 }
 
-int default_dtype(Role role, int maps) {
+int default_dtype(Role role, int first) {
   switch (role) {
-    case Role::kRois: return maps == GLUON_ROI_FLOAT64 ? GLUON_ROI_FLOAT64 : GLUON_ROI_FLOAT32;
+    case Role::kRois: return first == GLUON_ROI_FLOAT64 ? GLUON_ROI_FLOAT64 : GLUON_ROI_FLOAT32;
     case Role::kCounts: return GLUON_ROI_INT32;
-    default: return maps;
-  }
-}
-
-void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most) {
-  const int64_t rows = out.shape[0], channels = out.shape[1];
-  int64_t size;
-  if (!multiply_up_to(most, out.shape[2], out.shape[3], &size)) {
-    fail(op, "argument pooled_size: expected at most ", most, " bins, got ", out.shape[2], " * ",
-         out.shape[3]);
-  }
-  if (channels > 0 && !multiply_up_to(most, size, channels, &size)) {
-    fail(op, "argument ", has_output_dim ? "output_dim" : "pooled_size", ": expected at most ",
-         most, " elements for a row of the output, got ", channels, " channels of ", out.shape[2],
-         " * ", out.shape[3]);
-  }
-  if (channels > 0 && rows > 0 && !multiply_up_to(most, size, rows, &size)) {
-    fail(op, "rois has ", rows, " rows, expected at most ", most / size, ", for which the output ",
-         shape_text(out), " has no more than ", most, " elements");
+    default: return first;
   }
 }
 

@@ -1,5 +1,5 @@
-// What an operator declares of its inputs, and what follows from that: how many there are, which
-// shapes and types they may have, and what a kernel sees of them.
+// What an operator declares of its inputs and outputs, and what follows from that for each array:
+// which element types and numbers of dimensions it may have.
 #pragma once
 #include <limits>
 #include <string>
@@ -12,62 +12,43 @@ namespace gluon_roi {
 // ---- Declarations -------------------------------------------------------------------------------
 
 enum class Role : int32_t {
-  kMaps,     // (N, C, H, W), float16, float32 or float64
-  kRois,     // (K, 1 + coordinates), (N, R, coordinates), or (K, coordinates) with counts
-  kOffsets,  // (K, 2 * classes, T, T), of the type of the maps
-  kCounts    // (N,), the boxes of each image
+  kMaps,   // (N, C, H, W), float16, float32 or float64; the first input of most operators
+  kRows,   // (..., n, w), of these types; batches are one dimension, however many they have
+  kLike,   // an array of the type of the first input
+  kRois,   // (K, 1 + coordinates), (N, R, coordinates), or (K, coordinates) with counts
+  kCounts  // (N,), the boxes of each image
 };
 
 struct Input {
   const char* name;
   Role role;
+  int32_t rank;       // dimensions; 0: not always the same
   bool optional;      // if so, an attribute of the same name tells MXNet's nodes that it is there
   bool has_gradient;  // if not, its gradient is 0 whatever the parameters
+  bool several;       // as many in a row as Op::several(params) says
 };
 
-// An operator lists its inputs in order: the maps first, then its rois, then the others.
-constexpr Input kData{"data", Role::kMaps, false, true};
-constexpr Input kRois{"rois", Role::kRois, false, true};
-constexpr Input kRoisWithoutGradient{"rois", Role::kRois, false, false};
-constexpr Input kRoisNum{"rois_num", Role::kCounts, true, false};
+constexpr Input kData{"data", Role::kMaps, 4, false, true, false};
+constexpr Input kSeveralMaps{"data", Role::kMaps, 4, false, true, true};
+constexpr Input kRois{"rois", Role::kRois, 0, false, true, false};
+constexpr Input kRoisWithoutGradient{"rois", Role::kRois, 0, false, false, false};
+constexpr Input kRoisNum{"rois_num", Role::kCounts, 1, true, false, false};
 
-// What an operator is unless it says otherwise: one that reads one map and upright boxes.
-struct OperatorBase {
-  // Numbers that describe a box.
-  static constexpr int kCoordinates = 4;
-  // Maps that it reads.
-  template <class Params>
-  static int32_t maps(const Params&) {
-    return 1;
-  }
-  // Whether rois get a gradient with these parameters.
-  template <class Params>
-  static bool rois_gradient(const Params&) {
-    return false;
-  }
-  // Throws if inputs that are fit for any operator are not for this one. Sizes may be unknown.
-  template <class Params, class Inputs>
-  static void check_inputs(const Params&, const Inputs&) {}
+struct Output {
+  const char* name;
+  int32_t dtype;  // kLikeFirst: that of the first input
 };
+constexpr int32_t kLikeFirst = -1;
 
-// ---- What a kernel sees -------------------------------------------------------------------------
+// ---- Where an operator runs ---------------------------------------------------------------------
 
-struct Inputs {
-  Tensor data;         // the map; of several the first
-  const Tensor* maps;  // all maps, data among them
-  int32_t count;       // how many maps
-  int32_t coordinates;
-  Tensor rois;
-  Tensor offsets;   // absent: no memory
-  Tensor rois_num;  // absent: no memory
-};
-
-// Where gradients go; what has no memory is not wanted. Whatever is there is written whole.
-struct Gradients {
-  const Tensor* maps;
-  Tensor data;  // of the first map
-  Tensor rois;
-  Tensor offsets;
+// Plain overloads, so that a forgotten CUDA half is a link error.
+struct Cpu {};
+// The stream is the caller's; the workspace is device memory of at least Op::workspace(...) bytes.
+struct Gpu {
+  void* stream;
+  char* workspace;
+  size_t workspace_size;
 };
 
 // ---- Shapes and types ---------------------------------------------------------------------------
@@ -88,18 +69,23 @@ std::string shape_text(const Tensor& tensor);
 constexpr int64_t kMostInMXNet = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
 
-// Throws unless the shapes of all inputs fit together; unknown ones are passed over. Returns K, -1
-// if unknown.
-int64_t check_shapes(const char* op, const Inputs& in);
+// Throws unless a shape, as far as it is known, has `rank` dimensions; `expected` are their names,
+// "4 dimensions (N, C, H, W)".
+void check_rank(const char* op, const char* name, const Tensor& tensor, int32_t rank,
+                const char* expected);
+// Throws unless dimension `axis`, if it is known, is `expected`, if that is; `why` says where it
+// comes from.
+void check_dimension(const char* op, const char* name, const Tensor& tensor, int axis,
+                     int64_t expected, const char* why);
+// Throws unless an array of this shape, as far as it is known, has at most `most` elements.
+void check_elements(const char* op, const char* name, const Tensor& tensor, int64_t most);
 // Throws unless the element type of an input, the i-th in MXNet's order, is one that the kernels
-// handle together with that of the first map.
-void check_dtype(const char* op, const Input& input, int i, int dtype, int maps);
-// The type of an input that nobody gave one, for maps of a known type.
-int default_dtype(Role role, int maps);
+// handle together with that of the first.
+void check_dtype(const char* op, const Input& input, int i, int dtype, const char* first_name,
+                 int first);
+// The type of an input that nobody gave one, for a first input of a known type.
+int default_dtype(Role role, int first);
 
-// Throws if an output of this shape, as far as it is known, has more than `most` elements; the
-// message names the argument that makes it so large.
-void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most);
 // Throws unless a caller of the C interface described an array that can exist.
 void check_tensor(const char* op, const char* name, const Tensor& tensor);
 // Throws unless it has memory, aligned for its type, ...

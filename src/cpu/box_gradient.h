@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "../core/operator.h"
+#include "memory.h"
 #include "taps.h"
 
 namespace gluon_roi::cpu {

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <memory>
 
-#include "../core/operator.h"
 #include "threads.h"
 
 namespace gluon_roi {

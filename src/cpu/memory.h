@@ -4,9 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../core/types.h"
+#include "../core/contract.h"
 
-namespace gluon_roi::cpu {
+namespace gluon_roi {
+
+// Writes zeros: the gradient of an input that has none.
+void zero_fill(Cpu, const Tensor& tensor);
+
+// Called with an array that is about to be written whole.
+void prepare_output(const Tensor& tensor);
+
+namespace cpu {
 
 // Scratch memory of this thread, kept between calls; contents are undefined.
 void* thread_scratch(size_t bytes);
@@ -41,4 +49,5 @@ class GradualPrefetch {
   int64_t part_;
 };
 
-}  // namespace gluon_roi::cpu
+}  // namespace cpu
+}  // namespace gluon_roi

@@ -11,7 +11,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "../core/operator.h"
+#include "../core/roi_contract.h"
+#include "device.h"
 
 // Of the pieces of a kernel.
 #define DEVICE_INLINE __device__ __forceinline__

@@ -4,12 +4,6 @@
 
 namespace gluon_roi::cuda {
 
-void check_cuda(const char* op, cudaError_t error) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // a refused launch must not be reported again by a later call
-  throw Error(std::string(op) + ": CUDA: " + cudaGetErrorString(error), GLUON_ROI_CUDA_ERROR);
-}
-
 RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
                    int32_t pooled_width, int32_t bad_index, int64_t classes_of_rows)
     : rows(RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)),
@@ -343,14 +337,3 @@ void RoiLists::build(const char* op, const Gpu& gpu, const RoiTable& tables) con
 }
 
 }  // namespace gluon_roi::cuda
-
-namespace gluon_roi {
-
-void zero_fill(const Gpu& gpu, const Tensor& tensor) {
-  const size_t bytes = static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype);
-  if (bytes == 0) return;
-  cuda::check_cuda("gluon_roi",
-                   cudaMemsetAsync(tensor.data, 0, bytes, static_cast<cudaStream_t>(gpu.stream)));
-}
-
-}  // namespace gluon_roi

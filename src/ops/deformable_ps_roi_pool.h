@@ -22,23 +22,24 @@
 // and 0 for y and trans_std is 0.25.
 #pragma once
 #include "../core/geometry/parts.h"
-#include "../core/operator.h"
+#include "../core/params.h"
+#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct DeformablePSROIPool : OperatorBase {
+struct DeformablePSROIPool : RoiOperator<DeformablePSROIPool> {
   static constexpr const char* kName = "DeformablePSROIPool";
   using Params = gluon_roi_deformable_ps_roi_pool_params;
   static constexpr Input kInputs[] = {
-      kData, kRoisWithoutGradient, {"trans", Role::kOffsets, true, true}, kRoisNum};
+      kData, kRoisWithoutGradient, {"trans", Role::kLike, 4, true, true, false}, kRoisNum};
 
   template <class Visitor>
   static void params(Visitor* visit, Params* p) {
     visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
     visit->positive("spatial_scale", &p->spatial_scale);
     visit->optional_positive("output_dim", &p->output_dim);
-    visit->size("group_size", &p->group_height, &p->group_width, /*optional=*/true);
-    visit->size("part_size", &p->part_height, &p->part_width, /*optional=*/true);
+    visit->size("group_size", &p->group_height, &p->group_width, kOptionalSize);
+    visit->size("part_size", &p->part_height, &p->part_width, kOptionalSize);
     visit->samples("sample_per_part", &p->sample_per_part, 4);
     visit->number("trans_std", &p->trans_std, 0);
     visit_bad_index(visit, &p->bad_index);

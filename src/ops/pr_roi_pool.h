@@ -15,11 +15,12 @@
 #pragma once
 #include "../core/geometry/precise.h"
 #include "../core/geometry/pyramid.h"
-#include "../core/operator.h"
+#include "../core/params.h"
+#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct PrROIPool : OperatorBase {
+struct PrROIPool : RoiOperator<PrROIPool> {
   static constexpr const char* kName = "PrROIPool";
   using Params = gluon_roi_pr_roi_pool_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};

@@ -13,11 +13,12 @@
 #pragma once
 #include "../core/geometry/channels.h"
 #include "../core/geometry/samples.h"
-#include "../core/operator.h"
+#include "../core/params.h"
+#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct PSROIAlign : OperatorBase {
+struct PSROIAlign : RoiOperator<PSROIAlign> {
   static constexpr const char* kName = "PSROIAlign";
   using Params = gluon_roi_ps_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};

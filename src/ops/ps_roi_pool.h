@@ -14,11 +14,12 @@
 #pragma once
 #include "../core/geometry/bins.h"
 #include "../core/geometry/channels.h"
-#include "../core/operator.h"
+#include "../core/params.h"
+#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct PSROIPool : OperatorBase {
+struct PSROIPool : RoiOperator<PSROIPool> {
   static constexpr const char* kName = "PSROIPool";
   using Params = gluon_roi_ps_roi_pool_params;
   static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};
@@ -28,7 +29,7 @@ struct PSROIPool : OperatorBase {
     visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
     visit->positive("spatial_scale", &p->spatial_scale);
     visit->optional_positive("output_dim", &p->output_dim);
-    visit->size("group_size", &p->group_height, &p->group_width, /*optional=*/true);
+    visit->size("group_size", &p->group_height, &p->group_width, kOptionalSize);
     visit->choice("convention", &p->convention,
                   {{"rfcn", GLUON_ROI_RFCN}, {"torchvision", GLUON_ROI_TORCHVISION}});
     visit_bad_index(visit, &p->bad_index);

@@ -13,14 +13,15 @@
 #pragma once
 #include "../core/geometry/pyramid.h"
 #include "../core/geometry/samples.h"
-#include "../core/operator.h"
+#include "../core/params.h"
+#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct PyramidROIAlign : OperatorBase {
+struct PyramidROIAlign : RoiOperator<PyramidROIAlign> {
   static constexpr const char* kName = "PyramidROIAlign";
   using Params = gluon_roi_pyramid_roi_align_params;
-  static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
+  static constexpr Input kInputs[] = {kSeveralMaps, kRois, kRoisNum};
 
   template <class Visitor>
   static void params(Visitor* visit, Params* p) {
@@ -33,7 +34,7 @@ struct PyramidROIAlign : OperatorBase {
     visit->integer("canonical_level", &p->canonical_level, 4);
     visit_bad_index(visit, &p->bad_index);
   }
-  static int32_t maps(const Params& p) { return p.maps; }
+  static int32_t several(const Params& p) { return p.maps; }
   static void check_inputs(const Params& p, const Inputs&) { pyramid(p); }
 
   static Pyramid pyramid(const Params& p) {

@@ -14,11 +14,12 @@
 #pragma once
 #include "../core/geometry/pyramid.h"
 #include "../core/geometry/samples.h"
-#include "../core/operator.h"
+#include "../core/params.h"
+#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct ROIAlign : OperatorBase {
+struct ROIAlign : RoiOperator<ROIAlign> {
   static constexpr const char* kName = "ROIAlign";
   using Params = gluon_roi_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};

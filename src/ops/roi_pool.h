@@ -15,7 +15,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "../core/operator.h"
+#include "../core/params.h"
+#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
@@ -24,7 +25,7 @@ template <class T>
 constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? static_cast<SumOf<T>>(-65504)
                                                           : std::numeric_limits<SumOf<T>>::lowest();
 
-struct ROIPool : OperatorBase {
+struct ROIPool : RoiOperator<ROIPool> {
   static constexpr const char* kName = "ROIPool";
   using Params = gluon_roi_roi_pool_params;
   static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};

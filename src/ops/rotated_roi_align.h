@@ -16,11 +16,12 @@
 // 9 5 10 6 (aligned = 0).
 #pragma once
 #include "../core/geometry/rotated.h"
-#include "../core/operator.h"
+#include "../core/params.h"
+#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct RotatedROIAlign : OperatorBase {
+struct RotatedROIAlign : RoiOperator<RotatedROIAlign> {
   static constexpr const char* kName = "RotatedROIAlign";
   using Params = gluon_roi_rotated_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};

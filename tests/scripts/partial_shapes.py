@@ -32,7 +32,7 @@ def of_ours(operator: gluon_roi.library.Declared, counted: bool, form: str) -> T
             shapes[declared.name] = {
                 "maps": (2, 8, 16, 24),
                 "rois": (3, operator.coordinates + (not counted)),
-                "offsets": (3, 2, 2, 2),
+                "like": (3, 2, 2, 2),
                 "counts": (2,),
             }[declared.role]
             inputs.append(read(declared.name, form))

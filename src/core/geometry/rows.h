@@ -1,6 +1,6 @@
 // A row of rois: which image, which box, and whether it can be used.
 #pragma once
-#include "../contract.h"
+#include "../roi_contract.h"
 #include "saturate.h"
 
 namespace gluon_roi {

@@ -1,0 +1,281 @@
+// From an operator's description (src/ops/*.h) to something that can be called: by MXNet, with
+// attributes as text and the inputs that are there, and from C, with a struct and all inputs.
+#pragma once
+#include <algorithm>
+#include <type_traits>
+
+#include "../core/registry.h"
+#include "../cpu/memory.h"
+#include "../cuda/device.h"
+#include "checks.h"
+
+namespace gluon_roi {
+
+// The outputs of a call, or what a backward pass is given of them. An operator with one output
+// takes it as a Tensor.
+struct Outputs {
+  const Tensor* tensors;
+  const Tensor& operator[](size_t i) const { return tensors[i]; }
+  operator const Tensor&() const { return tensors[0]; }
+};
+
+template <class Op, class = void>
+struct HasCoordinates : std::false_type {};
+template <class Op>
+struct HasCoordinates<Op, std::void_t<decltype(Op::kCoordinates)>> : std::true_type {};
+
+// Op has: kName, kInputs, kOutputs, Params, params(visitor, params); several(params), how many
+// inputs the one that is several stands for; View and view(params, slots), what its kernels see of
+// the inputs; infer(params, view, outputs, most), which throws or sets the shapes of the outputs;
+// forward(device, params, view, outputs). Unless no input has a gradient, computes_gradient(params,
+// input), gradients(params, d_slots) and backward(device, params, view, given, gradients). Devices
+// are Cpu and, in CUDA builds, Gpu with workspace(). (RoiOperator has most of it for the operators
+// that pool boxes.)
+template <class Op>
+class OperatorFor final : public Operator {
+ public:
+  using Params = typename Op::Params;
+
+  explicit OperatorFor(const char* symbol)
+      : Operator(Op::kName, symbol), outputs_(std::begin(Op::kOutputs), std::end(Op::kOutputs)) {}
+
+  // ---- What MXNet calls ----
+  std::vector<Input> inputs(const Attributes& attributes) const override {
+    const Parsed parsed = parse(attributes);
+    std::vector<Input> there;
+    for (size_t i = 0; i < kDeclared; ++i) {
+      if (parsed.there[i]) there.insert(there.end(), count_of(parsed.params, i), Op::kInputs[i]);
+    }
+    return there;
+  }
+  const std::vector<Output>& outputs() const override { return outputs_; }
+  std::vector<Tensor> infer(const Attributes& attributes,
+                            const std::vector<Tensor>& inputs) const override {
+    const Parsed parsed = parse(attributes);
+    return infer(parsed.params, spread(parsed, inputs).data(), kMostInMXNet);
+  }
+  void forward(const Attributes& attributes, const std::vector<Tensor>& inputs,
+               const std::vector<Tensor>& outputs, const gluon_roi_device& device) const override {
+    const Parsed parsed = parse(attributes);
+    const std::vector<Tensor> slots = spread(parsed, inputs);
+    // MXNet takes an input whose shape it never learnt for a scalar.
+    infer(parsed.params, slots.data(), kMostInMXNet);
+    forward(parsed.params, slots.data(), outputs.data(), device);
+  }
+  void backward(const Attributes& attributes, const std::vector<Tensor>& inputs,
+                const std::vector<Tensor>& given, const std::vector<Tensor>& d_inputs,
+                const gluon_roi_device& device) const override {
+    const Parsed parsed = parse(attributes);
+    const std::vector<Tensor> slots = spread(parsed, inputs), d_slots = spread(parsed, d_inputs);
+    infer(parsed.params, slots.data(), kMostInMXNet);
+    backward(parsed.params, slots.data(), given.data(), d_slots, device);
+  }
+  size_t workspace(const Attributes& attributes, const std::vector<Tensor>& inputs,
+                   bool backward) const override {
+    const Parsed parsed = parse(attributes);
+    return workspace(parsed.params, spread(parsed, inputs).data(), backward);
+  }
+  std::string describe() const override {
+    Params params{};
+    ParamDescriber describer(&params);
+    Op::params(&describer, &params);
+    return describe_operator(*this, Op::kInputs, kDeclared, coordinates(), sizeof(Params),
+                             describer.json());
+  }
+
+  // ---- What C calls ----
+  void checked_forward(const Params* params, const Tensor* inputs, int32_t count, const Tensor* out,
+                       const gluon_roi_device* device) const {
+    if (out == nullptr || device == nullptr) {
+      fail_null(Op::kName, "params, inputs, output and device");
+    }
+    const Slots slots = check_call(params, inputs, count, *device);
+    const std::vector<Tensor> expected = infer(*params, slots.tensors.data(), kMost);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      check_written(outputs_[i].name, out[i], expected[i], slots, out, i, outputs_[0].name);
+    }
+    if (device->type == GLUON_ROI_CUDA) {
+      check_workspace(Op::kName, workspace(*params, slots.tensors.data(), false), *device);
+    }
+    forward(*params, slots.tensors.data(), out, *device);
+  }
+  void checked_backward(const Params* params, const Tensor* inputs, int32_t count,
+                        const Tensor* given, const Tensor* d_inputs,
+                        const gluon_roi_device* device) const {
+    if (given == nullptr || device == nullptr || d_inputs == nullptr) {
+      fail_null(Op::kName, "params, inputs, d_out, d_inputs and device");
+    }
+    const Slots slots = check_call(params, inputs, count, *device);
+    const std::vector<Tensor> expected = infer(*params, slots.tensors.data(), kMost);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      check_like(Op::kName, i == 0 ? "d_out" : outputs_[i].name, given[i], expected[i]);
+    }
+    std::vector<Tensor> d_slots(d_inputs, d_inputs + count);
+    d_slots.resize(slots.tensors.size());
+    for (size_t i = 0; i < d_slots.size(); ++i) {
+      const Input& input = slots.inputs[i];
+      if (is_absent(d_slots[i]) && input.role != Role::kMaps) continue;
+      const std::string name = std::string("d_") + input.name;
+      if (is_absent(slots.tensors[i])) {
+        fail(Op::kName, name, " is given, expected none where there is no ", input.name);
+      }
+      check_written(name.c_str(), d_slots[i], slots.tensors[i], slots, given, expected.size(),
+                    "d_out");
+    }
+    if (device->type == GLUON_ROI_CUDA) {
+      check_workspace(Op::kName, workspace(*params, slots.tensors.data(), true), *device);
+    }
+    backward(*params, slots.tensors.data(), given, d_slots, *device);
+  }
+  void checked_workspace(const Params* params, const Tensor* inputs, int32_t count, int backward,
+                         int32_t device, size_t* bytes) const {
+    if (bytes == nullptr) fail_null(Op::kName, "params, inputs and bytes");
+    const Slots slots = check_inputs(params, inputs, count);
+    infer(*params, slots.tensors.data(), kMost);
+    *bytes = device == GLUON_ROI_CUDA ? workspace(*params, slots.tensors.data(), backward != 0) : 0;
+  }
+
+ private:
+  static constexpr size_t kDeclared = std::size(Op::kInputs);
+  static constexpr bool has_gradients() {
+    bool any = false;
+    for (const Input& input : Op::kInputs) any = any || input.has_gradient;
+    return any;
+  }
+
+  // ---- Parameters and slots ----
+  struct Parsed {
+    Params params;
+    bool there[kDeclared];  // which inputs
+  };
+  static Parsed parse(const Attributes& attributes) {
+    Parsed parsed{};
+    ParamParser parser(Op::kName, attributes);
+    Op::params(&parser, &parsed.params);
+    for (size_t i = 0; i < kDeclared; ++i) {
+      int32_t there = 1;
+      // Set by the Python functions, not by users.
+      if (Op::kInputs[i].optional) parser.boolean(Op::kInputs[i].name, &there, false);
+      parsed.there[i] = there != 0;
+    }
+    parser.reject_unknown();
+    return parsed;
+  }
+  static size_t count_of(const Params& params, size_t input) {
+    return Op::kInputs[input].several ? static_cast<size_t>(Op::several(params)) : 1;
+  }
+  // All inputs have slots, in their order; those of an input that is not there are absent.
+  static std::vector<Tensor> spread(const Parsed& parsed, const std::vector<Tensor>& there) {
+    std::vector<Tensor> slots;
+    auto next = there.begin();
+    for (size_t i = 0; i < kDeclared; ++i) {
+      const auto count = static_cast<std::ptrdiff_t>(count_of(parsed.params, i));
+      if (parsed.there[i]) {
+        slots.insert(slots.end(), next, next + count);
+        next += count;
+      } else {
+        slots.resize(slots.size() + static_cast<size_t>(count), Tensor{});
+      }
+    }
+    return slots;
+  }
+  static int coordinates() {
+    if constexpr (HasCoordinates<Op>::value) return Op::kCoordinates;
+    return 0;
+  }
+
+  // ---- Calls ----
+  static std::vector<Tensor> infer(const Params& params, const Tensor* slots, int64_t most) {
+    std::vector<Tensor> outputs;
+    for (const Output& output : Op::kOutputs) {
+      outputs.push_back(unknown_tensor());
+      outputs.back().dtype = output.dtype == kLikeFirst ? slots[0].dtype : output.dtype;
+    }
+    Op::infer(params, Op::view(params, slots), outputs.data(), most);
+    return outputs;
+  }
+  static void forward(const Params& params, const Tensor* slots, const Tensor* outputs,
+                      const gluon_roi_device& device) {
+    const auto empty = [](const Tensor& tensor) { return elements(tensor) == 0; };
+    if (std::all_of(outputs, outputs + std::size(Op::kOutputs), empty)) return;
+    const auto view = Op::view(params, slots);
+    if (device.type == GLUON_ROI_CPU) {
+      prepare_output(outputs[0]);
+      return Op::forward(Cpu{}, params, view, Outputs{outputs});
+    }
+#ifdef GLUON_ROI_WITH_CUDA
+    Op::forward(gpu(device), params, view, Outputs{outputs});
+#else
+    fail_without_cuda(Op::kName);
+#endif
+  }
+  static void backward(const Params& params, const Tensor* slots, const Tensor* given,
+                       const std::vector<Tensor>& d_slots, const gluon_roi_device& device) {
+    if (device.type == GLUON_ROI_CPU) {
+      if constexpr (has_gradients()) {
+        for (size_t i = 0; i < count_of(params, 0); ++i) prepare_output(d_slots[i]);
+        Op::backward(Cpu{}, params, Op::view(params, slots), Outputs{given},
+                     Op::gradients(params, d_slots.data()));
+      }
+      return zero_others(Cpu{}, params, d_slots);
+    }
+#ifdef GLUON_ROI_WITH_CUDA
+    if constexpr (has_gradients()) {
+      Op::backward(gpu(device), params, Op::view(params, slots), Outputs{given},
+                   Op::gradients(params, d_slots.data()));
+    }
+    zero_others(gpu(device), params, d_slots);
+#else
+    static_cast<void>(slots), static_cast<void>(given);
+    fail_without_cuda(Op::kName);
+#endif
+  }
+  // The gradients of inputs that have none; last, because a call that is refused writes nothing.
+  template <class Device>
+  static void zero_others(const Device& device, const Params& params,
+                          const std::vector<Tensor>& d_slots) {
+    size_t slot = 0;
+    for (size_t i = 0; i < kDeclared; ++i) {
+      bool computed = false;
+      if constexpr (has_gradients()) computed = Op::computes_gradient(params, i);
+      for (size_t n = count_of(params, i); n > 0; --n, ++slot) {
+        if (!computed && !is_absent(d_slots[slot])) zero_fill(device, d_slots[slot]);
+      }
+    }
+  }
+  static size_t workspace(const Params& params, const Tensor* slots, bool backward) {
+#ifdef GLUON_ROI_WITH_CUDA
+    return Op::workspace(params, Op::view(params, slots), backward);
+#else
+    static_cast<void>(params), static_cast<void>(slots), static_cast<void>(backward);
+    fail_without_cuda(Op::kName);
+#endif
+  }
+  static Gpu gpu(const gluon_roi_device& device) {
+    return Gpu{device.stream, static_cast<char*>(device.workspace), device.workspace_size};
+  }
+
+  // ---- Checks of calls from C ----
+  static Slots check_inputs(const Params* params, const Tensor* inputs, int32_t count) {
+    if (params == nullptr || inputs == nullptr) fail_null(Op::kName, "params and inputs");
+    ParamChecker checker(Op::kName);
+    Op::params(&checker, const_cast<Params*>(params));
+    Slots slots{Op::kName, {}, {}};
+    for (size_t i = 0; i < kDeclared; ++i) {
+      slots.inputs.insert(slots.inputs.end(), count_of(*params, i), Op::kInputs[i]);
+    }
+    take_inputs(&slots, inputs, count);
+    return slots;
+  }
+  static Slots check_call(const Params* params, const Tensor* inputs, int32_t count,
+                          const gluon_roi_device& device) {
+    const Slots slots = check_inputs(params, inputs, count);
+    check_device(Op::kName, device);
+    check_inputs_memory(slots);
+    return slots;
+  }
+
+  const std::vector<Output> outputs_;
+};
+
+}  // namespace gluon_roi

@@ -1,0 +1,364 @@
+#include "params.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <limits>
+
+#include "errors.h"
+
+namespace gluon_roi {
+namespace {
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+constexpr const char* kFinite = "a finite number";
+constexpr const char* kPositive = "a finite number > 0";
+constexpr const char* kList = "a list of 1 to 8 finite numbers > 0";
+constexpr const char* kSamples = "an int from 1 to 16777216";
+static_assert(kMaxInList == 8 && kMaxAlongAxis == 16777216, "as the sentences say");
+
+void skip_spaces(const char** p) {
+  while (**p == ' ') ++*p;
+}
+
+bool parse_number(const char** p, double* value) {
+  char* end = nullptr;
+  *value = strtod(*p, &end);
+  const bool ok = end != *p && std::isfinite(*value);
+  *p = end;
+  return ok;
+}
+
+bool parse_int(const char** p, int64_t* value) {
+  char* end = nullptr;
+  errno = 0;
+  *value = strtoll(*p, &end, 10);
+  const bool ok = end != *p && errno == 0;
+  *p = end;
+  return ok;
+}
+
+// One int for both, or (a, b) or [a, b].
+bool parse_pair(const char* p, int64_t* first, int64_t* second) {
+  const bool bracketed = *p == '(' || *p == '[';
+  if (bracketed) ++p;
+  int64_t parts[2];
+  int n = 0;
+  for (; n < 2; ++n) {
+    if (!parse_int(&p, &parts[n])) return false;
+    skip_spaces(&p);
+    if (*p != ',') {
+      ++n;
+      break;
+    }
+    ++p;
+  }
+  if (bracketed) {
+    if (*p != ')' && *p != ']') return false;
+    ++p;
+  }
+  skip_spaces(&p);
+  *first = parts[0];
+  *second = parts[n - 1];
+  return *p == '\0' && bracketed == (n == 2);
+}
+
+// (a, b, ...) or [a, b, ...], with numbers > 0.
+bool parse_list(const char* p, double* values, int32_t* count) {
+  if (*p != '(' && *p != '[') return false;
+  ++p;
+  *count = 0;
+  for (;;) {
+    skip_spaces(&p);
+    if (*p == ')' || *p == ']') break;
+    double value;
+    if (*count == kMaxInList || !parse_number(&p, &value) || !(value > 0)) return false;
+    values[(*count)++] = value;
+    skip_spaces(&p);
+    if (*p == ',') {
+      ++p;
+    } else if (*p != ')' && *p != ']') {
+      return false;
+    }
+  }
+  return p[1] == '\0' && *count > 0;
+}
+
+const char* expected_size(Pair pair) {
+  return pair.least > 0 ? "a positive int or (height, width)"
+                        : "an int from 0 on, or (height, width)";
+}
+
+// As Python writes it: 224.0
+std::string text_of(double value) {
+  std::ostringstream text;
+  text << value;
+  if (value == std::floor(value)) text << ".0";
+  return text.str();
+}
+
+}  // namespace
+
+// ---- From text ----------------------------------------------------------------------------------
+
+void ParamParser::size(const char* name, int32_t* height, int32_t* width, Pair pair) {
+  const char* const expected = expected_size(pair);
+  const std::string* text = find(name, pair.fallback == nullptr, expected);
+  *height = *width = 0;
+  // "()" is what MXNet writes for its own defaults.
+  if (text == nullptr || (*text == "()" && pair.fallback != nullptr)) {
+    if (pair.fallback != nullptr) *height = *width = std::atoi(pair.fallback);
+    return;
+  }
+  int64_t h, w;
+  if (!parse_pair(text->c_str(), &h, &w)) reject(name, expected, *text);
+  if (h < pair.least || w < pair.least) reject(name, expected, *text);
+  if (h > kMaxAlongAxis || w > kMaxAlongAxis) reject(name, "at most 16777216", *text);
+  *height = static_cast<int32_t>(h);
+  *width = static_cast<int32_t>(w);
+}
+
+void ParamParser::positive(const char* name, double* value, double fallback) {
+  const std::string* text = find(name, fallback == 0, kPositive);
+  *value = fallback;
+  if (text == nullptr) return;
+  const char* p = text->c_str();
+  if (!parse_number(&p, value) || *p != '\0' || !(*value > 0)) reject(name, kPositive, *text);
+}
+
+void ParamParser::number(const char* name, double* value, double fallback) {
+  const std::string* text = find(name, false, kFinite);
+  *value = fallback;
+  if (text == nullptr) return;
+  const char* p = text->c_str();
+  if (!parse_number(&p, value) || *p != '\0') reject(name, kFinite, *text);
+}
+
+void ParamParser::positive_list(const char* name, double* values, int32_t* count,
+                                const char* fallback) {
+  const std::string* text = find(name, fallback == nullptr, kList);
+  if (text == nullptr) {
+    parse_list(fallback, values, count);
+  } else if (!parse_list(text->c_str(), values, count)) {
+    reject(name, kList, *text);
+  }
+}
+
+void ParamParser::optional_positive(const char* name, int64_t* value) {
+  static const char* expected = "a positive int or None";
+  const std::string* text = find(name, false, expected);
+  *value = 0;
+  if (text == nullptr) return;
+  const char* p = text->c_str();
+  if (!parse_int(&p, value) || *p != '\0' || *value < 1) reject(name, expected, *text);
+}
+
+void ParamParser::integer(const char* name, int32_t* value, int32_t fallback) {
+  integer_between(name, "an int", -kMaxInt, kMaxInt, value, fallback);
+}
+
+void ParamParser::samples(const char* name, int32_t* value, int32_t fallback) {
+  integer_between(name, kSamples, 1, kMaxAlongAxis, value, fallback);
+}
+
+void ParamParser::count(const char* name, int32_t* value, int32_t fallback) {
+  integer_between(name, "an int from 0 on", 0, kMaxInt, value, fallback);
+}
+
+void ParamParser::boolean(const char* name, int32_t* value, bool fallback) {
+  const std::string* text = find(name, false, "True or False");
+  *value = fallback;
+  if (text == nullptr) return;
+  if (*text == "True" || *text == "true" || *text == "1") {
+    *value = 1;
+  } else if (*text == "False" || *text == "false" || *text == "0") {
+    *value = 0;
+  } else {
+    reject(name, "True or False", *text);
+  }
+}
+
+void ParamParser::choice(const char* name, int32_t* value, const Choices& choices) {
+  const std::string* text = find(name, false, "");
+  *value = choices.begin()->second;
+  if (text == nullptr) return;
+  std::string expected;
+  for (const auto& choice : choices) {
+    if (*text == choice.first) {
+      *value = choice.second;
+      return;
+    }
+    expected += (expected.empty() ? "'" : " or '") + std::string(choice.first) + "'";
+  }
+  reject(name, expected.c_str(), *text);
+}
+
+void ParamParser::reject_unknown() const {
+  for (const auto& item : attributes_) {
+    const std::string& key = item.first;
+    const bool hidden =
+        key.size() > 4 && key.compare(0, 2, "__") == 0 && key.compare(key.size() - 2, 2, "__") == 0;
+    if (hidden || asked_.count(key)) continue;
+    std::string expected;
+    for (const std::string& name : asked_) expected += (expected.empty() ? "" : ", ") + name;
+    fail(op_, "unknown argument ", key, ", expected one of ", expected, ", got ", key, "='",
+         item.second, "'");
+  }
+}
+
+const std::string* ParamParser::find(const char* name, bool required, const char* expected) {
+  asked_.insert(name);
+  const auto found = attributes_.find(name);
+  const bool absent = found == attributes_.end();
+  if (!absent && found->second != "None") return &found->second;
+  if (required) {
+    fail(op_, "argument ", name, ": expected ", expected, ", got ", absent ? "nothing" : "None");
+  }
+  return nullptr;
+}
+
+void ParamParser::reject(const char* name, const char* expected, const std::string& got) const {
+  fail(op_, "argument ", name, ": expected ", expected, ", got '", got, "'");
+}
+
+void ParamParser::integer_between(const char* name, const char* expected, int64_t least,
+                                  int64_t most, int32_t* value, int32_t fallback) {
+  const std::string* text = find(name, false, expected);
+  *value = fallback;
+  if (text == nullptr) return;
+  const char* p = text->c_str();
+  int64_t wide;
+  if (!parse_int(&p, &wide) || *p != '\0' || wide > most || wide < least) {
+    reject(name, expected, *text);
+  }
+  *value = static_cast<int32_t>(wide);
+}
+
+// ---- In a struct --------------------------------------------------------------------------------
+
+void ParamChecker::size(const char* name, const int32_t* height, const int32_t* width, Pair pair) {
+  const bool may_be_zero = pair.fallback != nullptr && pair.fallback[0] == 'N';
+  const int32_t least = may_be_zero ? 0 : pair.least;
+  if (*height < least || *width < least || (may_be_zero && (*height == 0) != (*width == 0))) {
+    fail(op_, "argument ", name, ": expected ", pair.least > 0 ? "positive " : "",
+         "height and width", pair.least > 0 ? "" : " from 0 on", ", got ", *height, ", ", *width);
+  }
+  if (*height > kMaxAlongAxis || *width > kMaxAlongAxis) {
+    fail(op_, "argument ", name, ": expected at most ", kMaxAlongAxis, ", got ", *height, ", ",
+         *width);
+  }
+}
+
+void ParamChecker::positive(const char* name, const double* value, double) {
+  if (!(*value > 0) || std::isinf(*value)) {
+    fail(op_, "argument ", name, ": expected ", kPositive, ", got ", *value);
+  }
+}
+
+void ParamChecker::number(const char* name, const double* value, double) {
+  if (!std::isfinite(*value)) {
+    fail(op_, "argument ", name, ": expected ", kFinite, ", got ", *value);
+  }
+}
+
+void ParamChecker::positive_list(const char* name, const double* values, const int32_t* count,
+                                 const char*) {
+  if (*count < 1 || *count > kMaxInList) {
+    fail(op_, "argument ", name, ": expected 1 to ", kMaxInList, " numbers, got ", *count);
+  }
+  for (int32_t i = 0; i < *count; ++i) positive(name, values + i);
+}
+
+void ParamChecker::optional_positive(const char* name, const int64_t* value) {
+  if (*value < 0) {
+    fail(op_, "argument ", name, ": expected a positive int, or 0 for the default, got ", *value);
+  }
+}
+
+void ParamChecker::integer(const char*, const int32_t*, int32_t) {}
+
+void ParamChecker::samples(const char* name, const int32_t* value, int32_t) {
+  if (*value < 1 || *value > kMaxAlongAxis) {
+    fail(op_, "argument ", name, ": expected ", kSamples, ", got ", *value);
+  }
+}
+
+void ParamChecker::count(const char* name, const int32_t* value, int32_t) {
+  if (*value < 0) fail(op_, "argument ", name, ": expected an int from 0 on, got ", *value);
+}
+
+void ParamChecker::boolean(const char* name, const int32_t* value, bool) {
+  if (*value != 0 && *value != 1) fail(op_, "argument ", name, ": expected 0 or 1, got ", *value);
+}
+
+void ParamChecker::choice(const char* name, const int32_t* value, const Choices& choices) {
+  for (const auto& choice : choices) {
+    if (*value == choice.second) return;
+  }
+  fail(op_, "argument ", name, ": expected a value of gluon_roi.h, got ", *value);
+}
+
+// ---- Written down -------------------------------------------------------------------------------
+
+void ParamDescriber::size(const char* name, const int32_t* height, const int32_t* width,
+                          Pair pair) {
+  add(name, "size", pair.fallback, {{"int32", height}, {"int32", width}});
+}
+
+void ParamDescriber::positive(const char* name, const double* value, double fallback) {
+  const std::string text = text_of(fallback);
+  add(name, "positive", fallback == 0 ? nullptr : text.c_str(), {{"double", value}});
+}
+
+void ParamDescriber::number(const char* name, const double* value, double fallback) {
+  add(name, "number", text_of(fallback).c_str(), {{"double", value}});
+}
+
+void ParamDescriber::positive_list(const char* name, const double* values, const int32_t* count,
+                                   const char* fallback) {
+  add(name, "positive_list", fallback, {{"double[8]", values}, {"int32", count}});
+}
+
+void ParamDescriber::optional_positive(const char* name, const int64_t* value) {
+  add(name, "optional_positive", "None", {{"int64", value}});
+}
+
+void ParamDescriber::integer(const char* name, const int32_t* value, int32_t fallback) {
+  add(name, "integer", std::to_string(fallback).c_str(), {{"int32", value}});
+}
+
+void ParamDescriber::samples(const char* name, const int32_t* value, int32_t fallback) {
+  add(name, "samples", std::to_string(fallback).c_str(), {{"int32", value}});
+}
+
+void ParamDescriber::count(const char* name, const int32_t* value, int32_t fallback) {
+  add(name, "count", std::to_string(fallback).c_str(), {{"int32", value}});
+}
+
+void ParamDescriber::boolean(const char* name, const int32_t* value, bool fallback) {
+  add(name, "boolean", fallback ? "True" : "False", {{"int32", value}});
+}
+
+void ParamDescriber::choice(const char* name, const int32_t* value, const Choices& choices) {
+  std::string names;
+  for (const auto& choice : choices) {
+    names += (names.empty() ? "\"" : ", \"") + std::string(choice.first) +
+             "\": " + std::to_string(choice.second);
+  }
+  add(name, "choice", choices.begin()->first, {{"int32", value}}, ", \"choices\": {" + names + "}");
+}
+
+void ParamDescriber::add(const char* name, const char* kind, const char* fallback,
+                         std::initializer_list<Field> fields, const std::string& more) {
+  json_ += (json_.empty() ? "{\"name\": \"" : ", {\"name\": \"") + std::string(name) +
+           "\", \"kind\": \"" + kind + "\", \"default\": " +
+           (fallback == nullptr ? "null" : "\"" + std::string(fallback) + "\"") + ", \"fields\": [";
+  const char* separator = "";
+  for (const Field& field : fields) {
+    const auto offset = static_cast<const char*>(field.place) - start_;
+    json_ += std::string(separator) + "[\"" + field.type + "\", " + std::to_string(offset) + "]";
+    separator = ", ";
+  }
+  json_ += "]" + more + "}";
+}
+
+}  // namespace gluon_roi
