@@ -883,6 +883,61 @@ def _box_decode(g: Graph, x: Tensor) -> Call | None:
     return [g.input(batch, number, 4), g.input(1, number, 4)], attributes
 
 
+@_maker("_contrib_box_nms")
+def _box_nms(g: Graph, x: Tensor) -> Call | None:
+    images, number = g.size(1, 2), g.size(1, 12)
+    low = g.random.randint(0, 20, (images, number, 2))
+    boxes = np.concatenate([low, low + g.random.randint(-2, 12, low.shape)], axis=-1)
+    score = g.random.randint(-2, 9, (images, number, 1)) / 8  # some of them equal
+    kind = g.random.randint(-1, 3, (images, number, 1))
+    rows = g.input(images, number, 6, dtype="float32")
+    rows.value = mx.nd.array(np.concatenate([kind, score, boxes], axis=-1))
+    return [rows], {
+        "overlap_thresh": g.among([0.0, 0.25, 0.5, 1.0]),
+        "valid_thresh": g.among([0.0, 0.125]),
+        "topk": g.among([-1, 0, 3, 100]),
+        "id_index": g.among([-1, 0]),
+        "background_id": g.among([-1, 1]),
+        "force_suppress": g.coin(),
+        "in_format": g.among(["corner", "center"]),
+        "out_format": g.among(["corner", "center"]),
+    }
+
+
+@_maker("_contrib_MultiProposal")
+def _multi_proposal(g: Graph, x: Tensor) -> Call | None:
+    return _proposals(g, g.size(1, 3))
+
+
+@_maker("_contrib_Proposal")
+def _proposal(g: Graph, x: Tensor) -> Call | None:
+    return _proposals(g, 1)
+
+
+def _proposals(g: Graph, images: int) -> Call:
+    scales = tuple(g.among([1.0, 2.0, 3.5]) for _ in range(g.size(1, 2)))
+    ratios = tuple(g.among([0.5, 1.0, 3.0]) for _ in range(g.size(1, 2)))
+    anchors, stride = len(scales) * len(ratios), g.among([4, 16])
+    height, width = g.size(), g.size()
+    scores = g.index(images, 2 * anchors, height, width, low=0, high=9)
+    boxes = g.index(images, 4 * anchors, height, width, low=-1, high=1)
+    boxes.value = boxes.value * g.among([0.0, 0.125])
+    info = g.index(images, 3, low=1, high=1)
+    sizes = [[g.size(1, height) * stride, g.size(1, width) * stride, 1] for _ in range(images)]
+    info.value = mx.nd.array(sizes)
+    return [scores, boxes, info], {
+        "scales": scales,
+        "ratios": ratios,
+        "feature_stride": stride,
+        "rpn_pre_nms_top_n": g.among([-1, 5, 6000]),
+        "rpn_post_nms_top_n": g.size(1, 9),
+        "threshold": g.among([0.0, 0.3, 0.7, 1.0]),
+        "rpn_min_size": g.among([0, 4, 16]),
+        "output_score": g.coin(),
+        "iou_loss": g.coin(0.3),
+    }
+
+
 # ---- Runs ----------------------------------------------------------------------------------------
 
 

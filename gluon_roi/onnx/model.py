@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -20,7 +20,7 @@ def export_model(path: Any, *arguments: Any) -> None:
     """See :func:`gluon_roi.onnx.export`."""
     made, known = _translate(source_of(*arguments))
     _check(made, known)
-    onnx.save(made, os.fspath(path))
+    _save(made, Path(path))
 
 
 def _translate(
@@ -101,3 +101,13 @@ def _check(model: onnx.ModelProto, known: dict[str, Entry]) -> None:
                 f"onnx.export: tensor {tensor.name} is {found} {dims} in the exported graph, "
                 f"but {entry.dtype} {list(entry.shape)} in MXNet"
             )
+
+
+def _save(model: onnx.ModelProto, path: Path) -> None:
+    """Write a file whole, or leave what is there."""
+    part = path.with_name(f"{path.stem}.part{path.suffix}")
+    try:
+        onnx.save(model, str(part))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -58,9 +58,10 @@ def source_of(
             f"got {type(model).__name__}"
         )
     if len(names) != len(shapes):
+        listed = ", ".join(names if len(names) < 9 else [*names[:8], "..."])
         raise ValueError(
-            f"onnx.export: the model has {len(names)} inputs without a value "
-            f"({', '.join(names)}), but input_shapes has {len(shapes)} shapes"
+            f"onnx.export: the model has {len(names)} inputs without a value ({listed}), but "
+            f"input_shapes has {len(shapes)} shapes"
         )
     names += cuts
     shapes += cuts.values()

@@ -150,7 +150,7 @@ def _where(g: Graph, node: Node) -> str:
 # ---- The same, and nearly ------------------------------------------------------------------------
 
 
-@rule("_copy", "identity", "BlockGrad", "make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
+@rule("_copy", "BlockGrad", "make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
 def _nothing(g: Graph, node: Node) -> str:
     node.accept("grad_scale", "valid_thresh", "normalization")  # of MakeLoss
     return node.inputs[0]

@@ -231,7 +231,7 @@ def _broadcast_like(g: Graph, node: Node) -> str:
     return g("Expand", data, g.joined(*parts))
 
 
-@rule("broadcast_axis", "broadcast_axes")
+@rule("broadcast_axis")
 def _broadcast_axis(g: Graph, node: Node) -> str:
     shape = [1] * node.rank
     for axis, size in zip(node.axes(), node.sizes("size")):
