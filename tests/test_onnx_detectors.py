@@ -481,7 +481,7 @@ def _program(introduced: str) -> str:
 
 
 def _rfcn() -> Any:
-    """The outputs and names of an R-FCN of Deformable-ConvNets, in small."""
+    """The outputs and names of an R-FCN of Deformable-ConvNets with 21 classes, in small."""
     data, info = S.var("data"), S.var("im_info")
     maps = S.Convolution(data, kernel=(16, 16), stride=(16, 16), num_filter=8, name="conv1")
     maps = S.Activation(maps, act_type="relu")
@@ -501,7 +501,7 @@ def _rfcn() -> Any:
         mean = S.Pooling(pooled, global_pool=True, pool_type="avg", kernel=(3, 3))
         return S.Reshape(mean, shape=(-1, outputs))
 
-    classes = S.Reshape(S.SoftmaxActivation(voted("rfcn_cls", 4)), shape=(1, -1, 4))
+    classes = S.Reshape(S.SoftmaxActivation(voted("rfcn_cls", 21)), shape=(1, -1, 21))
     return S.Group([rois, classes, S.Reshape(voted("rfcn_bbox", 8), shape=(1, -1, 8))])
 
 
@@ -538,10 +538,12 @@ def test_from_a_checkpoint_to_detections(tmp_path, monkeypatch, capsys):
             if not self.use_mxnet:
                 return run(Path(self.path), *inputs.values())
             arrays = {name: mx.nd.array(value) for name, value in inputs.items()}
-            return [o.asnumpy() for o in symbol.bind(mx.cpu(), {**arrays, **weights}).forward()]
+            found = program["found"].bind(mx.cpu(), {**arrays, **weights}).forward()
+            return [found[0].asnumpy()]
 
     monkeypatch.chdir(tmp_path)
-    exec(compile(_program("`export.py`:"), "export.py", "exec"), {})
+    program: dict = {}
+    exec(compile(_program("a model whose output is detections:"), "export.py", "exec"), program)
     detect = compile(_program("It needs NumPy, Pillow and onnxruntime:"), "detect.py", "exec")
     monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Session))
     printed = []
