@@ -6,7 +6,7 @@ And on the newest Python with the MXNets before 1.9.1.
 
 For the interpreter of an environment that gluon_roi is installed in with its extras (make build).
 Each pair of Python and NumPy has an environment of its own under .venv-matrix/, and in it the
-package of this folder. The table at the end is the one of README.md.
+package of this folder. The table at the end is the one of docs/compat.md.
 """
 
 from __future__ import annotations
