@@ -1,7 +1,7 @@
 """``python -m gluon_roi``: prints how the package was built and checks every operator."""
 
 import sys
-from typing import Callable
+from typing import Any, Callable
 
 import mxnet as mx
 import numpy as np
@@ -12,23 +12,20 @@ from gluon_roi.bridge import RoiBlock
 
 def check(block: Callable[..., RoiBlock]) -> bool:
     """Compare an operator with its NumPy reference on one batch of boxes, in float64."""
+    declared = gluon_roi.library.operators()[block.__name__]
     rng = np.random.RandomState(0)
-    data = rng.randn(2, 27, 20, 30)
+    data: Any = rng.randn(2, 27, 20, 30)
     low = rng.uniform(0, 200, (16, 2))
     boxes = np.hstack([rng.randint(0, 2, (16, 1)), low, low + rng.uniform(1, 150, (16, 2))])
     # Read as rotated ones, they lack an angle.
-    if gluon_roi.library.operators()[block.__name__].coordinates == 5:
+    if declared.coordinates == 5:
         boxes = np.hstack([boxes, rng.uniform(-180, 180, (16, 1))])
     x, rois = (mx.nd.array(value, dtype="float64") for value in (data, boxes))
-    # gluon_roi/ops/ps_roi_pool.py holds the block, reference.ps_roi_pool its oracle.
-    reference = getattr(gluon_roi.reference, block.__module__.split(".")[-1])
-    if block is gluon_roi.PyramidROIAlign:
-        scales = (0.1, 0.05)
-        actual = block(3, scales)([x, x[:, :, ::2, ::2]], rois)
-        expected = reference([data, data[:, :, ::2, ::2]], boxes, 3, scales)
-    else:
-        actual, expected = block(3, 0.1)(x, rois), reference(data, boxes, 3, 0.1)
-    return np.allclose(actual.asnumpy(), expected, rtol=1e-12, atol=1e-12)
+    scale: Any = 0.1
+    if declared.several_maps:
+        x, data, scale = [x, x[:, :, ::2, ::2]], [data, data[:, :, ::2, ::2]], (0.1, 0.05)
+    expected = getattr(gluon_roi.reference, declared.symbol)(data, boxes, 3, scale)
+    return np.allclose(block(3, scale)(x, rois).asnumpy(), expected, rtol=1e-12, atol=1e-12)
 
 
 def main() -> int:

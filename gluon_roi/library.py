@@ -97,6 +97,10 @@ class Declared:
         """Whether data is a list."""
         return self.inputs[0].several
 
+    @functools.cached_property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(given.name for given in self.inputs)
+
 
 @functools.lru_cache(maxsize=None)
 def operators() -> dict[str, Declared]:

@@ -18,7 +18,6 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-import gluon_roi
 from gluon_roi import _compat
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -306,7 +305,7 @@ ATTRIBUTES = {
     ),
     "own": (
         lambda: (
-            gluon_roi.nd.ROIPool(
+            mx.nd.gluon_roi.ROIPool(
                 mx.nd.zeros((1, 1, 9, 9)), mx.nd.zeros((1, 5)), (THREE, FOUR), np.float32(0.5)
             ).shape
         ),

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,28 @@ def test_signatures(block):
         for name, default in declared.parameters.items():
             given = parameters[name].default
             assert (None if given is inspect.Parameter.empty else str(given)) == default
+
+
+@pytest.mark.parametrize("block", gluon_roi.OPERATORS, ids=lambda block: block.__name__)
+def test_docstrings_have_every_argument(block):
+    declared = DECLARED[block.__name__]
+    for documented in (block, getattr(gluon_roi.nd, block.__name__)):
+        docstring = inspect.getdoc(documented) or ""
+        for name in (*declared.parameters, *declared.input_names):
+            assert re.search(rf"^(\w+, )*{name}(, \w+)*( : .+)?\n    \S", docstring, re.M), name
+        for section in ("Parameters", "Inputs", "Outputs", "Raises", "References", "Examples"):
+            assert re.search(rf"^{section}\n-+\n\S", docstring, re.M), section
+
+
+@pytest.mark.parametrize("block", gluon_roi.OPERATORS, ids=lambda block: block.__name__)
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_too_many_inputs(block, hybrid):
+    scale = (1.0,) if DECLARED[block.__name__].several_maps else 1.0
+    net = block(3, scale)
+    net.hybridize(hybrid)
+    inputs = [mx.nd.ones((1, 5))] * (len(DECLARED[block.__name__].inputs) + 1)
+    with pytest.raises(TypeError, match=f"{block.__name__}: expected at most .* inputs .*, got"):
+        net(*inputs)
 
 
 def test_every_operator_is_there():

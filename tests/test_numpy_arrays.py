@@ -139,6 +139,6 @@ def test_numbers_of_numpy():
     """They reach MXNet as plain numbers, whatever NumPy prints."""
     data, rois = arrays(OPERATORS[1])
     size = (np.int64(2), np.int32(3))
-    out = gluon_roi.nd.ROIAlign(data, rois, size, np.float32(0.5), sampling_ratio=np.int64(2))
+    out = mx.nd.gluon_roi.ROIAlign(data, rois, size, np.float32(0.5), sampling_ratio=np.int64(2))
     wanted = gluon_roi.nd.ROIAlign(data, rois, (2, 3), 0.5, sampling_ratio=2)
     np.testing.assert_array_equal(out.asnumpy(), wanted.asnumpy())

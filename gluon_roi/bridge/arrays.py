@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 from typing import Any, Sequence
 
 import mxnet as mx
+from mxnet import base
 
 from ..library import Declared
 from .arguments import attributes, text
 from .guard import guarded_array
 
+_Sizes = ctypes.POINTER(ctypes.c_int64)
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -72,12 +75,11 @@ def call_arrays(
         if out is not None and "inconsistent" in reason:
             reason = f"{operator.name}: argument out: {reason}"
         raise mx.MXNetError(reason) from None
-    if "rois" in inputs:
-        check_rows(operator.name, inputs["rois"], result)
+    check_rows(operator, inputs, result)
     return result
 
 
-def check_rows(name: str, rois: mx.nd.NDArray, result: mx.nd.NDArray) -> None:
+def check_rows(operator: Declared, inputs: dict[str, Any], result: mx.nd.NDArray) -> None:
     """Refuse a call without RoIs where nothing can be done with its result.
 
     Outside of np_shape, MXNet's operators take 0 rows for an unknown number. Graphs know the shapes
@@ -86,10 +88,21 @@ def check_rows(name: str, rois: mx.nd.NDArray, result: mx.nd.NDArray) -> None:
     Raises
     ------
     mxnet.MXNetError
-        `result`, of the operator `name`, is empty outside of ``mx.util.np_shape()``.
+        `result` is empty outside of ``mx.util.np_shape()``.
     """
-    if result.shape[0] == 0 and not mx.util.is_np_shape():
+    if _length(result) != 0 or mx.util.is_np_shape():
+        return
+    for name in (declared.name for declared in operator.inputs if declared.role == "rois"):
         raise mx.MXNetError(
-            f"{name}: rois has shape {rois.shape}, expected at least one row, or a call inside "
-            "mx.util.np_shape(), where the output is empty"
+            f"{operator.name}: {name} has shape {inputs[name].shape}, expected at least one row, "
+            "or a call inside mx.util.np_shape(), where the output is empty"
         )
+
+
+def _length(array: mx.nd.NDArray) -> int:
+    """``array.shape[0]`` by MXNet's C interface, in a third of the time."""
+    dimensions, shape = ctypes.c_int(), _Sizes()
+    base.check_call(
+        base._LIB.MXNDArrayGetShapeEx64(array.handle, ctypes.byref(dimensions), ctypes.byref(shape))
+    )
+    return shape[0]

@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Callable
 
 import mxnet as mx
 from mxnet.gluon import HybridBlock
 
+from .. import library
 from .arrays import check_rows
+from .docs import with_shared_entries
 
 _SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
 
 
 class RoiBlock(HybridBlock):
-    """Keeps the parameters of a call; a subclass says which function they belong to."""
+    """Keeps the parameters of a call; a subclass says which function they belong to.
+
+    Parameters
+    ----------
+    given : dict
+        The arguments of the subclass by name, ``locals()`` there: the parameters of its operator,
+        and `kwargs`, those of the block.
+    """
 
     function: Callable
 
-    def __init__(self, parameters: dict[str, Any], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._parameters = parameters
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__doc__ and "function" in vars(cls):
+            cls.__doc__ = with_shared_entries(inspect.cleandoc(cls.__doc__))
+            sections = cls.__doc__[cls.__doc__.index("Parameters\n") :]
+            cls.function.__doc__ = f"{inspect.getdoc(cls.function)}\n\n{sections}"
 
-    def forward(self, data: Any, rois: Any, *others: Any) -> Any:
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__(**given["kwargs"])
+        self._parameters = {name: given[name] for name in self._operator.parameters}
+
+    @property
+    def _operator(self) -> library.Declared:
+        return library.operators()[type(self).function.__name__]
+
+    def _named(self, inputs: tuple) -> dict[str, Any]:
+        names = self._operator.input_names
+        if len(inputs) > len(names):
+            raise TypeError(
+                f"{self._operator.name}: expected at most {len(names)} inputs "
+                f"({', '.join(names)}), got {len(inputs)}"
+            )
+        return dict(zip(names, inputs))
+
+    def forward(self, *inputs: Any) -> Any:
         if not self._active:
-            return super().forward(data, rois, *others)
+            return super().forward(*inputs)
         if mx.autograd.is_recording():
-            data, rois = _in_plain_memory(data), _in_plain_memory(rois)
-            others = tuple(map(_in_plain_memory, others))
+            inputs = tuple(map(_in_plain_memory, inputs))
         try:
-            result = super().forward(data, rois, *others)
+            result = super().forward(*inputs)
         except mx.MXNetError:
             self._clear_cached_op()  # it takes shapes that it refused for known afterwards
             raise
         if isinstance(result, mx.nd.NDArray):
-            check_rows(type(self).function.__name__, rois, result)
+            check_rows(self._operator, self._named(inputs), result)
         return result
 
-    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
-        return type(self).function(data, rois, rois_num=rois_num, **self._parameters)
+    def hybrid_forward(self, F: Any, *inputs: Any) -> Any:
+        return type(self).function(**self._named(inputs), **self._parameters)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items())

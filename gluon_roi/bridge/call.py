@@ -5,52 +5,45 @@ from __future__ import annotations
 import functools
 import inspect
 from numbers import Integral
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, TypeVar, overload
 
 from .. import library
 from .arguments import KINDS, NumpyArray, NumpySymbol, Symbol, check_kinds, kind_of
 from .arrays import call_arrays
 from .symbols import call_symbols
 
+AnyFunction = TypeVar("AnyFunction", bound=Callable)  # editors keep its signature
 
-def call(
-    name: str,
-    inputs: Sequence[Any],
-    values: Sequence[Any],
-    out: Any = None,
-    node: Any = None,
-    attr: Any = None,
-) -> Any:
+
+def call(name: str, given: dict[str, Any]) -> Any:
     """Call an operator on arrays or symbols of mx.nd, mx.sym or mx.np; gives back their kind.
 
     Parameters
     ----------
     name : str
         Of the operator.
-    inputs : sequence
-        Its inputs in the order declared; None for one that is left out. Several maps are a list.
-    values : sequence
-        Its parameters in the order declared.
-    out : array, optional
-        Where the result goes; arrays only.
-    node : str, optional
-        Name of the node; arrays have none, and take it for the sake of ``hybrid_forward``.
-    attr : dict, optional
-        Further attributes of the node; symbols only.
+    given : dict
+        The arguments of its function by name, ``locals()`` there: its inputs, None for one that is
+        left out, and a list for several maps; its parameters; `out`, where the result goes, for
+        arrays alone; `name`, that of the node (arrays have none, and take it for the sake of
+        ``hybrid_forward``); and `attr`, further attributes of the node, for symbols alone.
     """
     operator = library.operators()[name]
-    given: dict[str, Any] = {}
+    values = [given[parameter] for parameter in operator.parameters]
+    inputs = [given[declared] for declared in operator.input_names]
+    out, node, attr = given["out"], given["name"], given["attr"]
+    arrays: dict[str, Any] = {}
     for declared, value in zip(operator.inputs, inputs):
         if declared.role == "maps" and operator.several_maps:
-            given.update((f"{declared.name}{i}", one) for i, one in enumerate(value))
+            arrays.update((f"{declared.name}{i}", one) for i, one in enumerate(value))
         elif value is not None or not declared.optional:
-            given[declared.name] = value
+            arrays[declared.name] = value
     present = tuple(value is not None for value in inputs)
-    first_name, first = next(iter(given.items()))
+    first_name, first = next(iter(arrays.items()))
     kind = type(first)
     if kind not in KINDS:
         kind = kind_of(name, first_name, first)
-    check_kinds(name, given, kind)
+    check_kinds(name, arrays, kind)
     symbolic = kind in (Symbol, NumpySymbol)
     if symbolic and out is not None:
         raise TypeError(f"{name}: argument out: expected None for symbols, got {type(out)}")
@@ -61,17 +54,21 @@ def call(
         check_kinds(name, {"out": out}, kind)
 
     if kind in (NumpyArray, NumpySymbol):
-        given = {key: value.as_nd_ndarray() for key, value in given.items()}
+        arrays = {key: value.as_nd_ndarray() for key, value in arrays.items()}
         if out is not None:
-            call_arrays(operator, present, given, values, out.as_nd_ndarray())
+            call_arrays(operator, present, arrays, values, out.as_nd_ndarray())
             return out
     if symbolic:
-        result = call_symbols(operator, present, given, values, node, attr)
+        result = call_symbols(operator, present, arrays, values, node, attr)
     else:
-        result = call_arrays(operator, present, given, values, out)
+        result = call_arrays(operator, present, arrays, values, out)
     return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
 
 
+@overload
+def operator_function(name: str) -> Callable[[AnyFunction], AnyFunction]: ...
+@overload
+def operator_function(name: str, left_out: str) -> Callable[[Callable], Callable]: ...
 def operator_function(name: str, left_out: str | None = None) -> Callable[[Callable], Callable]:
     """Give a function the name of its operator; wrong arguments get the whole signature.
 

@@ -31,18 +31,7 @@ def deformable_ps_roi_pool(
     `trans` may be None, or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``. Arrays
     also take `out`; symbols `name` and `attr`.
     """
-    values = (
-        pooled_size,
-        spatial_scale,
-        output_dim,
-        group_size,
-        part_size,
-        sample_per_part,
-        trans_std,
-        bad_index,
-    )
-    inputs = (data, rois, trans, rois_num)
-    return call("DeformablePSROIPool", inputs, values, out, name, attr)
+    return call("DeformablePSROIPool", locals())
 
 
 class DeformablePSROIPool(RoiBlock):
@@ -55,14 +44,7 @@ class DeformablePSROIPool(RoiBlock):
 
     Parameters
     ----------
-    pooled_size : int or (int, int)
-        Bins of the output, P x Q (height, width).
-    spatial_scale : float
-        Map cells per image pixel, such as 1 / 16.
-    output_dim : int, optional
-        Channels of the output; C / (G * G) if not given.
-    group_size : int or (int, int), optional
-        Groups G per axis; the pooled size if not given.
+    pooled_size, spatial_scale, output_dim, group_size
     part_size : int or (int, int), optional
         Parts T per axis, which have an offset each: bin p belongs to part floor(p * T / P). The
         pooled size if not given.
@@ -71,23 +53,17 @@ class DeformablePSROIPool(RoiBlock):
     trans_std : float
         What trans is multiplied with; 0.1 in the paper. With 0, the default of MXNet as well,
         nothing moves.
-    bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
-        MXNet's ``ROIPooling``.
+    bad_index
 
     Inputs
     ------
     data : (N, C, H, W), float16, float32 or float64
         Score maps, C = output_dim * G * G.
-    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
-        index, together with rois_num. float16 is converted.
+    rois
     trans : (K, 2 * classes, T, T), dtype of data, optional
         Offsets x and y of each class; output channel c belongs to class
         ``c // (output_dim / classes)``. Without it nothing moves (MXNet's ``no_trans``).
-    rois_num : (N,), int32 or int64, optional
-        Boxes per image, for (K, 4) rois.
+    rois_num
 
     Outputs
     -------
@@ -101,9 +77,6 @@ class DeformablePSROIPool(RoiBlock):
     Raises
     ------
     mxnet.base.MXNetError
-        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
-        fractional or beyond the batch. The message names operator, argument, expected and got. (On
-        a GPU such a row is NaN.)
 
     References
     ----------
@@ -137,19 +110,4 @@ class DeformablePSROIPool(RoiBlock):
         bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        parameters = {
-            "pooled_size": pooled_size,
-            "spatial_scale": spatial_scale,
-            "output_dim": output_dim,
-            "group_size": group_size,
-            "part_size": part_size,
-            "sample_per_part": sample_per_part,
-            "trans_std": trans_std,
-            "bad_index": bad_index,
-        }
-        super().__init__(parameters, **kwargs)
-
-    def hybrid_forward(  # type: ignore[override]
-        self, F: Any, data: Any, rois: Any, trans: Any = None, rois_num: Any = None
-    ) -> Any:
-        return deformable_ps_roi_pool(data, rois, trans, rois_num=rois_num, **self._parameters)
+        super().__init__(locals())

@@ -25,8 +25,7 @@ def pr_roi_pool(
 
     Arrays also take `out`; symbols `name` and `attr`.
     """
-    values = (pooled_size, spatial_scale, rois_grad, bad_index)
-    return call("PrROIPool", (data, rois, rois_num), values, out, name, attr)
+    return call("PrROIPool", locals())
 
 
 class PrROIPool(RoiBlock):
@@ -40,26 +39,13 @@ class PrROIPool(RoiBlock):
 
     Parameters
     ----------
-    pooled_size : int or (int, int)
-        Bins of the output, P x Q (height, width).
-    spatial_scale : float
-        Map cells per image pixel, such as 1 / 16.
-    rois_grad : bool
-        Whether rois get their gradient too (in the unit of out per image pixel); zeros if not.
-    bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
-        MXNet's ``ROIPooling``.
+    pooled_size, spatial_scale, rois_grad, bad_index
 
     Inputs
     ------
     data : (N, C, H, W), float16, float32 or float64
         Feature maps.
-    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
-        index, together with rois_num. float16 is converted.
-    rois_num : (N,), int32 or int64, optional
-        Boxes per image, for (K, 4) rois.
+    rois, rois_num
 
     Outputs
     -------
@@ -71,9 +57,6 @@ class PrROIPool(RoiBlock):
     Raises
     ------
     mxnet.base.MXNetError
-        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
-        fractional or beyond the batch. The message names operator, argument, expected and got. (On
-        a GPU such a row is NaN.)
 
     References
     ----------
@@ -100,10 +83,4 @@ class PrROIPool(RoiBlock):
         bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        parameters = {
-            "pooled_size": pooled_size,
-            "spatial_scale": spatial_scale,
-            "rois_grad": rois_grad,
-            "bad_index": bad_index,
-        }
-        super().__init__(parameters, **kwargs)
+        super().__init__(locals())

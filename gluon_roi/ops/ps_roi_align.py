@@ -28,8 +28,7 @@ def ps_roi_align(
 
     Arrays also take `out`; symbols `name` and `attr`.
     """
-    values = (pooled_size, spatial_scale, output_dim, sampling_ratio, aligned, rois_grad, bad_index)
-    return call("PSROIAlign", (data, rois, rois_num), values, out, name, attr)
+    return call("PSROIAlign", locals())
 
 
 class PSROIAlign(RoiBlock):
@@ -40,34 +39,20 @@ class PSROIAlign(RoiBlock):
 
     Parameters
     ----------
-    pooled_size : int or (int, int)
-        Bins of the output, P x Q (height, width).
-    spatial_scale : float
-        Map cells per image pixel, such as 1 / 16.
+    pooled_size, spatial_scale
     output_dim : int, optional
         Channels of the output; C / (P * Q) if not given.
-    sampling_ratio : int
-        Samples per bin and axis; as many as the bin has cells, rounded up, if not positive.
+    sampling_ratio
     aligned : bool
         True (torchvision's ``ps_roi_align``): the box is shifted by half a cell. False (MXNet's
         ``contrib.ROIAlign`` with position_sensitive): it is not, and is at least one cell in size.
-    rois_grad : bool
-        Whether rois get their gradient too (in the unit of out per image pixel); zeros if not.
-
-    bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
-        MXNet's ``ROIPooling``.
+    rois_grad, bad_index
 
     Inputs
     ------
     data : (N, C, H, W), float16, float32 or float64
         Score maps, C = output_dim * P * Q.
-    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
-        index, together with rois_num. float16 is converted.
-    rois_num : (N,), int32 or int64, optional
-        Boxes per image, for (K, 4) rois.
+    rois, rois_num
 
     Outputs
     -------
@@ -79,9 +64,6 @@ class PSROIAlign(RoiBlock):
     Raises
     ------
     mxnet.base.MXNetError
-        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
-        fractional or beyond the batch. The message names operator, argument, expected and got. (On
-        a GPU such a row is NaN.)
 
     References
     ----------
@@ -110,13 +92,4 @@ class PSROIAlign(RoiBlock):
         bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        parameters = {
-            "pooled_size": pooled_size,
-            "spatial_scale": spatial_scale,
-            "output_dim": output_dim,
-            "sampling_ratio": sampling_ratio,
-            "aligned": aligned,
-            "rois_grad": rois_grad,
-            "bad_index": bad_index,
-        }
-        super().__init__(parameters, **kwargs)
+        super().__init__(locals())

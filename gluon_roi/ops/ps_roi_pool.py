@@ -27,8 +27,7 @@ def ps_roi_pool(
 
     Arrays also take `out`; symbols `name` and `attr`.
     """
-    values = (pooled_size, spatial_scale, output_dim, group_size, convention, bad_index)
-    return call("PSROIPool", (data, rois, rois_num), values, out, name, attr)
+    return call("PSROIPool", locals())
 
 
 class PSROIPool(RoiBlock):
@@ -40,34 +39,19 @@ class PSROIPool(RoiBlock):
 
     Parameters
     ----------
-    pooled_size : int or (int, int)
-        Bins of the output, P x Q (height, width).
-    spatial_scale : float
-        Map cells per image pixel, such as 1 / 16.
-    output_dim : int, optional
-        Channels of the output; C / (G * G) if not given.
-    group_size : int or (int, int), optional
-        Groups G per axis; the pooled size if not given.
+    pooled_size, spatial_scale, output_dim, group_size
     convention : {'rfcn', 'torchvision'}
         'rfcn' (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's ``psroi_pool``): the box is
         rounded in image pixels, its last pixel included, before scaling. 'torchvision'
         (``ps_roi_pool``): rounded on the map after scaling, and the last row and column of the map
         are never read.
-
-    bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
-        MXNet's ``ROIPooling``.
+    bad_index
 
     Inputs
     ------
     data : (N, C, H, W), float16, float32 or float64
         Score maps, C = output_dim * G * G.
-    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
-        index, together with rois_num. float16 is converted.
-    rois_num : (N,), int32 or int64, optional
-        Boxes per image, for (K, 4) rois.
+    rois, rois_num
 
     Outputs
     -------
@@ -80,9 +64,6 @@ class PSROIPool(RoiBlock):
     Raises
     ------
     mxnet.base.MXNetError
-        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
-        fractional or beyond the batch. The message names operator, argument, expected and got. (On
-        a GPU such a row is NaN.)
 
     References
     ----------
@@ -111,12 +92,4 @@ class PSROIPool(RoiBlock):
         bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        parameters = {
-            "pooled_size": pooled_size,
-            "spatial_scale": spatial_scale,
-            "output_dim": output_dim,
-            "group_size": group_size,
-            "convention": convention,
-            "bad_index": bad_index,
-        }
-        super().__init__(parameters, **kwargs)
+        super().__init__(locals())

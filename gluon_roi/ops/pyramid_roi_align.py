@@ -31,16 +31,6 @@ def pyramid_roi_align(
 
     Arrays also take `out`; symbols `name` and `attr`.
     """
-    values = (
-        pooled_size,
-        spatial_scale,
-        sampling_ratio,
-        aligned,
-        rois_grad,
-        canonical_size,
-        canonical_level,
-        bad_index,
-    )
     if not isinstance(data, (list, tuple)):
         raise TypeError(
             f"PyramidROIAlign: argument data: expected a list of maps, got {type(data).__name__}"
@@ -51,7 +41,7 @@ def pyramid_roi_align(
             f"PyramidROIAlign: data has {len(data)} maps, expected {len(spatial_scale)}, "
             f"one for each number in spatial_scale"
         )
-    return call("PyramidROIAlign", (data, rois, rois_num), values, out, name, attr)
+    return call("PyramidROIAlign", locals())
 
 
 class PyramidROIAlign(RoiBlock):
@@ -64,8 +54,7 @@ class PyramidROIAlign(RoiBlock):
 
     Parameters
     ----------
-    pooled_size : int or (int, int)
-        Bins of the output, P x Q (height, width).
+    pooled_size
     spatial_scale : sequence of float
         Cells per image pixel of each map, finest first, such as (1 / 4, 1 / 8, 1 / 16, 1 / 32):
         each at most half of the one before.
@@ -75,20 +64,13 @@ class PyramidROIAlign(RoiBlock):
         Side in image pixels of a box that belongs to canonical_level.
     canonical_level : int
         Its level: 4 is the map of stride 16.
-    bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
-        MXNet's ``ROIPooling``.
+    bad_index
 
     Inputs
     ------
     data : list of (N, C, H_i, W_i), float16, float32 or float64
         Up to 8 feature maps, one for each number in spatial_scale.
-    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
-        index, together with rois_num. float16 is converted.
-    rois_num : (N,), int32 or int64, optional
-        Boxes per image, for (K, 4) rois.
+    rois, rois_num
 
     Outputs
     -------
@@ -98,9 +80,6 @@ class PyramidROIAlign(RoiBlock):
     Raises
     ------
     mxnet.base.MXNetError
-        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
-        fractional or beyond the batch. The message names operator, argument, expected and got. (On
-        a GPU such a row is NaN.)
 
     References
     ----------
@@ -131,14 +110,4 @@ class PyramidROIAlign(RoiBlock):
         bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        parameters = {
-            "pooled_size": pooled_size,
-            "spatial_scale": spatial_scale,
-            "sampling_ratio": sampling_ratio,
-            "aligned": aligned,
-            "rois_grad": rois_grad,
-            "canonical_size": canonical_size,
-            "canonical_level": canonical_level,
-            "bad_index": bad_index,
-        }
-        super().__init__(parameters, **kwargs)
+        super().__init__(locals())

@@ -24,8 +24,7 @@ def roi_pool(
 
     Arrays also take `out`; symbols `name` and `attr`.
     """
-    values = (pooled_size, spatial_scale, bad_index)
-    return call("ROIPool", (data, rois, rois_num), values, out, name, attr)
+    return call("ROIPool", locals())
 
 
 class ROIPool(RoiBlock):
@@ -36,25 +35,13 @@ class ROIPool(RoiBlock):
 
     Parameters
     ----------
-    pooled_size : int or (int, int)
-        Bins of the output, P x Q (height, width).
-    spatial_scale : float
-        Map cells per image pixel, such as 1 / 16.
-
-    bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
-        MXNet's ``ROIPooling``.
+    pooled_size, spatial_scale, bad_index
 
     Inputs
     ------
     data : (N, C, H, W), float16, float32 or float64
         Feature maps.
-    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an
-        index, together with rois_num. float16 is converted.
-    rois_num : (N,), int32 or int64, optional
-        Boxes per image, for (K, 4) rois.
+    rois, rois_num
 
     Outputs
     -------
@@ -67,9 +54,6 @@ class ROIPool(RoiBlock):
     Raises
     ------
     mxnet.base.MXNetError
-        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
-        fractional or beyond the batch. The message names operator, argument, expected and got. (On
-        a GPU such a row is NaN.)
 
     References
     ----------
@@ -95,9 +79,4 @@ class ROIPool(RoiBlock):
         bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        parameters = {
-            "pooled_size": pooled_size,
-            "spatial_scale": spatial_scale,
-            "bad_index": bad_index,
-        }
-        super().__init__(parameters, **kwargs)
+        super().__init__(locals())

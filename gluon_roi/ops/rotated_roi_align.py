@@ -27,8 +27,7 @@ def rotated_roi_align(
 
     Arrays also take `out`; symbols `name` and `attr`.
     """
-    values = (pooled_size, spatial_scale, sampling_ratio, aligned, rois_grad, bad_index)
-    return call("RotatedROIAlign", (data, rois, rois_num), values, out, name, attr)
+    return call("RotatedROIAlign", locals())
 
 
 class RotatedROIAlign(RoiBlock):
@@ -42,19 +41,14 @@ class RotatedROIAlign(RoiBlock):
     ----------
     pooled_size : int or (int, int)
         Bins of the output, P x Q, along the box's height and its width.
-    spatial_scale : float
-        Map cells per image pixel, such as 1 / 16.
-    sampling_ratio : int
-        Samples per bin and axis; as many as the bin has cells, rounded up, if not positive.
+    spatial_scale, sampling_ratio
     aligned : bool
         True: the centre is moved by half a cell, so that pixel centres of image and map agree
         (detectron2, mmcv). False: it is not, and both sides are at least one cell (MXNet).
     rois_grad : bool
         Whether rois get their gradient too (in the unit of out per image pixel, and per degree);
         zeros if not.
-    bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row, as for
-        MXNet's ``ROIPooling``.
+    bad_index
 
     Inputs
     ------
@@ -65,8 +59,7 @@ class RotatedROIAlign(RoiBlock):
         negative batch index marks a padding row; or R boxes per image, K = N * R; or boxes without
         an index, together with rois_num. theta is in degrees, counter-clockwise in an image whose
         y points down. float16 is converted.
-    rois_num : (N,), int32 or int64, optional
-        Boxes per image, for (K, 5) rois.
+    rois_num
 
     Outputs
     -------
@@ -78,9 +71,6 @@ class RotatedROIAlign(RoiBlock):
     Raises
     ------
     mxnet.base.MXNetError
-        A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
-        fractional or beyond the batch. The message names operator, argument, expected and got. (On
-        a GPU such a row is NaN.)
 
     References
     ----------
@@ -110,12 +100,4 @@ class RotatedROIAlign(RoiBlock):
         bad_index: str = "error",
         **kwargs: Any,
     ) -> None:
-        parameters = {
-            "pooled_size": pooled_size,
-            "spatial_scale": spatial_scale,
-            "sampling_ratio": sampling_ratio,
-            "aligned": aligned,
-            "rois_grad": rois_grad,
-            "bad_index": bad_index,
-        }
-        super().__init__(parameters, **kwargs)
+        super().__init__(locals())
