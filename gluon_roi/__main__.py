@@ -7,10 +7,10 @@ import mxnet as mx
 import numpy as np
 
 import gluon_roi
-from gluon_roi.bridge import RoiBlock
+from gluon_roi.bridge import OperatorBlock
 
 
-def check(block: Callable[..., RoiBlock]) -> bool:
+def check(block: Callable[..., OperatorBlock]) -> bool:
     """Compare an operator with its NumPy reference on one batch of boxes, in float64."""
     declared = gluon_roi.library.operators()[block.__name__]
     rng = np.random.RandomState(0)

@@ -101,6 +101,18 @@ class Declared:
     def input_names(self) -> tuple[str, ...]:
         return tuple(given.name for given in self.inputs)
 
+    @functools.cached_property
+    def rois_name(self) -> str | None:
+        return next((given.name for given in self.inputs if given.role == "rois"), None)
+
+    def input_of(self, name: str) -> Input:
+        """The one that an array of a call belongs to: each of several has a number behind it."""
+        return next(
+            given
+            for given in self.inputs
+            if given.name == (name.rstrip("0123456789") if given.several else name)
+        )
+
 
 @functools.lru_cache(maxsize=None)
 def operators() -> dict[str, Declared]:

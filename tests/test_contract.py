@@ -15,6 +15,7 @@ from mxnet import autograd
 from operators import OPERATORS, ROWS
 
 import gluon_roi
+from gluon_roi.bridge import call
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "build_tools"))
@@ -61,6 +62,76 @@ def test_too_many_inputs(block, hybrid):
     inputs = [mx.nd.ones((1, 5))] * (len(DECLARED[block.__name__].inputs) + 1)
     with pytest.raises(TypeError, match=f"{block.__name__}: expected at most .* inputs .*, got"):
         net(*inputs)
+
+
+@pytest.fixture
+def halves(monkeypatch):
+    """A function of a declared operator without boxes, which has two outputs: halves of rows.
+
+    MXNet's own split() stands in for what a library would register.
+    """
+    rows = gluon_roi.library.Input("data", "rows", 0, False, True, False)
+    parameters = {"axis": "1", "num_outputs": None}
+    declared = gluon_roi.library.Declared(
+        "Halves", "halves", (rows,), ("low", "high"), 0, parameters
+    )
+    monkeypatch.setitem(DECLARED, "Halves", declared)
+    for namespace in (mx.nd, mx.sym):
+        monkeypatch.setattr(
+            namespace._internal, "_gluon_roi_Halves", namespace.SliceChannel, raising=False
+        )
+
+    def function(data, num_outputs=2, axis=1, out=None, name=None, attr=None, shown=2):
+        return call("Halves", locals(), shown)
+
+    return function
+
+
+@pytest.mark.parametrize("shown", [1, 2])
+def test_several_outputs(halves, shown):
+    """The bridge follows the declaration: hidden outputs, a list of several, out=, gradients."""
+    x = mx.nd.arange(24).reshape((2, 4, 3))
+    low, high = x[:, :2].asnumpy(), x[:, 2:].asnumpy()
+    x.attach_grad()
+    outs = [mx.nd.zeros(low.shape) for _ in range(shown)]
+    for _ in range(3):  # the second call compiles
+        with autograd.record():
+            results = halves(x, shown=shown)
+        returned = halves(x, shown=shown, out=outs)
+        for got in (results, returned, outs):
+            got = [got] if isinstance(got, mx.nd.NDArray) else got
+            assert len(got) == shown
+            for array, wanted in zip(got, (low, high)):
+                np.testing.assert_array_equal(array.asnumpy(), wanted)
+    autograd.backward(results)
+    assert (x.grad[:, :2] == 1).asnumpy().all()
+    assert (x.grad[:, 2:] == shown - 1).asnumpy().all()
+    with pytest.raises(TypeError, match=f"Halves: argument out: expected {shown}, got 3 arrays"):
+        halves(x, shown=shown, out=[x] * 3)
+    with pytest.raises(
+        mx.MXNetError, match=r"Halves: argument out: expected shape \(2, 2, 3\), got"
+    ):
+        halves(x, shown=1, out=x)
+    arrays = halves(x.as_np_ndarray(), shown=shown)
+    assert isinstance(arrays if shown == 1 else arrays[1], mx.np.ndarray)
+
+    symbol = halves(mx.sym.var("x"), shown=shown, name="n")
+    assert len(symbol.list_outputs()) == shown
+    assert symbol.infer_shape(x=(2, 4, 3))[1] == [(2, 2, 3)] * shown
+    numpy_symbol = halves(mx.sym.var("x").as_np_ndarray(), shown=shown)
+    assert isinstance(numpy_symbol, mx.sym.numpy._Symbol)
+    with mx.util.np_shape():
+        for array in halves(mx.nd.zeros((2, 4, 0))):
+            assert array.shape == (2, 2, 0)
+
+
+def test_parameters_go_by_name(halves):
+    """Neither their order nor a forgotten one can give another parameter's value."""
+    x = mx.nd.arange(24).reshape((2, 4, 3))
+    assert halves(x, 4, 1)[0].shape == (2, 1, 3)
+    assert halves(x, 3, 2)[0].shape == (2, 4, 1)
+    with pytest.raises(KeyError, match="axis"):
+        call("Halves", {"data": x, "num_outputs": 2, "out": None, "name": None, "attr": None})
 
 
 def test_every_operator_is_there():

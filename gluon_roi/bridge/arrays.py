@@ -44,15 +44,22 @@ def _compile(operator: Declared, inputs: int, chosen: dict[str, Any]) -> mx.nd.C
 
 
 def call_arrays(
-    operator: Declared, present: tuple, inputs: dict[str, Any], values: Sequence[Any], out: Any
-) -> Any:
-    """Call on NDArrays of mx.nd; `inputs` are those that are there, `present` says which."""
+    operator: Declared,
+    present: tuple,
+    inputs: dict[str, Any],
+    values: Sequence[Any],
+    out: list[mx.nd.NDArray] | None = None,
+) -> list[mx.nd.NDArray]:
+    """Call on NDArrays of mx.nd; `inputs` are those that are there, `present` says which.
+
+    `out` may be fewer arrays than there are outputs: where the first ones go.
+    """
     arrays = list(inputs.values())
     if mx.autograd.is_recording():
         arrays = [guarded_array(array) for array in arrays]
     calls = None
     try:
-        if out is None:
+        if out is None or len(out) < len(operator.outputs):
             # Anything but plain values as text: in a look-up, (7, 7) is (7.0, 7.0).
             plain = [value if type(value) in _PLAIN else text(value) for value in values]
             calls = _calls(operator, present, len(arrays), *plain)
@@ -64,9 +71,19 @@ def call_arrays(
         compiled = calls.compiled if calls else None
         if compiled is None:
             function = getattr(mx.nd._internal, f"_gluon_roi_{operator.name}")
-            result = function(*arrays, out=out, **attributes(operator, present, values))
+            whole = None if calls else out
+            result = function(*arrays, out=whole, **attributes(operator, present, values))
         else:
             result = compiled(*arrays)
+        results = result if isinstance(result, list) else [result]
+        if calls and out is not None:
+            for value, target in zip(results, out):
+                if value.shape != target.shape:
+                    raise mx.MXNetError(
+                        f"{operator.name}: argument out: expected shape {value.shape}, "
+                        f"got {target.shape}"
+                    )
+                value.copyto(target)
     except mx.MXNetError as error:
         if calls:
             calls.compiled = None  # a CachedOp takes shapes that it refused for known afterwards
@@ -75,8 +92,8 @@ def call_arrays(
         if out is not None and "inconsistent" in reason:
             reason = f"{operator.name}: argument out: {reason}"
         raise mx.MXNetError(reason) from None
-    check_rows(operator, inputs, result)
-    return result
+    check_rows(operator, inputs, results[0])
+    return results
 
 
 def check_rows(operator: Declared, inputs: dict[str, Any], result: mx.nd.NDArray) -> None:
@@ -90,13 +107,13 @@ def check_rows(operator: Declared, inputs: dict[str, Any], result: mx.nd.NDArray
     mxnet.MXNetError
         `result` is empty outside of ``mx.util.np_shape()``.
     """
-    if _length(result) != 0 or mx.util.is_np_shape():
+    rois = operator.rois_name
+    if rois is None or _length(result) != 0 or mx.util.is_np_shape():
         return
-    for name in (declared.name for declared in operator.inputs if declared.role == "rois"):
-        raise mx.MXNetError(
-            f"{operator.name}: {name} has shape {inputs[name].shape}, expected at least one row, "
-            "or a call inside mx.util.np_shape(), where the output is empty"
-        )
+    raise mx.MXNetError(
+        f"{operator.name}: {rois} has shape {inputs[rois].shape}, expected at least one row, "
+        "or a call inside mx.util.np_shape(), where the output is empty"
+    )
 
 
 def _length(array: mx.nd.NDArray) -> int:

@@ -15,7 +15,7 @@ from .docs import with_shared_entries
 _SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
 
 
-class RoiBlock(HybridBlock):
+class OperatorBlock(HybridBlock):
     """Keeps the parameters of a call; a subclass says which function they belong to.
 
     Parameters

@@ -15,7 +15,7 @@ from .symbols import call_symbols
 AnyFunction = TypeVar("AnyFunction", bound=Callable)  # editors keep its signature
 
 
-def call(name: str, given: dict[str, Any]) -> Any:
+def call(name: str, given: dict[str, Any], shown: int = 1) -> Any:
     """Call an operator on arrays or symbols of mx.nd, mx.sym or mx.np; gives back their kind.
 
     Parameters
@@ -27,18 +27,20 @@ def call(name: str, given: dict[str, Any]) -> Any:
         left out, and a list for several maps; its parameters; `out`, where the result goes, for
         arrays alone; `name`, that of the node (arrays have none, and take it for the sake of
         ``hybrid_forward``); and `attr`, further attributes of the node, for symbols alone.
+    shown : int
+        How many of its outputs, the first ones, its caller gets: a list if they are several.
     """
     operator = library.operators()[name]
     values = [given[parameter] for parameter in operator.parameters]
-    inputs = [given[declared] for declared in operator.input_names]
     out, node, attr = given["out"], given["name"], given["attr"]
     arrays: dict[str, Any] = {}
-    for declared, value in zip(operator.inputs, inputs):
-        if declared.role == "maps" and operator.several_maps:
+    for declared in operator.inputs:
+        value = given[declared.name]
+        if declared.several:
             arrays.update((f"{declared.name}{i}", one) for i, one in enumerate(value))
         elif value is not None or not declared.optional:
             arrays[declared.name] = value
-    present = tuple(value is not None for value in inputs)
+    present = tuple(given[declared.name] is not None for declared in operator.inputs)
     first_name, first = next(iter(arrays.items()))
     kind = type(first)
     if kind not in KINDS:
@@ -49,20 +51,26 @@ def call(name: str, given: dict[str, Any]) -> Any:
         raise TypeError(f"{name}: argument out: expected None for symbols, got {type(out)}")
     if not symbolic and attr is not None:
         raise TypeError(f"{name}: argument attr: expected None for arrays, got {attr!r}")
-    if out is not None:
-        out = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
-        check_kinds(name, {"out": out}, kind)
-
-    if kind in (NumpyArray, NumpySymbol):
+    is_numpy = kind in (NumpyArray, NumpySymbol)
+    if is_numpy:
         arrays = {key: value.as_nd_ndarray() for key, value in arrays.items()}
-        if out is not None:
-            call_arrays(operator, present, arrays, values, out.as_nd_ndarray())
-            return out
     if symbolic:
-        result = call_symbols(operator, present, arrays, values, node, attr)
+        symbol = call_symbols(operator, present, arrays, values, node, attr)
+        if shown < len(operator.outputs):
+            symbol = symbol[0] if shown == 1 else symbol[:shown]
+        return symbol.as_np_ndarray() if is_numpy else symbol
+    if out is None:
+        results = call_arrays(operator, present, arrays, values)[:shown]
+        results = [one.as_np_ndarray() for one in results] if is_numpy else results
     else:
-        result = call_arrays(operator, present, arrays, values, out)
-    return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
+        results = list(out) if isinstance(out, (list, tuple)) else [out]
+        if len(results) != shown:
+            raise TypeError(f"{name}: argument out: expected {shown}, got {len(results)} arrays")
+        for one in results:
+            check_kinds(name, {"out": one}, kind)
+        targets = [one.as_nd_ndarray() for one in results] if is_numpy else results
+        call_arrays(operator, present, arrays, values, targets)
+    return results[0] if shown == 1 else results
 
 
 @overload

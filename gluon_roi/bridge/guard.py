@@ -70,7 +70,7 @@ def guarded_symbol(
         Whether the guard has to tell the rank of a map, by zeros from nowhere of unknown sizes. In
         an executor they cost nothing; a CachedOp fills them.
     """
-    if role in ("rois", "like") or (role == "maps" and tell_rank):
+    if role in ("rois", "rows", "like") or (role == "maps" and tell_rank):
         sizes = {} if rank == 0 else {"shape": (-1,) * rank}
         nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape", **sizes)
         if nowhere.attr("__subgraph_name__") is None:

@@ -35,16 +35,15 @@ def call_symbols(
     """Call on symbols of mx.sym; `inputs` are those that are there, `present` says which."""
     # The unbound method gives the name without the prefix, which each call below adds itself.
     node = mx.name.NameManager.get(_name_manager(), name, operator.name.lower())
-    inputs_declared = {declared.name: declared for declared in operator.inputs}
+    roles = {operator.input_of(key).role for key in inputs}
     # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks are
     # known; of two inputs one is enough. A network of Gluon knows the shapes of all its inputs when
     # it infers others.
     tell_ranks = len(inputs) > 2 and not _inside_a_block()
     guarded = []
     for key, symbol in inputs.items():
-        # Of several maps, each has a name of its own.
-        declared = inputs_declared.get(key, operator.inputs[0])
-        rank = 2 if declared.role == "rois" and "rois_num" in inputs else declared.rank
+        declared = operator.input_of(key)
+        rank = 2 if declared.role == "rois" and "counts" in roles else declared.rank
         is_variable = symbol.get_children() is None
         if rank and is_variable and symbol.attr("__shape__") is None:
             symbol._set_attr(__shape__=str((-1,) * rank))  # -1 is a dimension still to be inferred

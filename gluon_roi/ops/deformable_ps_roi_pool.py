@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import RoiBlock, call, operator_function
+from ..bridge import OperatorBlock, call, operator_function
 
 
 @operator_function("DeformablePSROIPool", left_out="trans")
@@ -34,7 +34,7 @@ def deformable_ps_roi_pool(
     return call("DeformablePSROIPool", locals())
 
 
-class DeformablePSROIPool(RoiBlock):
+class DeformablePSROIPool(OperatorBlock):
     """Position-sensitive pooling of bilinear samples, each bin moved by an offset.
 
     Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of a regular grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import RoiBlock, call, operator_function
+from ..bridge import OperatorBlock, call, operator_function
 
 
 @operator_function("PrROIPool")
@@ -28,7 +28,7 @@ def pr_roi_pool(
     return call("PrROIPool", locals())
 
 
-class PrROIPool(RoiBlock):
+class PrROIPool(OperatorBlock):
     """Precise RoI pooling: the mean of the bilinear surface over each bin, without samples.
 
     The box is scaled to the map, neither rounded nor shifted, and split into P x Q bins. The

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import RoiBlock, call, operator_function
+from ..bridge import OperatorBlock, call, operator_function
 
 
 @operator_function("PSROIAlign")
@@ -31,7 +31,7 @@ def ps_roi_align(
     return call("PSROIAlign", locals())
 
 
-class PSROIAlign(RoiBlock):
+class PSROIAlign(OperatorBlock):
     """Position-sensitive RoI pooling by bilinear samples: each bin reads a score map of its own.
 
     Bin (p, q) of output channel c is what :class:`gluon_roi.ROIAlign` gives for that bin on input

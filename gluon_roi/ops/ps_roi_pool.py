@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import RoiBlock, call, operator_function
+from ..bridge import OperatorBlock, call, operator_function
 
 
 @operator_function("PSROIPool")
@@ -30,7 +30,7 @@ def ps_roi_pool(
     return call("PSROIPool", locals())
 
 
-class PSROIPool(RoiBlock):
+class PSROIPool(OperatorBlock):
     """Position-sensitive RoI pooling: bin (p, q) averages a score map of its own.
 
     Each RoI is split into P x Q bins; bin (p, q) of output channel c is the mean of input channel

@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 import mxnet as mx
 
-from ..bridge import RoiBlock, call, operator_function
+from ..bridge import OperatorBlock, call, operator_function
 
 
 @operator_function("PyramidROIAlign")
@@ -44,7 +44,7 @@ def pyramid_roi_align(
     return call("PyramidROIAlign", locals())
 
 
-class PyramidROIAlign(RoiBlock):
+class PyramidROIAlign(OperatorBlock):
     """ROIAlign on the maps of a feature pyramid: each RoI on one map alone, in one call.
 
     A box belongs to level ``floor(canonical_level + log2(sqrt(area) / canonical_size + 1e-6))``,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import RoiBlock, call, operator_function
+from ..bridge import OperatorBlock, call, operator_function
 
 
 @operator_function("ROIAlign")
@@ -30,7 +30,7 @@ def roi_align(
     return call("ROIAlign", locals())
 
 
-class ROIAlign(RoiBlock):
+class ROIAlign(OperatorBlock):
     """RoI pooling by bilinear samples, without rounding the box.
 
     The box is scaled to the map and split into P x Q bins; a bin is the mean of a regular grid of

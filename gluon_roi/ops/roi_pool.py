@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import RoiBlock, call, operator_function
+from ..bridge import OperatorBlock, call, operator_function
 
 
 @operator_function("ROIPool")
@@ -27,7 +27,7 @@ def roi_pool(
     return call("ROIPool", locals())
 
 
-class ROIPool(RoiBlock):
+class ROIPool(OperatorBlock):
     """RoI max pooling: each bin takes the maximum of its cells.
 
     The box is scaled to the map, rounded (half away from zero, its last cell included, at least one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import RoiBlock, call, operator_function
+from ..bridge import OperatorBlock, call, operator_function
 
 
 @operator_function("RotatedROIAlign")
@@ -30,7 +30,7 @@ def rotated_roi_align(
     return call("RotatedROIAlign", locals())
 
 
-class RotatedROIAlign(RoiBlock):
+class RotatedROIAlign(OperatorBlock):
     """RoI pooling by bilinear samples of a turned box.
 
     The samples are those of :class:`ROIAlign` for a box of the same size around the origin, turned

@@ -14,7 +14,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from .. import library
-from ..bridge import RoiBlock
+from ..bridge import OperatorBlock
 from ..bridge.arguments import NumpySymbol, Symbol
 from .functions import is_replaced, switched_namespace
 from .mapping import builtins, by_function
@@ -103,7 +103,7 @@ def _graphs(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
     if getattr(block, "_cached_graph", ()):
         yield block._cached_graph[1]
         return
-    if isinstance(block, RoiBlock) or _mentions(block, (*by_function(), *library.operators())):
+    if isinstance(block, OperatorBlock) or _mentions(block, (*by_function(), *library.operators())):
         raise ValueError(_no_graph(caller, block, isinstance(block, gluon.HybridBlock)))
     for child in block._children.values():
         yield from _graphs(caller, child)
