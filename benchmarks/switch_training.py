@@ -173,7 +173,7 @@ def main() -> None:
     used = {name: uses for name, uses in gluon_roi.count(net).items() if uses}
     net.hybridize(static_alloc=True)
     scores = evaluate(
-        one_by_one(net), test_set, SIGNALS.short, SIGNALS.max_size, mx.cpu(), arguments.images
+        one_by_one(net), test_set, (SIGNALS.short, SIGNALS.max_size), [mx.cpu()], arguments.images
     )
     print(f"{used} mAP@.5 {scores['map50']:.3f} mAP@.75 {scores['map75']:.3f}")
 

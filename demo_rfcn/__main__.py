@@ -1,7 +1,9 @@
 """python -m demo_rfcn COMMAND."""
 
 import contextlib
+import os
 import sys
+import traceback
 
 try:
     from .cli import main
@@ -9,7 +11,24 @@ except OSError as error:  # what it imports may look for a temporary folder
     print(f"demo_rfcn: {error}", file=sys.stderr)
     sys.exit(2)
 
-status = main()
+
+def status_of_main() -> int:
+    """Run the command; return its exit status, whatever becomes of it."""
+    try:
+        return main()
+    except SystemExit as stopped:  # of the parser
+        return int(stopped.code or 0)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+        return 1
+
+
+status = status_of_main()
 with contextlib.suppress(OSError):
     sys.stdout.close()  # or Python, when it ends, would report once more that it is full
+if "DMLC_ROLE" in os.environ:
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    os._exit(status)  # in its end, MXNet would wait for workers that may be gone
 sys.exit(status)

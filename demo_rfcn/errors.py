@@ -13,6 +13,15 @@ class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or of another configuration."""
 
 
+class RunError(Exception):
+    """A run cannot go on for a reason that is not the user's input; the message says why.
+
+    Without a message, a process that was started for the run has said it.
+    """
+
+    status = 1
+
+
 class OutputError(OSError):
     """A file cannot be written; the message names it and the reason."""
 

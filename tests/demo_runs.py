@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import tempfile
 import zipfile
 from pathlib import Path
@@ -69,3 +70,10 @@ def optimizer(path: Path) -> dict:
     with zipfile.ZipFile(path) as archive:
         updates = json.loads(archive.read("checkpoint.json"))["updates"]
     return {**parameters(path, "optimizer.params"), **updates}
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

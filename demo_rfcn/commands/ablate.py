@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from .. import files
-from ..data import Dataset
+from ..data.dataset import DetectionSet
 from ..model.detector import RFCN
 from ..run import checkpoint, evaluate, train
 from ..run.settings import Settings
@@ -77,7 +77,7 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
         files.write_json(results, rows)
         write_table(folder / "ablation.md", rows)
         bar_chart(folder / "ablation.png", rows)
-    print((folder / "ablation.md").read_text(), end="")
+    print((folder / "ablation.md").read_text(encoding="utf-8"), end="")
     print(f"results in {folder.resolve()}")
 
 
@@ -95,19 +95,23 @@ def variant_settings(settings: Settings, changes: dict, seed: int, folder: Path)
 
 
 def one_run(
-    settings: Settings, name: str, train_set: Dataset, val_set: Dataset, test_set: Dataset
+    settings: Settings,
+    name: str,
+    train_set: DetectionSet,
+    val_set: DetectionSet,
+    test_set: DetectionSet,
 ) -> list[dict]:
     """Train one variant and return its result rows: one, or two for the reference."""
     train.run(settings, train_set, val_set)
     last = settings.save_prefix / train.LAST
     spec = settings.spec
     # Voting would make up for a part of what a head gets wrong.
-    detect, _ = checkpoint.load_detector(last, mx.cpu(), vote_thresh=None)
+    detect, _ = checkpoint.load_detector(last, [mx.cpu()], vote_thresh=None)
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):
         if label == ROTATED:
             rotate_bins(detect.net)
-        scores = evaluate.evaluate(detect, test_set, spec.short, spec.max_size, mx.cpu())
+        scores = evaluate.evaluate(detect, test_set, (spec.short, spec.max_size), [mx.cpu()])
         values = {key: scores[key] for key in SCORES}
         rows.append({"variant": label, "seed": settings.seed, "steps": settings.steps, **values})
     return rows
@@ -123,15 +127,18 @@ def rotate_bins(net: RFCN) -> None:
             parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
 
 
-def summarise(rows: list[dict]) -> dict[str, dict[str, tuple[float, float, int]]]:
-    """Return variant -> score name -> (mean, sample standard deviation, runs)."""
+def summarise(rows: list[dict]) -> dict[str, dict[str, tuple[float, float | None, int]]]:
+    """Return variant -> score name -> (mean, sample standard deviation, runs).
+
+    One run has no deviation.
+    """
     table: dict = {}
     for name in dict.fromkeys(row["variant"] for row in rows):
         own = [row for row in rows if row["variant"] == name]
         table[name] = {}
         for key in SCORES:
             values = np.array([row[key] for row in own])
-            spread = values.std(ddof=1) if len(values) > 1 else 0.0
+            spread = values.std(ddof=1) if len(values) > 1 else None
             table[name][key] = (values.mean(), spread, len(values))
     return table
 
@@ -140,10 +147,13 @@ def write_table(path: Path, rows: list[dict]) -> None:
     """Write the summary as a Markdown table."""
     lines = ["| variant | mAP@.5 | mAP@.75 | seeds |", "|---|---|---|---|"]
     for name, scores in summarise(rows).items():
-        cells = [f"{mean:.3f} ± {spread:.3f}" for mean, spread, _ in scores.values()]
+        cells = [
+            f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
+            for mean, spread, _ in scores.values()
+        ]
         lines.append(f"| {name} | {' | '.join(cells)} | {scores['map50'][2]} |")
     with files.replacing(path) as part:
-        part.write_text("\n".join(lines) + "\n")
+        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def bar_chart(path: Path, rows: list[dict]) -> None:
@@ -153,11 +163,13 @@ def bar_chart(path: Path, rows: list[dict]) -> None:
     place = np.arange(len(table))
     for offset, (key, label) in zip((-0.2, 0.2), zip(SCORES, ("mAP@.5", "mAP@.75"))):
         means = [scores[key][0] for scores in table.values()]
-        spreads = [scores[key][1] for scores in table.values()]
+        spreads = [scores[key][1] or 0 for scores in table.values()]
         bars = axis.barh(place + offset, means, 0.38, xerr=spreads, label=label)
         axis.bar_label(bars, [f"{mean:.2f}" for mean in means], padding=4)
     axis.set_yticks(place, list(table))
     axis.invert_yaxis()
-    axis.set(xlim=(0, 1.1), xlabel=f"mean of the seeds, {rows[0]['steps']} steps each")
+    several = any(scores[key][2] > 1 for scores in table.values() for key in SCORES)
+    seeds = "mean and deviation of the seeds" if several else "one seed"
+    axis.set(xlim=(0, 1.1), xlabel=f"{seeds}, {rows[0]['steps']} steps each")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
     pictures.write(figure, path)

@@ -12,12 +12,15 @@ from . import evaluate
 
 def command(settings: Settings) -> None:
     """Make data, train, evaluate, draw; steps that are complete already are not done again."""
+    train.check_files(settings)
     folder = settings.save_prefix
     last = folder / train.LAST
     trained = False
     if last.is_file() and not settings.resume:
-        trained = checkpoint.check_run(last, settings)["step"] >= settings.steps
+        meta = checkpoint.check_run(last, settings)
+        trained = meta["step"] >= settings.steps
         settings = dataclasses.replace(settings, resume=last)
+        settings.keep(meta)
     if settings.spec.paint:
         settings.generate()
     if not trained:

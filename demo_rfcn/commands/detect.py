@@ -2,48 +2,76 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
-import cv2
-import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
-from PIL import UnidentifiedImageError
 
 from .. import files
-from ..data.images import is_cut_jpeg, read_header
+from ..data import images as image_files
 from ..data.loader import resize
 from ..errors import BrokenFile, InputError
-from ..model.detections import detect_images
+from ..model.detections import Detection, detect_images
+from ..progress import Progress
 from ..run import checkpoint
+from ..run.devices import contexts
 from ..show import pictures
 
 
-def command(images: list[Path], thresh: float, pretrained: Path, save_prefix: Path) -> None:
+def command(
+    images: list[Path],
+    thresh: float,
+    path: Path,
+    save_prefix: Path,
+    gpus: Sequence[int],
+    cpus: int,
+    batch_size: int,
+) -> None:
     """Write <stem>.png and <stem>.json for every image, after a look at all of them."""
-    for path in images:
-        read_image(path)
+    images = list(dict.fromkeys(images))
+    with Progress(len(images), "looking at files", "images", brief=True) as progress:
+        for image in images:
+            check_image(image)
+            progress.update()
     check_targets(images, save_prefix)
+    ctx = contexts(gpus, cpus)
+    meta = checkpoint.read_meta(path)
     files.prepare(save_prefix)
-    ctx = mx.cpu()
-    detect, meta = checkpoint.load_detector(pretrained, ctx)
-    classes = meta["config"].classes
-    for path in images:
-        image = read_image(path)
-        scaled, scale = resize(image, meta["short"], meta["max_size"])
-        detection = detect_images(detect, [scaled], [scale], ctx)[0]
-        figure, axis = plt.subplots(figsize=pictures.size_of(image))
-        figure.subplots_adjust(left=0, right=1, bottom=0, top=1)
-        pictures.draw_detections(axis, image, detection, classes, thresh, 10)
-        pictures.write(figure, save_prefix / f"{path.stem}.png")
-        rows = [
-            {"class": classes[cls], "score": float(score), "box": [float(side) for side in box]}
-            for cls, score, box in zip(*detection)
-            if score >= thresh
-        ]
-        files.write_json(save_prefix / f"{path.stem}.json", rows)
-        print(f"{path}: {len(rows)} objects -> {save_prefix / path.stem}.png, .json")
+    detect, meta = checkpoint.load_detector(path, ctx)
+    with Progress(len(images), "detecting", "images") as progress:
+        for first in range(0, len(images), batch_size):
+            chunk = [(image, read_image(image)) for image in images[first : first + batch_size]]
+            scaled = [
+                (image, pixels, *resize(pixels, meta["short"], meta["max_size"]))
+                for image, pixels in chunk
+            ]
+            for _, group in groupby(scaled, key=lambda each: each[2].shape):
+                names, originals, smaller, scales = zip(*group)
+                found = detect_images(detect, smaller, scales, ctx)
+                for image, pixels, detection in zip(names, originals, found):
+                    stem = save_prefix / image.stem
+                    count = write(stem, pixels, detection, meta["config"].classes, thresh)
+                    progress.write(f"{image}: {count} objects -> {stem}.png, .json")
+                    progress.update()
+
+
+def write(
+    stem: Path, image: np.ndarray, detection: Detection, classes: tuple[str, ...], thresh: float
+) -> int:
+    """Write what was found in an image, and return how many objects that is."""
+    figure, axis = plt.subplots(figsize=pictures.size_of(image))
+    figure.subplots_adjust(left=0, right=1, bottom=0, top=1)
+    pictures.draw_detections(axis, image, detection, classes, thresh, 10)
+    pictures.write(figure, Path(f"{stem}.png"))
+    rows = [
+        {"class": classes[cls], "score": float(score), "box": [float(side) for side in box]}
+        for cls, score, box in zip(*detection)
+        if score >= thresh
+    ]
+    files.write_json(Path(f"{stem}.json"), rows)
+    return len(rows)
 
 
 def check_targets(images: list[Path], save_prefix: Path) -> None:
@@ -71,6 +99,20 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
                 )
 
 
+def check_image(path: Path) -> image_files.Header:
+    """Look at an image file.
+
+    Raises
+    ------
+    InputError
+        It is missing, no image, or not a whole one.
+    """
+    try:
+        return image_files.check_image(path)
+    except BrokenFile as error:
+        raise InputError(f"detect: {error}") from error
+
+
 def read_image(path: Path) -> np.ndarray:
     """Read an image file, (H, W, 3) uint8, RGB, upright as its header says.
 
@@ -78,16 +120,8 @@ def read_image(path: Path) -> np.ndarray:
     ------
     InputError
     """
-    if not path.is_file():
-        raise InputError(f"detect: image {path} is missing")
+    header = check_image(path)
     try:
-        with contextlib.suppress(UnidentifiedImageError):  # OpenCV knows other formats
-            read_header(path)
+        return image_files.read_image(path, header)
     except BrokenFile as error:
         raise InputError(f"detect: {error}") from error
-    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
-    if image is None:
-        raise InputError(f"detect: {path} is no image that OpenCV reads, or not a whole one")
-    if is_cut_jpeg(path):
-        raise InputError(f"detect: {path} is cut short")
-    return image[..., ::-1]

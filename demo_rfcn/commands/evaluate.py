@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-import mxnet as mx
 import numpy as np
 
 from .. import files
-from ..data import Dataset, DatasetSpec
+from ..data.dataset import DetectionSet
 from ..data.loader import load_image
+from ..data.specs import DatasetSpec
 from ..errors import CheckpointError
 from ..model.detections import detect_dataset
 from ..model.detector import RFCN
 from ..run import checkpoint, evaluate, train
-from ..run.settings import Settings
+from ..run.devices import contexts
+from ..run.options import as_arguments
+from ..run.settings import WHERE, Settings, options
 from ..show import inside, pictures
 from ..show.report import write as write_report
 
@@ -23,10 +27,30 @@ PICTURED = 12  # images of the detection picture
 PARTS = 8  # RoIs of the picture of moved bins
 
 
-def command(settings: Settings, pretrained: Path) -> None:
+def command(settings: Settings, path: Path) -> None:
     """Evaluate a checkpoint on the test images of a data set, with pictures."""
-    print_summary(report(pretrained, settings))
+    print_summary(report(path, settings))
     print(f"results in {settings.save_prefix.resolve()}")
+
+
+def inherited(given: dict) -> list[str]:
+    """Return the arguments that a checkpoint gives to `eval`: its scale, and its data if the same.
+
+    Parameters
+    ----------
+    given : dict
+        What the command line says.
+    """
+    meta = checkpoint.read_meta(given["path"])
+    stored = meta["arguments"]
+    line = [f"--short={meta['short']}", f"--max-size={meta['max_size']}"]
+    left_out = {"short", "max_size"}
+    if given.get("dataset", stored.get("dataset")) != stored.get("dataset"):
+        return line
+    if "dataset_root" in given or "val_annotations" in given:
+        left_out |= set(WHERE)
+    of_data = [each for each in options() if each.metadata["group"] == "data"]
+    return line + as_arguments([each for each in of_data if each.name not in left_out], stored)
 
 
 def report(path: Path, settings: Settings) -> dict:
@@ -37,22 +61,25 @@ def report(path: Path, settings: Settings) -> dict:
     InputError
         The data set or the checkpoint is missing, or the checkpoint knows other classes.
     """
-    ctx = mx.cpu()
-    folder, spec = settings.save_prefix, settings.spec
+    ctx = contexts(settings.gpus, settings.cpus)
     meta = checkpoint.read_meta(path)
-    if meta["config"].classes != spec.classes:
-        raise CheckpointError(
-            f"checkpoint: {path} knows classes {', '.join(meta['config'].classes)}; expected those "
-            f"of '{spec.name}': {', '.join(spec.classes)}"
-        )
+    if settings.spec.classes and set(meta["config"].classes) != set(settings.spec.classes):
+        _refuse_classes(path, meta, settings, settings.spec.classes)
+    settings.keep(meta, evaluating=True)
+    spec = settings.spec
     (test_set,) = settings.open("test")
+    if not test_set.known & set(spec.classes):
+        _refuse_classes(path, meta, settings, sorted(test_set.known))
+    evaluate.check_annotated(test_set, None)
+    folder = settings.save_prefix
     files.prepare(folder)
     detect, meta = checkpoint.load_detector(path, ctx)
     scale = (spec.short, spec.max_size)
-    scores = evaluate.evaluate(detect, test_set, *scale, ctx)
-    scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, *scale, ctx)
+    print(f"{path}, trained for {meta['step']} steps, on {len(test_set)} images of {test_set}")
+    scores = evaluate.evaluate(detect, test_set, scale, ctx, batch_size=settings.batch_size)
+    scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, scale, ctx[0])
     shown = range(min(PICTURED, len(test_set)))
-    found = dict(detect_dataset(detect, test_set, shown, *scale, ctx))
+    found = dict(detect_dataset(detect, test_set, shown, scale, ctx))
     pictures.detections(folder / "detections.png", test_set, found)
     # The best checkpoint knows the run up to its own step; the last one knows all of it.
     last = path.with_name(train.LAST)
@@ -82,8 +109,15 @@ def report(path: Path, settings: Settings) -> dict:
     return summary
 
 
+def _refuse_classes(path: Path, meta: dict, settings: Settings, wanted: Sequence[str]) -> NoReturn:
+    raise CheckpointError(
+        f"checkpoint: {path} knows classes {', '.join(meta['config'].classes)}; expected those of "
+        f"'{settings.dataset}': {', '.join(wanted)}"
+    )
+
+
 def typical_objects(
-    net: RFCN, dataset: Dataset, spec: DatasetSpec, candidates: int = 40
+    net: RFCN, dataset: DetectionSet, spec: DatasetSpec, candidates: int = 40
 ) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
     """Choose the objects for the pictures of RoIs: the larger ones, the surest first.
 

@@ -23,15 +23,15 @@ from ..run import checkpoint
 FORMATS = ("mxnet", "onnx")
 
 
-def command(name: str, pretrained: Path, save_prefix: Path, format: str) -> None:
+def command(name: str, path: Path, save_prefix: Path, format: str) -> None:
     """Write <name>-symbol.json and <name>-0000.params, or <name>.onnx."""
     files.prepare(save_prefix)
-    detect, meta = checkpoint.load_detector(pretrained, mx.cpu())
+    detect, meta = checkpoint.load_detector(path, [mx.cpu()])
     if format == "onnx":
         print(export_onnx(detect, save_prefix / f"{name}.onnx", meta["short"]))
         return
-    for path in export(detect, save_prefix / name, meta["short"]):
-        print(path)
+    for written in export(detect, save_prefix / name, meta["short"]):
+        print(written)
 
 
 def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:

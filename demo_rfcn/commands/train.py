@@ -8,4 +8,5 @@ from ..run.settings import Settings
 
 def command(settings: Settings) -> None:
     """Train and say where the run is."""
+    train.check_files(settings)
     print(train.run(settings, *settings.open("train", "val")).resolve())

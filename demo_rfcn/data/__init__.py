@@ -4,131 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
-
-from gluoncv.data import COCODetection, VOCDetection
+from typing import Any, NamedTuple
 
 from ..errors import InputError
-from . import digits, signals, voc_files
+from . import voc_files
 from .coco import COCOFolder
-from .painting import Painter
-from .voc import VOCFolder
+from .dataset import DetectionSet, choose_held_back, counted
+from .specs import DATASETS, DatasetSpec
+from .voc import LISTS, VOCFolder
 
-Dataset = Union[VOCFolder, COCOFolder]
-
-
-@dataclass(frozen=True)
-class DatasetSpec:
-    """What the commands need to know about a data set before it is opened.
-
-    Attributes
-    ----------
-    name : str
-    classes : tuple of str
-        Empty when the user names them.
-    train, val, test : tuple
-        Lists of images; `val` guides training, `test` is for the final figures. VOC: (year or
-        folder, name in ImageSets/Main); COCO: the name of the annotation file.
-    short, max_size : int
-        Images are scaled to this short side unless the long one would exceed max_size, pixels.
-    anchor_scales, anchor_ratios : tuple of float
-        Anchor sides in units of 16 pixels, and height / width.
-    flip_p : float
-        Probability of a horizontal flip in training; 0 where it would change the class.
-    shown_class : str or None
-        Class of the score-map picture; the most frequent one if None.
-    paint : callable or None
-        The painter of a generated set.
-    recipe : str
-        Name and version of the painter; a folder of another recipe is generated anew.
-    counts : dict of str to int
-        Images per split of a generated set.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    train: tuple
-    val: tuple
-    test: tuple
-    short: int
-    max_size: int
-    anchor_scales: tuple[float, ...]
-    anchor_ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
-    flip_p: float = 0.5
-    shown_class: str | None = None
-    paint: Painter | None = None
-    recipe: str = ""
-    counts: dict[str, int] = field(default_factory=dict)
+PURPOSES = ("train", "val", "test")
 
 
-_GENERATED: dict[str, Any] = {
-    "train": ((2007, "trainval"),),
-    "val": ((2007, "val"),),
-    "test": ((2007, "test"),),
-    "counts": {"trainval": 3000, "val": 100, "test": 300},
-}
-_PHOTOGRAPHS: dict[str, Any] = {
-    "short": 600,
-    "max_size": 1000,
-    "anchor_scales": (2.0, 4.0, 8.0, 16.0, 32.0),
-}
+class Files(NamedTuple):
+    """An annotation file in COCO's format, and the folder of its images."""
 
-DATASETS = {
-    spec.name: spec
-    for spec in (
-        DatasetSpec(
-            name="signals",
-            classes=signals.CLASSES,
-            short=signals.IMAGE_SIZE,
-            max_size=signals.IMAGE_SIZE,
-            anchor_scales=(2.0, 3.5, 5.5),
-            anchor_ratios=(1.0, 2.0),
-            shown_class="signal_top",
-            paint=signals.paint,
-            recipe="signals-1",
-            **_GENERATED,
-        ),
-        DatasetSpec(
-            name="digits",
-            classes=digits.CLASSES,
-            short=digits.IMAGE_SIZE,
-            max_size=digits.IMAGE_SIZE,
-            anchor_scales=(1.5, 2.5, 4.0),
-            anchor_ratios=(1.0, 1.6, 3.0),
-            flip_p=0.0,
-            shown_class="nine",
-            paint=digits.paint,
-            recipe="digits-1",
-            **_GENERATED,
-        ),
-        DatasetSpec(
-            name="voc",
-            classes=VOCDetection.CLASSES,
-            train=((2007, "trainval"), (2012, "trainval")),
-            val=((2007, "test"),),
-            test=((2007, "test"),),
-            **_PHOTOGRAPHS,
-        ),
-        DatasetSpec(
-            name="voc-like",
-            classes=(),
-            train=((".", "trainval"),),
-            val=((".", "val"),),
-            test=((".", "test"),),
-            **_PHOTOGRAPHS,
-        ),
-        DatasetSpec(
-            name="coco",
-            classes=tuple(COCODetection.CLASSES),
-            train=("instances_train2017",),
-            val=("instances_val2017",),
-            test=("instances_val2017",),
-            **_PHOTOGRAPHS,
-        ),
-    )
-}
+    annotations: Path
+    images: Path
+
+
+class Held(NamedTuple):
+    """What is held back from training: the names of images, or else a share that a seed chooses."""
+
+    share: float = 0.1
+    seed: int = 0
+    names: set[str] | None = None
 
 
 def ensure_dataset(name: str, root: Path, seed: int) -> bool:
@@ -151,22 +52,37 @@ def ensure_dataset(name: str, root: Path, seed: int) -> bool:
 
 
 def open_datasets(
-    spec: DatasetSpec, root: Path, purposes: Sequence[str], skip_broken: bool = False
-) -> list[Dataset]:
+    spec: DatasetSpec,
+    root: Path,
+    purposes: Sequence[str],
+    skip_broken: bool = False,
+    files: dict[str, Files] | None = None,
+    held: Held | None = None,
+) -> list[DetectionSet]:
     """Open a data set for several purposes, after a look at all of its files.
+
+    What is assumed or left out is said once.
 
     Parameters
     ----------
     spec : DatasetSpec
+        A voc-like or COCO set without classes has those of its training images. Where it has some,
+        objects of others are left out.
     root : pathlib.Path
         Folder that holds the `VOC<year>` folders, or the annotations of COCO.
     purposes : sequence of {'train', 'val', 'test'}
+        A `test` without a list of its own is `val`, and that a part of `train`.
     skip_broken : bool
         Leave out images of which a file is broken, and say how many, instead of refusing them.
+    files : dict of str to Files or None
+        In place of the root, for `coco`: the files for training, and for validation if there are.
+    held : Held or None
+        What is held back from training where `val` has no list of its own. If None, nothing is, and
+        such a `val` is all images.
 
     Returns
     -------
-    list of VOCFolder or COCOFolder
+    list of DetectionSet
 
     Raises
     ------
@@ -175,42 +91,133 @@ def open_datasets(
         in a line of its own; or a class that the user named has no object in the training images.
     """
     root = Path(root)
-    if not root.is_dir():
+    if not files and not root.is_dir():
         make = f"; 'python -m demo_rfcn data --dataset {spec.name}' makes it" if spec.paint else ""
         raise InputError(f"dataset: folder {root} of '{spec.name}' is missing{make}")
-    datasets = [_open(spec, root, getattr(spec, purpose)) for purpose in purposes]
-    broken = dict.fromkeys(sentence for dataset in datasets for sentence in dataset.broken)
-    if broken:
-        left_out = {path for dataset in datasets for path in dataset.left_out}
-        images = left_out.union(*(dataset.images for dataset in datasets))
-        some = f"{len(left_out)} of {len(images)} images"
-        if not skip_broken:
+    lists = {purpose: _lists(spec, root, purpose, files) for purpose in PURPOSES}
+    lists["test"] = lists["test"] or lists["val"]
+    if not spec.classes:
+        purposes = ("train", *purposes)
+    read: dict[Any, DetectionSet] = {}
+    classes = spec.classes or None
+    for purpose in purposes:
+        key = lists[purpose] or lists["train"]
+        if not key:
+            flag = f"--{purpose}-annotations"
             raise InputError(
-                "\n".join(f"dataset: {sentence}" for sentence in broken)
-                + f"; --skip-broken goes on without {some}"
+                f"dataset: '{spec.name}' without images for '{purpose}', expected {flag}"
             )
-        print(f"demo_rfcn: dataset: --skip-broken leaves out {some}", file=sys.stderr)
-    for dataset, purpose in zip(datasets, purposes):
+        if key not in read:
+            read[key] = _open(spec, root, key, classes)
+            classes = classes or read[key].classes
+    _refuse_broken(list(read.values()), skip_broken)
+    notes = [note for dataset in read.values() for note in dataset.notes]
+    if not spec.classes:
+        purposes = purposes[1:]
+        notes.insert(0, f"classes of the annotations: {', '.join(classes or ())}")
+    for dataset in read.values():
         if not len(dataset):
             raise InputError(f"dataset: no image of {dataset} in {root} is whole")
-        if purpose == "train" and not DATASETS[spec.name].classes:
-            named = {spec.classes[int(row[4])] for rows in dataset.labels for row in rows}
-            for name in spec.classes:
-                if name not in named:
-                    raise InputError(
-                        f"dataset: class '{name}' of --classes has no object in the training "
-                        f"images of {root}; found {', '.join(sorted(named))}"
-                    )
-    return datasets
+    if "train" in purposes and spec.open_classes:
+        _check_classes(spec, read[lists["train"]], root)
+
+    opened = []
+    for purpose in purposes:
+        dataset = read[lists[purpose] or lists["train"]]
+        if held and not lists["val"] and (purpose == "train" or not lists[purpose]):
+            dataset = _divided(dataset, purpose, held, notes)
+        opened.append(dataset)
+    for note in dict.fromkeys(notes):
+        print(f"dataset: {note}")
+    return opened
 
 
-def open_dataset(spec: DatasetSpec, root: Path, purpose: str, skip_broken: bool = False) -> Dataset:
+def open_dataset(
+    spec: DatasetSpec, root: Path, purpose: str, skip_broken: bool = False
+) -> DetectionSet:
     """Open a data set for one purpose; see `open_datasets`."""
     return open_datasets(spec, root, (purpose,), skip_broken)[0]
 
 
-def _open(spec: DatasetSpec, root: Path, lists: tuple) -> Dataset:
+def _lists(
+    spec: DatasetSpec, root: Path, purpose: str, files: dict[str, Files] | None
+) -> tuple | None:
+    """Return what a purpose reads: VOC's folders and lists, or COCO's files; None if nothing."""
+    if files:
+        return files.get(purpose)
+    if spec.name == "voc-like":
+        return _lists_of_folder(root, purpose)
+    wanted = getattr(spec, purpose)
     if spec.name == "coco":
-        return COCOFolder(root, lists[0])
-    present = tuple(entry for entry in lists if (root / f"VOC{entry[0]}").is_dir())
-    return VOCFolder(root, present or lists, spec.classes)
+        return root / "annotations" / f"{wanted[0]}.json", None
+    return tuple(entry for entry in wanted if (root / f"VOC{entry[0]}").is_dir()) or wanted or None
+
+
+def _lists_of_folder(root: Path, purpose: str) -> tuple | None:
+    """Choose among the lists of any VOC-like folder; without one, train on all images."""
+    present = {path.stem for path in (root / LISTS).glob("*.txt")}
+    if purpose == "train":
+        order = ("train", "trainval") if "val" in present else ("trainval", "train")
+        return ((".", next((name for name in order if name in present), None)),)
+    return ((".", purpose),) if purpose in present else None
+
+
+def _open(
+    spec: DatasetSpec, root: Path, lists: tuple, classes: Sequence[str] | None
+) -> DetectionSet:
+    if spec.name == "coco":
+        annotations, images = lists
+        return COCOFolder(annotations, images, classes)
+    return VOCFolder(root, lists, classes, leaves_out=spec.open_classes)
+
+
+def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
+    """Raise, or say with `skip_broken`, what is broken."""
+    broken = dict.fromkeys(sentence for dataset in datasets for sentence in dataset.broken)
+    if not broken:
+        return
+    left_out = {path for dataset in datasets for path in dataset.left_out}
+    images = left_out.union(*(dataset.images for dataset in datasets))
+    some = f"{len(left_out)} of {len(images)} images"
+    if not skip_broken:
+        raise InputError(
+            "\n".join(f"dataset: {sentence}" for sentence in broken)
+            + f"; --skip-broken goes on without {some}"
+        )
+    print(f"demo_rfcn: dataset: --skip-broken leaves out {some}", file=sys.stderr)
+
+
+def _check_classes(spec: DatasetSpec, train_set: DetectionSet, root: Path) -> None:
+    """Refuse a class without objects, a typing error perhaps; COCO's files list some of those."""
+    named = {train_set.classes[int(row[4])] for rows in train_set.labels for row in rows}
+    if not named:
+        raise InputError(f"dataset: {train_set} has no object, expected at least one")
+    for name in spec.classes:
+        if name not in named and (spec.name != "coco" or name not in train_set.known):
+            raise InputError(
+                f"dataset: class '{name}' of --classes has no object in the training images of "
+                f"{root}; found {', '.join(sorted(train_set.known))}"
+            )
+
+
+def _divided(dataset: DetectionSet, purpose: str, held: Held, notes: list[str]) -> DetectionSet:
+    """Return the training images without those that are held back, or these."""
+    names = {entry.name for entry in dataset.entries}
+    if held.names is None:
+        back = choose_held_back(dataset, held.share, held.seed)
+    else:
+        back = held.names & names
+    if not back or back == names:
+        raise InputError(
+            f"dataset: {len(names)} images of {dataset} are too few to hold back some for "
+            "validation, expected two with objects"
+        )
+    notes.append(
+        f"{len(back)} of {counted(len(names), 'image')} of {dataset} are held back from training, "
+        "for validation"
+    )
+    if purpose == "train":
+        return dataset.part(f"{dataset} without those held back", names - back)
+    chosen = dataset.part(f"those held back of {dataset}", back)
+    chosen.held_back = True
+    return chosen

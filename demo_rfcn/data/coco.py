@@ -1,44 +1,40 @@
-"""Reading COCO folders through GluonCV and pycocotools."""
+"""Reading annotation files in COCO's format, from COCO itself and from labelling tools."""
 
 from __future__ import annotations
 
 import importlib.util
-from contextlib import redirect_stdout
-from io import StringIO
-from pathlib import Path
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from gluoncv.data import COCODetection
-from gluoncv.utils.bbox import bbox_clip_xyxy, bbox_xywh_to_xyxy
 
 from ..errors import BrokenFile, InputError
 from ..files import read_json
-from .images import check_image
-from .voc import LABEL_WIDTH
+from ..progress import Progress
+from .dataset import LABEL_WIDTH, DetectionSet, Entry, counted
+from .images import Header, boxes_as_meant, check_image
+from .voc import turned_note
 
 
-class COCOFolder(COCODetection):
-    """GluonCV's COCODetection with labels of `VOCFolder`'s form; crowds count as difficult.
+class COCOFolder(DetectionSet):
+    """Images of an annotation file; crowds count as difficult.
 
-    Images without boxes are kept. All files are looked at here: broken ones, and broken entries of
-    the annotation file, are noted in `broken`, and their images left out. Boxes are clipped to
-    their image; those that have less than a pixel then are left out, as in GluonCV: COCO itself has
-    two without height. `area`, `iscrowd` and, beside `file_name`, `coco_url` may be absent.
+    Images without boxes are kept. Broken images and broken entries of the annotation file are
+    noted, and their images left out. Boxes are clipped to their image. `area`, `iscrowd` and,
+    beside `file_name`, `coco_url` may be absent.
 
     Parameters
     ----------
-    root : str or pathlib.Path
-        Folder with `annotations` and the image folders.
-    split : str
-        Name of the annotation file, `instances_val2017` for example.
-
-    Attributes
-    ----------
-    broken : list of str
-        One sentence for every broken file or entry.
-    left_out : set of str
-        Paths of the images that are left out.
+    annotations : pathlib.Path
+        The JSON file.
+    images : pathlib.Path or None
+        The folder of the images; if None, that of COCO 2017 for this annotation file.
+    classes : sequence of str or None
+        Objects of other categories are left out and counted; all categories of the file, in its
+        order, if None.
 
     Raises
     ------
@@ -46,145 +42,176 @@ class COCOFolder(COCODetection):
         pycocotools or the annotation file is missing, or that file is not COCO's.
     """
 
-    def __init__(self, root: Path | str, split: str) -> None:
-        # GluonCV would run pip by itself.
+    def __init__(
+        self, annotations: Path, images: Path | None, classes: Sequence[str] | None
+    ) -> None:
         if importlib.util.find_spec("pycocotools") is None:
             raise InputError("dataset: 'coco' needs pycocotools; run 'pip install pycocotools'")
-        self._path = Path(root) / "annotations" / f"{split}.json"
-        if not self._path.is_file():
-            raise InputError(
-                f"dataset: {self._path} is missing; expected the COCO layout in {root}"
-            )
-        self.broken: list[str] = []
-        self.left_out: set[str] = set()
-        super().__init__(root=str(root), splits=(split,))
+        if not annotations.is_file():
+            layout = "" if images else f"; expected the COCO layout in {annotations.parents[1]}"
+            raise InputError(f"dataset: {annotations} is missing{layout}")
+        if images and not images.is_dir():
+            raise InputError(f"dataset: folder {images} of images is missing")
+        super().__init__(f"COCOFolder({annotations.stem})", (), ())
+        self.of_coco = True
+        self._path, self._folder = annotations, images
+        self._empty, self._turned = 0, 0
+        self._outside: Counter[str] = Counter()
 
-    @property
-    def labels(self) -> list[np.ndarray]:
-        """Labels of all images, each (M, 6) float32."""
-        return self._labels
-
-    @property
-    def images(self) -> list[str]:
-        """Paths of all images."""
-        return self._items
-
-    def aspect_ratio(self, index: int) -> float:
-        """Return width / height of an image."""
-        return self._im_aspect_ratios[index]
-
-    def image_id(self, index: int) -> int:
-        """Return COCO's number of an image."""
-        return self._numbers[index]
-
-    def _load_jsons(self) -> tuple[list[str], list[np.ndarray], list[float]]:
-        from pycocotools.coco import COCO
-
-        coco = COCO()
-        coco.dataset = self._whole_entries(read_json(self._path, "dataset"))
-        with redirect_stdout(StringIO()):
-            coco.createIndex()
-        self._coco.append(coco)
-        self._numbers = sorted(coco.imgs)
-        entries = coco.loadImgs(self._numbers)
-        paths = [self._parse_image_path(entry) for entry in entries]
-        labels = [self._rows(entry, coco.imgToAnns[entry["id"]]) for entry in entries]
-        return paths, labels, [entry["width"] / entry["height"] for entry in entries]
-
-    def _parse_image_path(self, entry: dict) -> str:
-        if "/" in str(entry.get("coco_url")):
-            return super()._parse_image_path(entry)
-        folder = self._path.stem.split("_", 1)[-1]
-        return str(Path(self._root, folder, _field(entry, "file_name", str)))
-
-    def _whole_entries(self, content: Any) -> dict:
-        """Return the annotation file without the images that are broken in any way."""
+        content = read_json(annotations, "dataset")
         parts = ("images", "annotations", "categories")
         if not isinstance(content, dict) or not all(
             isinstance(content.get(part), list) for part in parts
         ):
-            raise InputError(f"dataset: {self._path} does not hold lists of {', '.join(parts)}")
-        try:
-            names = {entry["id"]: entry["name"] for entry in content["categories"]}
-        except (KeyError, TypeError):
-            names = {}
-        if list(names.values()) != list(self.classes):
-            raise InputError(
-                f"dataset: {self._path} has the categories {', '.join(map(str, names.values()))}, "
-                f"expected COCO's {len(self.classes)} in their order"
-            )
-        self.contiguous_id_to_json = dict(enumerate(names))
-        self.json_id_to_contiguous = {number: cls for cls, number in enumerate(names)}
+            raise InputError(f"dataset: {annotations} does not hold lists of {', '.join(parts)}")
+        categories = self._read_categories(content["categories"])
+        self.known = set(categories.values())
+        self.classes = tuple(categories.values() if classes is None else classes)
+        found = self._read_images(content["images"])
+        whole = self._read_annotations(content["annotations"], categories, found)
+        self._numbers = sorted(whole, key=lambda number: (isinstance(number, str), number))
+        for number in self._numbers:
+            self._add(found[number], whole[number])
+        self._note()
 
-        images: dict[int, dict] = {}
-        whole: set[int] = set()
-        for place, entry in enumerate(content["images"]):
+    def image_id(self, index: int) -> int | str:
+        """Return the file's number of an image."""
+        return self._numbers[index]
+
+    def _read_categories(self, entries: list) -> dict[int, str]:
+        """Return the names of the categories by their ids, in the order of the file."""
+        names: dict[int, str] = {}
+        for place, entry in enumerate(entries):
+            try:
+                number, name = _field(entry, "id", int), _field(entry, "name", str).strip()
+                if not name or number in names or name in names.values():
+                    other = "no name" if not name else "the name or id of another"
+                    raise BrokenFile(f"has {other}: {number} '{name}'")
+                names[number] = name
+            except BrokenFile as error:
+                raise InputError(f"dataset: {self._path}: categories[{place}] {error}") from error
+        if not names:
+            raise InputError(f"dataset: {self._path} has no categories, expected at least one")
+        return names
+
+    def _read_images(self, entries: list) -> dict[int | str, dict]:
+        """Return the entries of images by their ids, each with `path` and, if whole, `header`."""
+        found: dict[int | str, dict] = {}
+        progress = Progress(len(entries), "looking at files", "images", brief=True)
+        for place, entry in enumerate(progress.over(entries)):
             path = f"{self._path}: images[{place}]"
             try:
-                number = _field(entry, "id", int)
-                if number in images:
+                number = _field(entry, "id", (int, str))
+                if number in found:
                     raise BrokenFile(f"has the id of another image, {number}")
                 size = _field(entry, "width", (int, float)), _field(entry, "height", (int, float))
-                if not min(size) >= 1:
+                if not 1 <= min(size) <= max(size) <= 2**31:
                     raise BrokenFile(f"gives {size[0]} x {size[1]} as its size")
-                images[number] = entry
-                path = self._parse_image_path(entry)
-                if not Path(path).parent.is_dir():
-                    raise InputError(f"dataset: folder {Path(path).parent} of images is missing")
+                image = self._image_path(entry)
+                found[number] = entry = {**entry, "path": image, "size": size}
+                path = str(image)
+                if not self._folder and not image.parent.is_dir():
+                    raise InputError(f"dataset: folder {image.parent} of images is missing")
             except BrokenFile as error:
                 self.broken.append(f"{path} {error}")
                 self.left_out.add(path)
                 continue
             try:
-                check_image(Path(path), size)
-                whole.add(number)
+                header = check_image(image)
+                boxes_as_meant(image, header, size, np.zeros((0, 4)))
+                entry["header"] = header
             except BrokenFile as error:
                 self.broken.append(str(error))
                 self.left_out.add(path)
-        kept: dict[int, dict] = {}
-        for place, entry in enumerate(content["annotations"]):
+        return found
+
+    def _image_path(self, entry: dict) -> Path:
+        """Return where an image lies; tools write names with or without folders, of any system."""
+        name = str(entry.get("coco_url")) if not self._folder else ""
+        if "/" in name:
+            return Path(self._path.parents[1], *name.split("/")[-2:])
+        name = _field(entry, "file_name", str)
+        folder = self._folder or self._path.parents[1] / self._path.stem.split("_", 1)[-1]
+        pure = PurePosixPath(name.replace("\\", "/"))
+        for wanted in (Path(name), Path(pure), Path(pure.name)):
+            if os.path.isfile(folder / wanted):  # of any text, unlike Path.is_file
+                return folder / wanted
+        return folder / name
+
+    def _read_annotations(
+        self, entries: list, categories: dict[int, str], images: dict[int | str, dict]
+    ) -> dict[int | str, list[dict]]:
+        """Return the annotations of the images of which nothing is broken, by image."""
+        whole: dict[int | str, list[dict]] = {
+            number: [] for number, entry in images.items() if "header" in entry
+        }
+        seen: set[int | str] = set()
+        for place, entry in enumerate(entries):
             image = None
             try:
-                image = images.get(_field(entry, "image_id", int))
-                _check_annotation(entry, image, names)
-                if entry["id"] in kept:
+                image = images.get(_field(entry, "image_id", (int, str)))
+                _check_annotation(entry, image, categories)
+                if entry["id"] in seen:
                     raise BrokenFile(f"has the id of another annotation, {entry['id']}")
-                kept[entry["id"]] = entry
+                seen.add(entry["id"])
+                name = categories[entry["category_id"]]
+                *_, width, height = entry["bbox"]
+                if not min(width, height, entry.get("area", 1)) > 0:
+                    self._empty += 1
+                elif name not in self.classes:
+                    self._outside[name] += 1
+                elif image and image["id"] in whole and not entry.get("ignore", 0):
+                    whole[image["id"]].append({**entry, "class": self.classes.index(name)})
             except BrokenFile as error:
                 self.broken.append(f"{self._path}: annotations[{place}] {error}")
                 if image and image["id"] in whole:
-                    whole.remove(image["id"])
-                    self.left_out.add(self._parse_image_path(image))
-        return {
-            **content,
-            "images": [entry for number, entry in images.items() if number in whole],
-            "annotations": [entry for entry in kept.values() if entry["image_id"] in whole],
-        }
+                    del whole[image["id"]]
+                    self.left_out.add(str(image["path"]))
+        return whole
 
-    def _rows(self, image: dict, annotations: list) -> np.ndarray:
-        rows = []
-        for entry in annotations:
-            box = bbox_clip_xyxy(bbox_xywh_to_xyxy(entry["bbox"]), image["width"], image["height"])
-            counts = entry["area"] > 0 and not entry.get("ignore", 0)
-            if counts and box[0] < box[2] and box[1] < box[3]:
-                cls = self.json_id_to_contiguous[entry["category_id"]]
-                rows.append((*box, cls, bool(entry["iscrowd"])))
-        return np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
+    def _add(self, image: dict, annotations: list[dict]) -> None:
+        header: Header = image["header"]
+        width, height = image["size"]
+        boxes = np.array([entry["bbox"] for entry in annotations], np.float64).reshape(-1, 4)
+        boxes[:, 2:] = boxes[:, :2] + np.maximum(boxes[:, 2:] - 1, 0)  # inclusive ends
+        boxes = np.clip(boxes, 0, [width - 1, height - 1] * 2)
+        boxes, turned = boxes_as_meant(image["path"], header, image["size"], boxes)
+        self._turned += turned
+        crowd = np.array([bool(entry.get("iscrowd", 0)) for entry in annotations], bool)
+        classes = [[entry["class"]] for entry in annotations]
+        labels = np.zeros((len(annotations), LABEL_WIDTH), np.float32)
+        if annotations:
+            labels[:] = np.hstack([boxes, classes, crowd[:, None]])
+        name = str(image.get("file_name") or image["path"].name)
+        self.entries.append(Entry(name, str(image["path"]), header, labels, crowd))
+
+    def _note(self) -> None:
+        if self._empty:
+            boxes = counted(self._empty, "box", "boxes")
+            self.notes.append(f"{boxes} without area left out of {self._path}")
+        if self._outside:
+            shown = ", ".join(f"'{name}' ({count})" for name, count in self._outside.most_common())
+            self.notes.append(
+                f"{counted(sum(self._outside.values()), 'object')} of {self._path} left out, of "
+                f"categories outside {', '.join(self.classes)}: {shown}"
+            )
+        if self._turned:
+            self.notes.append(turned_note(self._turned))
 
 
 def _field(entry: Any, name: str, kind: type | tuple[type, ...]) -> Any:
     """Return a field of an entry of the annotation file, if it is of the type."""
     value = entry.get(name) if isinstance(entry, dict) else None
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise BrokenFile(f"has {value!r} for '{name}'")
     return value
 
 
 def _check_annotation(entry: dict, image: dict | None, categories: dict) -> None:
-    """Check an annotation of an image; supply what may be absent."""
+    """Check an annotation of an image."""
     if image is None:
         raise BrokenFile(f"is of image {entry['image_id']}, which the file does not have")
-    _field(entry, "id", int)
+    _field(entry, "id", (int, str))
     if _field(entry, "category_id", int) not in categories:
         raise BrokenFile(f"is of category {entry['category_id']}, which the file does not have")
     box = _field(entry, "bbox", list)
@@ -192,9 +219,11 @@ def _check_annotation(entry: dict, image: dict | None, categories: dict) -> None
     if len(box) != 4 or not numbers or min(box[2:]) < 0:
         raise BrokenFile(f"has the box {box}, expected x, y, width, height")
     x, y, width, height = box
-    if x >= image["width"] or y >= image["height"] or x + width < 0 or y + height < 0:
-        size = f"{image['width']} x {image['height']}"
+    image_width, image_height = image["size"]
+    if x >= image_width or y >= image_height or x + width < 0 or y + height < 0:
+        size = f"{image_width} x {image_height}"
         raise BrokenFile(f"has the box {box} outside its image of {size} pixels")
-    entry.setdefault("area", width * height)
-    entry.setdefault("iscrowd", 0)
-    _field(entry, "area", (int, float))
+    if "area" in entry:
+        _field(entry, "area", (int, float))
+    if entry.get("iscrowd", 0) not in (0, 1):
+        raise BrokenFile(f"has {entry['iscrowd']!r} for 'iscrowd'")

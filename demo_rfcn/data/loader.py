@@ -10,12 +10,11 @@ from itertools import count
 from typing import NamedTuple
 
 import cv2
-import mxnet as mx
 import numpy as np
 
-from ..errors import InputError
-from . import Dataset
+from ..errors import BrokenFile, InputError
 from .augment import Augmentation
+from .dataset import DetectionSet
 
 MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
 STD = np.array([0.229, 0.224, 0.225], np.float32) * 255
@@ -72,7 +71,7 @@ def normalise(image: np.ndarray) -> np.ndarray:
 
 
 def load_image(
-    dataset: Dataset, index: int, short: int, max_size: int
+    dataset: DetectionSet, index: int, short: int, max_size: int
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Read one image, scaled.
 
@@ -91,11 +90,11 @@ def load_image(
         The file was whole when the data set was opened, and no longer is.
     """
     try:
-        image, labels = dataset[index]
-    except mx.MXNetError as error:
-        raise InputError(f"dataset: {dataset.images[index]} cannot be read any more") from error
-    image, scale = resize(image.asnumpy(), short, max_size)
-    labels = labels.copy()
+        image, labels = dataset.read(index), dataset.entries[index].labels.copy()
+    except BrokenFile as error:
+        path = dataset.images[index]
+        raise InputError(f"dataset: {path} cannot be read any more: {error}") from error
+    image, scale = resize(image, short, max_size)
     labels[:, [0, 2]] *= scale[0]
     labels[:, [1, 3]] *= scale[1]
     return image, labels, scale
@@ -110,7 +109,7 @@ class TrainLoader:
 
     Parameters
     ----------
-    dataset : VOCFolder or COCOFolder
+    dataset : dataset.DetectionSet
     batch_size : int
         Images per step of all workers together.
     short, max_size : int
@@ -128,7 +127,7 @@ class TrainLoader:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: DetectionSet,
         batch_size: int,
         short: int,
         max_size: int,
@@ -153,6 +152,11 @@ class TrainLoader:
         self._max_objects = max(max(len(labels) for labels in dataset.labels), 1)
         self._wide = np.array([dataset.aspect_ratio(index) >= 1 for index in range(len(dataset))])
         self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
+
+    @property
+    def images(self) -> int:
+        """Images of the data set."""
+        return len(self._dataset)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -212,4 +216,6 @@ class TrainLoader:
         short = self._augmentation.short_side(short, rng)
         image, labels, _ = load_image(self._dataset, index, short, max_size)
         image, labels = self._augmentation(image, labels, rng)
+        # Offsets are logarithms of sides, which a box of one pixel does not have here.
+        labels[:, 2:4] = np.maximum(labels[:, 2:4], labels[:, :2] + 1)
         return image, labels, rng

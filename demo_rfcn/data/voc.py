@@ -1,44 +1,48 @@
-"""Reading VOC-layout folders through GluonCV, with the checks that GluonCV leaves out."""
+"""Reading folders in the layout of PASCAL VOC, as it is and as labelling tools write it."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.parsers import expat
 
 import numpy as np
-from gluoncv.data import VOCDetection
 
 from ..errors import BrokenFile, InputError
-from .images import check_image, check_there
+from ..progress import Progress
+from .dataset import LABEL_WIDTH, DetectionSet, Entry, counted
+from .images import SUFFIXES, boxes_as_meant, check_image, check_there
 
-LABEL_WIDTH = 6  # x1, y1, x2, y2, class, difficult
 PARTS = ("JPEGImages", "Annotations")
+LISTS = Path("ImageSets", "Main")
 
 
-class VOCFolder(VOCDetection):
-    """GluonCV's VOCDetection with given classes; labels are always (M, 6), M = 0 included.
+class VOCObject(NamedTuple):
+    """An <object>: its class in lower case, its box (inclusive, counted from 0), and a flag."""
 
-    All files are looked at here. Broken ones are noted in `broken`, and their images left out.
+    name: str
+    box: tuple[float, float, float, float]
+    difficult: bool
+
+
+class VOCFolder(DetectionSet):
+    """Images of VOC folders.
 
     Parameters
     ----------
     root : str or pathlib.Path
-        Folder that holds `VOC<year>` folders.
-    splits : sequence of (int or str, str)
-        Year (or folder name) and name of the list in ImageSets/Main, as in GluonCV.
-    classes : sequence of str
-        Lower-case names. An annotation that holds another name is broken.
-
-    Attributes
-    ----------
-    broken : list of str
-        One sentence for every broken file.
-    left_out : set of str
-        Paths of the images that are left out.
+    splits : sequence of (int or str, str or None)
+        Year (the folder VOC<year>) or folder, and name of the list in ImageSets/Main, as in
+        GluonCV; None for all that have an annotation.
+    classes : sequence of str or None
+        Lower-case names; those of the annotations, sorted, if None.
+    leaves_out : bool
+        Whether an object of another class is left out and counted. Otherwise its file is broken.
 
     Raises
     ------
@@ -46,80 +50,164 @@ class VOCFolder(VOCDetection):
         A folder or list is missing or empty.
     """
 
-    def __init__(self, root: Path | str, splits: Sequence[tuple], classes: Sequence[str]) -> None:
-        self._class_names = tuple(classes)
-        self._items: list[tuple[str, str]] = []
-        self.broken: list[str] = []
-        self.left_out: set[str] = set()
-        super().__init__(root=str(root), splits=splits)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names; the place in the tuple is the class index."""
-        return self._class_names
-
-    @property
-    def labels(self) -> list[np.ndarray]:
-        """Labels of all images, each (M, 6) float32."""
-        return self._label_cache
-
-    @property
-    def images(self) -> list[str]:
-        """Paths of all images."""
-        return [self._image_path.format(*item) for item in self._items]
-
-    def aspect_ratio(self, index: int) -> float:
-        """Return width / height of an image as its annotation gives them."""
-        width, height = self._im_shapes[index]
-        return width / height
-
-    def _load_items(self, splits: Sequence[tuple]) -> list[tuple[str, str]]:
-        items = []
+    def __init__(
+        self,
+        root: Path | str,
+        splits: Sequence[tuple[int | str, str | None]],
+        classes: Sequence[str] | None,
+        leaves_out: bool = False,
+    ) -> None:
+        parts = [
+            f"{folder}{name or ''}" if folder != "." else name or Path(root).resolve().name
+            for folder, name in splits
+        ]
+        title = ",".join(parts)
+        super().__init__(f"VOCFolder({title})", classes or (), ())
+        self._outside: Counter[str] = Counter()
+        self._turned = 0
+        read: list[tuple[Entry, list[VOCObject]]] = []
         for folder, name in splits:
-            folder = Path(self._root, f"VOC{folder}" if isinstance(folder, int) else folder)
-            path = folder / "ImageSets" / "Main" / f"{name}.txt"
-            for wanted in (path, *(folder / part for part in PARTS)):
-                if not wanted.exists():
-                    raise InputError(
-                        f"dataset: {wanted} is missing; expected a VOC layout with JPEGImages, "
-                        f"Annotations and ImageSets/Main in {folder}"
-                    )
-            seen: set[str] = set()
-            for image in read_list(path):
-                if image in seen:
-                    self.broken.append(f"{path} names {image} more than once")
-                else:
-                    seen.add(image)
-                    items.append((str(folder), image))
-        return items
+            place = Path(root, f"VOC{folder}" if isinstance(folder, int) else folder)
+            self._read_folder(place, str(folder), name, None if leaves_out else classes, read)
+        self.known = {each.name for _, found in read for each in found}
+        if classes is None:
+            self.classes = tuple(sorted(self.known))
+        self.entries = [self._labelled(entry, found) for entry, found in read]
+        self._note()
 
-    def _preload_labels(self) -> list[np.ndarray]:
-        items: list[tuple[str, str]] = []
-        labels = []
-        for item in self._items:
-            image = self._image_path.format(*item)
-            size, faults = None, []
+    def _read_folder(
+        self,
+        folder: Path,
+        title: str,
+        list_name: str | None,
+        allowed: Sequence[str] | None,
+        read: list,
+    ) -> None:
+        path = folder / LISTS / f"{list_name}.txt"
+        for wanted in (*([path] if list_name else []), *(folder / part for part in PARTS)):
+            if not wanted.exists():
+                raise InputError(
+                    f"dataset: {wanted} is missing; expected a VOC layout with JPEGImages, "
+                    f"Annotations and ImageSets/Main in {folder}"
+                )
+        files = _Files(folder)
+        names = files.annotated()
+        if list_name:
+            names = [files.known(line) for line in read_list(path)]
+        for name, count in Counter(names).items():
+            if count > 1:
+                self.broken.append(f"{path} names {name} more than once")
+        progress = Progress(len(names), "looking at files", "images", brief=True)
+        for name in progress.over(dict.fromkeys(names)):
+            faults: list[str] = []
+            image, xml = files.first_image(name), files.annotation(name)
             try:
-                size, rows = read_annotation(Path(self._anno_path.format(*item)), self.classes)
+                size, found = read_annotation(xml, allowed)
             except BrokenFile as error:
                 faults.append(str(error))
             try:
-                check_image(Path(image), size)
+                files.check_one_image(name)
+                header = check_image(image)
+                if not faults:
+                    boxes = np.array([each.box for each in found], np.float32).reshape(-1, 4)
+                    boxes, turned = boxes_as_meant(image, header, size, boxes)
+                    self._turned += turned
             except BrokenFile as error:
                 faults.append(str(error))
             if faults:
                 self.broken += faults
-                self.left_out.add(image)
+                self.left_out.add(str(image))
             else:
-                self._im_shapes[len(items)] = size
-                items.append(item)
-                labels.append(rows)
-        self._items = items
-        return labels
+                known = name if title == "." else f"{title}/{name}"
+                entry = Entry(known, str(image), header, boxes, np.zeros(0, bool))
+                read.append((entry, found))
+
+    def _labelled(self, entry: Entry, found: Iterable[VOCObject]) -> Entry:
+        """Give an entry, which has boxes alone, the labels of its objects."""
+        rows = []
+        for box, each in zip(entry.labels, found):
+            if each.name in self.classes:
+                rows.append((*box, self.classes.index(each.name), each.difficult))
+            else:
+                self._outside[each.name] += 1
+        labels = np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
+        return entry._replace(labels=labels, crowd=np.zeros(len(labels), bool))
+
+    def _note(self) -> None:
+        if self._outside:
+            shown = ", ".join(f"'{name}' ({count})" for name, count in self._outside.most_common())
+            self.notes.append(
+                f"{counted(sum(self._outside.values()), 'object')} left out, of classes outside "
+                f"{', '.join(self.classes)}: {shown}"
+            )
+        if self._turned:
+            self.notes.append(turned_note(self._turned))
+
+
+def turned_note(count: int) -> str:
+    """Say what is assumed of images whose annotation has the size of their stored pixels."""
+    return (
+        f"{counted(count, 'image')} stored turned, with annotations of the stored size: the boxes "
+        "are taken for those of the stored pixels, and turned with them"
+    )
+
+
+class _Files:
+    """The files of a VOC folder by their names without endings."""
+
+    def __init__(self, folder: Path) -> None:
+        self._images = folder / PARTS[0]
+        self._annotations = folder / PARTS[1]
+        self._of_name: dict[str, list[str]] = {}
+        for path in sorted(self._images.iterdir()):
+            if path.suffix.lower() in SUFFIXES:
+                self._of_name.setdefault(path.stem, []).append(path.name)
+        self._xml = {
+            path.stem: path
+            for path in sorted(self._annotations.iterdir())
+            if path.suffix.lower() == ".xml"
+        }
+
+    def annotated(self) -> list[str]:
+        """Return the names of all annotations."""
+        if not self._xml:
+            raise InputError(f"dataset: {self._annotations} holds no annotation, expected *.xml")
+        return list(self._xml)
+
+    def known(self, line: str) -> str:
+        """Return the name that a line of a list means.
+
+        The lists of one class have rows "name 1", "name 0" and "name -1"; but a name may end so.
+        """
+        short = re.sub(r"\s+(-1|0|1)$", "", line)
+        candidates = [line, short]
+        candidates += [str(Path(each).with_suffix("")) for each in candidates if _is_image(each)]
+        for name in candidates:
+            if name in self._xml or name in self._of_name:
+                return name
+        return short
+
+    def first_image(self, name: str) -> Path:
+        """Return the path of an image, or the one that it is expected to have."""
+        return self._images / self._of_name.get(name, [f"{name}.jpg"])[0]
+
+    def check_one_image(self, name: str) -> None:
+        """Refuse a name that two images have."""
+        found = self._of_name.get(name, [])
+        if len(found) > 1:
+            raise BrokenFile(f"{self._images / found[0]} has the name of {', '.join(found[1:])}")
+
+    def annotation(self, name: str) -> Path:
+        """Return the path of an annotation, or the one that it is expected to have."""
+        return self._xml.get(name, self._annotations / f"{name}.xml")
+
+
+def _is_image(name: str) -> bool:
+    return Path(name).suffix.lower() in SUFFIXES
 
 
 def read_list(path: Path) -> list[str]:
-    """Return the names in a list of images.
+    """Return the lines of a list of images.
 
     Raises
     ------
@@ -130,15 +218,16 @@ def read_list(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"dataset: {path} is not a list of images in UTF-8: {error}") from error
-    # The lists of one class have rows "name 1", "name 0" and "name -1".
-    names = [re.sub(r"\s+(-1|0|1)$", "", line.strip()) for line in lines]
+    names = [line.strip() for line in lines]
     names = [name for name in names if name.strip("\0")]
     if not names:
         raise InputError(f"dataset: {path} names no image, expected one name per line")
     return names
 
 
-def read_annotation(path: Path, classes: Sequence[str]) -> tuple[tuple[float, float], np.ndarray]:
+def read_annotation(
+    path: Path, classes: Sequence[str] | None
+) -> tuple[tuple[float, float], list[VOCObject]]:
     """Read the XML file of an image.
 
     <difficult>, <truncated> and <pose> may be absent. Boxes may reach out of the image by a pixel,
@@ -148,15 +237,14 @@ def read_annotation(path: Path, classes: Sequence[str]) -> tuple[tuple[float, fl
     Parameters
     ----------
     path : pathlib.Path
-    classes : sequence of str
-        Lower-case names.
+    classes : sequence of str or None
+        The names that an object may have, in lower case; any if None.
 
     Returns
     -------
     size : tuple of float
         Width and height of the image, pixels.
-    labels : numpy.ndarray
-        (M, 6) float32: x1, y1, x2, y2 (inclusive, counted from 0), class, difficult.
+    objects : list of VOCObject
 
     Raises
     ------
@@ -176,10 +264,10 @@ def read_annotation(path: Path, classes: Sequence[str]) -> tuple[tuple[float, fl
         width, height = _number(entry, "width"), _number(entry, "height")
         if min(width, height) < 1:
             raise BrokenFile(f"gives {width:g} x {height:g} as <size>, expected at least 1 x 1")
-        rows = [_object(entry, width, height, classes) for entry in root.iter("object")]
+        found = [_object(entry, width, height, classes) for entry in root.iter("object")]
     except BrokenFile as error:
         raise BrokenFile(f"{path} {error}") from error
-    return (width, height), np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
+    return (width, height), found
 
 
 def _refuse_entity(name: str, *_: object) -> None:
@@ -188,12 +276,12 @@ def _refuse_entity(name: str, *_: object) -> None:
 
 
 def _object(
-    entry: ElementTree.Element, width: float, height: float, classes: Sequence[str]
-) -> tuple:
-    """Return x1, y1, x2, y2, class, difficult of an <object>."""
+    entry: ElementTree.Element, width: float, height: float, classes: Sequence[str] | None
+) -> VOCObject:
     name = (_child(entry, "name").text or "").strip().lower()
-    if name not in classes:
-        raise BrokenFile(f"holds class '{name}', expected one of {', '.join(classes)}")
+    if not name or (classes is not None and name not in classes):
+        expected = "a name" if classes is None else f"one of {', '.join(classes)}"
+        raise BrokenFile(f"holds class '{name}', expected {expected}")
     bounds = _child(entry, "bndbox")
     box = [_number(bounds, tag) for tag in ("xmin", "ymin", "xmax", "ymax")]
     x1, y1, x2, y2 = (side - 1 for side in box)  # VOC counts from 1
@@ -201,10 +289,10 @@ def _object(
     if min(x1, y1) < -1 or x2 > width or y2 > height:
         raise BrokenFile(f"has a box {shown}, expected within (1, 1) to ({width:g}, {height:g})")
     x1, y1, x2, y2 = max(x1, 0), max(y1, 0), min(x2, width - 1), min(y2, height - 1)
-    if not (x1 < x2 and y1 < y2):
-        raise BrokenFile(f"has a box {shown}, expected xmin < xmax and ymin < ymax")
+    if not (x1 <= x2 and y1 <= y2):
+        raise BrokenFile(f"has a box {shown}, expected xmin <= xmax and ymin <= ymax")
     difficult = (entry.findtext("difficult") or "").strip().lower() in ("1", "true")
-    return x1, y1, x2, y2, classes.index(name), difficult
+    return VOCObject(name, (x1, y1, x2, y2), difficult)
 
 
 def _child(entry: ElementTree.Element, tag: str) -> ElementTree.Element:

@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 
 import cv2
 import numpy as np
-from tqdm import tqdm
 
 from ..errors import InputError
 from ..files import read_json, writing
+from ..progress import Progress
 from .painting import Object, Painter
 
 YEAR_FOLDER = "VOC2007"
@@ -106,11 +106,11 @@ def _write_splits(
 ) -> None:
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / part).mkdir(parents=True)
-    with tqdm(total=sum(splits.values()), desc=f"{recipe} images", unit="img") as bar:
+    with Progress(sum(splits.values()), f"painting {recipe}", "images") as progress:
         for number, (split, count) in enumerate(splits.items()):
             names = [f"{split}_{index:05d}" for index in range(count)]
             for index, name in enumerate(names):
                 image, objects = paint(np.random.default_rng([seed, number, index]))
                 write_image(folder, name, image, objects)
-                bar.update()
+                progress.update()
             (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import NamedTuple
 
 import mxnet as mx
 import numpy as np
 
-from ..data import Dataset
+from ..data.dataset import DetectionSet
 from ..data.loader import load_image, normalise
 from .detector import Detector
 
@@ -32,27 +32,35 @@ class Detection(NamedTuple):
 
 def detect_images(
     detector: Detector,
-    images: list[np.ndarray],
-    scales: list[tuple[float, float]],
-    ctx: mx.Context,
+    images: Sequence[np.ndarray],
+    scales: Sequence[tuple[float, float]],
+    ctx: Sequence[mx.Context],
 ) -> list[Detection]:
-    """Run the detector on images of one shape.
+    """Run the detector on images of one shape, divided among devices.
 
     Parameters
     ----------
     detector : detector.Detector
-    images : list of numpy.ndarray
+    images : sequence of numpy.ndarray
         (H, W, 3) uint8, RGB, scaled.
-    scales : list of tuple of float
+    scales : sequence of tuple of float
         (x, y) factors from file to scaled image; boxes are divided by them.
-    ctx : mxnet.Context
+    ctx : sequence of mxnet.Context
 
     Returns
     -------
     list of Detection
     """
-    data = mx.nd.array(np.stack([normalise(image) for image in images]), ctx=ctx)
-    ids, scores, boxes = (output.asnumpy() for output in detector(data))
+    share = -(-len(images) // len(ctx))
+    outputs = []
+    for place, device in enumerate(ctx):
+        part = images[place * share : (place + 1) * share]
+        if part:
+            data = np.stack([normalise(image) for image in part])
+            outputs.append(detector(mx.nd.array(data, ctx=device)))
+    # All devices are at work before the first one is waited for.
+    found = [[array.asnumpy() for array in output] for output in outputs]
+    ids, scores, boxes = (np.concatenate(column) for column in zip(*found))
     results = []
     for row, (x, y) in enumerate(scales):
         kept = ids[row, :, 0] >= 0
@@ -67,19 +75,21 @@ def detect_images(
 
 def detect_dataset(
     detector: Detector,
-    dataset: Dataset,
+    dataset: DetectionSet,
     indices: Iterable[int],
-    short: int,
-    max_size: int,
-    ctx: mx.Context,
+    scale: tuple[int, int],
+    ctx: Sequence[mx.Context],
     batch_size: int = 4,
 ) -> Iterator[tuple[int, Detection]]:
-    """Yield (index, Detection); neighbours of one shape share a batch, so that none is padded."""
-    loaded = ((index, *load_image(dataset, index, short, max_size)) for index in indices)
+    """Yield (index, Detection); neighbours of one shape share a batch, so that none is padded.
+
+    `scale` is the short side and the limit of the long one, pixels.
+    """
+    loaded = ((index, *load_image(dataset, index, *scale)) for index in indices)
     for _, group in groupby(loaded, key=lambda item: item[1].shape):
         while chunk := list(islice(group, batch_size)):
             images = [image for _, image, _, _ in chunk]
-            scales = [scale for _, _, _, scale in chunk]
+            scales = [factors for _, _, _, factors in chunk]
             found = detect_images(detector, images, scales, ctx)
             for (index, *_), detection in zip(chunk, found):
                 yield index, detection

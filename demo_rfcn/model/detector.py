@@ -178,7 +178,7 @@ class Detector(HybridBlock):
         super().__init__(**kwargs)
         self._nms_thresh = nms_thresh
         self._score_thresh = score_thresh
-        self._post_nms = post_nms
+        self.post_nms = post_nms
         with self.name_scope():
             self.net = net
             self.proposals = rpn.Proposals(
@@ -221,7 +221,7 @@ class Detector(HybridBlock):
             score_index=1,
             id_index=0,
         )
-        found = F.slice_axis(found, axis=1, begin=0, end=self._post_nms)
+        found = F.slice_axis(found, axis=1, begin=0, end=self.post_nms)
         if self.voting:
             found = self.voting(found, candidates)
         return _columns(F, found)

@@ -14,7 +14,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from ..model import detector
 from ..model.config import ModelConfig
 from ..model.detector import RFCN
 from . import states
-from .settings import MAX_SIDE, Settings
+from .options import MAX_SIDE
+from .settings import Settings
 
 FORMAT, PICKLED = 2, 1
 _PARAMS, _OPTIMIZER, _META = "model.params", "optimizer.params", "checkpoint.json"
@@ -125,6 +126,7 @@ def _check(meta: dict) -> None:
         "best": meta["best"] is None or number(meta["best"]),
         "history": rows(history["losses"]) and rows(history["val"]),
         "arguments": isinstance(arguments["optimizer"], str) and natural(arguments["steps"]),
+        "held_back": all(isinstance(name, str) for name in meta.get("held_back", [])),
         "updates": all(map(natural, meta.setdefault("updates", {}).values())),
     }
     for name, fit in fits.items():
@@ -194,7 +196,9 @@ def check_run(path: Path, settings: Settings, *also: str) -> dict:
     CheckpointError
     """
     meta = read_meta(path)
-    check_config(path, meta["config"], settings.config)
+    # Those of a folder are not known before it is opened.
+    classes = settings.spec.classes or meta["config"].classes
+    check_config(path, meta["config"], settings.config(classes))
     if differences := settings.differences(meta["arguments"], *also):
         raise CheckpointError(
             f"checkpoint: {path} is of another run: {'; '.join(differences)}; choose another "
@@ -224,13 +228,15 @@ def load_parameters(path: Path, net: RFCN) -> None:
             parameter.set_data(mx.nd.array(arrays[name]))
 
 
-def load_detector(path: Path, ctx: mx.Context, **arguments: Any) -> tuple[detector.Detector, dict]:
+def load_detector(
+    path: Path, ctx: Sequence[mx.Context], **arguments: Any
+) -> tuple[detector.Detector, dict]:
     """Load a checkpoint.
 
     Parameters
     ----------
     path : pathlib.Path
-    ctx : mxnet.Context
+    ctx : sequence of mxnet.Context
     **arguments
         Of `detector.Detector`.
 
@@ -242,11 +248,41 @@ def load_detector(path: Path, ctx: mx.Context, **arguments: Any) -> tuple[detect
         See `read_meta`.
     """
     meta = read_meta(path)
-    net = detector.build(meta["config"], [ctx], seed=0)
+    net = detector.build(meta["config"], ctx, seed=0)
     load_parameters(path, net)
     detect = detector.Detector(net, **arguments)
     detect.hybridize(static_alloc=True)
     return detect, meta
+
+
+def load_fitting(path: Path, net: RFCN) -> str:
+    """Load those parameters of a detector that fit another one, and say which do not.
+
+    Raises
+    ------
+    CheckpointError
+        It is no checkpoint, or its backbone does not fit.
+    """
+    config = read_meta(path)["config"]
+    with files.temporary_folder() as work, _opened(path) as archive:
+        arrays = params.read(archive.extract(_PARAMS, work))
+    named = net._collect_params_with_prefix()
+    fitting = [
+        name
+        for name, parameter in named.items()
+        if name in arrays and arrays[name].shape == parameter.shape
+    ]
+    if not any(name.startswith("backbone.") for name in fitting):
+        raise CheckpointError(
+            f"checkpoint: no backbone in {path} that fits; it is of another configuration: "
+            f"{'; '.join(config.differences(net.config))}"
+        )
+    for name in fitting:
+        named[name].set_data(mx.nd.array(arrays[name]))
+    missing = named.keys() - set(fitting) - {"anchor_grid.base"}
+    others = sorted({name.rpartition(".")[0] for name in missing})
+    left = f"; not kept, and trained from scratch: {', '.join(others)}" if others else ""
+    return f"{len(fitting)} of {len(named)} parameters are those of {path}{left}"
 
 
 def load_trainer(path: Path, net: RFCN, trainer: mx.gluon.Trainer, meta: dict) -> None:

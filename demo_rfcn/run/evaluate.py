@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 
 import mxnet as mx
+import numpy as np
 from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
-from ..data import Dataset
-from ..data.coco import COCOFolder
+from ..data.dataset import DetectionSet, Entry
 from ..data.loader import load_image, normalise
 from ..errors import InputError
-from ..model.detections import detect_dataset
+from ..model.detections import Detection, detect_dataset
 from ..model.detector import Detector
+from ..progress import Progress
 from .coco_ap import average_precision
 
 METRICS = {
@@ -25,38 +27,47 @@ METRICS = {
 }
 
 
-def check_annotated(dataset: Dataset, limit: int | None) -> None:
-    """Refuse images that no detector could be judged by.
+def check_annotated(dataset: DetectionSet, limit: int | None) -> None:
+    """Refuse images by which no detector could be scored.
 
     Raises
     ------
     InputError
-        None of the first `limit` images has an annotated object.
+        None of the first `limit` images has an annotated object that is not difficult.
     """
     labels = dataset.labels[:limit]
-    if not any(len(rows) for rows in labels):
+    if not any((rows[:, 5] == 0).any() for rows in labels):
         raise InputError(
             f"eval: no annotated object in the first {len(labels)} images of {dataset}, "
-            "expected at least one"
+            "expected at least one that is not difficult"
         )
 
 
 def evaluate(
     detector: Detector,
-    dataset: Dataset,
-    short: int,
-    max_size: int,
-    ctx: mx.Context,
+    dataset: DetectionSet,
+    scale: tuple[int, int],
+    ctx: Sequence[mx.Context],
     limit: int | None = None,
+    batch_size: int = 4,
 ) -> dict:
     """Evaluate a detector on the first `limit` images of a data set.
+
+    Parameters
+    ----------
+    detector : detector.Detector
+    dataset : dataset.DetectionSet
+    scale : tuple of int
+        Short side of the scaled images and limit of the long one, pixels.
+    ctx : sequence of mxnet.Context
+        Each batch is divided among them.
+    limit : int or None
+    batch_size : int
 
     Returns
     -------
     dict
-        JSON-ready: the names of `METRICS` to mAP, `per_class` to the AP of every class under each,
-        `images`, and `ms_per_image`, reading and scaling included; COCO's own figures for a COCO
-        folder. A class without objects has None.
+        JSON-ready: see `scores`, and `ms_per_image`, reading and scaling included.
 
     Raises
     ------
@@ -65,33 +76,59 @@ def evaluate(
     """
     check_annotated(dataset, limit)
     indices = range(min(limit or len(dataset), len(dataset)))
-    labels = {index: dataset.labels[index] for index in indices}
+    start = time.perf_counter()
+    found = detect_all(detector, dataset, indices, scale, ctx, batch_size)
+    elapsed = time.perf_counter() - start
+    return {**scores(dataset, found), "ms_per_image": 1000 * elapsed / len(indices)}
+
+
+def detect_all(
+    detector: Detector,
+    dataset: DetectionSet,
+    indices: Sequence[int],
+    scale: tuple[int, int],
+    ctx: Sequence[mx.Context],
+    batch_size: int = 4,
+    shown: bool = True,
+) -> dict[int, Detection]:
+    """Return the detections of some images by index, and show how far it is."""
+    found = {}
+    with Progress(len(indices), "evaluating", "images", shown=shown) as progress:
+        for index, detection in detect_dataset(detector, dataset, indices, scale, ctx, batch_size):
+            found[index] = detection
+            progress.update()
+    return found
+
+
+def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
+    """Score the detections of some images.
+
+    Returns
+    -------
+    dict
+        JSON-ready: the names of `METRICS` to mAP, `per_class` to the AP of every class under each,
+        and `images`; COCO's own figures for one of its files. A class without objects has None.
+    """
     metrics = {
-        name: kind(iou_thresh=iou, class_names=dataset.classes)
+        name: (kind(iou_thresh=iou, class_names=dataset.classes), iou)
         for name, (kind, iou) in METRICS.items()
     }
-    start = time.perf_counter()
-    found = dict(detect_dataset(detector, dataset, indices, short, max_size, ctx))
-    elapsed = time.perf_counter() - start
     for index, detection in found.items():
-        truth = labels[index]
-        for metric in metrics.values():
+        for metric, iou in metrics.values():
+            counted, truth = outside_crowds(detection, dataset.entries[index], iou)
             metric.update(
-                detection.boxes[None],
-                detection.ids[None],
-                detection.scores[None],
+                counted.boxes[None],
+                counted.ids[None],
+                counted.scores[None],
                 truth[None, :, :4],
                 truth[None, :, 4],
                 truth[None, :, 5],
             )
-    result: dict[str, float | None] = {
-        "images": len(indices),
-        "ms_per_image": 1000 * elapsed / len(indices),
-    }
-    if isinstance(dataset, COCOFolder):
+    result: dict[str, float | None] = {"images": len(found)}
+    if dataset.of_coco:
         result.update(average_precision(dataset, found))
     per_class: dict = {name: {} for name in dataset.classes}
-    for name, metric in metrics.items():
+    for name, (metric, _) in metrics.items():
         for class_name, value in zip(*metric.get()):
             value = None if math.isnan(value) else float(value)
             if class_name == "mAP":
@@ -101,11 +138,37 @@ def evaluate(
     return {**result, "per_class": per_class}
 
 
+def outside_crowds(
+    detection: Detection, entry: Entry, iou_thresh: float
+) -> tuple[Detection, np.ndarray]:
+    """Leave out crowds, and the detections that lie in one of their class and on no object of it.
+
+    COCO marks a region with many objects as one. A detection may be of any of them, so it is
+    neither right nor wrong.
+    """
+    truth = entry.labels[~entry.crowd]
+    if not entry.crowd.any():
+        return detection, truth
+    kept = np.ones(len(detection.ids), bool)
+    for row, (cls, _, box) in enumerate(zip(*detection)):
+        crowds, objects = (rows[rows[:, 4] == cls] for rows in (entry.labels[entry.crowd], truth))
+        area = np.prod(box[2:] - box[:2] + 1)
+        inside = _intersection(box, crowds).max(initial=0) >= iou_thresh * area
+        iou = bbox_iou(box[None], objects[:, :4], offset=1).max(initial=0)
+        kept[row] = not inside or iou >= iou_thresh
+    return Detection(*(column[kept] for column in detection)), truth
+
+
+def _intersection(box: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the area that a box shares with each of some labels."""
+    low, high = np.maximum(box[:2], rows[:, :2]), np.minimum(box[2:], rows[:, 2:4])
+    return np.prod(np.maximum(high - low + 1, 0), axis=1)
+
+
 def rpn_recall(
     detector: Detector,
-    dataset: Dataset,
-    short: int,
-    max_size: int,
+    dataset: DetectionSet,
+    scale: tuple[int, int],
     ctx: mx.Context,
     images: int = 100,
 ) -> dict[str, float]:
@@ -114,8 +177,9 @@ def rpn_recall(
     Parameters
     ----------
     detector : detector.Detector
-    dataset : VOCFolder or COCOFolder
-    short, max_size : int
+    dataset : dataset.DetectionSet
+    scale : tuple of int
+        See `evaluate`.
     ctx : mxnet.Context
     images : int
         How many of the first images count; difficult objects do not.
@@ -128,17 +192,19 @@ def rpn_recall(
     tops = (10, 30, 100)
     covered = dict.fromkeys(tops, 0)
     total = 0
-    for index in range(min(images, len(dataset))):
-        image, labels, _ = load_image(dataset, index, short, max_size)
-        objects = labels[labels[:, 5] == 0]
-        data = mx.nd.array(normalise(image)[None], ctx=ctx)
-        features, _ = detector.net.backbone(data)
-        anchors = detector.net.anchor_grid(features)
-        boxes, scores = detector.proposals(*detector.net.rpn(features), anchors, data)
-        boxes = boxes[0].asnumpy()[scores[0].asnumpy() >= 0]
-        total += len(objects)
-        for top in tops:
-            if len(objects) and len(boxes):
-                iou = bbox_iou(boxes[:top], objects[:, :4])
-                covered[top] += int((iou.max(axis=0) >= 0.5).sum())
+    with Progress(min(images, len(dataset)), "recall of the proposals", "images") as progress:
+        for index in range(min(images, len(dataset))):
+            image, labels, _ = load_image(dataset, index, *scale)
+            objects = labels[labels[:, 5] == 0]
+            data = mx.nd.array(normalise(image)[None], ctx=ctx)
+            features, _ = detector.net.backbone(data)
+            anchors = detector.net.anchor_grid(features)
+            boxes, ranks = detector.proposals(*detector.net.rpn(features), anchors, data)
+            boxes = boxes[0].asnumpy()[ranks[0].asnumpy() >= 0]
+            total += len(objects)
+            for top in tops:
+                if len(objects) and len(boxes):
+                    iou = bbox_iou(boxes[:top], objects[:, :4])
+                    covered[top] += int((iou.max(axis=0) >= 0.5).sum())
+            progress.update()
     return {str(top): covered[top] / max(total, 1) for top in tops}

@@ -2,89 +2,40 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ..data import DATASETS, Dataset, DatasetSpec, ensure_dataset, open_datasets
+from ..data import Files, Held, ensure_dataset, open_datasets
+from ..data.dataset import DetectionSet
+from ..data.specs import DATASETS, DatasetSpec
 from ..errors import InputError
 from ..model.config import ModelConfig
 from ..model.heads import FPN_HEADS, HEADS, MAX_K
 from ..model.network import BACKBONES, FPN_BACKBONES
+from .options import (
+    above_zero,
+    below_one,
+    folder_or_number,
+    from_zero,
+    gpu_numbers,
+    integer,
+    natural,
+    option,
+    pixels,
+    positive,
+    probability,
+    share,
+    up_to_one,
+)
 
 RUNS = Path("runs")
-MAX_SIDE = 10_000  # pixels of a scaled image
-
-
-def integer(lowest: int, highest: int | None = None) -> Callable[[str], int]:
-    """Return a conversion of an argument to an integer from the lowest on, up to the highest."""
-    words = f"from {lowest} on" if highest is None else f"from {lowest} to {highest}"
-
-    def convert(text: str) -> int:
-        if not text.isdecimal() or not lowest <= int(text) <= (highest or 2**31 - 1):
-            raise argparse.ArgumentTypeError(f"expected an integer {words}, got {text}")
-        return int(text)
-
-    return convert
-
-
-def number(words: str, accepts: Callable[[float], bool]) -> Callable[[str], float]:
-    """Return a conversion of an argument to a finite number that is accepted; words say which."""
-
-    def convert(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and accepts(value)):
-            raise argparse.ArgumentTypeError(f"expected a number {words}, got {text}")
-        return value
-
-    return convert
-
-
-natural, positive, pixels = integer(0), integer(1), integer(1, MAX_SIDE)
-above_zero = number("above 0", lambda value: value > 0)
-from_zero = number("from 0 on", lambda value: value >= 0)
-probability = number("from 0 to 1", lambda value: 0 <= value <= 1)
-below_one = number("from 0 on and below 1", lambda value: 0 <= value < 1)
-up_to_one = number("above 0 and up to 1", lambda value: 0 < value <= 1)
-
-
-def gpu_numbers(text: str) -> tuple[int, ...]:
-    """Convert an argument such as 0,1."""
-    numbers = tuple(natural(part) for part in text.split(",") if part)
-    if len(set(numbers)) < len(numbers):
-        raise argparse.ArgumentTypeError(f"expected different numbers, got {text}")
-    return numbers
-
-
-def option(default: Any, group: str, text: str, kind: Any = None, **how: Any) -> Any:
-    """Return a field that is an argument of the command line.
-
-    Parameters
-    ----------
-    default : object
-        The argument of a bool is a flag that turns it over.
-    group, text : str
-        Where the help shows the argument, and what it says.
-    kind : callable or None
-        The conversion of the argument's text, if it is to be converted.
-    **how
-        Further arguments of `add_argument`; and `same_run`, whether a run with another value is
-        still the same run. It is with another device or another folder.
-    """
-    same_run = how.pop("same_run", group in ("devices", "run"))
-    if kind:
-        how["type"] = kind
-    return field(
-        default=default, compare=not same_run, metadata={"group": group, "help": text, **how}
-    )
+# Where a data set lies.
+WHERE = ("dataset_root", "train_annotations", "train_images", "val_annotations", "val_images")
+# What a run does not take over from a checkpoint that it goes on from.
+OWN = ("resume", "max_seconds")
 
 
 @dataclass
@@ -104,14 +55,41 @@ class Settings:
     dataset_root: Path = option(
         None,
         "data",
-        "folder that holds VOC2007; runs/data/<dataset> if not given",
+        "folder of the data set; runs/data/<dataset> if not given",
         Path,
         metavar="DIR",
         same_run=True,
     )
     data_seed: int = option(0, "data", "seed of a generated data set", natural)
+    train_annotations: Path | None = option(
+        None, "data", "COCO file to train on", Path, metavar="FILE", same_run=True
+    )
+    train_images: Path | None = option(
+        None, "data", "folder of its images", Path, metavar="DIR", same_run=True
+    )
+    val_annotations: Path | None = option(
+        None, "data", "COCO file to validate on", Path, metavar="FILE", same_run=True
+    )
+    val_images: Path | int | None = option(
+        None,
+        "data",
+        "folder of its images; a number is taken for --val-limit",
+        folder_or_number,
+        metavar="DIR",
+        same_run=True,
+    )
+    val_share: float = option(
+        0.1,
+        "data",
+        "share of the training images that is held back for validation, where it has no list",
+        share,
+    )
     classes: list[str] | None = option(
-        None, "data", "classes of a voc-like folder", nargs="+", metavar="NAME"
+        None,
+        "data",
+        "classes of a voc-like folder or a COCO file; all that its annotations have if not given",
+        nargs="+",
+        metavar="NAME",
     )
     skip_broken: bool = option(
         False, "data", "go on without images whose files are broken", same_run=True
@@ -139,6 +117,14 @@ class Settings:
     class_agnostic: bool = option(True, "network", "box offsets per class instead of shared ones")
     pretrained_base: str | None = option(
         None, "network", "weights of GluonCV's classification network", metavar="FILE"
+    )
+    pretrained: Path | None = option(
+        None,
+        "network",
+        "checkpoint of a detector to fine-tune: layers that fit are taken from it, and its "
+        "network, head and k unless they are given",
+        Path,
+        metavar="FILE",
     )
     freeze_bn: bool = option(False, "network", "do not train batch normalisation")
 
@@ -174,7 +160,7 @@ class Settings:
     cpus: int = option(1, "devices", "CPU contexts, without --gpus", positive)
     kv_store: str = option(
         "device",
-        "devices",
+        "workers",
         "of several contexts; dist_sync for several machines",
         choices=("local", "device", "dist_sync", "dist_device_sync"),
     )
@@ -188,14 +174,22 @@ class Settings:
     resume: Path | None = option(None, "run", "go on from this checkpoint", Path, metavar="FILE")
     log_interval: int = option(20, "run", "steps per loss entry", positive)
     val_interval: int = option(250, "run", "steps per validation", positive)
-    val_images: int = option(100, "run", "images of a validation", positive)
+    val_limit: int = option(100, "run", "images of a validation", positive)
 
     spec: DatasetSpec = field(init=False, compare=False, repr=False)
+    files: dict[str, Files] = field(init=False, compare=False, repr=False)
+    held: Held | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.val_images, int):
+            if self.val_limit == Settings.val_limit:
+                self.val_limit = self.val_images
+            self.val_images = None
         self.spec = self._resolved_spec()
         self.dataset_root = self.dataset_root or RUNS / "data" / self.dataset
         self.save_prefix = self.save_prefix or RUNS / self.dataset
+        self.files = self._coco_files()
+        self.held = Held(self.val_share, self.seed)
         if self.flip_p is None:
             self.flip_p = self.spec.flip_p
         low, high = self.scale_jitter
@@ -219,21 +213,39 @@ class Settings:
     def _resolved_spec(self) -> DatasetSpec:
         """Return the data set's specification with what is changed in it here."""
         spec = DATASETS[self.dataset]
-        if bool(self.classes) == bool(spec.classes):
-            wanted = "has its own classes; leave out" if spec.classes else "needs"
-            raise InputError(f"dataset: '{spec.name}' {wanted} --classes")
-        classes = tuple(name.strip().lower() for name in self.classes or spec.classes)
+        if self.classes and not spec.open_classes:
+            raise InputError(f"dataset: '{spec.name}' has its own classes; leave out --classes")
+        named = self.classes or (() if spec.open_classes else spec.classes)
+        classes = tuple(name.strip() for name in named)
+        if spec.name == "voc-like":
+            classes = tuple(name.lower() for name in classes)
         if not all(classes) or len(set(classes)) < len(classes):
             raise InputError(f"dataset: --classes {', '.join(classes)}, expected different names")
         short = self.short or spec.short
         max_size = max(self.max_size or spec.max_size, short)
         return dataclasses.replace(spec, classes=classes, short=short, max_size=max_size)
 
-    @property
-    def config(self) -> ModelConfig:
-        """The configuration of the detector that is asked for."""
+    def _coco_files(self) -> dict[str, Files]:
+        """Return the files that are named in place of a folder in COCO's own layout."""
+        found = {}
+        for purpose in ("train", "val"):
+            pair = [getattr(self, f"{purpose}_{part}") for part in ("annotations", "images")]
+            flags = [f"--{purpose}-{part}" for part in ("annotations", "images")]
+            for path, flag in zip(pair, flags):
+                if path and self.dataset != "coco":
+                    raise InputError(
+                        f"dataset: {flag} with --dataset {self.dataset}, expected --dataset coco"
+                    )
+                if path and not all(pair):
+                    raise InputError(f"dataset: {flag} alone, expected {' and '.join(flags)}")
+            if all(pair):
+                found[purpose] = Files(*pair)
+        return found
+
+    def config(self, classes: Sequence[str]) -> ModelConfig:
+        """Return the configuration of the detector that is asked for."""
         return ModelConfig(
-            classes=self.spec.classes,
+            classes=tuple(classes),
             network=self.network,
             head=self.head,
             k=1 if self.head == "global" else self.k,
@@ -243,13 +255,34 @@ class Settings:
             fpn=self.fpn,
         )
 
+    def keep(self, meta: dict, evaluating: bool = False) -> None:
+        """Take over from a checkpoint what its images decided: classes, and which are held back.
+
+        Where none of them is known, evaluation is on all images.
+        """
+        self.spec = dataclasses.replace(self.spec, classes=meta["config"].classes)
+        names = meta.get("held_back")
+        if names and self._lies_where(meta["arguments"]):
+            self.held = Held(self.val_share, self.seed, set(names))
+        elif evaluating:
+            self.held = None
+
+    def _lies_where(self, stored: dict) -> bool:
+        """Return whether the data set is the stored one."""
+        own = self.to_dict()
+        return stored.get("dataset") == self.dataset and all(
+            stored.get(name) == own[name] or isinstance(stored.get(name), int) for name in WHERE
+        )
+
     def generate(self) -> bool:
         """Generate the data set unless it is there; see `data.ensure_dataset`."""
         return ensure_dataset(self.dataset, self.dataset_root, self.data_seed)
 
-    def open(self, *purposes: str) -> list[Dataset]:
+    def open(self, *purposes: str) -> list[DetectionSet]:
         """Open the data set for some purposes; see `data.open_datasets`."""
-        return open_datasets(self.spec, self.dataset_root, purposes, self.skip_broken)
+        return open_datasets(
+            self.spec, self.dataset_root, purposes, self.skip_broken, self.files, self.held
+        )
 
     def to_dict(self) -> dict:
         """Return JSON-ready values, as checkpoints store them."""
@@ -278,18 +311,3 @@ class Settings:
 def options() -> list[dataclasses.Field]:
     """Return the fields of `Settings` that are arguments."""
     return [each for each in dataclasses.fields(Settings) if each.metadata]
-
-
-def add_arguments(parser: argparse.ArgumentParser, groups: Sequence[str]) -> None:
-    """Add the arguments of some groups of `Settings` to a parser."""
-    for title in groups:
-        group = parser.add_argument_group(title)
-        for each in options():
-            if each.metadata["group"] != title:
-                continue
-            how = {key: value for key, value in each.metadata.items() if key != "group"}
-            flag = each.name.replace("_", "-")
-            if isinstance(each.default, bool):
-                how["action"] = "store_false" if each.default else "store_true"
-                flag = f"no-{flag}" if each.default else flag
-            group.add_argument(f"--{flag}", dest=each.name, default=each.default, **how)

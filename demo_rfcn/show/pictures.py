@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
-from ..data import Dataset  # noqa: E402
+from ..data.dataset import DetectionSet  # noqa: E402
 from ..files import replacing  # noqa: E402
 from ..model.detections import Detection  # noqa: E402
 
@@ -97,7 +97,7 @@ def label(
 
 def detections(
     path: Path,
-    dataset: Dataset,
+    dataset: DetectionSet,
     found: dict[int, Detection],
     thresh: float = 0.5,
     columns: int = 4,
@@ -107,7 +107,7 @@ def detections(
     Parameters
     ----------
     path : pathlib.Path
-    dataset : VOCFolder
+    dataset : dataset.DetectionSet
     found : dict of int to Detection
         By image index.
     thresh : float

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +11,11 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY, parameters, settings_of, train_arguments
+from demo_runs import REPOSITORY, free_port, parameters, settings_of, train_arguments
 
 from demo_rfcn import cli
 from demo_rfcn.model import detector
-from demo_rfcn.run import train
+from demo_rfcn.run import cluster, train
 
 pytestmark = pytest.mark.slow
 
@@ -29,13 +28,14 @@ def one_step(data: Path, contexts: int) -> tuple:
     line = train_arguments(data, Path("unused"), "--cpus", str(contexts), "--freeze-bn")
     settings = settings_of(line)
     ctx = train.contexts(settings)
-    config = settings.config
+    (train_set,) = settings.open("train")
+    config = settings.config(train_set.classes)
     net = detector.build(config, ctx, settings.seed, freeze_bn=True)
     graph = detector.TrainGraph(net, settings.rpn_num_sample, settings.ohem)
     graph.hybridize(static_alloc=True)
-    kvstore = mx.kv.create("device") if contexts > 1 else None
-    trainer = train.make_trainer(settings, net, kvstore)
-    loader = train.make_loader(settings, config, settings.open("train")[0], 0, 1)
+    workers = cluster.Alone(mx.kv.create("device") if contexts > 1 else None)
+    trainer = train.make_trainer(settings, net, workers)
+    loader = train.make_loader(settings, config, train_set, 0, 1)
     losses = train.train_step(graph, trainer, loader.make(0), ctx, settings.batch_size, 1e-3)
     values = net.collect_params(".*weight|.*bias").values()
     return losses.asnumpy(), [[p.data(c).asnumpy() for p in values] for c in ctx]
@@ -63,13 +63,6 @@ def test_a_run_on_two_contexts_resumes(eight_images, tmp_path):
 def test_missing_gpu(eight_images, tmp_path, capsys):
     assert cli.main(train_arguments(eight_images, tmp_path, "--gpus", "0")) == 2
     assert "--gpus 0, but MXNet sees 0 GPUs" in capsys.readouterr().err
-
-
-def free_port() -> int:
-    """Return a TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def distributed(data: Path, folder: Path, *arguments: str) -> None:

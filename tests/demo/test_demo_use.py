@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("size", [(160, 160), (128, 192), (64, 64)])
 def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path):
     """The last size has fewer anchors than the proposals that are chosen among them."""
-    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", mx.cpu())
+    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", [mx.cpu()])
     saved = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
     assert cli.main(["export", "--name", "small", *saved]) == 0
     stem = tmp_path / "small"
@@ -42,7 +42,7 @@ def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path)
 def test_export_as_onnx_gives_the_same_boxes(short_run, tmp_path):
     """At two sizes and two numbers of images, in one file."""
     onnx = pytest.importorskip("onnx")
-    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", mx.cpu())
+    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", [mx.cpu()])
     saved = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
     assert cli.main(["export", "--format", "onnx", "--name", "small", *saved]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["small.onnx"]
@@ -133,7 +133,7 @@ def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch,
 
 
 def test_rotating_twice_changes_nothing(short_run):
-    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", mx.cpu())
+    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", [mx.cpu()])
     weight = detect.net.head.class_maps.weight
     before = weight.data().asnumpy()
     ablate.rotate_bins(detect.net)

@@ -1,0 +1,187 @@
+"""`launch`: the processes of a distributed run, on one machine or on its part of several."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import IO
+
+from ..errors import InputError, RunError
+from ..run.cluster import LAUNCHER, ROLE
+from ..run.stop import GONE, StopRequest
+
+ROLES = ("scheduler", "server", "worker")
+PATIENCE = 4.0  # seconds that the others have to end by themselves after one has failed
+LAST_WORD = 20.0  # seconds for the last checkpoint, after which what still runs is killed
+
+
+def command(workers: int, servers: int, address: str, only: Sequence[str], line: list[str]) -> None:
+    """Start processes, pass on what they print, and end all when one fails.
+
+    Parameters
+    ----------
+    workers, servers : int
+        Of the whole run, on all machines.
+    address : str
+        HOST:PORT of the scheduler; empty for this machine and a free port.
+    only : sequence of str
+        The roles of the processes to start here; all of the run's if empty.
+    line : list of str
+        The command line of a worker.
+
+    Raises
+    ------
+    InputError
+        The arguments do not go together.
+    RunError
+        A process failed, or was stopped by a signal; with the status of a worker, if it had one.
+    """
+    if line[:1] != ["train"]:
+        raise InputError("launch: expected '-- train' and its arguments at the end of the line")
+    if only and not address and len(set(only)) < len(ROLES):
+        raise InputError("launch: --only without --address, expected HOST:PORT of the scheduler")
+    host, port = _address(address)
+    roles = list(only) or ["scheduler", *["server"] * servers, *["worker"] * workers]
+    environment = {
+        **os.environ,
+        LAUNCHER: str(os.getpid()),
+        "DMLC_PS_ROOT_URI": host,
+        "DMLC_PS_ROOT_PORT": str(port),
+        "DMLC_NUM_SERVER": str(servers),
+        "DMLC_NUM_WORKER": str(workers),
+    }
+    environment.pop(ROLE, None)
+    if host == "127.0.0.1":
+        environment["DMLC_NODE_HOST"] = host
+    cores = len(os.sched_getaffinity(0))
+    environment.setdefault("OMP_NUM_THREADS", str(max(cores // max(roles.count("worker"), 1), 1)))
+    if not any(word.startswith("--kv-store") for word in line):
+        line = [*line, "--kv-store", "dist_sync"]
+    print(f"launch: {', '.join(roles)}; scheduler at {host}:{port}", flush=True)
+    with StopRequest() as stop, _Processes() as processes:
+        for role in roles:
+            module = ["demo_rfcn", *line] if role == "worker" else ["demo_rfcn.run.serve", role]
+            processes.start(role, [sys.executable, "-m", *module], environment)
+        processes.watch(stop)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return the scheduler's host and port."""
+    if not text:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return "127.0.0.1", int(probe.getsockname()[1])
+    host, _, number = text.rpartition(":")
+    if not host or not number.isdecimal() or not 0 < int(number) < 2**16:
+        raise InputError(f"launch: --address {text}, expected HOST:PORT")
+    return host, int(number)
+
+
+class _Processes:
+    """The processes that were started, and what they print."""
+
+    def __init__(self) -> None:
+        self._children: list[tuple[str, subprocess.Popen]] = []
+        self._readers: list[threading.Thread] = []
+        self._printed: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _Processes:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for _, child in self._children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        for reader in self._readers:
+            reader.join(5)
+
+    def start(self, role: str, line: list[str], environment: dict[str, str]) -> None:
+        """Start a process in a session of its own: signals of a terminal come through here."""
+        own = {**environment, ROLE: role} if role == "worker" else environment
+        child = subprocess.Popen(
+            line,
+            env=own,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._children.append((role, child))
+        for pipe, target in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
+            assert pipe is not None
+            reader = threading.Thread(target=self._pass_on, args=(pipe, target), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+
+    def _pass_on(self, source: IO[bytes], target: IO[str]) -> None:
+        """Print the lines of a process that no other one has printed."""
+        own: Counter[str] = Counter()
+        for data in source:
+            text = data.decode("utf-8", "replace")
+            with self._lock:
+                own[text] += 1
+                if own[text] > self._printed[text]:
+                    self._printed[text] = own[text]
+                    target.write(text)
+                    target.flush()
+
+    def watch(self, stop: StopRequest) -> None:
+        """Wait for the end of all; when one fails, or a signal comes, have the others end."""
+        failed, patient, told = None, 0.0, False
+        while any(child.poll() is None for role, child in self._children if role == "worker"):
+            time.sleep(0.2)
+            if failed is None and (failed := self._failed()):
+                role, status = failed
+                patient = time.monotonic() + (PATIENCE if role == "worker" and status > 0 else 0)
+            if failed and time.monotonic() > patient and not told:
+                self._tell("worker", GONE)
+                self._tell("worker", signal.SIGCONT)  # one that was stopped may still hear it
+                told = True
+            if told and time.monotonic() > patient + LAST_WORD:
+                break
+            if stop.raised:
+                self._tell("worker", signal.SIGTERM)
+                stop.raised = False  # until there is another one
+        failed = failed or self._failed()
+        role, status = failed or ("", 0)
+        if role == "worker" and status > 0:
+            error = RunError("")  # the worker has said what it is, and the others need not
+            error.status = status
+            raise error
+        self._end_servers()
+        if failed:
+            how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
+            raise RunError(f"launch: a {role} {how}; all other processes of this machine ended")
+
+    def _failed(self) -> tuple[str, int] | None:
+        """Return role and status of a process that failed."""
+        for role, child in self._children:
+            if child.poll():
+                return role, int(child.returncode)
+        return None
+
+    def _tell(self, role: str, number: int) -> None:
+        """Send a signal to all processes of a role."""
+        for other, child in self._children:
+            if other == role and child.poll() is None:
+                child.send_signal(number)
+
+    def _end_servers(self) -> None:
+        """Give scheduler and servers the time to end; the workers have."""
+        for wait in (PATIENCE, PATIENCE):
+            until = time.monotonic() + wait
+            while time.monotonic() < until:
+                if all(child.poll() is not None for _, child in self._children):
+                    return
+                time.sleep(0.2)
+            for role in ROLES:
+                self._tell(role, signal.SIGTERM)

@@ -1,0 +1,118 @@
+"""How far a command is: a bar on a terminal, lines with percent and time in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import TypeVar
+
+from tqdm import tqdm
+
+#: Seconds between two lines of a log.
+INTERVAL = 10.0
+
+_T = TypeVar("_T")
+
+
+class Progress:
+    """Counts something that takes a while, on the standard error output.
+
+    Parameters
+    ----------
+    total : int
+        How many there are.
+    title : str
+        What is done, "training" for example.
+    unit : str
+        What is counted, in the plural.
+    initial : int
+        How many of them had been done before.
+    shown : bool
+        False for a count that nobody is to see.
+    brief : bool
+        True for what is worth a line of a log only if it takes its time.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        title: str,
+        unit: str,
+        initial: int = 0,
+        shown: bool = True,
+        brief: bool = False,
+    ) -> None:
+        self._total, self._title, self._unit = total, title, unit
+        self._initial = self._done = initial
+        self._figures = ""
+        self._shown, self._brief = shown, brief
+        self._start = self._said = time.monotonic()
+        self._bar = None
+        if shown and sys.stderr.isatty():
+            self._bar = tqdm(
+                total=total, initial=initial, desc=title, unit=f" {unit}", mininterval=1
+            )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif kind is None and self._done > self._initial and not self._brief:
+            self._say()
+
+    def update(self, count: int = 1) -> None:
+        """Count some more."""
+        self._done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        elif time.monotonic() - self._said >= INTERVAL:
+            self._say()
+
+    def over(self, items: Iterable[_T]) -> Iterator[_T]:
+        """Yield items, and count each when the next one is asked for."""
+        with self:
+            for item in items:
+                yield item
+                self.update()
+
+    def figures(self, text: str) -> None:
+        """Show some figures of the moment beside the count."""
+        self._figures = f", {text}"
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+
+    def write(self, text: str) -> None:
+        """Write a line of results to the standard output, above the bar if there is one."""
+        if self._shown:
+            tqdm.write(text)
+
+    def _say(self) -> None:
+        self._said, self._brief = time.monotonic(), False
+        if not self._shown:
+            return
+        elapsed = self._said - self._start
+        rest = elapsed * (self._total - self._done) / max(self._done - self._initial, 1)
+        times = duration(elapsed) + (f", {duration(rest)} left" if self._done < self._total else "")
+        with suppress(OSError):  # work goes on where nobody is left to read it
+            print(
+                f"{self._title}: {100 * self._done // max(self._total, 1)} %, "
+                f"{self._done} of {self._total} {self._unit} in {times}{self._figures}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a reader would say it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,54 @@
+"""The scheduler or a server of a distributed run: python -m demo_rfcn.run.serve ROLE.
+
+What `import mxnet` does where DMLC_ROLE is set, but these end when a process of the run is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import mxnet as mx
+from mxnet.base import _LIB, check_call
+
+from . import cluster
+from .stop import StopRequest
+
+
+def serve(role: str) -> str | None:
+    """Be the scheduler or a server of a run until it ends; return why if that is too early."""
+    cluster.listen_to_heartbeats()
+    os.environ[cluster.ROLE] = role  # not before: MXNet would become one as it is imported
+    kvstore = mx.kv.create("dist")
+    watched = cluster.SERVERS_AND_WORKERS if role == "scheduler" else cluster.SCHEDULER
+    with StopRequest() as stop:
+        serving = threading.Thread(target=_run_server, args=(kvstore,), daemon=True)
+        serving.start()
+        started = time.monotonic()
+        while serving.is_alive():
+            serving.join(1)
+            # MXNet has made the list of nodes long before.
+            if time.monotonic() - started > 5 and cluster.silent_nodes(kvstore, watched):
+                return "a process of the run does not answer any more"
+            if stop.raised or cluster.launcher_is_gone():
+                return "was told to stop"
+    return None
+
+
+def _run_server(kvstore: Any) -> None:
+    """Serve; unlike MXNet's own server, do not unpickle what a command holds."""
+    cluster.listen_to_no_signals()
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+    check_call(_LIB.MXKVStoreRunServer(kvstore.handle, kind(lambda *_: None), None))
+
+
+if __name__ == "__main__":
+    if why := serve(sys.argv[1]):
+        with contextlib.suppress(OSError):  # nobody may be left to read it
+            print(f"demo_rfcn: {sys.argv[1]}: {why}", file=sys.stderr, flush=True)
+        os._exit(1)  # MXNet would wait for the others

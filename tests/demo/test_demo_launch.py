@@ -1,0 +1,322 @@
+"""Distributed runs whose processes die, stop or are told to end; every test starts its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from demo_runs import REPOSITORY, free_port, optimizer, parameters, train_arguments
+
+from demo_rfcn import cli
+from demo_rfcn.run import checkpoint, evaluate
+from demo_rfcn.run.cluster import SILENCE
+
+pytestmark = pytest.mark.slow
+
+#: Everything has to have ended by then, seconds.
+MINUTE = 60
+STEPS = 240
+PYTHON = [sys.executable, "-W", "ignore", "-m"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", SILENCE: "6"}
+
+
+def arguments(data: Path, folder: Path, steps: int, *more: str) -> list:
+    """Return the line of a worker that makes many small steps."""
+    line = train_arguments(data, folder, "--batch-size", "1", "--steps", str(steps))
+    return [*line, "--log-interval", "1", "--val-interval", "40", "--val-limit", "4", *more]
+
+
+class Launched:
+    """A `launch` of two workers and a server, and what it prints."""
+
+    def __init__(self, line: list, *flags: str, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [*PYTHON, "demo_rfcn", "launch", "-n", "2", "-s", "1", *flags, "--", *line],
+            env={**ENVIRONMENT, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self.children: dict[str, list[int]] = {}
+
+    def until_training(self) -> None:
+        """Wait until the workers make steps, and a random time longer."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if line.startswith("training on"):
+                break
+        self.children = children(self.process.pid)
+        delay = random.uniform(0.3, 3)
+        print(f"{delay:.2f} seconds of training")  # shown where a test fails
+        time.sleep(delay)
+
+    def end(self) -> tuple[int, list[str]]:
+        """Return the status and the sentences, when all processes have ended, within a minute."""
+        started = time.monotonic()
+        output, _ = self.process.communicate(timeout=MINUTE)
+        self.lines += output.splitlines()
+        while any(map(lives, sum(self.children.values(), []))):
+            assert time.monotonic() - started < MINUTE, self.children
+            time.sleep(0.1)
+        return self.process.returncode, [line for line in self.lines if "demo_rfcn: " in line]
+
+
+def children(parent: int) -> dict[str, list[int]]:
+    """Return the processes that a process has started, by role."""
+    found: dict[str, list[int]] = {"scheduler": [], "server": [], "worker": []}
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and status(int(folder.name))[1] == str(parent):
+                line = (folder / "cmdline").read_bytes().decode().split("\0")
+                role = line[-2] if line[-2] in found else "worker"
+                found[role].append(int(folder.name))
+        except (OSError, IndexError):
+            continue
+    assert [len(each) for each in found.values()] == [1, 1, 2]
+    return found
+
+
+def status(process: int) -> list[str]:
+    """Return what Linux says of a process: its state, its parent, and more."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+def lives(process: int) -> bool:
+    try:
+        return status(process)[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(eight_images, tmp_path_factory) -> Path:
+    """The last checkpoint of a run of two workers."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    code, sentences = Launched(arguments(eight_images, folder, STEPS)).end()
+    assert (code, sentences) == (0, [])
+    return folder / "last.ckpt"
+
+
+@pytest.fixture
+def launched(eight_images, tmp_path) -> Iterator[Launched]:
+    """A run of many steps, under way."""
+    run = Launched(arguments(eight_images, tmp_path / "run", 100_000))
+    try:
+        run.until_training()
+        yield run
+    finally:
+        run.process.kill()
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    for read in (parameters, optimizer):
+        first, second = read(one), read(other)
+        assert first.keys() == second.keys()
+        for name, value in first.items():
+            np.testing.assert_array_equal(value, second[name], err_msg=name)
+
+
+def test_workers_killed_at_random_steps(eight_images, uninterrupted, tmp_path):
+    """Either of them; the resumed run equals the uninterrupted one bit for bit."""
+    line = arguments(eight_images, tmp_path / "run", STEPS)
+    last, before = tmp_path / "run" / "last.ckpt", 0
+    for victim in (0, 1):
+        run = Launched(line)
+        run.until_training()
+        os.kill(run.children["worker"][victim], signal.SIGKILL)
+        code, sentences = run.end()
+        assert code == 1
+        step = checkpoint.read_meta(last)["step"]
+        assert before < step < STEPS
+        hint = f"go on with --resume {last}, of step {step}"
+        assert [each for each in sentences if each.endswith(hint)] == [
+            each for each in sentences if " train: worker " in each
+        ]
+        assert "demo_rfcn: launch: a worker was killed by signal 9; all other" in sentences[-1]
+        line, before = arguments(eight_images, last.parent, STEPS, "--resume", str(last)), step
+    code, sentences = Launched(line).end()
+    assert (code, sentences) == (0, [])
+    assert_equal_runs(last, uninterrupted)
+
+
+@pytest.mark.parametrize(
+    ("role", "number"),
+    [("worker", signal.SIGSTOP), ("server", signal.SIGKILL), ("scheduler", signal.SIGKILL)],
+)
+def test_when_a_process_is_gone_all_others_end(role, number, launched, tmp_path):
+    """One that is stopped is found by its heartbeats, as one whose network is cut off."""
+    victim = random.choice(launched.children[role])
+    os.kill(victim, number)
+    code, sentences = launched.end()
+    assert code == 1
+    assert sentences[-1].startswith("demo_rfcn: launch: a ")
+    assert any(" train: worker " in each for each in sentences)
+    assert checkpoint.read_meta(tmp_path / "run" / "last.ckpt")["step"] > 0
+
+
+def test_without_its_launcher_a_run_stops(launched, tmp_path):
+    launched.process.kill()
+    launched.process.wait()
+    started = time.monotonic()
+    while any(map(lives, sum(launched.children.values(), []))):
+        assert time.monotonic() - started < MINUTE
+        time.sleep(0.1)
+    assert checkpoint.read_meta(tmp_path / "run" / "last.ckpt")["step"] > 0
+
+
+@pytest.mark.parametrize("target", ["launcher", "worker"])
+def test_a_stop_is_agreed_on(target, launched, tmp_path):
+    """After the same step, whoever was told."""
+    process = launched.process.pid if target == "launcher" else launched.children["worker"][1]
+    os.kill(process, signal.SIGINT if target == "launcher" else signal.SIGTERM)
+    code, sentences = launched.end()
+    assert code == 130
+    last = tmp_path / "run" / "last.ckpt"
+    step = checkpoint.read_meta(last)["step"]
+    stopped = f"demo_rfcn: stopped after step {step} of 100000; "
+    hints = (f"go on with --resume {last}, of step {step}", "worker 0 keeps the checkpoint")
+    assert sorted(sentences) == [stopped + hint for hint in hints]
+
+
+def test_the_time_limit_ends_all_together(eight_images, uninterrupted, tmp_path):
+    line = arguments(eight_images, tmp_path, STEPS)
+    code, sentences = Launched([*line, "--max-seconds", "1"]).end()
+    assert (code, sentences) == (0, [])
+    assert 0 < checkpoint.read_meta(tmp_path / "last.ckpt")["step"] <= STEPS
+    code, _ = Launched([*line, "--resume", str(tmp_path / "last.ckpt")]).end()
+    assert code == 0
+    assert_equal_runs(tmp_path / "last.ckpt", uninterrupted)
+
+
+def test_evaluation_is_divided_among_the_workers(eight_images, uninterrupted):
+    meta = checkpoint.read_meta(uninterrupted)
+    detect, _ = checkpoint.load_detector(uninterrupted, [mx.cpu()])
+    (dataset,) = cli.parse(arguments(eight_images, Path("unused"), 1)).args[0].open("val")
+    scores = evaluate.evaluate(detect, dataset, (160, 160), [mx.cpu()], limit=4)
+    last = meta["history"]["val"][-1]
+    assert (last["map50"], last["map75"]) == pytest.approx((scores["map50"], scores["map75"]))
+    assert [row["step"] for row in meta["history"]["val"]] == [40, 80, 120, 160, 200, STEPS]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--dataset-root", "none"], "dataset: folder none of 'signals' is missing; "),
+        (["--batch-size", "5"], "train: batch-size 10, but only 8 images"),
+    ],
+)
+def test_bad_input_is_one_sentence(more, words, eight_images, tmp_path):
+    code, sentences = Launched([*arguments(eight_images, tmp_path, 9), *more]).end()
+    assert code == 2
+    (message,) = sentences
+    assert words in message
+
+
+WRONG: dict[str, tuple[list, str]] = {
+    "no command": (["-n", "2"], "launch: expected '-- train' and its arguments"),
+    "another command": (["--", "eval"], "launch: expected '-- train' and its arguments"),
+    "kv-store": (
+        ["--", "train", "--kv-store", "local"],
+        "launch: --kv-store local, expected dist_",
+    ),
+    "address": (["--address", "host", "--", "train"], "--address host, expected HOST:PORT"),
+    "port": (["--address", "host:99999", "--", "train"], "host:99999, expected HOST:PORT"),
+    "only": (["--only", "worker", "--", "train"], "--only without --address, expected HOST:PORT"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_lines_of_launch(name, capsys):
+    line, words = WRONG[name]
+    assert cli.main(["launch", *line]) == 2
+    (message,) = capsys.readouterr().err.strip().splitlines()
+    assert words in message
+
+
+def started_by_hand(data: Path, folder: Path, *own: list) -> list[subprocess.Popen]:
+    """Start a scheduler, a server and two workers without `launch`; each worker has own flags."""
+    cluster = {
+        **ENVIRONMENT,
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(free_port()),
+        "DMLC_NUM_SERVER": "1",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_NODE_HOST": "127.0.0.1",
+    }
+    lines: list[tuple[dict, list]] = [
+        (cluster, [*PYTHON, "demo_rfcn.run.serve", role]) for role in ("scheduler", "server")
+    ]
+    worker = {**cluster, "DMLC_ROLE": "worker"}
+    line = [*PYTHON, "demo_rfcn", *arguments(data, folder, 100_000, "--kv-store", "dist_sync")]
+    lines += [(worker, [*line, *flags]) for flags in own]
+    return [
+        subprocess.Popen(words, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for env, words in lines
+    ]
+
+
+def ends(processes: list, words: str) -> Any:
+    """Return the statuses of processes that end within a minute, each with one sentence."""
+    statuses, started = [], time.monotonic()
+    try:
+        for process in processes:
+            left = MINUTE - (time.monotonic() - started)
+            _, errors = process.communicate(timeout=max(left, 1))
+            sentences = [line for line in errors.splitlines() if line.startswith("demo_rfcn: ")]
+            assert len(sentences) == 1 and words in sentences[0], errors[-2000:]
+            statuses.append(process.returncode)
+    finally:
+        for process in processes:
+            process.kill()
+    return statuses
+
+
+def test_heartbeats_are_enough_without_launch(eight_images, tmp_path):
+    """As on several machines, where nobody sees a process of another one die."""
+    processes = started_by_hand(eight_images, tmp_path, [], [])
+    while not (tmp_path / "last.ckpt").is_file():  # of the first validation
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.2)
+    processes[3].kill()
+    assert ends(processes[:3], "does not answer any more") == [1, 1, 1]
+    assert checkpoint.read_meta(tmp_path / "last.ckpt")["step"] >= 40
+
+
+def test_workers_on_different_runs_are_refused(eight_images, tmp_path):
+    processes = started_by_hand(eight_images, tmp_path, [], ["--seed", "1"])
+    words = "worker 1 has another run than worker 0: arguments "
+    assert ends(processes[2:], words) == [2, 2]
+    for process in processes:
+        process.kill()
+    assert not list(tmp_path.glob("*.ckpt"))
+
+
+def test_a_worker_alone_says_whom_it_waits_for(eight_images, tmp_path):
+    line = arguments(eight_images, tmp_path, 9, "--kv-store", "dist_sync")
+    port = str(free_port())
+    variables = {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "127.0.0.1"}
+    variables.update(DMLC_PS_ROOT_PORT=port, DMLC_NUM_SERVER="1", DMLC_NUM_WORKER="2")
+    program = "import sys; from demo_rfcn.run import cluster; cluster.START = 3; import runpy; "
+    program += "runpy.run_module('demo_rfcn', run_name='__main__')"
+    made = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, *line],
+        env={**ENVIRONMENT, **variables, "DMLC_NODE_HOST": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=MINUTE,
+    )
+    assert made.returncode == 1
+    words = f"waited 3 seconds for the scheduler at 127.0.0.1:{port}, 1 servers and 2 workers"
+    assert words in made.stderr
