@@ -27,6 +27,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -333,8 +334,16 @@ def build(name: str) -> Path:
         if stale:
             print(f"gluon_roi: compiling {len(stale)} files for {folder.relative_to(ROOT)}")
             sys.stdout.flush()
+        done, started = [], time.monotonic()
+        shown = started
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            done = list(pool.map(lambda job: run(job[1], job[2]), stale))
+            for good in pool.map(lambda job: run(job[1], job[2]), stale):
+                done.append(good)
+                now = time.monotonic()
+                if now - shown > 10 and len(done) < len(stale):
+                    shown = now
+                    print(f"gluon_roi: {len(done)} of {len(stale)} files in {now - started:.0f} s")
+                    sys.stdout.flush()
         broken = [str(job[0].relative_to(ROOT)) for job, good in zip(stale, done) if not good]
         if broken:
             stop(f"{', '.join(broken)} did not compile")
