@@ -84,16 +84,19 @@ class VOCFolder(DetectionSet):
         read: list,
     ) -> None:
         path = folder / LISTS / f"{list_name}.txt"
-        for wanted in (*([path] if list_name else []), *(folder / part for part in PARTS)):
+        places = _places(folder)
+        for wanted in (*([path] if list_name else []), *places):
             if not wanted.exists():
                 raise InputError(
                     f"dataset: {wanted} is missing; expected a VOC layout with JPEGImages, "
                     f"Annotations and ImageSets/Main in {folder}"
                 )
-        files = _Files(folder)
-        names = files.annotated()
+        files = _Files(*places)
         if list_name:
             names = [files.known(line) for line in read_list(path)]
+        else:
+            names = files.annotated()
+            self._note_unannotated(files.unannotated())
         for name, count in Counter(names).items():
             if count > 1:
                 self.broken.append(f"{path} names {name} more than once")
@@ -121,6 +124,12 @@ class VOCFolder(DetectionSet):
                 known = name if title == "." else f"{title}/{name}"
                 entry = Entry(known, str(image), header, boxes, np.zeros(0, bool))
                 read.append((entry, found))
+
+    def _note_unannotated(self, names: list[str]) -> None:
+        if names:
+            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            count = counted(len(names), "image")
+            self.notes.append(f"{count} without annotation left out: {shown}")
 
     def _labelled(self, entry: Entry, found: Iterable[VOCObject]) -> Entry:
         """Give an entry, which has boxes alone, the labels of its objects."""
@@ -152,12 +161,19 @@ def turned_note(count: int) -> str:
     )
 
 
+def _places(folder: Path) -> tuple[Path, Path]:
+    """Return the folders of images and annotations; some tools write both into one."""
+    images, annotations = (folder / part for part in PARTS)
+    if not images.exists() and not annotations.exists() and any(folder.glob("*.[xX][mM][lL]")):
+        return folder, folder
+    return images, annotations
+
+
 class _Files:
     """The files of a VOC folder by their names without endings."""
 
-    def __init__(self, folder: Path) -> None:
-        self._images = folder / PARTS[0]
-        self._annotations = folder / PARTS[1]
+    def __init__(self, images: Path, annotations: Path) -> None:
+        self._images, self._annotations = images, annotations
         self._of_name: dict[str, list[str]] = {}
         for path in sorted(self._images.iterdir()):
             if path.suffix.lower() in SUFFIXES:
@@ -173,6 +189,10 @@ class _Files:
         if not self._xml:
             raise InputError(f"dataset: {self._annotations} holds no annotation, expected *.xml")
         return list(self._xml)
+
+    def unannotated(self) -> list[str]:
+        """Return the file names of the images without annotation."""
+        return [each for name, of in self._of_name.items() if name not in self._xml for each in of]
 
     def known(self, line: str) -> str:
         """Return the name that a line of a list means.

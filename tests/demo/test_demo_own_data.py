@@ -196,6 +196,20 @@ def test_names_and_lists(voc_like, tmp_path):
     assert [entry.name for entry in dataset.entries] == expected
 
 
+def test_images_and_annotations_in_one_folder(voc_like, tmp_path, capsys):
+    """As labelImg writes them; images that nobody has labelled yet are named."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for path in voc_like.rglob("*.*"):
+        shutil.copy(path, folder)
+    (folder / "grey.xml").unlink()
+    (folder / "classes.txt").write_text("cup\n")
+    dataset = open_dataset(VOC_LIKE, folder, "train")
+    assert dataset.classes == CLASSES and len(dataset) == len(KINDS) + 3
+    said = capsys.readouterr().out
+    assert "dataset: 1 image without annotation left out: grey.jpg\n" in said
+
+
 def test_two_images_of_one_name_are_refused(voc_like, tmp_path, capsys):
     root = Path(shutil.copytree(voc_like, tmp_path / "data"))
     shutil.copy(root / "JPEGImages" / "grey.jpg", root / "JPEGImages" / "plain.jpeg")
