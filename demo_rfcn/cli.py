@@ -20,6 +20,7 @@ from .run.options import (
     natural,
     positive,
     probability,
+    shown,
 )
 from .run.settings import OWN, RUNS, Settings, options
 from .run.train import LAST, Interrupted
@@ -29,9 +30,10 @@ class _HelpFormatter(argparse.HelpFormatter):
     """Shows defaults, where there is one to show."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, (), argparse.SUPPRESS) or isinstance(action.default, bool):
+        default = action.default
+        if default in (None, (), [], "", argparse.SUPPRESS) or isinstance(default, bool):
             return action.help
-        return f"{action.help} (default: %(default)s)"
+        return f"{action.help} (default: {shown(default)})"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -104,12 +104,13 @@ def add_options(
             if isinstance(each.default, bool):
                 how["action"] = "store_false" if each.default else "store_true"
             elif each.default not in (None, ()):
-                how["help"] += f" (default: {_shown(each.default)})"
+                how["help"] += f" (default: {shown(each.default)})"
             group.add_argument(flag_of(each), dest=each.name, default=argparse.SUPPRESS, **how)
 
 
-def _shown(default: Any) -> str:
-    values = default if isinstance(default, tuple) else (default,)
+def shown(default: Any) -> str:
+    """Return a default as it is typed."""
+    values = default if isinstance(default, (tuple, list)) else (default,)
     return " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 

@@ -59,9 +59,39 @@ def test_a_run_on_two_contexts_resumes(eight_images, tmp_path):
     assert json.loads((tmp_path / "history.json").read_text())["val"][-1]["step"] == 6
 
 
+def test_eval_and_detect_on_two_contexts_find_the_same(eight_images, short_run, tmp_path):
+    """Batches of three, so that the shares differ, and the last one leaves a context idle."""
+    names = sorted(map(str, (eight_images / "VOC2007" / "JPEGImages").iterdir()))[:7]
+    found: list = []
+    for more in (["--batch-size", "1"], ["--batch-size", "3", "--cpus", "2"]):
+        folder = tmp_path / str(len(found))
+        line = ["--pretrained", str(short_run / "last.ckpt"), "--save-prefix", str(folder), *more]
+        assert cli.main(["detect", *names, "--thresh", "0.01", *line]) == 0
+        rows = [json.loads((folder / f"{Path(name).stem}.json").read_text()) for name in names]
+        assert cli.main(["eval", *line]) == 0
+        scores = json.loads((folder / "summary.json").read_text())["test"]
+        del scores["ms_per_image"]
+        found.append((rows, scores))
+    (one, scores), (other, other_scores) = found
+    assert sum(map(len, one)) > 20
+    for first, second in zip(one, other):
+        assert [row["class"] for row in first] == [row["class"] for row in second]
+        for key in ("score", "box"):
+            values = [[row[key] for row in rows] for rows in (first, second)]
+            np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-3)
+    assert scores == other_scores
+
+
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="the message is for machines without one")
-def test_missing_gpu(eight_images, tmp_path, capsys):
-    assert cli.main(train_arguments(eight_images, tmp_path, "--gpus", "0")) == 2
+@pytest.mark.parametrize("command", ["train", "eval", "detect"])
+def test_missing_gpu(command, eight_images, short_run, tmp_path, capsys):
+    image = eight_images / "VOC2007" / "JPEGImages" / "000000.jpg"
+    line = {
+        "train": train_arguments(eight_images, tmp_path),
+        "eval": ["eval", "--pretrained", str(short_run / "last.ckpt")],
+        "detect": ["detect", str(image), "--pretrained", str(short_run / "last.ckpt")],
+    }[command]
+    assert cli.main([*line, "--save-prefix", str(tmp_path / "out"), "--gpus", "0"]) == 2
     assert "--gpus 0, but MXNet sees 0 GPUs" in capsys.readouterr().err
 
 

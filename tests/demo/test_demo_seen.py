@@ -1,0 +1,109 @@
+"""What a command shows while it works: bars on a terminal, lines in a log, helps, tables."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from typing import Any
+
+import pytest
+
+from demo_rfcn import cli, progress
+from demo_rfcn.commands import ablate, profile
+
+COMMANDS = (
+    *("data", "train", "eval", "ablate", "profile"),
+    *("detect", "export", "launch", "demo"),
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def train(steps: int) -> None:
+    with progress.Progress(steps, "training", "steps") as shown:
+        for step in range(steps):
+            shown.figures(f"loss {step}")
+            shown.update()
+        shown.write("step 3: mAP@.5 0.500")
+
+
+def test_a_terminal_has_a_bar(monkeypatch, capsys):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    train(3)
+    assert "training: 100%" in terminal.getvalue() and "\r" in terminal.getvalue()
+    assert "of 3 steps" not in terminal.getvalue()
+    assert capsys.readouterr().out == "step 3: mAP@.5 0.500\n"
+
+
+def test_a_log_has_lines_with_percent_and_time(monkeypatch, capsys):
+    seconds = itertools.count(0, 6)
+    monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
+    train(3)
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == [
+        "training: 66 %, 2 of 3 steps in 18 s, 9.0 s left, loss 1",
+        "training: 100 %, 3 of 3 steps in 30 s, loss 2",
+    ]
+    assert shown.out == "step 3: mAP@.5 0.500\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.06, "0.1 s"), (59.6, "60 s"), (119, "2 min"), (9000, "2.5 h")]
+)
+def test_times_read_as_one_says_them(seconds, words):
+    assert progress.duration(seconds) == words
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_defaults_as_they_are_typed(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    words = " ".join(capsys.readouterr().out.split())
+    for wrong in ("(default: (", "(default: )", "default: None", "default: [", "default: False"):
+        assert wrong not in words
+    if command == "train":
+        assert "(default: 1 1)" in words and "(default: 0.002)" in words
+
+
+def test_every_command_is_tried():
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    choices: Any = cli._parser()._actions[-1].choices
+    assert sorted(choices) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "row"),
+    [([0], "| a | 0.500 | 0.250 | 1 |"), ([0, 1], "| a | 0.550 ± 0.071 | 0.300 ± 0.071 | 2 |")],
+)
+def test_one_seed_has_no_deviation(seeds, row, tmp_path):
+    rows = [
+        {
+            "variant": "a",
+            "seed": seed,
+            "steps": 1,
+            "map50": 0.5 + seed / 10,
+            "map75": 0.25 + seed / 10,
+        }
+        for seed in seeds
+    ]
+    ablate.write_table(tmp_path / "table.md", rows)
+    assert (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()[-1] == row
+    ablate.bar_chart(tmp_path / "chart.png", rows)
+
+
+@pytest.mark.slow
+def test_no_part_of_a_step_takes_a_negative_time(eight_images, tmp_path, monkeypatch):
+    """On a busy machine each measurement may be shorter than the one before."""
+    times = itertools.count(100, -10)
+    monkeypatch.setattr(profile, "median_ms", lambda *_: float(next(times)))
+    line = ["profile", "--dataset-root", str(eight_images), "--save-prefix", str(tmp_path)]
+    settings = cli.parse([*line, "--batch-size", "2"]).args[0]
+    parts = profile.step_parts(settings, 1)
+    assert min(parts.values()) >= 0
+    assert parts["sum"] == sum(value for name, value in [*parts.items()][:-2])
