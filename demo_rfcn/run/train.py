@@ -46,7 +46,10 @@ def check_files(settings: Settings) -> None:
         if path:
             checkpoint.read_meta(path)
     if settings.pretrained_base and not Path(settings.pretrained_base).is_file():
-        raise InputError(f"train: --pretrained-base file {settings.pretrained_base} is missing")
+        raise InputError(
+            f"train: --pretrained-base file {settings.pretrained_base} is missing; "
+            "gluoncv.model_zoo.get_model(NAME, pretrained=True) downloads one to ~/.mxnet/models"
+        )
 
 
 def run(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) -> Path:
