@@ -4,7 +4,6 @@ pooling at the border, and parts of models."""
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -557,11 +556,3 @@ def test_from_a_checkpoint_to_detections(tmp_path, monkeypatch, capsys):
     assert len(printed[0]) > 2 and printed[0].shape == printed[1].shape
     np.testing.assert_allclose(printed[0], printed[1], atol=0.11)
     assert (np.array(image.open("drawn.png")) == [255, 0, 0]).all(axis=2).any()
-
-
-def test_a_file_that_is_no_symbol(tmp_path):
-    path = tmp_path / "net.json"
-    for text in ("no json", json.dumps([1]), json.dumps({"nodes_": []})):
-        path.write_text(text)
-        with pytest.raises(ValueError, match="net.json is no symbol file"):
-            gluon_roi.onnx.export(path, [(1, 3)], tmp_path / "model.onnx")

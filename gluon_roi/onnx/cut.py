@@ -8,6 +8,8 @@ from typing import Any, Iterable, NamedTuple, Sequence
 
 import mxnet as mx
 
+from .inference import loaded
+
 #: MXNet's operators that run Python code.
 _PYTHON = ("Custom", "_NDArray", "_Native")
 
@@ -106,7 +108,7 @@ class _Nodes:
         variables = [new for new, node in enumerate(nodes) if node["op"] == "null"]
         heads = [[*head, 0] for head in moved(self.heads)]
         described = {"nodes": nodes, "arg_nodes": variables, "heads": heads}
-        return mx.sym.load_json(json.dumps({**described, "attrs": self.attributes}))
+        return loaded(json.dumps({**described, "attrs": self.attributes}))
 
 
 def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
@@ -123,14 +125,18 @@ def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any
     """
     nodes = _nodes(model)
     if outputs is not None:
-        if isinstance(outputs, str) or not outputs:
+        if not (
+            outputs
+            and isinstance(outputs, (list, tuple))
+            and all(isinstance(name, str) for name in outputs)
+        ):
             raise ValueError(f"onnx.export: outputs: expected a list of names, got {outputs!r}")
         nodes.heads = [place for name in outputs for place in nodes.find("outputs", name)]
     for name in inputs:
         _make_input(nodes, name)
     _refuse_python(nodes)
     if outputs is None and not inputs:
-        return mx.sym.load_json(model) if isinstance(model, str) else model
+        return loaded(model) if isinstance(model, str) else model
     return nodes.symbol()
 
 

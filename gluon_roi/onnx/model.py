@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,22 @@ from .source import Source, source_of
 
 def export_model(path: Any, *arguments: Any) -> None:
     """See :func:`gluon_roi.onnx.export`."""
+    file = _file(path)
     made, known = _translate(source_of(*arguments))
     _check(made, known)
-    _save(made, Path(path))
+    _save(made, file)
+
+
+def _file(path: Any) -> Path:
+    """The file to write, before the work is done in vain."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"onnx.export: path: expected a file, got {path!r}")
+    file = Path(path)
+    if file.is_dir():
+        raise IsADirectoryError(f"onnx.export: path: {file} is a folder")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"onnx.export: path: there is no folder {file.parent}")
+    return file
 
 
 def _translate(

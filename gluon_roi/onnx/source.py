@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import warnings
 from typing import Any, Iterator, NamedTuple, Sequence
 
@@ -15,6 +16,11 @@ import gluon_roi
 from .cut import cut
 from .inference import inferred
 from .mxnet.layers import LOSSES
+
+#: Of MXNet's arrays.
+_TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
+#: Of values that an error quotes.
+_PLAIN = (int, float, str, list, tuple, dict, set, range, type(None))
 
 
 class Source(NamedTuple):
@@ -37,8 +43,9 @@ def source_of(
     outputs: Sequence[str] | None,
 ) -> Source:
     """The arguments of export, checked."""
-    shapes = list(_leaves("input_shapes", input_shapes))
-    cuts = {name: _shape(f"inputs: {name}", shape) for name, shape in (inputs or {}).items()}
+    shapes = list(_leaves("input_shapes", _several("input_shapes", input_shapes)))
+    inputs = _named("inputs", inputs or {}, "names and shapes")
+    cuts = {name: _shape(f"inputs: {name}", shape) for name, shape in inputs.items()}
     if isinstance(model, mx.gluon.HybridBlock):
         if params is not None:
             raise ValueError("onnx.export: params is for a Symbol; a block has its own")
@@ -49,7 +56,8 @@ def source_of(
             raise ValueError(f"onnx.export: the model does not use its input {min(unused)}")
         symbol = cut(symbol, list(cuts), outputs)
     elif isinstance(model, (mx.sym.Symbol, str, os.PathLike)):
-        symbol, values = cut(_symbol_or_text(model), list(cuts), outputs), _by_name(params or {})
+        values = _by_name(_named("params", params or {}, "names and arrays"))
+        symbol = cut(_symbol_or_text(model), list(cuts), outputs)
         without = {*values, *cuts, *_labels(symbol)}
         names = [name for name in symbol.list_inputs() if name not in without]
     else:
@@ -66,7 +74,7 @@ def source_of(
     names += cuts
     shapes += cuts.values()
     for argument, given in (("input_types", input_types), ("dynamic", dynamic)):
-        if given is not None and len(given) != len(shapes):
+        if given is not None and len(_several(argument, given)) != len(shapes):
             raise ValueError(
                 f"onnx.export: {argument} has {len(given)} entries, expected one for each of the "
                 f"{len(shapes)} inputs"
@@ -74,7 +82,7 @@ def source_of(
     symbol = _switched(symbol)
     used = set(symbol.list_inputs())
     arrays = {
-        name: value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.asarray(value)
+        name: _array(name, value)
         for name, value in values.items()
         if name in used and name not in cuts
     }
@@ -93,9 +101,15 @@ def _symbol_or_text(model: Any) -> Any:
     with open(model) as file:
         text = file.read()
     try:
-        json.loads(text)["nodes"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"onnx.export: {os.fspath(model)} is no symbol file") from None
+        described = json.loads(text)
+        nodes = described["nodes"]
+        entries = [entry for node in nodes for entry in node["inputs"]] + described["heads"]
+        is_symbol = all(isinstance(node[key], str) for node in nodes for key in ("op", "name"))
+        is_symbol &= all(0 <= entry[0] < len(nodes) and entry[1] >= 0 for entry in entries)
+    except (ValueError, LookupError, TypeError):
+        is_symbol = False
+    if not is_symbol:
+        raise ValueError(f"onnx.export: {os.fspath(model)} is no symbol file")
     return text
 
 
@@ -123,6 +137,33 @@ def _switched(symbol: Any) -> Any:
         raise ValueError(str(error).replace("optimize:", "onnx.export:")) from None
 
 
+def _named(argument: str, given: Any, what: str) -> dict[str, Any]:
+    if isinstance(given, dict) and all(isinstance(name, str) for name in given):
+        return given
+    raise ValueError(f"onnx.export: {argument}: expected a dict of {what}, got {_short(given)}")
+
+
+def _several(argument: str, given: Any) -> Any:
+    if isinstance(given, (list, tuple)):
+        return given
+    raise ValueError(
+        f"onnx.export: {argument}: expected a list with an entry for each input, got "
+        f"{_short(given)}"
+    )
+
+
+def _short(value: Any) -> str:
+    """A value in a sentence."""
+    return reprlib.repr(value) if isinstance(value, _PLAIN) else f"a {type(value).__name__}"
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    array = value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.asarray(value)
+    if array.dtype.name not in _TYPES:
+        raise ValueError(f"onnx.export: params: {name}: expected an array, got {_short(value)}")
+    return array
+
+
 def _by_name(params: dict[str, Any]) -> dict[str, Any]:
     """Parameters without the prefixes that a checkpoint gives them."""
     return {
@@ -145,22 +186,29 @@ def _shape(argument: str, shape: Any) -> tuple[int, ...]:
         isinstance(size, (int, np.integer)) and size >= 0 for size in shape
     ):
         return tuple(int(size) for size in shape)
-    raise ValueError(f"onnx.export: {argument}: expected a shape of whole numbers, got {shape}")
+    raise ValueError(
+        f"onnx.export: {argument}: expected a shape of whole numbers, got {_short(shape)}"
+    )
 
 
 def _type_of(name: str, given: Any) -> np.dtype:
     try:
-        return np.dtype(given)
+        found = np.dtype(given)
     except TypeError:
-        raise ValueError(f"onnx.export: input_types: {given} is no type of input {name}") from None
+        found = None
+    if given is None or found is None or found.name not in _TYPES:
+        raise ValueError(f"onnx.export: input_types: {given} is no type of input {name}")
+    return found
 
 
 def _free_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
     """The axes of an input whose sizes may change."""
-    if isinstance(axes, (int, np.integer)) or not all(axis in range(len(shape)) for axis in axes):
+    if not isinstance(axes, (list, tuple, set, range)) or not all(
+        isinstance(axis, (int, np.integer)) and axis in range(len(shape)) for axis in axes
+    ):
         raise ValueError(
-            f"onnx.export: dynamic={axes} for input {name} of shape {shape}: expected a list of "
-            f"axes from 0 to {len(shape) - 1}"
+            f"onnx.export: dynamic={_short(axes)} for input {name} of shape {shape}: expected a "
+            f"list of axes from 0 to {len(shape) - 1}"
         )
     return tuple(axes)
 

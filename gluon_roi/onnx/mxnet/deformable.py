@@ -40,7 +40,13 @@ def _settings(node: Node, fades: bool) -> _Settings:
 
 @rule("_contrib_DeformableConvolution")
 def _deformable_convolution(g: Graph, node: Node) -> str:
-    """A sample counts where it lies on the map; in the last row it reads that row alone."""
+    """A sample counts where it lies on the map; in the last row it reads that row alone.
+
+    ::
+
+        data, offset -> _columns --+
+        weight, bias --------------+-> _product
+    """
     data, offset, weight, *bias = node.inputs
     columns = _columns(g, node, data, offset, None, _settings(node, fades=False))
     return _product(g, node, columns, weight, bias, _settings(node, fades=False))
@@ -48,7 +54,13 @@ def _deformable_convolution(g: Graph, node: Node) -> str:
 
 @rule("_contrib_ModulatedDeformableConvolution")
 def _modulated_deformable_convolution(g: Graph, node: Node) -> str:
-    """The same times a mask, but a sample fades to 0 within a cell outside of the map."""
+    """The same times a mask, but a sample fades to 0 within a cell outside of the map.
+
+    ::
+
+        data, offset, mask -> _columns --+
+        weight, bias --------------------+-> _product
+    """
     data, offset, mask, weight, *bias = node.inputs
     columns = _columns(g, node, data, offset, mask, _settings(node, fades=True))
     return _product(g, node, columns, weight, bias, _settings(node, fades=True))

@@ -35,6 +35,13 @@ def _instance_norm(g: Graph, node: Node) -> str:
 
 @rule("LayerNorm")
 def _layer_norm(g: Graph, node: Node) -> str:
+    """Along one axis.
+
+    ::
+
+        data - its mean --+-> squares -> mean + eps -> Sqrt --+
+                          +-----------------------------------+-> Div -> * gamma + beta
+    """
     node.expect("output_mean_var", False)
     data, gamma, beta = node.inputs
     axis = node.axis("axis", -1)

@@ -23,6 +23,16 @@ class _Axis(NamedTuple):
 
 @rule("Pooling")
 def _pooling(g: Graph, node: Node) -> str:
+    """MaxPool or AveragePool, with every window of MXNet's.
+
+    ::
+
+        data -> padded by what windows reach --+-> MaxPool                             (max)
+                                               +-> AveragePool * area: sums -----------(sum)
+        Range -> cells of each window ------------------------------> sums / cells     (avg)
+    """
+    if node.dtype.kind != "f":
+        raise node.refusal(f"{node.dtype} data have no translation")
     node.expect("layout", None, "None", {3: "NCW", 4: "NCHW", 5: "NCDHW"}[node.rank])
     node.expect("pool_type", "max", "avg", "sum")
     node.expect("pooling_convention", "valid", "full", "same")

@@ -29,9 +29,18 @@ class _Settings(NamedTuple):
 
 def _settings(node: Node) -> _Settings:
     stride = node.get("feature_stride", 16)
-    scales = node.sizes("scales", (4.0, 8.0, 16.0, 32.0))
-    anchors = _anchors(stride, scales, node.sizes("ratios", (0.5, 1.0, 2.0)))
-    channels = node.shapes[0][1]
+    after, ratios = node.get("rpn_post_nms_top_n", 300), node.sizes("ratios", (0.5, 1.0, 2.0))
+    for name, least in (
+        ("feature_stride", stride),
+        ("rpn_post_nms_top_n", after),
+        ("ratios", min(ratios, default=1)),
+    ):
+        if least <= 0:
+            raise node.refusal(f"{name}={node.get(name)}: expected more than 0")
+    anchors = _anchors(stride, node.sizes("scales", (4.0, 8.0, 16.0, 32.0)), ratios)
+    images, channels = node.shapes[0][:2]
+    if node.op == "_contrib_Proposal" and images > 1:
+        raise node.refusal(f"expected one image, got {images}: MultiProposal takes several")
     if channels != 2 * len(anchors):
         raise node.refusal(
             f"cls_prob has {channels} channels, expected 2 for each of {len(anchors)} anchors"
@@ -44,7 +53,7 @@ def _settings(node: Node) -> _Settings:
     node.accept("output_score")  # the number of outputs tells
     return _Settings(
         node.get("rpn_pre_nms_top_n", 6000),
-        node.get("rpn_post_nms_top_n", 300),
+        after,
         threshold,
         node.get("rpn_min_size", 16),
         stride,

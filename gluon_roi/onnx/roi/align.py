@@ -15,6 +15,16 @@ from .boxes import align, axes_of, data_of, decode, finish, pooled_size
 
 @rule("_gluon_roi_ROIAlign")
 def roi_align(g: Graph, node: Node) -> str:
+    """RoiAlign, or a RoI for each bin of the boxes that RoiAlign would sample otherwise.
+
+    ::
+
+        rois -> decode -> image, box --+
+                  |                    |
+        data -----|--------------------+-> _align_boxes --+
+                  |                                       |
+                  +-- valid, fill ------------------------+-> finish
+    """
     data, dtype = data_of(g, node)
     rows = decode(g, node, dtype)
     scale = float(node.get("spatial_scale"))
@@ -24,7 +34,16 @@ def roi_align(g: Graph, node: Node) -> str:
 
 @rule("_gluon_roi_PSROIAlign")
 def ps_roi_align(g: Graph, node: Node) -> str:
-    """A RoI for each bin: -> align_bins."""
+    """A RoI for each bin, in the map of its group.
+
+    ::
+
+        rois -> decode -> image, box -> sample_axes --+
+                  |                                   |
+        data -----|-----------------------------------+-> align_bins --+
+                  |                                                    |
+                  +-- valid, fill -------------------------------------+-> finish
+    """
     node.accept("output_dim")  # the shape has it
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     aligned, sampling_ratio = node.get("aligned", True), node.get("sampling_ratio", -1)

@@ -24,7 +24,13 @@ from .boxes import (
 
 @rule("_gluon_roi_ROIPool")
 def roi_pool(g: Graph, node: Node) -> str:
-    """The greatest cell of every bin; -> _pool_cells."""
+    """The greatest cell of every bin.
+
+    ::
+
+        rois -> bins of cells, a RoI each --+
+        data -------------------------------+-> MaxRoiPool -> finish: _pool_cells
+    """
     if node.dtype == np.float64:
         raise node.refusal(
             "float64 data have no translation: MaxRoiPool of the runtimes is float32"
@@ -34,7 +40,13 @@ def roi_pool(g: Graph, node: Node) -> str:
 
 @rule("_gluon_roi_PSROIPool")
 def ps_roi_pool(g: Graph, node: Node) -> str:
-    """The mean of every bin in the map of its group; -> _pool_cells."""
+    """The mean of every bin in the map of its group.
+
+    ::
+
+        rois -> bins of cells, a RoI each --+
+        data -> groups as images -----------+-> RoiAlign, a sample a cell -> finish: _pool_cells
+    """
     node.accept("output_dim")  # the shape has it
     pooled = pooled_size(node)
     group = grid_of(node, "group_size", pooled)

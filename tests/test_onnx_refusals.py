@@ -1,0 +1,164 @@
+"""What export refuses, each in one sentence: arguments, files, and attributes in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import gluon_roi
+
+pytest.importorskip("onnx")
+
+S = mx.sym
+SHAPES = [(1, 3, 12, 9), (1, 3)]
+
+
+def _detector() -> Any:
+    data, info = S.var("data"), S.var("im_info")
+    maps = S.Convolution(data, kernel=(3, 3), pad=(1, 1), num_filter=4, name="maps")
+    scores = S.slice_axis(maps, axis=1, begin=0, end=2)
+    rois = S.contrib.Proposal(
+        scores, maps, info, scales=(8,), ratios=(1,), rpn_post_nms_top_n=5, name="rois"
+    )
+    pooled = S.ROIPooling(maps, rois, (2, 2), 0.5, name="pool")
+    return S.FullyConnected(pooled, num_hidden=3, name="fc")
+
+
+def _parameters() -> dict[str, Any]:
+    shapes = {"maps_weight": (4, 3, 3, 3), "maps_bias": (4,), "fc_weight": (3, 16), "fc_bias": (3,)}
+    return {name: mx.nd.ones(shape) for name, shape in shapes.items()}
+
+
+def _refused(file: Any, message: str, model: Any, *arguments: Any, **options: Any) -> None:
+    kinds = (ValueError, NotImplementedError, TypeError, OSError)
+    with pytest.raises(kinds) as raised:
+        gluon_roi.onnx.export(model, *arguments, **options)
+    found = str(raised.value)
+    assert message in found and found.startswith("onnx.export: ") and "\n" not in found
+    assert not file.is_file()
+
+
+LIST = "expected a list with an entry for each input, got"
+#: Argument of export -> values, each with what the error says.
+ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
+    "params": [
+        ([1, 2], "params: expected a dict of names and arrays, got [1, 2]"),
+        ("net.params", "params: expected a dict of names and arrays, got 'net.params'"),
+        ({"fc_weight": "abc"}, "params: fc_weight: expected an array, got 'abc'"),
+        ({"fc_weight": None}, "params: fc_weight: expected an array, got None"),
+        ({"fc_weight": np.ones((3, 5))}, "Error in operator fc: Shape inconsistent"),
+        ({"fc_weight": np.ones((3, 16), "float64")}, "Error in operator fc: "),
+    ],
+    "input_shapes": [
+        (None, f"input_shapes: {LIST} None"),
+        (5, f"input_shapes: {LIST} 5"),
+        ({"data": SHAPES[0]}, f"input_shapes: {LIST} {{'data': (1, 3, 12, 9)}}"),
+        ([(1, 3, 12.0, 9), (1, 3)], "expected a shape of whole numbers, got (1, 3, 12.0, 9)"),
+        ([(1, 3, -12, 9), (1, 3)], "expected a shape of whole numbers, got (1, 3, -12, 9)"),
+        ([(1, 3, 12), (1, 3)], "Error in operator maps: "),
+        ([(1, 3, 12, 9), (1, 4)], "Error in operator rois: "),
+        ([(2, 3, 12, 9), (2, 3)], "node rois (_contrib_Proposal): expected one image, got 2: "),
+    ],
+    "dynamic": [
+        (5, f"dynamic: {LIST} 5"),
+        (True, f"dynamic: {LIST} True"),
+        ([None, ()], "dynamic=None for input data of shape (1, 3, 12, 9): expected a list of axes"),
+        (["ab", ()], "dynamic='ab' for input data of shape (1, 3, 12, 9): expected a list of axes"),
+        ([(2.0,), ()], "dynamic=(2.0,) for input data of shape (1, 3, 12, 9): expected a list"),
+    ],
+    "input_types": [
+        (5, f"input_types: {LIST} 5"),
+        ([None, "float32"], "input_types: None is no type of input data"),
+        (["complex64", "float32"], "input_types: complex64 is no type of input data"),
+        (["int32", "float32"], "Error in operator maps: "),
+    ],
+    "inputs": [
+        (["rois"], "inputs: expected a dict of names and shapes, got ['rois']"),
+        ({5: (5, 5)}, "inputs: expected a dict of names and shapes, got {5: (5, 5)}"),
+        ({"rois": np.ones((5, 5))}, "inputs: rois: expected a shape of whole numbers, got a nda"),
+    ],
+    "outputs": [
+        (5, "outputs: expected a list of names, got 5"),
+        ([5], "outputs: expected a list of names, got [5]"),
+        ([S.var("x")], "outputs: expected a list of names, got [<Symbol x>]"),
+    ],
+}
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_arguments(argument, tmp_path):
+    path = tmp_path / "model.onnx"
+    for value, message in ARGUMENTS[argument]:
+        given = {"input_shapes": SHAPES, "params": _parameters(), "path": path, argument: value}
+        if argument == "params" and isinstance(value, dict):
+            given["params"] = {**_parameters(), **value}
+        _refused(path, message, _detector(), **given)
+
+
+def test_paths(tmp_path):
+    """Before the model is looked at."""
+    for path, message in (
+        (None, "path: expected a file, got None"),
+        (tmp_path, f"path: {tmp_path} is a folder"),
+        (tmp_path / "no" / "model.onnx", f"path: there is no folder {tmp_path / 'no'}"),
+    ):
+        _refused(tmp_path / "model.onnx", message, _detector(), SHAPES, path)
+
+
+#: Node -> attributes of it, each with what the error says of the node.
+ATTRIBUTES: dict[str, list[tuple[dict, str]]] = {
+    "fc": [
+        ({"colour": "red"}, "node fc (FullyConnected): Cannot find argument 'colour'"),
+        ({"num_hidden": "many"}, "node fc (FullyConnected): "),
+    ],
+    "pool": [({"pooled_size": "(0, 2)"}, "node pool (ROIPooling): ")],
+    "rois": [
+        ({"scales": "some"}, "node rois (_contrib_Proposal): "),
+        ({"scales": "(8, 16)"}, "cls_prob has 2 channels, expected 2 for each of 2 anchors"),
+        ({"scales": "()"}, "cls_prob has 2 channels, expected 2 for each of 0 anchors"),
+        ({"ratios": "(0,)"}, "node rois (_contrib_Proposal): ratios=(0,): expected more than 0"),
+        ({"feature_stride": "0"}, "rois (_contrib_Proposal): feature_stride=0: expected more th"),
+        ({"threshold": "nan"}, "node rois (_contrib_Proposal): threshold=nan has no translation"),
+    ],
+}
+
+
+@pytest.mark.parametrize("node", ATTRIBUTES)
+def test_attributes(node, tmp_path):
+    """Of a symbol file, where anything may stand."""
+    file, path = tmp_path / "net-symbol.json", tmp_path / "model.onnx"
+    for attributes, message in ATTRIBUTES[node]:
+        described = json.loads(_detector().tojson())
+        (found,) = (one for one in described["nodes"] if one["name"] == node)
+        found["attrs"].update(attributes)
+        file.write_text(json.dumps(described))
+        _refused(path, message, file, SHAPES, path, _parameters())
+
+
+def test_files(tmp_path):
+    file, path = tmp_path / "net-symbol.json", tmp_path / "model.onnx"
+    x = {"op": "null", "name": "x", "inputs": []}
+    heads = {"heads": [[0, 0, 0]], "arg_nodes": [0]}
+    described: Any
+    for described in (
+        [1],
+        {"nodes_": []},
+        {"nodes": 5, **heads},
+        {"nodes": [x]},
+        {"nodes": ["x"], **heads},
+        {"nodes": [{"op": "null", "inputs": []}], **heads},
+        {"nodes": [x], "heads": [[3, 0, 0]], "arg_nodes": [0]},
+        {"nodes": [x, {"op": "relu", "name": "r", "inputs": [[7, 0, 0]]}], **heads},
+    ):
+        file.write_text(json.dumps(described))
+        _refused(path, "net-symbol.json is no symbol file", file, [(1, 3)], path)
+    for text in ("", "no json", "\0\1"):
+        file.write_text(text)
+        _refused(path, "net-symbol.json is no symbol file", file, [(1, 3)], path)
+    unknown = {"op": "Nonsense", "name": "n", "inputs": [[0, 0, 0]]}
+    file.write_text(json.dumps({"nodes": [x, unknown], "heads": [[1, 0, 0]], "arg_nodes": [0]}))
+    _refused(path, "node n (Nonsense): ", file, [(1, 3)], path)
