@@ -82,7 +82,8 @@ class Operator:
             if parameter["kind"] == "size":
                 values = value if isinstance(value, tuple) else (value, value)
             elif parameter["kind"] == "positive_list":
-                values = ((ctypes.c_double * 8)(*value), len(value))
+                numbers = value if isinstance(value, (list, tuple)) else (value,)
+                values = ((ctypes.c_double * 8)(*numbers), len(numbers))
             elif parameter["kind"] == "choice":
                 values = (parameter["choices"][value],)
             else:

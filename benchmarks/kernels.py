@@ -62,12 +62,12 @@ def touched_cells(item: Item, rois: np.ndarray) -> int:
     """Cells of the maps that a call reads, each counted once, in all channels.
 
     These are the cells that a gradient of ones reaches; one channel of the output stands for all.
-    Cells that get a weight of 0 are left out. ROIPool gives its gradient to maxima alone: on a map
-    of zeros this is the first cell of each bin, and with more bins than the map has rows and
-    columns every cell of a box is the first one of some bin.
+    Cells that get a weight of 0 are left out. Where maxima alone have a gradient, the maximum on a
+    map of zeros is the first cell of each bin, and with more bins than the map has rows and columns
+    every cell of a box is the first one of some bin.
     """
     one = replace(item, channels=1, rois=len(rois), dtype="float32")
-    if item.operator == "ROIPool":
+    if item.of.maxima:
         one = replace(one, pooled=max(one.map_shapes[0]) + 1)
     maps = [np.zeros(shape, np.float32) for shape in one.map_shapes]
     kernels = Kernels(one, maps, rois, np.ones(one.out_shape, np.float32))

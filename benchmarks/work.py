@@ -20,13 +20,14 @@ class Operator:
     offsets: bool = False  # each bin has an offset
     rotated: bool = False  # boxes have an angle
     several_maps: bool = False  # those of a pyramid
+    maxima: bool = False  # the maximum of each bin: no other cell has a gradient
     maps_in_backward: bool = False  # its backward pass reads the maps again
     #: Besides pooled_size, spatial_scale and sampling_ratio.
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
 OPERATORS = {
-    "ROIPool": Operator(maps_in_backward=True),  # it searches the maxima
+    "ROIPool": Operator(maxima=True, maps_in_backward=True),  # it searches them
     "ROIAlign": Operator(samples=True, arguments={"aligned": False}),
     "PSROIPool": Operator(score_maps=True),
     # torchvision has no other.

@@ -189,6 +189,7 @@ class Operator:
     #: (pooled size, arguments) -> whether that computes the same, where it is there.
     mxnet_has: Callable[[tuple[int, int], Arguments], bool] = lambda pooled, arguments: True
     coordinates: int = 4  # of a box; 5 for a rotated one
+    several_maps: bool = False  # reads a list of maps: one map in the tests of all operators
     #: Errors of its own parameters, for 27 channels and a pooled_size of 3 where they say no other.
     refused: tuple[Refused, ...] = ()
     recorded: tuple[Recorded, ...] = ()
@@ -200,6 +201,28 @@ class Operator:
     def rois(self, rows: Any) -> np.ndarray:
         """Rows of this operator, of rows [batch_index, x1, y1, x2, y2]."""
         return turned(rows) if self.coordinates == 5 else np.asarray(rows)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function of arrays and symbols, which takes one map."""
+        import gluon_roi
+
+        return self.of(gluon_roi.nd)
+
+    def of(self, namespace: Any) -> Callable[..., Any]:
+        """The function of a namespace, such as F.gluon_roi."""
+        function = getattr(namespace, self.name)
+        return of_one_map(function) if self.several_maps else function
+
+    def block(self, pooled_size: Any, spatial_scale: float, **arguments: Any) -> Any:
+        """The block, which takes one map."""
+        import gluon_roi
+
+        block = getattr(gluon_roi, self.name)
+        if not self.several_maps:
+            return block(pooled_size, spatial_scale, **arguments)
+        one_map = type(self.name, (block,), {"__call__": of_one_map(block.__call__, first=1)})
+        return one_map(pooled_size, (spatial_scale,), **arguments)
 
     def takes(self, parameter: str) -> bool:
         """Whether it has a parameter of this name."""
@@ -241,6 +264,24 @@ def of_reference(name: str) -> Callable[..., Any]:
         return getattr(reference, name)(*args, **arguments)
 
     return function
+
+
+def of_one_map(function: Callable[..., Any], first: int = 0) -> Callable[..., Any]:
+    """A function of a list of maps and of scales, for one of each; `first` is the map's place."""
+
+    def of_one(*args: Any, **arguments: Any) -> Any:
+        given = list(args)
+        if len(given) > first:
+            given[first] = [given[first]]
+        if len(given) > first + 3:
+            given[first + 3] = (given[first + 3],)
+        if "data" in arguments:
+            arguments["data"] = [arguments["data"]]
+        if "spatial_scale" in arguments:
+            arguments["spatial_scale"] = (arguments["spatial_scale"],)
+        return function(*given, **arguments)
+
+    return of_one
 
 
 def same_channels(wanted: int, pooled: tuple[int, int], arguments: Arguments) -> int:

@@ -88,6 +88,11 @@ def _rois(dtype: str) -> np.ndarray:
     return np.vstack([cases.all_rois(SCALE, dtype), rows]).astype(dtype)
 
 
+def _has_one_map(operator: cases.Operator) -> bool:
+    """Whether it has a rule, and its models are made here: those of several maps in _pyramids()."""
+    return operator.name in NAMES and not operator.several_maps
+
+
 def _is_refused(operator: Any, arguments: dict) -> bool:
     """RotatedROIAlign with a number of samples that depends on the box has no translation."""
     return operator.coordinates == 5 and "sampling_ratio" not in arguments
@@ -96,7 +101,7 @@ def _is_refused(operator: Any, arguments: dict) -> bool:
 def _operators() -> dict[str, Model]:
     models = {}
     for operator, arguments in operators.ROWS:
-        if operator.name not in NAMES or _is_refused(operator, arguments):
+        if not _has_one_map(operator) or _is_refused(operator, arguments):
             continue
         first = next(one for one in operator.arguments if not _is_refused(operator, one))
         for dtype in ("float32", "float16", "float64"):
@@ -105,7 +110,7 @@ def _operators() -> dict[str, Model]:
             if dtype != "float32" and arguments != first:
                 continue
             boxes = "float64" if dtype == "float64" and operator.rois_grad else "float32"
-            block = getattr(gluon_roi, operator.name)(POOLED, SCALE, **arguments)
+            block = operator.block(POOLED, SCALE, **arguments)
             rois = operator.rois(_rois(boxes))
             inputs = (_map(operator.channels(2, POOLED, arguments), dtype), rois)
             models[f"{operator.name}-{cases.row_id(arguments)}-{dtype}"] = Model(block, inputs)
@@ -115,10 +120,10 @@ def _operators() -> dict[str, Model]:
 def _forms() -> dict[str, Model]:
     """Every form of rois, with sizes that may change."""
     models = {}
-    for operator in (one for one in operators.OPERATORS if one.name in NAMES):
+    for operator in filter(_has_one_map, operators.OPERATORS):
         arguments = next(one for one in operator.arguments if not _is_refused(operator, one))
-        block = getattr(gluon_roi, operator.name)(POOLED, SCALE, **arguments)
-        padding = getattr(gluon_roi, operator.name)(POOLED, SCALE, bad_index="padding", **arguments)
+        block = operator.block(POOLED, SCALE, **arguments)
+        padding = operator.block(POOLED, SCALE, bad_index="padding", **arguments)
         data = _map(operator.channels(2, POOLED, {}), "float32")
         boxes = operator.all_rois(SCALE)[1:31, 1:]
         free = (0, 2, 3)

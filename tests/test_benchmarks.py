@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from operators import BY_NAME
 
 from benchmarks import growth, small
 from benchmarks.kernels import library, moved_bytes, touched_cells
@@ -115,6 +116,8 @@ def test_work_is_what_operators_declare():
         roles = {given["role"] for given in declared[name].inputs}
         assert measured.offsets == ("like" in roles)
         assert measured.rotated == (declared[name].coordinates == 5)
+        assert measured.several_maps == declared[name].inputs[0]["several"]
+        assert measured.maxima != BY_NAME[name].linear
         parameters = declared[name].parameters
         assert measured.samples == ("sampling_ratio" in parameters)
         assert measured.score_maps == ("output_dim" in parameters)

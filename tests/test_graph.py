@@ -73,11 +73,11 @@ class Network(gluon.HybridBlock):
 
     def __init__(self, op, calls, users):
         super().__init__()
-        self.arguments = op.name, calls, users
+        self.arguments = op, calls, users
 
     def hybrid_forward(self, F, x, rois):
-        name, calls, users = self.arguments
-        return F.add_n(*calls(getattr(F.gluon_roi, name), F, x, rois, users))
+        op, calls, users = self.arguments
+        return F.add_n(*calls(op.of(F.gluon_roi), F, x, rois, users))
 
     def symbol(self):
         return self(mx.sym.var("x", dtype="float32"), mx.sym.var("rois", dtype="float32"))
@@ -214,7 +214,7 @@ def test_arrays_with_gradients_of_their_own(op, ctx):
         rois.grad[:] = 5
         for _ in range(2):
             with autograd.record():
-                function = getattr(gluon_roi.nd, op.name)
+                function = op.function
                 total = mx.nd.add_n(*[function(x, rois, POOLED, SCALE) for _ in range(users)])
             total.backward()
         gradients[grad_req, users] = x.grad.asnumpy()
@@ -236,7 +236,7 @@ def test_guard_only_where_there_is_a_gradient_buffer(op, ctx):
         for _ in range(2):
             with autograd.record():
                 source = x() if callable(x) else x
-                out = getattr(gluon_roi.nd, op.name)(source, rois, POOLED, SCALE)
+                out = op.function(source, rois, POOLED, SCALE)
             guarded = "eshape" in autograd.get_symbol(out).tojson()
             out.backward()
         return (leaf if callable(x) else x).grad.asnumpy(), guarded
@@ -276,7 +276,7 @@ def test_rois_gradient_is_added_too(op, mode, ctx):
 
     class Net(gluon.HybridBlock):
         def hybrid_forward(self, F, x, rois):
-            pooled = getattr(F.gluon_roi, op.name)(x, rois, POOLED, SCALE)
+            pooled = op.of(F.gluon_roi)(x, rois, POOLED, SCALE)
             return F.sum(pooled) + F.sum(rois * 3)
 
     net = Net()
@@ -302,12 +302,12 @@ def test_a_program_exports_the_same_file_each_time():
 @operators
 def test_infer_shape(op):
     x, rois, counts = mx.sym.var("data"), mx.sym.var("rois"), mx.sym.var("counts")
-    symbol = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)
+    symbol = op.function(x, rois, POOLED, SCALE)
     shape = (2, channels_of(op), 5, 5)
     box = op.coordinates
     assert symbol.infer_shape(data=shape, rois=(4, box + 1))[1] == [(4, 3, *POOLED)]
     assert symbol.infer_shape(data=shape, rois=(2, 7, box))[1] == [(14, 3, *POOLED)]
-    counted = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE, rois_num=counts)
+    counted = op.function(x, rois, POOLED, SCALE, rois_num=counts)
     shapes = {"data": shape, "rois": (4, box), "counts": (2,)}
     assert counted.infer_shape(**shapes)[1] == [(4, 3, *POOLED)]
 
@@ -328,9 +328,9 @@ def test_infer_shape_partial_never_fails(op):
     """Whatever is missing, the rest is inferred; without a rank MXNet 1.9.1 itself would crash."""
     x, rois, counts = mx.sym.var("data"), mx.sym.var("rois"), mx.sym.var("counts")
     shape = (2, channels_of(op), 5, 5)
-    plain = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)
-    counted = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE, rois_num=counts)
-    computed = getattr(gluon_roi.sym, op.name)(mx.sym.relu(x), rois * 1, POOLED, SCALE)
+    plain = op.function(x, rois, POOLED, SCALE)
+    counted = op.function(x, rois, POOLED, SCALE, rois_num=counts)
+    computed = op.function(mx.sym.relu(x), rois * 1, POOLED, SCALE)
     known: dict[str, tuple]
     for known, expected in (
         ({}, (0, 0)),
@@ -365,7 +365,7 @@ def test_infer_shape_partial_never_fails(op):
 
 @operators
 def test_infer_type(op):
-    symbol = getattr(gluon_roi.sym, op.name)(mx.sym.var("data"), mx.sym.var("rois"), POOLED, SCALE)
+    symbol = op.function(mx.sym.var("data"), mx.sym.var("rois"), POOLED, SCALE)
     for dtype, rois in (("float16", "float32"), ("float32", "float32"), ("float64", "float64")):
         types = symbol.infer_type(data=dtype)
         assert [np.dtype(t).name for t in types[0]] == [dtype, rois]
@@ -381,7 +381,7 @@ def test_no_rois_under_np_shape(op, ctx):
         x.grad[:] = 99
         with autograd.record():
             empty = mx.nd.zeros((0, op.coordinates + 1), ctx=ctx)
-            out = getattr(gluon_roi.nd, op.name)(x, empty, POOLED, SCALE)
+            out = op.function(x, empty, POOLED, SCALE)
         assert out.shape == (0, 3, *POOLED)
         out.backward()
         assert (x.grad.asnumpy() == 0).all()
@@ -397,7 +397,7 @@ def test_no_rois_outside_np_shape(op, mode, ctx):
 
     class Net(gluon.HybridBlock):
         def hybrid_forward(self, F, x, rois):
-            return getattr(F.gluon_roi, op.name)(F.relu(x), rois, POOLED, SCALE)
+            return op.of(F.gluon_roi)(F.relu(x), rois, POOLED, SCALE)
 
     with mx.util.np_shape():
         empty = mx.nd.zeros((0, op.coordinates + 1), ctx=ctx)
@@ -405,7 +405,7 @@ def test_no_rois_outside_np_shape(op, mode, ctx):
     rois = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
     net: Any = Net()
     if mode in ("imperative", "block"):
-        net = getattr(gluon_roi, op.name)(POOLED, SCALE)
+        net = op.block(POOLED, SCALE)
         net.hybridize(mode == "block")
     elif mode == "executor":
         symbol = net(mx.sym.var("x"), mx.sym.var("rois"))
@@ -439,7 +439,7 @@ def test_refused_shapes(op, mode, ctx):
 
     A CachedOp of MXNet takes shapes that were refused for known ones the next time.
     """
-    net = getattr(gluon_roi, op.name)(POOLED, SCALE)
+    net = op.block(POOLED, SCALE)
     net.hybridize(mode == "block")
     x = mx.nd.array(feature_map(channels_of(op)), ctx=ctx)
     rois = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
@@ -457,7 +457,7 @@ def test_special_memory_of_the_cpu(op, mode, kind):
     """Such as batches of a DataLoader with worker processes."""
     ctx = mx.Context(kind)
     x, rois = (mx.nd.array(a, ctx=ctx) for a in (feature_map(channels_of(op)), op.all_rois(SCALE)))
-    pool = getattr(gluon_roi, op.name)(POOLED, SCALE)
+    pool = op.block(POOLED, SCALE)
     if (flags := HYBRIDIZE[mode]) is not None:
         pool.hybridize(**flags)
     results = []
@@ -478,8 +478,8 @@ def test_symbols_in_other_threads(op, prefix):
 
     def build():
         x, rois = mx.sym.var("data"), mx.sym.var("rois")
-        symbols = [getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)]
-        symbols.append(getattr(gluon_roi, op.name)(POOLED, SCALE, prefix=prefix)(x, rois))
+        symbols = [op.function(x, rois, POOLED, SCALE)]
+        symbols.append(op.block(POOLED, SCALE, prefix=prefix)(x, rois))
         return [symbol.name for symbol in symbols]
 
     with ThreadPoolExecutor(1) as pool:
@@ -494,7 +494,7 @@ class Deferred(gluon.HybridBlock):
         super().__init__(prefix="deferred_")
         with self.name_scope():
             self.conv = gluon.nn.Conv2D(channels_of(op), 1, prefix="conv_")
-            self.pool = getattr(gluon_roi, op.name)(POOLED, SCALE, prefix="pool_")
+            self.pool = op.block(POOLED, SCALE, prefix="pool_")
             self.dense = gluon.nn.Dense(4, prefix="dense_")
 
     def hybrid_forward(self, F, x, rois):
@@ -546,14 +546,14 @@ def test_rotated_node_of_mxnet_is_switched(ctx):
 def test_two_users_of_an_imported_net(op, ctx):
     """Importing and composing graphs keeps their guards."""
     x, rois = mx.sym.var("data", dtype="float32"), mx.sym.var("rois", dtype="float32")
-    function = getattr(gluon_roi.sym, op.name)
+    function = op.function
     total = mx.sym.add_n(*[function(x, rois, POOLED, SCALE) for _ in range(9)])
     net = gluon.SymbolBlock(mx.sym.load_json(total.tojson()), [x, rois])
     net.hybridize(static_alloc=True)
     data = mx.nd.array(feature_map(channels_of(op)), ctx=ctx)
     boxes = mx.nd.array(op.all_rois(SCALE), ctx=ctx)
     gradient = []
-    for call in (net, lambda a, b: 9 * getattr(gluon_roi.nd, op.name)(a, b, POOLED, SCALE)):
+    for call in (net, lambda a, b: 9 * op.function(a, b, POOLED, SCALE)):
         data.attach_grad("add")
         for _ in range(2):
             with autograd.record():
@@ -570,7 +570,7 @@ def test_loop(op):
 
     class Loop(gluon.HybridBlock):
         def hybrid_forward(self, F, x, rois):
-            function = getattr(F.gluon_roi, op.name)
+            function = op.of(F.gluon_roi)
 
             def body(row, state):
                 return function(x, F.expand_dims(row, axis=0), POOLED, SCALE), state

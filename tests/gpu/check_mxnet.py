@@ -18,8 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from cases import PRECISION, SCALES, feature_map, row_id  # noqa: E402
 from operators import ROWS  # noqa: E402
 
-import gluon_roi  # noqa: E402
-
 POOLED = (2, 3)
 
 
@@ -31,7 +29,7 @@ def call(op, ctx, data, rois, d_out, scale, **arguments):
     gradients = [mx.nd.array(np.full(a.shape, 9), ctx=ctx, dtype=a.dtype) for a in (data, rois)]
     mx.autograd.mark_variables([x, r], gradients)
     with mx.autograd.record():
-        out = getattr(gluon_roi.nd, op.name)(x, r, POOLED, scale, **arguments)
+        out = op.function(x, r, POOLED, scale, **arguments)
     if d_out is None:
         return (out.asnumpy(),)
     out.backward(mx.nd.array(d_out, ctx=ctx, dtype=d_out.dtype))
@@ -71,7 +69,7 @@ def check_forms(op):
     boxes = rows[:, 1:].reshape(2, 2, op.coordinates)
     expected = call(op, mx.cpu(), data, rows, None, 0.9)[0]
     x = mx.nd.array(data, ctx=mx.gpu(0))
-    function = getattr(gluon_roi.nd, op.name)
+    function = op.function
     batched = function(x, mx.nd.array(boxes, ctx=mx.gpu(0)), POOLED, 0.9)
     counts = mx.nd.array([2, 2], ctx=mx.gpu(0), dtype="int32")
     flat = mx.nd.array(boxes.reshape(4, op.coordinates), ctx=mx.gpu(0))
@@ -83,7 +81,7 @@ def check_forms(op):
     ones = np.ones(expected.shape, "float32")
     d_data = call(op, mx.cpu(), data, rows, ones, 0.9)[1]
     assert near(d_x.asnumpy(), d_data, PRECISION["float32"].backward)
-    net = getattr(gluon_roi, op.name)(POOLED, 0.9)
+    net = op.block(POOLED, 0.9)
     net.hybridize(static_alloc=True, static_shape=True)
     static = net(x, mx.nd.array(rows, ctx=mx.gpu(0)))
     for out in (batched, counted, static):

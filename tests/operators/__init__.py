@@ -21,10 +21,7 @@ _files = sorted(
     key=lambda file: file.ORDER,
 )
 
-#: PyramidROIAlign has no test row.
-OPERATORS: tuple[Operator, ...] = tuple(
-    file.OPERATOR for file in _files if hasattr(file, "OPERATOR")
-)
+OPERATORS: tuple[Operator, ...] = tuple(file.OPERATOR for file in _files)
 BY_NAME = {op.name: op for op in OPERATORS}
 #: (operator, arguments) pairs: the rows of most tests.
 ROWS = tuple((op, arguments) for op in OPERATORS for arguments in op.arguments)

@@ -9,8 +9,6 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 
-import gluon_roi
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from operators import OPERATORS  # noqa: E402
 
@@ -30,7 +28,7 @@ for _ in range(60):
             arguments = {**arguments, "rois_grad": True}
         try:
             with mx.autograd.record():
-                y = getattr(gluon_roi.nd, op.name)(x, mx.nd.array(rois), (3, 3), 0.5, **arguments)
+                y = op.function(x, mx.nd.array(rois), (3, 3), 0.5, **arguments)
             y.backward()
             mx.nd.waitall()
         except mx.MXNetError as error:

@@ -21,11 +21,14 @@ import gluon_roi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from operators import BY_NAME, OPERATORS  # noqa: E402
 
-ROWS: list = [(op.name, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
-ROWS += [(op.name, {"rois_grad": True}) for op in OPERATORS if op.rois_grad]
+ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
+ROWS += [(op, {"rois_grad": True}) for op in OPERATORS if op.rois_grad]
 ROWS += [
-    ("DeformablePSROIPool", {"trans_std": 0.1}),
-    ("PyramidROIAlign", {"rois_grad": True, "canonical_size": 20, "canonical_level": 0}),
+    (BY_NAME["DeformablePSROIPool"], {"trans_std": 0.1}),
+    (
+        BY_NAME["PyramidROIAlign"],
+        {"rois_grad": True, "canonical_size": 20, "canonical_level": 0},
+    ),
 ]
 rng = np.random.RandomState(0)
 corner = rng.uniform((-5, -5), (40, 30), (60, 2))
@@ -34,20 +37,19 @@ rois[7, 0] = -1
 rois[rois[:, 0] == 2] = [0, 3, 4, 9, 12]
 turned = np.hstack([rois, rng.uniform(-180, 180, (60, 1))])
 digests = {}
-for name, arguments in ROWS:
+for op, arguments in ROWS:
     for dtype in ("float32", "float64", "float16"):
         for pooled in ((3, 2), (7, 7)):
-            op = BY_NAME.get(name)
-            groups = op.channels(1, pooled, arguments) if op else 1
+            groups = op.channels(1, pooled, arguments)
             channels = (21 if pooled == (3, 2) else 4) if groups > 1 else 37
             shape = (3, channels * groups, 48, 57)
             data = mx.nd.array(rng.randn(*shape), dtype=dtype)
-            boxes = mx.nd.array(turned if op and op.coordinates == 5 else rois, dtype="float32")
+            boxes = mx.nd.array(turned if op.coordinates == 5 else rois, dtype="float32")
             inputs = [data, boxes]
             maps: Any = data
             scale: Any = 0.9
             more: dict[str, Any] = {}
-            if name == "PyramidROIAlign":
+            if op.several_maps:
                 inputs.append(data[:, :, ::2, ::2])
                 maps, scale = [inputs[0], inputs[2]], (0.9, 0.45)
             if arguments.get("trans_std"):
@@ -55,12 +57,12 @@ for name, arguments in ROWS:
                 more = {"trans": inputs[2]}
             for array in inputs:
                 array.attach_grad()
-            function = getattr(gluon_roi.nd, name)
+            function = getattr(gluon_roi.nd, op.name)
             with mx.autograd.record():
                 more.update(pooled_size=pooled, spatial_scale=scale)
                 out = function(maps, boxes, **arguments, **more)
             out.backward(mx.nd.array(rng.randn(*out.shape), dtype=dtype))
             arrays = (out, *(array.grad for array in inputs))
-            key = f"{name} {arguments} {dtype} {pooled}"
+            key = f"{op.name} {arguments} {dtype} {pooled}"
             digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in arrays]
 print(json.dumps({"level": gluon_roi.build_info()["simd"], "digests": digests}))

@@ -26,8 +26,6 @@ os.environ["MXNET_SUBGRAPH_VERBOSE"] = "0"
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
-import gluon_roi  # noqa: E402
-
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from operators import OPERATORS  # noqa: E402
@@ -46,7 +44,7 @@ class Pool(mx.gluon.HybridBlock):
 
     def __init__(self, op: Any) -> None:
         super().__init__()
-        self.pool = getattr(gluon_roi, op.name)(pooled_size=POOLED, spatial_scale=SCALE)
+        self.pool = op.block(pooled_size=POOLED, spatial_scale=SCALE)
 
     def hybrid_forward(self, F: Any, data: Any, rois: Any) -> Any:
         return self.pool(F.relu(data), rois)
@@ -75,7 +73,7 @@ def both_passes(function: Callable, data: Any, rois: Any) -> tuple:
 
 
 def imperative(op: Any) -> Call:
-    function = getattr(gluon_roi.nd, op.name)
+    function = op.function
     data, rois = arrays(op, 0)
     return lambda: both_passes(lambda x, r: function(x, r, POOLED, SCALE), data, rois)[
         1
@@ -138,7 +136,7 @@ def new_rois(op: Any) -> Call:
 
 def new_maps(op: Any) -> Call:
     """A new map of another size, and new RoIs, in each call."""
-    function = getattr(gluon_roi.nd, op.name)
+    function = op.function
     rng = np.random.RandomState(0)
 
     def call() -> None:
@@ -150,7 +148,7 @@ def new_maps(op: Any) -> Call:
 
 def errors(op: Any) -> Call:
     """A batch index beyond the batch, RoIs without a column, an argument: each is refused."""
-    function = getattr(gluon_roi.nd, op.name)
+    function = op.function
     data, rois = arrays(op, 0)
     wrong = rois.copy()
     wrong[-1, 0] = IMAGES
@@ -220,7 +218,7 @@ def check_threads(count: int) -> None:
 
     def call(number: int) -> list:
         op = OPERATORS[number % len(OPERATORS)]
-        function = getattr(gluon_roi.nd, op.name)
+        function = op.function
         data, rois = arrays(op, number, 1 + number % 50)
         results = both_passes(lambda x, r: function(x, r, POOLED, SCALE), data, rois)
         return [array.asnumpy().tobytes() for array in results]
