@@ -1,8 +1,8 @@
 """Region-of-interest operators for MXNet 1.9.1 and Gluon.
 
-Importing this package loads its operator library into MXNet, and makes the operators available
-as Gluon blocks (``gluon_roi.PSROIPool``), as functions (``gluon_roi.nd``, ``gluon_roi.sym``) and,
-inside ``hybrid_forward``, as ``F.gluon_roi``; ``mx.npx.gluon_roi`` is the same.
+Importing this package loads its operator library into MXNet. The operators are then available as
+Gluon blocks (``gluon_roi.PSROIPool``), as functions (``gluon_roi.nd``, ``gluon_roi.sym``) and,
+inside ``hybrid_forward``, as ``F.gluon_roi``. ``mx.npx.gluon_roi`` is the same module.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""``python -m gluon_roi``: prints how the package was built and checks every operator."""
+"""``python -m gluon_roi``: prints how the package was built, and checks every operator."""
 
 import sys
 from typing import Any, Callable
@@ -17,7 +17,7 @@ def check(block: Callable[..., OperatorBlock]) -> bool:
     data: Any = rng.randn(2, 27, 20, 30)
     low = rng.uniform(0, 200, (16, 2))
     boxes = np.hstack([rng.randint(0, 2, (16, 1)), low, low + rng.uniform(1, 150, (16, 2))])
-    # Read as rotated ones, they lack an angle.
+    # Rotated boxes have an angle as well.
     if declared.coordinates == 5:
         boxes = np.hstack([boxes, rng.uniform(-180, 180, (16, 1))])
     x, rois = (mx.nd.array(value, dtype="float64") for value in (data, boxes))

@@ -1,25 +1,26 @@
-"""What MXNet's wheel for 64-bit Arm needs and no package registry has.
+"""Libraries that MXNet's wheel for 64-bit Arm needs and no package registry has.
 
-It was linked with Arm's Performance Libraries and cannot be loaded without them. gluon_roi brings
-stand-ins, ``gluon_roi/arm/*.so``, which have the functions that MXNet looks for there and call
-those of OpenBLAS in the package scipy-openblas32. A library that is in the process satisfies every
-later one that needs its name: no file of MXNet's is changed, nor its search path.
+The wheel was linked with Arm's Performance Libraries and cannot be loaded without them. gluon_roi
+ships stand-ins, ``gluon_roi/arm/*.so``. They export the functions that MXNet takes from those
+libraries, and call OpenBLAS in the package scipy-openblas32. Once they are loaded, the dynamic
+linker uses them for every later library that needs their names. No file and no search path of MXNet
+is changed.
 """
 
 import ctypes
 import importlib.util
 import os
 
-# The order matters: each is loaded with what it needs.
+# The order matters: a library comes after those it needs.
 NAMES = ("libastring.so", "libamath.so", "libarmpl_lp64_mp.so")
 STAND_INS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "arm")
 OPENBLAS = "libscipy_openblas.so"
 
 
 def load_libraries(mxnet: str) -> None:
-    """Have the process ready for the libmxnet.so of this folder: Arm's libraries, or stand-ins."""
+    """Load what the libmxnet.so in this folder needs: Arm's libraries, or stand-ins."""
     for name in NAMES:
-        # Arm's own, where they are installed: beside libmxnet.so, or where the system finds them.
+        # Arm's own libraries, if they lie beside libmxnet.so or the system finds them.
         if os.path.exists(os.path.join(mxnet, name)):
             continue
         try:
@@ -31,7 +32,7 @@ def load_libraries(mxnet: str) -> None:
 
 
 def openblas() -> str:
-    """The path of OpenBLAS, which is not imported: that would take longer."""
+    """The path of OpenBLAS, found without importing its package, which would take longer."""
     spec = importlib.util.find_spec("scipy_openblas32")
     if spec is None or spec.origin is None:
         raise ImportError(

@@ -1,14 +1,14 @@
-"""MXNet 1.9.1 and GluonCV 0.10.5 on the Pythons and NumPys that came after them.
+"""MXNet 1.9.1 and GluonCV 0.10.5 on newer Pythons and NumPys.
 
-Both stopped at Python 3.11 and NumPy 1.23. What they have missed since is given to their modules
-alone: ``Finder``, in ``sys.meta_path``, has them run with an ``__import__`` of their own, for which
-``numpy`` still has the names that it dropped, ``distutils.version`` exists and ``multiprocessing``
-starts processes by fork; and a few of their lines are read as they have to be written today.
-Nobody else in the process sees a change, and Python 3.8 to 3.11 with NumPy 1.23 sees none at all.
+Both stopped at Python 3.11 and NumPy 1.23. This module patches their modules for later versions.
+``Finder``, in ``sys.meta_path``, runs them with their own ``__import__``, for which ``numpy`` still
+has the names that it dropped, ``distutils.version`` exists and ``multiprocessing`` forks. A few of
+their source lines are edited on import. Other modules in the process are unaffected, and on Python
+3.8 to 3.11 with NumPy 1.23 nothing is changed at all.
 
-``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth when mxnet or gluoncv is
-imported first. GLUON_ROI_COMPAT=0 in the environment switches it off. Every difference that is made
-up for here is a test in tests/test_compat.py and a row in docs/compat.md.
+``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth if mxnet or gluoncv is
+imported first. GLUON_ROI_COMPAT=0 in the environment switches it off. Each patch has a test in
+tests/test_compat.py and a row in docs/compat.md.
 """
 
 import builtins
@@ -24,10 +24,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 PACKAGES = ("mxnet", "gluoncv")
-# Newest first. Of 1.8.0.post0 the library says 1.8.0.
+# Newest first. The library of 1.8.0.post0 calls itself 1.8.0.
 MXNETS = ("1.9.1", "1.9.0", "1.8.0")
-# The newest that the tests have run with. Nothing is refused or warned of beyond them; if MXNet
-# cannot be imported there, the error names them.
+# The newest that the tests have run with. Newer ones are accepted without a warning; if MXNet
+# cannot be imported with one, the error names these.
 TRIED_PYTHON = (3, 14)
 TRIED_NUMPY = (2, 5)
 
@@ -36,7 +36,7 @@ TRIED_NUMPY = (2, 5)
 
 
 def install() -> None:
-    """From now on have mxnet and gluoncv found by ``Finder``."""
+    """Let ``Finder`` find mxnet and gluoncv from now on."""
     start = sys.modules.get("_gluon_roi_start")
     if start in sys.meta_path:
         sys.meta_path.remove(start)
@@ -46,7 +46,7 @@ def install() -> None:
 
 
 def check_mxnet() -> None:
-    """Raise ImportError, in one sentence, where there is no MXNet or another one."""
+    """Raise ImportError, in one sentence, if MXNet is missing or not a supported version."""
     spec = importlib.util.find_spec("mxnet")
     version = None if spec is None or spec.origin is None else mxnet_version(spec.origin)
     if version is None or not version.startswith(MXNETS):
@@ -57,7 +57,7 @@ def check_mxnet() -> None:
 
 
 def mxnet_version(init: str) -> str:
-    """The version of the MXNet whose __init__.py is given, without importing it."""
+    """The version of the MXNet with this __init__.py, without importing it."""
     try:
         with open(os.path.join(os.path.dirname(init), "libinfo.py")) as file:
             found = re.search(r'^__version__ = "(.+)"', file.read(), re.M)
@@ -67,12 +67,12 @@ def mxnet_version(init: str) -> str:
 
 
 def is_needed() -> bool:
-    """Whether NumPy or Python is newer than those that MXNet runs on by itself."""
+    """Whether NumPy or Python is too new for MXNet on its own."""
     return _numpy_version() >= (1, 24) or sys.version_info >= (3, 12)
 
 
 def _numpy_version() -> Tuple[int, ...]:
-    """(1, 26), say. Imports NumPy, which is the first thing that MXNet does."""
+    """For example (1, 26). Imports NumPy, as MXNet does first of all."""
     try:
         import numpy
     except Exception as error:
@@ -84,7 +84,7 @@ def _numpy_version() -> Tuple[int, ...]:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds mxnet, gluoncv and their submodules as Python would, and loads them by ``Loader``."""
+    """Finds mxnet, gluoncv and their submodules as Python does, and loads them by ``Loader``."""
 
     def find_spec(
         self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
@@ -118,7 +118,7 @@ finder = Finder()
 
 
 class LibraryLoader(importlib.machinery.SourceFileLoader):
-    """Has at hand what libmxnet.so needs, or says what is missing."""
+    """Provides the libraries that libmxnet.so needs, or reports which one is missing."""
 
     def exec_module(self, module: ModuleType) -> None:
         if self.name != "mxnet":
@@ -139,7 +139,7 @@ class LibraryLoader(importlib.machinery.SourceFileLoader):
 
 
 def _sibling(name: str) -> Any:
-    """A module beside this one, by its path: gluon_roi itself imports mxnet."""
+    """A module beside this one, loaded by path, because importing gluon_roi imports mxnet."""
     file = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"gluon_roi.{name}", file)
     assert spec is not None and spec.loader is not None
@@ -149,7 +149,7 @@ def _sibling(name: str) -> Any:
 
 
 class Loader(LibraryLoader):
-    """Runs a module with builtins of its own, edited lines, and additions."""
+    """Runs a module with its own builtins, edited lines and additions."""
 
     def exec_module(self, module: ModuleType) -> None:
         own: Dict[str, Any] = {"__import__": _import}
@@ -172,7 +172,7 @@ class Loader(LibraryLoader):
             ADDITIONS[self.name](module)
 
     def get_code(self, fullname: str) -> Any:
-        if fullname in EDITS:  # Python's cache has the lines as they stand in the file
+        if fullname in EDITS:  # Python's cache has the unedited lines
             return self.source_to_code(self.get_data(self.path), self.path)
         return super().get_code(fullname)
 
@@ -180,18 +180,18 @@ class Loader(LibraryLoader):
         for old, new in EDITS.get(self.name, ()):
             data = data.replace(old.encode(), new.encode())
         with warnings.catch_warnings():
-            # Python 3.12 and later warn of the backslashes in MXNet's docstrings.
+            # Python 3.12 and later warn about the backslashes in MXNet's docstrings.
             warnings.simplefilter("ignore", SyntaxWarning)
             return super().source_to_code(data, path, **options)
 
 
-# What programs replace for a while (mock.patch). The other builtins are those of the moment of
-# import: a look-up at each use makes small operators of MXNet take up to 1.2 times as long.
+# Builtins that programs replace temporarily (mock.patch). All others are fixed at import, because
+# looking them up at each use makes small operators of MXNet take up to 1.2 times as long.
 REPLACED_BUILTINS = ("input", "open", "print")
 
 
 def _when_used(name: str) -> Callable[..., Any]:
-    """A function that calls the builtin that has this name by then."""
+    """A function that looks up the builtin of this name at each call."""
 
     @functools.wraps(getattr(builtins, name))
     def builtin(*args: Any, **kwargs: Any) -> Any:
@@ -204,13 +204,13 @@ def _dotted(version: Sequence[int]) -> str:
     return ".".join(map(str, version))
 
 
-# What these modules import.
+# Imports of the patched modules.
 
 
 def _import(
     name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
 ) -> Any:
-    """``__import__`` as these modules have it; level 0 is an absolute import."""
+    """The ``__import__`` of the patched modules; level 0 is an absolute import."""
     if level == 0 and name == "distutils.version" and sys.version_info >= (3, 12):
         return _distutils_version()
     module = builtins.__import__(name, globals, locals, fromlist, level)
@@ -222,27 +222,27 @@ def _import(
 
 
 class _View(ModuleType):
-    """Has the attributes that it is given, and otherwise those of a module."""
+    """A module with some attributes replaced."""
 
     def __init__(self, module: ModuleType, **own: Any) -> None:
         super().__init__(module.__name__, module.__doc__)
         vars(self).update({**vars(module), **own})
         self._module = module
 
-    def __getattr__(self, name: str) -> Any:  # what the module makes when it is first asked for
+    def __getattr__(self, name: str) -> Any:  # attributes that the module creates on first use
         return getattr(self._module, name)
 
 
 @functools.lru_cache(maxsize=None)
 def _numpy() -> ModuleType:
-    """numpy, with those names of NumPy 1.23 that MXNet or GluonCV use and NumPy has dropped."""
+    """numpy, with the dropped names of NumPy 1.23 that MXNet or GluonCV use."""
     import numpy
 
     def dropped(function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of NumPy that, like those, gives arrays of mx.np over to MXNet.
+        """A NumPy function under a dropped name, which passes arrays of mx.np to MXNet.
 
-        Each is a function of its own: MXNet's table of what it does in their place is kept by
-        function, and there np.sometrue would take the place of np.any.
+        Each is a function of its own, because MXNet's table of replacements is keyed by function:
+        otherwise np.sometrue would replace np.any there.
         """
 
         @functools.wraps(function)
@@ -255,7 +255,7 @@ def _numpy() -> ModuleType:
         return old
 
     def array(object: Any, dtype: Any = None, **options: Any) -> Any:
-        """Numbers that a type cannot hold wrap around, as with NumPy 1: -1 is 255 in uint8."""
+        """Numbers out of range wrap around, as in NumPy 1: -1 is 255 in uint8."""
         try:
             return numpy.array(object, dtype, **options)
         except OverflowError:
@@ -297,10 +297,10 @@ def _numpy() -> ModuleType:
 
 @functools.lru_cache(maxsize=None)
 def _multiprocessing() -> ModuleType:
-    """multiprocessing, which starts processes by fork unless the program has chosen spawn.
+    """multiprocessing, which forks unless the program has chosen spawn.
 
-    The default of Python 3.14 is forkserver, with which MXNet's data loader pickles its whole data
-    set for each worker, and hangs.
+    Python 3.14 defaults to forkserver, with which MXNet's data loader pickles its whole data set
+    for each worker, and hangs.
     """
     import multiprocessing
 
@@ -315,7 +315,7 @@ def _multiprocessing() -> ModuleType:
 
 @functools.lru_cache(maxsize=None)
 def _distutils_version() -> ModuleType:
-    """distutils.version, which Python has until 3.11."""
+    """distutils.version, which Python has up to 3.11."""
     from packaging.version import Version
 
     module = ModuleType("distutils.version")
@@ -323,9 +323,9 @@ def _distutils_version() -> ModuleType:
     return module
 
 
-# What these modules write as text.
+# Text that the patched modules write.
 
-# In these, str is AttributeText: what it gives is read by MXNet's library.
+# In these modules str is AttributeText, because MXNet's library reads its result.
 WRITES_ATTRIBUTES = (
     "mxnet._ctypes.ndarray",
     "mxnet._ctypes.symbol",
@@ -340,7 +340,7 @@ class _AnyStr(type):
 
 
 class AttributeText(str, metaclass=_AnyStr):
-    """str, but for NumPy's numbers in a tuple: "(3, 4)" as in NumPy 1, not "(np.int64(3), 4)"."""
+    """str, except for NumPy's numbers in a tuple: "(3, 4)" as in NumPy 1, not "(np.int64(3), 4)"."""
 
     def __new__(cls, value: Any = "") -> str:  # type: ignore[misc]
         text = str(value)
@@ -353,12 +353,11 @@ class AttributeText(str, metaclass=_AnyStr):
         return text
 
 
-# Lines of these modules: what stands there, and how it is read.
+# Edits of source lines: the original text and its replacement.
 #
-# float64: where a NumPy number of type float32 meets a number of Python, NumPy 1 goes on in float64
-# and NumPy 2 in float32; where an array of float32 meets a float64 number of NumPy, it is the other
-# way round.
-# item(): NumPy 2.5 makes no number of an array that has dimensions, even if it has one element.
+# float64: when a float32 number of NumPy meets a Python number, NumPy 1 continues in float64 and
+# NumPy 2 in float32. When a float32 array meets a float64 number of NumPy, it is the reverse.
+# item(): NumPy 2.5 does not convert an array with dimensions to a number, even one of one element.
 EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
     "mxnet.recordio": [
         (".tostring()", ".tobytes()"),  # gone from NumPy 2.3
@@ -376,7 +375,7 @@ EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
         ("min_vals.append(v[0])", "min_vals.append(np.asarray(v[0]).item())"),
         ("max_vals.append(v[1])", "max_vals.append(np.asarray(v[1]).item())"),
     ],
-    # SciPy 2 will have no scipy.sparse.csr, and warns of it.
+    # SciPy 2 will drop scipy.sparse.csr; SciPy warns about it.
     "mxnet.ndarray.utils": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
     "mxnet.ndarray.sparse": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
     "gluoncv.data.transforms.experimental.image": [
@@ -404,13 +403,13 @@ EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
 }
 
 
-# What is added to these modules once they have run.
+# Additions to modules after they have run.
 
 
 def _kept_in_float64(name: str, *attributes: str) -> Callable[[ModuleType], None]:
-    """Have a class keep these attributes as float64 where they are given a float32 of NumPy.
+    """Make a class store these attributes as float64 when they are set to a float32 of NumPy.
 
-    Whatever is then added to or multiplied with them goes on in float64, as with NumPy 1.
+    Sums and products with them then continue in float64, as in NumPy 1.
     """
 
     def add(module: ModuleType) -> None:
@@ -427,7 +426,7 @@ def _kept_in_float64(name: str, *attributes: str) -> Callable[[ModuleType], None
 
 
 def _array_of_ndarray(ndarray: Any) -> None:
-    """np.asarray(NDArray): NumPy 1 goes through its elements, which NumPy 2 refuses."""
+    """np.asarray(NDArray): NumPy 1 iterates over its elements, which NumPy 2 rejects."""
 
     def __array__(self: Any, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         array = self.asnumpy()
@@ -437,7 +436,7 @@ def _array_of_ndarray(ndarray: Any) -> None:
 
 
 def _plain_tuples(multiarray: Any) -> None:
-    """np.linalg.svd and others give named tuples in NumPy 2, which MXNet cannot make anew."""
+    """np.linalg.svd and others return named tuples in NumPy 2, which MXNet cannot rebuild."""
     convert = multiarray._as_mx_np_array
 
     def _as_mx_np_array(object: Any, ctx: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Finds, checks and loads the operator library; says how it was built."""
+"""Finds, checks and loads the operator library, and reports how it was built."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if os.environ.get("GLUON_ROI_LIBRARY"):
 
 
 def load() -> None:
-    """Load the operator library into MXNet, if it is not there yet.
+    """Load the operator library into MXNet, unless it is loaded already.
 
-    ``import gluon_roi`` calls this; MXNet cannot load a library twice.
+    ``import gluon_roi`` calls this. MXNet cannot load a library twice.
 
     Raises
     ------
     ImportError
         The library is missing, cannot be loaded, or was built for another version of MXNet's
-        library API. The message says which command to run.
+        library API. The message names the command to run.
     """
     if not PATH.is_file():
         source = PATH.parent.parent
@@ -47,16 +47,16 @@ def load() -> None:
         raise ImportError(
             f"gluon_roi: the operator library cannot be loaded ({error}); {REBUILD}"
         ) from error
-    # MXNet's own message about a mismatch misleads, so this comes first.
+    # Checked first, because MXNet's own message about a mismatch is misleading.
     wanted = mxnet_lib_api()
-    # The library answers for both, when MXNet asks.
+    # When MXNet asks, the library answers for both.
     served = (10, 11) if built_for == 11 else (built_for,)
     if wanted is not None and wanted not in served:
         raise ImportError(
             f"gluon_roi: the operator library was built for library API {built_for}, but MXNet "
             f"{mx.__version__} has {wanted}; {REBUILD}"
         )
-    # Of a package that was imported once before (importlib.reload): they stay for the process.
+    # After importlib.reload the operators still exist: they stay until the process ends.
     if not any(hasattr(mx.nd._internal, f"_gluon_roi_{name}") for name in operators()):
         mx.library.load(str(PATH), verbose=False)
 
@@ -75,21 +75,21 @@ class Input(NamedTuple):
 
     name: str
     role: str  # maps, rows, like, rois or counts
-    rank: int  # dimensions; 0: not always the same
+    rank: int  # number of dimensions; 0 if it varies
     optional: bool
     has_gradient: bool
-    several: bool  # a list
+    several: bool  # whether it is a list
 
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """What the library says of one of its operators."""
+    """The library's declaration of one of its operators."""
 
     name: str  # as in Python: PSROIPool
     symbol: str  # as in C: ps_roi_pool
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
-    coordinates: int  # that describe a box
+    coordinates: int  # of a box
     parameters: dict[str, str | None]  # name -> default, as text; None if it is required
 
     @property
@@ -147,8 +147,8 @@ def build_info() -> dict[str, Any]:
     dict
         version, mxnet (version), lib_api (version of MXNet's library API), compiler, cuda (version
         of the toolkit, None without CUDA), cuda_archs (list of int), openmp (the standard's date,
-        None without) and simd (the instruction set chosen at run time: 'sse2', 'avx2' or 'avx512',
-        on 64-bit Arm 'neon'; the environment variable GLUON_ROI_SIMD forces a lower one).
+        None without OpenMP) and simd (the instruction set chosen at run time: 'sse2', 'avx2' or
+        'avx512', on 64-bit Arm 'neon'; the environment variable GLUON_ROI_SIMD forces a lower one).
 
     Examples
     --------
@@ -177,7 +177,7 @@ def include() -> str:
     Returns
     -------
     str
-        The folder, for a compiler's option ``-I``. The library itself is
+        The folder for a compiler's option ``-I``. The library itself is
         ``gluon_roi.library.PATH``.
 
     Examples

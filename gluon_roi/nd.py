@@ -1,7 +1,7 @@
-"""The operators as functions of arrays and symbols, of mx.nd, mx.sym or mx.np.
+"""The operators as functions of arrays and symbols of mx.nd, mx.sym or mx.np.
 
-``gluon_roi.nd`` and ``gluon_roi.sym`` hold the same functions, and so does ``F.gluon_roi`` inside
-``hybrid_forward``: each gives back what it is given.
+``gluon_roi.nd``, ``gluon_roi.sym`` and ``F.gluon_roi`` inside ``hybrid_forward`` hold the same
+functions. A function returns the kind of array or symbol that it is given.
 """
 
 from .ops.deformable_ps_roi_pool import deformable_ps_roi_pool as DeformablePSROIPool

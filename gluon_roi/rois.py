@@ -1,11 +1,10 @@
 """Layouts of regions of interest (RoIs): lists of boxes, counts, batches and pyramid levels.
 
-Every operator takes rows ``[batch_index, x1, y1, x2, y2]``, boxes for each image of shape
-(N, R, 4), and boxes together with counts (`rois_num`). The functions here turn each common layout
-into rows, for code that keeps one layout throughout. Coordinates are image coordinates (pixels)
-and pass unchanged. Results are float32, or float64 where boxes are float64: a float16 coordinate
-is a whole pixel coarse above 1024. Gradients flow through, back to every box given as an
-``mx.nd.NDArray``.
+Every operator takes rows ``[batch_index, x1, y1, x2, y2]``, boxes per image of shape (N, R, 4), and
+boxes with counts (`rois_num`). The functions here convert each common layout to rows, for code that
+keeps one layout throughout. Coordinates are image coordinates (pixels) and stay unchanged. Results
+are float32, or float64 if boxes are float64; in float16, coordinates above 1024 would be whole
+pixels. Gradients flow back to every box given as an ``mx.nd.NDArray``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["assign_levels", "from_batch", "from_counts", "from_list"]
 
 
 def _real(boxes: Any) -> Any:
-    """An NDArray or NumPy array of float64 if that is what it was, else of float32."""
+    """An NDArray or NumPy array, of float64 if `boxes` is, otherwise of float32."""
     if not isinstance(boxes, (mx.nd.NDArray, np.ndarray)):
         boxes = np.asarray(boxes, np.float32)
     return boxes if boxes.dtype == np.float64 else boxes.astype(np.float32)
@@ -33,7 +32,7 @@ def _boxes(where: str, boxes: Any, expected: str, dimensions: int) -> Any:
 
 
 def _rows(function: str, images: np.ndarray, boxes: Sequence[Any]) -> mx.nd.NDArray:
-    """Put the image of each box in front of it. Empty arrays may stand among the boxes."""
+    """Put the image of each box in front of it. Some of the arrays may be empty."""
     boxes = [box for box in boxes if box.shape[0] > 0]
     if not boxes:
         if mx.util.is_np_shape():
@@ -55,7 +54,7 @@ def _rows(function: str, images: np.ndarray, boxes: Sequence[Any]) -> mx.nd.NDAr
 
 
 def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
-    """Rows of a list that holds the boxes of each image (the layout of torchvision).
+    """Convert a list with the boxes of each image, torchvision's layout, to rows.
 
     Parameters
     ----------
@@ -66,12 +65,12 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
     Returns
     -------
     mxnet.nd.NDArray, shape (K, 5)
-        ``[i, x1, y1, x2, y2]``, K the sum of all L_i, on the context of the first NDArray.
+        ``[i, x1, y1, x2, y2]``, where K is the sum of all L_i, on the context of the first NDArray.
 
     Raises
     ------
     ValueError
-        An array of another shape, or no box at all outside ``mx.util.np_shape()``.
+        An array has another shape, or there is no box outside ``mx.util.np_shape()``.
 
     Examples
     --------
@@ -83,7 +82,7 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
     checked = []
     for i, image in enumerate(boxes):
         image = _real(image)
-        # An image without boxes may be written [].
+        # [] is an image without boxes.
         image = image.reshape(0, 4) if image.shape == (0,) else image
         checked.append(_boxes(f"from_list: boxes[{i}]", image, "(L, 4)", 2))
     counts = [image.shape[0] for image in checked]
@@ -91,14 +90,14 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
 
 
 def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
-    """Rows of boxes in the order of the images, with a count for each (the layout of Paddle).
+    """Convert boxes in the order of images, with a count for each image, Paddle's layout, to rows.
 
     Parameters
     ----------
     rois : array, shape (K, 4)
         ``x1, y1, x2, y2`` in image coordinates.
     rois_num : array of int, shape (N,)
-        Boxes of each image; their sum is K.
+        Number of boxes of each image; the sum is K.
 
     Returns
     -------
@@ -108,8 +107,8 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
     Raises
     ------
     ValueError
-        Arrays of other shapes, counts that are negative, fractional or do not sum to K, or no box
-        at all outside ``mx.util.np_shape()``.
+        An array has another shape, a count is negative or fractional, the counts do not sum to K,
+        or there is no box outside ``mx.util.np_shape()``.
 
     Examples
     --------
@@ -131,12 +130,12 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
 
 
 def from_batch(boxes: Any) -> mx.nd.NDArray:
-    """Rows of an array with as many boxes for every image (the layout of GluonCV).
+    """Convert an array with R boxes for every image, GluonCV's layout, to rows.
 
     Parameters
     ----------
     boxes : array, shape (N, R, 4)
-        ``x1, y1, x2, y2`` of R boxes of each image, in image coordinates.
+        ``x1, y1, x2, y2`` of the R boxes of each image, in image coordinates.
 
     Returns
     -------
@@ -146,7 +145,7 @@ def from_batch(boxes: Any) -> mx.nd.NDArray:
     Raises
     ------
     ValueError
-        An array of another shape, or no box at all outside ``mx.util.np_shape()``.
+        The array has another shape, or there is no box outside ``mx.util.np_shape()``.
 
     Examples
     --------
@@ -166,10 +165,10 @@ def assign_levels(
     k0: int = 4,
     canonical_size: float = 224.0,
 ) -> np.ndarray:
-    """Level of a feature pyramid that each box is pooled from (Lin 2017, equation 1).
+    """Assign each box to a level of a feature pyramid (Lin 2017, equation 1).
 
-    ``k = floor(k0 + log2(sqrt(w * h) / canonical_size))``, clipped to [`k_min`, `k_max`], with
-    ``w = x2 - x1``. Boxes without an area go to `k_min`.
+    The level is ``k = floor(k0 + log2(sqrt(w * h) / canonical_size))``, clipped to [`k_min`,
+    `k_max`], with ``w = x2 - x1``. Boxes without area go to `k_min`.
 
     Parameters
     ----------
@@ -180,7 +179,7 @@ def assign_levels(
     k0 : int
         Level of a box of `canonical_size` by `canonical_size`.
     canonical_size : float
-        In image pixels.
+        Side of the box that belongs to level `k0`, in image pixels.
 
     Returns
     -------
@@ -189,7 +188,7 @@ def assign_levels(
     Raises
     ------
     ValueError
-        Neither 4 nor 5 columns.
+        `rois` has neither 4 nor 5 columns.
 
     Examples
     --------

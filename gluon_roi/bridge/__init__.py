@@ -1,4 +1,4 @@
-"""From the functions and blocks of the operators to MXNet: arguments, guards, arrays, symbols."""
+"""Connects the operators' functions and blocks to MXNet: arguments, guards, arrays, symbols."""
 
 from .block import OperatorBlock
 from .call import call, operator_function

@@ -1,4 +1,4 @@
-"""What a call is given: which kind of arrays or symbols, and parameters as MXNet's attributes."""
+"""Arguments of a call: the kind of arrays or symbols, and parameters as MXNet's attributes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..library import Declared
 
 Symbol, NumpySymbol = mx.sym.Symbol, mx.sym.numpy._Symbol
 NDArray, NumpyArray = mx.nd.NDArray, mx.np.ndarray
-# What a call takes and gives back. Arrays of mx.np are NDArrays by class, and so are sparse ones.
+# Kinds that a call takes and returns. Arrays of mx.np and sparse arrays are NDArrays by class too.
 KINDS = (NDArray, NumpyArray, Symbol, NumpySymbol)
 
 
 def kind_of(operator: str, name: str, value: Any) -> type:
-    """Which of KINDS the first input is.
+    """The member of KINDS that the first input is.
 
     Raises
     ------
     TypeError
-        It is none of them.
+        The input is none of them.
     """
     kind = _kind(value)
     if kind is None:
@@ -33,7 +33,7 @@ def kind_of(operator: str, name: str, value: Any) -> type:
 
 
 def check_kinds(operator: str, inputs: dict[str, Any], kind: type) -> None:
-    """Raise TypeError unless all inputs are of one kind."""
+    """Raise TypeError unless all inputs are of this kind."""
     for name, value in inputs.items():
         if type(value) is not kind and _kind(value) is not kind:
             raise TypeError(
@@ -57,7 +57,7 @@ def _type_name(kind: type) -> str:
 
 
 def text(value: Any) -> str:
-    """A parameter as an attribute; numbers of NumPy as those of Python."""
+    """A parameter as the text of an attribute; numbers of NumPy look like those of Python."""
     if isinstance(value, list):
         return f"[{', '.join(map(text, value))}]"
     if isinstance(value, tuple) or (isinstance(value, np.ndarray) and value.ndim > 0):
@@ -68,15 +68,15 @@ def text(value: Any) -> str:
 def attributes(
     operator: Declared, present: Sequence[bool], values: Sequence[Any]
 ) -> dict[str, str]:
-    """What differs from the defaults: MXNet reads each attribute of a call over and over again.
+    """Attributes that differ from the defaults. MXNet parses each attribute of a call repeatedly.
 
     Parameters
     ----------
     operator : library.Declared
     present : sequence of bool
-        Which of the declared inputs are there.
+        Which of the declared inputs are given.
     values : sequence
-        A value for each parameter, in the order declared.
+        A value for each parameter, in the declared order.
     """
     given = zip(operator.parameters.items(), map(text, values))
     chosen = {name: value for (name, default), value in given if value != default}

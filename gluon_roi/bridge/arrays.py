@@ -19,10 +19,10 @@ _PLAIN = (int, float, bool, str, type(None))
 
 
 class _Calls:
-    """Those of an operator with the same values of its parameters.
+    """The calls of an operator with the same values of its parameters.
 
-    MXNet reads the attributes of a CachedOp once, and infers its shapes when they change. To make
-    one takes as long as four calls without: it is worth it for values that come again.
+    MXNet parses the attributes of a CachedOp once, and infers shapes only when they change. Making
+    one takes as long as four calls without it, so it pays off only for values that come again.
     """
 
     __slots__ = ("any", "compiled")
@@ -50,9 +50,9 @@ def call_arrays(
     values: Sequence[Any],
     out: list[mx.nd.NDArray] | None = None,
 ) -> list[mx.nd.NDArray]:
-    """Call on NDArrays of mx.nd; `inputs` are those that are there, `present` says which.
+    """Call on NDArrays of mx.nd. `inputs` are the given ones; `present` says which these are.
 
-    `out` may be fewer arrays than there are outputs: where the first ones go.
+    The first outputs are written into `out`, which may hold fewer arrays than there are outputs.
     """
     arrays = list(inputs.values())
     if mx.autograd.is_recording():
@@ -60,14 +60,14 @@ def call_arrays(
     calls = None
     try:
         if out is None or len(out) < len(operator.outputs):
-            # Anything but plain values as text: in a look-up, (7, 7) is (7.0, 7.0).
+            # Values that are not plain become text: as keys, (7, 7) equals (7.0, 7.0).
             plain = [value if type(value) in _PLAIN else text(value) for value in values]
             calls = _calls(operator, present, len(arrays), *plain)
             if calls.any and calls.compiled is None:
                 chosen = attributes(operator, present, values)
                 calls.compiled = _compile(operator, len(arrays), chosen)
             calls.any = True
-        # A CachedOp does not compare the shape of out with its own: it would write past the end.
+        # A CachedOp does not check the shape of out, and would write past its end.
         compiled = calls.compiled if calls else None
         if compiled is None:
             function = getattr(mx.nd._internal, f"_gluon_roi_{operator.name}")
@@ -86,7 +86,7 @@ def call_arrays(
                 value.copyto(target)
     except mx.MXNetError as error:
         if calls:
-            calls.compiled = None  # a CachedOp takes shapes that it refused for known afterwards
+            calls.compiled = None  # after an error, a CachedOp takes the bad shapes for known
         reason = str(error).replace("MXNetError: ", "")
         reason = re.sub(rf"Error in operator \S*{operator.name}: ", "", reason)
         if out is not None and "inconsistent" in reason:
@@ -97,10 +97,10 @@ def call_arrays(
 
 
 def check_rows(operator: Declared, inputs: dict[str, Any], result: mx.nd.NDArray) -> None:
-    """Refuse a call without RoIs where nothing can be done with its result.
+    """Reject a call without RoIs if its result is unusable.
 
-    Outside of np_shape, MXNet's operators take 0 rows for an unknown number. Graphs know the shapes
-    of all their nodes, and are not concerned.
+    Outside of np_shape, MXNet's operators take 0 rows for an unknown number. Graphs are not
+    affected, because they know the shapes of all their nodes.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def check_rows(operator: Declared, inputs: dict[str, Any], result: mx.nd.NDArray
 
 
 def _length(array: mx.nd.NDArray) -> int:
-    """``array.shape[0]`` by MXNet's C interface, in a third of the time."""
+    """``array.shape[0]`` through MXNet's C interface, in a third of the time."""
     dimensions, shape = ctypes.c_int(), _Sizes()
     base.check_call(
         base._LIB.MXNDArrayGetShapeEx64(array.handle, ctypes.byref(dimensions), ctypes.byref(shape))

@@ -1,4 +1,4 @@
-"""The base of the operators' blocks."""
+"""The base class of the operators' blocks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
 
 
 class OperatorBlock(HybridBlock):
-    """Keeps the parameters of a call; a subclass says which function they belong to.
+    """Keeps the parameters of a call; a subclass names the `function` that it calls.
 
     Parameters
     ----------
     given : dict
-        The arguments of the subclass by name, ``locals()`` there: the parameters of its operator,
-        and `kwargs`, those of the block.
+        The subclass's ``locals()``: the parameters of its operator by name, and `kwargs`, the
+        arguments of the Gluon block.
     """
 
     function: Callable
@@ -59,7 +59,7 @@ class OperatorBlock(HybridBlock):
         try:
             result = super().forward(*inputs)
         except mx.MXNetError:
-            self._clear_cached_op()  # it takes shapes that it refused for known afterwards
+            self._clear_cached_op()  # after an error, it takes the bad shapes for known
             raise
         if isinstance(result, mx.nd.NDArray):
             check_rows(self._operator, self._named(inputs), result)
@@ -74,7 +74,7 @@ class OperatorBlock(HybridBlock):
 
 
 def _in_plain_memory(value: Any) -> Any:
-    """A copy of an array that lies in pinned or shared memory of the CPU, for a recorded graph.
+    """A copy of an array in pinned or shared CPU memory, for a recorded graph.
 
     MXNet gives such an array a gradient in plain memory, and then finds the graph's shapes in
     neither of the two contexts.

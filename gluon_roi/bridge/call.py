@@ -1,4 +1,4 @@
-"""One call of an operator, whatever it is given."""
+"""A call of an operator, on arrays or on symbols."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ AnyFunction = TypeVar("AnyFunction", bound=Callable)  # editors keep its signatu
 
 
 def call(name: str, given: dict[str, Any], shown: int = 1) -> Any:
-    """Call an operator on arrays or symbols of mx.nd, mx.sym or mx.np; gives back their kind.
+    """Call an operator on arrays or symbols of mx.nd, mx.sym or mx.np, and return their kind.
 
     Parameters
     ----------
     name : str
-        Of the operator.
+        Name of the operator.
     given : dict
-        The arguments of its function by name, ``locals()`` there: its inputs, None for one that is
-        left out, and a list for several maps; its parameters; `out`, where the result goes, for
-        arrays alone; `name`, that of the node (arrays have none, and take it for the sake of
-        ``hybrid_forward``); and `attr`, further attributes of the node, for symbols alone.
+        The ``locals()`` of its function: inputs (None for one that is left out, a list for several
+        maps), parameters, `out` (the array for the result; arrays only), `name` (of the node;
+        accepted and ignored for arrays, for the sake of ``hybrid_forward``) and `attr` (further
+        attributes of the node; symbols only).
     shown : int
-        How many of its outputs, the first ones, its caller gets: a list if they are several.
+        How many of the first outputs to return; as a list if more than one.
     """
     operator = library.operators()[name]
     values = [given[parameter] for parameter in operator.parameters]
@@ -78,7 +78,7 @@ def operator_function(name: str) -> Callable[[AnyFunction], AnyFunction]: ...
 @overload
 def operator_function(name: str, left_out: str) -> Callable[[Callable], Callable]: ...
 def operator_function(name: str, left_out: str | None = None) -> Callable[[Callable], Callable]:
-    """Give a function the name of its operator; wrong arguments get the whole signature.
+    """Decorator: names a function after its operator, and shows its signature in errors.
 
     The input `left_out` may be left out among positional arguments, too.
     """

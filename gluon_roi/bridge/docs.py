@@ -1,7 +1,7 @@
-"""Entries of docstrings that operators share.
+"""Docstring entries that operators share.
 
-In the docstring of a block, a line of nothing but their names, such as ``rois_grad, bad_index``,
-stands for them, and is replaced when the class is made.
+A line of only their names in the docstring of a block, such as ``rois_grad, bad_index``, is
+replaced by the entries when the class is created.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ output_dim : int, optional
 group_size : int or (int, int), optional
     Groups G per axis; the pooled size if not given.
 sampling_ratio : int
-    Samples per bin and axis; as many as the bin has cells, rounded up, if not positive.
+    Samples per bin and axis; if not positive, as many as the bin has cells, rounded up.
 rois_grad : bool
-    Whether rois get their gradient too (in the unit of out per image pixel); zeros if not.
+    Whether rois get a gradient (in units of out per image pixel) instead of zeros.
 bad_index : {'error', 'padding'}
-    What a batch index beyond the batch is: an error, or the mark of a padding row, as for MXNet's
-    ``ROIPooling``.
+    How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
+    padding row, as MXNet's ``ROIPooling`` does.
 rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
     Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative batch
     index marks a padding row; or R boxes per image, K = N * R; or boxes without an index, together
     with rois_num. float16 is converted.
 rois_num : (N,), int32 or int64, optional
-    Boxes per image, for rois without an index.
+    Number of boxes of each image, for rois without an index.
 mxnet.base.MXNetError
-    A bad argument, a shape or dtype that does not fit, or on the CPU a batch index that is NaN,
-    fractional or beyond the batch. The message names operator, argument, expected and got. (On a
-    GPU such a row is NaN.)
+    An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional or
+    beyond the batch. The message names the operator, the argument, the expected value and the
+    actual one. (On a GPU such a row is NaN.)
 """
 ENTRIES = {
     re.match(r"[\w.]+", entry)[0]: entry.rstrip()  # type: ignore[index]
@@ -42,7 +42,7 @@ ENTRIES = {
 
 
 def with_shared_entries(docstring: str) -> str:
-    """A docstring with the entries in the place of their names."""
+    """A docstring whose names of shared entries are replaced by the entries."""
     lines: list[str] = []
     for line in docstring.splitlines():
         names = line.split(", ")

@@ -12,7 +12,7 @@ from .guard import guarded_symbol
 
 
 def _name_manager() -> mx.name.NameManager:
-    """The one of this thread; MXNet makes it at first use."""
+    """This thread's name manager, which MXNet makes at first use."""
     local = mx.name.NameManager._current
     if not hasattr(local, "value"):
         local.value = mx.name.NameManager()
@@ -20,7 +20,7 @@ def _name_manager() -> mx.name.NameManager:
 
 
 def _inside_a_block() -> bool:
-    """Whether this is a part of the graph of a block of Gluon."""
+    """Whether the call builds part of a Gluon block's graph."""
     return getattr(mx.gluon.block._BlockScope._current, "value", None) is not None
 
 
@@ -32,13 +32,13 @@ def call_symbols(
     name: Any,
     attr: Any,
 ) -> mx.sym.Symbol:
-    """Call on symbols of mx.sym; `inputs` are those that are there, `present` says which."""
-    # The unbound method gives the name without the prefix, which each call below adds itself.
+    """Call on symbols of mx.sym. `inputs` are the given ones; `present` says which these are."""
+    # The unbound method returns the name without the prefix, which each call below adds itself.
     node = mx.name.NameManager.get(_name_manager(), name, operator.name.lower())
     roles = {operator.input_of(key).role for key in inputs}
-    # MXNet 1.9.1 crashes on its way to a custom operator's shape inference when too few ranks are
-    # known; of two inputs one is enough. A network of Gluon knows the shapes of all its inputs when
-    # it infers others.
+    # MXNet 1.9.1 crashes before a custom operator's shape inference if too few ranks are known. Of
+    # two inputs, one known rank is enough. A Gluon network knows the shapes of all its inputs
+    # before it infers others.
     tell_ranks = len(inputs) > 2 and not _inside_a_block()
     guarded = []
     for key, symbol in inputs.items():

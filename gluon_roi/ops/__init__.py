@@ -1,4 +1,4 @@
-"""The operators: a block and a function each."""
+"""The operators, each as a block and as a function."""
 
 from .deformable_ps_roi_pool import DeformablePSROIPool
 from .pr_roi_pool import PrROIPool

@@ -1,4 +1,4 @@
-"""DeformablePSROIPool: position-sensitive pooling whose bins move, of Deformable ConvNets."""
+"""DeformablePSROIPool: position-sensitive pooling with movable bins, from Deformable ConvNets."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ def deformable_ps_roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.DeformablePSROIPool` as a function: its inputs, then its parameters.
+    """:class:`gluon_roi.DeformablePSROIPool` as a function: inputs first, then parameters.
 
-    `trans` may be None, or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``. Arrays
-    also take `out`; symbols `name` and `attr`.
+    `trans` may be None or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``. For
+    arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     return call("DeformablePSROIPool", locals())
 
 
 class DeformablePSROIPool(OperatorBlock):
-    """Position-sensitive pooling of bilinear samples, each bin moved by an offset.
+    """Position-sensitive pooling of bilinear samples, with each bin moved by an offset.
 
     Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of a regular grid
-    of bilinear samples on input channel ``(c * G + gh) * G + gw``, where (gh, gw) is the group that
-    the bin falls into. The bin is moved by ``trans * trans_std`` widths and heights of the box.
-    Samples off the map are left out of sum and count; a bin without any gives 0.
+    of bilinear samples of input channel ``(c * G + gh) * G + gw``, where (gh, gw) is the group of
+    the bin. The bin moves by ``trans * trans_std`` widths and heights of the box. Samples off the
+    map are left out of sum and count; a bin without samples is 0.
 
     Parameters
     ----------
     pooled_size, spatial_scale, output_dim, group_size
     part_size : int or (int, int), optional
-        Parts T per axis, which have an offset each: bin p belongs to part floor(p * T / P). The
+        Parts T per axis, each with its own offset: bin p belongs to part floor(p * T / P). The
         pooled size if not given.
     sample_per_part : int
         Samples per bin and axis.
     trans_std : float
-        What trans is multiplied with; 0.1 in the paper. With 0, the default of MXNet as well,
-        nothing moves.
+        Factor of trans; 0.1 in the paper. With the default of 0, which is MXNet's too, bins do not
+        move.
     bad_index
 
     Inputs
@@ -62,17 +62,17 @@ class DeformablePSROIPool(OperatorBlock):
     rois
     trans : (K, 2 * classes, T, T), dtype of data, optional
         Offsets x and y of each class; output channel c belongs to class
-        ``c // (output_dim / classes)``. Without it nothing moves (MXNet's ``no_trans``).
+        ``c // (output_dim / classes)``. Without it bins do not move (MXNet's ``no_trans``).
     rois_num
 
     Outputs
     -------
     out : (K, output_dim, P, Q), dtype of data
-        0 for a padding row, NaN for a row with a NaN or infinite coordinate, and for a bin whose
-        offset is NaN or infinite.
+        0 for a padding row; NaN for a row with a NaN or infinite coordinate, and for a bin with a
+        NaN or infinite offset.
 
     Positions are computed in float32 for float16 and float32 data, in float64 for float64 data.
-    data and trans have gradients; those of rois are 0.
+    data and trans have gradients; the gradient of rois is 0.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""PrROIPool: the integral of the bilinear surface, the operator of IoU-Net."""
+"""PrROIPool: the integral of the bilinear surface over each bin, the operator of IoU-Net."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def pr_roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.PrROIPool` as a function: its inputs, then its parameters.
+    """:class:`gluon_roi.PrROIPool` as a function: inputs first, then parameters.
 
-    Arrays also take `out`; symbols `name` and `attr`.
+    For arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     return call("PrROIPool", locals())
 
@@ -31,11 +31,11 @@ def pr_roi_pool(
 class PrROIPool(OperatorBlock):
     """Precise RoI pooling: the mean of the bilinear surface over each bin, without samples.
 
-    The box is scaled to the map, neither rounded nor shifted, and split into P x Q bins. The
-    surface takes the value of cell i at coordinate i, is bilinear in between, and falls to 0 within
-    a cell beyond the outermost. Its integral over a bin is divided by the bin's area; a bin without
-    an area, as of an inverted box, gives 0. The gradient of the box has no jumps, which lets a box
-    be moved uphill.
+    The box is scaled to the map, without rounding or shifting, and split into P x Q bins. The
+    surface has the value of cell i at coordinate i, is bilinear in between, and falls to 0 within
+    one cell beyond the map. Its integral over a bin is divided by the bin's area; a bin without
+    area, as in an inverted box, is 0. The gradient of the box is continuous, so that boxes can be
+    optimised by gradient steps.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class PrROIPool(OperatorBlock):
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
 
-    Weights are computed in float64 whatever the type of data.
+    Weights are computed in float64 for every type of data.
 
     Raises
     ------

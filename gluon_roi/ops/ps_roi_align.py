@@ -24,18 +24,18 @@ def ps_roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.PSROIAlign` as a function: its inputs, then its parameters.
+    """:class:`gluon_roi.PSROIAlign` as a function: inputs first, then parameters.
 
-    Arrays also take `out`; symbols `name` and `attr`.
+    For arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     return call("PSROIAlign", locals())
 
 
 class PSROIAlign(OperatorBlock):
-    """Position-sensitive RoI pooling by bilinear samples: each bin reads a score map of its own.
+    """Position-sensitive RoI pooling by bilinear samples: each bin reads its own score map.
 
-    Bin (p, q) of output channel c is what :class:`gluon_roi.ROIAlign` gives for that bin on input
-    channel ``(c * P + p) * Q + q``.
+    Bin (p, q) of output channel c is that bin of :class:`gluon_roi.ROIAlign` on input channel
+    ``(c * P + p) * Q + q``.
 
     Parameters
     ----------
@@ -44,8 +44,9 @@ class PSROIAlign(OperatorBlock):
         Channels of the output; C / (P * Q) if not given.
     sampling_ratio
     aligned : bool
-        True (torchvision's ``ps_roi_align``): the box is shifted by half a cell. False (MXNet's
-        ``contrib.ROIAlign`` with position_sensitive): it is not, and is at least one cell in size.
+        True (torchvision's ``ps_roi_align``): the box moves by half a cell. False (MXNet's
+        ``contrib.ROIAlign`` with position_sensitive): the box does not move, and is at least one
+        cell in size.
     rois_grad, bad_index
 
     Inputs

@@ -23,28 +23,28 @@ def ps_roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.PSROIPool` as a function: its inputs, then its parameters.
+    """:class:`gluon_roi.PSROIPool` as a function: inputs first, then parameters.
 
-    Arrays also take `out`; symbols `name` and `attr`.
+    For arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     return call("PSROIPool", locals())
 
 
 class PSROIPool(OperatorBlock):
-    """Position-sensitive RoI pooling: bin (p, q) averages a score map of its own.
+    """Position-sensitive RoI pooling: each bin averages its own score map.
 
-    Each RoI is split into P x Q bins; bin (p, q) of output channel c is the mean of input channel
-    ``(c * G + gh) * G + gw`` over the cells of the bin, where (gh, gw) is the group that the bin
-    falls into. A bin without cells gives 0.
+    Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of input channel
+    ``(c * G + gh) * G + gw`` over the cells of the bin, where (gh, gw) is the group of the bin. A
+    bin without cells is 0.
 
     Parameters
     ----------
     pooled_size, spatial_scale, output_dim, group_size
     convention : {'rfcn', 'torchvision'}
-        'rfcn' (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's ``psroi_pool``): the box is
-        rounded in image pixels, its last pixel included, before scaling. 'torchvision'
-        (``ps_roi_pool``): rounded on the map after scaling, and the last row and column of the map
-        are never read.
+        'rfcn' (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's ``psroi_pool``) rounds the
+        box in image pixels, before scaling, and includes its last pixel. 'torchvision'
+        (``ps_roi_pool``) rounds on the map, after scaling, and never reads the last row and column
+        of the map.
     bad_index
 
     Inputs
@@ -58,8 +58,8 @@ class PSROIPool(OperatorBlock):
     out : (K, output_dim, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
 
-    The gradient of a bin goes in equal shares to its cells, RoIs in their order, so that the result
-    does not depend on the number of threads. Gradients of rois are 0.
+    The gradient of a bin goes to its cells in equal shares. RoIs are added in their order, so the
+    result does not depend on the number of threads. The gradient of rois is 0.
 
     Raises
     ------

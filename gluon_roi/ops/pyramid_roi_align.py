@@ -27,15 +27,15 @@ def pyramid_roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.PyramidROIAlign` as a function: its inputs, then its parameters.
+    """:class:`gluon_roi.PyramidROIAlign` as a function: inputs first, then parameters.
 
-    Arrays also take `out`; symbols `name` and `attr`.
+    For arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     if not isinstance(data, (list, tuple)):
         raise TypeError(
             f"PyramidROIAlign: argument data: expected a list of maps, got {type(data).__name__}"
         )
-    # What is no list of numbers at all is told by the library.
+    # The library reports a spatial_scale that is not a list of numbers.
     if isinstance(spatial_scale, (list, tuple)) and len(data) != len(spatial_scale):
         raise mx.MXNetError(
             f"PyramidROIAlign: data has {len(data)} maps, expected {len(spatial_scale)}, "
@@ -45,25 +45,25 @@ def pyramid_roi_align(
 
 
 class PyramidROIAlign(OperatorBlock):
-    """ROIAlign on the maps of a feature pyramid: each RoI on one map alone, in one call.
+    """ROIAlign on a feature pyramid: one call pools each RoI from one of several maps.
 
-    A box belongs to level ``floor(canonical_level + log2(sqrt(area) / canonical_size + 1e-6))``,
-    and is pooled from the map of that level, or from the finest or coarsest where there is none. A
-    map of stride 2^k is of level k. Each row of the output is what :class:`ROIAlign` gives for its
-    box on that map, bit for bit, and the rows are in the order of rois.
+    A box belongs to level ``floor(canonical_level + log2(sqrt(area) / canonical_size + 1e-6))``. It
+    is pooled from the map of that level, or from the finest or coarsest map if there is none. A map
+    of stride 2^k has level k. Each row of the output is bit for bit the result of :class:`ROIAlign`
+    for its box on that map, and the rows are in the order of rois.
 
     Parameters
     ----------
     pooled_size
     spatial_scale : sequence of float
-        Cells per image pixel of each map, finest first, such as (1 / 4, 1 / 8, 1 / 16, 1 / 32):
-        each at most half of the one before.
+        Cells per image pixel of each map, finest first, such as (1 / 4, 1 / 8, 1 / 16, 1 / 32).
+        Each is at most half of the one before.
     sampling_ratio, aligned, rois_grad
-        As those of :class:`ROIAlign`. In the gradient of rois the choice of the map is constant.
+        As in :class:`ROIAlign`. The gradient of rois treats the choice of the map as constant.
     canonical_size : float
         Side in image pixels of a box that belongs to canonical_level.
     canonical_level : int
-        Its level: 4 is the map of stride 16.
+        That level: 4 is the map of stride 16.
     bad_index
 
     Inputs

@@ -1,4 +1,4 @@
-"""ROIAlign: bilinear samples over the bins of a RoI, the operator of Mask R-CNN."""
+"""ROIAlign: bilinear samples in the bins of a RoI, the operator of Mask R-CNN."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.ROIAlign` as a function: its inputs, then its parameters.
+    """:class:`gluon_roi.ROIAlign` as a function: inputs first, then parameters.
 
-    Arrays also take `out`; symbols `name` and `attr`.
+    For arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     return call("ROIAlign", locals())
 
@@ -33,15 +33,15 @@ def roi_align(
 class ROIAlign(OperatorBlock):
     """RoI pooling by bilinear samples, without rounding the box.
 
-    The box is scaled to the map and split into P x Q bins; a bin is the mean of a regular grid of
+    The box is scaled to the map and split into P x Q bins. A bin is the mean of a regular grid of
     bilinear samples. Samples more than one cell off the map count as 0.
 
     Parameters
     ----------
     pooled_size, spatial_scale, sampling_ratio
     aligned : bool
-        True: the box is shifted by half a cell, so that pixel centres of image and map agree
-        (detectron2). False: it is not, and is at least one cell in size (the original).
+        True (detectron2): the box moves by half a cell, so that pixel centres of image and map
+        agree. False (the original): the box does not move, and is at least one cell in size.
     rois_grad, bad_index
 
     Inputs

@@ -1,4 +1,4 @@
-"""ROIPool: max pooling over the bins of a RoI, the operator of Fast R-CNN."""
+"""ROIPool: max pooling in the bins of a RoI, the operator of Fast R-CNN."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.ROIPool` as a function: its inputs, then its parameters.
+    """:class:`gluon_roi.ROIPool` as a function: inputs first, then parameters.
 
-    Arrays also take `out`; symbols `name` and `attr`.
+    For arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     return call("ROIPool", locals())
 
@@ -30,8 +30,9 @@ def roi_pool(
 class ROIPool(OperatorBlock):
     """RoI max pooling: each bin takes the maximum of its cells.
 
-    The box is scaled to the map, rounded (half away from zero, its last cell included, at least one
-    cell) and split into P x Q bins that may share cells. A bin without cells gives 0.
+    The box is scaled to the map and rounded, with halves away from zero. It includes its last cell
+    and is at least one cell in size. It is split into P x Q bins, which may share cells. A bin
+    without cells is 0.
 
     Parameters
     ----------
@@ -48,8 +49,8 @@ class ROIPool(OperatorBlock):
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
 
-    The gradient of a bin goes to its first maximum in row-major order, which the backward pass
-    finds again: no index is stored. NaN cells are passed over. Gradients of rois are 0.
+    The gradient of a bin goes to its first maximum in row-major order. The backward pass searches
+    for it again instead of storing an index. NaN cells are ignored. The gradient of rois is 0.
 
     Raises
     ------

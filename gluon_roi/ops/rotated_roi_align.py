@@ -1,4 +1,4 @@
-"""RotatedROIAlign: ROIAlign of turned boxes, for text and aerial images."""
+"""RotatedROIAlign: ROIAlign for rotated boxes, as in text and aerial images."""
 
 from __future__ import annotations
 
@@ -23,31 +23,32 @@ def rotated_roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.RotatedROIAlign` as a function: its inputs, then its parameters.
+    """:class:`gluon_roi.RotatedROIAlign` as a function: inputs first, then parameters.
 
-    Arrays also take `out`; symbols `name` and `attr`.
+    For arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     return call("RotatedROIAlign", locals())
 
 
 class RotatedROIAlign(OperatorBlock):
-    """RoI pooling by bilinear samples of a turned box.
+    """RoI pooling by bilinear samples of a rotated box.
 
-    The samples are those of :class:`ROIAlign` for a box of the same size around the origin, turned
+    The samples are those of :class:`ROIAlign` for a box of the same size around the origin, rotated
     by theta and moved to the box's centre. Samples more than one cell off the map count as 0. With
     theta = 0 the result is ROIAlign's.
 
     Parameters
     ----------
     pooled_size : int or (int, int)
-        Bins of the output, P x Q, along the box's height and its width.
+        Bins of the output, P x Q, along the height and the width of the box.
     spatial_scale, sampling_ratio
     aligned : bool
-        True: the centre is moved by half a cell, so that pixel centres of image and map agree
-        (detectron2, mmcv). False: it is not, and both sides are at least one cell (MXNet).
+        True (detectron2, mmcv): the centre moves by half a cell, so that pixel centres of image and
+        map agree. False (MXNet): the centre does not move, and both sides are at least one cell
+        long.
     rois_grad : bool
-        Whether rois get their gradient too (in the unit of out per image pixel, and per degree);
-        zeros if not.
+        Whether rois get a gradient (in units of out per image pixel, and per degree) instead of
+        zeros.
     bad_index
 
     Inputs

@@ -1,4 +1,4 @@
-"""Existing code and models, switched from MXNet's own operators to those of this package."""
+"""Switches existing code and models from MXNet's own operators to those of this package."""
 
 from .functions import replace_builtins
 from .models import count, optimize

@@ -1,4 +1,4 @@
-"""MXNet's own functions, with the operators of this package behind them."""
+"""MXNet's own functions, made to call the operators of this package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .mapping import Switch, by_function
 def _adapter(function: Callable, switch: Switch, bad_index: str | None) -> Callable:
     """A function with the signature of MXNet's `function` that calls ours.
 
-    Without a `bad_index`: ours while a replacement is active, `function` otherwise.
+    Without a `bad_index`, it calls ours while a replacement is active, and `function` otherwise.
     """
     original = getattr(function, "_original", function)
     signature = _signature(original, switch)
@@ -44,7 +44,7 @@ def _adapter(function: Callable, switch: Switch, bad_index: str | None) -> Calla
 
 
 def _signature(function: Callable, switch: Switch) -> inspect.Signature:
-    """Of a function of MXNet. The wrappers of its AMP hide it, and the operator still tells."""
+    """The signature of MXNet's function. If AMP's wrapper hides it, that of its operator."""
     signature = inspect.signature(function)
     if switch.inputs[0] in signature.parameters:
         return signature
@@ -65,20 +65,20 @@ def _switched_node(symbol: mx.sym.Symbol, switch: Switch, bad_index: str) -> mx.
     ours, arguments = switch.translate(given, bad_index=bad_index)
     children = node.get_children()
     inputs = {name: children[i] for i, name in zip(range(len(children)), switch.inputs)}
-    # The name has its prefix already.
+    # The name already has its prefix.
     with mx.name.NameManager():
         result = getattr(nd, ours)(**inputs, **arguments, name=node.name, attr=hidden)
     return result if node is symbol else result.as_np_ndarray()
 
 
-#: Modules of mx.nd and mx.sym that hold RoI functions, too.
+#: Submodules of mx.nd and mx.sym that hold RoI functions as well.
 _INNER = ("contrib", "npx", "numpy_extension", "op")
 
 
 def switched_namespace(module: ModuleType, bad_index: str) -> ModuleType:
     """A copy of mx.nd or mx.sym, such as the F of ``hybrid_forward``, with our operators in it.
 
-    A copy and not a proxy, as networks look into ``F.contrib.__dict__``.
+    It is a copy rather than a proxy because networks read ``F.contrib.__dict__``.
     """
     copy = ModuleType(module.__name__)
     members = vars(copy)
@@ -93,34 +93,34 @@ def switched_namespace(module: ModuleType, bad_index: str) -> ModuleType:
 
 
 def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
-    """Put the operators of this package in the place of MXNet's functions.
+    """Replace MXNet's functions with the operators of this package.
 
-    Every module that holds ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.PSROIPooling``,
+    In every module that holds ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.PSROIPooling``,
     ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign`` or ``npx.roi_pooling`` (of ``mx.nd``
-    or ``mx.sym``) gets a function with the same signature that calls ours: array code, networks
-    that are not hybridized, and symbols that are built from then on. Symbols that exist already, or
-    are loaded from files, are for :func:`gluon_roi.optimize`.
+    or ``mx.sym``), a function with the same signature takes its place and calls ours. This affects
+    array code, networks that are not hybridized, and symbols built from then on. For existing
+    symbols and symbol files, use :func:`gluon_roi.optimize`.
 
-    It holds for the whole process, all threads, until the ``with`` block ends or ``close()`` is
-    called on the result; called plainly it stays. Replacements may overlap in any order: MXNet's
-    functions come back with the end of the last one, and until then the newest that is active says
-    what `bad_index` is.
+    The replacement applies to the whole process, in all threads, until the ``with`` block ends or
+    ``close()`` is called on the result; without either it is permanent. Replacements may overlap in
+    any order: the newest active one decides `bad_index`, and MXNet's functions return when the last
+    one ends.
 
     Parameters
     ----------
     bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row (what it is
-        for MXNet's ``ROIPooling``).
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
+        padding row, as MXNet's ``ROIPooling`` does.
 
     Returns
     -------
     contextlib.ExitStack
-        Puts MXNet's functions back where they were.
+        Restores MXNet's functions when it is closed.
 
     Raises
     ------
     ValueError
-        Another `bad_index`.
+        `bad_index` has another value.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
 
 
 class _Replacement:
-    """From a call of replace_builtins until it is undone."""
+    """A replacement that is active, from a call of replace_builtins until it is undone."""
 
     def __init__(self, bad_index: str) -> None:
         self.bad_index = bad_index
@@ -155,14 +155,14 @@ class _Replacement:
 
 #: The replacements that are active, in the order of their calls.
 _active: tuple[_Replacement, ...] = ()
-#: Held by whoever changes them.
+#: Held while they change.
 _changes = threading.Lock()
-#: MXNet's functions by the identity of what replaces them.
+#: MXNet's functions by the identity of their replacement.
 _replaced: dict[int, Callable] = {}
 
 
 def is_replaced() -> bool:
-    """Whether MXNet's functions are replaced at the moment."""
+    """Whether MXNet's functions are currently replaced."""
     return bool(_active)
 
 
@@ -172,7 +172,7 @@ def _active_bad_index() -> str | None:
 
 
 def _replace() -> None:
-    """Put adapters in the place of MXNet's functions, wherever these are."""
+    """Replace MXNet's functions with adapters, in every module."""
     adapters = {}
     for module in _modules("mxnet"):
         for name, switch in by_function().items():
@@ -193,7 +193,7 @@ def _end(replacement: _Replacement) -> None:
 
 
 def _put(functions: dict[int, Callable]) -> None:
-    """Put functions in the place of those with these identities, in all modules."""
+    """Replace the functions that have these identities, in all modules."""
     for module in _modules():
         for name, value in list(vars(module).items()):
             if id(value) in functions:
@@ -201,7 +201,7 @@ def _put(functions: dict[int, Callable]) -> None:
 
 
 def _modules(package: str = "") -> list[ModuleType]:
-    """The imported modules, those of one package if it is given."""
+    """The imported modules, of one package if it is given."""
     return [
         module
         for name, module in list(sys.modules.items())

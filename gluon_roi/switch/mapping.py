@@ -1,4 +1,4 @@
-"""Which of MXNet's operators ours replace: the table of the library (src/bindings/switches.cc)."""
+"""The table of MXNet's operators that ours replace, from the library (src/bindings/switches.cc)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import library
 
 
 class Argument(NamedTuple):
-    """What becomes of one of MXNet's arguments; see Becomes in src/bindings/switches.h."""
+    """How one of MXNet's arguments is translated; see Becomes in src/bindings/switches.h."""
 
     theirs: str  # "" if there is none
     ours: str  # "" if there is none
@@ -22,7 +22,7 @@ class Argument(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """One of MXNet's operators, and ours of the same meaning."""
+    """One of MXNet's operators, and our equivalent."""
 
     theirs: str  # in graphs
     functions: tuple[str, ...]  # in mx.nd, mx.sym, their contrib, and mx.npx
@@ -31,9 +31,10 @@ class Switch(NamedTuple):
     arguments: tuple[Argument, ...]
 
     def translate(self, given: dict[str, Any], **options: str) -> tuple[str, dict[str, Any]]:
-        """Our function and its arguments, from those of MXNet's; unknown ones stay.
+        """Translate arguments of MXNet's function to our function and its arguments.
 
-        The library does the same with the attributes of nodes (apply_switch).
+        Unknown arguments stay. The library translates attributes of nodes in the same way
+        (apply_switch).
         """
         ours, result = self.ours, {k: v for k, v in given.items() if v is not mx.base._Null}
         for theirs, name, becomes, value in self.arguments:
@@ -75,10 +76,10 @@ def switches() -> tuple[Switch, ...]:
 
 @functools.lru_cache(maxsize=None)
 def by_function() -> dict[str, Switch]:
-    """The switches by the names of MXNet's functions, whatever module these are in."""
+    """The switches by the names of MXNet's functions, in any module."""
     return {name: switch for switch in switches() for name in switch.functions}
 
 
 def builtins() -> tuple[str, ...]:
-    """MXNet's operators by their names in graphs (npx.roi_pooling is ROIPooling there)."""
+    """The names of MXNet's operators in graphs (npx.roi_pooling is ROIPooling there)."""
     return tuple(switch.theirs for switch in switches())

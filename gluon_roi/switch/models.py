@@ -1,4 +1,4 @@
-"""Existing models: which RoI operators they use, and how to switch them to ours."""
+"""Counts the RoI operators of existing models, and switches them to ours."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ..bridge.arguments import NumpySymbol, Symbol
 from .functions import is_replaced, switched_namespace
 from .mapping import builtins, by_function
 
-#: MXNet's operators that run Python code, which may hold whatever it likes.
+#: MXNet's operators that run arbitrary Python code.
 _PYTHON = ("Custom", "_NDArray", "_Native")
 _CUSTOM = "Custom:"
 _ARRAY_CODE = "array code calls, such as that of a plain gluon.Block or a Custom operator"
 
 
 def count(model: Any) -> dict[str, int]:
-    """Which RoI operators a symbol or network uses, and how often.
+    """Count the RoI operators of a symbol or network.
 
     Parameters
     ----------
     model : mxnet.sym.Symbol or mxnet.gluon.Block
-        A network is counted in its graph: hybridize it and run it once before. The graph is that
-        of the last such run, in training or not.
+        A network has to be hybridized and run once before; the operators of its graph in the last
+        run are counted, whether for training or inference.
 
     Returns
     -------
     dict of str to int
-        Nodes for each operator name, MXNet's (``'ROIPooling'``) and ours
+        Number of nodes for each operator name, MXNet's (``'ROIPooling'``) and ours
         (``'_gluon_roi_ROIPool'``), zeros included. The bodies of control flow operators count too.
-        ``'Custom'`` are all operators written in Python, which no graph can look into, and
-        ``'Custom:<op_type>'`` are those of one type.
+        ``'Custom'`` counts all operators written in Python, whose code no graph shows, and
+        ``'Custom:<op_type>'`` those of one type.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def _no_graph(caller: str, block: gluon.Block, can_have_one: bool) -> str:
 
 
 def _mentions(block: gluon.Block, names: Iterable[str]) -> bool:
-    """Whether the code of a block, MXNet's own aside, mentions one of the names."""
+    """Whether a block's code, except MXNet's own, mentions one of the names."""
     wanted = frozenset(names)
     members = list(vars(block).values())  # the function of a HybridLambda, say
     for owner in type(block).__mro__:
@@ -143,24 +143,24 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
 
     ``ROIPooling``, ``contrib.ROIAlign`` (both forms), ``contrib.PSROIPooling``,
     ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign`` and ``npx.roi_pooling`` become the
-    operator of this package that gives the same, each behind a gradient guard, in control flow
-    bodies too. Names of arguments, auxiliary states, parameters and outputs stay, so that
-    checkpoints load as before. A symbol that is switched already gets its guards numbered anew,
-    which tells copies apart that share their weights.
+    equivalent operators of this package, each with gradient guards, in control flow bodies too.
+    Arguments, auxiliary states, parameters and outputs keep their names, so checkpoints load as
+    before. In a symbol that is switched already, the guards are renumbered, which distinguishes
+    copies that share their weights.
 
     Parameters
     ----------
     model : mxnet.sym.Symbol or mxnet.gluon.Block
-        A network is switched in place, and stays switched whatever ``hybridize()`` calls follow,
-        for inference and training, inside other networks too. Pass the outermost one.
+        A network is switched in place, for inference, training and use inside other networks. It
+        stays switched after later calls of ``hybridize()``. Pass the outermost network.
     inputs : arrays
-        Of one call of the network, which is made at the end in order to look at its graph; it
-        finishes deferred initialization. None for a symbol.
+        Inputs of one call of the network, which is made at the end to inspect its graph. This also
+        finishes deferred initialization. A symbol takes none.
     bad_index : {'error', 'padding'}
-        What a batch index beyond the batch is: an error, or the mark of a padding row (what it is
-        for MXNet's ``ROIPooling``).
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
+        padding row, as MXNet's ``ROIPooling`` does.
     flags
-        For ``model.hybridize``, such as ``static_alloc=True``.
+        Arguments of ``model.hybridize``, such as ``static_alloc=True``.
 
     Returns
     -------
@@ -172,14 +172,14 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
     TypeError
         `model` is neither a symbol nor a block.
     ValueError
-        It has no such operator, or one that cannot be switched: an unknown attribute, a missing
-        input, a hidden second output that is used, a call that does not go through ``F``. Nothing
-        has been switched then.
+        The model has no such operator, or one that cannot be switched: an unknown attribute, a
+        missing input, a hidden second output that is used, a call that does not go through ``F``.
+        The model is unchanged then.
 
     Warns
     -----
     UserWarning
-        Custom operators are left, whose Python code may call RoI operators of MXNet.
+        Custom operators remain, whose Python code may call RoI operators of MXNet.
         :func:`gluon_roi.replace_builtins` switches those.
 
     Examples
@@ -286,7 +286,7 @@ def _switch_block(block: gluon.Block, bad_index: str) -> None:
             block._cached_graph = variables, _optimized_symbol(symbol, bad_index)
             block._clear_cached_op()
     elif isinstance(block, gluon.HybridBlock) and _mentions(block, by_function()):
-        # MXNet's own blocks compare F with mx.nd, so only those that need it get another F.
+        # MXNet's own blocks compare F with mx.nd, so only blocks that need another F get one.
         forward = block.hybrid_forward
         if isinstance(forward, functools.partial) and forward.func is _forward:
             forward = forward.args[0]
@@ -294,6 +294,8 @@ def _switch_block(block: gluon.Block, bad_index: str) -> None:
 
 
 def _forward(hybrid_forward: Callable, bad_index: str, F: Any, *args: Any, **kwargs: Any) -> Any:
-    """``hybrid_forward`` with our operators in F (a function of the module, so that networks can
-    be copied)."""
+    """``hybrid_forward`` with our operators in F.
+
+    It is a function of the module, so that networks can be copied.
+    """
     return hybrid_forward(switched_namespace(F, bad_index), *args, **kwargs)
