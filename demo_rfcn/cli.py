@@ -243,7 +243,9 @@ def _devices(parser: argparse.ArgumentParser) -> None:
 
 def _images(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("images")
-    group.add_argument("images", type=Path, nargs="+", metavar="IMAGE", help="image files")
+    group.add_argument(
+        "images", type=Path, nargs="+", metavar="IMAGE", help="image files, or folders of them"
+    )
     group.add_argument("--thresh", type=probability, default=0.5, help="lowest score that is drawn")
 
 

@@ -29,8 +29,11 @@ def command(
     cpus: int,
     batch_size: int,
 ) -> None:
-    """Write <stem>.png and <stem>.json for every image, after a look at all of them."""
-    images = list(dict.fromkeys(images))
+    """Write <stem>.png and <stem>.json for every image, after a look at all of them.
+
+    A folder stands for the images in it.
+    """
+    images = [*dict.fromkeys(image for path in images for image in images_of(path))]
     with Progress(len(images), "looking at files", "images", brief=True) as progress:
         for image in images:
             check_image(image)
@@ -55,6 +58,22 @@ def command(
                     count = write(stem, pixels, detection, meta["config"].classes, thresh)
                     progress.write(f"{image}: {count} objects -> {stem}.png, .json")
                     progress.update()
+
+
+def images_of(path: Path) -> list[Path]:
+    """Return the image files of a folder, or the file itself.
+
+    Raises
+    ------
+    InputError
+        The folder has none.
+    """
+    if not path.is_dir():
+        return [path]
+    found = [each for each in sorted(path.iterdir()) if image_files.has_suffix(each)]
+    if not found:
+        raise InputError(f"detect: folder {path} holds no image, expected one at least")
+    return found
 
 
 def write(

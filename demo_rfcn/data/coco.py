@@ -68,6 +68,7 @@ class COCOFolder(DetectionSet):
         self.known = set(categories.values())
         self.classes = tuple(categories.values() if classes is None else classes)
         found = self._read_images(content["images"])
+        self._check_folder(found)
         whole = self._read_annotations(content["annotations"], categories, found)
         self._numbers = sorted(whole, key=lambda number: (isinstance(number, str), number))
         for number in self._numbers:
@@ -124,6 +125,20 @@ class COCOFolder(DetectionSet):
                 self.broken.append(str(error))
                 self.left_out.add(path)
         return found
+
+    def _check_folder(self, images: dict[int | str, dict]) -> None:
+        """Refuse a folder that has none of the images; one missing file after the other says less.
+
+        Raises
+        ------
+        InputError
+        """
+        paths = [entry["path"] for entry in images.values()]
+        if len(paths) > 1 and not any(map(os.path.isfile, paths)):
+            raise InputError(
+                f"dataset: none of the {len(paths)} images of {self._path} is there, the first "
+                f"would be {paths[0]}; expected them in {self._folder or paths[0].parent}"
+            )
 
     def _image_path(self, entry: dict) -> Path:
         """Return where an image lies; tools write names with or without folders, of any system."""

@@ -36,6 +36,11 @@ _MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")
 _ORIENTATION = 0x112
 
 
+def has_suffix(path: Path) -> bool:
+    """Return whether a file has the name of an image."""
+    return path.suffix.lower() in SUFFIXES
+
+
 class Header(NamedTuple):
     """What the header of an image file says.
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import BrokenFile, InputError
 from ..progress import Progress
 from .dataset import LABEL_WIDTH, DetectionSet, Entry, counted
-from .images import SUFFIXES, boxes_as_meant, check_image, check_there
+from .images import boxes_as_meant, check_image, check_there, has_suffix
 
 PARTS = ("JPEGImages", "Annotations")
 LISTS = Path("ImageSets", "Main")
@@ -176,7 +176,7 @@ class _Files:
         self._images, self._annotations = images, annotations
         self._of_name: dict[str, list[str]] = {}
         for path in sorted(self._images.iterdir()):
-            if path.suffix.lower() in SUFFIXES:
+            if has_suffix(path):
                 self._of_name.setdefault(path.stem, []).append(path.name)
         self._xml = {
             path.stem: path
@@ -201,7 +201,9 @@ class _Files:
         """
         short = re.sub(r"\s+(-1|0|1)$", "", line)
         candidates = [line, short]
-        candidates += [str(Path(each).with_suffix("")) for each in candidates if _is_image(each)]
+        candidates += [
+            str(Path(each).with_suffix("")) for each in candidates if has_suffix(Path(each))
+        ]
         for name in candidates:
             if name in self._xml or name in self._of_name:
                 return name
@@ -220,10 +222,6 @@ class _Files:
     def annotation(self, name: str) -> Path:
         """Return the path of an annotation, or the one that it is expected to have."""
         return self._xml.get(name, self._annotations / f"{name}.xml")
-
-
-def _is_image(name: str) -> bool:
-    return Path(name).suffix.lower() in SUFFIXES
 
 
 def read_list(path: Path) -> list[str]:

@@ -113,6 +113,7 @@ def test_data_folder_with_foreign_files(tmp_path, capsys):
 def test_detect_without_image(short_run, tmp_path, capsys):
     checkpoint = ["--pretrained", str(short_run / "last.ckpt")]
     refused(["detect", str(tmp_path / "no.jpg"), *checkpoint], capsys, "no.jpg is missing")
+    refused(["detect", str(tmp_path), *checkpoint], capsys, f"folder {tmp_path} holds no image")
 
 
 def test_detect_loses_no_image(short_run, tmp_path, capsys):
