@@ -98,12 +98,16 @@ def show_map(axis, values: np.ndarray, weights: np.ndarray, colours, box: np.nda
 
 
 def show_output(axis, values: np.ndarray) -> None:
+    """The bins in their colours, the darker the higher their value."""
     axis.imshow(values, cmap="Greys", vmin=0, vmax=1.6)
     for index, value in enumerate(values.ravel()):
         row, column = divmod(index, BINS)
         corner = (column - 0.5, row - 0.5)
         axis.add_patch(Rectangle(corner, 1, 1, fc=(*COLOURS[index], 0.35), ec="white", lw=2))
-        axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=9)
+        grey = plt.cm.Greys(value / 1.6)[:3]
+        shade = 0.65 * np.array(grey) + 0.35 * COLOURS[index]
+        ink = "white" if shade @ (0.299, 0.587, 0.114) < 0.48 else "black"
+        axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=10, color=ink)
     axis.set(xticks=[], yticks=[])
     axis.set_title("output", fontsize=9)
 
@@ -116,73 +120,57 @@ def cards() -> list[Card]:
         None, None
     ]
     apart = np.stack(np.meshgrid([-1, 0, 1], [-1, 0, 1]))[None]
-    return [
-        Card("ROIPool", "the maximum of the cells of each bin\n(the cell that won)", [whole]),
-        Card(
-            "ROIAlign",
-            "the mean of bilinear samples\n(their weights)",
-            [whole],
-            {"sampling_ratio": 2},
-        ),
-        Card("PrROIPool", "the mean of the bilinear surface,\nintegrated", [whole]),
-        Card(
-            "RotatedROIAlign",
-            "bilinear samples of a box\nthat is turned",
-            [whole],
-            {"sampling_ratio": 2},
-            roi=TILTED,
-        ),
-        Card("PSROIPool", "each bin averages\na score map of its own", [parts]),
-        Card(
-            "PSROIAlign",
-            "each bin samples\na score map of its own",
-            [parts],
-            {"sampling_ratio": 2},
-        ),
+    sampled = {"sampling_ratio": 2}
+    drawn = [
+        Card("ROIPool", "the maximum of the cells of each bin (coloured)", [whole]),
+        Card("ROIAlign", "the mean of bilinear samples (their weights)", [whole], sampled),
+        Card("PSROIPool", "each bin averages a score map of its own", [parts]),
+        Card("PSROIAlign", "each bin samples a score map of its own", [parts], sampled),
+        Card("RotatedROIAlign", "bilinear samples of a rotated box", [whole], sampled, roi=TILTED),
+        Card("PrROIPool", "the mean of the bilinear surface, an integral", [whole]),
         Card(
             "DeformablePSROIPool",
-            "each bin, moved by its offset,\nsamples a score map of its own",
+            "each bin, moved by its offset, samples its own map",
             [parts],
             {"trans_std": 0.1},
             trans=apart,
         ),
         Card(
             "PyramidROIAlign",
-            "a RoI reads the one level\nof its size",
+            "a RoI reads the one map that suits its size",
             [whole, half],
             {"sampling_ratio": 2, "canonical_size": 4, "canonical_level": 0},
             scale=(1.0, 0.5),
         ),
     ]
+    order = [block.__name__ for block in gluon_roi.OPERATORS]
+    return sorted(drawn, key=lambda card: order.index(card.name))
 
 
 def main() -> None:
     figure = plt.figure(figsize=(11, 13))
-    grid = figure.add_gridspec(4, 2, hspace=0.25, wspace=0.12)
+    grid = figure.add_gridspec(4, 2, hspace=0.38, wspace=0.12)
     for index, card in enumerate(cards()):
         output, weights = pooled(card)
+        whole = grid[index].get_position(figure)
+        figure.text(whole.x0, whole.y1 + 0.022, card.name, fontsize=11, weight="bold")
+        figure.text(whole.x0, whole.y1 + 0.008, card.text, fontsize=9)
         place = grid[index].subgridspec(1, 2, width_ratios=(1.5, 1), wspace=0.1)
-        title = f"{card.name}: {card.text}"
         box = corners(card.roi)
         if len(card.maps) > 1:
             levels = place[0].subgridspec(1, 2, width_ratios=(2, 1), wspace=0.08)
             for number, (maps, scale) in enumerate(zip(card.maps, card.scale)):
                 axis = figure.add_subplot(levels[number])
                 show_map(axis, maps[0, 0], weights[number], COLOURS, box * scale)
-                if number == 0:
-                    axis.set_title(title, fontsize=9)
         elif card.maps[0].shape[1] == 1:
             axis = figure.add_subplot(place[0])
             show_map(axis, card.maps[0][0, 0], weights[0], COLOURS, box)
-            axis.set_title(title, fontsize=9)
         else:
             parts = place[0].subgridspec(BINS, BINS, hspace=0.06, wspace=0.06)
             for part in range(BINS * BINS):
                 axis = figure.add_subplot(parts[part])
                 own = slice(part, part + 1)
                 show_map(axis, card.maps[0][0, part], weights[0][own], COLOURS[own], box)
-                if part == 1:
-                    axis.set_title(title, fontsize=9)
         show_output(figure.add_subplot(place[1]), output)
     target = Path(__file__).parent / "operators.png"
     figure.savefig(target, dpi=110, bbox_inches="tight")

@@ -9,14 +9,14 @@ from .roi_align import ROIAlign
 from .roi_pool import ROIPool
 from .rotated_roi_align import RotatedROIAlign
 
-# Every operator of the package.
+# Every operator of the package, in the order of tables and pictures.
 OPERATORS = (
     ROIPool,
     ROIAlign,
     PSROIPool,
     PSROIAlign,
-    DeformablePSROIPool,
     RotatedROIAlign,
     PrROIPool,
+    DeformablePSROIPool,
     PyramidROIAlign,
 )
