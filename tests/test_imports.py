@@ -1,4 +1,4 @@
-"""The modules of the packages: no import leads back to its own file; folders keep an order."""
+"""Modules, those of the tests too: no import leads back to its own file; folders keep an order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+TESTS = ROOT / "tests"
 PACKAGES = ("gluon_roi", "demo_rfcn", "benchmarks")
 #: Each folder of the demo, and those below it that it may import; so may all its files at the top.
 BELOW: dict[str, set[str]] = {
@@ -23,12 +24,14 @@ BASE = {"errors", "files", "params", "progress"}
 
 
 def module(file: Path) -> str:
-    """The name under which a file is imported."""
-    parts = file.relative_to(ROOT).with_suffix("").parts
+    """The name under which a file is imported; one of the tests by its name alone."""
+    base = TESTS if TESTS in file.parents else ROOT
+    parts = file.relative_to(base).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES = {module(file): file for package in PACKAGES for file in (ROOT / package).rglob("*.py")}
+FOLDERS = (*(ROOT / package for package in PACKAGES), TESTS)
+FILES = {module(file): file for folder in FOLDERS for file in folder.rglob("*.py")}
 
 
 @lru_cache(maxsize=None)
@@ -51,20 +54,20 @@ def imports(name: str) -> tuple[str, ...]:
     return tuple(sorted({each for each in found if each in FILES} - {name}))
 
 
-@pytest.mark.parametrize("package", ["demo_rfcn", "benchmarks"])
-def test_no_circle(package):
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_no_circle(folder):
     done: set[str] = set()
 
     def walk(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, " -> ".join((*path, name))
         if name not in done:
             for imported in imports(name):
-                if imported.split(".")[0] == package:
+                if folder in FILES[imported].parents:
                     walk(imported, (*path, name))
             done.add(name)
 
-    for name in FILES:
-        if name.split(".")[0] == package:
+    for name, file in FILES.items():
+        if folder in file.parents:
             walk(name, ())
 
 

@@ -92,4 +92,4 @@ def export(
         ) from error
     from .model import export_model
 
-    export_model(path, model, input_shapes, params, input_types, dynamic, inputs, outputs)
+    export_model(OPSET, path, model, input_shapes, params, input_types, dynamic, inputs, outputs)

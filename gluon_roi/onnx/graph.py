@@ -96,16 +96,16 @@ class Graph:
 
     # ---- The model ----
 
-    def model(self, inputs: Sequence, outputs: Sequence) -> onnx.ModelProto:
+    def model(self, opset: int, inputs: Sequence, outputs: Sequence) -> onnx.ModelProto:
         """A model of the nodes that its outputs depend on.
 
         Parameters
         ----------
+        opset : int
+            The version of ONNX's operators.
         inputs, outputs : sequence of (name, dtype, shape)
             For outputs, the name is a pair: of the tensor, and the name that it is to have.
         """
-        from . import OPSET
-
         ends = [
             helper.make_node("Identity", [tensor], [name], name=name)
             for (tensor, name), *_ in outputs
@@ -131,7 +131,7 @@ class Graph:
         model = helper.make_model(
             graph,
             producer_name="gluon_roi",
-            opset_imports=[helper.make_opsetid("", OPSET)],
+            opset_imports=[helper.make_opsetid("", opset)],
         )
         model.ir_version = 8  # that of opset 16: older runtimes refuse a newer one
         return model

@@ -7,17 +7,24 @@ import io
 import itertools
 import re
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import Any, Callable, Iterator, NamedTuple
 
 import mxnet as mx
 import numpy as np
 
-if TYPE_CHECKING:
-    from .source import Source
-
 _FLOAT32 = np.dtype("float32")
 #: So many combinations of types of inputs are tried.
 _TYPE_TRIES = 64
+
+
+class Source(NamedTuple):
+    """A model as it is to be translated."""
+
+    symbol: Any
+    arrays: dict[str, np.ndarray]  # parameters and auxiliary states
+    shapes: dict[str, tuple]  # of the inputs, in their order
+    types: dict[str, np.dtype]  # of the inputs, as far as they are given
+    free: dict[str, tuple]  # axes of the inputs whose sizes may change
 
 
 class Entry:

@@ -12,15 +12,15 @@ import onnx
 
 from . import mxnet, roi  # noqa: F401  (their rules)
 from .graph import Graph, Node
-from .inference import Entry, infer
+from .inference import Entry, Source, infer
 from .registry import RULES
-from .source import Source, source_of
+from .source import source_of
 
 
-def export_model(path: Any, *arguments: Any) -> None:
+def export_model(opset: int, path: Any, *arguments: Any) -> None:
     """See :func:`gluon_roi.onnx.export`."""
     file = _file(path)
-    made, known = _translate(source_of(*arguments))
+    made, known = _translate(opset, source_of(*arguments))
     _check(made, known)
     _save(made, file)
 
@@ -38,6 +38,7 @@ def _file(path: Any) -> Path:
 
 
 def _translate(
+    opset: int,
     source: Source,
 ) -> tuple[onnx.ModelProto, dict[str, Entry]]:
     """The model, and what MXNet says of each of its tensors (without that of free sizes)."""
@@ -86,7 +87,7 @@ def _translate(
         shape = [None] * len(entry.shape) if any(free.values()) else list(entry.shape)
         outputs.append(((entry.tensor, graph.unique(name)), entry.dtype, shape))
     known = {} if any(free.values()) else {entry.tensor: entry for entry in entries}
-    return graph.model([listed[name] for name in source.shapes], outputs), known
+    return graph.model(opset, [listed[name] for name in source.shapes], outputs), known
 
 
 def _check(model: onnx.ModelProto, known: dict[str, Entry]) -> None:

@@ -6,31 +6,20 @@ import json
 import os
 import reprlib
 import warnings
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, Sequence
 
 import mxnet as mx
 import numpy as np
 
-import gluon_roi
-
+from ..switch.models import count, optimize
 from .cut import cut
-from .inference import inferred
+from .inference import Source, inferred
 from .mxnet.layers import LOSSES
 
 #: Of MXNet's arrays.
 _TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
 #: Of values that an error quotes.
 _PLAIN = (int, float, str, list, tuple, dict, set, range, type(None))
-
-
-class Source(NamedTuple):
-    """A model as it is to be translated."""
-
-    symbol: Any
-    arrays: dict[str, np.ndarray]  # parameters and auxiliary states
-    shapes: dict[str, tuple]  # of the inputs, in their order
-    types: dict[str, np.dtype]  # of the inputs, as far as they are given
-    free: dict[str, tuple]  # axes of the inputs whose sizes may change
 
 
 def source_of(
@@ -126,13 +115,13 @@ def _labels(symbol: Any) -> set[str]:
 
 def _switched(symbol: Any) -> Any:
     """The symbol with the RoI operators of this package in the place of MXNet's."""
-    used = gluon_roi.count(symbol)
+    used = count(symbol)
     if not any(used[name] for name in used if not name.startswith(("_gluon_roi_", "Custom"))):
         return symbol
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Custom operators, which export names in an error
-            return gluon_roi.optimize(symbol)
+            return optimize(symbol)
     except ValueError as error:
         raise ValueError(str(error).replace("optimize:", "onnx.export:")) from None
 
