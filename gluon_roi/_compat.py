@@ -340,7 +340,7 @@ class _AnyStr(type):
 
 
 class AttributeText(str, metaclass=_AnyStr):
-    """str, except for NumPy's numbers in a tuple: "(3, 4)" as in NumPy 1, not "(np.int64(3), 4)"."""
+    """str, except for a tuple of NumPy's numbers: "(3, 4)", not "(np.int64(3), 4)"."""
 
     def __new__(cls, value: Any = "") -> str:  # type: ignore[misc]
         text = str(value)
