@@ -246,6 +246,34 @@ def test_deformable_convolution(name, modulated, tmp_path):
         np.testing.assert_allclose(found, theirs, atol=2e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("modulated", [False, True])
+def test_deformable_convolution_of_float16(modulated, tmp_path):
+    """In float32, rounded once; MXNet has it on the GPU alone."""
+    random = np.random.RandomState(3)
+    arrays = {
+        "data": random.randn(1, 3, 5, 7),
+        "offset": random.randint(-24, 25, (1, 18, 5, 7)) / 4,
+        "mask": random.rand(1, 9, 5, 7),
+        "weight": random.randn(4, 3, 3, 3),
+    }
+    if not modulated:
+        del arrays["mask"]
+    arrays = {key: value.astype("float16") for key, value in arrays.items()}
+    operator = "ModulatedDeformableConvolution" if modulated else "DeformableConvolution"
+    symbol = getattr(S.contrib, operator)(
+        *map(S.var, arrays), kernel=(3, 3), pad=(1, 1), num_filter=4, no_bias=True
+    )
+    path = tmp_path / "model.onnx"
+    shapes = [value.shape for value in arrays.values()]
+    gluon_roi.onnx.export(symbol, shapes, path, input_types=["float16"] * len(arrays))
+    (found,) = run(path, *arrays.values())
+    data, offset, weight = (arrays[key].astype("float64") for key in ("data", "offset", "weight"))
+    loop = ((3, 3), (1, 1), (1, 1), (1, 1), 1, 1)
+    expected = _deformed(data, offset, arrays.get("mask"), weight, *loop)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-5)
+
+
 def test_cells_that_are_not_finite_show_where_mxnet_reads_them(tmp_path):
     """Samples outside of the map read nothing, not even 0 times a cell."""
     data = np.zeros((1, 1, 3, 4), "float32")

@@ -79,7 +79,7 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
     "inputs": [
         (["rois"], "inputs: expected a dict of names and shapes, got ['rois']"),
         ({5: (5, 5)}, "inputs: expected a dict of names and shapes, got {5: (5, 5)}"),
-        ({"rois": np.ones((5, 5))}, "inputs: rois: expected a shape of whole numbers, got a nda"),
+        ({"rois": np.ones((5, 5))}, "inputs: rois: expected a shape of whole numbers, got ndarray"),
     ],
     "outputs": [
         (5, "outputs: expected a list of names, got 5"),

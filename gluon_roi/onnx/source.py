@@ -143,7 +143,7 @@ def _several(argument: str, given: Any) -> Any:
 
 def _short(value: Any) -> str:
     """A value in a sentence."""
-    return reprlib.repr(value) if isinstance(value, _PLAIN) else f"a {type(value).__name__}"
+    return reprlib.repr(value) if isinstance(value, _PLAIN) else type(value).__name__
 
 
 def _array(name: str, value: Any) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,12 +19,13 @@ class _Settings(NamedTuple):
     groups: int  # of the weights
     parts: int  # deformable groups: channels that share offsets
     fades: bool  # samples fade to 0 within a cell outside of the map
+    dtype: Any  # what is computed in
 
 
 def _settings(node: Node, fades: bool) -> _Settings:
     node.expect("layout", None, "None", "NCHW")
     node.accept("num_filter", "no_bias", "im2col_step")  # the inputs tell
-    if node.dtype not in (np.float32, np.float64):
+    if node.dtype.kind != "f":
         raise node.refusal(f"{node.dtype} data have no translation")
     one = (1, 1)
     return _Settings(
@@ -35,6 +36,7 @@ def _settings(node: Node, fades: bool) -> _Settings:
         node.get("num_group", 1),
         node.get("num_deformable_group", 1),
         fades,
+        np.float64 if node.dtype == np.float64 else np.float32,
     )
 
 
@@ -47,9 +49,10 @@ def _deformable_convolution(g: Graph, node: Node) -> str:
         data, offset -> _columns --+
         weight, bias --------------+-> _product
     """
-    data, offset, weight, *bias = node.inputs
-    columns = _columns(g, node, data, offset, None, _settings(node, fades=False))
-    return _product(g, node, columns, weight, bias, _settings(node, fades=False))
+    what = _settings(node, fades=False)
+    data, offset, weight, *bias = _inputs(g, node, what)
+    columns = _columns(g, node, data, offset, None, what)
+    return _product(g, node, columns, weight, bias, what)
 
 
 @rule("_contrib_ModulatedDeformableConvolution")
@@ -61,9 +64,17 @@ def _modulated_deformable_convolution(g: Graph, node: Node) -> str:
         data, offset, mask -> _columns --+
         weight, bias --------------------+-> _product
     """
-    data, offset, mask, weight, *bias = node.inputs
-    columns = _columns(g, node, data, offset, mask, _settings(node, fades=True))
-    return _product(g, node, columns, weight, bias, _settings(node, fades=True))
+    what = _settings(node, fades=True)
+    data, offset, mask, weight, *bias = _inputs(g, node, what)
+    columns = _columns(g, node, data, offset, mask, what)
+    return _product(g, node, columns, weight, bias, what)
+
+
+def _inputs(g: Graph, node: Node, what: _Settings) -> list[str]:
+    """float16 in float32; the output is rounded once."""
+    if node.dtype == what.dtype:
+        return node.inputs
+    return [g.cast(tensor, what.dtype) for tensor in node.inputs]
 
 
 def _columns(
@@ -90,8 +101,7 @@ def _columns(
         for part in g("Split", apart, np.array([1, 1]), axis=5, outputs=2)
     ]
     y, x = (
-        _axis(g, node, data, move, g.shape(offset, 2 + n, 3 + n), n, what)
-        for n, move in enumerate(moves)
+        _axis(g, data, move, g.shape(offset, 2 + n, 3 + n), n, what) for n, move in enumerate(moves)
     )
     inside = g("And", y.inside, x.inside)
     rows, row_of_zeros = _rows(g, node, data, what)
@@ -99,8 +109,8 @@ def _columns(
         mask = g.reshape(mask, g.shape(mask, 0, 1), what.parts, cells, size)
         mask = g("Transpose", mask, perm=[0, 3, 4, 2, 1])
     taps = []
-    for ty in _taps(g, node, y, inside, what):
-        for tx in _taps(g, node, x, inside, what):
+    for ty in _taps(g, y, inside, what):
+        for tx in _taps(g, x, inside, what):
             index = _index(g, data, ty.cell, tx.cell, what)
             index = g("Where", g("And", ty.counts, tx.counts), index, row_of_zeros)
             weight = g("Mul", ty.weight, tx.weight)
@@ -115,12 +125,12 @@ class _Axis(NamedTuple):
 
     position: str
     inside: str  # whether they count
-    last: str  # cell of the map, in the type of the data
+    last: str  # cell of the map, in the type that is computed in
 
 
-def _axis(g: Graph, node: Node, data: str, move: str, size: str, n: int, what: _Settings) -> _Axis:
+def _axis(g: Graph, data: str, move: str, size: str, n: int, what: _Settings) -> _Axis:
     """Samples along y (0) or x (1)."""
-    dtype = node.dtype
+    dtype = what.dtype
     number = g.cast(g.reshape(count_to(g, size), -1, *[1] * (3 - n)), dtype)
     corner = g("Mul", number, np.array(what.stride[n], dtype))
     of_cells = np.indices(what.kernel)[n].reshape(-1, 1) * what.dilate[n] - what.pad[n]
@@ -143,9 +153,9 @@ class _Tap(NamedTuple):
     counts: str
 
 
-def _taps(g: Graph, node: Node, axis: _Axis, inside: str, what: _Settings) -> list[_Tap]:
+def _taps(g: Graph, axis: _Axis, inside: str, what: _Settings) -> list[_Tap]:
     """The cells before and behind each sample."""
-    zero, one = np.array(0, node.dtype), np.array(1, node.dtype)
+    zero, one = np.array(0, what.dtype), np.array(1, what.dtype)
     position = g("Where", inside, axis.position, zero)
     if not what.fades:
         position = g("Min", position, axis.last)
@@ -167,7 +177,7 @@ def _rows(g: Graph, node: Node, data: str, what: _Settings) -> tuple[str, str]:
     channels = node.shapes[0][1] // what.parts
     apart = g.reshape(data, g.shape(data, 0, 1), what.parts, channels, g.shape(data, 2, 4))
     rows = g.reshape(g("Transpose", apart, perm=[0, 3, 4, 1, 2]), -1, channels)
-    zeros = np.zeros((1, channels), node.dtype)
+    zeros = np.zeros((1, channels), what.dtype)
     return g("Concat", rows, zeros, axis=0), g.shape(rows, 0, 1)
 
 
@@ -195,4 +205,5 @@ def _product(
     columns = g.reshape(columns, images, groups, -1, cells * channels)
     out = g("Transpose", g("MatMul", columns, weight), perm=[0, 1, 3, 2])
     out = g.reshape(out, images, filters, size)
-    return g("Add", out, g.reshape(bias[0], -1, 1, 1)) if bias else out
+    out = g("Add", out, g.reshape(bias[0], -1, 1, 1)) if bias else out
+    return out if node.dtype == what.dtype else g.cast(out, node.dtype)
