@@ -19,55 +19,57 @@ def export(
     inputs: dict[str, Sequence[int]] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> None:
-    """Write a model to an ONNX file, in standard operators alone.
+    """Write a model to an ONNX file, using standard operators only.
 
-    The model is what it is outside of ``autograd.record``; guards, ``BlockGrad`` and ``Dropout``
-    are left out. Each node is translated by a rule of its own, which refuses what it does not know;
-    in the end the file is checked by onnx, and the shape and type of every tensor against MXNet's.
-    docs/onnx.md says what is translated how, and how near the results are.
+    The file holds the model for inference, as outside of ``autograd.record``; guards, ``BlockGrad``
+    and ``Dropout`` are left out. A rule for each operator translates its nodes, and rejects
+    attributes that it does not cover. At the end, onnx checks the file, and the shape and type of
+    every tensor are compared with MXNet's. docs/onnx.md describes the translations and their
+    accuracy.
 
     Parameters
     ----------
     model : mxnet.gluon.HybridBlock, mxnet.sym.Symbol, str or pathlib.Path
-        A block, hybridized or not, a symbol, or the path of a symbol file, which may have Custom
-        operators that are not registered as long as they are cut off. MXNet's own RoI operators are
-        switched as by :func:`gluon_roi.optimize`.
+        A block, hybridized or not, a symbol, or the path of a symbol file. A symbol file may hold
+        unregistered Custom operators if they are cut off. MXNet's own RoI operators are switched
+        as by :func:`gluon_roi.optimize`.
     input_shapes : sequence
-        A shape for each input, in the order in which the block is called, or in that of
-        ``symbol.list_arguments()`` without those that `params` or `inputs` have and without labels
-        of ``SoftmaxOutput`` and the like. An input that is a list of arrays has a list of shapes.
+        A shape for each input, in the order of the block's call, or in that of
+        ``symbol.list_arguments()`` without those in `params` or `inputs` and without the labels of
+        ``SoftmaxOutput`` and similar layers. An input that is a list of arrays has a list of
+        shapes.
     path : str or pathlib.Path
         The file to write.
     params : dict, optional
-        name -> array, parameters and auxiliary states of a symbol, names with or without the
+        Parameters and auxiliary states of a symbol: name -> array. Names may have the prefixes
         ``arg:`` and ``aux:`` of ``mx.model.save_checkpoint``. A block has its own.
     input_types : sequence, optional
-        A dtype for each input, those of `inputs` last. What follows from the parameters if not
-        given, else int32 for rois_num and float32.
+        A dtype for each input, those of `inputs` last. By default, types follow from the
+        parameters; otherwise they are int32 for rois_num and float32 for all others.
     dynamic : sequence, optional
-        For each input, those of `inputs` last, the axes whose sizes may differ from the ones given,
-        such as ``[(0, 2, 3), (0,)]`` for data and rois of any number. Number of channels excepted,
-        any axis may be among them, as far as the model itself has not fixed it.
+        For each input, those of `inputs` last, the axes whose sizes may vary, such as
+        ``[(0, 2, 3), (0,)]`` for data and for any number of rois. Any axis may vary, except the
+        channels and axes whose size the model itself fixes.
     inputs : dict, optional
-        Cuts the model: name -> shape. What a node gives, or one of its outputs, becomes an input of
-        that name; what only it depends on is left out.
+        Cuts the model: name -> shape. The output of the node, or the output, of this name becomes
+        an input; nodes that only it depends on are left out.
     outputs : list of str, optional
-        Names of nodes or of their outputs at which the model ends, in place of its own outputs.
+        Names of nodes or of their outputs that become the model's outputs, in place of its own.
 
     Raises
     ------
     ImportError
-        The package onnx is not installed; ``pip install 'gluon_roi[onnx]'`` does it.
+        The package onnx is not installed; ``pip install 'gluon_roi[onnx]'`` installs it.
     ValueError
         An argument does not fit the model.
     NotImplementedError
-        A node has no translation, or not with its attributes and types; the message names it.
-        Python code (``Custom``) has none: cut the model there.
+        A node, or its attributes and types, cannot be translated; the message names the node.
+        Python code (``Custom``) cannot be translated: cut the model there.
 
     Notes
     -----
     A batch index that is NaN, fractional, or beyond the batch (without ``bad_index='padding'``)
-    gives a row of NaN, as on a GPU: an ONNX model cannot raise an error.
+    makes a row of NaN, as on a GPU, because an ONNX model cannot raise an error.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A part of a model: outputs of nodes become its inputs, and others its outputs."""
+"""Cuts a part out of a model: some outputs of nodes become its inputs, others its outputs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Place(NamedTuple):
 
 
 class _Nodes:
-    """The nodes of a symbol, as its file has them, and its outputs."""
+    """The nodes of a symbol, as in its file, and its outputs."""
 
     def __init__(self, described: dict, heads: Sequence) -> None:
         self.nodes = described["nodes"]
-        self.attributes = described.get("attrs", {})  # the version of MXNet, if it is a new one
+        self.attributes = described.get("attrs", {})  # newer files: version of MXNet
         self.heads = [_Place(*head[:2]) for head in heads]
         self.places: dict[str, list[_Place]] = {}
 
@@ -42,7 +42,7 @@ class _Nodes:
 
     @classmethod
     def of_text(cls, text: str) -> _Nodes:
-        """Of a file that MXNet does not load, since an operator in it is not registered."""
+        """From a file that MXNet cannot load, because an operator is not registered."""
         described = json.loads(text)
         made = cls(described, described["heads"])
         for number, node in enumerate(made.nodes):
@@ -54,12 +54,12 @@ class _Nodes:
         return made
 
     def _name(self, name: str, place: _Place) -> None:
-        """Both names that a place goes by: its own, and that of its node."""
+        """Record both names of a place: its own, and that of its node."""
         for one in {name, self.nodes[place.node]["name"]}:
             self.places.setdefault(one, []).append(place)
 
     def used(self) -> set[_Place]:
-        """The places that are read, or are outputs of the model."""
+        """The places that a node reads, or that are outputs of the model."""
         needed = self.needed()
         read = {_Place(*entry[:2]) for number in needed for entry in self.nodes[number]["inputs"]}
         return read | set(self.heads)
@@ -91,8 +91,8 @@ class _Nodes:
         return _Place(len(self.nodes) - 1, 0)
 
     def symbol(self) -> Any:
-        """What the outputs depend on."""
-        # Variables first: those that are new are the last ones.
+        """The symbol of all nodes that the outputs depend on."""
+        # Variables go first, because new ones are at the end of the list.
         needed = sorted(self.needed(), key=lambda number: self.nodes[number]["op"] != "null")
         number = {old: new for new, old in enumerate(needed)}
 
@@ -117,9 +117,10 @@ def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any
     Parameters
     ----------
     model : mxnet.sym.Symbol or str
-        A str is what a symbol file has in it.
+        A str is the content of a symbol file.
     inputs : sequence of str
-        Names of nodes or of their outputs, which become variables; those of variables are let be.
+        Names of nodes or of their outputs, which become variables; names of variables have no
+        effect.
     outputs : sequence of str, optional
         Names of nodes or of their outputs.
     """
@@ -150,7 +151,7 @@ def _nodes(model: Any) -> _Nodes:
 
 
 def _make_input(nodes: _Nodes, name: str) -> None:
-    """Replace an output of a node by a variable of that name."""
+    """Replace an output of a node with a variable of that name."""
     places = nodes.find("inputs", name)
     if nodes.nodes[places[0].node]["op"] == "null":
         return

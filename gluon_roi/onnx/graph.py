@@ -1,4 +1,4 @@
-"""An ONNX graph under construction, and an MXNet node that is to become a part of it."""
+"""An ONNX graph under construction, and an MXNet node to be translated into it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-#: Attributes that any node may have, and that make no difference in ONNX.
+#: Attributes that any node may have and that have no effect in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
 
 
@@ -23,10 +23,10 @@ def onnx_type(dtype: Any) -> int:
 
 
 class Graph:
-    """Collects nodes and constants; a tensor is known by its name.
+    """Collects nodes and constants. Tensors are identified by name.
 
-    ``graph("Add", a, b)`` adds a node and gives the name of its output. An input is a name, an
-    array, which becomes a constant, or None for an optional input that is left out.
+    ``graph("Add", a, b)`` adds a node and returns the name of its output. An input is the name of a
+    tensor, an array, which becomes a constant, or None for an optional input that is left out.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Graph:
         self._known: dict[tuple, str] = {}
 
     def unique(self, name: str) -> str:
-        """A name for a tensor that no other has: this one, if it is free."""
+        """A unique name for a tensor: `name` itself if it is free."""
         free, number = name, 0
         while free in self._names:
             number += 1
@@ -57,7 +57,7 @@ class Graph:
         return self._known[key]
 
     def __call__(self, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node; gives the name of its output, or a list of names if `outputs` is above 1."""
+        """Add a node, and return the name of its output, or a list if `outputs` is above 1."""
         names = [
             "" if value is None else value if isinstance(value, str) else self.constant(value)
             for value in inputs
@@ -77,7 +77,7 @@ class Graph:
         return self("Shape", tensor, start=begin, **attributes)
 
     def joined(self, *sizes: Any) -> str:
-        """A vector of int64 out of vectors and numbers."""
+        """Join vectors and numbers into a vector of int64."""
         parts = [np.array([s]) if isinstance(s, int) else s for s in sizes]
         return self("Concat", *parts, axis=0)
 
@@ -88,7 +88,7 @@ class Graph:
         return self("Reshape", tensor, self.joined(*sizes))
 
     def scalar(self, vector: str) -> str:
-        """A vector of one element as a scalar."""
+        """Turn a vector of one element into a scalar."""
         return self("Squeeze", vector, np.array([0]))
 
     def columns(self, tensor: str, begin: int, end: int, axis: int = -1) -> str:
@@ -104,7 +104,7 @@ class Graph:
         opset : int
             The version of ONNX's operators.
         inputs, outputs : sequence of (name, dtype, shape)
-            For outputs, the name is a pair: of the tensor, and the name that it is to have.
+            For outputs, the name is a pair: the tensor's name, and the output's.
         """
         ends = [
             helper.make_node("Identity", [tensor], [name], name=name)
@@ -133,7 +133,7 @@ class Graph:
             producer_name="gluon_roi",
             opset_imports=[helper.make_opsetid("", opset)],
         )
-        model.ir_version = 8  # that of opset 16: older runtimes refuse a newer one
+        model.ir_version = 8  # that of opset 16, because older runtimes reject newer ones
         return model
 
 
@@ -146,11 +146,11 @@ class Node:
     inputs : list of str
         Tensors of the ONNX graph.
     shapes, dtypes : list
-        Of the inputs.
+        Shapes and types of the inputs.
     known : list
-        Shapes of the inputs, None for sizes that change with those of the model's inputs.
+        Shapes of the inputs, with None for sizes that vary with those of the model's inputs.
     out_shapes, out_dtypes : list
-        Of the visible outputs.
+        Shapes and types of the visible outputs.
     """
 
     def __init__(self, op: str, name: str, attributes: dict, inputs: list, outputs: list) -> None:
@@ -170,23 +170,23 @@ class Node:
 
     @property
     def rank(self) -> int:
-        """Of the first input."""
+        """Rank of the first input."""
         return len(self.shapes[0])
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value; what is no literal is a string."""
+        """An attribute as a Python value; a string if it is not a literal."""
         self._unread.discard(name)
         if name not in self._attributes:
             return default
         text = self._attributes[name]
         try:
-            # Files that Python 2 wrote have long numbers: (7L, 7L).
+            # Files written by Python 2 have long integers: (7L, 7L).
             return ast.literal_eval(re.sub(r"(?<=\d)[lL]\b", "", text))
         except (ValueError, SyntaxError):
             return {"true": True, "false": False}.get(text.lower(), text)
 
     def sizes(self, name: str, default: tuple = ()) -> tuple:
-        """An attribute that is a number or a tuple, as a tuple; None is that it is not given."""
+        """An attribute, a number or a tuple, as a tuple; `default` if it is None or not given."""
         value = self.get(name)
         if value is None:
             return default
@@ -206,11 +206,11 @@ class Node:
         return axis % rank
 
     def accept(self, *names: str) -> None:
-        """Admit attributes that make no difference in ONNX, whatever their values."""
+        """Accept attributes that have no effect in ONNX, with any value."""
         self._unread.difference_update(names)
 
     def expect(self, name: str, *allowed: Any) -> None:
-        """Refuse an attribute with a value other than these, of which the first is the default."""
+        """Reject an attribute with other values than these; the first is the default."""
         value = self.get(name, allowed[0])
         if value not in allowed:
             raise self.refusal(f"{name}={value} has no translation")
@@ -235,7 +235,7 @@ class Node:
         return copy
 
     def check_all_read(self) -> None:
-        """Refuse attributes that the translation has not looked at."""
+        """Reject attributes that the translation has not read."""
         if self._unread:
             name = min(self._unread)
             raise self.refusal(f"attribute {name}={self._attributes[name]} has no translation")

@@ -13,22 +13,22 @@ import mxnet as mx
 import numpy as np
 
 _FLOAT32 = np.dtype("float32")
-#: So many combinations of types of inputs are tried.
+#: How many combinations of input types are tried.
 _TYPE_TRIES = 64
 
 
 class Source(NamedTuple):
-    """A model as it is to be translated."""
+    """A model to be translated."""
 
     symbol: Any
     arrays: dict[str, np.ndarray]  # parameters and auxiliary states
     shapes: dict[str, tuple]  # of the inputs, in their order
-    types: dict[str, np.dtype]  # of the inputs, as far as they are given
-    free: dict[str, tuple]  # axes of the inputs whose sizes may change
+    types: dict[str, np.dtype]  # of the inputs, where given
+    free: dict[str, tuple]  # axes of the inputs whose sizes may vary
 
 
 class Entry:
-    """An output of an MXNet node: its shape and type, and the tensor it has become."""
+    """An output of an MXNet node: its shape, its type and its tensor in ONNX."""
 
     def __init__(self, shape: tuple, known: tuple, dtype: Any) -> None:
         self.shape, self.known, self.dtype = shape, known, np.dtype(dtype)
@@ -52,7 +52,7 @@ def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
 
 
 def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> list[tuple]:
-    """The shapes, with None for sizes that are others when those that may change are others."""
+    """The shapes, with None for sizes that vary with those of the free axes."""
     if not any(source.free.values()):
         return [tuple(shape) for shape in shapes]
     changed = {
@@ -62,7 +62,7 @@ def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> l
     }
     try:
         _, others, _ = inferred(internals.infer_shape, "shapes", **{**sizes, **changed})
-    except ValueError:  # the model does not take these sizes: any may change
+    except ValueError:  # the model does not take these sizes, so any size may vary
         others = None
     if others is None:
         return [(None,) * len(shape) for shape in shapes]
@@ -73,10 +73,10 @@ def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> l
 
 
 def _types(internals: Any, known: dict[str, np.dtype], unknown: list[str]) -> list:
-    """Types of all outputs; of inputs those that fit the parameters, float32 if it does."""
+    """Types of all outputs; those of the inputs fit the parameters, float32 where possible."""
     try:
         arguments, _, _ = internals.infer_type_partial(**known)
-    except mx.MXNetError:  # of an operator that wants to know the type of an input
+    except mx.MXNetError:  # from an operator that needs the type of an input
         arguments = None
     for name, found in zip(internals.list_arguments(), arguments or ()):
         if name in unknown and found is not None:
@@ -111,7 +111,7 @@ def _counts(nodes: list[dict]) -> Iterator[str]:
 
 
 def inferred(infer: Callable, what: str, **known: Any) -> Any:
-    """What MXNet infers, without its messages and warnings."""
+    """Let MXNet infer, without its messages and warnings."""
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -127,7 +127,7 @@ def loaded(text: str) -> Any:
         return mx.sym.load_json(text)
     except mx.MXNetError as error:
         found = str(error).strip()
-        # MXNet lists all arguments between an attribute that it does not know and the node.
+        # Between an unknown attribute and the node, MXNet lists all arguments.
         reason = _sentence(re.split(r", Possible Arguments:|, in operator ", found)[0])
         node = re.search(r', in operator (?P<op>\w+)\(name="(?P<name>.*?)"', found)
         node = node or re.search(r"Failed loading Op (?P<name>.*?) of type (?P<op>\w+)", found)
@@ -136,6 +136,6 @@ def loaded(text: str) -> Any:
 
 
 def _sentence(reason: str) -> str:
-    """What MXNet says, without its place in MXNet."""
+    """MXNet's message, without its place in MXNet's source."""
     reason = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: |MXNetError: ", "", reason)
     return " ".join(reason.split())

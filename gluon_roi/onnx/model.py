@@ -1,4 +1,4 @@
-"""From an MXNet model to an ONNX file."""
+"""Translates an MXNet model to an ONNX file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import mxnet as mx
 import onnx
 
-from . import mxnet, roi  # noqa: F401  (their rules)
+from . import mxnet, roi  # noqa: F401  (register their rules)
 from .graph import Graph, Node
 from .inference import Entry, Source, infer
 from .registry import RULES
@@ -26,7 +26,7 @@ def export_model(opset: int, path: Any, *arguments: Any) -> None:
 
 
 def _file(path: Any) -> Path:
-    """The file to write, before the work is done in vain."""
+    """Check the path of the file before any work is done."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"onnx.export: path: expected a file, got {path!r}")
     file = Path(path)
@@ -41,8 +41,8 @@ def _translate(
     opset: int,
     source: Source,
 ) -> tuple[onnx.ModelProto, dict[str, Entry]]:
-    """The model, and what MXNet says of each of its tensors (without that of free sizes)."""
-    # One graph with every output of every node among its heads, those of the model at the end.
+    """The model, and MXNet's shape and type of each of its tensors, except for free sizes."""
+    # One graph, with every output of every node among its heads and the model's outputs last.
     symbol, arrays, free = source.symbol, source.arrays, source.free
     internals = symbol.get_internals()
     described = json.loads(mx.sym.Group([internals, symbol]).tojson(remove_amp_cast=False))
@@ -91,14 +91,14 @@ def _translate(
 
 
 def _check(model: onnx.ModelProto, known: dict[str, Entry]) -> None:
-    """Raise RuntimeError unless onnx finds the model valid, and MXNet's shapes and types in it."""
+    """Raise RuntimeError unless onnx accepts the model and infers MXNet's shapes and types."""
     try:
         onnx.checker.check_model(model)
         inferred = onnx.shape_inference.infer_shapes(
             model, check_type=True, strict_mode=True, data_prop=True
         )
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        # Nodes are named after those of MXNet, and onnx names the one that it refuses.
+        # onnx names the node that it rejects, and nodes are named after those of MXNet.
         reason = " ".join(str(error).split())
         raise RuntimeError(f"onnx.export: the exported graph is invalid: {reason}") from error
     for tensor in inferred.graph.value_info:
@@ -119,7 +119,7 @@ def _check(model: onnx.ModelProto, known: dict[str, Entry]) -> None:
 
 
 def _save(model: onnx.ModelProto, path: Path) -> None:
-    """Write a file whole, or leave what is there."""
+    """Write the whole file, or leave an existing one as it is."""
     part = path.with_name(f"{path.stem}.part{path.suffix}")
     try:
         onnx.save(model, str(part))

@@ -1,4 +1,4 @@
-"""Which rule translates which operator of MXNet's graphs."""
+"""The registry of rules, which translate the operators of MXNet's graphs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any, Callable
 
 from .graph import Graph, Node
 
-#: Adds the nodes that compute what a node of MXNet computes; gives the name of its output, or a
-#: list of names. It looks at every attribute that it covers; a node with any other is refused.
+#: Adds the ONNX nodes for a node of MXNet, and returns the name of its output, or a list of names.
+#: A rule reads every attribute that it covers; a node with any other is rejected.
 Rule = Callable[[Graph, Node], Any]
 
-#: By the name of the operator in MXNet's graphs.
+#: Rules by the name of the operator in MXNet's graphs.
 RULES: dict[str, Rule] = {}
 
 
 def rule(*operators: str) -> Callable[[Rule], Rule]:
-    """Register a function as the rule of some operators."""
+    """Decorator: registers a function as the rule for these operators."""
 
     def register(function: Rule) -> Rule:
         RULES.update((operator, function) for operator in operators)

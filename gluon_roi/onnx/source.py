@@ -1,4 +1,4 @@
-"""What is exported: a symbol, its parameters, and shapes and types of its inputs."""
+"""The source of an export: a symbol, its parameters, and shapes and types of its inputs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .cut import cut
 from .inference import Source, inferred
 from .mxnet.layers import LOSSES
 
-#: Of MXNet's arrays.
+#: Types of MXNet's arrays.
 _TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
-#: Of values that an error quotes.
+#: Types of values that an error quotes.
 _PLAIN = (int, float, str, list, tuple, dict, set, range, type(None))
 
 
@@ -31,7 +31,7 @@ def source_of(
     inputs: dict[str, Any] | None,
     outputs: Sequence[str] | None,
 ) -> Source:
-    """The arguments of export, checked."""
+    """Check the arguments of export."""
     shapes = list(_leaves("input_shapes", _several("input_shapes", input_shapes)))
     inputs = _named("inputs", inputs or {}, "names and shapes")
     cuts = {name: _shape(f"inputs: {name}", shape) for name, shape in inputs.items()}
@@ -103,7 +103,7 @@ def _symbol_or_text(model: Any) -> Any:
 
 
 def _labels(symbol: Any) -> set[str]:
-    """The inputs that only a loss reads, which it does in training alone."""
+    """The inputs that only a loss reads, and only in training."""
     nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]
     readers: dict[int, set[bool]] = {}
     for node in nodes:
@@ -114,13 +114,13 @@ def _labels(symbol: Any) -> set[str]:
 
 
 def _switched(symbol: Any) -> Any:
-    """The symbol with the RoI operators of this package in the place of MXNet's."""
+    """The symbol with MXNet's RoI operators switched to those of this package."""
     used = count(symbol)
     if not any(used[name] for name in used if not name.startswith(("_gluon_roi_", "Custom"))):
         return symbol
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Custom operators, which export names in an error
+            warnings.simplefilter("ignore")  # about Custom operators: export's errors name them
             return optimize(symbol)
     except ValueError as error:
         raise ValueError(str(error).replace("optimize:", "onnx.export:")) from None
@@ -142,7 +142,7 @@ def _several(argument: str, given: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    """A value in a sentence."""
+    """A value as an error quotes it."""
     return reprlib.repr(value) if isinstance(value, _PLAIN) else type(value).__name__
 
 
@@ -191,7 +191,7 @@ def _type_of(name: str, given: Any) -> np.dtype:
 
 
 def _free_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
-    """The axes of an input whose sizes may change."""
+    """The axes of an input whose sizes may vary."""
     if not isinstance(axes, (list, tuple, set, range)) or not all(
         isinstance(axis, (int, np.integer)) and axis in range(len(shape)) for axis in axes
     ):
@@ -232,7 +232,7 @@ def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dic
 
 
 def _settle(symbol: Any, parameters: list) -> None:
-    """Give parameters the shapes that follow from those of the inputs."""
+    """Infer the shapes of parameters from those of the inputs."""
     if not parameters:
         return
     arguments, _, states = inferred(symbol.infer_shape, "shapes")

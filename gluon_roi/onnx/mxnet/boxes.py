@@ -1,4 +1,4 @@
-"""MXNet's operators of boxes."""
+"""MXNet's operators on boxes."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class _Suppression(NamedTuple):
     """Attributes of box_nms."""
 
     threshold: float  # of the overlap
-    lowest: float  # score that is too low
-    best: int  # so many are looked at, all if below 0
+    lowest: float  # highest score that is invalid
+    best: int  # number of boxes considered; all if below 0
     corner: int  # columns: of the first corner,
     score: int
     identity: int  # and of the class, if it is not below 0
     background: float
-    apart: bool  # boxes of other classes are left alone
+    apart: bool  # boxes suppress only boxes of their class
     given: str  # format of the boxes,
     wanted: str  # and of those of the output
 
@@ -90,7 +90,7 @@ def _suppression(node: Node) -> _Suppression:
 
 @rule("_contrib_box_nms")
 def _box_nms(g: Graph, node: Node) -> str:
-    """The best boxes first; those that are suppressed or invalid are rows of -1 at the end.
+    """The best boxes first; suppressed and invalid ones are rows of -1 at the end.
 
     ::
 
@@ -108,7 +108,7 @@ def _box_nms(g: Graph, node: Node) -> str:
         return node.inputs[0]
     width = node.shapes[0][-1]
     data = node.inputs[0]
-    number = g.shape(data, node.rank - 2, node.rank - 1)  # of boxes of an image
+    number = g.shape(data, node.rank - 2, node.rank - 1)  # of boxes per image
     batch = np.array([1]) if node.rank == 2 else g("ReduceProd", g.shape(data, 0, node.rank - 2))
     rows = g.reshape(data, batch, number, width)
     scores = _column(g, rows, what.score)
@@ -119,7 +119,7 @@ def _box_nms(g: Graph, node: Node) -> str:
     rows = gathered_rows(g, rows, order, width)
     valid = g("GatherElements", g.cast(valid, np.float32), order, axis=1)
     place = g.cast(g("Range", np.array(0), g.scalar(count), np.array(1)), np.float32)
-    # Ranks for scores: no ties, and the valid ones are the positive ones.
+    # Ranks replace scores: they have no ties, and exactly those of valid boxes are positive.
     rank = g("Mul", valid, g("Sub", g.cast(count, np.float32), place))
     kept = _kept(g, rows, valid, rank, count, what)
     _, order = g("TopK", g("Mul", kept, rank), count, axis=1, outputs=2)
@@ -152,13 +152,13 @@ def _is_valid(g: Graph, rows: str, scores: str, what: _Suppression) -> str:
 
 
 def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppression) -> str:
-    """1 for sorted rows that no better one suppresses, else 0: (B, n)."""
+    """1 for sorted rows that no better row suppresses, else 0: (B, n)."""
     x1, y1, x2, y2 = (
         _corners(g, rows, what)
         if what.given == "center"
         else (g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4))
     )
-    # NonMaxSuppression would turn inverted boxes round; here they overlap nothing.
+    # NonMaxSuppression would swap the corners of inverted boxes; here they overlap nothing.
     boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
     scores = g("Unsqueeze", rank, np.array([1]))
     if what.apart:
@@ -167,15 +167,17 @@ def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppres
 
 
 def _corners(g: Graph, rows: str, what: _Suppression) -> list[str]:
-    """Corners (B, n, 1) of boxes that are centres and sizes."""
+    """Corners (B, n, 1) of boxes given as centres and sizes."""
     columns = [g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4)]
     half = [g("Mul", size, np.float32(0.5)) for size in columns[2:]]
     return [g(sign, columns[n], half[n]) for sign in ("Sub", "Add") for n in range(2)]
 
 
 def _converted(g: Graph, rows: str, what: _Suppression) -> str:
-    """Rows with their boxes in the other format; MXNet leaves those whose first number is below 0,
-    as all of rows of -1 are."""
+    """Rows with their boxes in the other format.
+
+    Like MXNet, it skips rows whose first number is below 0, such as rows of -1.
+    """
     before, after = g.columns(rows, 0, what.corner), g.columns(rows, what.corner + 4, END)
     old = [g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4)]
     if what.wanted == "corner":
@@ -193,13 +195,13 @@ def _converted(g: Graph, rows: str, what: _Suppression) -> str:
 
 
 def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, threshold: float) -> str:
-    """1 for boxes (B, n, 4) that no better one overlaps by more than the threshold, else 0: (B, n).
+    """1 for boxes (B, n, 4) that no better box overlaps by more than the threshold, else 0: (B, n).
 
-    Scores are (B, classes, n), those of boxes to be looked at above 0; rank is the greatest of
-    them, (B, n). At most `limit` boxes of an image and class are kept.
+    Scores are (B, classes, n), above 0 for boxes to be considered; rank (B, n) is the largest score
+    of each box. At most `limit` boxes per image and class are kept.
 
-    OpenVINO suppresses boxes whose overlap is the threshold itself, onnxruntime as MXNet only
-    those above it: so the next number is the threshold, and 1 is one that no overlap is above.
+    OpenVINO suppresses a box whose overlap equals the threshold; onnxruntime and MXNet suppress
+    only above it. So the next larger number is the threshold. No overlap exceeds 1.
     """
     if threshold == 1:
         return g.cast(g("Greater", rank, np.float32(0)), np.float32)
@@ -218,7 +220,7 @@ def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, thresho
 
 
 def _scores_of_classes(g: Graph, rows: str, valid: str, scores: str, identity: int) -> str:
-    """Scores (B, 1, n) as (B, classes, n), 0 where a row is of another class."""
+    """Scores (B, 1, n) as (B, classes, n), with 0 where a row belongs to another class."""
     valid = g.cast(valid, np.bool_)
     kind = g.cast(g("Where", valid, _column(g, rows, identity), np.float32(0)), np.int64)
     first, last = g("ReduceMin", kind, keepdims=0), g("ReduceMax", kind, keepdims=0)
@@ -228,7 +230,7 @@ def _scores_of_classes(g: Graph, rows: str, valid: str, scores: str, identity: i
 
 
 def first_of_equal(g: Graph, values: str, number: str, count: str) -> str:
-    """The places (B, count) of the greatest of (B, number) values, equal ones by place.
+    """The places (B, count) of the largest of (B, number) values, equal values in order of place.
 
     ::
 
@@ -238,20 +240,21 @@ def first_of_equal(g: Graph, values: str, number: str, count: str) -> str:
                                  |                                                 |
                                  +--> GatherElements <------------- TopK, the least `count` keys
 
-    OpenVINO's TopK has equal values in any order, and takes any of them where not all are wanted:
-    so all values are sorted, then keys of group and place, a group for each value. It divides and
-    compares integers in float32, exact up to 2**24: so no place is computed from a key.
+    OpenVINO's TopK returns equal values in any order, and any of them if only some are wanted. So
+    all values are sorted first, then keys made of group and place, with a group for each value.
+    OpenVINO also divides and compares integers in float32, which is exact only up to 2**24. So no
+    place is computed from a key.
     """
     value, order = g("TopK", values, number, axis=1, outputs=2)
     before = g("Slice", value, np.array([0]), np.array([-1]), np.array([1]))
     after = g("Slice", value, np.array([1]), np.array([END]), np.array([1]))
     lower = g.cast(g("Not", g("Equal", before, after)), np.int64)
     group = g("CumSum", g("Pad", lower, np.array([0, 1, 0, 0]), np.array(0)), np.array(1))
-    # No place of group `count` or a later one is wanted: as one they keep keys small.
+    # Places in groups from `count` on are not wanted; merging these groups keeps keys small.
     group = g("Min", group, count)
     key = g("Add", g("Mul", group, number), order)
     _, rank = g("TopK", key, count, axis=1, largest=0, outputs=2)
-    # OpenVINO computes int64 in int32: where keys may not fit, the first order has to do.
+    # OpenVINO computes int64 in int32. If keys may not fit, the first order is used.
     groups = g("Add", g.cast(count, np.float32), np.float32(1))
     fits = g("Less", g("Mul", groups, g.cast(number, np.float32)), np.float32(2.147e9))
     rank = g("Where", fits, rank, g("Range", np.array(0), g.scalar(count), np.array(1)))

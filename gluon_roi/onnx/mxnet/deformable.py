@@ -1,4 +1,4 @@
-"""DeformableConvolution: samples that offsets move, then a product with the weights."""
+"""DeformableConvolution: samples moved by offsets, then a product with the weights."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class _Settings(NamedTuple):
     dilate: tuple[int, int]
     groups: int  # of the weights
     parts: int  # deformable groups: channels that share offsets
-    fades: bool  # samples fade to 0 within a cell outside of the map
-    dtype: Any  # what is computed in
+    fades: bool  # samples fade to 0 within one cell outside of the map
+    dtype: Any  # of the computation
 
 
 def _settings(node: Node, fades: bool) -> _Settings:
@@ -42,7 +42,7 @@ def _settings(node: Node, fades: bool) -> _Settings:
 
 @rule("_contrib_DeformableConvolution")
 def _deformable_convolution(g: Graph, node: Node) -> str:
-    """A sample counts where it lies on the map; in the last row it reads that row alone.
+    """A sample counts if it lies on the map; in the last row it reads only that row.
 
     ::
 
@@ -57,7 +57,7 @@ def _deformable_convolution(g: Graph, node: Node) -> str:
 
 @rule("_contrib_ModulatedDeformableConvolution")
 def _modulated_deformable_convolution(g: Graph, node: Node) -> str:
-    """The same times a mask, but a sample fades to 0 within a cell outside of the map.
+    """The same times a mask, but a sample fades to 0 within one cell outside of the map.
 
     ::
 
@@ -80,7 +80,7 @@ def _inputs(g: Graph, node: Node, what: _Settings) -> list[str]:
 def _columns(
     g: Graph, node: Node, data: str, offset: str, mask: str | None, what: _Settings
 ) -> str:
-    """What the weights are multiplied by, (N, Ho, Wo, kernel cells, parts, channels of a part).
+    """The factors of the weights, (N, Ho, Wo, kernel cells, parts, channels of a part).
 
     ::
 
@@ -154,7 +154,7 @@ class _Tap(NamedTuple):
 
 
 def _taps(g: Graph, axis: _Axis, inside: str, what: _Settings) -> list[_Tap]:
-    """The cells before and behind each sample."""
+    """The cells before and after each sample."""
     zero, one = np.array(0, what.dtype), np.array(1, what.dtype)
     position = g("Where", inside, axis.position, zero)
     if not what.fades:
@@ -173,7 +173,7 @@ def _taps(g: Graph, axis: _Axis, inside: str, what: _Settings) -> list[_Tap]:
 
 
 def _rows(g: Graph, node: Node, data: str, what: _Settings) -> tuple[str, str]:
-    """The map as rows of the channels of a part, and the number of one of zeros behind them."""
+    """The map as rows of the channels of a part, and the number of a final row of zeros."""
     channels = node.shapes[0][1] // what.parts
     apart = g.reshape(data, g.shape(data, 0, 1), what.parts, channels, g.shape(data, 2, 4))
     rows = g.reshape(g("Transpose", apart, perm=[0, 3, 4, 1, 2]), -1, channels)
@@ -182,7 +182,7 @@ def _rows(g: Graph, node: Node, data: str, what: _Settings) -> tuple[str, str]:
 
 
 def _index(g: Graph, data: str, y: str, x: str, what: _Settings) -> str:
-    """The row of a cell of each image and part."""
+    """The row of a cell, for each image and part."""
     image = g.reshape(count_to(g, g.shape(data, 0, 1)), -1, 1, 1, 1, 1)
     row = g("Add", g("Mul", image, g.shape(data, 2, 3)), y)
     row = g("Add", g("Mul", row, g.shape(data, 3, 4)), x)

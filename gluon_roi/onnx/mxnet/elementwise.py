@@ -1,4 +1,4 @@
-"""MXNet's operators that go element by element, and constants."""
+"""MXNet's elementwise operators, and constants."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ for _name, _op in {"rminus": "Sub", "rdiv": "Div", "rpower": "Pow"}.items():
 
 
 def _compared(g: Graph, node: Node, op: str, left: str, right: Any) -> str:
-    """MXNet's comparisons give 1 and 0 in the type of their inputs."""
+    """MXNet's comparisons return 1 and 0 in the type of their inputs."""
     if op == "NotEqual":
         return g.cast(g("Not", g("Equal", left, right)), node.out_dtypes[0])
     return g.cast(g(op, left, right), node.out_dtypes[0])
@@ -147,7 +147,7 @@ def _where(g: Graph, node: Node) -> str:
     return g("Where", condition, *values)
 
 
-# ---- The same, and nearly ------------------------------------------------------------------------
+# ---- Identity, and other functions ---------------------------------------------------------------
 
 
 @rule("_copy", "BlockGrad", "make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
@@ -200,7 +200,7 @@ def _square(g: Graph, node: Node) -> str:
 def _log2(g: Graph, node: Node) -> str:
     if node.dtype.kind != "f":
         raise node.refusal(f"{node.dtype} data have no translation")
-    # In float64 the logarithm of a power of two comes out whole: the level of a box is its floor.
+    # In float64 the logarithm of a power of two is exact: the level of a box is its floor.
     value = g("Log", g.cast(node.inputs[0], np.float64))
     return g.cast(g("Div", value, np.float64(math.log(2))), node.dtype)
 
@@ -210,7 +210,7 @@ def _clip(g: Graph, node: Node) -> str:
     low, high = float(node.get("a_min")), float(node.get("a_max"))
     if low > high:
         raise node.refusal(f"a_min={low} above a_max={high} has no translation")
-    if node.dtype.kind != "f":  # MXNet cuts fractions off
+    if node.dtype.kind != "f":  # MXNet truncates fractions
         limits = np.iinfo(node.dtype)
         low, high = (math.trunc(min(max(v, limits.min), limits.max)) for v in (low, high))
     return g("Clip", node.inputs[0], np.array(low, node.dtype), np.array(high, node.dtype))
@@ -218,7 +218,7 @@ def _clip(g: Graph, node: Node) -> str:
 
 @rule("Cast", "amp_cast", "amp_multicast")
 def _cast(g: Graph, node: Node) -> list[str]:
-    node.accept("dtype", "num_outputs", "cast_narrow")  # MXNet has told the types
+    node.accept("dtype", "num_outputs", "cast_narrow")  # MXNet has inferred the types
     return [
         tensor if before == after else g.cast(tensor, after)
         for tensor, before, after in zip(node.inputs, node.dtypes, node.out_dtypes)
@@ -277,7 +277,7 @@ def _arange_like(g: Graph, node: Node) -> str:
     values = g.cast(g("Range", np.array(0), size, np.array(1)), dtype)
     start, step = node.get("start", 0.0), node.get("step", 1.0)
     if dtype not in (np.float32, np.float64) and (start % 1 or step % 1):
-        # MXNet cuts the fractions off.
+        # MXNet truncates the fractions.
         raise node.refusal(f"start={start}, step={step} in {dtype} has no translation")
     if (start, step) != (0, 1):
         values = g("Mul", values, np.array(step, dtype))

@@ -1,4 +1,4 @@
-"""MXNet's operators that choose, sort and sum up."""
+"""MXNet's operators that select, sort and reduce."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _take(g: Graph, node: Node) -> str:
     if mode == "clip":
         index = g("Max", g("Min", index, g("Sub", size, np.array([1]))), np.array([0]))
     else:
-        # The first step is for OpenVINO, whose Mod is that of float32, exact up to 2**24.
+        # The first step is for OpenVINO, which computes Mod in float32, exact up to 2**24.
         index = g("Sub", index, g("Mul", g("Div", index, size), size))
         index = g("Mod", index, size)
     if len(node.shapes[1]) == 0:
@@ -123,7 +123,7 @@ def _reduction(op: str) -> Rule:
             out = g(op, node.inputs[0], np.array(given), keepdims=keep)
         else:
             out = g(op, node.inputs[0], axes=given, keepdims=keep)
-        # MXNet gives a vector of one element where nothing is left.
+        # If no axis is left, MXNet returns a vector of one element.
         return out if keep or len(given) < node.rank else g("Unsqueeze", out, np.array([0]))
 
     return translate

@@ -7,7 +7,7 @@ import numpy as np
 from ..graph import Graph, Node
 from ..registry import rule
 
-#: Layers with a label for their second input, which they read in training alone.
+#: Layers whose second input is a label, which they read only in training.
 LOSSES = {
     "SoftmaxOutput",
     "LinearRegressionOutput",

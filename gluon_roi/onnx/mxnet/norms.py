@@ -12,7 +12,7 @@ from ..registry import rule
 
 @rule("BatchNorm")
 def _batch_norm(g: Graph, node: Node) -> str:
-    node.accept("use_global_stats")  # outside of training always
+    node.accept("use_global_stats")  # always so outside of training
     node.expect("output_mean_var", False)
     axis = node.axis("axis", 1)
     data, gamma, beta, mean, variance = node.inputs
@@ -35,7 +35,7 @@ def _instance_norm(g: Graph, node: Node) -> str:
 
 @rule("LayerNorm")
 def _layer_norm(g: Graph, node: Node) -> str:
-    """Along one axis.
+    """Normalises along one axis.
 
     ::
 

@@ -1,4 +1,4 @@
-"""Pooling, with MXNet's own windows at the border."""
+"""Pooling, with MXNet's windows at the border."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class _Axis(NamedTuple):
     stride: int
     pad: int
     size: str  # of the map, a vector of one element
-    known: int | None  # the same, if it cannot change
+    known: int | None  # the same as a number, if it cannot vary
 
 
 @rule("Pooling")
 def _pooling(g: Graph, node: Node) -> str:
-    """MaxPool or AveragePool, with every window of MXNet's.
+    """MaxPool or AveragePool over every window of MXNet's.
 
     ::
 
@@ -63,7 +63,7 @@ def _pooling(g: Graph, node: Node) -> str:
 
 
 def _windows(g: Graph, axis: _Axis, convention: str) -> Any:
-    """How many windows there are: a number, or a vector of one element."""
+    """The number of windows: a number, or a vector of one element."""
     k, s, p = axis[:3]
     beyond = {"valid": 2 * p - k, "full": 2 * p - k + s - 1, "same": s - 1}[convention]
     first = 0 if convention == "same" else 1
@@ -74,7 +74,7 @@ def _windows(g: Graph, axis: _Axis, convention: str) -> Any:
 
 
 def _behind(g: Graph, axis: _Axis, count: Any) -> Any:
-    """Cells behind the map that the last window reaches: a number, or a vector of one element."""
+    """Cells after the map that the last window covers: a number, or a vector of one element."""
     reach = axis.kernel - axis.stride - axis.pad
     if axis.known is not None:
         return max(count * axis.stride + reach - axis.known, 0)
@@ -85,11 +85,11 @@ def _behind(g: Graph, axis: _Axis, count: Any) -> Any:
 def _pool(
     g: Graph, node: Node, operator: str, axes: list[_Axis], counts: list, fill: float, **more: int
 ) -> str:
-    """A pooling operator over so many windows; `fill` is what padding reads.
+    """A pooling operator over this many windows, whose padding reads as `fill`.
 
-    Runtimes pad by less than a kernel. Where sizes are known, a last window behind the map, of
-    which there is one at most, is added to the output; padding the map instead is no way, because
-    onnxruntime fuses constant padding with the pooling, and fails where others read the map.
+    Runtimes only pad by less than a kernel. If sizes are known, the last window beyond the map, of
+    which there is at most one, is added to the output. Padding the map instead does not work:
+    onnxruntime fuses constant padding with the pooling, and fails if other nodes read the map.
     """
     attributes: dict[str, Any] = {
         "kernel_shape": [axis.kernel for axis in axes],
@@ -112,10 +112,10 @@ def _pool(
 
 
 def _greatest(g: Graph, node: Node, axes: list[_Axis], convention: str) -> str:
-    """MaxPool; a window without a cell gives the lowest number of the type.
+    """MaxPool; a window without cells gives the lowest number of the type.
 
-    ONNX leaves out a last window that begins behind the map, which MXNet does not; there is none
-    where the kernel covers padding and stride.
+    ONNX leaves out a last window that begins after the map; MXNet does not. There is none if the
+    kernel covers padding and stride.
     """
     if convention == "full" and all(axis.kernel >= axis.pad + axis.stride for axis in axes):
         return g(
@@ -131,15 +131,15 @@ def _greatest(g: Graph, node: Node, axes: list[_Axis], convention: str) -> str:
 
 
 def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: bool) -> str:
-    """Sums of all windows over the number of their cells, or of pool_type sum as they are.
+    """Sums of all windows, divided by their number of cells unless pool_type is sum.
 
     ::
 
         data -> AveragePool, padding included, * cells of the kernel -> sums -> Div -> out
                                     Range -> begin, end of windows -> cells ----^
 
-    MXNet counts the padding in front of the map and as much behind it (or with
-    count_include_pad=False no padding), but not what a last window reaches beyond.
+    MXNet counts the padding before the map and as much after it, or no padding if
+    count_include_pad=False. It does not count cells of the last window beyond that.
     """
     counts = [_windows(g, axis, convention) for axis in axes]
     means = _pool(g, node, "AveragePool", axes, counts, 0, count_include_pad=1)
@@ -156,7 +156,7 @@ def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: boo
 
 
 def _cells(g: Graph, axis: _Axis, count: Any, include: bool) -> str:
-    """The cells that each window along an axis counts, at least 1."""
+    """The number of cells that each window along an axis counts, at least 1."""
     number = np.array(count) if isinstance(count, int) else g.scalar(count)
     window = g("Range", np.array(0), number, np.array(1))
     begin = g("Sub", g("Mul", window, np.array(axis.stride)), np.array(axis.pad))

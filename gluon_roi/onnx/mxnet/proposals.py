@@ -18,12 +18,12 @@ _F32, _F64 = np.float32, np.float64
 class _Settings(NamedTuple):
     """Attributes of Proposal and MultiProposal."""
 
-    before: int  # so many boxes are looked at, all if it is not above 0
-    after: int  # so many rows an image
+    before: int  # number of boxes considered; all if it is not above 0
+    after: int  # rows per image
     threshold: float  # of the overlap
     smallest: int  # side of a box in pixels, times the scale of im_info
-    stride: int  # pixels a cell
-    anchors: np.ndarray  # (A, 4) of the cell 0, 0
+    stride: int  # pixels per cell
+    anchors: np.ndarray  # (A, 4), of cell (0, 0)
     are_corners: bool  # bbox_pred moves corners (iou_loss), not centres and sizes
 
 
@@ -63,7 +63,7 @@ def _settings(node: Node) -> _Settings:
 
 
 def _anchors(stride: int, scales: tuple, ratios: tuple) -> np.ndarray:
-    """Corners (A, 4), ratio by ratio, with MXNet's roundings in float32."""
+    """Corners (A, 4), ratio by ratio, rounded in float32 as in MXNet."""
     rows, size, middle = [], _F32(stride), _F32((stride - 1) / 2)
     for ratio in np.array(ratios, _F32):
         root = np.sqrt(np.floor(size * size / ratio))
@@ -99,7 +99,7 @@ def _proposal(g: Graph, node: Node) -> list[str]:
     scores = g("Where", _on_image(g, node, what, height, width), _scores(g, node, what), _F32(-1))
     boxes, is_small = _grown(g, boxes, g("Mul", scale, _F32(what.smallest)))
     scores = g("Where", is_small, _F32(-1), scores)
-    number = g.shape(scores, 1, 2)  # of boxes of an image
+    number = g.shape(scores, 1, 2)  # of boxes per image
     before = g("Min", number, np.array([what.before])) if what.before > 0 else number
     columns = (g("Unsqueeze", column, np.array([2])) for column in (*boxes, scores))
     rows = g("Concat", *columns, axis=2)
@@ -115,13 +115,13 @@ def _proposal(g: Graph, node: Node) -> list[str]:
 
 
 def _scores(g: Graph, node: Node, what: _Settings) -> str:
-    """Of the foreground."""
+    """Scores of the foreground."""
     scores = g.columns(node.inputs[0], len(what.anchors), END, 1)
     return g("Flatten", g("Transpose", scores, perm=[0, 2, 3, 1]))
 
 
 def _over_cells(g: Graph, node: Node, what: _Settings, axis: int, step: int, values: Any) -> str:
-    """step * the number of the cell along y (0) or x (1), + a value for each anchor: (1, n)."""
+    """step times the index of the cell along y (0) or x (1), plus a value per anchor: (1, n)."""
     number = count_to(g, g.shape(node.inputs[0], 2 + axis, 3 + axis))
     along = g("Mul", g.cast(g.reshape(number, -1, *[1] * (2 - axis)), _F32), _F32(step))
     shape = g.joined(g.shape(node.inputs[0], 2, 4), len(what.anchors))
@@ -147,7 +147,7 @@ def _decoded(g: Graph, node: Node, what: _Settings) -> list[str]:
         size = g("Add", reach, _F32(1))
         centre = g("Add", first, g("Mul", reach, _F32(0.5)))
         centre = g.cast(g("Add", product(g, shift, size), centre), _F64)
-        # From here on MXNet computes in float64, rounding the size alone to float32.
+        # From here on MXNet computes in float64, and rounds only the size to float32.
         size = g("Mul", g("Exp", g.cast(growth, _F64)), g.cast(size, _F64))
         size = g.cast(g.cast(size, _F32), _F64)
         reach = g("Mul", g("Sub", size, _F64(1)), _F64(0.5))
@@ -157,13 +157,13 @@ def _decoded(g: Graph, node: Node, what: _Settings) -> list[str]:
 
 
 def _clipped(g: Graph, boxes: list[str], limits: tuple[str, str]) -> list[str]:
-    """Boxes within an image of a width and a height, (N, 1) each."""
+    """Boxes clipped to images of a width and a height, (N, 1) each."""
     last = [g("Sub", limit, _F32(1)) for limit in limits]
     return [g("Max", g("Min", edge, last[n % 2]), _F32(0)) for n, edge in enumerate(boxes)]
 
 
 def _on_image(g: Graph, node: Node, what: _Settings, height: str, width: str) -> str:
-    """Whether a cell is one of the image, which may be smaller than the map."""
+    """Whether a cell lies on the image, which may be smaller than the map."""
     inside = []
     for axis, size in enumerate((height, width)):
         cell = _over_cells(g, node, what, axis, 1, np.zeros(len(what.anchors)))
@@ -173,7 +173,7 @@ def _on_image(g: Graph, node: Node, what: _Settings, height: str, width: str) ->
 
 
 def _grown(g: Graph, boxes: list[str], smallest: str) -> tuple[list[str], str]:
-    """Boxes with a side below the smallest one are made larger by it; and which they are."""
+    """Enlarge boxes with a side below `smallest` by it; also return which boxes they are."""
     sides = [g("Add", g("Sub", boxes[2 + n], boxes[n]), _F32(1)) for n in range(2)]
     is_small = g("Or", *(g("Less", side, smallest) for side in sides))
     half = g("Mul", smallest, _F32(0.5))
@@ -185,16 +185,16 @@ def _grown(g: Graph, boxes: list[str], smallest: str) -> tuple[list[str], str]:
 
 
 def _chosen(g: Graph, rows: str, before: str, what: _Settings) -> str:
-    """Places (N, after) of the rows (N, before, 5) that are kept; too few are repeated in turn.
+    """Places (N, after) of the kept rows of (N, before, 5); if too few, they repeat in turn.
 
-    NonMaxSuppression knows no boxes of whole pixels, whose sides are x2 - x1 + 1. With x2 + 1 and
-    y2 + 1 for the second corner its sides are the same, those of intersections too. It would turn
-    inverted boxes round, which overlap nothing here: they get a side of 0.
+    NonMaxSuppression does not have boxes of whole pixels, whose sides are x2 - x1 + 1. With x2 + 1
+    and y2 + 1 as the second corner the sides are the same, also those of intersections. It would
+    swap the corners of inverted boxes, which overlap nothing here, so they get a side of 0.
     """
     x1, y1, x2, y2 = (g.columns(rows, n, n + 1) for n in range(4))
     x2, y2 = (g("Max", g("Add", end, _F32(1)), low) for end, low in ((x2, x1), (y2, y1)))
     boxes = g("Concat", y1, x1, y2, x2, axis=2)
-    # Ranks for scores: no ties, and all of them positive.
+    # Ranks replace scores: they have no ties, and all are positive.
     rank = g("Sub", g.cast(before, _F32), g.cast(count_to(g, before), _F32))
     rank = g("Expand", rank, g.shape(rows, 0, 2))
     after = np.array([what.after])

@@ -15,13 +15,13 @@ def _reshape(g: Graph, node: Node) -> str:
     data, codes = node.inputs[0], node.sizes("shape")
     if not codes:
         raise node.refusal("a shape that is not given has no translation")
-    node.accept("target_shape", "keep_highest")  # of old files, of no effect beside shape
+    node.accept("target_shape", "keep_highest")  # in old files; no effect beside shape
     backwards = node.get("reverse", False)
     if backwards and -4 in codes:
         raise node.refusal(f"shape={codes} with reverse=True has no translation")
 
     def sizes(first: int, end: int) -> str:
-        """Sizes of axes, which are counted from the last if the shape is read backwards."""
+        """Sizes of axes, counted from the last if the shape is read backwards."""
         if backwards:
             first, end = node.rank - end, node.rank - first
         return g.shape(data, first, end)
@@ -89,7 +89,7 @@ def _expand_dims(g: Graph, node: Node) -> str:
 def _squeeze(g: Graph, node: Node) -> str:
     axes = node.axes() or [axis for axis, size in enumerate(node.shapes[0]) if size == 1]
     left = node.rank - len(axes)
-    if left == 0:  # MXNet gives a vector of one element
+    if left == 0:  # MXNet returns a vector of one element
         axes = axes[1:]
     return g("Squeeze", node.inputs[0], np.array(axes)) if axes else node.inputs[0]
 
@@ -164,7 +164,7 @@ def _slice_like(g: Graph, node: Node) -> str:
 
 @rule("Crop")
 def _crop(g: Graph, node: Node) -> str:
-    """The height and width of a second input, or those given."""
+    """Crop to the height and width of a second input, or to those given."""
     data, *like = node.inputs
     size = g.shape(like[0], 2, 4) if like else np.array(node.sizes("h_w"))
     node.accept("h_w")
@@ -199,7 +199,7 @@ def _tile(g: Graph, node: Node) -> str:
 
 
 def along(g: Graph, node: Node, default: int | None) -> tuple[str, int, int]:
-    """The data, the axis to go along, and the rank; without an axis, all elements in a row."""
+    """The data, the axis of the operation, and the rank; without an axis, the data flattened."""
     if node.get("axis", default) is None:
         return g.reshape(node.inputs[0], -1), 0, 1
     return node.inputs[0], node.axis("axis", default), node.rank

@@ -15,7 +15,7 @@ from .boxes import align, axes_of, data_of, decode, finish, pooled_size
 
 @rule("_gluon_roi_ROIAlign")
 def roi_align(g: Graph, node: Node) -> str:
-    """RoiAlign, or a RoI for each bin of the boxes that RoiAlign would sample otherwise.
+    """RoiAlign, or a RoI for each bin of boxes that RoiAlign would sample differently.
 
     ::
 
@@ -34,7 +34,7 @@ def roi_align(g: Graph, node: Node) -> str:
 
 @rule("_gluon_roi_PSROIAlign")
 def ps_roi_align(g: Graph, node: Node) -> str:
-    """A RoI for each bin, in the map of its group.
+    """A RoI for each bin, on the map of its group.
 
     ::
 
@@ -67,7 +67,7 @@ def ps_roi_align(g: Graph, node: Node) -> str:
 
 @rule("_gluon_roi_PyramidROIAlign")
 def pyramid_roi_align(g: Graph, node: Node) -> str:
-    """The boxes of each map by themselves, and then in the order of rois.
+    """ROIAlign of each map's boxes, then put in the order of rois.
 
     ::
 
@@ -96,14 +96,14 @@ def pyramid_roi_align(g: Graph, node: Node) -> str:
 
 
 def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:
-    """Which map of a pyramid each box is pooled from, (K,) int64: core/geometry/pyramid.h."""
+    """The number of each box's map in the pyramid, (K,) int64: core/geometry/pyramid.h."""
     size, level = node.get("canonical_size", 224.0), node.get("canonical_level", 4)
     far = np.array(FARTHEST, np.float64)
     edges = axes_of(g, g("Clip", g.cast(box, np.float64), -far, far))
     sides = [g("Max", g("Sub", high, low), np.float64(0)) for low, high in edges]
     relative = g("Div", g("Sqrt", g("Mul", *sides)), np.float64(size))
     relative = g("Add", relative, np.float64(1e-6))
-    # The finest map takes what is smaller, too.
+    # The finest map also takes all smaller boxes.
     powers = [1 - int(np.frexp(scale)[1]) - level for scale in scales[1:]]
     least = np.ldexp(1.0, np.clip([-5000, *powers], -5000, 5000))[None]
     passed = g.cast(g("GreaterOrEqual", relative, least), np.int64)
@@ -113,16 +113,16 @@ def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:
 def _align_boxes(
     g: Graph, node: Node, data: str, image: str, box: str, scale: float, dtype: Any
 ) -> str:
-    """ROIAlign of boxes that are all finite, on one map: (K, C, P, Q).
+    """ROIAlign of finite boxes on one map: (K, C, P, Q).
 
     ::
 
-        box --+--> (another box where it is odd) --> RoiAlign --> ScatterND --> out
+        box --+--> (another box if it is odd) -----> RoiAlign --> ScatterND --> out
               |                                                       |
               +--> odd --> Gather --> align_bins, a RoI for each bin -+
 
-    Odd are boxes that RoiAlign gives no samples, or more than a map can need; where the number of
-    samples is fixed, none is.
+    A box is odd if RoiAlign would take no samples of it, or more than a map can need. With a fixed
+    number of samples, no box is odd.
     """
     pooled, aligned = pooled_size(node), node.get("aligned", False)
     sampling_ratio = node.get("sampling_ratio", -1)
@@ -152,7 +152,7 @@ def _align_boxes(
 
 
 def _odd(g: Graph, data: str, axes: list[SampleAxis], aligned: bool, dtype: Any) -> str:
-    """Which boxes are pooled bin by bin, (K, 1) bool."""
+    """Whether a box is odd, and so pooled bin by bin, (K, 1) bool."""
     odd = ""
     for n, axis in enumerate(axes):
         cells = g.cast(g.shape(data, 2 + n, 3 + n), dtype)

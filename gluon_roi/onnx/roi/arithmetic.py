@@ -1,4 +1,4 @@
-"""Arithmetic of boxes and samples, rounded as in the kernels whatever a runtime makes of it."""
+"""Arithmetic of boxes and samples, rounded as in the kernels in every runtime."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ..graph import Graph
 
-#: Map coordinates beyond it are brought back to it, as in the kernels.
+#: Map coordinates are limited to it, as in the kernels.
 FARTHEST = 1e30
 
 
@@ -17,7 +17,7 @@ def is_finite(g: Graph, value: str, dtype: Any) -> str:
 
 
 def round_away(g: Graph, value: str, dtype: Any = np.float32) -> str:
-    """Half away from zero; Round rounds to even."""
+    """Round halves away from zero; ONNX's Round rounds them to even."""
     size = g("Abs", value)
     down = g("Floor", size)
     up = g("GreaterOrEqual", g("Sub", size, down), np.array(0.5, dtype))
@@ -25,10 +25,10 @@ def round_away(g: Graph, value: str, dtype: Any = np.float32) -> str:
 
 
 def rounded(g: Graph, value: str, dtype: Any = np.float32) -> str:
-    """The value, rounded to its type whatever follows.
+    """The value, rounded to its type before it is used.
 
-    OpenVINO fuses a product with the sum that it is a term of, and multiplies sums out; a limit in
-    between, beyond all that occurs, prevents both.
+    OpenVINO fuses a product with a following sum, and expands products of sums. A Clip in between,
+    with limits beyond all values that occur, prevents both.
     """
     return g("Clip", value, np.array(-3e38, dtype), np.array(3e38, dtype))
 
@@ -38,11 +38,11 @@ def product(g: Graph, a: Any, b: Any, dtype: Any = np.float32) -> str:
 
 
 def quotient(g: Graph, value: str, divisor: Any, dtype: Any = np.float32) -> str:
-    """value / divisor rounded as IEEE has it, for a divisor that is a whole number up to 4096.
+    """value / divisor, correctly rounded, for a divisor that is a whole number up to 4096.
 
-    OpenVINO multiplies by the reciprocal, which may be the neighbouring number. So the remainder is
-    computed, without an error since the quotient is split in two halves (Dekker 1971), and divided
-    in turn.
+    OpenVINO multiplies by the reciprocal, which may return a neighbouring number. So the remainder
+    is computed and divided in turn. Splitting the quotient in two halves makes the remainder exact
+    (Dekker 1971).
     """
     first = g("Div", value, divisor)
     scaled = product(g, first, np.array(2 ** (12 if dtype == np.float32 else 27) + 1, dtype), dtype)

@@ -1,4 +1,4 @@
-"""Bins of bilinear samples as boxes that RoiAlign samples alike."""
+"""Bins of bilinear samples as boxes that RoiAlign samples at the same positions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def align_bins(
     dim: int,
     dtype: Any,
 ) -> str:
-    """Bilinear pooling by a RoI for each bin: (K, dim, P, Q).
+    """Bilinear pooling with a RoI for each bin: (K, dim, P, Q).
 
     ::
 
@@ -71,14 +71,14 @@ def align_bins(
 def _edges(
     g: Graph, axis: SampleAxis, bins: int, sampling_ratio: int, size: str, dtype: Any
 ) -> tuple[str, str, str | None]:
-    """Low and high edge of the bins along an axis, (K, bins) each, and what to multiply them by.
+    """Low and high edges of the bins along an axis, (K, bins) each, and a factor of the result.
 
-    With an adaptive number of samples they cover those samples that may lie on the map, so that
-    the work is bounded however large the box; what remains to be multiplied is their share.
+    With an adaptive number of samples, the edges cover only samples that may lie on the map, which
+    bounds the work for boxes of any size. The factor is the share of these samples.
     """
     base = bases(g, axis.start, axis.bin, bins, dtype)
     cells = g.cast(size, dtype)
-    # More than the edges of a bin differ from its place in the box, by rounding.
+    # Larger than the rounding error of a bin's edges.
     margin = g(
         "Mul",
         g("Add", cells, np.array(8, dtype)),
@@ -94,8 +94,11 @@ def _edges(
 def _away_from_limits(
     g: Graph, base: str, axis: SampleAxis, samples: int, cells: str, margin: str, dtype: Any
 ) -> str:
-    """How far to move bins of which a sample lies so near to a limit of the map, -1 or its size,
-    that rounding decides on which side, (K, bins)."""
+    """How far to move bins, (K, bins), to keep samples away from the limits of the map.
+
+    The limits are -1 and the size of the map. Rounding would decide on which side of them a sample
+    lies that is very near.
+    """
     position = positions(g, base, axis.bin, samples, dtype)
     moves = []
     for limit, comparison in ((np.array(-1, dtype), "GreaterOrEqual"), (cells, "LessOrEqual")):
@@ -115,7 +118,7 @@ class _Adaptive:
         bin -> samples -> step --+-> first and last sample on the map -> count -> share
         base --------------------+                 |
                                  centre <----------+
-                                    |    extent, of which RoiAlign makes `count` samples
+                                    |    extent, in which RoiAlign takes `count` samples
                                     +-> kept on the map -> low, high
     """
 
@@ -144,17 +147,17 @@ class _Adaptive:
         return g("Sub", centre, reach), g("Add", centre, reach), share
 
     def position(self, index: str) -> str:
-        """Where a sample lies."""
+        """The position of a sample."""
         g = self.g
         offset = product(g, g("Add", index, self.half), self.bin, self.dtype)
         return g("Add", self.base, quotient(g, offset, self.samples, self.dtype))
 
     def on_the_map(self, last: str) -> tuple[str, str]:
-        """The first and the last sample on the map; 0 and 0 of a single one."""
+        """The first and the last sample on the map; 0 and 0 if there is a single one."""
         g = self.g
         positive = g("Where", self.several, self.step, self.one)
 
-        # A guess, and its neighbours where rounding misled.
+        # A guess, or its neighbour if rounding made the guess wrong.
         def limit(edge: Any, rounding: str, inside: str, inward: float) -> str:
             place = g("Sub", g("Div", g("Sub", edge, self.base), positive), self.half)
             guess = g(rounding, place)
@@ -173,9 +176,9 @@ class _Adaptive:
         return begin, g("Where", self.several, end, self.number(0))
 
     def counted(self, begin: str, end: str) -> tuple[str, str]:
-        """How many samples are pooled, and their share of all.
+        """How many samples are pooled, and their share of all samples.
 
-        Where no sample is on the map, one is pooled all the same, and its share is 0.
+        If no sample is on the map, one is pooled with a share of 0.
         """
         g = self.g
         count = g("Max", g("Add", g("Sub", end, begin), self.one), self.number(0))
@@ -187,10 +190,10 @@ class _Adaptive:
         return g("Max", count, self.one), share
 
     def reach(self, count: str) -> str:
-        """Half the size of a box of which RoiAlign takes `count` samples.
+        """Half the size of a box in which RoiAlign takes `count` samples.
 
-        It takes as many as the bin has cells, rounded up: where that is near to a whole number,
-        the rounding of the edges must not decide.
+        RoiAlign takes as many as the bin has cells, rounded up. The size keeps away from whole
+        numbers, so that the rounding of the edges does not decide.
         """
         g = self.g
         extent = g("Mul", count, self.step)
@@ -203,8 +206,7 @@ class _Adaptive:
         return g("Mul", g("Where", single, self.half, extent), self.half)
 
     def kept_on_the_map(self, centre: str, reach: str, count: str) -> str:
-        """The centre in RoiAlign's coordinates, moved so that the outermost samples are on the
-        map."""
+        """The centre in RoiAlign's coordinates, moved so that all samples are on the map."""
         g = self.g
         reach_of_samples = g("Sub", reach, g("Div", reach, count))
         inner = g("Add", reach_of_samples, self.margin)

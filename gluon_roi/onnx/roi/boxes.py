@@ -1,4 +1,4 @@
-"""RoIs in a graph: which rows have a result, and bins that are RoIs of their own."""
+"""RoIs in a graph: which rows have a result, and bins as RoIs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Rows(NamedTuple):
     image: str  # (K,) int64
     box: str  # (K, 4), the type of the geometry
     valid: str  # (K,) bool
-    fill: str  # (K,), what rows without a result are filled with: 0, or NaN
+    fill: str  # (K,), value of rows without a result: 0, or NaN
     rows: str  # (1,), K
 
 
 class _Form(NamedTuple):
-    """Rows as they are given, whichever form they have."""
+    """Rows in any of the forms of rois."""
 
     image: str  # (K,), its index
     box: str  # (K, coordinates)
@@ -32,7 +32,7 @@ class _Form(NamedTuple):
 
 
 def decode(g: Graph, node: Node, geometry: Any, coordinates: int = 4) -> Rows:
-    """The rows of rois, (K, 1 + coordinates), (N, R, coordinates) or with rois_num.
+    """Decode rois: (K, 1 + coordinates), (N, R, coordinates), or with rois_num.
 
     ::
 
@@ -110,7 +110,7 @@ def axes_of(g: Graph, box: str) -> list[tuple[str, str]]:
 
 
 def finish(g: Graph, node: Node, rows: Rows, out: str, computed: Any) -> str:
-    """Fill the rows without a result; give the type of the data."""
+    """Fill the rows without a result, and convert to the type of the data."""
     four = np.array([1, 2, 3])
     fill = rows.fill
     if node.dtype == np.float64 and computed == np.float64:
@@ -120,7 +120,7 @@ def finish(g: Graph, node: Node, rows: Rows, out: str, computed: Any) -> str:
 
 
 def data_of(g: Graph, node: Node, number: int = 0) -> tuple[str, Any]:
-    """A map, in the type that it is pooled in, and that type."""
+    """A map in the type that it is pooled in, and that type."""
     computed = np.float64 if node.dtype == np.float64 else np.float32
     data = node.inputs[number]
     return (data if node.dtype == computed else g.cast(data, computed)), computed
@@ -132,7 +132,7 @@ def pooled_size(node: Node) -> tuple[int, int]:
 
 
 def grid_of(node: Node, name: str, pooled: tuple[int, int]) -> tuple[int, int]:
-    """An attribute that is the pooled size if it is not given."""
+    """An attribute that defaults to the pooled size."""
     size = node.sizes(name, pooled)
     return size[0], size[-1]
 
@@ -151,7 +151,7 @@ def align(
     pooled: tuple[int, int] = (1, 1),
     sampling_ratio: int = -1,
 ) -> str:
-    """RoiAlign; the scale is applied beforehand where its float32 would not do."""
+    """RoiAlign; for float64 the scale is applied before, because RoiAlign's is float32."""
     if computed == np.float64 and scale != 1:
         boxes, scale = g("Mul", boxes, np.float64(scale)), 1
     return g(
@@ -181,13 +181,13 @@ def bin_boxes(g: Graph, low: list[str], high: list[str], pooled: tuple, count: s
 
 
 def parts_of_bins(pooled: tuple, grid: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """Of a grid over the box, the row that each row of bins is in, and the column."""
+    """The row and the column of a grid over the box that each row and column of bins is in."""
     p, q = (np.arange(bins) * parts // bins for bins, parts in zip(pooled, grid))
     return p, q
 
 
 def bin_images(g: Graph, image: str, pooled: tuple, group: tuple, count: str) -> str:
-    """Index of the image of every bin, (K * P * Q,): an image is group[0] * group[1] images."""
+    """Image of every bin, (K * P * Q,); each image became group[0] * group[1] images."""
     p, q = parts_of_bins(pooled, group)
     index = g("Mul", g("Unsqueeze", image, np.array([1, 2])), np.array(group[0] * group[1]))
     index = g("Add", index, (p[:, None] * group[1] + q)[None])

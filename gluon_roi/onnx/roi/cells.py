@@ -24,7 +24,7 @@ from .boxes import (
 
 @rule("_gluon_roi_ROIPool")
 def roi_pool(g: Graph, node: Node) -> str:
-    """The greatest cell of every bin.
+    """The maximum of every bin.
 
     ::
 
@@ -76,19 +76,19 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
     low, high = [axis[0] for axis in axes], [axis[1] for axis in axes]
     images = bin_images(g, rows.image, pooled, group, rows.rows)
     if convention == "roi_pool":
-        # The end of a box of MaxRoiPool is its last cell.
+        # A box of MaxRoiPool ends with its last cell.
         high = [g("Sub", edge, np.float32(1)) for edge in high]
         boxes = bin_boxes(g, low, high, pooled, rows.rows)
         rois = g("Concat", g("Unsqueeze", g.cast(images, np.float32), np.array([1])), boxes, axis=1)
         bins = g("MaxRoiPool", data, rois, pooled_shape=[1, 1], spatial_scale=1.0)
-        # The search of the kernels starts at the lowest number of the type.
+        # The kernels' search for the maximum starts at the lowest number of the type.
         bins = g("Max", bins, np.float32(np.finfo(node.dtype).min))
         empty = [g("Less", upper, lower) for lower, upper in zip(low, high)]
     else:
         boxes = bin_boxes(g, low, high, pooled, rows.rows)
         boxes = boxes if computed == np.float32 else g.cast(boxes, computed)
         maps = group_images(g, data, dim, group[0] * group[1])
-        bins = align(g, maps, boxes, images, computed, 1, True)  # a sample a cell, in its centre
+        bins = align(g, maps, boxes, images, computed, 1, True)  # a sample per cell, in its centre
         empty = [g("LessOrEqual", upper, lower) for lower, upper in zip(low, high)]
     none = g(
         "Or", g("Unsqueeze", empty[0], np.array([1, 3])), g("Unsqueeze", empty[1], np.array([1, 2]))
@@ -100,7 +100,7 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
 def _cells(
     g: Graph, convention: str, low: str, high: str, scale: float, bins: int, size: str
 ) -> tuple[str, str]:
-    """First cell and end of every bin along one axis, (K, bins) each: core/geometry/bins.h.
+    """First and end cell of every bin along one axis, (K, bins) each: core/geometry/bins.h.
 
     ::
 

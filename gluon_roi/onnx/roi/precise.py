@@ -12,7 +12,7 @@ from .boxes import axes_of, count_to, data_of, decode, finish, pooled_size
 
 @rule("_gluon_roi_PrROIPool")
 def pr_roi_pool(g: Graph, node: Node) -> str:
-    """Ay . X . Ax^T: all maps in one product with Ay, in which the maps of others weigh 0.
+    """Ay . X . Ax^T: one product of Ay with all maps, where maps of other images weigh 0.
 
     ::
 
@@ -44,11 +44,11 @@ def pr_roi_pool(g: Graph, node: Node) -> str:
 
 
 def _hat_means(g: Graph, low: str, high: str, scale: float, bins: int, size: str) -> str:
-    """What each cell weighs in each bin along an axis, (K, bins, cells): core/geometry/precise.h.
+    """The weight of each cell in each bin along an axis, (K, bins, cells): core/geometry/precise.h.
 
-    Between neighbouring cells a hat is straight, so the weight is the share of the bin that lies
-    there times the height in its middle. Float64, as in the kernels; the shares are taken along the
-    bin, where they add up to 1 even if a runtime rounds to float32.
+    Between neighbouring cells a hat is linear, so the weight is the share of the bin in that
+    interval times the height in the middle of this share. Weights are float64, as in the kernels.
+    Shares are measured along the bin, where they add up to 1 even if a runtime rounds to float32.
     """
     one, real = np.float64(1), np.float64
     start, end = (
@@ -62,7 +62,7 @@ def _hat_means(g: Graph, low: str, high: str, scale: float, bins: int, size: str
     ]
     filled = g("Greater", edges[1], edges[0])
     length = g("Unsqueeze", length, np.array([2]))
-    # The intervals from each cell, the one before the map included, to the next.
+    # The intervals from each cell to the next, including the cell before the map.
     cell = g.cast(g("Range", np.array(-1), g.scalar(size), np.array(1)), real)
     begin, stop = (g("Clip", g("Sub", edge, cell), real(0), one) for edge in edges)
     middle = g("Mul", g("Add", begin, stop), real(0.5))

@@ -1,4 +1,4 @@
-"""RotatedROIAlign and DeformablePSROIPool: samples in no upright grid, or that may not count."""
+"""RotatedROIAlign and DeformablePSROIPool: samples off an upright grid, or that may not count."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class _Samples(NamedTuple):
     """Samples along one axis of the map, in a shape that broadcasts to (K, P, Q, S, S)."""
 
     position: str
-    inside: str  # whether it counts
+    inside: str  # whether they count
 
 
 def _limited(g: Graph, position: str, size: str, beyond: float, dtype: Any) -> _Samples:
-    """Samples that count up to so far beyond the first and the last cell, and read these there."""
+    """Samples count up to `beyond` cells before the first and after the last cell, and read it."""
     last = g("Sub", g.cast(size, dtype), np.array(1, dtype))
     inside = g(
         "And",
@@ -53,7 +53,7 @@ def _sample_sums(
     dim: int,
     dtype: Any,
 ) -> str:
-    """Sums over the S x S samples of every bin, a RoI for each sample: (K, dim, P, Q)."""
+    """Sums of the S x S samples of every bin, with a RoI for each sample: (K, dim, P, Q)."""
     number = samples * samples
     shape = g.joined(count, pooled[0], pooled[1], samples, samples)
     corner = [
@@ -71,7 +71,7 @@ def _sample_sums(
 
 
 def _angle(g: Graph, degrees: str, dtype: Any) -> tuple[str, str]:
-    """Cosine and sine, (K, 1) each, of an angle that is rounded to the type of the geometry."""
+    """Cosine and sine, (K, 1) each, of an angle rounded to the type of the geometry."""
     real = np.float64
     whole = g("Mod", degrees, np.array(360, dtype), fmod=1)
     radians = g("Div", g("Mul", g.cast(whole, real), real(np.pi)), real(180))
@@ -81,7 +81,7 @@ def _angle(g: Graph, degrees: str, dtype: Any) -> tuple[str, str]:
 
 @rule("_gluon_roi_RotatedROIAlign")
 def rotated_roi_align(g: Graph, node: Node) -> str:
-    """A RoI for each sample, turned about the centre of its box.
+    """A RoI for each sample, rotated about the centre of its box.
 
     ::
 
@@ -146,8 +146,11 @@ def _part_axis(g: Graph, low: str, high: str, scale: float, dtype: Any) -> _Part
 
 
 def _part_moves(g: Graph, node: Node, pooled: tuple[int, int], count: str) -> tuple[str, str, str]:
-    """What moves each bin along y and along x, in lengths of the box, (K, P, Q), and which of the
-    offsets are finite, (K, 1, P, Q); the others move nothing."""
+    """Moves of each bin along y and x, and which offsets are finite.
+
+    Moves are (K, P, Q), in lengths of the box, and 0 for offsets that are not finite. The second is
+    (K, 1, P, Q).
+    """
     trans, dtype = data_of(g, node, 2)
     for axis, part in zip((2, 3), parts_of_bins(pooled, grid_of(node, "part_size", pooled))):
         trans = g("Gather", trans, part, axis=axis)
@@ -173,7 +176,7 @@ def _part_samples(
     size: str,
     dtype: Any,
 ) -> _Samples:
-    """The samples of every bin along axis n of the map, the first on the edge of the bin."""
+    """The samples of every bin along axis n of the map, with the first on the bin's edge."""
     bin_size = quotient(g, axis.length, np.array(pooled[n], dtype), dtype)
     step = quotient(g, bin_size, np.array(samples, dtype), dtype)
     first = g("Unsqueeze", bases(g, axis.start, bin_size, pooled[n], dtype), np.array([2 - n]))
@@ -188,7 +191,7 @@ def _part_samples(
 
 @rule("_gluon_roi_DeformablePSROIPool")
 def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
-    """A RoI for each sample; each pair of a RoI and a class is taken for a RoI, as in the kernels.
+    """A RoI for each sample; a pair of a RoI and a class counts as a RoI, as in the kernels.
 
     ::
 
@@ -201,7 +204,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
                    |                    +-> Where <- sum / count <--------------------+
                    +-- valid, fill -----> finish (rows with offsets not finite: NaN)
     """
-    # The shape has output_dim; the others are of no effect without trans.
+    # The shape has output_dim; the others have no effect without trans.
     node.accept("output_dim", "part_size", "trans_std")
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     group, samples = grid_of(node, "group_size", pooled), node.get("sample_per_part", 4)
