@@ -20,12 +20,12 @@ from .common import (
     weighted,
 )
 
-#: Up to this many samples a bin are all visited; above, only those that can fall on the map.
+#: Up to this many samples per bin, all are visited; above, only those that may lie on the map.
 FEW_SAMPLES = 4096
 
 
 class _AlignAxis(NamedTuple):
-    """Along one axis, what each cell contributes to each bin; the bins of a box are the product.
+    """The weight of each cell in each bin along one axis; the bins of a box are a product of two.
 
     Bilinear weights, validity and the divisor are products of a factor for y and one for x, so
     out = weights_y . map . weights_x^T.
@@ -37,15 +37,15 @@ class _AlignAxis(NamedTuple):
 
 
 def _visible_samples(start: Any, bin_size: Any, count: float, size: int) -> np.ndarray:
-    """Numbers of the samples of the bin at `start` that can fall on the map."""
+    """Numbers of the samples, in the bin at `start`, that may lie on the map."""
     if count <= FEW_SAMPLES or bin_size == 0:
         return np.arange(int(count))
     if count > 2.0**53:
-        # So thinly spread that the mean is 0 to the last digit.
+        # The samples are so sparse that the mean is 0 to the last digit.
         return np.arange(0)
     step = float(bin_size) / count
     first, last = np.sort((np.array([-1.0, size]) - float(start)) / step - 0.5)
-    # Coordinates are rounded; a margin keeps every sample that may still be inside.
+    # Coordinates are rounded, so a margin keeps every sample that may still lie inside.
     rounding = float(np.finfo(type(start)).eps) * abs(float(start) / step)
     margin = 2.0 + min(64.0, 8.0 * rounding)
     first, last = float(np.floor(first - margin)), float(np.ceil(last + margin))
@@ -79,7 +79,7 @@ def _align_axis(
         begin = start + real(q) * bin_size
         i = _visible_samples(begin, bin_size, count, size)
         x = begin + (i.astype(real) + real(0.5)) * bin_size / real(count)
-        # Samples outside the map count in the divisor, as 0.
+        # Samples outside the map are 0, and count in the divisor.
         inside = (x >= -1) & (x <= size)
         i, x = i[inside], x[inside]
         low = np.minimum(np.maximum(x, 0).astype(int), size - 1)
@@ -87,7 +87,7 @@ def _align_axis(
         high_weight = np.where(low == high, real(0), np.maximum(x, real(0)) - low.astype(real))
         np.add.at(axis.weights[q], low, (real(1) - high_weight) / count)
         np.add.at(axis.weights[q], high, high_weight / count)
-        # x = x1 * (1 - t) + x2 * t; a sample held at the border does not move the value.
+        # x = x1 * (1 - t) + x2 * t; a clamped sample has a derivative of 0.
         t = (q + (i + 0.5) / count) / bins
         slope = np.where((x < 0) | (low == high), 0.0, scale / count)
         for table, share in ((axis.d_lo, 1 - t * (not enlarged)), (axis.d_hi, t * (not enlarged))):
@@ -202,21 +202,21 @@ def roi_align(
     """Mean of bilinear samples in each bin of each box, without rounding (Mask R-CNN, He 2017).
 
     With ``o = 0.5 if aligned else 0``: ``x1 = rx1 * s - o``, ``w = rx2 * s - o - x1`` (at least 1
-    unless aligned), g samples a bin along the axis, ``g = ceil(w / Q)`` if `sampling_ratio` is
-    not positive, at ``x1 + (q + (i + 0.5) / g) * w / Q``. Pixel k lies at coordinate k. Samples
-    below -1 or above W are 0, and count; samples in [-1, 0] and [W - 1, W] take the value of the
-    border. The convention of MXNet's ``contrib.ROIAlign``, torchvision's ``roi_align``, Paddle's
-    ``roi_align`` and detectron2. An inverted box, which only ``aligned=True`` leaves inverted,
-    is sampled backwards, by one sample a bin if `sampling_ratio` is not positive.
+    unless aligned). A bin has g samples along the axis, at ``x1 + (q + (i + 0.5) / g) * w / Q``;
+    ``g = ceil(w / Q)`` if `sampling_ratio` is not positive. Pixel k lies at coordinate k. Samples
+    below -1 or above W are 0, and count. Samples in [-1, 0] and [W - 1, W] have the value of the
+    border. This is the convention of MXNet's ``contrib.ROIAlign``, torchvision's ``roi_align``,
+    Paddle's ``roi_align`` and detectron2. With ``aligned=True`` an inverted box stays inverted and
+    is sampled backwards, by one sample per bin if `sampling_ratio` is not positive.
 
     Parameters
     ----------
     data, rois, pooled_size, spatial_scale, rois_num
         As in :func:`roi_pool`.
     sampling_ratio : int
-        Samples in each bin along each axis; not positive: one for each cell begun, at least one.
+        Samples in each bin along each axis; if not positive, one for each cell begun, at least one.
     aligned : bool
-        Shift the box by half a cell, so that pixel k covers [k, k + 1], and allow any size.
+        Move the box by half a cell, so that pixel k covers [k, k + 1], and allow any size.
     geometry : type
         Sample positions are computed in this type, in the order of operations of the peers:
         ``numpy.float32`` follows the operators on float16 and float32 data.
@@ -254,8 +254,8 @@ def roi_align_backward(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`roi_align` with respect to data and to the coordinates of rois.
 
-    The number of samples is taken as a constant. Where the minimum size of 1 is in force, only
-    x1 moves the samples. At a kink of the bilinear surface the derivative is the one to the right.
+    The number of samples is treated as constant. If the minimum size of 1 applies, only x1 moves
+    the samples. At a kink of the bilinear surface, the derivative is the one to the right.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def ps_roi_align(
     rois_num: Any = None,
     geometry: type = np.float64,
 ) -> np.ndarray:
-    """ROIAlign in which every bin reads channels of its own (Light-Head R-CNN, Li 2017).
+    """ROIAlign in which every bin reads its own channels (Light-Head R-CNN, Li 2017).
 
     The samples are those of :func:`roi_align`; bin (p, q) of output c reads channel
     ``(c * P + p) * Q + q``. Equal to torchvision's ``ps_roi_align``; with ``aligned=False`` to

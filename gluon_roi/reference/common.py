@@ -1,4 +1,4 @@
-"""What every operator of the reference shares: checked arguments, channels, the loop over RoIs."""
+"""Shared parts of the reference operators: checked arguments, channels, the loop over RoIs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import numpy as np
 
-#: Farthest map coordinate told apart from infinity.
+#: Map coordinates are limited to it.
 FARTHEST = 1e30
 
 
@@ -145,7 +145,7 @@ def bins_of(pooled: tuple[int, int]) -> Iterator[tuple[int, int]]:
 
 
 def forward(call: Call, channels: int, per_roi: Callable) -> np.ndarray:
-    """Let per_roi(map, box, out) fill the rows of the output that a box decides."""
+    """Fill the rows of boxes with a result by per_roi(map, box, out)."""
     out = np.zeros((len(call.images), channels) + call.pooled)
     for image, box, row in zip(call.images, call.boxes, out):
         if image < 0:
@@ -160,7 +160,7 @@ def forward(call: Call, channels: int, per_roi: Callable) -> np.ndarray:
 def backward(
     name: str, call: Call, d_out: Any, channels: int, per_roi: Callable
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Let per_roi(map, box, d_row, d_map, d_box) add the gradients of each box with a result."""
+    """Add the gradients of each box with a result by per_roi(map, box, d_row, d_map, d_box)."""
     d_out = as_numpy(d_out).astype(np.float64)
     expected = (len(call.images), channels) + call.pooled
     if d_out.shape != expected:

@@ -1,4 +1,4 @@
-"""DeformablePSROIPool: bilinear samples in bins that offsets move."""
+"""DeformablePSROIPool: bilinear samples in bins moved by offsets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NAME = "DeformablePSROIPool"
 
 
 class _BinAxis(NamedTuple):
-    """Along one axis, what each cell contributes to one bin; a bin is the product of two."""
+    """The weight of each cell in one bin along one axis; a bin is a product of two."""
 
-    cells: np.ndarray  # that are read
+    cells: np.ndarray  # the cells read
     weights: np.ndarray  # of each, the sum of bilinear weights
     slopes: np.ndarray  # their derivatives by the position of the samples
     inside: int  # samples on the map
@@ -31,7 +31,7 @@ class _Axis(NamedTuple):
     size: int
 
     def bin(self, q: int, move: Any) -> _BinAxis:
-        """Bin q, moved by `move` lengths of the box; in the order of operations of MXNet."""
+        """Bin q, moved by `move` lengths of the box, in MXNet's order of operations."""
         real: Any = type(self.start)
         step = self.length / real(self.bins)
         with np.errstate(over="ignore"):
@@ -86,7 +86,7 @@ class _Deformable(NamedTuple):
             common = self.samples, self.geometry
             y_axis = _axis(box[1], box[3], self.call.scale, bins_y, height, *common)
             x_axis = _axis(box[0], box[2], self.call.scale, bins_x, width, *common)
-            # Without trans, bins of a row or column have an axis in common.
+            # Without trans, the bins of a row or column share an axis.
             y_bin = functools.lru_cache(maxsize=None)(y_axis.bin)
             x_bin = functools.lru_cache(maxsize=None)(x_axis.bin)
             for p, q in bins_of(self.call.pooled):
@@ -162,14 +162,15 @@ def deformable_ps_roi_pool(
     rois_num: Any = None,
     geometry: type = np.float64,
 ) -> np.ndarray:
-    """Mean of bilinear samples in bins that offsets move (Deformable ConvNets, Dai 2017).
+    """Mean of bilinear samples in bins moved by offsets (Deformable ConvNets, Dai 2017).
 
-    The box is rounded half away from zero in image pixels, its last pixel included:
+    The box is rounded in image pixels, with halves away from zero, and includes its last pixel:
     ``x1 = round(rx1) * s - 0.5``, ``w = max((round(rx2) + 1) * s - 0.5 - x1, 0.1)``, ``b = w / Q``.
     Sample i of bin q lies at ``x1 + q * b + t * trans_std * w + i * b / sample_per_part``, where t
     is the offset of the bin's part. Samples below -0.5 or above W - 0.5 are left out of the sum and
-    of the count; others are held within the map. Bin (p, q) of output c reads channel
-    ``(c * G + gh) * G + gw``. The convention of MXNet's ``contrib.DeformablePSROIPooling``.
+    of the count; others are clamped to the map. Bin (p, q) of output c reads channel
+    ``(c * G + gh) * G + gw``. This is the convention of MXNet's
+    ``contrib.DeformablePSROIPooling``.
 
     Parameters
     ----------
@@ -178,11 +179,11 @@ def deformable_ps_roi_pool(
     output_dim, group_size
         As in :func:`ps_roi_pool`.
     part_size : int or (int, int), optional
-        T: parts of the box that have an offset each, ``floor(p * T / P)``; P, Q if not given.
+        T: parts of the box, each with its own offset, ``floor(p * T / P)``; P, Q if not given.
     sample_per_part : int
         Samples in each bin along each axis.
     trans_std : float
-        Times trans, this is an offset in widths and heights of the box.
+        Factor of trans; the product is an offset in widths and heights of the box.
     trans : array, shape (K, 2 * classes, T, T), optional
         Offsets x, y of each class; output c belongs to class ``c // (output_dim / classes)``.
     geometry : type
@@ -253,8 +254,8 @@ def deformable_ps_roi_pool_backward(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`deformable_ps_roi_pool` with respect to data and trans.
 
-    The number of samples on the map is taken as a constant. A sample on a cell, or held at the
-    border, does not move the value.
+    The number of samples on the map is treated as constant. A sample on a cell, or clamped at the
+    border, has a derivative of 0.
 
     Parameters
     ----------

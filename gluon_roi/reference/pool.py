@@ -1,4 +1,4 @@
-"""ROIPool and PSROIPool: whole cells of the map, chosen by rounding the box."""
+"""ROIPool and PSROIPool: whole cells of the map, selected by rounding the box."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONVENTIONS = ("rfcn", "torchvision")
 
 
 def _round(value: Any) -> float:
-    """Half away from zero, as C's round(); exact, because the input is float32."""
+    """Round halves away from zero, as C's round(); exact, because the input is float32."""
     return float(np.copysign(np.floor(abs(np.float64(value)) + 0.5), value))
 
 
@@ -73,11 +73,11 @@ def _pool_bins(rule: str, call: Call, box: np.ndarray) -> Iterator[tuple[int, in
 
 
 def _maximum(bin_cells: np.ndarray, lowest: float) -> np.ndarray:
-    """Largest value of each channel's bin, as a running maximum that starts at `lowest` finds it.
+    """Largest value of each channel's bin, computed as a running maximum that starts at `lowest`.
 
-    Comparisons with NaN are false, so NaN cells are passed over, and a bin of nothing but NaN or
-    -inf gives `lowest`. MXNet's ROIPooling does the same; it starts at float32's lowest number in
-    every type, which float64 maps may go below.
+    Comparisons with NaN are false, so NaN cells are ignored, and a bin of only NaN or -inf is
+    `lowest`. MXNet's ROIPooling does the same, but starts at float32's lowest number for every
+    type; float64 maps may hold lower values.
     """
     return np.fmax(np.fmax.reduce(bin_cells.reshape(len(bin_cells), -1), axis=1), lowest)
 
@@ -87,10 +87,10 @@ def roi_pool(
 ) -> np.ndarray:
     """Maximum over each bin of each box (Fast R-CNN, Girshick 2015).
 
-    The box is scaled, rounded half away from zero to whole cells, both ends inclusive, and split
-    into P x Q bins: ``x1 = round(rx1 * s)``, ``w = max(round(rx2 * s) - x1 + 1, 1)``, bin q from
-    ``x1 + floor(q * w / Q)`` to ``x1 + ceil((q + 1) * w / Q)`` exclusive, clipped to the map.
-    Bins overlap where edges are rounded. The convention of Caffe, of MXNet's ``ROIPooling``,
+    The box is scaled, rounded to whole cells with halves away from zero, both ends inclusive, and
+    split into P x Q bins: ``x1 = round(rx1 * s)``, ``w = max(round(rx2 * s) - x1 + 1, 1)``, bin q
+    from ``x1 + floor(q * w / Q)`` to ``x1 + ceil((q + 1) * w / Q)`` exclusive, clipped to the map.
+    Bins overlap where edges are rounded. This is the convention of Caffe, MXNet's ``ROIPooling``,
     torchvision's ``roi_pool`` and Paddle's ``roi_pool``.
 
     Parameters
@@ -105,13 +105,13 @@ def roi_pool(
     spatial_scale : float
         Map cells per image pixel.
     rois_num : array of int, shape (N,), optional
-        Boxes of each image, for `rois` of shape (K, 4).
+        Number of boxes of each image, for `rois` of shape (K, 4).
 
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
-        Empty bins are 0. NaN cells are passed over; a bin of nothing but NaN or -inf gives
-        the lowest finite number of the type of `data`.
+        Empty bins are 0. NaN cells are ignored; a bin of only NaN or -inf is the lowest finite
+        number of the type of `data`.
 
     Raises
     ------
@@ -144,8 +144,8 @@ def roi_pool_backward(
 ) -> np.ndarray:
     """Gradient of :func:`roi_pool` with respect to data.
 
-    Each bin's gradient goes to its first maximum in row-major order; nowhere if the bin is empty
-    or holds nothing above the lowest finite number of the type of `data`.
+    Each bin's gradient goes to its first maximum in row-major order. It is dropped if the bin is
+    empty or holds nothing above the lowest finite number of the type of `data`.
 
     Parameters
     ----------
@@ -209,16 +209,16 @@ def ps_roi_pool(
     convention: str = "rfcn",
     rois_num: Any = None,
 ) -> np.ndarray:
-    """Mean over each bin of each box, every bin from channels of its own (R-FCN, Dai 2016).
+    """Mean over each bin of each box, where every bin has its own channels (R-FCN, Dai 2016).
 
-    ``convention="rfcn"`` (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's
-    ``psroi_pool``): rounded before scaling, end inclusive, ``x1 = round(rx1) * s``,
+    ``convention="rfcn"`` (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's ``psroi_pool``)
+    rounds before scaling, end inclusive: ``x1 = round(rx1) * s``,
     ``w = max((round(rx2) + 1) * s - x1, 0.1)``, bin q from ``floor(q * w / Q + x1)`` to
     ``ceil((q + 1) * w / Q + x1)`` exclusive, clipped to the map.
 
-    ``convention="torchvision"`` (``torchvision.ops.ps_roi_pool``): rounded after scaling, end
-    exclusive, ``w = max(round(rx2 * s) - round(rx1 * s), 1)``, bins as in :func:`roi_pool` but
-    clipped one cell earlier: the last row and column of the map are never read.
+    ``convention="torchvision"`` (``torchvision.ops.ps_roi_pool``) rounds after scaling, end
+    exclusive: ``w = max(round(rx2 * s) - round(rx1 * s), 1)``, bins as in :func:`roi_pool` but
+    clipped one cell earlier, so the last row and column of the map are never read.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def ps_roi_pool(
         G, the grid of channel groups; `pooled_size` if not given. Bin (p, q) of output c reads
         channel ``(c * G + floor(p * G / P)) * G + floor(q * G / Q)``.
     convention : {'rfcn', 'torchvision'}
-        Where the bins are.
+        How boxes are rounded.
 
     Returns
     -------
@@ -273,9 +273,8 @@ def ps_roi_pool_backward(
 ) -> np.ndarray:
     """Gradient of :func:`ps_roi_pool` with respect to data: its exact transpose.
 
-    Each bin's gradient is spread evenly over the cells that the forward pass read. (Under the
-    torchvision convention this differs from torchvision, whose backward pass clips bins to the
-    whole map although its forward pass does not.)
+    Each bin's gradient is spread evenly over the cells that the forward pass read. (This differs
+    from torchvision, whose backward pass clips bins to the whole map, unlike its forward pass.)
 
     Parameters
     ----------

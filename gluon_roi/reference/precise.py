@@ -20,7 +20,7 @@ from .common import (
 
 
 class _PreciseAxis(NamedTuple):
-    """Along one axis, what each cell contributes to the mean over each bin."""
+    """The weight of each cell in the mean over each bin along one axis."""
 
     weights: np.ndarray  # (bins, size)
     d_lo: np.ndarray  # derivative of weights with respect to the box's lower image coordinate
@@ -28,7 +28,7 @@ class _PreciseAxis(NamedTuple):
 
 
 def _hats(x: np.ndarray, size: int) -> np.ndarray:
-    """What each cell contributes to the surface at the coordinates x, shape (..., size)."""
+    """The weight of each cell in the surface at the coordinates x, shape (..., size)."""
     return np.maximum(0.0, 1.0 - np.abs(np.asarray(x)[..., None] - np.arange(size)))
 
 
@@ -40,8 +40,8 @@ def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> _
         begin, end = start + q * bin_size, start + (q + 1) * bin_size
         if not end > begin:
             continue
-        # Straight between whole coordinates, and 0 outside of [-1, size]: the trapezoids between
-        # these points are exact.
+        # The surface is linear between whole coordinates and 0 outside of [-1, size], so the
+        # trapezoids between these points are exact.
         inside = np.clip((begin, end), -1.0, size)
         corners = np.arange(np.floor(inside[0]) + 1, np.ceil(inside[1]))
         points = np.concatenate([inside[:1], corners, inside[1:]])
@@ -50,7 +50,7 @@ def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> _
         areas = (heights[1:] + heights[:-1]) / 2 * np.diff(points)[:, None]
         mean = areas.sum(axis=0) / length
         axis.weights[q] = mean
-        # The ends of the bin lie a part t of the way from lo to hi.
+        # Each end of the bin lies at a fraction t of the way from lo to hi.
         d_begin, d_end = (mean - _hats(begin, size)) / length, (_hats(end, size) - mean) / length
         for d_edge, t in ((d_begin, q / bins), (d_end, (q + 1) / bins)):
             axis.d_lo[q] += scale * (1 - t) * d_edge
@@ -72,9 +72,9 @@ def pr_roi_pool(
     """Mean of the bilinear surface over each bin of each box (IoU-Net, Jiang 2018).
 
     The box is neither rounded nor shifted: ``x1 = rx1 * s``, ``w = rx2 * s - x1``, bin q is
-    ``[x1 + q * w / Q, x1 + (q + 1) * w / Q]``. The surface takes the value of cell i at coordinate
-    i, is bilinear in between, and falls to 0 at -1 and at W. Its integral over a bin is divided by
-    the bin's area; a bin without an area, as of an inverted box, gives 0.
+    ``[x1 + q * w / Q, x1 + (q + 1) * w / Q]``. The surface has the value of cell i at coordinate i,
+    is bilinear in between, and falls to 0 at -1 and at W. Its integral over a bin is divided by the
+    bin's area; a bin without area, as in an inverted box, is 0.
 
     Parameters
     ----------
@@ -119,8 +119,8 @@ def pr_roi_pool_backward(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`pr_roi_pool` with respect to data and to the coordinates of rois.
 
-    A bin's mean moves with each of its ends by the difference between the surface there and the
-    mean, over the bin's length: a gradient of the box without jumps.
+    The derivative of a bin's mean by one of its ends is the difference between the surface there
+    and the mean, divided by the bin's length. The gradient of the box is therefore continuous.
 
     Parameters
     ----------

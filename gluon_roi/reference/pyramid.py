@@ -20,7 +20,7 @@ def _levels(
     rois_num: Any,
     batch: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [batch_index, x1, y1, x2, y2], and the number of the map that each is pooled from."""
+    """Rows [batch_index, x1, y1, x2, y2], and the number of each row's map."""
     indices, boxes = batch_indices(NAME, as_numpy(rois), rois_num, batch, 4)
     boxes = boxes.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -45,11 +45,11 @@ def pyramid_roi_align(
     rois_num: Any = None,
     geometry: type = np.float64,
 ) -> np.ndarray:
-    """:func:`roi_align` of each box on the map of its size (Feature Pyramid Networks, Lin 2017).
+    """:func:`roi_align` of each box on the map for its size (Feature Pyramid Networks, Lin 2017).
 
     A box is pooled from the map of level ``floor(canonical_level + log2(sqrt(area) / canonical_size
-    + 1e-6))``, the area in image pixels, and from the finest or the coarsest where there is none of
-    that level. A map of stride 2^k is of level k.
+    + 1e-6))``, with the area in image pixels; if there is no such map, from the finest or the
+    coarsest. A map of stride 2^k has level k.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def pyramid_roi_align_backward(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Gradients of :func:`pyramid_roi_align` with respect to the maps and to rois.
 
-    The choice of the map is taken as a constant.
+    The choice of the map is treated as constant.
 
     Parameters
     ----------

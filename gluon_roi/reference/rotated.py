@@ -1,4 +1,4 @@
-"""RotatedROIAlign: bilinear samples of a turned box."""
+"""RotatedROIAlign: bilinear samples of a rotated box."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .common import Call, as_rois, backward, bins_of, check, forward, saturate
 NAME = "RotatedROIAlign"
 
 
-#: Up to this many samples of a box are computed at once, else bin by bin.
+#: Up to this many samples of a box are computed at once; above, bin by bin.
 FEW_AT_ONCE = 100_000
 
 
 class _Side(NamedTuple):
     """One side of a box in its own frame, split into bins of `per_bin` samples each."""
 
-    start: Any  # where bin 0 begins, from the centre of the box
+    start: Any  # of bin 0, from the centre of the box
     bin_size: Any
     per_bin: float
     bins: int
     enlarged: bool  # to the minimum size
 
     def samples(self, bins: range, low: float, high: float, reach: float) -> tuple[Any, Any, Any]:
-        """Of some bins: positions, the same as parts of the side from -1/2 to 1/2, and the bin.
+        """Samples of some bins: positions, positions relative to the side (-1/2 to 1/2), and bins.
 
-        Of many, those that can lie in [low, high]; `reach` is how far positions are from 0.
+        If there are many, only those that may lie in [low, high]; `reach` bounds all positions.
         """
         real = type(self.start)
         positions, parts, numbers_of_bins = [], [], []
@@ -54,7 +54,7 @@ class _Side(NamedTuple):
 
 
 class _Taps(NamedTuple):
-    """Pairs of a sample and a cell that it reads: what it weighs there, and how that moves."""
+    """Pairs of a sample and a cell that it reads: the weights and their derivatives."""
 
     bins: np.ndarray  # (n,): p * Q + q
     cells: np.ndarray  # (n,): row * W + column
@@ -78,7 +78,7 @@ class _Box:
             self._side(length, bins, aligned, sampling_ratio)
             for length, bins in ((w, call.pooled[1]), (h, call.pooled[0]))
         )
-        # Whole turns are taken off before the angle is rounded.
+        # Whole turns are removed before the angle is rounded.
         theta = float(real(math.fmod(float(real(box[4])), 360.0) * math.pi / 180))
         self.cos, self.sin = real(math.cos(theta)), real(math.sin(theta))
 
@@ -93,7 +93,7 @@ class _Box:
         return _Side(-length / real(2), bin_size, count, bins, enlarged)
 
     def taps(self) -> Iterator[_Taps]:
-        """Of all bins, some of them at a time."""
+        """The taps of all bins, a group of bins at a time."""
         rows, columns = (range(bins) for bins in self.call.pooled)
         if self.u.per_bin * len(columns) * self.v.per_bin * len(rows) <= FEW_AT_ONCE:
             yield self._taps(rows, columns)
@@ -103,7 +103,7 @@ class _Box:
 
     def _taps(self, rows: range, columns: range) -> _Taps:
         real, (height, width) = self.real, self.call.data.shape[2:]
-        # The corners of the map, as seen from the box.
+        # The corners of the map, in the frame of the box.
         across, down = np.meshgrid(
             np.array([-1.0, width]) - float(self.x), np.array([-1.0, height]) - float(self.y)
         )
@@ -116,7 +116,7 @@ class _Box:
         (u, v), (u_part, v_part), (q, p) = (np.meshgrid(a, b) for a, b in zip(along_u, along_v))
         x = u * self.cos + v * self.sin + self.x
         y = v * self.cos - u * self.sin + self.y
-        # Samples outside the map count in the divisor, as 0.
+        # Samples outside the map are 0, and count in the divisor.
         inside = (x >= -1) & (x <= width) & (y >= -1) & (y <= height)
         x, y, u, v, u_part, v_part, q, p = (a[inside] for a in (x, y, u, v, u_part, v_part, q, p))
 
@@ -165,8 +165,8 @@ def rotated_roi_align(
 ) -> np.ndarray:
     """Mean of bilinear samples in each bin of each rotated box (Ma 2018).
 
-    In the box's own frame the samples are those of :func:`roi_align` for a box around the origin;
-    they are then turned by theta, counter-clockwise in an image whose y points down, and moved to
+    In the box's own frame the samples are those of :func:`roi_align` for a box around the origin.
+    They are then rotated by theta, counter-clockwise in an image whose y points down, and moved to
     the centre.
 
     Parameters
@@ -176,8 +176,8 @@ def rotated_roi_align(
     rois : array, shape (K, 6), (N, R, 5) or (K, 5)
         ``[batch_index, cx, cy, w, h, theta]``, in image coordinates and degrees.
     aligned : bool
-        True: the centre is moved by half a cell (detectron2). False: it is not, and both sides are
-        at least one cell (MXNet).
+        True (detectron2): the centre moves by half a cell. False (MXNet): the centre does not move,
+        and both sides are at least one cell long.
 
     Returns
     -------
