@@ -148,13 +148,16 @@ def cards() -> list[Card]:
 
 
 def main() -> None:
-    figure = plt.figure(figsize=(11, 13))
-    grid = figure.add_gridspec(4, 2, hspace=0.38, wspace=0.12)
-    for index, card in enumerate(cards()):
+    drawn = cards()
+    rows = (len(drawn) + 1) // 2
+    figure = plt.figure(figsize=(11, 3.25 * rows))
+    grid = figure.add_gridspec(rows, 2, hspace=0.38, wspace=0.12)
+    for index, card in enumerate(drawn):
         output, weights = pooled(card)
         whole = grid[index].get_position(figure)
-        figure.text(whole.x0, whole.y1 + 0.022, card.name, fontsize=11, weight="bold")
-        figure.text(whole.x0, whole.y1 + 0.008, card.text, fontsize=9)
+        line = 0.056 / rows
+        figure.text(whole.x0, whole.y1 + 1.6 * line, card.name, fontsize=11, weight="bold")
+        figure.text(whole.x0, whole.y1 + 0.6 * line, card.text, fontsize=9)
         place = grid[index].subgridspec(1, 2, width_ratios=(1.5, 1), wspace=0.1)
         box = corners(card.roi)
         if len(card.maps) > 1:
