@@ -1,17 +1,13 @@
 """The classic detectors as ONNX, from their authors' own symbols with random weights.
 
-    .venv/bin/python tests/onnx_runtimes/classics.py FOLDER --sources SOURCES --python PYTHON
+    .venv/bin/pip install onnxruntime openvino==2026.4.1
+    .venv/bin/python tests/onnx_runtimes/classics.py SOURCES
 
 SOURCES has clones of Deformable-ConvNets (msracver) and mx-rcnn (ijkguo), of which nothing is kept
-here; PYTHON is that of an environment without MXNet as check.py describes it. Both exporting and
-MXNet's own results take MXNet's environment; what onnxruntime and OpenVINO make of the files is
-printed by
-
-    PYTHON tests/onnx_runtimes/classics.py FOLDER
-
-which the first command runs in the end. Each model is exported as it is and after
-gluon_roi.optimize, with free sizes, and run on images of two sizes, on one thread. A row is found
-again if its RoI, its scores and its boxes are.
+here. Prints the table of docs/onnx.md. Each model is exported with free sizes, before and after
+gluon_roi.optimize, and run on images of two sizes. A row is found again if its RoI, its scores and
+its boxes are. Times are CPU times on one thread, medians of rounds in which MXNet and the runtimes
+take turns.
 """
 
 from __future__ import annotations
@@ -20,10 +16,10 @@ import argparse
 import contextlib
 import functools
 import importlib
-import json
 import os
-import subprocess
+import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -34,6 +30,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = ((320, 448), (416, 352))  # of images, pixels
 CLASSES, ROIS = 21, 300
+ROUNDS = 5
 #: Within these a row is the same one.
 SCORES, PIXELS = 1e-3, 0.05
 ANCHORS: dict[str, Any] = {"scales": (8, 16, 32), "ratios": (0.5, 1, 2)}
@@ -106,15 +103,15 @@ def _dcn(family: str, name: str) -> Callable[[Path], Any]:
 
 
 MODELS: dict[str, Callable[[Path], Any]] = {
-    "rfcn": _dcn("rfcn", "resnet_v1_101_rfcn"),
-    "rfcn_dcn": _dcn("rfcn", "resnet_v1_101_rfcn_dcn"),
-    "faster_rcnn_dcn": _dcn("faster_rcnn", "resnet_v1_101_rcnn_dcn"),
-    "mx_rcnn_vgg16": lambda sources: mx_rcnn(sources, "vgg"),
-    "mx_rcnn_resnet50": lambda sources: mx_rcnn(sources, "resnet"),
+    "R-FCN, ResNet-101": _dcn("rfcn", "resnet_v1_101_rfcn"),
+    "R-FCN, ResNet-101, DCN": _dcn("rfcn", "resnet_v1_101_rfcn_dcn"),
+    "Faster R-CNN, ResNet-101, DCN": _dcn("faster_rcnn", "resnet_v1_101_rcnn_dcn"),
+    "mx-rcnn, VGG16": lambda sources: mx_rcnn(sources, "vgg"),
+    "mx-rcnn, ResNet-50": lambda sources: mx_rcnn(sources, "resnet"),
 }
 #: The same with proposals in Python, cut there.
 CUTS = {
-    "faster_rcnn_dcn": lambda sources: deformable_convnets(
+    "Faster R-CNN, ResNet-101, DCN": lambda sources: deformable_convnets(
         sources, "faster_rcnn", "resnet_v1_101_rcnn_dcn", cxx=False
     )
 }
@@ -186,66 +183,7 @@ def run(symbol: Any, arguments: dict, states: dict) -> Callable[[], list]:
     return lambda: [out.asnumpy() for out in bound.forward(is_train=False)]
 
 
-def timed(call: Callable[[], list], runs: int = 3) -> tuple[list, float]:
-    """What a call gives, and the best of some times, in seconds."""
-    found, times = call(), []
-    for _ in range(runs):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return found, min(times)
-
-
-def export(folder: Path, sources: Path, names: list[str]) -> None:
-    import mxnet as mx
-
-    import gluon_roi
-    import gluon_roi.onnx
-
-    @mx.operator.register("proposal")
-    class Proposal(mx.operator.CustomOpProp):
-        def __init__(self, **_: str) -> None:
-            super().__init__(need_top_grad=False)
-
-        def list_arguments(self) -> list[str]:
-            return ["cls_prob", "bbox_pred", "im_info"]
-
-        def infer_shape(self, shapes: list) -> tuple:
-            return shapes, [(ROIS, 5)], []
-
-    for name in names:
-        symbol = MODELS[name](sources)
-        small = {key: value.shape for key, value in image((160, 224), 0).items()}
-        params, aux = weights(symbol, small)
-        arrays: dict[str, Any] = {}
-        seconds: dict[str, list] = {"MXNet": [], "MXNet optimized": []}
-        for number, size in enumerate(SIZES):
-            inputs = image(size, number)
-            for kind, made in (("MXNet", symbol), ("MXNet optimized", gluon_roi.optimize(symbol))):
-                given = {key: mx.nd.array(value) for key, value in inputs.items()}
-                found, best = timed(run(made, {**params, **given}, aux))
-                seconds[kind].append(best)
-            arrays.update({f"{key}{number}": value for key, value in inputs.items()})
-            arrays.update({f"out{n}_{number}": value for n, value in enumerate(found)})
-        shapes = [(1, 3, *SIZES[0]), (1, 3)]
-        values = {**params, **aux}
-        free: list = [(2, 3), ()]
-        gluon_roi.onnx.export(symbol, shapes, folder / f"{name}.onnx", values, dynamic=free)
-        switched = gluon_roi.optimize(symbol)
-        gluon_roi.onnx.export(
-            switched, shapes, folder / f"{name}-optimized.onnx", values, dynamic=free
-        )
-        if name in CUTS:
-            gluon_roi.onnx.export(
-                CUTS[name](sources), shapes[:1], folder / f"{name}-cut.onnx", values,
-                dynamic=[(2, 3), (0,)], inputs={"rois": (ROIS, 5)},
-            )  # fmt: skip
-        np.savez(folder / f"{name}.npz", **arrays)
-        (folder / f"{name}.json").write_text(json.dumps(seconds))
-        print(f"{name}: exported", flush=True)
-
-
-# ---- Results of the runtimes ---------------------------------------------------------------------
+# ---- Rows that are found again -------------------------------------------------------------------
 
 
 def corners(rois: np.ndarray, deltas: np.ndarray) -> np.ndarray:
@@ -281,53 +219,123 @@ def compare(found: list, expected: list) -> tuple[int, float, float]:
     return count, score, pixel
 
 
-def study(path: Path) -> None:
-    """Print the line of a model."""
+# ---- The table -----------------------------------------------------------------------------------
+
+
+def times(calls: dict[str, Callable[[], list]]) -> dict[str, float]:
+    """The median CPU time of each call, in seconds; all take turns."""
+    spent: dict[str, list] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            start = time.process_time()
+            call()
+            spent[name].append(time.process_time() - start)
+    return {name: statistics.median(seconds) for name, seconds in spent.items()}
+
+
+def study(title: str, symbol: Any, values: tuple[dict, dict], images: list, runtimes: dict) -> list:
+    """Print the line of a model; gives what MXNet gives for each image.
+
+    Parameters
+    ----------
+    values : (dict, dict)
+        Parameters and states.
+    images : list of dict
+        Inputs of the symbol, by name.
+    runtimes : dict
+        Name -> the exported model as a function.
+    """
+    import mxnet as mx
+
+    import gluon_roi
+
+    expected, seconds = [], []
+    off: dict[str, list] = {name: [] for name in runtimes}
+    for inputs in images:
+        arrays = {**values[0], **{key: mx.nd.array(value) for key, value in inputs.items()}}
+        calls = {
+            "MXNet": run(symbol, arrays, values[1]),
+            "MXNet optimized": run(gluon_roi.optimize(symbol), arrays, values[1]),
+        }
+        for name, call in runtimes.items():
+            calls[name] = functools.partial(call, *inputs.values())
+        expected.append(calls["MXNet"]())
+        for name in runtimes:
+            off[name].append(compare(calls[name](), expected[-1]))
+        seconds.append(times(calls))
+    cells = [title]
+    for name in seconds[0]:
+        if name in runtimes:
+            counts, scores, pixels = zip(*off[name])
+            found = f"{sum(counts)} of {ROIS * len(images)}"
+            off_by = f"{max(scores):.0e}, {max(pixels):.0e} px".replace("e-0", "e-")
+            cells.append(f"{found}; {off_by}")
+        cells.append(", ".join(f"{of_size[name]:.2f}" for of_size in seconds))
+    print(f"| {' | '.join(cells)} |", flush=True)
+    return expected
+
+
+def exported(folder: str, symbol: Any, shapes: list, values: tuple[dict, dict], **cut: Any) -> dict:
+    """A model as functions of the runtimes; optimize makes no difference to the file."""
     from check import RUNTIMES
 
-    name = path.stem.split("-")[0]
-    arrays = np.load(path.with_name(f"{name}.npz"))
-    times = json.loads(path.with_name(f"{name}.json").read_text())
-    cells = [f"{'/'.join(f'{t:.2f}' for t in times[kind])}" for kind in times]
-    for runtime in RUNTIMES:
-        call = RUNTIMES[runtime](str(path), threads=1)
-        total, counts, worst, seconds = 0, 0, [0.0, 0.0], []
-        for number in range(len(SIZES)):
-            expected = [arrays[f"out{n}_{number}"] for n in range(3)]
-            second = expected[0] if path.stem.endswith("-cut") else arrays[f"im_info{number}"]
-            given = arrays[f"data{number}"], second
-            found, best = timed(functools.partial(call, *given))
-            seconds.append(best)
-            count, *off = compare(found, expected)
-            total, counts = total + len(expected[0]), counts + count
-            worst = [max(pair) for pair in zip(worst, off)]
-        cells.append(f"{counts} of {total}; {worst[0]:.0e}, {worst[1]:.0e} px")
-        cells.append("/".join(f"{t:.2f}" for t in seconds))
-    print(f"| {path.stem} |", " | ".join(cells), "|", flush=True)
+    import gluon_roi
+    import gluon_roi.onnx
+
+    dynamic: list = [(2, 3), (0,) if cut else ()]
+    files = []
+    for number, made in enumerate((symbol, gluon_roi.optimize(symbol))):
+        files.append(Path(folder) / f"{number}.onnx")
+        params = {**values[0], **values[1]}
+        gluon_roi.onnx.export(made, shapes, files[-1], params, dynamic=dynamic, **cut)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    return {name: load(str(files[0]), threads=1) for name, load in RUNTIMES.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--sources", type=Path, help="folder of the clones; exports the models")
-    parser.add_argument("--python", help="runs the files afterwards with this one")
+    parser.add_argument("sources", type=Path, help="folder of the clones")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     arguments = parser.parse_args()
-    if arguments.sources:
-        # One thread for all; MXNet reads it when it is loaded.
-        os.environ.update(OMP_NUM_THREADS="1", MXNET_SUBGRAPH_VERBOSE="0")
-        sys.path.insert(0, str(ROOT))
-        arguments.folder.mkdir(parents=True, exist_ok=True)
-        export(arguments.folder, arguments.sources, arguments.models)
-        if arguments.python:
-            command = [arguments.python, __file__, str(arguments.folder)]
-            subprocess.run([*command, "--models", *arguments.models], check=True)
-        return
-    print("| model | MXNet, s | optimized, s | onnxruntime | s | OpenVINO | s |")
-    print("|---|---|---|---|---|---|---|")
-    for path in sorted(arguments.folder.glob("*.onnx")):
-        if path.stem.split("-")[0] in arguments.models:
-            study(path)
+    # One thread for all; MXNet reads it when it is loaded.
+    os.environ.update(OMP_NUM_THREADS="1", MXNET_SUBGRAPH_VERBOSE="0")
+    sys.path.insert(0, str(ROOT))
+    import mxnet as mx
+
+    from gluon_roi.onnx.cut import cut
+
+    @mx.operator.register("proposal")
+    class Proposal(mx.operator.CustomOpProp):
+        def __init__(self, **_: str) -> None:
+            super().__init__(need_top_grad=False)
+
+        def list_arguments(self) -> list[str]:
+            return ["cls_prob", "bbox_pred", "im_info"]
+
+        def infer_shape(self, shapes: list) -> tuple:
+            return shapes, [(ROIS, 5)], []
+
+    print("| model | MXNet | MXNet optimized | onnxruntime: rows | time | OpenVINO: rows | time |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for title in arguments.models:
+        symbol = MODELS[title](arguments.sources)
+        small = {key: value.shape for key, value in image((160, 224), 0).items()}
+        values = weights(symbol, small)
+        images = [image(size, number) for number, size in enumerate(SIZES)]
+        shapes = [value.shape for value in images[0].values()]
+        with tempfile.TemporaryDirectory() as folder:
+            expected = study(
+                title, symbol, values, images, exported(folder, symbol, shapes, values)
+            )
+            if title not in CUTS:
+                continue
+            symbol = CUTS[title](arguments.sources)
+            runtimes = exported(folder, symbol, shapes[:1], values, inputs={"rois": (ROIS, 5)})
+            images = [
+                {"data": inputs["data"], "rois": outputs[0]}
+                for inputs, outputs in zip(images, expected)
+            ]
+            study("the same, cut", cut(symbol, ["rois"], None), values, images, runtimes)
 
 
 if __name__ == "__main__":
