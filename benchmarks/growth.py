@@ -1,6 +1,7 @@
 """How time and memory grow with RoIs, channels, the map and the bins: a table and pictures.
 
     python -m benchmarks.growth [--operators ROIPool ...] [--seconds 0.3]
+    python -m benchmarks.growth --draw benchmarks/growth.json
 
 See README.md next to this file.
 """
@@ -8,17 +9,18 @@ See README.md next to this file.
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import resource
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
 from .kernels import Kernels, touched_cells
-from .libraries import COMMON
-from .measure import MOST_CALLS, OURS, Contender, note
+from .measure import MOST_CALLS, ROOT, Contender, note
 from .report import columns
 from .work import OPERATORS, Item, shrink
 from .worker import serve
@@ -26,6 +28,7 @@ from .worker import serve
 PASSES, UNITS = ("forward", "forward+backward"), ("ms", "MB")
 COLUMNS = [f"{passed} {unit}" for unit in UNITS for passed in PASSES]
 LEAST = 0.004  # MB: a page, where there is none
+FOLDER = Path(ROOT) / "benchmarks"
 #: What stays the same along the other axes.
 ROIS, CHANNELS, MAP, BINS = 512, 128, (38, 50), 7
 #: Image pixels per cell, and the boxes of a map of MAP: 32 to 400 pixels of 608 x 800.
@@ -84,6 +87,28 @@ AXES: tuple[tuple[str, str, Sequence[Any], Callable[[Item], int]], ...] = (
 # ---- In a process of its own ---------------------------------------------------------------------
 
 
+def kernels_of(item: Item) -> Kernels:
+    maps = [np.ones(shape, np.float32) for shape in item.map_shapes]
+    return Kernels(item, maps, item.boxes(), np.ones(item.out_shape, np.float32))
+
+
+def times(item: Item, seconds: float) -> dict[str, float]:
+    """Pass -> milliseconds of processor time of its fastest call, on the same outputs each time.
+
+    The processor's time, as other programs' does not belong to it.
+    """
+    kernels, fastest = kernels_of(item), []
+    for passed in (kernels.forward, kernels.backward):
+        passed()
+        taken: list[float] = []
+        while not taken or (sum(taken) < seconds and len(taken) < MOST_CALLS):
+            start = time.process_time()
+            passed()
+            taken.append(time.process_time() - start)
+        fastest.append(min(taken) * 1e3)
+    return dict(zip(PASSES, (fastest[0], sum(fastest))))
+
+
 def resident() -> int:
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:"))
@@ -100,11 +125,6 @@ def memory(item: Item) -> dict[str, int]:
     (Linux counts the peak of resident memory too coarsely.) Memory that is given back and taken
     again counts twice, so this is never too little.
     """
-
-    def kernels_of(item: Item) -> Kernels:
-        maps = [np.ones(shape, np.float32) for shape in item.map_shapes]
-        return Kernels(item, maps, item.boxes(), np.ones(item.out_shape, np.float32))
-
     # The first call loads code.
     first = kernels_of(replace(shrink(item), rois=1, image=(STRIDE, STRIDE)))
     kernels = kernels_of(item)
@@ -120,16 +140,25 @@ def memory(item: Item) -> dict[str, int]:
     return dict(zip(PASSES, (taken[0], max(taken))))
 
 
-def main_of_memory() -> None:
-    serve(lambda request: memory(Item.from_dict(request["item"])))
+def serve_measurements() -> None:
+    def answer(request: dict) -> dict:
+        item = Item.from_dict(request["item"])
+        return memory(item) if sys.argv[1] == "memory" else times(item, request["seconds"])
+
+    serve(answer)
 
 
 # ---- Measuring and writing -----------------------------------------------------------------------
 
 
+def process(what: str, **variables: str) -> Contender:
+    """Answers with times() or with memory() of an item, on one thread."""
+    return Contender(what, sys.executable, 1, "benchmarks.growth", **variables)
+
+
 def measure(operators: Sequence[str], seconds: float, quick: bool) -> list[dict]:
     """A row for each operator, axis and point."""
-    timing = Contender(OURS, sys.executable, 1)
+    timing = process("times")
     rows = []
     try:
         for axis, argument, values, count in AXES:
@@ -146,15 +175,9 @@ def measure(operators: Sequence[str], seconds: float, quick: bool) -> list[dict]
 
 def point(timing: Contender, item: Item, seconds: float) -> dict[str, float]:
     """Times and megabytes of both passes, by their names in COLUMNS."""
-    row = {}
-    timing.require(do="prepare", item=item.as_dict(), call=False)
-    for passed in PASSES:
-        first = timing.require(do="time", way=passed, calls=1, warm=True)["seconds"]
-        calls = int(min(max(seconds / first[0], 2), MOST_CALLS))
-        measured = timing.require(do="time", way=passed, calls=calls, warm=False)["seconds"]
-        row[f"{passed} ms"] = float(np.median(measured) * 1e3)
-    timing.require(do="release")
-    fresh = Contender("memory", sys.executable, 1, "benchmarks.growth", **GIVE_BACK)
+    taken = timing.require(item=item.as_dict(), seconds=seconds)
+    row = {f"{passed} ms": taken[passed] for passed in PASSES}
+    fresh = process("memory", **GIVE_BACK)
     try:
         most = fresh.require(item=item.as_dict())
     finally:
@@ -191,8 +214,8 @@ def table(rows: list[dict]) -> str:
     return columns(cells, left=(0, 1))
 
 
-def draw(rows: list[dict], path: str) -> None:
-    """A column of panels for each axis: time, and memory below; one line for each pass."""
+def draw(rows: list[dict], path: Path) -> None:
+    """A column of panels for each axis: both passes' times, and memory; a line an operator."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -200,33 +223,41 @@ def draw(rows: list[dict], path: str) -> None:
 
     axes = [axis for axis, *_ in AXES]
     operators = [*dict.fromkeys(row["operator"] for row in rows)]
-    size = 4.5 * len(axes), 7 + 0.4 * len(operators)
-    room = {"hspace": 0.1 + 0.07 * len(operators)}  # for the legends
-    figure, panels = pyplot.subplots(2, len(axes), figsize=size, sharex="col", gridspec_kw=room)
+    shown = {
+        "forward ms": "forward:\nmilliseconds",
+        "forward+backward ms": "forward and backward:\nmilliseconds",
+        "forward+backward MB": "memory of either pass, without\ninputs and outputs: MB",
+    }
+    size = 3.6 * len(axes), 3 * len(shown)
+    figure, panels = pyplot.subplots(len(shown), len(axes), figsize=size, sharex="col")
     for (axis, operator), points in lines_of(rows).items():
         x = [row["at"] for row in points]
-        for unit, panel in zip(UNITS, panels[:, axes.index(axis)]):
-            names = [f"{passed} {unit}" for passed in PASSES]
-            slopes = ", ".join(f"{slope(points, name):.2f}" for name in names)
-            for name, style in zip(names, ("-", "--")):
-                y = [max(row[name], LEAST) for row in points]
-                label = f"{operator}: {slopes}" if style == "-" else None
-                colour = f"C{operators.index(operator)}"
-                panel.plot(x, y, style, marker=".", color=colour, label=label)
+        for column, panel in zip(shown, panels[:, axes.index(axis)]):
+            number = operators.index(operator)
+            y = [
+                max(row[column], LEAST) if column.endswith("MB") else row[column] for row in points
+            ]
+            style = {"color": f"C{number}", "marker": "osv^DPX*"[number % 8], "markersize": 4}
+            panel.plot(x, y, lw=1.2, label=operator, **style)
     for panel in panels.flat:
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.grid(which="major", alpha=0.3)
-        # Above the panel: 'best' lies on the lines.
-        panel.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, frameon=False)
+        # What doubles where the axis does, through the middle of the panel.
+        (left, right), (low, high) = panel.get_xlim(), panel.get_ylim()
+        middle, centre = (left * right) ** 0.5, (low * high) ** 0.5
+        guide = [centre * at / middle for at in (left, right)]
+        panel.plot((left, right), guide, ":", color="black", lw=1, label="proportional")
+        panel.set_xlim(left, right)
+        panel.set_ylim(low, high)
     for i, axis in enumerate(axes):
-        panels[1, i].set_xlabel(axis)
-    panels[0, 0].set_ylabel("milliseconds a call, one thread")
-    panels[1, 0].set_ylabel("MB at most, inputs and outputs left out")
-    figure.suptitle(
-        "forward (solid), forward+backward (dashed), and the slopes of their upper halves", y=1
-    )
-    figure.savefig(path, dpi=80, bbox_inches="tight")
+        panels[-1, i].set_xlabel(axis)
+    for panel, label in zip(panels[:, 0], shown.values()):
+        panel.set_ylabel(label)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.tight_layout(rect=(0, 0, 1, 0.94))
+    figure.legend(handles, labels, loc="upper center", ncol=5, frameon=False)
+    figure.savefig(path, dpi=80)
     pyplot.close(figure)
 
 
@@ -237,23 +268,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--operators",
         nargs="+",
-        default=COMMON,
-        choices=[*every, "all"],
+        default=every,
+        choices=every,
         metavar="OPERATOR",
-        help=f"of {', '.join(every)}, or all (default: {' '.join(COMMON)})",
+        help=f"of {', '.join(every)} (default: all)",
     )
     parser.add_argument("--seconds", type=float, default=0.3, help="of calls at each point")
     parser.add_argument(
-        "--output", default=os.path.join("benchmarks", "growth.png"), metavar="FILE"
+        "--output",
+        type=Path,
+        default=FOLDER / "growth.png",
+        metavar="FILE",
+        help="the picture; what was measured goes beside it, as .json (default: %(default)s)",
     )
+    parser.add_argument("--draw", type=Path, metavar="JSON", help="what was measured before")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, two points: a test")
     options = parser.parse_args(argv)
-    operators = every if "all" in options.operators else options.operators
-    rows = measure(operators, 0.0 if options.quick else options.seconds, options.quick)
+    if options.draw:
+        rows = json.loads(options.draw.read_text())
+    else:
+        rows = measure(options.operators, 0.0 if options.quick else options.seconds, options.quick)
+        rows = [
+            {k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in row.items()}
+            for row in rows
+        ]
+        lines = ",\n".join(json.dumps(row) for row in rows)
+        options.output.with_suffix(".json").write_text(f"[\n{lines}\n]\n")
     print(table(rows))
     draw(rows, options.output)
     note(f"written to {options.output}")
 
 
 if __name__ == "__main__":
-    main_of_memory() if sys.argv[1:2] == ["memory"] else main()
+    serve_measurements() if sys.argv[1:2] in (["times"], ["memory"]) else main()

@@ -13,7 +13,6 @@ from operators import BY_NAME
 from benchmarks import growth, small
 from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.libraries import WAYS
-from benchmarks.measure import Contender
 from benchmarks.work import ITEMS, OPERATORS, Item
 
 pytestmark = pytest.mark.slow
@@ -193,12 +192,16 @@ def test_growth(tmp_path):
     # Four axes, two points and their slope.
     assert sum(" PSROIAlign " in line for line in lines) == len(lines) == 4 * 3
     assert picture.read_bytes().startswith(b"\x89PNG")
+    again = tmp_path / "again.png"
+    stored = ("--draw", str(picture.with_suffix(".json")), "--output", str(again))
+    assert benchmarks(*stored, module="benchmarks.growth").stdout == done.stdout
+    assert again.read_bytes().startswith(b"\x89PNG")
 
 
 def test_memory_of_a_call():
     """ROIPool holds a block of 16 channels of the map, in any number of channels."""
     item = growth.item_of("ROIPool", size=(200, 304))
-    fresh = Contender("memory", sys.executable, 1, "benchmarks.growth", **growth.GIVE_BACK)
+    fresh = growth.process("memory", **growth.GIVE_BACK)
     most = fresh.require(item=item.as_dict())
     fresh.close()
     block = 16 * 200 * 304 * 4
