@@ -1,10 +1,10 @@
-// The C interface's functions of an operator, made from its OperatorFor.
+// Defines an operator's functions of the C interface from its OperatorFor.
 #pragma once
 #include "operator.h"
 
 namespace gluon_roi {
 
-// Runs body() and turns what it throws into a code and gluon_roi_last_error().
+// Runs body(), and converts an exception to a return code and gluon_roi_last_error().
 int report_errors(void (*run)(const void*), const void* body);
 template <class Body>
 int report_errors(const Body& body) {
@@ -13,7 +13,7 @@ int report_errors(const Body& body) {
 
 }  // namespace gluon_roi
 
-// Puts an operator into operators() and defines its functions of gluon_roi.h. Stands once, in the
+// Adds an operator to operators() and defines its functions of gluon_roi.h. Used once, in the
 // operator's .cc file, outside of any namespace.
 #define GLUON_ROI_OPERATOR(Op, symbol)                                                          \
   static const gluon_roi::OperatorFor<gluon_roi::Op> symbol##_operator(#symbol);                \

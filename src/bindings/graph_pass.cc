@@ -2,8 +2,8 @@
 //
 // It renames nodes, translates their attributes (switches.h), and puts a guard in front of each
 // input (see gluon_roi/bridge/guard.py). Names of nodes, arguments and outputs stay, and so do
-// attributes such as __this__. A graph that it cannot switch whole is an error, and stays as it
-// was.
+// attributes such as __this__. If a node cannot be switched, the pass fails and leaves the graph
+// unchanged.
 #include <set>
 
 #include "../core/errors.h"
@@ -20,7 +20,7 @@ using mxnet::ext::NodeEntry;
 
 constexpr const char* kGuard = "__gluon_roi_guard__";
 
-// Puts guards in front of inputs; numbers tell those of computed maps apart.
+// Puts guards in front of inputs; numbers distinguish the guards of computed maps.
 class Guards {
  public:
   Guards(Graph* graph, bool body) : graph_(graph), body_(body) {}
@@ -46,14 +46,14 @@ class Guards {
       guard->inputs = {entry, {nowhere, 0}};
       nowhere->outputs = {{guard, 1}};
     }
-    // The graph is walked along outputs, too.
+    // MXNet also walks the graph along outputs.
     for (NodeEntry& output : entry.node->outputs) {
       if (output.node == node && output.entry == static_cast<int>(input)) output = {guard, 0};
     }
     guard->outputs = {{node, static_cast<int>(input)}};
     entry = {guard, 0};
   }
-  // Gives a guard a number that no other has in this graph.
+  // Gives a guard a number that is unique in this graph.
   void number(Node* guard) {
     guard->attrs[kGuard] = guard->name + ".optimized." + std::to_string(count_++);
   }
@@ -73,7 +73,7 @@ class Guards {
   }
 
   Graph* graph_;
-  const bool body_;  // of a loop, in which a node without inputs has no shape
+  const bool body_;  // the graph is a loop's body, in which a node without inputs has no shape
   int count_ = 0;
 };
 

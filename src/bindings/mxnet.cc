@@ -1,5 +1,5 @@
-// The one place that knows MXNet: turns every Operator into a custom operator of its library API.
-// An exception thrown here surfaces in Python as one MXNetError with the same sentence.
+// The only file that knows MXNet: registers every Operator as a custom operator of its library API.
+// An exception thrown here becomes an MXNetError in Python, with the same message.
 #include <dlfcn.h>
 #include <execinfo.h>
 
@@ -19,7 +19,7 @@ using mxnet::ext::MXTensor;
 using mxnet::ext::OpResource;
 using Shapes = std::vector<std::vector<unsigned int>>;
 
-// Batches of more dimensions than a Tensor has are one dimension to an operator.
+// For an operator, batches with more dimensions than a Tensor has are folded into one.
 constexpr size_t kMaxDimensions = 4;
 size_t folded_dimensions(size_t dimensions, Role role) {
   return role == Role::kRows && dimensions > kMaxDimensions ? dimensions - kMaxDimensions + 1 : 1;
@@ -39,8 +39,7 @@ Tensor tensor_of(const std::vector<int64_t>& shape, Role role) {
   return tensor;
 }
 
-// An unknown dimension is -1 inside of np_shape(), where there are arrays of 0 elements; elsewhere
-// it is 0 or -1.
+// An unknown dimension is -1 inside np_shape(), where arrays may be empty; elsewhere it is 0 or -1.
 Tensor tensor_of(const std::vector<unsigned int>& shape, Role role, bool with_empty_arrays) {
   if (shape.empty()) return unknown_tensor();
   std::vector<int64_t> sizes;
@@ -58,7 +57,7 @@ Tensor tensor_of(const MXTensor& source, Role role) {
   return tensor;
 }
 
-// Those of a call, from `begin` on: the inputs that are there, ...
+// The tensors of a call from `begin` on: the given inputs, ...
 std::vector<Tensor> inputs_of(const Operator& op, const Attributes& attributes,
                               const std::vector<MXTensor>& sources, size_t begin) {
   std::vector<Tensor> tensors;
@@ -77,7 +76,7 @@ std::vector<Tensor> outputs_of(const Operator& op, const std::vector<MXTensor>& 
   return tensors;
 }
 
-// MXNet hands out one workspace a call: asked for once, for the whole call.
+// MXNet provides one workspace per call, so it is requested once, for the whole call.
 gluon_roi_device device_of(const Operator& op, const Attributes& attributes,
                            const std::vector<Tensor>& inputs, bool backward, const MXTensor& tensor,
                            const OpResource& resource) {
@@ -98,7 +97,7 @@ gluon_roi_device device_of(const Operator& op, const Attributes& attributes,
 
 MXReturnValue parse_attributes(const Operator& op, const Attributes& attributes, int* inputs,
                                int* outputs) {
-  // MXNet asks 6 times in a forward and 32 times in a backward pass; parsing each time took a tenth
+  // MXNet asks 6 times in a forward and 32 times in a backward pass. Parsing each time took a tenth
   // of a small call.
   static thread_local const Operator* known = nullptr;
   static thread_local Attributes known_attributes;
@@ -143,9 +142,9 @@ Function* mxnet_function(void* inside_mxnet, const char* name) {
   return reinterpret_cast<Function*>(function);
 }
 
-// Whether this thread is inside mx.util.np_shape(), where an unknown dimension is -1 and 0 is one
-// without elements. Elsewhere both are 0. MXNet does not tell, but the library that called
-// initialize() exports the function that Python asks.
+// Whether this thread is inside mx.util.np_shape(), where -1 is an unknown dimension and 0 an empty
+// one. Elsewhere 0 means both. MXNet does not pass this on, but the library that called
+// initialize() exports the function that Python uses.
 int (*is_np_shape)(int*) = nullptr;
 
 bool np_shape() {
@@ -154,14 +153,14 @@ bool np_shape() {
   return inside != 0;
 }
 
-// Of an input that has no shape, its guard may tell the rank.
+// An input without a shape may still have a rank, from its guard.
 bool has_no_shape(const Tensor& tensor) {
   return std::all_of(tensor.shape, tensor.shape + std::max(tensor.ndim, 0),
                      [](int64_t n) { return n < 0; });
 }
 
-// Whether this thread is inside Symbol.infer_shape_partial(), which leaves unknown what it cannot
-// know. MXNet does not tell.
+// Whether this thread is inside Symbol.infer_shape_partial(), which may leave shapes unknown. MXNet
+// does not pass this on.
 bool infers_in_part() {
   void* frames[128];
   const int count = backtrace(frames, 128);
@@ -172,14 +171,14 @@ bool infers_in_part() {
   });
 }
 
-// The library API has no word for "unknown". -1 comes near it: it is 2^32 - 1 to MXNet, which
-// counts in 32 bits. Outside of np_shape() 0 is what MXNet shows for it.
+// The library API cannot express "unknown". The nearest is -1, which is 2^32 - 1 to MXNet, because
+// it counts in 32 bits. Outside of np_shape() MXNet shows 0.
 std::vector<unsigned int> shape_of(const Tensor& tensor, bool with_empty_arrays) {
   std::vector<unsigned int> shape;
   bool known = true;
   for (int i = 0; i < tensor.ndim; ++i) {
-    // Behind -1 channels the bins are -1 as well, for operators behind this one multiply the three,
-    // and they reject -1 * 2 * 3.
+    // After -1 channels the bins are -1 as well, because later operators multiply the three, and
+    // reject -1 * 2 * 3.
     known = tensor.shape[i] >= 0 && (known || i < 2 || !with_empty_arrays);
     shape.push_back(known               ? static_cast<unsigned int>(tensor.shape[i])
                     : with_empty_arrays ? UINT_MAX
@@ -197,8 +196,8 @@ MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Sha
     inputs.push_back(tensor_of((*in)[i], declared[i].role, with_empty_arrays));
   }
   const std::vector<Tensor> outputs = op.infer(attributes, inputs);
-  // Nor has it one for "no shape": MXNet takes such an input for a scalar, or for one of 0
-  // elements, and would bind the graph in silence.
+  // Nor can it express "no shape": MXNet takes such an input for a scalar, or for an empty array,
+  // and would silently bind the graph.
   const auto missing = std::find_if(inputs.begin(), inputs.end(), has_no_shape);
   if (missing != inputs.end() && !infers_in_part()) {
     const char* const name = declared[static_cast<size_t>(missing - inputs.begin())].name;
@@ -212,8 +211,8 @@ MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Sha
       (*out)[i].insert((*out)[i].begin(), (*in)[0].begin(), (*in)[0].begin() + folded);
     }
   }
-  // What the inputs lack comes back as MXNet gave it, and would be 2^32 - 1 as well: too many for
-  // the zeros of a guard that tells a rank.
+  // Unknown dimensions of inputs are returned as MXNet gave them. As 2^32 - 1 they would be too
+  // large for the zeros of a guard that tells a rank.
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (with_empty_arrays && !has_no_shape(inputs[i])) continue;
     std::replace((*in)[i].begin(), (*in)[i].end(), UINT_MAX, 0u);
@@ -230,7 +229,7 @@ MXReturnValue forward(const Operator& op, const Attributes& attributes,
   return mxnet::ext::MX_SUCCESS;
 }
 
-// MXNet passes [d_outputs..., inputs..., outputs...] and wants a gradient written for every input.
+// MXNet passes [d_outputs..., inputs..., outputs...] and expects a gradient for every input.
 MXReturnValue backward(const Operator& op, const Attributes& attributes,
                        const std::vector<MXTensor>& in, const std::vector<MXTensor>& gradients,
                        const OpResource& resource) {
@@ -246,8 +245,8 @@ MXReturnValue backward(const Operator& op, const Attributes& attributes,
   return mxnet::ext::MX_SUCCESS;
 }
 
-// The library API takes plain function pointers, one set for each operator, without room for "which
-// operator": Slot<I> is the set of operator number I.
+// The library API takes plain function pointers, one set for each operator, and does not tell them
+// which operator is meant: Slot<I> is the set of operator number I.
 template <size_t I>
 struct Slot {
   static const Operator& op() { return *operators()[I]; }
@@ -285,7 +284,7 @@ struct Slot {
   }
 };
 
-// More than there are operators: initialize() refuses to load a library that has more.
+// At least the number of operators: initialize() rejects a library with more.
 #ifndef GLUON_ROI_SLOTS
 #define GLUON_ROI_SLOTS 64
 #endif
@@ -298,9 +297,9 @@ void add_operators(std::index_sequence<I...>) {
 }  // namespace
 }  // namespace gluon_roi
 
-// The version of the library API that MXNet insists on; it asks before all else. MXNet 1.8 has 10,
-// and 1.9 has 11, which differs in stateful operators alone: there are none here. Asked by anybody
-// else, the version that MXNet was given.
+// The version of the library API, which MXNet asks for first; it requires its own. MXNet 1.8 has 10
+// and 1.9 has 11. They differ only in stateful operators, which this library does not have. Other
+// callers get the version that MXNet got.
 int _opVersion() {
   static int version = MX_LIBRARY_VERSION;
   auto* const mxnet_version =

@@ -1,5 +1,5 @@
-// From an operator's description (src/ops/*.h) to something that can be called: by MXNet, with
-// attributes as text and the inputs that are there, and from C, with a struct and all inputs.
+// Makes an operator callable from its description (src/ops/*.h): by MXNet, with attributes as text
+// and the given inputs, and from C, with a struct and all inputs.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -11,8 +11,8 @@
 
 namespace gluon_roi {
 
-// The outputs of a call, or what a backward pass is given of them. An operator with one output
-// takes it as a Tensor.
+// The outputs of a call, or their gradients in a backward pass. Converts to a Tensor for operators
+// with a single output.
 struct Outputs {
   const Tensor* tensors;
   const Tensor& operator[](size_t i) const { return tensors[i]; }
@@ -24,13 +24,16 @@ struct HasCoordinates : std::false_type {};
 template <class Op>
 struct HasCoordinates<Op, std::void_t<decltype(Op::kCoordinates)>> : std::true_type {};
 
-// Op has: kName, kInputs, kOutputs, Params, params(visitor, params); several(params), how many
-// inputs the one that is several stands for; View and view(params, slots), what its kernels see of
-// the inputs; infer(params, view, outputs, most), which throws or sets the shapes of the outputs;
-// forward(device, params, view, outputs). Unless no input has a gradient, computes_gradient(params,
-// input), gradients(params, d_slots) and backward(device, params, view, given, gradients). Devices
-// are Cpu and, in CUDA builds, Gpu with workspace(). (RoiOperator has most of it for the operators
-// that pool boxes.)
+// Op defines
+//   kName, kInputs, kOutputs, Params, params(visitor, params);
+//   several(params), the number of arrays of an input that is a list;
+//   View and view(params, slots), the inputs as its kernels see them;
+//   infer(params, view, outputs, most), which throws or sets the shapes of the outputs;
+//   forward(device, params, view, outputs);
+//   and, if any input has a gradient, computes_gradient(params, input), gradients(params, d_slots)
+//   and backward(device, params, view, given, gradients).
+// Devices are Cpu and, in CUDA builds, Gpu with workspace(). RoiOperator implements most of this
+// for operators that pool boxes.
 template <class Op>
 class OperatorFor final : public Operator {
  public:
@@ -39,7 +42,7 @@ class OperatorFor final : public Operator {
   explicit OperatorFor(const char* symbol)
       : Operator(Op::kName, symbol), outputs_(std::begin(Op::kOutputs), std::end(Op::kOutputs)) {}
 
-  // ---- What MXNet calls ----
+  // ---- Called by MXNet ----
   std::vector<Input> inputs(const Attributes& attributes) const override {
     const Parsed parsed = parse(attributes);
     std::vector<Input> there;
@@ -58,7 +61,7 @@ class OperatorFor final : public Operator {
                const std::vector<Tensor>& outputs, const gluon_roi_device& device) const override {
     const Parsed parsed = parse(attributes);
     const std::vector<Tensor> slots = spread(parsed, inputs);
-    // MXNet takes an input whose shape it never learnt for a scalar.
+    // MXNet takes an input of unknown shape for a scalar.
     infer(parsed.params, slots.data(), kMostInMXNet);
     forward(parsed.params, slots.data(), outputs.data(), device);
   }
@@ -83,7 +86,7 @@ class OperatorFor final : public Operator {
                              describer.json());
   }
 
-  // ---- What C calls ----
+  // ---- Called from C ----
   void checked_forward(const Params* params, const Tensor* inputs, int32_t count, const Tensor* out,
                        const gluon_roi_device* device) const {
     if (out == nullptr || device == nullptr) {
@@ -146,7 +149,7 @@ class OperatorFor final : public Operator {
   // ---- Parameters and slots ----
   struct Parsed {
     Params params;
-    bool there[kDeclared];  // which inputs
+    bool there[kDeclared];  // which inputs are given
   };
   static Parsed parse(const Attributes& attributes) {
     Parsed parsed{};
@@ -164,7 +167,7 @@ class OperatorFor final : public Operator {
   static size_t count_of(const Params& params, size_t input) {
     return Op::kInputs[input].several ? static_cast<size_t>(Op::several(params)) : 1;
   }
-  // All inputs have slots, in their order; those of an input that is not there are absent.
+  // Every input has slots, in the declared order; those of an input that is not given are absent.
   static std::vector<Tensor> spread(const Parsed& parsed, const std::vector<Tensor>& there) {
     std::vector<Tensor> slots;
     auto next = there.begin();
@@ -230,7 +233,8 @@ class OperatorFor final : public Operator {
     fail_without_cuda(Op::kName);
 #endif
   }
-  // The gradients of inputs that have none; last, because a call that is refused writes nothing.
+  // Zeroes the gradients of inputs that have none. Done last, because a call that fails must not
+  // write anything.
   template <class Device>
   static void zero_others(const Device& device, const Params& params,
                           const std::vector<Tensor>& d_slots) {

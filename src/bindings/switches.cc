@@ -28,8 +28,8 @@ SwitchedArgument removes(const char* flag, const char* input) {
   return {flag, "", Becomes::kNoInput, input};
 }
 
-// `ours` is a function of gluon_roi.nd. In a graph it is the operator of this name; one that became
-// several nodes would have a function of its own in graph_pass.cc.
+// `ours` is a function of gluon_roi.nd, and in a graph the operator of this name. An operator that
+// becomes several nodes would need a function of its own in graph_pass.cc.
 const std::vector<Switch>& switches() {
   static const std::vector<Switch> all = {
       {"ROIPooling",
@@ -71,7 +71,7 @@ bool is_hidden(const std::string& key) { return key.size() > 4 && key.compare(0,
 
 bool is_true(const std::string& flag) { return flag == "True" || flag == "true" || flag == "1"; }
 
-// Files that Python 2 wrote have long numbers: (7L, 7L).
+// Files written by Python 2 have long integers: (7L, 7L).
 std::string without_long(const std::string& value) {
   std::string result;
   for (const char c : value) {
@@ -144,7 +144,7 @@ Switched apply_switch(const Switch& to, const std::string& node, const Attribute
           auto& inputs = switched.inputs;
           inputs.erase(std::find(inputs.begin(), inputs.end(), argument.value));
         } else {
-          switched.attributes[argument.value] = "True";  // an optional input is there
+          switched.attributes[argument.value] = "True";  // an optional input is given
         }
         break;
     }

@@ -1,7 +1,8 @@
-// Which of MXNet's operators those of this library replace, and how their attributes translate.
+// The table of MXNet's operators that this library replaces, and the translation of their
+// attributes.
 //
-// This is the one table: the graph pass reads it here, Python reads it as JSON (gluon_roi/switch),
-// and tests/test_switch_table.py compares MXNet's own arguments and docs/switch.md with it.
+// It is the only one: the graph pass uses it here, Python reads it as JSON (gluon_roi/switch), and
+// tests/test_switch_table.py compares it with MXNet's own arguments and with docs/switch.md.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,15 +11,15 @@
 
 namespace gluon_roi {
 
-// What becomes of an argument of MXNet's.
+// How an argument of MXNet's operator is translated.
 enum class Becomes {
-  kSame,      // ours of this name, if it is given
-  kAlways,    // the same, but written with MXNet's default if it is not: ours differs
-  kNotZero,   // the same, but 0 is MXNet's default, for which ours leaves the argument out
-  kConstant,  // MXNet has no such argument: ours always has this value
-  kOption,    // MXNet has no such argument: ours has what whoever switches chose, if anything
-  kOperator,  // a flag: another operator of ours takes its place
-  kNoInput    // a flag: the input of this name is left out
+  kSame,      // to our argument, if it is given
+  kAlways,    // the same; if it is not given, MXNet's default is written, because ours differs
+  kNotZero,   // the same, but 0, MXNet's default, leaves our argument out
+  kConstant,  // MXNet has no such argument; ours always gets this value
+  kOption,    // MXNet has no such argument; ours gets the value of an option of the switch, if any
+  kOperator,  // a flag: it selects another of our operators
+  kNoInput    // a flag: it leaves out the input of this name
 };
 
 struct SwitchedArgument {
@@ -32,11 +33,11 @@ struct Switch {
   const char* theirs;                  // in graphs
   std::vector<const char*> functions;  // in mx.nd, mx.sym, their contrib, and mx.npx
   const char* ours;
-  std::vector<const char*> inputs;  // in the order of both
+  std::vector<const char*> inputs;  // in the order that both share
   std::vector<SwitchedArgument> arguments;
 };
 
-// A node of ours in the place of one of MXNet's.
+// Our node that replaces one of MXNet's.
 struct Switched {
   std::string op;
   Attributes attributes;
@@ -46,8 +47,8 @@ struct Switched {
 // The switch for an operator of MXNet's, null if there is none.
 const Switch* find_switch(const std::string& theirs);
 
-// Translates the attributes of a node. Those of the form __this__ stay; throws on any other that
-// the table does not have.
+// Translates the attributes of a node. Attributes of the form __this__ stay; any other that is not
+// in the table throws.
 Switched apply_switch(const Switch& to, const std::string& node, const Attributes& theirs,
                       const Attributes& options);
 

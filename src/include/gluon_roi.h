@@ -1,4 +1,4 @@
-/* The operators of gluon_roi over raw pointers: a plain C interface for any array library.
+/* The operators of gluon_roi on raw pointers: a plain C interface for any array library.
  *
  * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align, rotated_roi_align, pr_roi_pool,
  * deformable_ps_roi_pool, pyramid_roi_align the shared library exports
@@ -12,22 +12,22 @@
  *
  * inputs are `count` tensors, in this order:
  *
- *   data      (N, C, H, W), float16 / float32 / float64; of pyramid_roi_align several maps, finest
- *             first, with the same N and C and sizes of their own
+ *   data      (N, C, H, W), float16 / float32 / float64; for pyramid_roi_align several maps, finest
+ *             first, with the same N and C and different sizes
  *   rois      boxes in image coordinates (pixels), float32 or float64 (float16 is converted):
  *             (K, 5) rows [batch_index, x1, y1, x2, y2], a negative batch_index marks a padding
  *             row; (N, R, 4) boxes per image, K = N * R; or (K, 4) together with rois_num.
- *             rotated_roi_align: cx, cy, w, h, theta in place of the four, theta in degrees,
- *             counter-clockwise in an image whose y points down
- *   trans     (K, 2 * classes, T, T), of data's type: what moves the bins; deformable_ps_roi_pool
- *             alone, optional
+ *             rotated_roi_align: cx, cy, w, h, theta instead of x1, y1, x2, y2, with theta in
+ *             degrees, counter-clockwise in an image whose y points down
+ *   trans     (K, 2 * classes, T, T), of data's type: offsets of the bins; deformable_ps_roi_pool
+ *             only, optional
  *   rois_num  (N,) boxes per image, int32 / int64 / float32 / float64; optional
  *
- * An optional input may be left out at the end, or be a tensor of zeros (no data, ndim 0).
- * gluon_roi_operators() says the same as JSON, with the fields of every params struct.
+ * An optional input may be left out at the end, or be a zeroed gluon_roi_tensor (no data, ndim 0).
+ * gluon_roi_operators() describes all of this as JSON, with the fields of every params struct.
  *
- * Every function returns GLUON_ROI_OK or an error code, with the sentence in gluon_roi_last_error()
- * of the calling thread. Outputs are overwritten whole, never accumulated into. Arrays are
+ * Every function returns GLUON_ROI_OK or an error code; gluon_roi_last_error() returns the message
+ * on the calling thread. Outputs are overwritten completely, never accumulated into. Arrays are
  * contiguous, in row-major order, and must not overlap outputs.
  */
 #ifndef GLUON_ROI_H_
@@ -52,20 +52,20 @@ enum {
 /* Return codes. */
 enum {
   GLUON_ROI_OK = 0,
-  GLUON_ROI_INVALID = 1,   /* a bad argument; nothing was computed */
-  GLUON_ROI_NO_CUDA = 2,   /* a CUDA device was named, the library is built without CUDA */
-  GLUON_ROI_CUDA_ERROR = 3 /* the CUDA runtime refused a launch */
+  GLUON_ROI_INVALID = 1,   /* an invalid argument; nothing was computed */
+  GLUON_ROI_NO_CUDA = 2,   /* a CUDA device was given, but the library is built without CUDA */
+  GLUON_ROI_CUDA_ERROR = 3 /* the CUDA runtime rejected a launch */
 };
 
 enum { GLUON_ROI_CPU = 0, GLUON_ROI_CUDA = 1 };
 
-/* The most maps of a pyramid. */
+/* The maximum number of maps of a pyramid. */
 enum { GLUON_ROI_MOST_MAPS = 8 };
 
-/* The sampling rule of ps_roi_pool; see src/ops/ps_roi_pool.h. */
+/* The rounding convention of ps_roi_pool; see src/ops/ps_roi_pool.h. */
 enum { GLUON_ROI_RFCN = 0, GLUON_ROI_TORCHVISION = 1 };
 
-/* A row of rois whose batch index lies beyond the batch: an error (on CUDA a row of NaN), or a
+/* A row of rois whose batch index lies beyond the batch is an error (on CUDA a row of NaN) or a
  * padding row. */
 enum { GLUON_ROI_BAD_INDEX_ERROR = 0, GLUON_ROI_BAD_INDEX_PADDING = 1 };
 
@@ -140,19 +140,19 @@ typedef struct gluon_roi_deformable_ps_roi_pool_params {
   int32_t group_height, group_width; /* grid of channel groups; 0: pooled_height / pooled_width */
   int32_t part_height, part_width;   /* grid of trans; 0: pooled_height / pooled_width */
   int32_t sample_per_part;           /* samples per bin and axis, at least 1 */
-  double trans_std;                  /* trans times this is an offset in lengths of the box */
+  double trans_std;                  /* factor of trans: the product is in lengths of the box */
   int32_t bad_index;                 /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_deformable_ps_roi_pool_params;
 
 typedef struct gluon_roi_pyramid_roi_align_params {
   int32_t pooled_height, pooled_width;       /* P, Q: bins of the output, at least 1 */
-  double spatial_scale[GLUON_ROI_MOST_MAPS]; /* of each map, cells per image pixel: each at most
-                                                half of the one before */
-  int32_t maps;                              /* how many, and so the maps among the inputs */
+  double spatial_scale[GLUON_ROI_MOST_MAPS]; /* of each map, cells per image pixel; each is at
+                                                most half of the one before */
+  int32_t maps;                              /* number of maps, here and among the inputs */
   int32_t sampling_ratio;  /* samples per bin and axis; <= 0: ceil(roi size / bins) */
   int32_t aligned;         /* 1: shift boxes by half a cell, no minimum size */
   int32_t rois_grad;       /* 1: backward writes real gradients to d_rois, else zeros */
-  double canonical_size;   /* side in pixels of the box that level canonical_level is for, > 0 */
+  double canonical_size;   /* side in pixels of a box of level canonical_level, > 0 */
   int32_t canonical_level; /* 4: a map of stride 2^4 */
   int32_t bad_index;       /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_pyramid_roi_align_params;
@@ -161,13 +161,13 @@ typedef struct gluon_roi_pyramid_roi_align_params {
   int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                            \
                                const gluon_roi_tensor* inputs, int32_t count,                    \
                                const gluon_roi_tensor* out, const gluon_roi_device* device);     \
-  /* d_inputs: `count` tensors, each with the shape and dtype of its input. But for the maps,    \
-   * one of zeros (no data, ndim 0) says that this gradient is not wanted. */                    \
+  /* d_inputs: `count` tensors, each with the shape and dtype of its input. A zeroed one (no     \
+   * data, ndim 0) means that the gradient is not wanted; not allowed for the maps. */           \
   int gluon_roi_##op##_backward(const gluon_roi_##op##_params* params,                           \
                                 const gluon_roi_tensor* inputs, int32_t count,                   \
                                 const gluon_roi_tensor* d_out, const gluon_roi_tensor* d_inputs, \
                                 const gluon_roi_device* device);                                 \
-  /* *bytes <- size that device->workspace must have; 0 on the CPU. Only shapes are read. */     \
+  /* *bytes <- required size of device->workspace; 0 on the CPU. Only shapes are read. */        \
   int gluon_roi_##op##_workspace(const gluon_roi_##op##_params* params,                          \
                                  const gluon_roi_tensor* inputs, int32_t count, int backward,    \
                                  int32_t device, size_t* bytes);
@@ -181,14 +181,14 @@ GLUON_ROI_DECLARE(pr_roi_pool)
 GLUON_ROI_DECLARE(deformable_ps_roi_pool)
 GLUON_ROI_DECLARE(pyramid_roi_align)
 
-/* The sentence of this thread's last failed call; "" before any. Valid until the next failure. */
+/* The message of this thread's last failed call; "" before any. Valid until the next failure. */
 const char* gluon_roi_last_error(void);
 
-/* Every operator with its inputs and its parameters (name, default, place in the struct), as a JSON
+/* All operators with their inputs and parameters (name, default, offset in the struct), as a JSON
  * array. */
 const char* gluon_roi_operators(void);
 
-/* The operators of MXNet that ours replace, with the translation of their arguments, as a JSON
+/* The operators of MXNet that ours replace, and the translation of their arguments, as a JSON
  * array. */
 const char* gluon_roi_switches(void);
 
