@@ -1,5 +1,5 @@
-// What an operator declares of its inputs and outputs, and what follows from that for each array:
-// which element types and numbers of dimensions it may have.
+// An operator's declaration of its inputs and outputs, and the checks that follow from it: which
+// element types and numbers of dimensions each array may have.
 #pragma once
 #include <limits>
 #include <string>
@@ -13,19 +13,19 @@ namespace gluon_roi {
 
 enum class Role : int32_t {
   kMaps,   // (N, C, H, W), float16, float32 or float64; the first input of most operators
-  kRows,   // (..., n, w), of these types; batches are one dimension, however many they have
+  kRows,   // (..., n, w), of the same types; batches are folded into one dimension
   kLike,   // an array of the type of the first input
   kRois,   // (K, 1 + coordinates), (N, R, coordinates), or (K, coordinates) with counts
-  kCounts  // (N,), the boxes of each image
+  kCounts  // (N,), number of boxes of each image
 };
 
 struct Input {
   const char* name;
   Role role;
-  int32_t rank;       // dimensions; 0: not always the same
-  bool optional;      // if so, an attribute of the same name tells MXNet's nodes that it is there
-  bool has_gradient;  // if not, its gradient is 0 whatever the parameters
-  bool several;       // as many in a row as Op::several(params) says
+  int32_t rank;       // number of dimensions; 0 if it varies
+  bool optional;      // if so, an attribute of the same name says on MXNet's nodes if it is given
+  bool has_gradient;  // if not, its gradient is 0 for all parameters
+  bool several;       // a list of Op::several(params) arrays
 };
 
 constexpr Input kData{"data", Role::kMaps, 4, false, true, false};
@@ -53,7 +53,7 @@ struct Gpu {
 
 // ---- Shapes and types ---------------------------------------------------------------------------
 
-// A shape in inference: ndim -1 is unknown, and so is a dimension < 0, until arrays exist.
+// A shape during inference: ndim -1 means unknown, and so does a dimension < 0.
 inline Tensor unknown_tensor() {
   Tensor tensor{};
   tensor.ndim = -1;
@@ -64,29 +64,29 @@ inline bool is_absent(const Tensor& tensor) { return tensor.ndim == 0 && tensor.
 
 std::string shape_text(const Tensor& tensor);
 
-// The most elements of an output: what MXNet holds without its build for large tensors, and what
-// has a number of bytes that fits 64 bits.
+// The maximum number of elements of an output: in MXNet, without its build for large tensors, and
+// in general, where the number of bytes must fit 64 bits.
 constexpr int64_t kMostInMXNet = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
 
-// Throws unless a shape, as far as it is known, has `rank` dimensions; `expected` are their names,
+// Throws unless a shape, as far as it is known, has `rank` dimensions; `expected` describes them:
 // "4 dimensions (N, C, H, W)".
 void check_rank(const char* op, const char* name, const Tensor& tensor, int32_t rank,
                 const char* expected);
-// Throws unless dimension `axis`, if it is known, is `expected`, if that is; `why` says where it
-// comes from.
+// Throws unless dimension `axis` is `expected`, if both are known; `why` is the source of
+// `expected`.
 void check_dimension(const char* op, const char* name, const Tensor& tensor, int axis,
                      int64_t expected, const char* why);
 // Throws unless an array of this shape, as far as it is known, has at most `most` elements.
 void check_elements(const char* op, const char* name, const Tensor& tensor, int64_t most);
-// Throws unless the element type of an input, the i-th in MXNet's order, is one that the kernels
-// handle together with that of the first.
+// Throws unless the kernels support the element type of an input, the i-th in MXNet's order,
+// together with that of the first input.
 void check_dtype(const char* op, const Input& input, int i, int dtype, const char* first_name,
                  int first);
-// The type of an input that nobody gave one, for a first input of a known type.
+// The default type of an input, for the type of the first input.
 int default_dtype(Role role, int first);
 
-// Throws unless a caller of the C interface described an array that can exist.
+// Throws unless a tensor from a caller of the C interface describes a possible array.
 void check_tensor(const char* op, const char* name, const Tensor& tensor);
 // Throws unless it has memory, aligned for its type, ...
 void check_memory(const char* op, const char* name, const Tensor& tensor);

@@ -1,4 +1,4 @@
-// The one error type, and the way to throw it.
+// The error type of the library, and the function that throws it.
 #pragma once
 #include <sstream>
 #include <stdexcept>
@@ -8,7 +8,7 @@
 
 namespace gluon_roi {
 
-// The one error type. It leaves the library as an MXNetError or as gluon_roi_last_error().
+// Leaves the library as an MXNetError or as gluon_roi_last_error().
 struct Error : std::runtime_error {
   explicit Error(const std::string& message, int error_code = GLUON_ROI_INVALID)
       : std::runtime_error(message), code(error_code) {}

@@ -104,7 +104,7 @@ void ParamParser::size(const char* name, int32_t* height, int32_t* width, Pair p
   const char* const expected = expected_size(pair);
   const std::string* text = find(name, pair.fallback == nullptr, expected);
   *height = *width = 0;
-  // "()" is what MXNet writes for its own defaults.
+  // MXNet writes "()" for its own defaults.
   if (text == nullptr || (*text == "()" && pair.fallback != nullptr)) {
     if (pair.fallback != nullptr) *height = *width = std::atoi(pair.fallback);
     return;

@@ -1,7 +1,7 @@
-// An operator lists its parameters once, in Op::params(visitor, params), with names and defaults.
-// Three visitors walk over the list: ParamParser fills a struct from MXNet's attributes, which are
-// text, ParamChecker validates a struct that a caller of the C interface filled, and ParamDescriber
-// writes the list down for Python and for tests.
+// An operator lists its parameters once, with names and defaults, in Op::params(visitor, params).
+// Three visitors use the list: ParamParser fills a struct from MXNet's attributes, which are text;
+// ParamChecker validates a struct from a caller of the C interface; ParamDescriber describes the
+// parameters for Python and for tests.
 #pragma once
 #include <initializer_list>
 #include <set>
@@ -18,10 +18,10 @@ using Attributes = std::unordered_map<std::string, std::string>;
 // A choice among named values, such as {"rfcn", GLUON_ROI_RFCN}.
 using Choices = std::initializer_list<std::pair<const char*, int32_t>>;
 
-// The most numbers in a list: maps of a pyramid, scales or ratios of anchors.
+// The maximum length of a list: maps of a pyramid, scales or ratios of anchors.
 constexpr int kMaxInList = GLUON_ROI_MOST_MAPS;
-// The most bins, groups or cells of a kernel along an axis: float32, in which bins are computed,
-// counts no further.
+// The maximum number of bins, groups or cells of a kernel along an axis: float32, in which bins are
+// computed, is exact only up to it.
 constexpr int64_t kMaxAlongAxis = 1 << 24;
 
 // Two numbers, for height and width.
@@ -55,7 +55,7 @@ class ParamParser {
   // The first choice is the default.
   void choice(const char* name, int32_t* value, const Choices& choices);
 
-  // Call last: whatever was not asked for is a typing mistake. Keys like __this__ belong to MXNet.
+  // Call last: any key not asked for is a typing mistake. Keys like __this__ belong to MXNet.
   void reject_unknown() const;
 
  private:
@@ -91,8 +91,8 @@ class ParamChecker {
 };
 
 // Writes each parameter as a JSON object: its name, its kind (the name of the method here), its
-// default as text (null if it is required), the choices there are, and for each field of the struct
-// its C type and its offset.
+// default as text (null if it is required), its choices, and the C type and offset of each field of
+// the struct.
 class ParamDescriber {
  public:
   explicit ParamDescriber(const void* params) : start_(static_cast<const char*>(params)) {}

@@ -1,4 +1,4 @@
-// Every operator of the library, as MXNet and the C interface see it: without its types.
+// The list of all operators, as MXNet and the C interface see them: without C++ types.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,26 +15,26 @@ class Operator {
   const char* name() const { return name_; }      // as in Python: PSROIPool
   const char* symbol() const { return symbol_; }  // as in C: ps_roi_pool
 
-  // ---- What MXNet calls: parameters as attributes, and the inputs that are there. All of these
-  // throw on an unknown key or a bad value.
+  // ---- Called by MXNet, with parameters as attributes and the given inputs. All of these throw on
+  // an unknown key or an invalid value.
   virtual std::vector<Input> inputs(const Attributes& attributes) const = 0;
   virtual const std::vector<Output>& outputs() const = 0;
-  // Shapes of the outputs, with -1 for what an unknown input leaves open.
+  // Shapes of the outputs, with -1 where they depend on an unknown input.
   virtual std::vector<Tensor> infer(const Attributes& attributes,
                                     const std::vector<Tensor>& inputs) const = 0;
   virtual void forward(const Attributes& attributes, const std::vector<Tensor>& inputs,
                        const std::vector<Tensor>& outputs,
                        const gluon_roi_device& device) const = 0;
-  // `given` has for each output its gradient, or for one of integers, which has none, the output
-  // itself.
+  // `given` has the gradient of each output, or the output itself if it holds integers, which have
+  // no gradient.
   virtual void backward(const Attributes& attributes, const std::vector<Tensor>& inputs,
                         const std::vector<Tensor>& given, const std::vector<Tensor>& d_inputs,
                         const gluon_roi_device& device) const = 0;
-  // Bytes of device memory that a CUDA call wants.
+  // Bytes of device memory that a CUDA call needs.
   virtual size_t workspace(const Attributes& attributes, const std::vector<Tensor>& inputs,
                            bool backward) const = 0;
 
-  // What it declares, as a JSON object.
+  // Its declaration, as a JSON object.
   virtual std::string describe() const = 0;
 
  private:

@@ -2,7 +2,7 @@
 
 namespace gluon_roi {
 
-// "data", or "data 2" of several.
+// "data", or for several maps "data 2".
 static std::string map_name(const Inputs& in, int i) {
   return in.count == 1 ? "data" : "data " + std::to_string(i);
 }

@@ -1,4 +1,4 @@
-// What the operators that pool boxes have in common: maps, rois and their forms, and an output with
+// The common part of operators that pool boxes: maps, rois in their three forms, and an output with
 // a row for each box.
 #pragma once
 #include <type_traits>
@@ -10,16 +10,16 @@ namespace gluon_roi {
 // ---- What a kernel sees -------------------------------------------------------------------------
 
 struct Inputs {
-  Tensor data;         // the map; of several the first
+  Tensor data;         // the map, or the first of several
   const Tensor* maps;  // all maps, data among them
-  int32_t count;       // how many maps
+  int32_t count;       // number of maps
   int32_t coordinates;
   Tensor rois;
   Tensor offsets;   // absent: no memory
   Tensor rois_num;  // absent: no memory
 };
 
-// Where gradients go; what has no memory is not wanted. Whatever is there is written whole.
+// Gradients to write, each completely. One without memory is not wanted.
 struct Gradients {
   const Tensor* maps;
   Tensor data;  // of the first map
@@ -29,12 +29,12 @@ struct Gradients {
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// Throws unless the shapes of all inputs fit together; unknown ones are passed over. Returns K, -1
-// if unknown.
+// Throws unless the shapes of all inputs fit together; unknown ones are skipped. Returns K, or -1
+// if it is unknown.
 int64_t check_shapes(const char* op, const Inputs& in);
 
-// Throws if an output of this shape, as far as it is known, has more than `most` elements; the
-// message names the argument that makes it so large.
+// Throws if an output of this shape, as far as it is known, has more than `most` elements. The
+// message names the responsible argument.
 void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most);
 
 template <class Params, class = void>
@@ -42,15 +42,15 @@ struct HasOutputDim : std::false_type {};
 template <class Params>
 struct HasOutputDim<Params, std::void_t<decltype(Params::output_dim)>> : std::true_type {};
 
-// What such an operator is unless it says otherwise: one that reads one map and upright boxes. Op
-// has kInputs, in the order: maps, rois, others; output_channels(params, C), and forward and
-// backward over Inputs and Gradients.
+// Base class of these operators, with defaults for one map and upright boxes. Op defines kInputs
+// (in the order maps, rois, others), output_channels(params, C), and forward and backward on Inputs
+// and Gradients.
 template <class Op>
 struct RoiOperator {
   static constexpr Output kOutputs[] = {{"output", kLikeFirst}};
-  // Numbers that describe a box.
+  // Coordinates of a box.
   static constexpr int kCoordinates = 4;
-  // Maps that it reads.
+  // Number of maps.
   template <class Params>
   static int32_t several(const Params&) {
     return 1;
@@ -60,11 +60,11 @@ struct RoiOperator {
   static bool rois_gradient(const Params&) {
     return false;
   }
-  // Throws if inputs that are fit for any operator are not for this one. Sizes may be unknown.
+  // Throws if this operator rejects inputs that others accept. Sizes may be unknown.
   template <class Params>
   static void check_inputs(const Params&, const Inputs&) {}
 
-  // ---- As bindings/operator.h wants it ----
+  // ---- Required by bindings/operator.h ----
   using View = Inputs;
   template <class Params>
   static Inputs view(const Params& params, const Tensor* slots) {
@@ -109,7 +109,7 @@ struct RoiOperator {
     out->shape[0] = out->shape[1] = -1;
     out->shape[2] = params.pooled_height;
     out->shape[3] = params.pooled_width;
-    // The bins first: what follows counts them.
+    // Checked before the other sizes, which are counted in bins.
     check_output_size(Op::kName, *out, has_output_dim, most);
     out->shape[0] = rows;
     out->shape[1] = Op::output_channels(params, in.data.ndim < 0 ? -1 : in.data.shape[1]);

@@ -1,4 +1,4 @@
-// What every file shares: how functions are inlined, element types, tensor views.
+// Common definitions: inlining of functions, element types, tensor views.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -6,14 +6,14 @@
 
 #include "../include/gluon_roi.h"
 
-// Of functions that the CPU and CUDA kernels share.
+// For functions that the CPU and CUDA kernels share.
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__ __forceinline__
 #else
 #define HOST_DEVICE inline __attribute__((always_inline))
 #endif
-// Of the pieces of a CPU kernel: they have to become part of the function that runs them, which
-// carries the instruction set.
+// For the parts of a CPU kernel. They must be inlined into the function that runs them, because its
+// attributes set the instruction set.
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 // The same for a lambda: [&](auto simd) INLINE_LAMBDA { ... }
 #define INLINE_LAMBDA __attribute__((always_inline))
@@ -33,7 +33,7 @@ HOST_DEVICE To bit_cast(From from) {
   return to;
 }
 
-// Every NaN is rounded to the one with this magnitude: processors differ in what they keep of it.
+// Every NaN is rounded to this one, because processors keep different bits of it.
 constexpr uint32_t kHalfNan = 0x7e00u;
 
 #if defined(__aarch64__) && !defined(__CUDACC__)
@@ -72,7 +72,7 @@ HOST_DEVICE Half to_half(float value) {
 }
 #endif
 
-// Element type of data -> type that sums are kept in, and type that geometry is computed in.
+// Element type of data -> type of sums, which is also the type of geometry.
 template <class T>
 struct TypeTraits;
 template <>
@@ -126,12 +126,12 @@ inline size_t dtype_size(int dtype) {
   }
 }
 
-// Whether a * b, of numbers that are not negative, is at most `most`; *product is set if so.
+// Whether a * b is at most `most`, for numbers >= 0; if so, sets *product.
 inline bool multiply_up_to(int64_t most, int64_t a, int64_t b, int64_t* product) {
   return !__builtin_mul_overflow(a, b, product) && *product <= most;
 }
 
-// Of a tensor whose sizes were checked: the product is known to fit.
+// The number of elements of a tensor whose sizes have been checked, so that the product fits.
 inline int64_t elements(const Tensor& tensor) {
   int64_t n = 1;
   for (int i = 0; i < tensor.ndim; ++i) n *= tensor.shape[i];

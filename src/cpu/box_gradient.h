@@ -8,9 +8,9 @@
 
 namespace gluon_roi::cpu {
 
-// Adds to gradient[4] (x1, y1, x2, y2, per image pixel) what one channel of one RoI contributes:
+// Adds the contribution of one channel of one RoI to gradient[4] (x1, y1, x2, y2, per image pixel).
 // plane(p, q) is the map that bin (p, q) reads, slope[p * columns + q] the gradient of the output.
-// To be finished after the last channel.
+// The caller finishes the gradient after the last channel.
 template <class G>
 class RoiGradient {
  public:
@@ -65,7 +65,7 @@ class RoiGradient {
         tap->d_lo += d_lo / axis.divisor();
         tap->d_hi += d_hi / axis.divisor();
       });
-      // A cell that says nothing is not read: its NaN must not leak.
+      // A cell with no effect is not read, so that its NaN cannot leak.
       const auto says_nothing = [](const GradientTap<G>& tap) {
         return tap.weight == 0 && tap.d_lo == 0 && tap.d_hi == 0;
       };
@@ -82,8 +82,8 @@ class RoiGradient {
   std::vector<size_t> y_begin_, x_begin_;
 };
 
-// Writes d_rois whole: for each valid RoI what accumulate(k, roi, gradient) adds up, one number for
-// each coordinate of a box, 0 elsewhere.
+// Writes all of d_rois: for each valid RoI the sums of accumulate(k, roi, gradient), one for each
+// coordinate of the box, and 0 elsewhere.
 template <class G, class Accumulate>
 void write_roi_gradients(const RoiTable<G>& table, int coordinates, int64_t work,
                          const Tensor& d_rois, const Accumulate& accumulate) {

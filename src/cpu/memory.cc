@@ -18,8 +18,8 @@ void* thread_scratch(size_t bytes) {
   };
   static thread_local std::unique_ptr<void, Free> memory;
 #ifdef GLUON_ROI_DEBUG
-  // Fresh memory of exactly this size, so that AddressSanitizer sees what goes past its end, and
-  // full of NaN: what a kernel reads without having written it shows in the result.
+  // Fresh memory of exactly this size, so that AddressSanitizer reports any access past its end. It
+  // is full of NaN, so that reading it before writing shows in the result.
   void* exact = nullptr;
   if (posix_memalign(&exact, 4096, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();
   memset(exact, 0xff, bytes);
@@ -59,7 +59,7 @@ HugePages wanted_huge_pages() {
   return wanted;
 }
 
-// Time that this thread ran, which other threads on a busy machine do not add to.
+// Processor time of this thread, which other threads on a busy machine do not affect.
 double thread_seconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -71,9 +71,9 @@ double thread_seconds() {
 static void use_huge_pages(const Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kHugePage = 2 << 20;
-  // The pages handed out first are those freed last: a few fast ones say nothing of the others, so
-  // each is timed. A slow one is fast in the next call, unless a pause comes between; a quarter of
-  // slow ones is what a call can bear, and makes a loop fast within some four calls.
+  // The kernel hands out the pages freed last first, so a few fast ones do not predict the others,
+  // and each page is timed. A slow page is fast in the next call, unless a pause comes between. A
+  // call accepts a quarter of slow pages, which makes a loop fast within some four calls.
   constexpr double kSlow = 1e-3;
   const uintptr_t address = reinterpret_cast<uintptr_t>(tensor.data);
   const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
@@ -82,7 +82,7 @@ static void use_huge_pages(const Tensor& tensor) {
       kHugePage;
   const HugePages wanted = wanted_huge_pages();
   if (wanted == HugePages::kNone || end < begin + 2 * kHugePage) return;
-  // A hint: where the system refuses it, all stays right.
+  // This is only a hint: results are right even if the system rejects it.
   if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) != 0) return;
   if (wanted == HugePages::kAll) return;
   const uintptr_t most_slow = (end - begin) / kHugePage / 4 + 1;
@@ -93,7 +93,7 @@ static void use_huge_pages(const Tensor& tensor) {
       const uintptr_t page = next.fetch_add(kHugePage);
       if (page >= end) return;
       const double start = thread_seconds();
-      // Makes the page resident, and leaves what is in it.
+      // Makes the page resident and keeps its contents.
       __atomic_fetch_or(reinterpret_cast<char*>(page), 0, __ATOMIC_RELAXED);
       slow += thread_seconds() - start > kSlow;
     }

@@ -1,18 +1,18 @@
-// Instruction sets: chosen when the program runs, one source for all of them.
+// Instruction sets: one source for all of them, chosen at run time.
 #pragma once
 #include "../core/types.h"
 
 namespace gluon_roi::cpu {
 
-// Baseline: what the compiler assumes of every processor of the architecture, SSE2 or NEON. Both
-// have registers of 16 bytes, of NEON twice as many.
+// The baseline is what the compiler may assume of every processor of the architecture: SSE2 or
+// NEON. Both have registers of 16 bytes; NEON has twice as many.
 enum class SimdLevel : int { kBaseline, kAvx2, kAvx512 };
 
-// The best level of this processor, or the lower one that GLUON_ROI_SIMD names; decided once.
+// The best level of this processor, or a lower one named by GLUON_ROI_SIMD; decided once.
 SimdLevel simd_level();
 const char* simd_name(SimdLevel level);
 
-// What a kernel knows about its level at compile time.
+// Properties of a level that kernels use at compile time.
 template <int register_bytes>
 struct Simd {
   static constexpr int kRegisterBytes = register_bytes;
@@ -20,10 +20,10 @@ struct Simd {
 
 // Runs body(Simd<...>{}), a lambda [&](auto simd) INLINE_LAMBDA { ... }, compiled for the chosen
 // level. Everything that body calls must be ALWAYS_INLINE: a function that is not inlined stays at
-// the baseline, correct but slow. One source serves all levels, and without fused multiply-adds
-// (-ffp-contract=off) all of them give the same bytes.
+// the baseline, correct but slow. All levels share this source, and without fused multiply-adds
+// (-ffp-contract=off) they return the same bytes.
 #ifdef __x86_64__
-// Clang takes registers of 64 bytes where it has them; GCC has to be told.
+// Clang uses registers of 64 bytes by itself; GCC has to be told.
 #ifdef __clang__
 #define WHOLE_REGISTERS
 #else

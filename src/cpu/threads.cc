@@ -17,7 +17,7 @@
 namespace gluon_roi::cpu {
 
 // Waking the second thread costs some 5 us, in which one thread touches this many elements. The
-// debug build is there to find faults, and uses all threads for the smallest of calls.
+// debug build uses all threads even for the smallest call, to find faults.
 #ifdef GLUON_ROI_DEBUG
 static constexpr int64_t kElementsPerThread = 1;
 #else
@@ -27,12 +27,12 @@ static constexpr int64_t kElementsPerThread = 1 << 15;
 #ifdef _OPENMP
 namespace {
 
-// The tasks of one thread that are still to be done, on cache lines of their own.
+// The remaining tasks of one thread, on separate cache lines.
 class alignas(64) Share {
  public:
   void set(int64_t begin, int64_t end) { begin_ = begin, end_ = end; }
-  // The next task: its owner's come from the front, those of other threads from the back. Negative
-  // if there is none.
+  // The next task, or a negative number if there is none. The owner takes tasks from the front,
+  // other threads from the back.
   int64_t take(bool own) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (begin_ == end_) return -1;
@@ -50,8 +50,8 @@ class alignas(64) Share {
 #ifdef _OPENMP
 namespace {
 
-// Of the threads that OpenMP has started, fork() copies none, but OpenMP would wait for them. So a
-// child runs on the one thread that it has.
+// fork() does not copy the threads that OpenMP has started, but OpenMP would wait for them. So a
+// child process uses its single thread.
 std::atomic<bool> in_child{false};
 const int at_fork = pthread_atfork(nullptr, nullptr, [] { in_child = true; });
 
@@ -60,7 +60,7 @@ const int at_fork = pthread_atfork(nullptr, nullptr, [] { in_child = true; });
 
 int max_threads() {
 #ifdef _OPENMP
-  // MXNet's workers set their own number of threads, which OpenMP returns here.
+  // MXNet's worker threads set their number of threads, which OpenMP returns here.
   return at_fork != 0 || in_child ? 1 : omp_get_max_threads();
 #else
   return 1;
@@ -73,16 +73,16 @@ void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int
   const int64_t useful = std::min<int64_t>(tasks, work / kElementsPerThread);
   const int threads = static_cast<int>(std::min<int64_t>(max_threads(), useful));
   if (threads > 1) {
-    // Each thread has tasks that follow each other, and helps the others when it has done them.
-    // Tasks that follow each other write to memory side by side. Were they done by different
-    // threads at the same time, each would fetch early what the other is writing: 1 to 3 times as
-    // long for K=2000, depending on which two cores the machine gave.
+    // Each thread has consecutive tasks, and helps the others when it is done. Consecutive tasks
+    // write adjacent memory. If different threads ran them at the same time, each would prefetch
+    // what the other is writing: 1 to 3 times as long for K=2000, depending on which two cores the
+    // machine provides.
     std::vector<Share> shares(threads);
     for (int i = 0; i < threads; ++i) {
       shares[i].set(tasks * i / threads, tasks * (i + 1) / threads);
     }
-    // No exception may leave the region; what can throw (memory) is caught and thrown again.
-    // Its sentence is kept, for exception_ptr needs a newer libstdc++ than the wheel asks for.
+    // No exception may leave the region, so errors (of memory) are caught and thrown again. Only
+    // the message is kept, because exception_ptr needs a newer libstdc++ than the wheel requires.
     std::mutex error_mutex;
     std::string error;
     const auto run_share = [&](int thread) {
@@ -99,8 +99,8 @@ void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int
       }
     };
 #ifdef __SANITIZE_THREAD__
-    // ThreadSanitizer does not see how libgomp's threads wait for each other, and would report all
-    // that they share; of std::thread it knows.
+    // ThreadSanitizer does not see how libgomp's threads synchronise, and would report all shared
+    // data. It understands std::thread.
     std::vector<std::thread> team;
     for (int i = 1; i < threads; ++i) team.emplace_back(run_share, i);
     run_share(0);

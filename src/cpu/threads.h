@@ -4,12 +4,12 @@
 
 namespace gluon_roi::cpu {
 
-// How many threads that is; 1 in a child of fork().
+// The number of these threads; 1 in a child of fork().
 int max_threads();
 
 // Runs body(task) for every task in [0, tasks), on the threads that MXNet gives this operator, or
-// on one if `work`, the number of elements touched, is too small to pay for waking a second.
-// Tasks own disjoint outputs, so the number of threads never shows in the result.
+// on one if `work`, the number of elements touched, is too small to pay for waking a second. Tasks
+// own disjoint outputs, so results do not depend on the number of threads.
 void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int64_t),
                        const void* body);
 template <class Body>

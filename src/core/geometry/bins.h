@@ -1,15 +1,14 @@
-// The bins of ROIPool and PSROIPool: which cells of the map each covers.
+// The bins of ROIPool and PSROIPool: the cells of the map that each bin covers.
 //
 // Results must not depend on the instruction set, so nothing here may be contracted into fused
-// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false.
-// The order of operations is that of MXNet, torchvision and Paddle, which makes the edges equal bit
-// for bit.
+// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false. The order of
+// operations is that of MXNet, torchvision and Paddle, so the edges are equal bit for bit.
 #pragma once
 #include "saturate.h"
 
 namespace gluon_roi {
 
-// Half away from zero, as C's round(); the same on every device.
+// Rounds halves away from zero, as C's round(), on every device.
 HOST_DEVICE float round_half_away(float value) { return roundf(value); }
 HOST_DEVICE double round_half_away(double value) { return round(value); }
 
@@ -19,7 +18,7 @@ enum class BinRule : int32_t {
   kTorchvision  // torchvision ps_roi_pool
 };
 
-// One axis of a RoI, split into bins; float arithmetic whatever the type of the data.
+// One axis of a RoI, split into bins; float arithmetic for every type of data.
 struct BinAxis {
   float start;    // map coordinate where bin 0 begins
   float bin;      // cells per bin
@@ -34,14 +33,14 @@ struct BinAxis {
     float length;
     if (rule == BinRule::kRfcn) {
       axis.start = saturate(round_half_away(lo) * scale);
-      // The peers add 1 in double precision and round back to float.
+      // The other libraries add 1 in double precision and round to float.
       const float end =
           saturate(static_cast<float>(static_cast<double>(round_half_away(hi)) + 1.0) * scale);
       length = end - axis.start;
       if (!(length > 0.1f)) length = 0.1f;
     } else {
       axis.start = saturate(round_half_away(lo * scale));
-      // Exact differences, as the integers of the peers, without their overflow.
+      // Differences are exact, as with the integers of other libraries, but cannot overflow.
       const double inclusive = rule == BinRule::kRoiPool ? 1.0 : 0.0;
       const double exact = static_cast<double>(saturate(round_half_away(hi * scale))) -
                            static_cast<double>(axis.start) + inclusive;

@@ -16,8 +16,8 @@ struct PositionSensitive {
   int32_t group_height, group_width;
   int32_t pooled_height, pooled_width;
 
-  // 0 for output_dim or the groups is the default: all channels, the pooled size. Throws unless
-  // `channels`, if known, is output_dim * group_height * group_width.
+  // 0 for output_dim or the groups means the default: all channels, or the pooled size. Throws
+  // unless `channels`, if known, is output_dim * group_height * group_width.
   static PositionSensitive of(const char* op, int64_t output_dim, int32_t group_height,
                               int32_t group_width, int32_t pooled_height, int32_t pooled_width,
                               int64_t channels);
@@ -30,7 +30,7 @@ struct PositionSensitive {
   HOST_DEVICE static int32_t first_bin(int32_t group, int32_t groups, int32_t pooled) {
     return static_cast<int32_t>((static_cast<int64_t>(group) * pooled + groups - 1) / groups);
   }
-  // The same along both axes, for any grid of groups.
+  // Along both axes, for a grid of high x wide groups.
   HOST_DEVICE BinBlock bins_of(int32_t y, int32_t x, int32_t high, int32_t wide) const {
     return {first_bin(y, high, pooled_height), first_bin(y + 1, high, pooled_height),
             first_bin(x, wide, pooled_width), first_bin(x + 1, wide, pooled_width)};

@@ -1,8 +1,8 @@
-// The samples of DeformablePSROIPool: where they lie, which cells each reads, and what moves them.
+// The samples of DeformablePSROIPool: their positions, the cells that each reads, their offsets.
 //
 // Results must not depend on the instruction set, so nothing here may be contracted into fused
-// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false.
-// The order of operations is that of MXNet, which makes the positions equal bit for bit.
+// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false. The order of
+// operations is that of MXNet, so the positions are equal bit for bit.
 #pragma once
 #include "bins.h"
 #include "channels.h"
@@ -17,11 +17,11 @@ struct PartTap {
   G slope;   // its derivative by the position of the samples
 };
 
-// One axis of a RoI, split into bins of `samples` evenly spaced samples each, of which the first
-// lies on the edge of the bin. G is float, or double for float64 data.
+// One axis of a RoI, split into bins of `samples` evenly spaced samples each; the first sample lies
+// on the edge of the bin. G is float, or double for float64 data.
 template <class G>
 struct PartAxis {
-  G start;   // map coordinate where bin 0 begins
+  G start;   // of bin 0, in map cells
   G length;  // cells of the box, at least 0.1
   G bin;     // cells per bin
   G step;    // cells from a sample to the next, above 0
@@ -43,14 +43,14 @@ struct PartAxis {
     return axis;
   }
 
-  // Map coordinate of the first sample of bin q, moved by `offset` lengths of the box. It grows
+  // Map coordinate of the first sample of bin q, moved by `offset` lengths of the box. It increases
   // with q and with offset.
   HOST_DEVICE G first_sample(int q, G offset) const {
     return static_cast<G>(q) * bin + start + offset * length;
   }
 
-  // Sample i of the bin whose first is given: true if it is on the map, between *cell, which has
-  // weight 1 - *high_weight, and the next.
+  // Sample i of the bin with this first sample. Returns whether it is on the map. It lies between
+  // *cell, with weight 1 - *high_weight, and the next cell.
   HOST_DEVICE bool sample(G first, int32_t i, int32_t* cell, G* high_weight) const {
     const G x = first + static_cast<G>(i) * step;
     const G half = static_cast<G>(0.5), last = static_cast<G>(size - 1);
@@ -66,11 +66,11 @@ struct PartAxis {
     return true;
   }
 
-  // Calls emit(PartTap) for the cells that the samples of a bin read, ascending; their weights are
-  // still to be divided by the number of samples on the map, which is returned.
+  // Calls emit(PartTap) for the cells that the samples of a bin read, in ascending order. Returns
+  // the number of samples on the map, by which the caller divides the weights.
   template <class Emit>
   HOST_DEVICE int32_t for_each_tap(G first, const Emit& emit) const {
-    // Samples ascend, so two running sums are enough: for the two cells that the latest one reads.
+    // Samples ascend, so two running sums suffice: for the two cells of the latest sample.
     PartTap<G> low{0, 0, 0}, high{1, 0, 0};
     int32_t count = 0;
     for (int32_t i = 0; i <= samples; ++i) {
@@ -88,7 +88,7 @@ struct PartAxis {
       low.cell = cell;
       high.cell = cell + 1;
       low.weight += static_cast<G>(1) - high_weight;
-      // On a cell, the surface has a kink; the derivative there counts as 0, as at the border.
+      // On a cell the surface has a kink; its derivative counts as 0, as at the border.
       if (high_weight > 0) {
         high.weight += high_weight;
         low.slope -= static_cast<G>(1);
@@ -98,7 +98,7 @@ struct PartAxis {
     return count;
   }
 
-  // The weight of one cell in for_each_tap, and what that returns.
+  // The weight of one cell in for_each_tap, and in *count the number that it returns.
   HOST_DEVICE G weight_of(G first, int32_t wanted, int32_t* count) const {
     G weight = 0;
     *count = 0;
@@ -113,7 +113,7 @@ struct PartAxis {
     return weight;
   }
 
-  // Cells [*begin, *end) hold all that bins read whose first samples lie in [from, to].
+  // [*begin, *end) holds all cells of bins whose first samples lie in [from, to].
   HOST_DEVICE void cells(G from, G to, int32_t* begin, int32_t* end) const {
     const G half = static_cast<G>(0.5), last = static_cast<G>(size - 1);
     const G stop = to + static_cast<G>(samples - 1) * step;
@@ -134,8 +134,8 @@ struct PartOffsets {
   int32_t pooled_height, pooled_width;
   SumOf<T> scale;  // trans_std
 
-  // Map cells by which a part moves along an axis for each 1 of trans. Never infinite: times a
-  // gradient of 0, that would be NaN.
+  // Map cells by which a part moves along an axis per unit of trans. It is never infinite, which
+  // would make NaN of a gradient of 0.
   HOST_DEVICE SumOf<T> gradient_scale(const PartAxis<SumOf<T>>& axis) const {
     return narrow<SumOf<T>>(static_cast<double>(scale) * axis.length);
   }
@@ -143,7 +143,7 @@ struct PartOffsets {
   HOST_DEVICE int64_t parts() const { return static_cast<int64_t>(height) * width; }
   // The part of bin (p, q).
   HOST_DEVICE int64_t part_of(int p, int q) const {
-    // Mostly the parts are the bins, and divisions of 64 bits are slow.
+    // Usually the parts are the bins, and 64-bit divisions are slow.
     const int32_t y =
         height == pooled_height ? p : PositionSensitive::group_of(p, height, pooled_height);
     const int32_t x =

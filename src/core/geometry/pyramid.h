@@ -1,24 +1,24 @@
-// The maps of a feature pyramid, and which of them a box is pooled from.
+// The maps of a feature pyramid, and the choice of a box's map.
 #pragma once
 #include "../types.h"
 #include "rows.h"
 
 namespace gluon_roi {
 
-// Maps of one image, finest first. The level of a map is -log2 of its scale: a map of stride 2^k is
-// level k. A box belongs to level floor(canonical_level + log2(size / canonical_size + 1e-6)) with
-// size = sqrt(area), and is pooled from the last map whose level is not above its own; from the
-// first if there is none. (Lin et al. 2017, equation 1.)
+// Maps of one image, finest first. The level of a map is -log2 of its scale: a map of stride 2^k
+// has level k. A box belongs to level floor(canonical_level + log2(size / canonical_size + 1e-6))
+// with size = sqrt(area). It is pooled from the last map whose level is not above its own, or from
+// the first if there is none. (Lin et al. 2017, equation 1.)
 //
-// No logarithm is computed: its last digit would decide about boxes of exactly twice the size, and
-// differs from one device to the next. Comparing with powers of two is exact.
+// No logarithm is computed, because its last digit would decide for boxes of exactly twice the
+// size, and differs between devices. Comparing with powers of two is exact.
 struct Pyramid {
   int32_t maps;
   double scale[GLUON_ROI_MOST_MAPS];  // map cells per image pixel
-  double least[GLUON_ROI_MOST_MAPS];  // size / canonical_size + 1e-6 from which on map i is taken
+  double least[GLUON_ROI_MOST_MAPS];  // least size / canonical_size + 1e-6 of map i
   double canonical_size;              // image pixels
 
-  // A single map, which every box is pooled from.
+  // A single map for all boxes.
   static Pyramid one(double spatial_scale) {
     Pyramid pyramid{};
     pyramid.maps = 1;
@@ -26,11 +26,11 @@ struct Pyramid {
     pyramid.canonical_size = 1;
     return pyramid;
   }
-  // Throws unless the scales are in order, with a level of its own for each map.
+  // Throws unless the scales descend and every map has a different level.
   static Pyramid of(const char* op, const double* scales, int32_t maps, double canonical_size,
                     int32_t canonical_level);
 
-  // Boxes without an area have a size of 0. Area in double, whatever the type of the data.
+  // Boxes without area have a size of 0. The area is a double for every type of data.
   template <class G>
   HOST_DEVICE int32_t map_of(const Roi<G>& roi) const {
     const double w = static_cast<double>(roi.x2()) - static_cast<double>(roi.x1());

@@ -1,4 +1,4 @@
-// The bilinear samples of a rotated box: where they lie, and which cells each reads.
+// The bilinear samples of a rotated box: their positions, and the cells that each reads.
 //
 // The order of operations is that of MXNet's contrib.RROIAlign and of detectron2. See samples.h.
 #pragma once
@@ -11,13 +11,13 @@ namespace gluon_roi {
 constexpr int kRotatedCoordinates = 5;
 constexpr double kPi = 3.14159265358979323846;
 
-// One sample, and where it lies in the box's own frame: u along its width, v along its height.
+// A sample, and its position in the box's own frame: u along the width, v along the height.
 template <class G>
 struct RotatedSample {
   Sample<G> x, y;
   G u, v;
 
-  // What the sample weighs on a cell.
+  // The weight of the sample on a cell.
   HOST_DEVICE G weight_on(int32_t row, int32_t column) const {
     return along(y, row) * along(x, column);
   }
@@ -38,7 +38,7 @@ struct RotatedBox {
   G scale;             // map cells per image pixel, without its excess<G>()
   int32_t height, width;
 
-  // The mean over a bin has this divisor; samples outside the map count as 0.
+  // The divisor of the mean over a bin, in which samples outside the map count as 0.
   HOST_DEVICE G divisor() const { return u.samples * v.samples; }
 
   HOST_DEVICE RotatedSample<G> sample(int p, int64_t j, int q, int64_t i) const {
@@ -65,8 +65,8 @@ struct RotatedBox {
     }
   }
 
-  // Calls emit(cell, weight) for what bin (p, q) reads: weights of a cell have to be summed, and
-  // divided by divisor().
+  // Calls emit(cell, weight) for the cells that bin (p, q) reads. The caller sums the weights of a
+  // cell and divides them by divisor().
   template <class Emit>
   HOST_DEVICE void for_each_weight(int p, int q, const Emit& emit) const {
     for_each_sample(p, q, [&](const RotatedSample<G>& s, int64_t, int64_t) {
@@ -79,7 +79,7 @@ struct RotatedBox {
   }
 
   // Calls emit(cell, slopes) with the derivatives of the weights by the coordinates of the box, per
-  // image pixel, without excess<G>(), and per degree. These have to be summed and divided, too.
+  // image pixel, without excess<G>(), and per degree. The caller sums and divides these as well.
   template <class Emit>
   HOST_DEVICE void for_each_gradient(int p, int q, const Emit& emit) const {
     const G degree = static_cast<G>(kPi / 180.0);
@@ -110,19 +110,19 @@ struct RotatedBox {
     });
   }
 
-  // The rows [y0, y1) and columns [x0, x1) of the map that the box may read: at least those.
+  // Rows [y0, y1) and columns [x0, x1) of the map that hold all cells that the box reads.
   HOST_DEVICE void cells(int32_t* y0, int32_t* y1, int32_t* x0, int32_t* x1) const {
     const double half_u = 0.5 * fabs(static_cast<double>(u.bin)) * u.bins;
     const double half_v = 0.5 * fabs(static_cast<double>(v.bin)) * v.bins;
     const double c = fabs(static_cast<double>(cosine)), s = fabs(static_cast<double>(sine));
-    // A sample reads the cells on both sides of it; and room for rounding.
+    // A sample reads the cells on both sides of it; the rest is a margin for rounding.
     const double room = 2.0 + 1e-6 * reach();
     within(y, half_u * s + half_v * c + room, height, y0, y1);
     within(x, half_u * c + half_v * s + room, width, x0, x1);
   }
 
-  // Calls emit(p, q, weight) for the samples that read a cell, with what each weighs there. These
-  // are few unless samples lie much closer to each other than cells.
+  // Calls emit(p, q, weight) for the samples that read a cell, with the weight of each. They are
+  // few, unless samples are much denser than cells.
   template <class Emit>
   HOST_DEVICE void for_each_bin_of(int32_t row, int32_t column, const Emit& emit) const {
     const Frame frame = frame_of(row - 1.0, row + 1.0, column - 1.0, column + 1.0);
@@ -145,7 +145,7 @@ struct RotatedBox {
   }
 
  private:
-  // A part of the map, as seen from the box.
+  // A region of the map in the frame of the box.
   struct Frame {
     double u_low, u_high, v_low, v_high;
   };
@@ -166,7 +166,7 @@ struct RotatedBox {
     *begin = low < 0.0 ? 0 : low > size ? size : static_cast<int32_t>(low);
     *end = high < 0.0 ? 0 : high > size ? size : static_cast<int32_t>(high);
   }
-  // Bounds what is added and subtracted on the way to a position on the map.
+  // Bounds the magnitudes that are added and subtracted to compute a position on the map.
   HOST_DEVICE double reach() const {
     return 2.0 *
            (fabs(static_cast<double>(u.bin)) * u.bins + fabs(static_cast<double>(v.bin)) * v.bins +
@@ -174,7 +174,7 @@ struct RotatedBox {
   }
 };
 
-// How a rotated box becomes samples.
+// Converts a rotated box to samples.
 struct RotatedRule {
   double spatial_scale;
   int32_t aligned, sampling_ratio;
@@ -189,7 +189,7 @@ struct RotatedRule {
     box.v = line(saturate(roi.box[3] * scale), pooled_height);
     box.x = saturate(roi.box[0] * scale - offset);
     box.y = saturate(roi.box[1] * scale - offset);
-    // The peers round the angle to the type of the data. Whole turns are taken off first.
+    // Other libraries round the angle to the type of the data. Whole turns are removed first.
     const double degrees = fmod(static_cast<double>(roi.box[4]), 360.0);
     const double theta = static_cast<G>(degrees * kPi / 180.0);
     box.cosine = static_cast<G>(cos(theta));

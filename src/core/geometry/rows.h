@@ -1,4 +1,4 @@
-// A row of rois: which image, which box, and whether it can be used.
+// Rows of rois: image, box, and whether the row is valid.
 #pragma once
 #include "../roi_contract.h"
 #include "saturate.h"
@@ -12,7 +12,7 @@ enum class RoiState : int32_t {
   kBadBatch    // batch index NaN, fractional or >= N: an error on the CPU, a NaN row on CUDA
 };
 
-// The most coordinates of a box: x1, y1, x2, y2, or those of a rotated one.
+// The maximum number of coordinates of a box: that of a rotated box.
 constexpr int kMostCoordinates = 5;
 
 template <class G>
@@ -63,7 +63,7 @@ struct RoiRows {
     }
   }
 
-  // Batch index of row k as given; `images` where the counts end before row k.
+  // Batch index of row k as given, or `images` if the counts end before row k.
   HOST_DEVICE double batch_index(int64_t k) const {
     if (columns > coordinates) return element(rois, dtype, k * columns);
     if (per_image > 0) {

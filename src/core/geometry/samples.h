@@ -1,9 +1,8 @@
-// The bilinear samples of the align operators: where they lie, and which cells each reads.
+// The bilinear samples of the align operators: their positions, and the cells that each reads.
 //
 // Results must not depend on the instruction set, so nothing here may be contracted into fused
-// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false.
-// The order of operations is that of MXNet, torchvision and Paddle, which makes the positions equal
-// bit for bit.
+// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false. The order of
+// operations is that of MXNet, torchvision and Paddle, so the positions are equal bit for bit.
 #pragma once
 #include <algorithm>
 
@@ -14,8 +13,8 @@ namespace gluon_roi {
 // One bilinear sample along one axis: weight `low_weight` on cell `low`, the rest on `high`.
 template <class G>
 struct Sample {
-  bool inside;   // outside the map a sample counts in the divisor as 0
-  bool clamped;  // at a border: the value does not change with the coordinate
+  bool inside;   // a sample outside the map is 0, and counts in the divisor
+  bool clamped;  // at a border, where the derivative by the coordinate is 0
   int32_t low, high;
   G low_weight, high_weight;
 };
@@ -45,13 +44,13 @@ HOST_DEVICE Sample<G> sample_at(G x, int32_t size) {
 // for float64 data.
 template <class G>
 struct SampleLine {
-  G start;          // where bin 0 begins, in map cells
+  G start;          // of bin 0, in map cells
   G bin;            // cells per bin; negative for an inverted box
   G samples;        // samples per bin, a whole number of at least 1
   int32_t bins;     // P or Q
-  int32_t floored;  // 1: the minimum size of one cell is in force
+  int32_t floored;  // 1: the minimum size of one cell applies
 
-  // What has a length, in map cells, but no start yet.
+  // A line of a length in map cells, whose start is still to be set.
   HOST_DEVICE static SampleLine of(G length, bool aligned, int bins, int sampling_ratio) {
     SampleLine line{};
     line.bins = bins;
@@ -65,7 +64,7 @@ struct SampleLine {
     return line;
   }
 
-  // Where sample i of bin q lies.
+  // The position of sample i of bin q.
   HOST_DEVICE G coordinate(int q, int64_t i) const {
     return start + static_cast<G>(q) * bin +
            static_cast<G>(static_cast<G>(i) + static_cast<G>(0.5)) * bin / samples;
@@ -76,21 +75,21 @@ struct SampleLine {
            static_cast<G>(bins);
   }
 
-  // The samples of bin q whose coordinates can lie in [low, high]: [first, last]. Enumerating only
-  // these keeps the work bounded by the size of the map, however large the box. `reach` bounds the
-  // magnitudes that are added and subtracted on the way to such a coordinate.
+  // The samples of bin q whose coordinates may lie in [low, high]: [first, last]. Visiting only
+  // these bounds the work by the size of the map, for boxes of any size. `reach` bounds the
+  // magnitudes that are added and subtracted to compute such a coordinate.
   HOST_DEVICE void range(int q, double low, double high, double reach, int64_t* first,
                          int64_t* last) const {
     *first = 0;
     *last = -1;
-    // A bin of 2^53 samples has an average of 0 to well below the precision of the sums.
+    // With 2^53 samples per bin, the mean is 0 to well below the precision of the sums.
     if (samples > static_cast<G>(9007199254740992.0)) return;
     const int64_t count = static_cast<int64_t>(samples);
     *last = count - 1;
     if (count <= 4 || bin == 0) return;
     clip(static_cast<double>(start + static_cast<G>(q) * bin), low, high, reach, first, last);
   }
-  // The same for the samples of all bins, numbered through: sample i of bin q is q * samples + i.
+  // The same for the samples of all bins, where sample i of bin q has number q * samples + i.
   HOST_DEVICE void range_of_all(double low, double high, double reach, int64_t* first,
                                 int64_t* last) const {
     *first = 0;
@@ -102,8 +101,8 @@ struct SampleLine {
   }
 
  private:
-  // Shortens [0, last] to the samples that can lie in [low, high], if sample 0 lies half a step
-  // behind `base`.
+  // Shortens [0, last] to the samples that may lie in [low, high], if sample 0 lies half a step
+  // after `base`.
   HOST_DEVICE void clip(double base, double low, double high, double reach, int64_t* first,
                         int64_t* last) const {
     const double step = static_cast<double>(bin) / static_cast<double>(samples);
@@ -113,7 +112,7 @@ struct SampleLine {
       lo = hi;
       hi = swap;
     }
-    // Room for the rounding of coordinate(), within reason.
+    // A margin for the rounding of coordinate(), up to a limit.
     const double epsilon = sizeof(G) == 4 ? 1.2e-7 : 2.3e-16;
     double room = 2.0 + 8.0 * epsilon * reach / fabs(step);
     if (room > 64.0) room = 64.0;
@@ -134,7 +133,7 @@ struct SampleAxis : SampleLine<G> {
   int32_t size;  // cells of the map along this axis
   G scale;       // map cells per image pixel, without its excess<G>()
 
-  // The samples of bin q that can fall on the map: [first, last].
+  // The samples of bin q that may lie on the map: [first, last].
   HOST_DEVICE void sample_range(int q, int64_t* first, int64_t* last) const {
     const double bin = fabs(static_cast<double>(this->bin));
     this->range(q, -1.0, size, 2.0 * bin + size, first, last);
@@ -152,9 +151,8 @@ struct SampleAxis : SampleLine<G> {
   }
 
   // Calls emit(cell, weight, d_lo, d_hi) for both cells of every sample of bin q that is on the
-  // map: what it weighs there, and the derivatives of that by the box's coordinates per image
-  // pixel, without excess<G>(). What is emitted has to be summed cell by cell and divided by
-  // divisor().
+  // map: the weight, and its derivatives by the box's coordinates per image pixel, without
+  // excess<G>(). The caller sums them cell by cell and divides by divisor().
   template <class Emit>
   HOST_DEVICE void for_each_weight(int q, const Emit& emit) const {
     int64_t first, last;
@@ -171,12 +169,12 @@ struct SampleAxis : SampleLine<G> {
   HOST_DEVICE G divisor() const { return this->samples; }
 };
 
-// How an upright box becomes samples.
+// Converts an upright box to samples.
 struct SampleRule {
   double spatial_scale;
   int32_t aligned, sampling_ratio;
 
-  // From the box's coordinates along the axis, in image pixels.
+  // From the coordinates of the box along the axis, in image pixels.
   template <class G>
   HOST_DEVICE SampleAxis<G> axis(G lo, G hi, int bins, int32_t size) const {
     const G scale = narrow<G>(spatial_scale);
@@ -190,7 +188,7 @@ struct SampleRule {
     axis.scale = scale / static_cast<G>(excess<G>(spatial_scale));
     return axis;
   }
-  // The most cells that a bin weighs.
+  // The maximum number of cells with a weight in a bin.
   int64_t most_cells(int64_t size) const {
     return sampling_ratio > 0 ? std::min<int64_t>(2 * int64_t{sampling_ratio}, size) : size;
   }
