@@ -1,4 +1,4 @@
-// What the kernels of the operators with bilinear weights share: taps forward and backward, and the
+// Shared kernels of the operators with bilinear weights: taps forward and backward, and the
 // gradient of the box.
 #pragma once
 #include "forward.h"
@@ -64,11 +64,11 @@ DEVICE_INLINE void store_as(void* array, int dtype, int64_t i, double value) {
   }
 }
 
-// One block a RoI writes its whole row of d_rois: threads sum over (channel, p, q), then a tree of
-// fixed shape sums over the threads. Rule has:
+// One block per RoI writes its whole row of d_rois: threads sum over (channel, p, q), then a tree
+// of fixed shape sums over the threads. Rule has:
 //   tables, kCoordinates (of a box),
 //   slope(view, p, q, width, plane, slope[kCoordinates]): the derivatives of a bin on one map,
-//   view(k) -> what slope() wants to know of a RoI.
+//   view(k) -> what slope() needs to know of a RoI.
 template <class T, class Rule>
 __global__ void __launch_bounds__(kGradientThreads)
     roi_gradient_kernel(Rule rule, ForwardPlan plan, const T* data, const T* d_out, void* d_rois,
@@ -123,7 +123,7 @@ void launch_roi_gradient(const char* op, const Gpu& gpu, const Rule& rule,
   }
 }
 
-// Of the operators with taps.
+// The rule of the operators with taps.
 template <class T>
 struct AlignGradientRule {
   using A = SumOf<T>;
@@ -180,17 +180,16 @@ struct BoxGradient {
 
 // ---- ROIAlign, PrROIPool and PyramidROIAlign ----------------------------------------------------
 
-// Their bins read all channels. Op::rule(params) says what a bin weighs, Op::pyramid(params) which
-// map each RoI is pooled from. The tables hold every RoI on its own map; the main kernels run once
-// a map.
+// Their bins read all channels. Op::rule(params) defines the weights of a bin, Op::pyramid(params)
+// the map of each RoI. The tables hold every RoI on its own map; the main kernels run once per map.
 //
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both
-// axes in shared memory, outputs written contiguously. Backward: a block owns a tile of the map in
-// kTileChannels channels and walks over the RoIs that touch it, in their order; each thread looks
-// up the bins that read its cell. No atomics; d_data is written once, and whole. The gradient of a
-// box is summed by one block, in a tree of fixed shape. Workspace: heads and taps of the RoIs;
-// backward their taps by cell and the lists of each image's RoIs, and with rois_grad the taps with
-// their derivatives.
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q). Merged taps of both
+// axes are in shared memory, and outputs are written contiguously. Backward: a block owns a tile of
+// the map in kTileChannels channels and walks over the RoIs that touch it, in their order; each
+// thread looks up the bins that read its cell. There are no atomics; all of d_data is written,
+// once. The gradient of a box is summed by one block, in a tree of fixed shape. Workspace: heads
+// and taps of the RoIs; for backward also their taps by cell and the lists of each image's RoIs,
+// and with rois_grad the taps with their derivatives.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     align_backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan,

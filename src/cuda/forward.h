@@ -1,4 +1,4 @@
-// The forward loop of the CUDA kernels: over the outputs of a RoI.
+// The forward loop of the CUDA kernels, over the outputs of a RoI.
 #pragma once
 #include "../core/geometry/channels.h"
 #include "tables.h"
@@ -6,24 +6,23 @@
 namespace gluon_roi::cuda {
 
 // A thread block owns some channels of one RoI. Its threads stand for (channel, p, q) in the order
-// of the output, so that what they write is contiguous; each goes on to the channel `groups`
-// further, and computes kUnroll of them at once, with the same bin and therefore the same table
-// entries.
+// of the output, so that they write contiguously. Each continues with the channel `groups` further,
+// and computes kUnroll channels at once, with the same bin and therefore the same table entries.
 constexpr int kForwardThreads = 256;
 constexpr int kUnroll = 4;
 // Tables of a RoI up to this size are read from shared memory, larger ones through the L1 cache.
 constexpr int kStageBytes = 8192;
 
 struct ForwardPlan {
-  PositionSensitive layout;  // group 1 x 1 where every bin reads its output's own channel
+  PositionSensitive layout;  // group 1 x 1 if every bin reads its output's own channel
   int64_t data_channels;     // C
   int64_t cells;             // H * W
   int32_t width;             // W
   int32_t outputs;           // P * Q
   int32_t groups;            // output channels that the threads of a block stand for
   int32_t chunk;             // output channels of a block
-  int64_t chunks;            // blocks a RoI
-  int32_t map;               // number of the map; RoIs of others are passed over
+  int64_t chunks;            // blocks per RoI
+  int32_t map;               // number of the map; RoIs of other maps are skipped
 
   ForwardPlan(const PositionSensitive& channels, const Tensor& data, int32_t map_number = 0)
       : layout(channels),
@@ -44,7 +43,7 @@ struct ForwardPlan {
   }
 };
 
-// Copies count elements to *room, which moves on, if they fit; returns where to read them.
+// Copies count elements to *room and advances it, if they fit. Returns where to read them.
 template <class X>
 DEVICE_INLINE const X* stage(const X* source, int count, char** room, const char* end) {
   const int bytes = (count * static_cast<int>(sizeof(X)) + 15) / 16 * 16;
@@ -57,7 +56,7 @@ DEVICE_INLINE const X* stage(const X* source, int count, char** room, const char
   return copy;
 }
 
-// The bins of a RoI, for the two pooling operators: two edges a bin.
+// The bins of a RoI, for the two pooling operators: two edges per bin.
 struct BinView {
   const int32_t *y, *x;
 };
@@ -70,10 +69,9 @@ DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* room, 
 // out[k, c, p, q] = rule of the map that bin (p, q) of output channel c reads. Rule has:
 //   tables, kGrouped (false: layout is 1 x 1),
 //   stage(k, room, end) -> View of the RoI's tables,
-//   pool(view, p, q, width, plane, other[kUnroll], value[kUnroll]): of the map that begins at
-//   plane,
-//     and of those `other` elements further on. (With a pointer to each map, the compiler
-//     multiplies channels by map sizes again for every cell.)
+//   pool(view, p, q, width, plane, other[kUnroll], value[kUnroll]): values of the map at plane, and
+//     of those `other` elements further on. (With a pointer to each map, the compiler would
+//     multiply channels by map sizes for every cell.)
 template <class T, class Rule>
 __global__ void __launch_bounds__(kForwardThreads)
     forward_kernel(Rule rule, ForwardPlan plan, const T* data, T* out) {
@@ -104,7 +102,7 @@ __global__ void __launch_bounds__(kForwardThreads)
                                             plan.layout.group_width * plan.cells
                                       : plan.cells;
   const T* image = data + head.image * plan.data_channels * plan.cells;
-  // Several rounds only where the bins are more than the threads of a block.
+  // More than one round only if there are more bins than threads in a block.
   for (int bin = thread % plan.outputs; bin < plan.outputs; bin += kForwardThreads) {
     const int p = bin / plan.layout.pooled_width, q = bin % plan.layout.pooled_width;
     const T* plane = Rule::kGrouped ? image + plan.layout.channel(0, p, q) * plan.cells : image;
@@ -113,7 +111,7 @@ __global__ void __launch_bounds__(kForwardThreads)
       A value[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        // Past the last channel the first is computed again, and not stored.
+        // Past the last channel, the first is computed again but not stored.
         other[u] = c + u * plan.groups < stop ? u * plan.groups * step : 0;
       }
       rule.pool(view, p, q, plan.width, plane + c * step, other, value);
@@ -135,7 +133,7 @@ void launch_forward(const char* op, const Gpu& gpu, const Rule& rule,
          static_cast<const T*>(data.data), static_cast<T*>(out.data));
 }
 
-// The channel layout of an operator whose bins all read their output's own channel.
+// The channel layout of an operator whose bins read their output's own channel.
 inline PositionSensitive own_channels(int64_t channels, int32_t pooled_height,
                                       int32_t pooled_width) {
   return PositionSensitive{channels, 1, 1, pooled_height, pooled_width};

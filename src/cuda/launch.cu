@@ -6,7 +6,7 @@ namespace cuda {
 
 void check_cuda(const char* op, cudaError_t error) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // a refused launch must not be reported again by a later call
+  cudaGetLastError();  // a rejected launch must not be reported again by a later call
   throw Error(std::string(op) + ": CUDA: " + cudaGetErrorString(error), GLUON_ROI_CUDA_ERROR);
 }
 

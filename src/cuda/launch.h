@@ -1,10 +1,10 @@
 // Launches of CUDA kernels. Included by .cu files only, which g++ compiles too, against
 // tests/hostsim/cuda_runtime.h.
 //
-// Contract of every CUDA operator: it launches on the caller's stream and never synchronises; all
-// its scratch memory is carved out of one workspace; offsets into arrays are 64-bit; nothing is
-// launched for an empty output. There are no atomics: every element of an output belongs to one
-// thread, which adds its terms in a fixed order, so results repeat bit for bit.
+// Every CUDA operator follows this contract. It launches on the caller's stream and never
+// synchronises. All its scratch memory is carved out of one workspace. Offsets into arrays are
+// 64-bit. Nothing is launched for an empty output. There are no atomics: every element of an output
+// belongs to one thread, which adds its terms in a fixed order, so results repeat bit for bit.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -14,7 +14,7 @@
 #include "../core/roi_contract.h"
 #include "device.h"
 
-// Of the pieces of a kernel.
+// For the parts of a kernel.
 #define DEVICE_INLINE __device__ __forceinline__
 
 namespace gluon_roi::cuda {

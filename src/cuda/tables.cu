@@ -1,5 +1,5 @@
-// The kernels that prepare tables: one thread block a RoI, one thread a bin and axis; or one thread
-// block an image. Everything they write is in the workspace.
+// The kernels that prepare tables, with one thread block per RoI and one thread per bin and axis,
+// or one thread block per image. They write only to the workspace.
 #include "tables.h"
 
 namespace gluon_roi::cuda {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kTableThreads)
       edges[2 * i + 1] = axis.end(bin);
     }
     head.image = static_cast<int32_t>(roi.image);
-    // Both edges grow with the bin.
+    // Both edges increase with the bin.
     head.y_begin = y.begin(0);
     head.y_end = y.end(tables.bins_y - 1);
     head.x_begin = x.begin(0);
@@ -97,8 +97,8 @@ DEVICE_INLINE bool is_zero(const AxisGradientTap<G>& tap) {
   return tap.weight == 0 && tap.d_lo == 0 && tap.d_hi == 0;
 }
 
-// Calls emit(entry) for the cells of bin q, ascending. The samples of a bin move along the axis in
-// one direction, so two running sums are enough: for the two cells that the latest sample reads.
+// Calls emit(entry) for the cells of bin q, in ascending order. The samples of a bin follow the
+// axis in one direction, so two running sums suffice: for the two cells of the latest sample.
 template <class Entry, class G, class Emit>
 DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, const Emit& emit) {
   int64_t first, last;
@@ -125,7 +125,7 @@ DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, const Emit& em
       high = AxisGradientTap<G>{};
       high.cell = s.low + 1;
     }
-    // At the far border low and high are one cell, and the weight of high is 0.
+    // At the far border low and high are the same cell, and the weight of high is 0.
     low.weight += s.low_weight;
     high.weight += s.high_weight;
     if (s.clamped) continue;
@@ -148,8 +148,8 @@ DEVICE_INLINE void for_each_tap(const PreciseAxis<G>& axis, int q, const Emit& e
   });
 }
 
-// list[i]; by comparing, for a parameter of a kernel is not indexed by a variable without copying
-// all of it to the memory of each thread.
+// Returns list[i] by comparisons, because indexing a kernel's parameter with a variable copies all
+// of it to the memory of each thread.
 template <class X>
 DEVICE_INLINE X select(const X (&list)[GLUON_ROI_MOST_MAPS], int32_t i) {
   X value = list[0];
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     const int32_t room = static_cast<int32_t>(thread == 1 ? tables.room_x : tables.room_y);
     int32_t sum = begin[0] = 0;
     for (int q = 1; q <= (thread == 1 ? tables.bins_x : tables.bins_y); ++q) {
-      // Whatever the arithmetic does, nothing is written behind the end.
+      // Guarantees that nothing is written past the end, for any rounding.
       sum = begin[q] < room - sum ? sum + begin[q] : room;
       begin[q] = sum;
     }
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     Entry* by_cell =
         const_cast<Entry*>(axis == 1 ? tables.column_by_cell(k) : tables.row_by_cell(k));
     const int axis_bins = axis == 1 ? tables.bins_x : tables.bins_y;
-    // A cell's list begins behind all taps of smaller cells.
+    // A cell's list begins after all taps of smaller cells.
     for (int32_t cell = low[axis] + thread; cell <= high[axis]; cell += kTableThreads) {
       int32_t at = 0;
       for (int q = 0; q < axis_bins; ++q) {
@@ -286,7 +286,7 @@ namespace {
 
 constexpr int kListThreads = 256;
 
-// One block an image of a map; each thread owns a run of consecutive rows, which keeps their order.
+// One block per image of a map; each thread owns consecutive rows, which keeps their order.
 __global__ void __launch_bounds__(kListThreads)
     list_kernel(const RoiHead* heads, int64_t rows, int64_t images, int64_t all_images,
                 RoiLists lists) {

@@ -1,5 +1,5 @@
-// What a call prepares on the device before its main kernel: decoded RoIs, their bins or taps, and
-// the RoIs of each image.
+// Tables that a call prepares on the device before its main kernel: decoded RoIs, their bins or
+// taps, and the RoIs of each image.
 #pragma once
 #include <algorithm>
 
@@ -15,7 +15,7 @@ namespace gluon_roi::cuda {
 // Row k of rois, decoded, and the cells [begin, end) of its map that its bins read.
 struct RoiHead {
   RoiState state;
-  int32_t map, image;  // if state is kValid; else 0
+  int32_t map, image;  // if state is kValid, otherwise 0
   int32_t y_begin, y_end, x_begin, x_end;
 };
 
@@ -39,7 +39,7 @@ struct RoiTable {
 
 // The cells [begin, end) of every bin of every RoI along both axes.
 struct BinTable : RoiTable {
-  int32_t* edges;  // K * 2 * (P + Q): two numbers a bin, rows first
+  int32_t* edges;  // K * 2 * (P + Q): two numbers per bin, rows first
 
   BinTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
            int32_t pooled_width, int32_t bad_index)
@@ -54,11 +54,11 @@ struct BinTable : RoiTable {
   HOST_DEVICE const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * bins_y; }
 };
 
-// As wide as G, so that the structs below have no padding: it would be uninitialised memory.
+// As wide as G, so that the structs below have no padding, which would be uninitialised memory.
 template <class G>
 using CellIndex = std::conditional_t<sizeof(G) == 8, int64_t, int32_t>;
 
-// A cell that a bin reads, and its weight: the samples of a bin that share a cell are merged.
+// A cell that a bin reads, and its weight: samples of a bin that share a cell are merged.
 template <class G>
 struct AxisTap {
   CellIndex<G> cell;  // in by_cell lists: the bin
@@ -71,7 +71,7 @@ struct AxisGradientTap {
   G weight, d_lo, d_hi;
 };
 
-// The first of the taps [begin, end) of a bin at or behind cell.
+// The first of the taps [begin, end) of a bin at or after cell.
 template <class Entry>
 DEVICE_INLINE int32_t lower_bound(const Entry* taps, int32_t begin, int32_t end, int32_t cell) {
   while (begin < end) {
@@ -86,9 +86,9 @@ DEVICE_INLINE int32_t lower_bound(const Entry* taps, int32_t begin, int32_t end,
 }
 
 // Both axes of every RoI as sparse matrices: the taps of each bin in ascending order of cells, and
-// if wanted the same by cell, with the bins in ascending order. A cell without a weight is absent,
-// so that its NaN cannot leak. A rule (SampleRule, PreciseRule) says what a bin weighs on a map of
-// the rule's scale; a pyramid, which map a RoI is pooled from, and the scale of that.
+// optionally the same by cell, with bins in ascending order. A cell without weight is absent, so
+// that its NaN cannot leak. A rule (SampleRule, PreciseRule) defines the weights of a bin on a map
+// of the rule's scale. A pyramid defines the map of a RoI and its scale.
 template <class G, class Entry>
 struct TapTable : RoiTable {
   Pyramid pyramid;
@@ -132,9 +132,9 @@ struct TapTable : RoiTable {
   HOST_DEVICE const Entry* column_by_cell(int64_t k) const { return row_by_cell(k) + room_y; }
 
  private:
-  // The bins of a RoI lie side by side and share at most a cell at each end; where coordinates are
-  // so large that rounding pushes bins over their neighbours, every second bin is still apart from
-  // the others, which gives 2 * size. That holds on maps of up to 2^20 cells; beyond, every bin
+  // The bins of a RoI lie side by side and share at most one cell at each end. For very large
+  // coordinates, rounding pushes bins over their neighbours; every second bin is still apart from
+  // the others, so 2 * size is enough. This holds on maps of up to 2^20 cells; beyond, every bin
   // gets its own room.
   static int64_t room(int64_t bins, int64_t size, int64_t most_cells) {
     const int64_t taps =
@@ -153,7 +153,7 @@ struct RoiLists {
         order(carver->take<int32_t>(tables.all_rows())) {}
 
   void build(const char* op, const Gpu& gpu, const RoiTable& tables) const;
-  // Those of one map.
+  // The lists of one map.
   RoiLists of_map(const RoiTable& tables, int32_t map) const {
     RoiLists lists = *this;
     lists.begin += map * tables.all_images();

@@ -1,4 +1,4 @@
-// The backward loop of the CUDA kernels: over the RoIs that touch a tile of the map.
+// The backward loop of the CUDA kernels, over the RoIs that touch a tile of the map.
 #pragma once
 #include "../core/geometry/channels.h"
 #include "tables.h"
@@ -34,15 +34,15 @@ struct TilePlan {
   }
 };
 
-// What this thread owns.
+// The part of the map that this thread owns.
 struct Tile {
   int32_t image, group_y, group_x;
   int64_t channel;   // first output channel
   int32_t channels;  // up to kTileChannels
   int32_t y_begin, x_begin;
-  int32_t y, x;          // the thread's cell; may lie past the edge of the map
+  int32_t y, x;          // the thread's cell, which may lie past the edge of the map
   int64_t offset, step;  // in data: the cell of the first channel, and from one channel to the next
-  // In d_out: from the first channel to each; to itself where there is none.
+  // In d_out: from the first channel to each, or to itself if there is none.
   int64_t channel_offset[kTileChannels];
   bool on_map;
 
@@ -124,8 +124,8 @@ DEVICE_INLINE void for_each_roi(const RoiLists& lists, int32_t image, const Meet
   }
 }
 
-// Adds weight * d_out[k, channel + i, bin] to sum[i] for the channels of the tile; what lies behind
-// them in sum is of no use.
+// Adds weight * d_out[k, channel + i, bin] to sum[i] for the channels of the tile; further elements
+// of sum are meaningless.
 template <class T, class A>
 DEVICE_INLINE void add_gradients(const Tile& tile, const TilePlan& plan, const T* d_out, int64_t k,
                                  int64_t bin, A weight, A* sum) {

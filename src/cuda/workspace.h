@@ -1,10 +1,10 @@
-// The one piece of device memory that an operator's call may use.
+// The single block of device memory that a call of an operator may use.
 #pragma once
 #include "launch.h"
 
 namespace gluon_roi::cuda {
 
-// Carves arrays out of the workspace. Over a null pointer it only measures: Op::workspace() runs
+// Carves arrays out of the workspace. With a null pointer it only measures: Op::workspace() runs
 // the same constructors as the call itself, so the two cannot disagree.
 class Carver {
  public:

@@ -1,4 +1,4 @@
-// DeformablePSROIPool in CUDA kernels; what is computed stands in deformable_ps_roi_pool.h.
+// DeformablePSROIPool in CUDA kernels; deformable_ps_roi_pool.h defines the result.
 //
 // Every pair of a RoI and a class is a row, as every pair of an image and a class is an image. No
 // taps are kept: each thread walks over the samples of its bin, which are few.
@@ -6,7 +6,7 @@
 // Backward: a block owns a tile of the map in kTileChannels channels of one group, and walks over
 // the rows that touch it, in their order; each thread weighs the samples next to its cell. Offsets:
 // a block owns one part of one row, and sums over its bins and channels in a tree of fixed shape.
-// No atomics; gradients are written once, and whole.
+// There are no atomics; each gradient is written completely, once.
 // Workspace: heads and axes of the RoIs; backward the lists of each image's rows as well.
 #include "../cuda/forward.h"
 #include "../cuda/tiles.h"

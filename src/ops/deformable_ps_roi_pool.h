@@ -1,21 +1,21 @@
 // DeformablePSROIPool: position-sensitive pooling of bilinear samples, each bin moved by an offset.
 //
-// Reads data (N, C, H, W), RoIs and trans (K, 2 * classes, T, T), writes out (K, output_dim, P, Q),
-// overwriting it whole. Bin (p, q) of output channel c is the mean of its samples on score map
-// (c * G + gh) * G + gw; those off the map are left out of sum and count, and 0 is left without
-// any. It is moved by trans[k, 2 * class] * trans_std widths of the box along x and by trans[k, 2 *
-// class + 1] * trans_std heights along y, at the bin's part of T x T, class = c / (output_dim /
-// classes). Without trans nothing moves. An offset that is NaN or infinite gives NaN bins, and no
+// Reads data (N, C, H, W), RoIs and trans (K, 2 * classes, T, T). Writes all of out (K, output_dim,
+// P, Q). Bin (p, q) of output channel c is the mean of its samples on score map (c * G + gh) * G +
+// gw. Samples off the map are left out of sum and count; a bin without samples is 0. The bin moves
+// by trans[k, 2 * class] * trans_std widths of the box along x and by trans[k, 2 * class + 1] *
+// trans_std heights along y, at the bin's part of T x T, with class = c / (output_dim / classes).
+// Without trans, bins do not move. An offset that is NaN or infinite makes NaN bins, and has no
 // gradient.
 //
-// Whether a sample counts, and its weights, are products of a factor for each axis: neighbouring
-// samples of a bin are merged into taps. The backward pass writes d_data whole, RoIs in their
-// order, d_trans whole, summed over the channels of a class in their order, and zeros to d_rois.
-// Deterministic.
+// Whether a sample counts, and its weights, are products of a factor for each axis, so neighbouring
+// samples of a bin are merged into taps. The backward pass writes all of d_data, adding RoIs in
+// their order; all of d_trans, summed over the channels of a class in their order; and zeros to
+// d_rois. Deterministic.
 //
-// Source: Dai et al. 2017, Deformable Convolutional Networks (arXiv:1703.06211), section 2.2; MXNet
-// contrib.DeformablePSROIPooling, from which only the part of a bin differs: floor(p * T / P)
-// exactly, which MXNet rounds in between, and misses for some P of 22 and more.
+// Source: Dai et al. 2017, Deformable Convolutional Networks (arXiv:1703.06211), section 2.2.
+// Agrees with MXNet contrib.DeformablePSROIPooling, except for the part of a bin: it is exactly
+// floor(p * T / P) here; MXNet rounds in between, and picks another part for some P of 22 and more.
 //
 // A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
 // bins of 2 samples give 1.25 3 8.25 10 without trans, and 2 3.75 9 10.75 if trans is 1 for x
@@ -68,9 +68,9 @@ struct DeformablePSROIPool : RoiOperator<DeformablePSROIPool> {
                        const Gradients& d);
   static size_t workspace(const Params& p, const Inputs& in, bool backward);
 
-  // The classes have RoIs, offsets and channels of their own, so each pair of an image and a class
-  // is taken for an image of fewer channels, and each pair of a RoI and a class for a RoI: row k *
-  // classes + class of out and of trans.
+  // Each class has its own offsets and channels. So each pair of an image and a class is treated as
+  // an image of fewer channels, and each pair of a RoI and a class as a RoI, with row k * classes +
+  // class of out and of trans.
   struct ByClass {
     int64_t classes;
     Tensor data;               // (N * classes, C / classes, H, W)

@@ -1,4 +1,4 @@
-// PrROIPool in CUDA kernels; what is computed stands in pr_roi_pool.h, how in cuda/align.h.
+// PrROIPool in CUDA kernels: pr_roi_pool.h defines the result, cuda/align.h the kernels.
 #include "../cuda/align.h"
 #include "pr_roi_pool.h"
 

@@ -1,11 +1,11 @@
 // PrROIPool: the mean of the bilinear surface over the bins of a RoI, an integral without samples.
 //
-// Reads data (N, C, H, W) and RoIs, writes out (K, C, P, Q), overwriting it whole: bins of the box
-// as it is, neither rounded nor shifted; the surface takes the value of cell i at coordinate i and
-// falls to 0 within a cell beyond the outermost. A bin without an area gives 0. The surface is a
-// sum of products of hat functions, so out = Ay . X . Ax^T, as for ROIAlign, with weights in closed
-// form. The backward pass is the transpose and writes d_data whole. d_rois is zeros, or with
-// rois_grad the derivative by the box, which has no jumps. Deterministic.
+// Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q). The box is neither rounded nor
+// shifted. The surface has the value of cell i at coordinate i, and falls to 0 within one cell
+// beyond the outermost cells. A bin without area is 0. The surface is a sum of products of hat
+// functions, so out = Ay . X . Ax^T, as for ROIAlign, with weights in closed form. The backward
+// pass is the transpose and writes all of d_data. d_rois is zeros, or with rois_grad the derivative
+// by the box, which is continuous. Deterministic.
 //
 // Source: Jiang et al. 2018, Acquisition of Localization Confidence for Accurate Object Detection
 // (IoU-Net, arXiv:1807.11590), section 3.3.

@@ -1,11 +1,11 @@
-// PSROIAlign in CUDA kernels; what is computed stands in ps_roi_align.h.
+// PSROIAlign in CUDA kernels; ps_roi_align.h defines the result.
 //
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q); merged taps of both
-// axes in shared memory, outputs written contiguously. Backward: a block owns a tile of the map in
-// kTileChannels channels of one bin, and walks over the RoIs whose bin touches it, in their order.
-// No atomics; d_data is written once, and whole. The gradient of a box is summed by one block, in a
-// tree of fixed shape. Workspace: heads and taps of the RoIs; backward the lists of each image's
-// RoIs as well, and with rois_grad the taps with their derivatives.
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q). Merged taps of both
+// axes are in shared memory, and outputs are written contiguously. Backward: a block owns a tile of
+// the map in kTileChannels channels of one bin, and walks over the RoIs whose bin touches it, in
+// their order. There are no atomics; all of d_data is written, once. The gradient of a box is
+// summed by one block, in a tree of fixed shape. Workspace: heads and taps of the RoIs; backward
+// the lists of each image's RoIs as well, and with rois_grad the taps with their derivatives.
 #include "../cuda/align.h"
 #include "ps_roi_align.h"
 

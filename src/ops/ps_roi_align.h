@@ -1,9 +1,9 @@
 // PSROIAlign: position-sensitive pooling with the bilinear samples of ROIAlign.
 //
-// Reads data (N, C, H, W) and RoIs, writes out (K, output_dim, P, Q), overwriting it whole: bin
-// (p, q) of output channel c is the ROIAlign of that bin on score map (c * P + p) * Q + q. The
-// backward pass writes d_data whole, RoIs in their order. d_rois is zeros, or with rois_grad the
-// derivative by the box. Deterministic.
+// Reads data (N, C, H, W) and RoIs. Writes all of out (K, output_dim, P, Q): bin (p, q) of output
+// channel c is the ROIAlign of that bin on score map (c * P + p) * Q + q. The backward pass writes
+// all of d_data, adding RoIs in their order. d_rois is zeros, or with rois_grad the derivative by
+// the box. Deterministic.
 //
 // Source: Li et al. 2017, Light-Head R-CNN (arXiv:1711.07264), section 3.2; torchvision
 // ps_roi_align (aligned = 1) and MXNet contrib.ROIAlign with position_sensitive (aligned = 0).

@@ -1,10 +1,9 @@
-// PSROIPool in CUDA kernels; what is computed stands in ps_roi_pool.h.
+// PSROIPool in CUDA kernels; ps_roi_pool.h defines the result.
 //
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q); edges of the bins in
-// shared memory, outputs written contiguously.
-// Backward: a block owns a tile of the map in kTileChannels channels of one group, which only the
-// bins of that group read, and walks over the RoIs whose bins touch it, in their order. No atomics;
-// d_data is written once, and whole.
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q). Edges of the bins are
+// in shared memory, and outputs are written contiguously. Backward: a block owns a tile of the map
+// in kTileChannels channels of one group, which only the bins of that group read, and walks over
+// the RoIs whose bins touch it, in their order. No atomics; d_data is written once, and whole.
 // Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
 #include "../cuda/forward.h"
 #include "../cuda/tiles.h"

@@ -1,5 +1,5 @@
-// PyramidROIAlign in CUDA kernels; what is computed stands in pyramid_roi_align.h, how in
-// cuda/align.h.
+// PyramidROIAlign in CUDA kernels: pyramid_roi_align.h defines the result, cuda/align.h the
+// kernels.
 #include "../cuda/align.h"
 #include "pyramid_roi_align.h"
 

@@ -1,9 +1,9 @@
-// PyramidROIAlign: ROIAlign on the maps of a feature pyramid, each RoI on one map alone.
+// PyramidROIAlign: ROIAlign on a feature pyramid, each RoI on one of several maps.
 //
-// Reads L maps (N, C, H_i, W_i) and RoIs, writes out (K, C, P, Q), overwriting it whole: row k is
-// what ROIAlign gives for RoI k on its own map, bit for bit. The backward pass writes the gradients
-// of all maps whole. d_rois is zeros, or with rois_grad the derivative by the box, in which the
-// choice of the map is constant. Deterministic.
+// Reads L maps (N, C, H_i, W_i) and RoIs. Writes all of out (K, C, P, Q): row k is bit for bit the
+// ROIAlign of RoI k on its own map. The backward pass writes all of the gradients of all maps.
+// d_rois is zeros, or with rois_grad the derivative by the box, which treats the choice of the map
+// as constant. Deterministic.
 //
 // Source: Lin et al. 2017, Feature Pyramid Networks (arXiv:1612.03144), equation 1, for the choice
 // of the map (see core/geometry/pyramid.h); torchvision MultiScaleRoIAlign, GluonCV's FPN R-CNN.

@@ -1,4 +1,4 @@
-// ROIAlign in CUDA kernels; what is computed stands in roi_align.h, how in cuda/align.h.
+// ROIAlign in CUDA kernels: roi_align.h defines the result, cuda/align.h the kernels.
 #include "../cuda/align.h"
 #include "roi_align.h"
 

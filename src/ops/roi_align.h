@@ -1,10 +1,10 @@
 // ROIAlign: the mean of bilinear samples over the bins of a RoI, without rounding the box.
 //
-// Reads data (N, C, H, W) and RoIs, writes out (K, C, P, Q), overwriting it whole. Validity,
-// weights and divisor of the samples factor per axis, so out = Ay . X . Ax^T exactly, with two
-// small banded matrices a RoI: neighbouring samples are merged into taps. The backward pass is the
-// transpose, d_data = sum over RoIs in their order of Ay^T . d_out . Ax, and writes d_data whole.
-// d_rois is zeros, or with rois_grad the derivative by the box. Deterministic.
+// Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q). Validity, weights and divisor
+// of the samples factor per axis, so out = Ay . X . Ax^T exactly, with two small banded matrices
+// per RoI: neighbouring samples are merged into taps. The backward pass is the transpose, d_data =
+// sum over RoIs in their order of Ay^T . d_out . Ax, and writes all of d_data. d_rois is zeros, or
+// with rois_grad the derivative by the box. Deterministic.
 //
 // Source: He et al. 2017, Mask R-CNN (arXiv:1703.06870), section 3; the arithmetic of MXNet
 // contrib.ROIAlign, torchvision roi_align, Paddle roi_align and detectron2.

@@ -1,12 +1,12 @@
-// ROIPool in CUDA kernels; what is computed stands in roi_pool.h.
+// ROIPool in CUDA kernels; roi_pool.h defines the result.
 //
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q); edges of the bins in
-// shared memory, outputs written contiguously.
-// Backward: a block owns a tile of the map in kTileChannels channels and walks over the RoIs that
-// touch it, in their order. For each, its threads first find the maxima of the bins that reach into
-// the tile, then every thread adds the gradients of the bins whose maximum is its own cell. No
-// atomics, no stored indices; d_data is written once, and whole.
-// Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
+// Forward: a block owns some channels of one RoI, a thread (channel, p, q). Edges of the bins are
+// in shared memory, and outputs are written contiguously. Backward: a block owns a tile of the map
+// in kTileChannels channels and walks over the RoIs that touch it, in their order. For each, its
+// threads first find the maxima of the bins that reach into the tile, then every thread adds the
+// gradients of the bins whose maximum is its own cell. No atomics, no stored indices; d_data is
+// written once, and whole. Workspace: heads and edges of the RoIs; backward the lists of each
+// image's RoIs as well.
 #include "../cuda/forward.h"
 #include "../cuda/tiles.h"
 #include "roi_pool.h"
@@ -45,7 +45,7 @@ struct MaxRule {
   }
 };
 
-// How many of the bins have an edge at or before the cell; edges grow with the bin.
+// The number of bins with an edge at or before the cell; edges increase with the bin.
 DEVICE_INLINE int edges_up_to(const int32_t* edges, int bins, int32_t cell) {
   int low = 0, high = bins;
   while (low < high) {

@@ -1,10 +1,10 @@
 // ROIPool: max pooling over the bins of a RoI.
 //
-// Reads data (N, C, H, W) and RoIs, writes out (K, C, P, Q), overwriting it whole: the maximum of
-// the channel over the cells of the bin, 0 if it has none. NaN cells are passed over; a bin of
-// nothing else gives the lowest finite number of the type. The backward pass finds the maximum
-// again, adds each output gradient to the first maximum in row-major order, RoIs in their order,
-// writes d_data whole, and zeros to d_rois. Deterministic.
+// Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q): the maximum of the channel over
+// the cells of the bin, or 0 if it has none. NaN cells are ignored; a bin of NaN cells only is the
+// lowest finite number of the type. The backward pass searches for the maximum again, and adds each
+// output gradient to the first maximum in row-major order, RoIs in their order. It writes all of
+// d_data, and zeros to d_rois. Deterministic.
 //
 // Source: Girshick 2015, Fast R-CNN (arXiv:1504.08083), section 2.1; Caffe's rounding, which MXNet
 // ROIPooling, torchvision roi_pool and Paddle roi_pool share.
@@ -20,7 +20,7 @@
 
 namespace gluon_roi {
 
-// Where the search for a maximum starts: the lowest finite number of the element type.
+// The start of the search for a maximum: the lowest finite number of the element type.
 template <class T>
 constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? static_cast<SumOf<T>>(-65504)
                                                           : std::numeric_limits<SumOf<T>>::lowest();

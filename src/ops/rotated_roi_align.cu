@@ -1,4 +1,4 @@
-// RotatedROIAlign in CUDA kernels; what is computed stands in rotated_roi_align.h.
+// RotatedROIAlign in CUDA kernels; rotated_roi_align.h defines the result.
 //
 // Forward: a block owns some channels of one RoI, a thread (channel, p, q) visits the samples of
 // its bin. Backward: a block owns a tile of the map in kTileChannels channels and walks over the

@@ -1,12 +1,12 @@
 // RotatedROIAlign: the mean of bilinear samples over the bins of a rotated RoI.
 //
-// Reads data (N, C, H, W) and RoIs (K, 6), [batch_index, cx, cy, w, h, theta], writes out
-// (K, C, P, Q), overwriting it whole. theta is in degrees, counter-clockwise in an image whose y
-// points down: the samples are those of an upright box around the origin, turned, and moved to the
-// centre. Rows and columns of samples do not share cells, so each bin has its own list of cells; a
-// cell that several samples read is in it once. The backward pass adds along the same lists, over
-// the RoIs in their order, and writes d_data whole. d_rois is zeros, or with rois_grad the
-// derivative by the box, per image pixel and per degree. Deterministic.
+// Reads data (N, C, H, W) and RoIs (K, 6), [batch_index, cx, cy, w, h, theta]. Writes all of out
+// (K, C, P, Q). theta is in degrees, counter-clockwise in an image whose y points down: the samples
+// are those of an upright box around the origin, rotated and moved to the centre. Rows and columns
+// of samples do not share cells, so each bin has its own list of cells; a cell that several samples
+// read is in it once. The backward pass adds along the same lists, RoIs in their order, and writes
+// all of d_data. d_rois is zeros, or with rois_grad the derivative by the box, per image pixel and
+// per degree. Deterministic.
 //
 // Source: Ma et al. 2018, Arbitrary-Oriented Scene Text Detection via Rotation Proposals
 // (arXiv:1703.01086); the arithmetic of MXNet contrib.RROIAlign (aligned = 0) and of detectron2's
