@@ -1,1 +1,1 @@
-"""Operators side by side with other libraries: ``python -m benchmarks --help``, README.md."""
+"""Benchmarks of the operators and other libraries: ``python -m benchmarks --help``, README.md."""

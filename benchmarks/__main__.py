@@ -1,4 +1,4 @@
-"""Time the operators side by side with other libraries; print a table, write JSON and a chart.
+"""Times the operators beside other libraries; prints a table, writes JSON and a chart.
 
     python -m benchmarks --peer torchvision=/path/to/env/bin/python --peer paddle=...
 

@@ -1,6 +1,6 @@
 """The C interface (src/include/gluon_roi.h) from Python, for arrays of NumPy, torch or cupy.
 
-Needs NumPy alone, so that the checks on a GPU run without MXNet.
+Needs only NumPy, so that checks on a GPU run without MXNet.
 """
 
 from __future__ import annotations

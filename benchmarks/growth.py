@@ -1,4 +1,4 @@
-"""How time and memory grow with RoIs, channels, the map and the bins: a table and pictures.
+"""Growth of time and memory with RoIs, channels, map and bins: a table and pictures.
 
     python -m benchmarks.growth [--operators ROIPool ...] [--seconds 0.3]
     python -m benchmarks.growth --draw benchmarks/growth.json

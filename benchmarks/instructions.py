@@ -2,10 +2,10 @@
 
     python -m benchmarks.instructions
 
-For where nothing can be timed: 64-bit Arm under emulation. Reads the objects of `make build` (on
-x86-64) and `make cross`. A row is a pass of an operator over blocks of channels; its numbers are
-the lengths of its loops that hold at least four packed operations and no other loop, without
-conversions of float16 and the tables that are made once a call. Gradients of boxes are left out:
+For 64-bit Arm under emulation, where nothing can be timed. Reads the objects of `make build` (on
+x86-64) and `make cross`. A row is a pass of an operator over blocks of channels. Its numbers are
+the lengths of its innermost loops with at least four packed operations, without conversions of
+float16 and without tables that are made once per call. Gradients of boxes are left out, because
 they are sums of single numbers on both.
 """
 

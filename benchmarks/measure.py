@@ -1,4 +1,4 @@
-"""Times of libraries that take turns, each in a process of its own."""
+"""Times libraries in turns, each in its own process."""
 
 from __future__ import annotations
 

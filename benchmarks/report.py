@@ -1,4 +1,4 @@
-"""Tables, a chart and files of what was measured, and of the machine."""
+"""Tables, a chart and files of the results and of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a small call costs and where its time goes, side by side with MXNet's own operators.
+"""The cost of small calls and the parts of it, beside MXNet's own operators.
 
     python -m benchmarks.small [--only REGEX] [--rounds 20]
 

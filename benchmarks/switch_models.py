@@ -1,11 +1,11 @@
-"""What gluon_roi.optimize changes in real models: outputs, gradients, repeatability, time.
+"""Effects of gluon_roi.optimize on real models: outputs, gradients, repeatability, time.
 
     OMP_NUM_THREADS=1 python -m benchmarks.switch_models [--size 600 800] [--runs 3]
 
 GluonCV's detectors with random weights, and the heads of Fast R-CNN and R-FCN as symbols. The
-reference runs MXNet's own operators without the padding rows. In GluonCV's FPN models each level of
-the pyramid gets all RoIs, those of other levels as padding rows; with plain random weights one
-level takes all proposals, so the maps and scores are spread here until every level has some.
+reference runs MXNet's own operators without padding rows. In GluonCV's FPN models each level of the
+pyramid gets all RoIs, with those of other levels as padding rows. With plain random weights one
+level would get all proposals, so maps and scores are spread until every level has some.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Train GluonCV's Faster R-CNN FPN, switched, on the signals of demo_rfcn; print its mAP.
+"""Trains GluonCV's Faster R-CNN FPN, switched, on the signals of demo_rfcn; prints its mAP.
 
     python -m benchmarks.switch_training [--steps 1000] [--built-in]
 
-Targets, sampler, losses and the training step are GluonCV's own. The backbone is a thin ResNet that
-starts from random weights.
+Targets, sampler, losses and the training step are GluonCV's own. The backbone is a thin ResNet with
+random initial weights.
 """
 
 from __future__ import annotations

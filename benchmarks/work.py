@@ -1,6 +1,6 @@
-"""What a row of the table is: an operator, the size of its map, boxes, arguments; and all rows.
+"""The rows of the table: an operator, the size of its map, boxes and arguments.
 
-Needs nothing but NumPy.
+Needs only NumPy.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A process that holds one library and its inputs, and times a round whenever it is told to.
+"""A process that holds one library and its inputs, and times a round of calls on request.
 
     python -m benchmarks.worker LIBRARY THREADS
 
-One JSON object a line, on standard input and output. So runs of different libraries interleave,
-and each lives in an environment of its own.
+It reads and writes one JSON object per line, on standard input and output. So rounds of different
+libraries can interleave, and each library can have its own environment.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Checks the wheel and the sdist that `make wheel` has made, as somebody who installs them would.
+"""Checks the wheel and the sdist of `make wheel` as a user would install them.
 
     python build_tools/check_dist.py
 
-The wheel asks for nothing newer than its name says, installs into a new environment of the oldest
-and of the newest Python found, works from another folder, and leaves nothing when it is removed.
-The sdist has every file of the repository.
+The wheel must require nothing newer than its name promises. In new environments of the oldest and
+the newest Python found, it must install, work from another folder, and leave nothing behind when it
+is removed. The sdist must have every file of the repository.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python build_tools/cross.py [--calls 200]
 
-Under qemu a C program (tests/scripts/program.c) has to print, and random calls of every operator
-(tests/sanitize/driver.cc) have to give, what they do on this machine. All go through the C
-interface.
+Under qemu, a C program (tests/scripts/program.c) and random calls of every operator
+(tests/sanitize/driver.cc) have to give the same output and results as on this machine. Both use the
+C interface.
 
 Needs g++-aarch64-linux-gnu; CROSS_CXX names another compiler, such as 'clang++
 --target=aarch64-linux-gnu'.

@@ -4,9 +4,9 @@ And on the newest Python with the MXNets before 1.9.1.
 
     python build_tools/matrix.py [--only 3.8 3.14] [--extremes]
 
-For the interpreter of an environment that gluon_roi is installed in with its extras (make build).
-Each pair of Python and NumPy has an environment of its own under .venv-matrix/, and in it the
-package of this folder. The table at the end is the one of docs/compat.md.
+Run it with the interpreter of an environment that has gluon_roi with its extras (make build). Each
+pair of Python and NumPy has its own environment under .venv-matrix/, in which the package of this
+folder is installed. The final table is the source of the one in docs/compat.md.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
     python build_tools/mxnet_tests.py run MXNET --out new.json [--only NAME ...] [--seconds 900]
     python build_tools/mxnet_tests.py compare old.json new.json
 
-MXNET is a checkout of MXNet at the tag 1.9.1; its tests/python/unittest is read and left as it is.
-The interpreter that runs this file is the one that is tested, with the mxnet that it has installed.
-A test that hangs or crashes ends the process of its file; the rest of the file goes on in another.
-Every random number has the same seed in both runs.
+MXNET is a checkout of MXNet at the tag 1.9.1; its tests/python/unittest is not modified. The tests
+run with the interpreter that runs this file, and the mxnet installed there. A test that hangs or
+crashes ends the process of its file; the rest of the file continues in another process. All random
+numbers have the same seed in both runs.
 
-This file is also the pytest plugin of those processes: it writes what each test gave as it ends,
-stands in for nose, which current Pythons do not have, and gives the tests the names that NumPy has
-dropped since.
+This file is also the pytest plugin of those processes. It writes the result of each test as it
+ends, replaces nose, which does not run on current Pythons, and gives the tests the names that NumPy
+has dropped since.
 """
 
 from __future__ import annotations

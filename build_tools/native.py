@@ -1,8 +1,8 @@
-"""The one recipe that compiles src/: for setup.py, the tests, debugging and the sanitizers.
+"""Compiles src/ for setup.py, the tests, debugging and the sanitizers: the only build recipe.
 
-    python build_tools/native.py VARIANT...    builds these VARIANTS, and prints where they are
+    python build_tools/native.py VARIANT...    builds these VARIANTS, and prints their paths
 
-Sources are found, not listed. What is up to date is not compiled again. Everything is written below
+Sources are found, not listed. Files that are up to date are not compiled again. All output goes to
 build/: build/VARIANT/, and compile_commands.json for editors and clang-tidy.
 
 GLUON_ROI_CUDA        1: CUDA kernels, or fail; 0: none; unset: if nvcc is found

@@ -1,11 +1,11 @@
-"""Stand-ins for the libraries of Arm that MXNet's wheel for 64-bit Arm was linked with.
+"""Stand-ins for the Arm libraries that MXNet's wheel for 64-bit Arm was linked with.
 
-    python build_tools/stand_ins.py LIBMXNET    compares FORWARDED with what a libmxnet.so wants
+    python build_tools/stand_ins.py LIBMXNET    compares FORWARDED with the needs of a libmxnet.so
 
 Arm's Performance Libraries are in no package registry. OpenBLAS has the same functions, and the
-wheel scipy-openblas32 brings it, but there their names begin with "scipy_". So
-libarmpl_lp64_mp.so is a jump for each function. The other two libraries have functions that glibc
-has as well: theirs are empty. gluon_roi/_arm.py loads them.
+wheel scipy-openblas32 contains it, but with names that begin with "scipy_". So
+libarmpl_lp64_mp.so holds a jump for each function. The functions of the other two libraries are in
+glibc as well, so these stand-ins are empty. gluon_roi/_arm.py loads all three.
 """
 
 from __future__ import annotations

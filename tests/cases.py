@@ -1,7 +1,7 @@
-"""What the operator tests share: tolerances, sizes, awkward boxes, and what an operator's row is.
+"""Common parts of the operator tests: tolerances, sizes, awkward boxes, and the class of a row.
 
-The rows themselves are tests/operators/. Importing this needs nothing but NumPy, since recording
-other libraries and checking the CUDA kernels read the rows where MXNet is not installed.
+The rows themselves are in tests/operators/. Importing this needs only NumPy, because recording
+other libraries and checking the CUDA kernels use the rows where MXNet is not installed.
 """
 
 from __future__ import annotations

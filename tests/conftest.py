@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Common to all tests."""
 
 import contextlib
 from typing import Iterator

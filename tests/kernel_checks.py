@@ -1,6 +1,6 @@
-"""What CUDA kernels have to do, as a table of checks over the C interface.
+"""Requirements of the CUDA kernels, as a table of checks through the C interface.
 
-tests/test_cuda_hostsim.py runs the table on kernels that are simulated in host memory,
+tests/test_cuda_hostsim.py runs the table on kernels simulated in host memory,
 tests/gpu/check_kernels.py on a GPU. Needs neither MXNet nor pytest.
 """
 

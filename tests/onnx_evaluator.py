@@ -1,4 +1,4 @@
-"""Runs an ONNX model: onnxruntime where it is installed, else the reference of the package onnx.
+"""Runs an ONNX model in onnxruntime if it is installed, otherwise in the reference of onnx.
 
 The reference gives wrong results, or none, for some forms of the operators below.
 """

@@ -1,12 +1,12 @@
-"""Random graphs of MXNet's operators for the export, which MXNet has run as they were made.
+"""Random graphs of MXNet's operators for the export; MXNet runs each call as it is made.
 
     python tests/onnx_graphs.py --graphs 2000 --seed 7
 
-exports as many graphs, runs them in onnxruntime if it is installed, else in onnx's reference, and
-prints what differs. tests/test_onnx_graphs.py does the same with a few.
+exports that many graphs, runs them in onnxruntime if it is installed, otherwise in onnx's
+reference, and prints differences. tests/test_onnx_graphs.py does the same with a few.
 
-A graph grows call by call: an operator is drawn, then inputs among the tensors made so far, then
-attributes. Calls that MXNet refuses, and results that are not finite or too large, are drawn again.
+A graph grows call by call: an operator is drawn, then inputs among the existing tensors, then
+attributes. If MXNet rejects a call, or a result is not finite or too large, it is drawn again.
 """
 
 from __future__ import annotations

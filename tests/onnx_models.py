@@ -1,4 +1,4 @@
-"""The models that the tests of the ONNX export share; as a script, writes them and what they give.
+"""The models of the ONNX tests. As a script, writes them and their results.
 
     python tests/onnx_models.py FOLDER            a <name>.onnx for each model
     python tests/onnx_models.py FOLDER --record   and golden inputs, outputs and graphs

@@ -1,4 +1,4 @@
-"""The benchmark scripts run and write what they promise. Timings are never asserted."""
+"""The benchmark scripts run and write their files. Timings are never asserted."""
 
 import json
 import os

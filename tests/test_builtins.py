@@ -1,4 +1,4 @@
-"""MXNet's functions with our operators behind them, and back again."""
+"""MXNet's functions, replaced by our operators and restored."""
 
 import itertools
 import subprocess

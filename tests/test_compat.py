@@ -1,4 +1,4 @@
-"""MXNet and GluonCV give the same on every Python and NumPy, and nobody else sees how.
+"""MXNet and GluonCV give the same results on every Python and NumPy; other code is unaffected.
 
 Expected values are those of Python 3.11 with NumPy 1.23, where gluon_roi/_compat.py does nothing.
 """

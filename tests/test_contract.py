@@ -1,4 +1,4 @@
-"""What operators declare in C++ is what Python says; symbol files keep their meaning; layers."""
+"""Declarations in C++ agree with Python; symbol files keep their meaning."""
 
 import inspect
 import os

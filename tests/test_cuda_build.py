@@ -1,4 +1,4 @@
-"""The CUDA build, on a machine without a GPU: it compiles, links, loads, and its CPU half works."""
+"""The CUDA build, on a machine without a GPU: it compiles, links, loads, and works on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CUDA kernels, run on the CPU: every operator against its CPU half.
+"""The CUDA kernels, run on the CPU: every operator against its CPU kernel.
 
 The .cu files that nvcc compiles are compiled by g++ against tests/hostsim/cuda_runtime.h, which
 runs the threads of a block one at a time, in three orders. The last test repeats one of the orders

@@ -1,4 +1,4 @@
-"""Every example of a docstring or a page runs and prints what it says."""
+"""Every example in a docstring or on a page runs and prints the output shown."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""Every bad input gets one sentence that names operator, argument, expected and got."""
+"""Bad input raises one sentence that names operator, argument, expected and got."""
 
 import ctypes
 import os

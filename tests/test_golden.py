@@ -1,4 +1,4 @@
-"""What torchvision and Paddle computed, recorded by tests/golden/record.py."""
+"""Results of torchvision and Paddle, recorded by tests/golden/record.py."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Arrays and symbols of mx.np, as in Dive into Deep Learning: taken, and given back as such."""
+"""Arrays and symbols of mx.np, as in Dive into Deep Learning, are accepted and returned."""
 
 from __future__ import annotations
 

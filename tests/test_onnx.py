@@ -1,7 +1,7 @@
-"""The export to ONNX: graphs, what runtimes make of them, and what is refused.
+"""The export to ONNX: graphs, their results in runtimes, and errors.
 
-Models are run by onnxruntime where it is installed, operators of MXNet else by the reference of
-onnx. OpenVINO has an environment of its own: tests/onnx_runtimes/check.py.
+Models run in onnxruntime if it is installed, otherwise MXNet's operators run in the reference of
+onnx. OpenVINO has its own environment: tests/onnx_runtimes/check.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The export of what detectors have around their RoI operators: proposals, deformable convolution,
+"""The export of other parts of detectors than RoI operators: proposals, deformable convolution,
 pooling at the border, and parts of models."""
 
 from __future__ import annotations

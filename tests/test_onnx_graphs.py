@@ -1,4 +1,4 @@
-"""Random graphs of MXNet's operators (tests/onnx_graphs.py) give in ONNX what they give there."""
+"""Random graphs of MXNet's operators (tests/onnx_graphs.py) give the same results in ONNX."""
 
 import onnx_graphs
 import pytest

@@ -1,4 +1,4 @@
-"""What export refuses, each in one sentence: arguments, files, and attributes in them."""
+"""Input that export rejects, in one sentence each: arguments, files, and attributes in them."""
 
 from __future__ import annotations
 

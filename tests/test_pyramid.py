@@ -1,4 +1,4 @@
-"""PyramidROIAlign: bit for bit ROIAlign of each box on its own map, gathered."""
+"""PyramidROIAlign: bit for bit the ROIAlign of each box on its own map."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random networks with MXNet's RoI operators give the same after each way to switch them.
+"""Random networks with MXNet's RoI operators give the same results after each kind of switch.
 
-Without loops: MXNet 1.9.1 reads what comes into one before it is computed, at times, and computes
-loops in static memory wrongly, whatever is in them. (tests/test_switch.py has one that works.)
+They have no loops: MXNet 1.9.1 sometimes reads the input of a loop before it is computed, and
+computes all loops in static memory wrongly. (tests/test_switch.py has a loop that works.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The oracle itself: worked examples, MXNet's operators, derivatives, and odd rows of rois."""
+"""The reference itself: worked examples, MXNet's operators, derivatives, and odd rows of rois."""
 
 from __future__ import annotations
 

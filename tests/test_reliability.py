@@ -1,4 +1,4 @@
-"""What docs/reliability.md tells of, in a small form: hostile calls, a soak, the debug build."""
+"""Short forms of the tests in docs/reliability.md: hostile calls, a soak, the debug build."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Existing models, switched: the same results, names and files; whatever way they are run."""
+"""Existing models, switched: the same results, names and files, however they are run."""
 
 import copy
 import json

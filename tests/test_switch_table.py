@@ -1,4 +1,4 @@
-"""The one table of switches against MXNet's operators, ours, the graph pass and docs/switch.md."""
+"""The table of switches against MXNet's operators, ours, the graph pass and docs/switch.md."""
 
 from __future__ import annotations
 

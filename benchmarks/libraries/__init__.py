@@ -1,4 +1,4 @@
-"""The libraries that are measured, a module each; base.py says what a library is."""
+"""The libraries measured, one module each; base.py defines what a library is."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""The same work in each library: ``prepare(item)`` gives a function for each way of measuring.
+"""The same work in each library: ``prepare(item)`` returns a function for each way of measuring.
 
-Every function takes no argument, computes, and returns when the result is in memory: "forward"
-makes a new output, "forward, out=" reuses one, "forward+backward" is both passes, with respect to
-data. Libraries are imported when they are prepared for, in a process of their own.
+Each function takes no argument, computes, and returns when the result is in memory. "forward"
+allocates a new output, "forward, out=" reuses one, "forward+backward" is both passes, with respect
+to data. A library is imported when it prepares an item, in its own process.
 
-The same "in a network" is a pair of functions, of which the second is timed. The first one does
-what goes on between two calls there: another operator of the library writes 64 MB, and then the
-map, into memory that is not that of the call before. The timed call ends with the gradient of that
-map, in memory that is new as well. torch and Paddle are asked for it. MXNet gives gradients of
-leaves alone, and a leaf costs gluon_roi a copy that the result of an operator does not: there the
-map is what an operator has made that puts one cell, the leaf, into zeros, and is then overwritten.
-The backward pass of that operator reads this one cell.
+Each way "in a network" is a pair of functions, of which only the second is timed. The first
+imitates what happens between two calls in a network: another operator of the library writes 64 MB
+and then the map, into other memory than in the previous call. The timed call ends with the gradient
+of that map, also in new memory. torch and Paddle return that gradient on request. MXNet only
+returns gradients of leaves, and a leaf costs gluon_roi a copy that the result of an operator does
+not. So the map is made by an operator that puts one cell, the leaf, into zeros, and is then
+overwritten. The backward pass of that operator reads only this cell.
 """
 
 from __future__ import annotations

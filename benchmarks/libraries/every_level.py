@@ -1,4 +1,4 @@
-"""What PyramidROIAlign replaces."""
+"""Pooling every RoI on every level, which PyramidROIAlign replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No library: a copy of the bytes that a call must move."""
+"""The limit, which is no library: a copy of the bytes that a call must move."""
 
 from __future__ import annotations
 

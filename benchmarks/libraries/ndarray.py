@@ -1,4 +1,4 @@
-"""What libraries on MXNet's NDArray share."""
+"""Common code of libraries on MXNet's NDArray."""
 
 from __future__ import annotations
 

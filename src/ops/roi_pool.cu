@@ -4,9 +4,9 @@
 // in shared memory, and outputs are written contiguously. Backward: a block owns a tile of the map
 // in kTileChannels channels and walks over the RoIs that touch it, in their order. For each, its
 // threads first find the maxima of the bins that reach into the tile, then every thread adds the
-// gradients of the bins whose maximum is its own cell. No atomics, no stored indices; d_data is
-// written once, and whole. Workspace: heads and edges of the RoIs; backward the lists of each
-// image's RoIs as well.
+// gradients of the bins whose maximum is its own cell. There are no atomics and no stored indices;
+// all of d_data is written, once. Workspace: heads and edges of the RoIs; for backward also the
+// lists of each image's RoIs.
 #include "../cuda/forward.h"
 #include "../cuda/tiles.h"
 #include "roi_pool.h"

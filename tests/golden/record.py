@@ -1,17 +1,17 @@
-"""Record what torchvision or Paddle compute, for machines where they are not installed.
+"""Records results of torchvision or Paddle, for machines where they are not installed.
 
-Run it with the Python of an environment that has the library; NumPy is all it needs besides:
+Run it with the Python of an environment that has the library and NumPy:
 
     python tests/golden/record.py torchvision
     python tests/golden/record.py paddle
 
-The calls are `recorded` in the rows of tests/operators/. It writes <library>.npz next to itself:
-for each case the inputs, the output and the gradient with respect to data, and under "about" a
-JSON text with the versions and the arguments of every call. Known faults of the libraries are left
-out: the gradient of torchvision's ps_roi_pool (its bins are not those of the forward pass),
-Paddle's gradient with aligned=True for boxes below one cell, and boxes without a size where
-aligned=True (0 / 0). Values are eighths in [-16, 16), so that inputs are exact in every type and
-maxima are often tied.
+The calls are the attribute `recorded` of the rows in tests/operators/. The script writes
+<library>.npz next to itself: for each case the inputs, the output and the gradient with respect to
+data, and under "about" a JSON text with the versions and the arguments of every call. Known faults
+of the libraries are left out: the gradient of torchvision's ps_roi_pool (its bins differ from those
+of the forward pass), Paddle's gradient with aligned=True for boxes below one cell, and boxes
+without a size with aligned=True (0 / 0). Values are eighths in [-16, 16), so that inputs are exact
+in every type and maxima are often tied.
 """
 
 from __future__ import annotations

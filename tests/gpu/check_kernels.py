@@ -2,9 +2,9 @@
 
     python build_tools/native.py gpu && python tests/gpu/check_kernels.py [PART ...]
 
-The parts are table, reference, torchvision, repeat, large and time; without arguments all run.
-Needs torch with CUDA and NumPy; torchvision for the parts `torchvision` and `time`. MXNet is not
-needed. Exits with 1 if a check fails.
+The parts are table, reference, torchvision, repeat, large and time; by default all run. Needs NumPy
+and torch with CUDA, and torchvision for the parts `torchvision` and `time`, but not MXNet. Exits
+with 1 if a check fails.
 
 Without a GPU, the parts table, reference, torchvision and repeat run on simulated kernels, in host
 memory:

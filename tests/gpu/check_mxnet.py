@@ -1,8 +1,8 @@
-"""Tier 4: the operators on mx.gpu(0) against the same call on the CPU, forward and backward.
+"""The operators on mx.gpu(0) against the same calls on the CPU, forward and backward.
 
-Uses no kernel of MXNet's own: arrays come from NumPy (a copy), head gradients are given, results
-are read back. So it also runs where MXNet's kernels do not (sm_89 and newer), as long as its
-context, streams and dispatcher do.
+It uses none of MXNet's own kernels: arrays are copied from NumPy, head gradients are given, and
+results are read back. So it also runs where MXNet's kernels do not (sm_89 and newer), as long as
+MXNet's context, streams and dispatcher work.
 
     python tests/gpu/check_mxnet.py
 """

@@ -5,8 +5,8 @@
     .venv/bin/python tests/onnx_models.py /tmp/models
     /tmp/runtimes/bin/python tests/onnx_runtimes/check.py /tmp/models
 
-Prints the greatest difference of each model in each runtime, and ends with status 1 if one is above
-its tolerance.
+Prints the largest difference of each model in each runtime, and exits with 1 if one exceeds its
+tolerance.
 """
 
 from __future__ import annotations

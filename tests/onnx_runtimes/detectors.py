@@ -1,13 +1,13 @@
-"""Whole detectors as ONNX: what onnxruntime and OpenVINO find, against what MXNet finds.
+"""Whole detectors as ONNX: detections of onnxruntime and OpenVINO against those of MXNet.
 
     .venv/bin/python tests/onnx_runtimes/detectors.py FOLDER --export
         [--pretrained FILE --images FILE ...]
     /tmp/runtimes/bin/python tests/onnx_runtimes/detectors.py FOLDER
 
 The first command exports GluonCV's detectors, switched, with random weights, and with --pretrained
-an R-FCN of the demo, for which it needs images; and it keeps the images and what MXNet found. The
-second needs an environment as check.py describes it, without MXNet, and prints how many detections
-came out again, and their greatest differences in score and corners.
+an R-FCN of the demo, for which it needs images. It keeps the images and MXNet's detections. The
+second needs an environment as in check.py, without MXNet. It prints how many detections are found
+again, and their largest differences in score and corners.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The rows of all operators, a file for each: adding an operator is adding a file here.
 
-A file holds all that tests know of its operator and of no other:
+A file holds everything that is specific to its operator:
 
     ORDER       its place in the tables
-    OPERATOR    its test row, with errors of its own parameters and what is recorded of others
+    OPERATOR    its test row, with errors of its own parameters and recorded results of others
 
-Importing the rows needs nothing but NumPy: tests/golden/record.py and tests/gpu/check_kernels.py
-read them where MXNet is not installed.
+Importing the rows needs only NumPy, because tests/golden/record.py and tests/gpu/check_kernels.py
+use them where MXNet is not installed.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 asan: AddressSanitizer and UndefinedBehaviorSanitizer, at every SIMD level of this machine, which
 must give the same results. tsan: ThreadSanitizer, a tenth of the calls, at the best level.
 
-The first fault ends it with exit code 1, after what the sanitizer says and the command that repeats
-the call alone.
+The first fault ends the run with exit code 1, after the sanitizer's report and the command that
+repeats only that call.
 """
 
 from __future__ import annotations

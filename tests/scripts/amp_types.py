@@ -2,7 +2,7 @@
 
     python amp_types.py NETWORK HEAD CLASS_AGNOSTIC
 
-float16 is for GPUs; type inference computes nothing, and so it needs no GPU.
+float16 is for GPUs, but type inference computes nothing and so needs none.
 """
 
 import json

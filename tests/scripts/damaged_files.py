@@ -1,8 +1,8 @@
-"""Read files that are damaged at random; a program of its own, because MXNet may not survive one.
+"""Reads randomly damaged files; a separate program, because MXNet may crash on one.
 
     python damaged_files.py {parameters,symbols} COUNT FOLDER
 
-Prints how many were read, and how many refused by an exception.
+Prints how many were read, and how many raised an exception.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints one digest of what every row of the tests gives, forward and backward."""
+"""Prints a digest of the results of every row of the tests, forward and backward."""
 
 import sys
 from hashlib import sha256

@@ -1,6 +1,6 @@
 """Uses the library on all threads, forks, and uses it in the child, twice: prints 4 x "equal".
 
-python fork.py c|mxnet      what the process has used before: the C interface alone, or MXNet
+python fork.py c|mxnet      what the process used before the fork: only the C interface, or MXNet
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Train on a disk that fills up and is then made read-only; a program for a mount namespace.
+"""Trains on a disk that fills up and then becomes read-only, in a mount namespace.
 
     unshare --user --map-root-user --mount python full_disk.py DATA RUN WORK
 
 DATA is a data set, RUN the folder of a finished run of six steps on it, WORK an empty folder.
-Prints what each step of the way gave, as JSON; the test that starts this says what is expected.
+Prints the result of each step as JSON; the test that starts it checks them.
 """
 
 from __future__ import annotations

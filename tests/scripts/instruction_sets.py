@@ -1,7 +1,7 @@
-"""Prints the instruction set, and digests of what every operator gives with it, as JSON.
+"""Prints the instruction set, and digests of every operator's results with it, as JSON.
 
-The instruction set and the threads are those of the environment, which is read once a process.
-The maps are large enough for two threads; channels fill one block and leave a rest; RoIs leave
+The environment sets the instruction set and the threads; a process reads it once. The maps are
+large enough for two threads, the channels fill one block and leave a remainder, and RoIs leave
 parts of the maps free.
 """
 

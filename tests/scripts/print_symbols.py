@@ -1,4 +1,4 @@
-"""Prints the JSON text of each way of tests/test_graph.py to give a map many users."""
+"""Prints the JSON text of each graph of tests/test_graph.py in which a map has many users."""
 
 import sys
 from pathlib import Path

@@ -2,7 +2,7 @@
 
     python read_detector.py STEM SIDE
 
-Reads STEM-SIDE.npy, writes what the detector makes of it to STEM-SIDE.npz.
+Reads STEM-SIDE.npy, and writes the detector's outputs to STEM-SIDE.npz.
 """
 
 import sys

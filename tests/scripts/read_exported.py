@@ -1,4 +1,4 @@
-"""Runs exported networks where only gluon_roi is imported, and compares what they give.
+"""Runs exported networks where only gluon_roi is imported, and compares their outputs.
 
     python read_exported.py NAME ...
 

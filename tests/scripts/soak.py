@@ -1,10 +1,10 @@
-"""Many calls through MXNet in one process: memory stays flat, threads do not meet, forks work.
+"""Many calls through MXNet in one process: memory stays flat, threads do not interfere, forks work.
 
     python tests/scripts/soak.py [--calls 20000] [--only nd hybrid ...]
 
-Each way of calling makes this many calls, forward and backward, of every operator in turn. Memory
-is looked at after each 12th of them: the first three are for caches to fill, and from then on no
-more than LIMIT may be added. The first fault ends it with exit code 1.
+Each kind of call is made this many times, forward and backward, with every operator in turn. Memory
+is read 12 times. Until the third reading caches fill; from then on, memory may grow by at most
+LIMIT. The first fault ends the program with exit code 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trains as `python -m demo_rfcn` does, and leaves the parameters of the detector in a file.
+"""Trains as `python -m demo_rfcn` does, and writes the parameters of the detector to a file.
 
 python train_worker.py PARAMETERS.npz ARGUMENT ...
 """
