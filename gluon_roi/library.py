@@ -34,7 +34,8 @@ def load() -> None:
     """
     if not PATH.is_file():
         source = PATH.parent.parent
-        if (source / "setup.py").is_file():
+        named = os.environ.get("GLUON_ROI_LIBRARY")
+        if not named and (source / "setup.py").is_file():
             # An installed gluon_roi is not seen from there: the current folder comes first.
             raise ImportError(
                 f"gluon_roi: the operator library of the source folder {source} is not built; run "

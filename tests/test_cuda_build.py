@@ -52,10 +52,12 @@ def test_every_architecture(library):
     assert len(logs) == len(list((ROOT / "src").rglob("*.cu")))
     for log in logs:
         text = log.read_text()
+        assert "warning" not in text
+        if log.name.startswith("launch."):  # the one file without a kernel
+            continue
         assert set(re.findall(r"for 'sm_(\d+)'", text)) == set(archs)
         spills = [int(count) for count in re.findall(r"(\d+) bytes spill stores", text)]
         assert spills and max(spills) <= SPILLS, log
-        assert "warning" not in text
     ptx = f"compute_{archs[-1]},code=compute_{archs[-1]}"
     assert ptx in Path(str(logs[0])[: -len("log")] + "cmd").read_text()
 

@@ -43,6 +43,7 @@ Tensor tensor_of(const std::vector<int64_t>& shape, Role role) {
 Tensor tensor_of(const std::vector<unsigned int>& shape, Role role, bool with_empty_arrays) {
   if (shape.empty()) return unknown_tensor();
   std::vector<int64_t> sizes;
+  sizes.reserve(shape.size());
   for (const unsigned int size : shape) {
     const bool unknown = size == UINT_MAX || (size == 0 && !with_empty_arrays);
     sizes.push_back(unknown ? -1 : static_cast<int64_t>(size));
@@ -60,8 +61,10 @@ Tensor tensor_of(const MXTensor& source, Role role) {
 // The tensors of a call from `begin` on: the given inputs, ...
 std::vector<Tensor> inputs_of(const Operator& op, const Attributes& attributes,
                               const std::vector<MXTensor>& sources, size_t begin) {
+  const std::vector<Input> declared = op.inputs(attributes);
   std::vector<Tensor> tensors;
-  for (const Input& input : op.inputs(attributes)) {
+  tensors.reserve(declared.size());
+  for (const Input& input : declared) {
     tensors.push_back(tensor_of(sources[begin++], input.role));
   }
   return tensors;
@@ -70,6 +73,7 @@ std::vector<Tensor> inputs_of(const Operator& op, const Attributes& attributes,
 std::vector<Tensor> outputs_of(const Operator& op, const std::vector<MXTensor>& sources,
                                size_t begin) {
   std::vector<Tensor> tensors;
+  tensors.reserve(op.outputs().size());
   for (size_t i = 0; i < op.outputs().size(); ++i) {
     tensors.push_back(tensor_of(sources[begin + i], Role::kRows));
   }
@@ -192,6 +196,7 @@ MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Sha
   const bool with_empty_arrays = np_shape();
   const std::vector<Input> declared = op.inputs(attributes);
   std::vector<Tensor> inputs;
+  inputs.reserve(declared.size());
   for (size_t i = 0; i < declared.size(); ++i) {
     inputs.push_back(tensor_of((*in)[i], declared[i].role, with_empty_arrays));
   }
@@ -208,7 +213,8 @@ MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Sha
     const size_t folded = folded_dimensions((*in)[0].size(), declared[0].role);
     if (folded > 1) {
       (*out)[i].erase((*out)[i].begin());
-      (*out)[i].insert((*out)[i].begin(), (*in)[0].begin(), (*in)[0].begin() + folded);
+      const auto batches = (*in)[0].begin();
+      (*out)[i].insert((*out)[i].begin(), batches, batches + static_cast<std::ptrdiff_t>(folded));
     }
   }
   // Unknown dimensions of inputs are returned as MXNet gave them. As 2^32 - 1 they would be too

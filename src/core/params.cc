@@ -102,13 +102,10 @@ std::string text_of(double value) {
 
 void ParamParser::size(const char* name, int32_t* height, int32_t* width, Pair pair) {
   const char* const expected = expected_size(pair);
-  const std::string* text = find(name, pair.fallback == nullptr, expected);
-  *height = *width = 0;
+  const std::string* text = find(name, pair.default_text == nullptr, expected);
+  *height = *width = pair.fallback;
   // MXNet writes "()" for its own defaults.
-  if (text == nullptr || (*text == "()" && pair.fallback != nullptr)) {
-    if (pair.fallback != nullptr) *height = *width = std::atoi(pair.fallback);
-    return;
-  }
+  if (text == nullptr || (*text == "()" && pair.default_text != nullptr)) return;
   int64_t h, w;
   if (!parse_pair(text->c_str(), &h, &w)) reject(name, expected, *text);
   if (h < pair.least || w < pair.least) reject(name, expected, *text);
@@ -136,11 +133,8 @@ void ParamParser::number(const char* name, double* value, double fallback) {
 void ParamParser::positive_list(const char* name, double* values, int32_t* count,
                                 const char* fallback) {
   const std::string* text = find(name, fallback == nullptr, kList);
-  if (text == nullptr) {
-    parse_list(fallback, values, count);
-  } else if (!parse_list(text->c_str(), values, count)) {
-    reject(name, kList, *text);
-  }
+  const std::string given = text != nullptr ? *text : fallback;
+  if (!parse_list(given.c_str(), values, count)) reject(name, kList, given);
 }
 
 void ParamParser::optional_positive(const char* name, int64_t* value) {
@@ -236,7 +230,7 @@ void ParamParser::integer_between(const char* name, const char* expected, int64_
 // ---- In a struct --------------------------------------------------------------------------------
 
 void ParamChecker::size(const char* name, const int32_t* height, const int32_t* width, Pair pair) {
-  const bool may_be_zero = pair.fallback != nullptr && pair.fallback[0] == 'N';
+  const bool may_be_zero = pair.fallback < pair.least && pair.default_text != nullptr;
   const int32_t least = may_be_zero ? 0 : pair.least;
   if (*height < least || *width < least || (may_be_zero && (*height == 0) != (*width == 0))) {
     fail(op_, "argument ", name, ": expected ", pair.least > 0 ? "positive " : "",
@@ -301,7 +295,7 @@ void ParamChecker::choice(const char* name, const int32_t* value, const Choices&
 
 void ParamDescriber::size(const char* name, const int32_t* height, const int32_t* width,
                           Pair pair) {
-  add(name, "size", pair.fallback, {{"int32", height}, {"int32", width}});
+  add(name, "size", pair.default_text, {{"int32", height}, {"int32", width}});
 }
 
 void ParamDescriber::positive(const char* name, const double* value, double fallback) {

@@ -27,9 +27,11 @@ constexpr int64_t kMaxAlongAxis = 1 << 24;
 // Two numbers, for height and width.
 struct Pair {
   int32_t least;
-  const char* fallback;  // "None", which leaves 0 and 0, "1" or "0"; nullptr: required
+  const char* default_text;  // nullptr: required
+  int32_t fallback;
 };
-constexpr Pair kRequiredSize{1, nullptr}, kOptionalSize{1, "None"}, kStep{1, "1"}, kMargin{0, "0"};
+constexpr Pair kRequiredSize{1, nullptr, 0}, kOptionalSize{1, "None", 0}, kStep{1, "1", 1},
+    kMargin{0, "0", 0};
 
 class ParamParser {
  public:

@@ -46,7 +46,8 @@ struct HasOutputDim<Params, std::void_t<decltype(Params::output_dim)>> : std::tr
 // (in the order maps, rois, others), output_channels(params, C), and forward and backward on Inputs
 // and Gradients.
 template <class Op>
-struct RoiOperator {
+class RoiOperator {
+ public:
   static constexpr Output kOutputs[] = {{"output", kLikeFirst}};
   // Coordinates of a box.
   static constexpr int kCoordinates = 4;
@@ -116,6 +117,10 @@ struct RoiOperator {
     check_output_size(Op::kName, *out, has_output_dim, most);
     Op::check_inputs(params, in);
   }
+
+ private:
+  RoiOperator() = default;
+  friend Op;
 };
 
 }  // namespace gluon_roi

@@ -1,6 +1,6 @@
-// The loops of the operators whose bins read all channels of a map, each axis through taps of its
-// own: ROIAlign, PrROIPool and PyramidROIAlign. Op::rule(params) says what a bin weighs on a map of
-// the rule's scale, Op::pyramid(params) which map a RoI is pooled from.
+// The loops of ROIAlign, PrROIPool and PyramidROIAlign, whose bins read all channels of a map, each
+// axis through its own taps: out = Ay . X . Ax^T. Op::rule(params) gives the taps,
+// Op::pyramid(params) the map of each RoI. DESIGN.md ("Taps", "Bands") explains the loops.
 #pragma once
 #include "../core/geometry/pyramid.h"
 #include "box_gradient.h"
@@ -10,9 +10,9 @@
 
 namespace gluon_roi::cpu {
 
-// Some rows of an image's map, few enough for a channel block of them to stay in the second-level
-// cache while gradients are added to it. (With the whole of a map of 200 x 304 in a block, 7 x 7
-// bins take 1.1 times as long, 14 x 14 bins the same.)
+// Consecutive rows of an image's map, few enough for a channel block of them to stay in the
+// second-level cache while gradients are added to it. (With all of a map of 200 x 304 in one block,
+// 7 x 7 bins take 1.1 times as long, 14 x 14 bins the same.)
 struct Band {
   // The taps of a RoI that weigh its rows.
   struct RowTaps {
@@ -54,11 +54,11 @@ struct AlignedMap {
       bands[b].first = static_cast<int32_t>(static_cast<int64_t>(b) % per_image) * band_rows;
       const int64_t begin = bands[b].first * data.shape[3];
       for (const Coverage::Run& run : axes.coverage.runs(image)) {
-        const Coverage::Run part = clip(run, begin, begin + band_cells);
-        if (part.begin < part.end) bands[b].runs.push_back({part.begin - begin, part.end - begin});
+        const Coverage::Run own = clip(run, begin, begin + band_cells);
+        if (own.begin < own.end) bands[b].runs.push_back({own.begin - begin, own.end - begin});
       }
     }
-    for (int64_t i = axes.part.begin; i < axes.part.end; ++i) {
+    for (int64_t i = axes.chunk.begin; i < axes.chunk.end; ++i) {
       const auto all = axes.all_rows(i);
       const Tap<A>* taps = axes.taps(i);
       const int64_t first = table.rois[table.order[i]].image * per_image;
@@ -98,30 +98,30 @@ std::vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inpu
   return maps;
 }
 
-// Runs body() with the taps of all RoIs, after prepare(&map): those of a part of each map after the
-// other. at_a_time(map) is how many.
+// Makes the taps of a chunk of each map, calls prepare(&map) for each and body() once, and repeats
+// until no map has RoIs left. at_a_time(map) is the number of RoIs in a chunk.
 template <class Op, class T, class AtATime, class Prepare, class Body>
-void for_each_part(const typename Op::Params& p, std::vector<AlignedMap<T>>* maps,
-                   const AtATime& at_a_time, const Prepare& prepare, const Body& body) {
+void for_each_round(const typename Op::Params& p, std::vector<AlignedMap<T>>* maps,
+                    const AtATime& at_a_time, const Prepare& prepare, const Body& body) {
   const Pyramid pyramid = Op::pyramid(p);
   auto rule = Op::rule(p);
   for (bool earlier = false, more = true; more; earlier = true) {
     more = false;
     for (size_t i = 0; i < maps->size(); ++i) {
       AlignedMap<T>& map = (*maps)[i];
-      const Part part = map.axes.part.next(map.table.count(), at_a_time(map));
+      const Chunk chunk = map.axes.chunk.next(map.table.count(), at_a_time(map));
       rule.spatial_scale = pyramid.scale[i];
       map.earlier = earlier;
-      map.axes.make(rule, map.table, part);
+      map.axes.make(rule, map.table, chunk);
       prepare(&map);
-      more = more || part.end < map.table.count();
+      more = more || chunk.end < map.table.count();
     }
     body();
   }
 }
 
-// Runs body(map, number of the map, number of the task) for the tasks of all maps, of which each
-// has tasks(map), in one go: the threads that are done with one map help with the others.
+// Runs body(map, number of the map, number of the task) for the tasks of all maps, tasks(map) each,
+// in one parallel loop: threads that are done with one map help with the others.
 template <class T, class Tasks, class Body>
 void for_each_task(const std::vector<AlignedMap<T>>& maps, int64_t work, const Tasks& tasks,
                    const Body& body) {
@@ -137,14 +137,15 @@ void for_each_task(const std::vector<AlignedMap<T>>& maps, int64_t work, const T
   });
 }
 
-// At most this many rows of the map go through the columns' taps at a time, and bins of a row
-// through the rows' taps: what a tap costs beside its sum, to find its cell and its weight, is then
-// paid once for all. (With SSE2, four instead of two took up to 1.5 times as long.)
+// At most this many rows of the map go through the columns' taps at a time, and as many bins of a
+// row through the rows' taps, so that finding a tap's cell and weight is paid once for all of them.
+// (With SSE2, four instead of two took up to 1.5 times as long.)
 constexpr int kMostTogether = 4;
 template <class Values>
 constexpr int kTogether = Values::kRegisters < 4 ? kMostTogether : 2;
 
-// Calls body(first, std::integral_constant<int, count>()) for groups of up to kTogether of them.
+// Calls body(first, std::integral_constant<int, count>()) for groups of up to kTogether numbers of
+// [begin, end).
 template <class Values, class Body>
 ALWAYS_INLINE void for_each_group(int64_t begin, int64_t end, const Body& body) {
   constexpr int kMost = kTogether<Values>;
@@ -168,7 +169,7 @@ ALWAYS_INLINE void unrolled(const Body& body) {
 }
 
 // One row of `columns` channel-last values: the sum of the taps [begin, end), each of which weighs
-// the row of `from` that its bin is the number of.
+// row taps[t].bin of `from`.
 template <class Values, class A>
 ALWAYS_INLINE void sum_rows(const Tap<A>* taps, int32_t begin, int32_t end, const A* from,
                             int64_t columns, A* to) {
@@ -200,7 +201,7 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
     const TapTable<A>& axes = map.axes;
     const T* data = static_cast<const T*>(map.data.data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
-    const Part rois = table.of_image(task.image, axes.part);
+    const Chunk rois = table.of_image(task.image, axes.chunk);
     if (rois.empty()) return;
     A* block = scratch<A>((cells + outputs + map.data.shape[2] * columns) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;   // the outputs of one RoI, channel-last
@@ -215,10 +216,12 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
         const auto* y_ranges = axes.row_ranges(i);
         const auto* x_ranges = axes.column_ranges(i);
         const auto list = axes.list(i);
+        // 1. The rows of the map down to this RoI's last, channel-last; most are there already.
         packed = pack_rows(runs, packed, axes.end_of(list), width, data + task.offset, cells,
                            task.lanes, block, simd);
-        GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
-                                  list.end - list.begin);
+        GradualPrefetch<T> target(result + task.first_output(table.ahead(i), outputs),
+                                  task.lanes * outputs, list.end - list.begin);
+        // 2. X . Ax^T: each row of the map that the RoI reads becomes a row of `columns` values.
         for_each_group<Values>(list.begin, list.end, [&](int64_t first, auto count) INLINE_LAMBDA {
           target.next(count);
           const A* lines[count];
@@ -239,15 +242,18 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
                                 INLINE_LAMBDA { sums[n].store(row + n * columns * kLanes<A>); });
           }
         });
-        for (int p = 0; p < axes.rows; ++p) {
+        // 3. Ay . (X . Ax^T): here `bin` of a tap is the place of its row in the list.
+        for (int p = 0; p < axes.pooled_height; ++p) {
           sum_rows<Values>(taps, y_ranges[p].begin, y_ranges[p].end, rows, columns,
                            tile + p * columns * kLanes<A>);
         }
-        unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs), simd);
+        // 4. Channel-first again.
+        unpack_planes(tile, outputs, task.lanes, outputs, result + task.first_output(k, outputs),
+                      simd);
       }
     });
   };
-  for_each_part<Op, T>(
+  for_each_round<Op, T>(
       p, &maps, [](const auto& map) { return rois_at_a_time<T>(map.data, map.axes.bytes()); },
       [](auto* map) { map->axes.list_rows(); },
       [&] {
@@ -287,11 +293,14 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
         const Band::RowTaps& later = band.taps[std::min(i + 1, band.taps.size() - 1)];
         const Tap<A>* taps = axes.taps(y_taps.roi);
         const auto x_taps = axes.all_columns(y_taps.roi);
-        pack_planes(gradient + task.row(table.order[y_taps.roi], outputs), outputs, task.lanes,
-                    outputs, tile, simd);
-        GradualPrefetch<T> slopes(gradient + task.row(table.order[later.roi], outputs),
+        // 1. The gradients of the RoI's outputs, channel-last.
+        pack_planes(gradient + task.first_output(table.order[y_taps.roi], outputs), outputs,
+                    task.lanes, outputs, tile, simd);
+        GradualPrefetch<T> slopes(gradient + task.first_output(table.order[later.roi], outputs),
                                   task.lanes * outputs, y_taps.end - y_taps.begin);
         for (int32_t first = y_taps.begin; first < y_taps.end;) {
+          // 2. Ay^T . dY for some rows of the map: the taps of a row of bins stand in the order of
+          // the rows of the map, and those of one row of the map are summed before it is visited.
           A* lines[kMostTogether];
           int found = 0;
           for (; found < kTogether<Values> && first < y_taps.end; ++found) {
@@ -301,6 +310,8 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
             sum_rows<Values>(taps, first, end, tile, columns, rows + found * columns * kLanes<A>);
             first = end;
           }
+          // 3. (Ay^T . dY) . Ax is added to those rows: a cell is loaded and stored once for all
+          // columns of bins that read it.
           for_each_group<Values>(0, found, [&](int64_t, auto count) INLINE_LAMBDA {
             for (int32_t t = x_taps.begin; t < x_taps.end;) {
               const int32_t cell = taps[t].cell;
@@ -324,7 +335,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
       end_gradients(band.runs, map.earlier, block, cells, task.lanes, band_cells, planes, simd);
     });
   };
-  for_each_part<Op, T>(
+  for_each_round<Op, T>(
       p, &maps, [](const auto& map) { return gradients_at_a_time<T>(map.data, map.axes.bytes()); },
       [](auto* map) {
         map->axes.sort_by_cell();

@@ -9,45 +9,49 @@
 
 namespace gluon_roi::cpu {
 
-// The cells [begin, end) of every bin along both axes, for each RoI of a part, numbered as in the
+// The cells [begin, end) of every bin along both axes, for each RoI of a chunk, numbered as in the
 // table's order.
 struct BinTable {
-  int rows, columns;
-  Part part{0, 0};
+  int pooled_height, pooled_width;
+  Chunk chunk{0, 0};
   Coverage coverage;
 
-  BinTable(int pooled_height, int pooled_width, const Tensor& data)
-      : rows(pooled_height), columns(pooled_width), data_(data) {}
+  BinTable(int bin_rows, int bin_columns, const Tensor& data)
+      : pooled_height(bin_rows), pooled_width(bin_columns), data_(data) {}
 
-  // Makes those of a part, in the memory of the part before.
-  void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Part& some) {
+  // Makes those of a chunk, in the memory of the one before.
+  void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Chunk& some) {
     const float scale = narrow<float>(spatial_scale);
     const int height = static_cast<int>(data_.shape[2]), width = static_cast<int>(data_.shape[3]);
-    part = some;
+    chunk = some;
     coverage = Coverage(data_);
-    edges_.resize(static_cast<size_t>(part.count() * 2 * (rows + columns)));
+    edges_.resize(static_cast<size_t>(chunk.count() * 2 * (pooled_height + pooled_width)));
     int32_t* edge = edges_.data();
-    for (int64_t i = part.begin; i < part.end; ++i, edge += 2 * (rows + columns)) {
+    for (int64_t i = chunk.begin; i < chunk.end; ++i, edge += 2 * (pooled_height + pooled_width)) {
       const Roi<float>& roi = table.rois[table.order[i]];
-      const BinAxis y = BinAxis::make(rule, roi.y1(), roi.y2(), scale, rows, height);
-      const BinAxis x = BinAxis::make(rule, roi.x1(), roi.x2(), scale, columns, width);
-      const int64_t high = set_edges(y, rows, edge);
-      const int64_t wide = set_edges(x, columns, edge + 2 * rows);
+      const BinAxis y = BinAxis::make(rule, roi.y1(), roi.y2(), scale, pooled_height, height);
+      const BinAxis x = BinAxis::make(rule, roi.x1(), roi.x2(), scale, pooled_width, width);
+      const int64_t high = set_edges(y, pooled_height, edge);
+      const int64_t wide = set_edges(x, pooled_width, edge + 2 * pooled_height);
       // Edges grow with the bin.
-      const int32_t* x_edge = edge + 2 * rows;
-      coverage.add(roi.image, edge[0], edge[2 * rows - 1], x_edge[0], x_edge[2 * columns - 1],
-                   high * wide);
+      const int32_t* x_edge = edge + 2 * pooled_height;
+      coverage.add(roi.image, edge[0], edge[2 * pooled_height - 1], x_edge[0],
+                   x_edge[2 * pooled_width - 1], high * wide);
     }
     coverage.finish();
   }
   // What they take for a RoI.
-  int64_t bytes() const { return (rows + int64_t{columns}) * 2 * int64_t{sizeof(int32_t)}; }
+  int64_t bytes() const {
+    return (pooled_height + int64_t{pooled_width}) * 2 * int64_t{sizeof(int32_t)};
+  }
 
   // Two numbers a bin.
   ALWAYS_INLINE const int32_t* row_edges(int64_t i) const {
-    return edges_.data() + (i - part.begin) * 2 * (rows + columns);
+    return edges_.data() + (i - chunk.begin) * 2 * (pooled_height + pooled_width);
   }
-  ALWAYS_INLINE const int32_t* column_edges(int64_t i) const { return row_edges(i) + 2 * rows; }
+  ALWAYS_INLINE const int32_t* column_edges(int64_t i) const {
+    return row_edges(i) + 2 * pooled_height;
+  }
 
  private:
   Tensor data_;

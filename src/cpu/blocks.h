@@ -185,7 +185,7 @@ ALWAYS_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells,
 // Cells that are transposed at a time: few enough for their part of the block to stay in the
 // nearest cache while the planes are gone through, a few at a time because planes a power of two
 // apart would push each other out of it.
-constexpr int64_t kChunk = 64;
+constexpr int64_t kCellsAtATime = 64;
 
 // block[i * kLanes + lane] = planes[lane * stride + i] for i < cells; lanes past `lanes` become 0.
 // Squares, because GCC finds no transposition in the plain loops, which take 1.3 to 1.6 times as
@@ -194,8 +194,8 @@ template <class T, class A, class Simd>
 ALWAYS_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t cells, A* block,
                                Simd) {
   constexpr int kSide = Narrow<A>::kSize, kWideSide = Wide<A, Simd>::kSize;
-  for (int64_t start = 0; start < cells; start += kChunk, planes += kChunk) {
-    const int64_t count = std::min(cells - start, kChunk);
+  for (int64_t start = 0; start < cells; start += kCellsAtATime, planes += kCellsAtATime) {
+    const int64_t count = std::min(cells - start, kCellsAtATime);
     A* target = block + start * kLanes<A>;
     int lane = 0;
     if constexpr (std::is_same<T, A>::value) {
@@ -207,11 +207,11 @@ ALWAYS_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64
       }
     }
     for (; lane < lanes; lane += kSide) {
-      A strip[kSide * kChunk] = {};
+      A strip[kSide * kCellsAtATime] = {};
       for (int i = 0; i < kSide && lane + i < lanes; ++i) {
-        load_run(planes + (lane + i) * stride, count, strip + i * kChunk);
+        load_run(planes + (lane + i) * stride, count, strip + i * kCellsAtATime);
       }
-      pack_squares<Narrow<A>>(strip, kChunk, count, target + lane);
+      pack_squares<Narrow<A>>(strip, kCellsAtATime, count, target + lane);
     }
     for (; lane < kLanes<A>; lane += kSide) {
       for (int64_t i = 0; i < count; ++i) {
@@ -226,8 +226,8 @@ template <class T, class A, class Simd>
 ALWAYS_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int64_t cells,
                                  T* planes, Simd) {
   constexpr int kSide = Narrow<A>::kSize, kWideSide = Wide<A, Simd>::kSize;
-  for (int64_t start = 0; start < cells; start += kChunk, planes += kChunk) {
-    const int64_t count = std::min(cells - start, kChunk);
+  for (int64_t start = 0; start < cells; start += kCellsAtATime, planes += kCellsAtATime) {
+    const int64_t count = std::min(cells - start, kCellsAtATime);
     const A* source = block + start * kLanes<A>;
     int lane = 0;
     if constexpr (std::is_same<T, A>::value) {
@@ -239,10 +239,10 @@ ALWAYS_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int6
       }
     }
     for (; lane < lanes; lane += kSide) {
-      A strip[kSide * kChunk];
-      unpack_squares<Narrow<A>>(source + lane, kChunk, count, strip);
+      A strip[kSide * kCellsAtATime];
+      unpack_squares<Narrow<A>>(source + lane, kCellsAtATime, count, strip);
       for (int i = 0; i < kSide && lane + i < lanes; ++i) {
-        store_run(planes + (lane + i) * stride, count, strip + i * kChunk);
+        store_run(planes + (lane + i) * stride, count, strip + i * kCellsAtATime);
       }
     }
   }

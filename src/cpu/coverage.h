@@ -50,12 +50,12 @@ class Coverage {
   }
   const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
 
-  // Whether `part` of the reads of an image, made of each of `channels` on its own and not of all
-  // at once, cost less than packing the cells into as many channel blocks: that took as long as
+  // Whether this share of the reads of an image, made of each of `channels` on its own and not of
+  // all at once, cost less than packing the cells into as many channel blocks: that took as long as
   // some 3 reads a cell.
-  bool unpacked_is_faster(int64_t image, double part, int blocks, int channels) const {
+  bool unpacked_is_faster(int64_t image, double share, int blocks, int channels) const {
     const Image& of = images_[image];
-    return static_cast<double>(of.reads) * part * (channels - 1) <=
+    return static_cast<double>(of.reads) * share * (channels - 1) <=
            3.0 * blocks * static_cast<double>(of.cells);
   }
 

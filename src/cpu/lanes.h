@@ -28,7 +28,7 @@ struct Lanes {
   // In memory: as arrays of A are aligned, and known to overlap nothing but those (memcpy is not).
   typedef A Stored __attribute__((vector_size(Simd::kRegisterBytes), aligned(alignof(A))));
   static constexpr int kPerRegister = Simd::kRegisterBytes / sizeof(A);
-  Register part[kRegisters];
+  Register registers[kRegisters];
 
   // By way of an array, which GCC makes a broadcast of; of `Register{} + value` it makes one
   // insert a lane.
@@ -40,13 +40,14 @@ struct Lanes {
   ALWAYS_INLINE static Lanes load(const A* from) {
     Lanes lanes;
     for_each([&](int i) INLINE_LAMBDA {
-      lanes.part[i] = *reinterpret_cast<const Stored*>(from + i * kPerRegister);
+      lanes.registers[i] = *reinterpret_cast<const Stored*>(from + i * kPerRegister);
     });
     return lanes;
   }
   ALWAYS_INLINE void store(A* to) const {
-    for_each([&](int i)
-                 INLINE_LAMBDA { *reinterpret_cast<Stored*>(to + i * kPerRegister) = part[i]; });
+    for_each([&](int i) INLINE_LAMBDA {
+      *reinterpret_cast<Stored*>(to + i * kPerRegister) = registers[i];
+    });
   }
 
   // Lanes that are `step` elements apart; those past `lanes` are 0 and not written.
@@ -71,33 +72,34 @@ struct Lanes {
   }
 
   ALWAYS_INLINE Lanes& operator+=(const Lanes& other) {
-    for_each([&](int i) INLINE_LAMBDA { part[i] += other.part[i]; });
+    for_each([&](int i) INLINE_LAMBDA { registers[i] += other.registers[i]; });
     return *this;
   }
   ALWAYS_INLINE Lanes& operator*=(const Lanes& other) {
-    for_each([&](int i) INLINE_LAMBDA { part[i] *= other.part[i]; });
+    for_each([&](int i) INLINE_LAMBDA { registers[i] *= other.registers[i]; });
     return *this;
   }
   ALWAYS_INLINE Lanes& operator/=(const Lanes& other) {
-    for_each([&](int i) INLINE_LAMBDA { part[i] /= other.part[i]; });
+    for_each([&](int i) INLINE_LAMBDA { registers[i] /= other.registers[i]; });
     return *this;
   }
   // Where `other` is greater, `other`: a NaN there never wins.
   ALWAYS_INLINE void keep_greater(const Lanes& other) {
-    for_each([&](int i)
-                 INLINE_LAMBDA { part[i] = other.part[i] > part[i] ? other.part[i] : part[i]; });
+    for_each([&](int i) INLINE_LAMBDA {
+      registers[i] = other.registers[i] > registers[i] ? other.registers[i] : registers[i];
+    });
   }
 
   // Adds the lanes in which `left` is `right` to those of `sum`; they become 0 here, bit by bit,
   // for lanes may be infinite. (A second comparison in place of the bits: backward takes 1.06 times
   // as long.)
   ALWAYS_INLINE void move_where_equal(const Lanes& left, const Lanes& right, Lanes* sum) {
-    using Bits = decltype(part[0] == part[0]);
+    using Bits = decltype(registers[0] == registers[0]);
     for_each([&](int i) INLINE_LAMBDA {
-      const Register moved = left.part[i] == right.part[i] ? part[i] : Register{};
-      sum->part[i] += moved;
-      part[i] = reinterpret_cast<Register>(reinterpret_cast<Bits>(part[i]) ^
-                                           reinterpret_cast<Bits>(moved));
+      const Register moved = left.registers[i] == right.registers[i] ? registers[i] : Register{};
+      sum->registers[i] += moved;
+      registers[i] = reinterpret_cast<Register>(reinterpret_cast<Bits>(registers[i]) ^
+                                                reinterpret_cast<Bits>(moved));
     });
   }
 

@@ -29,24 +29,24 @@ ALWAYS_INLINE void prefetch_lanes(int lanes, const T* from, int64_t step) {
   for (int lane = 0; lane < lanes; ++lane) __builtin_prefetch(from + lane * step, 1);
 }
 
-// Asks for `count` elements to be in the cache soon, in `parts` parts that are to be spread over
+// Asks for `count` elements to be in the cache soon, in `steps` steps that are to be spread over
 // the work before: all at once fill the processor's queue of outstanding reads, behind which the
 // work has to wait. (ROIPool and ROIAlign with 2000 RoIs took 1.2 to 1.4 times as long.)
 template <class T>
 class GradualPrefetch {
  public:
-  ALWAYS_INLINE GradualPrefetch(const T* from, int64_t count, int64_t parts)
-      : line_(from), goal_(from), part_(parts > 0 ? (count + parts - 1) / parts : 0) {}
-  ALWAYS_INLINE void next(int64_t parts = 1) {
+  ALWAYS_INLINE GradualPrefetch(const T* from, int64_t count, int64_t steps)
+      : line_(from), goal_(from), step_(steps > 0 ? (count + steps - 1) / steps : 0) {}
+  ALWAYS_INLINE void next(int64_t steps = 1) {
     constexpr int64_t kLine = 64 / sizeof(T);
-    goal_ += parts * part_;
+    goal_ += steps * step_;
     for (; line_ < goal_; line_ += kLine) __builtin_prefetch(line_, 1);
   }
 
  private:
   const T* line_;  // the next to ask for
-  const T* goal_;  // where the parts so far end
-  int64_t part_;
+  const T* goal_;  // where the steps so far end
+  int64_t step_;
 };
 
 }  // namespace cpu

@@ -9,14 +9,15 @@
 
 namespace gluon_roi::cpu {
 
-// Some RoIs that follow each other in a table's order, from begin to end.
-struct Part {
+// RoIs that follow each other in a table's order: those whose taps or bins are in memory at the
+// same time (DESIGN.md, "Chunks").
+struct Chunk {
   int64_t begin, end;
   int64_t count() const { return end - begin; }
   bool empty() const { return begin >= end; }
-  // The part behind this one, of `rois` in all.
-  Part next(int64_t rois, int64_t at_a_time) const {
-    return Part{end, end + std::min(at_a_time, rois - end)};
+  // The next one, of `rois` in all.
+  Chunk next(int64_t rois, int64_t at_a_time) const {
+    return Chunk{end, end + std::min(at_a_time, rois - end)};
   }
 };
 
@@ -34,7 +35,7 @@ struct RoiTable {
     begin.assign(static_cast<size_t>(rows.images) + 1, 0);
     if (rows.counts != nullptr) check_counts(op, rows);
     for (int64_t k = 0; k < rows.rows; ++k) {
-      const Roi<G>& roi = rois[k] = rows.template row<G>(k);
+      const Roi<G>& roi = rois[k] = rows.template decode<G>(k);
       if (roi.state == RoiState::kBadBatch) {
         fail(op, "rois row ", k, " has batch index ", rows.batch_index(k),
              ", expected an integer below ", rows.images,
@@ -75,9 +76,9 @@ struct RoiTable {
   }
 
   int64_t count() const { return static_cast<int64_t>(order.size()); }
-  // Those of a part that belong to an image.
-  ALWAYS_INLINE Part of_image(int64_t image, const Part& part) const {
-    return Part{std::max(begin[image], part.begin), std::min(begin[image + 1], part.end)};
+  // Those of a chunk that belong to an image.
+  ALWAYS_INLINE Chunk of_image(int64_t image, const Chunk& chunk) const {
+    return Chunk{std::max(begin[image], chunk.begin), std::min(begin[image + 1], chunk.end)};
   }
 
   // The row that follows order[i] `steps` later, to be fetched early; the last at the end. Tasks
@@ -117,29 +118,29 @@ struct RoiTable {
   }
 };
 
-// How many RoIs to make tables for at a time, which take some `bytes` each: as many as a quarter of
-// the map's memory has room for, and some at least, for the map is packed anew for each part.
+// RoIs in a chunk, whose tables take some `bytes` each: as many as fit into half of the map's size,
+// and kFewest at least, because each chunk packs the map again.
 template <class T>
 int64_t rois_at_a_time(const Tensor& data, int64_t bytes) {
   constexpr int64_t kFewest = 128;
   return std::max(kFewest, elements(data) * static_cast<int64_t>(sizeof(T)) / 2 / bytes);
 }
-// The same where gradients are added up: those of float16 are summed in float32, and must not be
-// rounded between two parts.
+// The same where gradients are added up. float16 has one chunk: its gradients are summed in float32
+// and would be rounded between chunks.
 template <class T>
 int64_t gradients_at_a_time(const Tensor& data, int64_t bytes) {
   return std::is_same<T, SumOf<T>>::value ? rois_at_a_time<T>(data, bytes)
                                           : std::numeric_limits<int64_t>::max();
 }
 
-// Runs body(part) for one part of all RoIs after the other. The first may be empty.
+// Runs body(chunk) for each chunk of the RoIs in turn; once with an empty chunk if there are none.
 template <class Body>
-void for_each_part(int64_t rois, int64_t at_a_time, const Body& body) {
-  Part part{0, 0};
+void for_each_chunk(int64_t rois, int64_t at_a_time, const Body& body) {
+  Chunk chunk{0, 0};
   do {
-    part = part.next(rois, at_a_time);
-    body(part);
-  } while (part.end < rois);
+    chunk = chunk.next(rois, at_a_time);
+    body(chunk);
+  } while (chunk.end < rois);
 }
 
 }  // namespace gluon_roi::cpu

@@ -61,7 +61,7 @@ void append_taps(const Axis& axis, int q, std::vector<T>* taps, const Add& add) 
   });
 }
 
-// Both axes of each RoI of a part, numbered as in the table's order.
+// Both axes of each RoI of a chunk, numbered as in the table's order.
 template <class G>
 struct TapTable {
   struct Range {
@@ -70,25 +70,25 @@ struct TapTable {
   struct List {
     int64_t begin, end;
   };
-  int rows, columns;
-  Part part{0, 0};
+  int pooled_height, pooled_width;
+  Chunk chunk{0, 0};
   Coverage coverage;
   std::vector<int32_t> cells;  // the rows that RoIs read, after list_rows()
 
   TapTable(TapTable&&) = default;  // a copy's pointers would be the first one's
-  TapTable(int pooled_height, int pooled_width, const Tensor& data)
-      : rows(pooled_height), columns(pooled_width), data_(data) {}
+  TapTable(int bin_rows, int bin_columns, const Tensor& data)
+      : pooled_height(bin_rows), pooled_width(bin_columns), data_(data) {}
 
-  // Makes those of a part, in the memory of the part before. A rule (SampleRule, PreciseRule) says
+  // Makes those of a chunk, in the memory of the one before. A rule (SampleRule, PreciseRule) says
   // what a bin weighs.
   template <class Rule>
-  void make(const Rule& rule, const RoiTable<G>& table, const Part& some) {
-    const int bins = rows + columns;
-    part = some;
+  void make(const Rule& rule, const RoiTable<G>& table, const Chunk& some) {
+    const int bins = pooled_height + pooled_width;
+    chunk = some;
     coverage = Coverage(data_);
     cells.clear();
     lists_.clear();
-    const int64_t count = part.count();
+    const int64_t count = chunk.count();
     ranges_.resize(static_cast<size_t>(count * bins));
     first_.resize(static_cast<size_t>(count));
     // Shares of the RoIs at the same time. With 2000 RoIs the taps take a tenth of PSROIAlign's
@@ -97,7 +97,7 @@ struct TapTable {
     taps_.resize(std::max(taps_.size(), static_cast<size_t>(shares)));
     const auto for_each_roi = [&](int64_t share, const auto& body) {
       for (int64_t i = count * share / shares; i < count * (share + 1) / shares; ++i) {
-        body(i, table.rois[table.order[part.begin + i]], ranges_.data() + i * bins);
+        body(i, table.rois[table.order[chunk.begin + i]], ranges_.data() + i * bins);
       }
     };
     parallel_for(shares, count * bins * kElementsPerBin, [&](int64_t share) {
@@ -106,10 +106,10 @@ struct TapTable {
       taps.reserve(static_cast<size_t>((count / shares + 1) * bins * 3));
       for_each_roi(share, [&](int64_t, const Roi<G>& roi, Range* range) {
         const size_t first = taps.size();
-        add_axis(rule.axis(roi.y1(), roi.y2(), rows, static_cast<int32_t>(data_.shape[2])), rows,
-                 first, range, &taps);
-        add_axis(rule.axis(roi.x1(), roi.x2(), columns, static_cast<int32_t>(data_.shape[3])),
-                 columns, first, range + rows, &taps);
+        add_axis(rule.axis(roi.y1(), roi.y2(), pooled_height, static_cast<int32_t>(data_.shape[2])),
+                 pooled_height, first, range, &taps);
+        add_axis(rule.axis(roi.x1(), roi.x2(), pooled_width, static_cast<int32_t>(data_.shape[3])),
+                 pooled_width, first, range + pooled_height, &taps);
       });
     });
     for (int64_t share = 0; share < shares; ++share) {
@@ -117,7 +117,7 @@ struct TapTable {
       for_each_roi(share, [&](int64_t at, const Roi<G>& roi, const Range* range) {
         first_[at] = first;
         first += range[bins - 1].end;
-        const int64_t i = part.begin + at;
+        const int64_t i = chunk.begin + at;
         const Extent y = extent(first_[at], all_rows(i)), x = extent(first_[at], all_columns(i));
         coverage.add(roi.image, y.begin, y.end, x.begin, x.end, y.taps * x.taps);
       });
@@ -125,34 +125,38 @@ struct TapTable {
     coverage.finish();
   }
   // What they take for a RoI, about.
-  int64_t bytes() const { return (rows + int64_t{columns}) * 4 * int64_t{sizeof(Tap<G>)}; }
+  int64_t bytes() const {
+    return (pooled_height + int64_t{pooled_width}) * 4 * int64_t{sizeof(Tap<G>)};
+  }
 
   // The taps of a RoI, of its rows and then of its columns.
-  ALWAYS_INLINE const Tap<G>* taps(int64_t i) const { return first_[i - part.begin]; }
+  ALWAYS_INLINE const Tap<G>* taps(int64_t i) const { return first_[i - chunk.begin]; }
   // Which of them each bin has.
   ALWAYS_INLINE const Range* row_ranges(int64_t i) const {
-    return ranges_.data() + (i - part.begin) * (rows + columns);
+    return ranges_.data() + (i - chunk.begin) * (pooled_height + pooled_width);
   }
-  ALWAYS_INLINE const Range* column_ranges(int64_t i) const { return row_ranges(i) + rows; }
+  ALWAYS_INLINE const Range* column_ranges(int64_t i) const {
+    return row_ranges(i) + pooled_height;
+  }
   // Which of `cells` are its own, after list_rows().
-  ALWAYS_INLINE const List& list(int64_t i) const { return lists_[i - part.begin]; }
+  ALWAYS_INLINE const List& list(int64_t i) const { return lists_[i - chunk.begin]; }
   // The row below those of a list.
   ALWAYS_INLINE int64_t end_of(const List& list) const {
     return list.begin < list.end ? cells[list.end - 1] + 1 : 0;
   }
 
   ALWAYS_INLINE Range all_rows(int64_t i) const {
-    return Range{row_ranges(i)[0].begin, row_ranges(i)[rows - 1].end};
+    return Range{row_ranges(i)[0].begin, row_ranges(i)[pooled_height - 1].end};
   }
   ALWAYS_INLINE Range all_columns(int64_t i) const {
-    return Range{column_ranges(i)[0].begin, column_ranges(i)[columns - 1].end};
+    return Range{column_ranges(i)[0].begin, column_ranges(i)[pooled_width - 1].end};
   }
 
   // Orders the taps of each axis of every RoI by cell instead of by bin, so that a row of the map,
   // and a cell in it, is visited once for all the bins that share it. The ranges of single bins are
   // lost.
   void sort_by_cell() {
-    for (int64_t i = part.begin; i < part.end; ++i) {
+    for (int64_t i = chunk.begin; i < chunk.end; ++i) {
       sort_by_cell(i, all_rows(i));
       sort_by_cell(i, all_columns(i));
     }
@@ -161,14 +165,14 @@ struct TapTable {
   // list into `bin` of its taps; those of each bin are ordered by cell.
   void list_rows() {
     lists_.reserve(first_.size());
-    for (int64_t i = part.begin; i < part.end; ++i) {
+    for (int64_t i = chunk.begin; i < chunk.end; ++i) {
       const Range all = all_rows(i);
-      Tap<G>* const taps = first_[i - part.begin];
+      Tap<G>* const taps = first_[i - chunk.begin];
       const auto first = static_cast<int64_t>(cells.size());
       for (int32_t t = all.begin; t < all.end; ++t) cells.push_back(taps[t].cell);
       std::sort(cells.begin() + first, cells.end());
       cells.erase(std::unique(cells.begin() + first, cells.end()), cells.end());
-      for (int bin = 0; bin < rows; ++bin) sort_by_cell(i, row_ranges(i)[bin]);
+      for (int bin = 0; bin < pooled_height; ++bin) sort_by_cell(i, row_ranges(i)[bin]);
       for (int32_t t = all.begin; t < all.end; ++t) {
         const auto found = std::lower_bound(cells.begin() + first, cells.end(), taps[t].cell);
         taps[t].bin = static_cast<int32_t>(found - cells.begin() - first);
@@ -185,7 +189,7 @@ struct TapTable {
   std::vector<List> lists_;                // of each RoI
 
   void sort_by_cell(int64_t i, const Range& range) {
-    Tap<G>* const taps = first_[i - part.begin];
+    Tap<G>* const taps = first_[i - chunk.begin];
     std::stable_sort(taps + range.begin, taps + range.end,
                      [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
   }

@@ -1,4 +1,4 @@
-// Into which parts an operator's work falls: images and blocks of channels.
+// Into which tasks_per_row an operator's work falls: images and blocks of channels.
 #pragma once
 #include "../core/geometry/channels.h"
 #include "coverage.h"
@@ -25,10 +25,10 @@ struct GroupTask {
       : output_dim_(layout.output_dim) {
     const int64_t cells = data.shape[2] * data.shape[3];
     const int64_t blocks = blocks_of<A>(layout.output_dim);
-    const int64_t parts = (layout.group_width + across - 1) / across;
-    const int gw = static_cast<int>(task % parts) * across;
-    const int gh = static_cast<int>(task / parts % layout.group_height);
-    const int64_t block = task / parts / layout.group_height;
+    const int64_t tasks_per_row = (layout.group_width + across - 1) / across;
+    const int gw = static_cast<int>(task % tasks_per_row) * across;
+    const int gh = static_cast<int>(task / tasks_per_row % layout.group_height);
+    const int64_t block = task / tasks_per_row / layout.group_height;
     image = block / blocks;
     channel = block % blocks * kLanes<A>;
     lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, layout.output_dim - channel));
@@ -45,11 +45,11 @@ struct GroupTask {
     q_begin = q_edge[0], q_end = q_edge[groups];
   }
   // Where the outputs of RoI k for these channels begin, of which each channel has `outputs`.
-  ALWAYS_INLINE int64_t row(int64_t k, int64_t outputs) const {
+  ALWAYS_INLINE int64_t first_output(int64_t k, int64_t outputs) const {
     return (k * output_dim_ + channel) * outputs;
   }
-  // The part of a RoI's bins that read these groups.
-  double part(const PositionSensitive& layout) const {
+  // The share of a RoI's bins that read these groups.
+  double share_of_bins(const PositionSensitive& layout) const {
     return static_cast<double>(p_end - p_begin) / layout.pooled_height * (q_end - q_begin) /
            layout.pooled_width;
   }
@@ -74,9 +74,10 @@ struct GroupTask {
     const int64_t cached = bytes > 0 ? kBlocksBytes / bytes : kMostGroups;
     int across = static_cast<int>(std::min<int64_t>({cached, kMostGroups, layout.group_width}));
     while (across > 1 && count(layout, data, across) < kTasksPerThread * max_threads()) --across;
-    // Parts of a row that are about as wide as each other.
-    const int parts = across > 1 ? (layout.group_width + across - 1) / across : layout.group_width;
-    return (layout.group_width + parts - 1) / parts;
+    // Tasks that are about as wide as each other.
+    const int tasks_per_row =
+        across > 1 ? (layout.group_width + across - 1) / across : layout.group_width;
+    return (layout.group_width + tasks_per_row - 1) / tasks_per_row;
   }
 
  private:
@@ -113,7 +114,8 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
                const Coverage& coverage, const T* data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
   const int64_t bins = task.q_end - task.q_begin;
-  if (coverage.unpacked_is_faster(task.image, task.part(layout), task.groups, task.lanes)) {
+  if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups,
+                                  task.lanes)) {
     A* tile = scratch<A>(bins);
     for (int lane = 0; lane < task.lanes; ++lane) {
       const GroupTask<A> one = task.only(lane);
@@ -141,7 +143,8 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
   using A = SumOf<T>;
   const auto& runs = coverage.runs(task.image);
   const int64_t bins = task.q_end - task.q_begin, all_cells = task.groups * cells;
-  if (coverage.unpacked_is_faster(task.image, task.part(layout), task.groups, task.lanes)) {
+  if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups,
+                                  task.lanes)) {
     A* tile = scratch<A>(bins + all_cells);
     for (int lane = 0; lane < task.lanes; ++lane) {
       const GroupTask<A> one = task.only(lane);
@@ -193,7 +196,7 @@ struct ChannelTask {
     offset = (image * channels_ + channel) * data.shape[2] * data.shape[3];
   }
   // Where the outputs of RoI k for these channels begin, of which each channel has `outputs`.
-  ALWAYS_INLINE int64_t row(int64_t k, int64_t outputs) const {
+  ALWAYS_INLINE int64_t first_output(int64_t k, int64_t outputs) const {
     return (k * channels_ + channel) * outputs;
   }
   static int64_t count(const Tensor& data) { return data.shape[0] * blocks_of<A>(data.shape[1]); }

@@ -95,18 +95,18 @@ __global__ void __launch_bounds__(kGradientThreads)
       for (int i = 0; i < kCoordinates; ++i) gradient[i] += given * slope[i];
     }
   }
-  __shared__ double part[kCoordinates][kGradientThreads];
-  for (int i = 0; i < kCoordinates; ++i) part[i][thread] = gradient[i];
+  __shared__ double partial[kCoordinates][kGradientThreads];
+  for (int i = 0; i < kCoordinates; ++i) partial[i][thread] = gradient[i];
   for (int half = kGradientThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (thread >= half) continue;
-    for (int i = 0; i < kCoordinates; ++i) part[i][thread] += part[i][thread + half];
+    for (int i = 0; i < kCoordinates; ++i) partial[i][thread] += partial[i][thread + half];
   }
   __syncthreads();
   const int64_t columns = rule.tables.rows.columns;
   if (thread < kCoordinates) {
     const double factor = thread < kLengths ? excess : 1.0;
-    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, part[thread][0] * factor);
+    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, partial[thread][0] * factor);
   }
   if (thread == kCoordinates && columns > kCoordinates) store_as(d_rois, dtype, k * columns, 0);
 }

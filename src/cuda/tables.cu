@@ -5,9 +5,9 @@
 namespace gluon_roi::cuda {
 
 RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-                   int32_t pooled_width, int32_t bad_index, int64_t classes_of_rows)
+                   int32_t pooled_width, int32_t bad_index, int64_t classes_of_pairs)
     : rows(RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)),
-      classes(classes_of_rows),
+      classes(classes_of_pairs),
       bins_y(pooled_height),
       bins_x(pooled_width),
       maps(in.count),
@@ -18,9 +18,9 @@ RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t poo
   const int64_t most = std::numeric_limits<int32_t>::max();
   for (int32_t i = 0; i < maps; ++i) {
     const Tensor& map = in.maps[i];
-    if (all_rows() > most || all_images() * maps >= most || map.shape[2] >= most ||
+    if (all_pairs() > most || all_images() * maps >= most || map.shape[2] >= most ||
         map.shape[3] >= most) {
-      fail(op, "data has shape ", shape_text(map), " and there are ", all_rows(),
+      fail(op, "data has shape ", shape_text(map), " and there are ", all_pairs(),
            " rois, expected less than ", most, " images, rows, columns and rois on a GPU");
     }
     heights[i] = static_cast<int32_t>(map.shape[2]);
@@ -32,7 +32,7 @@ RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t poo
     fail(op, "argument pooled_size: expected at most ", most, " bins on a GPU, got ", bins_y, " * ",
          bins_x);
   }
-  heads = carver->take<RoiHead>(all_rows());
+  heads = carver->take<RoiHead>(all_pairs());
 }
 
 // ---- Bins ---------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kTableThreads)
     bin_kernel(BinTable tables, BinRule rule, float scale) {
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
-  const Roi<float> roi = tables.rows.row<float>(k);
+  const Roi<float> roi = tables.rows.decode<float>(k);
   RoiHead head{};
   head.state = roi.state;
   if (roi.state == RoiState::kValid) {
@@ -162,7 +162,7 @@ template <class G, class Entry, class Rule>
 __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> tables, Rule rule) {
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
-  const Roi<G> roi = tables.rows.template row<G>(k);
+  const Roi<G> roi = tables.rows.template decode<G>(k);
   if (roi.state != RoiState::kValid) {
     if (thread == 0) {
       RoiHead head{};
@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(kListThreads)
 
 void RoiLists::build(const char* op, const Gpu& gpu, const RoiTable& tables) const {
   const int64_t images = tables.all_images(), all_images = images * tables.maps;
-  launch(op, gpu, list_kernel, all_images, kListThreads, tables.heads, tables.all_rows(), images,
+  launch(op, gpu, list_kernel, all_images, kListThreads, tables.heads, tables.all_pairs(), images,
          all_images, *this);
 }
 

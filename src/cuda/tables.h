@@ -31,9 +31,9 @@ struct RoiTable {
   RoiHead* heads;                                                     // K * classes
 
   RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-           int32_t pooled_width, int32_t bad_index, int64_t classes_of_rows = 1);
+           int32_t pooled_width, int32_t bad_index, int64_t classes_of_pairs = 1);
 
-  int64_t all_rows() const { return rows.rows * classes; }
+  int64_t all_pairs() const { return rows.rows * classes; }
   int64_t all_images() const { return rows.images * classes; }  // of each map
 };
 
@@ -150,7 +150,7 @@ struct RoiLists {
 
   RoiLists(Carver* carver, const RoiTable& tables)
       : begin(carver->take<int32_t>(tables.all_images() * tables.maps + 1)),
-        order(carver->take<int32_t>(tables.all_rows())) {}
+        order(carver->take<int32_t>(tables.all_pairs())) {}
 
   void build(const char* op, const Gpu& gpu, const RoiTable& tables) const;
   // The lists of one map.

@@ -69,9 +69,10 @@ struct BinTaps {
   }
 };
 
-// What a call prepares: the RoIs, their axes, what moves their bins, and what these may read.
+// What a call prepares once: the RoIs, their axes, the offsets, and the coverage. Taps are found
+// for each bin as it is computed, because offsets differ by bin and class.
 template <class T>
-struct Parts {
+struct Prepared {
   using A = SumOf<T>;
   struct Axes {
     PartAxis<A> y, x;
@@ -83,7 +84,7 @@ struct Parts {
   std::vector<Axes> axes;  // K
   Coverage coverage;       // of the images of by_class
 
-  Parts(const Params& p, const Inputs& in)
+  Prepared(const Params& p, const Inputs& in)
       : samples(p.sample_per_part),
         table(DeformablePSROIPool::kName, in, p.bad_index),
         by_class(p, in),
@@ -103,20 +104,20 @@ struct Parts {
     coverage.finish();
   }
 
-  int64_t row(int64_t k, int64_t image) const {
+  // The number of RoI k with the class of an image of by_class.
+  int64_t pair(int64_t k, int64_t image) const {
     return k * by_class.classes + image % by_class.classes;
   }
 
-  // Calls body(row, bin, next, taps) for the bins of a task whose offsets are numbers, and
-  // special(row, bin) for the others; row is a pair of a RoI and a class, and next the row that
-  // comes some time later.
+  // Calls body(pair, bin, next, taps) for the bins of a task whose offsets are numbers, and
+  // special(pair, bin) for the others; next is a pair that comes some time later.
   template <class Body, class Special>
   ALWAYS_INLINE void for_each_bin(const GroupTask<A>& task, BinTaps<A>* taps, const Body& body,
                                   const Special& special) const {
     const int64_t image = task.image / by_class.classes;
     for (int64_t i = table.begin[image]; i < table.begin[image + 1]; ++i) {
-      const int64_t k = table.order[i], at = row(k, task.image);
-      const int64_t next = row(table.ahead(i, table.kFarAhead), task.image);
+      const int64_t k = table.order[i], at = pair(k, task.image);
+      const int64_t next = pair(table.ahead(i, table.kFarAhead), task.image);
       const Axes& axis = axes[k];
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         for (int pw = task.q_begin; pw < task.q_end; ++pw) {
@@ -168,23 +169,23 @@ struct Parts {
 template <class T>
 void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const Parts<T> parts(p, in);
-  const Tensor& by_class = parts.by_class.data;
-  const PositionSensitive& layout = parts.by_class.layout;
+  const Prepared<T> call(p, in);
+  const Tensor& by_class = call.by_class.data;
+  const PositionSensitive& layout = call.by_class.layout;
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t outputs = parts.by_class.outputs();
-  parts.table.fill_special_rows(result, out.shape[1] * outputs);
+  const int64_t outputs = call.by_class.outputs();
+  call.table.fill_special_rows(result, out.shape[1] * outputs);
 
   const auto pool = [&](const GroupTask<A>& task, const auto* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     BinTaps<A> room(p.sample_per_part, by_class);
-    parts.for_each_bin(
+    call.for_each_bin(
         task, &room,
-        [&](int64_t row, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
-          prefetch_lanes(task.lanes, result + task.row(next, outputs) + bin, outputs);
+        [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
+          prefetch_lanes(task.lanes, result + task.first_output(next, outputs) + bin, outputs);
           Values sum = Values::all(0);
           for (size_t i = 0; i < taps.rows; ++i) {
             const auto* line = block + taps.y[i].cell * width * kCount;
@@ -198,43 +199,43 @@ void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
             sum += across;
           }
           sum /= Values::all(taps.samples > 0 ? taps.samples : A(1));
-          sum.scatter(task.lanes, result + task.row(row, outputs) + bin, outputs);
+          sum.scatter(task.lanes, result + task.first_output(pair, outputs) + bin, outputs);
         },
-        [&](int64_t row, int64_t bin) INLINE_LAMBDA {
+        [&](int64_t pair, int64_t bin) INLINE_LAMBDA {
           Values::all(std::numeric_limits<A>::quiet_NaN())
-              .scatter(task.lanes, result + task.row(row, outputs) + bin, outputs);
+              .scatter(task.lanes, result + task.first_output(pair, outputs) + bin, outputs);
         });
   };
   const int64_t work = elements(in.data) + kElementsPerOutput * elements(out);
   parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
     const GroupTask<A> task(id, layout, by_class);
-    const int64_t image = task.image / parts.by_class.classes;
-    if (parts.table.begin[image] == parts.table.begin[image + 1]) return;
-    read_maps(task, layout, parts.coverage, data, cells, pool);
+    const int64_t image = task.image / call.by_class.classes;
+    if (call.table.begin[image] == call.table.begin[image + 1]) return;
+    read_maps(task, layout, call.coverage, data, cells, pool);
   });
 }
 
 template <class T>
 void run_backward(const Params& p, const Inputs& in, const Tensor& d_out, const Tensor& d_data) {
   using A = SumOf<T>;
-  const Parts<T> parts(p, in);
-  const Tensor& by_class = parts.by_class.data;
-  const PositionSensitive& layout = parts.by_class.layout;
+  const Prepared<T> call(p, in);
+  const Tensor& by_class = call.by_class.data;
+  const PositionSensitive& layout = call.by_class.layout;
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t outputs = parts.by_class.outputs();
+  const int64_t outputs = call.by_class.outputs();
 
   const auto spread = [&](const GroupTask<A>& task, A* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     BinTaps<A> room(p.sample_per_part, by_class);
-    parts.for_each_bin(
+    call.for_each_bin(
         task, &room,
-        [&](int64_t row, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
-          prefetch_lanes(task.lanes, gradient + task.row(next, outputs) + bin, outputs);
-          Values slope =
-              Values::gather(task.lanes, gradient + task.row(row, outputs) + bin, outputs);
+        [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
+          prefetch_lanes(task.lanes, gradient + task.first_output(next, outputs) + bin, outputs);
+          Values slope = Values::gather(task.lanes,
+                                        gradient + task.first_output(pair, outputs) + bin, outputs);
           slope /= Values::all(taps.samples > 0 ? taps.samples : A(1));
           for (size_t i = 0; i < taps.rows; ++i) {
             A* line = block + taps.y[i].cell * width * kCount;
@@ -254,7 +255,7 @@ void run_backward(const Params& p, const Inputs& in, const Tensor& d_out, const 
   const int64_t work = elements(d_data) + kElementsPerOutput * elements(d_out);
   parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
     const GroupTask<A> task(id, layout, by_class);
-    add_to_maps(task, layout, parts.coverage, false, result, cells, spread);
+    add_to_maps(task, layout, call.coverage, false, result, cells, spread);
   });
 }
 
@@ -267,27 +268,27 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
   struct Slope {
     A y, x;
   };
-  const Parts<T> parts(p, in);
-  const Tensor& by_class = parts.by_class.data;
-  const PositionSensitive& layout = parts.by_class.layout;
+  const Prepared<T> call(p, in);
+  const Tensor& by_class = call.by_class.data;
+  const PositionSensitive& layout = call.by_class.layout;
   const T* data = static_cast<const T*>(in.data.data);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_trans.data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t classes = parts.by_class.classes, outputs = parts.by_class.outputs();
-  const int64_t rows = d_trans.shape[0] * classes, blocks = blocks_of<A>(layout.output_dim);
-  std::vector<Slope> slopes(static_cast<size_t>(blocks * rows * outputs), Slope{0, 0});
+  const int64_t classes = call.by_class.classes, outputs = call.by_class.outputs();
+  const int64_t pairs = d_trans.shape[0] * classes, blocks = blocks_of<A>(layout.output_dim);
+  std::vector<Slope> slopes(static_cast<size_t>(blocks * pairs * outputs), Slope{0, 0});
 
   const auto differentiate = [&](const GroupTask<A>& task, const auto* block, A*,
                                  auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     BinTaps<A> room(p.sample_per_part, by_class);
-    Slope* const of_block = slopes.data() + task.channel / kLanes<A> * rows * outputs;
-    parts.for_each_bin(
+    Slope* const of_block = slopes.data() + task.channel / kLanes<A> * pairs * outputs;
+    call.for_each_bin(
         task, &room,
-        [&](int64_t row, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
-          prefetch_lanes(task.lanes, gradient + task.row(next, outputs) + bin, outputs);
+        [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
+          prefetch_lanes(task.lanes, gradient + task.first_output(next, outputs) + bin, outputs);
           Values by_y = Values::all(0), by_x = Values::all(0);
           for (size_t i = 0; i < taps.rows; ++i) {
             const auto* line = block + taps.y[i].cell * width * kCount;
@@ -305,13 +306,13 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
             by_y += sum;
             by_x += along;
           }
-          Values slope =
-              Values::gather(task.lanes, gradient + task.row(row, outputs) + bin, outputs);
+          Values slope = Values::gather(task.lanes,
+                                        gradient + task.first_output(pair, outputs) + bin, outputs);
           slope /= Values::all(taps.samples > 0 ? taps.samples : A(1));
           by_y *= slope;
           by_x *= slope;
-          by_y.add_to(task.lanes, &of_block[row * outputs + bin].y);
-          by_x.add_to(task.lanes, &of_block[row * outputs + bin].x);
+          by_y.add_to(task.lanes, &of_block[pair * outputs + bin].y);
+          by_x.add_to(task.lanes, &of_block[pair * outputs + bin].x);
         },
         [](int64_t, int64_t) INLINE_LAMBDA {});
   };
@@ -319,30 +320,30 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
   parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
     const GroupTask<A> task(id, layout, by_class);
     const int64_t image = task.image / classes;
-    if (parts.table.begin[image] == parts.table.begin[image + 1]) return;
-    read_maps(task, layout, parts.coverage, data, cells, differentiate);
+    if (call.table.begin[image] == call.table.begin[image + 1]) return;
+    read_maps(task, layout, call.coverage, data, cells, differentiate);
   });
 
-  const PartOffsets<T>& offsets = parts.offsets;
-  parallel_for(rows, blocks * rows * outputs + elements(d_trans), [&](int64_t row) {
-    const int64_t k = row / classes, count = offsets.parts();
-    T* d_x = result + row * 2 * count;
+  const PartOffsets<T>& offsets = call.offsets;
+  parallel_for(pairs, blocks * pairs * outputs + elements(d_trans), [&](int64_t pair) {
+    const int64_t k = pair / classes, count = offsets.parts();
+    T* d_x = result + pair * 2 * count;
     T* d_y = d_x + count;
     Slope* sums = scratch<Slope>(count);
     std::fill(sums, sums + count, Slope{0, 0});
-    if (parts.table.rois[k].state == RoiState::kValid) {
+    if (call.table.rois[k].state == RoiState::kValid) {
       for (int64_t bin = 0; bin < outputs; ++bin) {
         Slope& sum = sums[offsets.part_of(static_cast<int>(bin / layout.pooled_width),
                                           static_cast<int>(bin % layout.pooled_width))];
         for (int64_t block = 0; block < blocks; ++block) {
-          const Slope& slope = slopes[(block * rows + row) * outputs + bin];
+          const Slope& slope = slopes[(block * pairs + pair) * outputs + bin];
           sum.y += slope.y;
           sum.x += slope.x;
         }
       }
     }
-    const A scale_y = offsets.gradient_scale(parts.axes[k].y);
-    const A scale_x = offsets.gradient_scale(parts.axes[k].x);
+    const A scale_y = offsets.gradient_scale(call.axes[k].y);
+    const A scale_x = offsets.gradient_scale(call.axes[k].x);
     for (int64_t part = 0; part < count; ++part) {
       store(d_y + part, sums[part].y * scale_y);
       store(d_x + part, sums[part].x * scale_x);

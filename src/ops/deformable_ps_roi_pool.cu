@@ -1,13 +1,13 @@
 // DeformablePSROIPool in CUDA kernels; deformable_ps_roi_pool.h defines the result.
 //
-// Every pair of a RoI and a class is a row, as every pair of an image and a class is an image. No
+// A RoI and a class make a pair, and an image and a class what shared code calls an image. No
 // taps are kept: each thread walks over the samples of its bin, which are few.
-// Forward: a block owns some channels of one row, a thread (channel, p, q).
+// Forward: a block owns some channels of one pair, a thread (channel, p, q).
 // Backward: a block owns a tile of the map in kTileChannels channels of one group, and walks over
-// the rows that touch it, in their order; each thread weighs the samples next to its cell. Offsets:
-// a block owns one part of one row, and sums over its bins and channels in a tree of fixed shape.
-// There are no atomics; each gradient is written completely, once.
-// Workspace: heads and axes of the RoIs; backward the lists of each image's rows as well.
+// the pairs that touch it, in their order; each thread weighs the samples next to its cell.
+// Offsets: a block owns one part of one pair, and sums over its bins and channels in a tree of
+// fixed shape. There are no atomics; each gradient is written completely, once.
+// Workspace: heads and axes of the RoIs; backward the lists of each image's pairs as well.
 #include "../cuda/forward.h"
 #include "../cuda/tiles.h"
 #include "deformable_ps_roi_pool.h"
@@ -26,24 +26,24 @@ struct PartTable : RoiTable {
   PartAxis<A>* axes;  // K * 2: y, then x
 
   PartTable(Carver* carver, const DeformablePSROIPool::Params& p, const Inputs& in,
-            int64_t classes_of_rows)
+            int64_t classes_of_pairs)
       : RoiTable(DeformablePSROIPool::kName, carver, in, p.pooled_height, p.pooled_width,
-                 p.bad_index, classes_of_rows),
+                 p.bad_index, classes_of_pairs),
         offsets(DeformablePSROIPool::offsets<T>(p, in)),
         samples(p.sample_per_part),
         axes(carver->take<PartAxis<A>>(rows.rows * 2)) {}
 
-  HOST_DEVICE const PartAxis<A>* axes_of(int64_t row) const { return axes + row / classes * 2; }
+  HOST_DEVICE const PartAxis<A>* axes_of(int64_t pair) const { return axes + pair / classes * 2; }
 };
 
-// One block a row.
+// One block a pair.
 template <class T>
 __global__ void __launch_bounds__(kPartThreads) part_kernel(PartTable<T> tables, double scale) {
   using A = SumOf<T>;
-  const int64_t row = blockIdx.x;
-  const int64_t k = row / tables.classes;
+  const int64_t pair = blockIdx.x;
+  const int64_t k = pair / tables.classes;
   const int thread = static_cast<int>(threadIdx.x);
-  const Roi<A> roi = tables.rows.template row<A>(k);
+  const Roi<A> roi = tables.rows.template decode<A>(k);
   RoiHead head{};
   head.state = roi.state;
   if (roi.state == RoiState::kValid) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kPartThreads) part_kernel(PartTable<T> tables,
     most_y[thread] = most_x[thread] = -infinity;
     for (int64_t part = thread; part < tables.offsets.parts(); part += kPartThreads) {
       A move_y, move_x;
-      if (!tables.offsets.find(row, part, &move_y, &move_x)) continue;
+      if (!tables.offsets.find(pair, part, &move_y, &move_x)) continue;
       if (move_y < least_y[thread]) least_y[thread] = move_y;
       if (move_y > most_y[thread]) most_y[thread] = move_y;
       if (move_x < least_x[thread]) least_x[thread] = move_x;
@@ -73,20 +73,20 @@ __global__ void __launch_bounds__(kPartThreads) part_kernel(PartTable<T> tables,
         if (least_x[i] < least_x[0]) least_x[0] = least_x[i];
         if (most_x[i] > most_x[0]) most_x[0] = most_x[i];
       }
-      head.image = static_cast<int32_t>(roi.image * tables.classes + row % tables.classes);
+      head.image = static_cast<int32_t>(roi.image * tables.classes + pair % tables.classes);
       if (least_y[0] <= most_y[0]) {
         y.cells(y.first_sample(0, least_y[0]), y.first_sample(tables.bins_y - 1, most_y[0]),
                 &head.y_begin, &head.y_end);
         x.cells(x.first_sample(0, least_x[0]), x.first_sample(tables.bins_x - 1, most_x[0]),
                 &head.x_begin, &head.x_end);
       }
-      if (row % tables.classes == 0) {
+      if (pair % tables.classes == 0) {
         tables.axes[2 * k] = y;
         tables.axes[2 * k + 1] = x;
       }
     }
   }
-  if (thread == 0) tables.heads[row] = head;
+  if (thread == 0) tables.heads[pair] = head;
 }
 
 template <class T>
@@ -96,18 +96,18 @@ struct PartRule {
   PartTable<T> tables;
 
   struct View {
-    int64_t row;
+    int64_t pair;
     PartAxis<A> y, x;
   };
-  DEVICE_INLINE View stage(int64_t row, char*, const char*) const {
-    const PartAxis<A>* axes = tables.axes_of(row);
-    return View{row, axes[0], axes[1]};
+  DEVICE_INLINE View stage(int64_t pair, char*, const char*) const {
+    const PartAxis<A>* axes = tables.axes_of(pair);
+    return View{pair, axes[0], axes[1]};
   }
   DEVICE_INLINE void pool(const View& view, int p, int q, int width, const T* plane,
                           const int64_t* other, A* value) const {
     A move_y, move_x;
     const PartOffsets<T>& offsets = tables.offsets;
-    const bool known = offsets.find(view.row, offsets.part_of(p, q), &move_y, &move_x);
+    const bool known = offsets.find(view.pair, offsets.part_of(p, q), &move_y, &move_x);
     const A nan = bit_cast<float>(0x7fc00000u);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) value[u] = known ? A(0) : nan;
@@ -141,21 +141,21 @@ __global__ void __launch_bounds__(kTileThreads)
   const BinBlock bins = tile.bins(layout);
   A sum[kTileChannels] = {};
 
-  const auto meets = [&](int64_t row) { return tile.meets(tables.heads[row]); };
-  for_each_roi(lists, tile.image, meets, [&](int64_t row) {
-    if (!tile.inside(tables.heads[row])) return;
-    const PartAxis<A>*y = tables.axes_of(row), *x = y + 1;
+  const auto meets = [&](int64_t pair) { return tile.meets(tables.heads[pair]); };
+  for_each_roi(lists, tile.image, meets, [&](int64_t pair) {
+    if (!tile.inside(tables.heads[pair])) return;
+    const PartAxis<A>*y = tables.axes_of(pair), *x = y + 1;
     for (int p = bins.p_begin; p < bins.p_end; ++p) {
       for (int q = bins.q_begin; q < bins.q_end; ++q) {
         A move_y, move_x;
         const int64_t part = tables.offsets.part_of(p, q);
-        if (!tables.offsets.find(row, part, &move_y, &move_x)) continue;
+        if (!tables.offsets.find(pair, part, &move_y, &move_x)) continue;
         int32_t high, wide;
         const A weight_y = y->weight_of(y->first_sample(p, move_y), tile.y, &high);
         if (weight_y == 0) continue;
         const A weight_x = x->weight_of(x->first_sample(q, move_x), tile.x, &wide);
         if (weight_x == 0) continue;
-        add_gradients(tile, plan, d_out, row, static_cast<int64_t>(p) * layout.pooled_width + q,
+        add_gradients(tile, plan, d_out, pair, static_cast<int64_t>(p) * layout.pooled_width + q,
                       weight_y * weight_x / (static_cast<A>(high) * static_cast<A>(wide)), sum);
       }
     }
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kTileThreads)
   store_tile(tile, sum, d_data);
 }
 
-// One block a part of a row.
+// One block a part of a pair.
 template <class T>
 __global__ void __launch_bounds__(kPartThreads)
     offset_kernel(PartTable<T> tables, ForwardPlan plan, const T* data, const T* d_out,
@@ -171,12 +171,12 @@ __global__ void __launch_bounds__(kPartThreads)
   using A = SumOf<T>;
   const PartOffsets<T>& offsets = tables.offsets;
   const PositionSensitive& layout = plan.layout;
-  const int64_t row = blockIdx.x / offsets.parts(), part = blockIdx.x % offsets.parts();
+  const int64_t pair = blockIdx.x / offsets.parts(), part = blockIdx.x % offsets.parts();
   const int thread = static_cast<int>(threadIdx.x);
-  const RoiHead head = tables.heads[row];
+  const RoiHead head = tables.heads[pair];
   A d_y = 0, d_x = 0, move_y, move_x;
-  if (head.state == RoiState::kValid && offsets.find(row, part, &move_y, &move_x)) {
-    const PartAxis<A>*y_axis = tables.axes_of(row), *x_axis = y_axis + 1;
+  if (head.state == RoiState::kValid && offsets.find(pair, part, &move_y, &move_x)) {
+    const PartAxis<A>*y_axis = tables.axes_of(pair), *x_axis = y_axis + 1;
     const int part_y = static_cast<int>(part / offsets.width);
     const int part_x = static_cast<int>(part % offsets.width);
     const BinBlock bins = layout.bins_of(part_y, part_x, offsets.height, offsets.width);
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kPartThreads)
         by_x += y.weight * along;
       });
       if (high == 0 || wide == 0) continue;
-      const A slope = load(d_out + (row * layout.output_dim + c) * plan.outputs +
+      const A slope = load(d_out + (pair * layout.output_dim + c) * plan.outputs +
                            static_cast<int64_t>(p) * layout.pooled_width + q) /
                       (static_cast<A>(high) * static_cast<A>(wide));
       d_y += slope * by_y;
@@ -220,13 +220,13 @@ __global__ void __launch_bounds__(kPartThreads)
     sum_x[thread] += sum_x[thread + half];
   }
   if (thread != 0) return;
-  // The axes of other rows were never written.
+  // The axes of other pairs were never written.
   const bool valid = head.state == RoiState::kValid;
-  const A scale_y = valid ? offsets.gradient_scale(tables.axes_of(row)[0]) : A(0);
-  const A scale_x = valid ? offsets.gradient_scale(tables.axes_of(row)[1]) : A(0);
-  T* d_row = d_trans + row * 2 * offsets.parts() + part;
-  store(d_row, sum_x[0] * scale_x);
-  store(d_row + offsets.parts(), sum_y[0] * scale_y);
+  const A scale_y = valid ? offsets.gradient_scale(tables.axes_of(pair)[0]) : A(0);
+  const A scale_x = valid ? offsets.gradient_scale(tables.axes_of(pair)[1]) : A(0);
+  T* d_pair = d_trans + pair * 2 * offsets.parts() + part;
+  store(d_pair, sum_x[0] * scale_x);
+  store(d_pair + offsets.parts(), sum_y[0] * scale_y);
 }
 
 template <class T>
@@ -239,8 +239,8 @@ struct Prepared {
       : by_class(p, in), tables(carver, p, in, by_class.classes), lists(carver, tables) {}
 
   void build(const Gpu& gpu, double spatial_scale) const {
-    launch(DeformablePSROIPool::kName, gpu, part_kernel<T>, tables.all_rows(), kPartThreads, tables,
-           spatial_scale);
+    launch(DeformablePSROIPool::kName, gpu, part_kernel<T>, tables.all_pairs(), kPartThreads,
+           tables, spatial_scale);
   }
 };
 
@@ -260,10 +260,10 @@ void DeformablePSROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, co
     cuda::Carver carver(gpu.workspace);
     const cuda::Prepared<T> call(&carver, p, in);
     call.build(gpu, p.spatial_scale);
-    Tensor rows = out;
-    rows.shape[0] = call.tables.all_rows();
+    Tensor pairs = out;
+    pairs.shape[0] = call.tables.all_pairs();
     cuda::launch_forward<T>(kName, gpu, cuda::PartRule<T>{call.tables}, call.by_class.layout,
-                            call.by_class.data, rows);
+                            call.by_class.data, pairs);
   });
 }
 
@@ -283,7 +283,7 @@ void DeformablePSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, c
                  call.tables, call.lists, plan, slopes, static_cast<T*>(d.data.data));
     if (is_absent(d.offsets)) return;
     cuda::launch(kName, gpu, cuda::offset_kernel<T>,
-                 call.tables.all_rows() * call.tables.offsets.parts(), cuda::kPartThreads,
+                 call.tables.all_pairs() * call.tables.offsets.parts(), cuda::kPartThreads,
                  call.tables, cuda::ForwardPlan(layout, call.by_class.data),
                  static_cast<const T*>(in.data.data), slopes, static_cast<T*>(d.offsets.data));
   });

@@ -27,7 +27,7 @@
 
 namespace gluon_roi {
 
-struct DeformablePSROIPool : RoiOperator<DeformablePSROIPool> {
+struct DeformablePSROIPool : public RoiOperator<DeformablePSROIPool> {
   static constexpr const char* kName = "DeformablePSROIPool";
   using Params = gluon_roi_deformable_ps_roi_pool_params;
   static constexpr Input kInputs[] = {

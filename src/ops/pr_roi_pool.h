@@ -20,7 +20,7 @@
 
 namespace gluon_roi {
 
-struct PrROIPool : RoiOperator<PrROIPool> {
+struct PrROIPool : public RoiOperator<PrROIPool> {
   static constexpr const char* kName = "PrROIPool";
   using Params = gluon_roi_pr_roi_pool_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};

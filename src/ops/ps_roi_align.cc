@@ -28,11 +28,12 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     const int64_t first = task.p_begin * columns + task.q_begin;
-    const Part rois = table.of_image(task.image, axes.part);
+    const Chunk rois = table.of_image(task.image, axes.chunk);
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
-                     result + task.row(table.ahead(i, table.kFarAhead), outputs) + first, outputs);
+                     result + task.first_output(table.ahead(i, table.kFarAhead), outputs) + first,
+                     outputs);
       const Tap<A>* taps = axes.taps(i);
       const auto y_range = axes.row_ranges(i)[task.p_begin];
       const auto* map = block;
@@ -49,16 +50,16 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
         }
         sum.store(tile + g * kCount);
       }
-      write_bins(tile, task.lanes, outputs, task.groups, result + task.row(k, outputs) + first,
-                 simd);
+      write_bins(tile, task.lanes, outputs, task.groups,
+                 result + task.first_output(k, outputs) + first, simd);
     }
   };
   const int64_t work = elements(in.data) + elements(out);
-  for_each_part(table.count(), rois_at_a_time<T>(in.data, axes.bytes()), [&](const Part& part) {
-    axes.make(PSROIAlign::rule(p), table, part);
+  for_each_chunk(table.count(), rois_at_a_time<T>(in.data, axes.bytes()), [&](const Chunk& chunk) {
+    axes.make(PSROIAlign::rule(p), table, chunk);
     parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
       const GroupTask<A> task(id, layout, in.data, across);
-      if (table.of_image(task.image, part).empty()) return;
+      if (table.of_image(task.image, chunk).empty()) return;
       read_maps(task, layout, axes.coverage, data, cells, pool);
     });
   });
@@ -81,14 +82,14 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     const int64_t first = task.p_begin * columns + task.q_begin;
-    const Part rois = table.of_image(task.image, axes.part);
+    const Chunk rois = table.of_image(task.image, axes.chunk);
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
-                     gradient + task.row(table.ahead(i, table.kFarAhead), outputs) + first,
+                     gradient + task.first_output(table.ahead(i, table.kFarAhead), outputs) + first,
                      outputs);
-      read_bins(gradient + task.row(k, outputs) + first, task.lanes, outputs, task.groups, tile,
-                simd);
+      read_bins(gradient + task.first_output(k, outputs) + first, task.lanes, outputs, task.groups,
+                tile, simd);
       const Tap<A>* taps = axes.taps(i);
       const auto y_range = axes.row_ranges(i)[task.p_begin];
       A* map = block;
@@ -109,16 +110,16 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
     }
   };
   const int64_t work = elements(d_data) + elements(d_out);
-  for_each_part(table.count(), gradients_at_a_time<T>(in.data, axes.bytes()),
-                [&](const Part& part) {
-                  axes.make(PSROIAlign::rule(p), table, part);
-                  const bool earlier = part.begin > 0;
-                  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
-                    const GroupTask<A> task(id, layout, in.data, across);
-                    if (earlier && table.of_image(task.image, part).empty()) return;
-                    add_to_maps(task, layout, axes.coverage, earlier, result, cells, spread);
-                  });
-                });
+  for_each_chunk(
+      table.count(), gradients_at_a_time<T>(in.data, axes.bytes()), [&](const Chunk& chunk) {
+        axes.make(PSROIAlign::rule(p), table, chunk);
+        const bool earlier = chunk.begin > 0;
+        parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+          const GroupTask<A> task(id, layout, in.data, across);
+          if (earlier && table.of_image(task.image, chunk).empty()) return;
+          add_to_maps(task, layout, axes.coverage, earlier, result, cells, spread);
+        });
+      });
 }
 
 template <class T>

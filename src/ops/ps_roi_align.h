@@ -18,7 +18,7 @@
 
 namespace gluon_roi {
 
-struct PSROIAlign : RoiOperator<PSROIAlign> {
+struct PSROIAlign : public RoiOperator<PSROIAlign> {
   static constexpr const char* kName = "PSROIAlign";
   using Params = gluon_roi_ps_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};

@@ -18,20 +18,21 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
+  const int64_t bins_per_channel = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
   table.fill_special_rows(result, layout.output_dim * bins_per_channel);
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
   const auto pool = [&](const GroupTask<A>& task, const auto* block, A* tile,
                         auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
-    const Part rois = table.of_image(task.image, bins.part);
+    const Chunk rois = table.of_image(task.image, bins.chunk);
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
-      T* row = result + task.row(k, bins_per_channel);
-      const T* later = result + task.row(table.ahead(i, table.kFarAhead), bins_per_channel);
+      T* row = result + task.first_output(k, bins_per_channel);
+      const T* later =
+          result + task.first_output(table.ahead(i, table.kFarAhead), bins_per_channel);
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
-        const int64_t first = int64_t{ph} * bins.columns + task.q_begin;
+        const int64_t first = int64_t{ph} * bins.pooled_width + task.q_begin;
         prefetch_lanes(task.lanes, later + first, bins_per_channel);
         const int32_t* y = bins.row_edges(i) + 2 * ph;
         const int32_t* x = bins.column_edges(i) + 2 * task.q_begin;
@@ -55,11 +56,11 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
     }
   };
   const int64_t work = elements(in.data) + elements(out);
-  for_each_part(table.count(), rois_at_a_time<T>(in.data, bins.bytes()), [&](const Part& part) {
-    bins.make(PSROIPool::rule(p), p.spatial_scale, table, part);
+  for_each_chunk(table.count(), rois_at_a_time<T>(in.data, bins.bytes()), [&](const Chunk& chunk) {
+    bins.make(PSROIPool::rule(p), p.spatial_scale, table, chunk);
     parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
       const GroupTask<A> task(id, layout, in.data, across);
-      if (table.of_image(task.image, part).empty()) return;
+      if (table.of_image(task.image, chunk).empty()) return;
       read_maps(task, layout, bins.coverage, data, cells, pool);
     });
   });
@@ -75,18 +76,19 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t bins_per_channel = static_cast<int64_t>(bins.rows) * bins.columns;
+  const int64_t bins_per_channel = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
   const auto spread = [&](const GroupTask<A>& task, A* block, A* tile, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
-    const Part rois = table.of_image(task.image, bins.part);
+    const Chunk rois = table.of_image(task.image, bins.chunk);
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
-      const T* row = gradient + task.row(k, bins_per_channel);
-      const T* later = gradient + task.row(table.ahead(i, table.kFarAhead), bins_per_channel);
+      const T* row = gradient + task.first_output(k, bins_per_channel);
+      const T* later =
+          gradient + task.first_output(table.ahead(i, table.kFarAhead), bins_per_channel);
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
-        const int64_t first = int64_t{ph} * bins.columns + task.q_begin;
+        const int64_t first = int64_t{ph} * bins.pooled_width + task.q_begin;
         prefetch_lanes(task.lanes, later + first, bins_per_channel);
         read_bins(row + first, task.lanes, bins_per_channel, task.q_end - task.q_begin, tile, simd);
         const int32_t* y = bins.row_edges(i) + 2 * ph;
@@ -111,16 +113,16 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
     }
   };
   const int64_t work = elements(d_data) + elements(d_out);
-  for_each_part(table.count(), gradients_at_a_time<T>(in.data, bins.bytes()),
-                [&](const Part& part) {
-                  bins.make(PSROIPool::rule(p), p.spatial_scale, table, part);
-                  const bool earlier = part.begin > 0;
-                  parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
-                    const GroupTask<A> task(id, layout, in.data, across);
-                    if (earlier && table.of_image(task.image, part).empty()) return;
-                    add_to_maps(task, layout, bins.coverage, earlier, result, cells, spread);
-                  });
-                });
+  for_each_chunk(
+      table.count(), gradients_at_a_time<T>(in.data, bins.bytes()), [&](const Chunk& chunk) {
+        bins.make(PSROIPool::rule(p), p.spatial_scale, table, chunk);
+        const bool earlier = chunk.begin > 0;
+        parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
+          const GroupTask<A> task(id, layout, in.data, across);
+          if (earlier && table.of_image(task.image, chunk).empty()) return;
+          add_to_maps(task, layout, bins.coverage, earlier, result, cells, spread);
+        });
+      });
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 
 namespace gluon_roi {
 
-struct PSROIPool : RoiOperator<PSROIPool> {
+struct PSROIPool : public RoiOperator<PSROIPool> {
   static constexpr const char* kName = "PSROIPool";
   using Params = gluon_roi_ps_roi_pool_params;
   static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};

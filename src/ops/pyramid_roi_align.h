@@ -18,7 +18,7 @@
 
 namespace gluon_roi {
 
-struct PyramidROIAlign : RoiOperator<PyramidROIAlign> {
+struct PyramidROIAlign : public RoiOperator<PyramidROIAlign> {
   static constexpr const char* kName = "PyramidROIAlign";
   using Params = gluon_roi_pyramid_roi_align_params;
   static constexpr Input kInputs[] = {kSeveralMaps, kRois, kRoisNum};

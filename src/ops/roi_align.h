@@ -19,7 +19,7 @@
 
 namespace gluon_roi {
 
-struct ROIAlign : RoiOperator<ROIAlign> {
+struct ROIAlign : public RoiOperator<ROIAlign> {
   static constexpr const char* kName = "ROIAlign";
   using Params = gluon_roi_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};

@@ -15,12 +15,12 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
   RoiTable<float> table(ROIPool::kName, in, p.bad_index);
   table.sort_by_lower_edge();
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
-  bins.make(BinRule::kRoiPool, p.spatial_scale, table, Part{0, table.count()});
+  bins.make(BinRule::kRoiPool, p.spatial_scale, table, Chunk{0, table.count()});
   const T* data = static_cast<const T*>(in.data.data);
   T* result = static_cast<T*>(out.data);
   const int64_t channels = in.data.shape[1];
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t outputs = static_cast<int64_t>(bins.rows) * bins.columns;
+  const int64_t outputs = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
   table.fill_special_rows(result, channels * outputs);
 
   parallel_for(ChannelTask<A>::count(in.data), elements(in.data) + elements(out), [&](int64_t id) {
@@ -34,16 +34,16 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
       int64_t packed = 0;  // rows
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        GradualPrefetch<T> target(result + task.row(table.ahead(i), outputs), task.lanes * outputs,
-                                  bins.rows);
+        GradualPrefetch<T> target(result + task.first_output(table.ahead(i), outputs),
+                                  task.lanes * outputs, bins.pooled_height);
         const int32_t* y = bins.row_edges(i);
-        packed = pack_rows(runs, packed, y[2 * bins.rows - 1], width, data + task.offset, cells,
-                           task.lanes, block, simd);
+        packed = pack_rows(runs, packed, y[2 * bins.pooled_height - 1], width, data + task.offset,
+                           cells, task.lanes, block, simd);
         A* value = tile;
-        for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
+        for (int ph = 0; ph < bins.pooled_height; ++ph, y += 2) {
           target.next();
           const int32_t* x = bins.column_edges(i);
-          for (int pw = 0; pw < bins.columns; ++pw, x += 2, value += kLanes<A>) {
+          for (int pw = 0; pw < bins.pooled_width; ++pw, x += 2, value += kLanes<A>) {
             Values best = Values::all(bin_area(y, x) > 0 ? kLowest<T> : A(0));
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
               best.keep_greater(Values::load(block + place));
@@ -51,7 +51,8 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
             best.store(value);
           }
         }
-        unpack_planes(tile, outputs, task.lanes, outputs, result + task.row(k, outputs), simd);
+        unpack_planes(tile, outputs, task.lanes, outputs, result + task.first_output(k, outputs),
+                      simd);
       }
     });
   });
@@ -63,12 +64,12 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
   using A = SumOf<T>;
   const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
-  bins.make(BinRule::kRoiPool, p.spatial_scale, table, Part{0, table.count()});
+  bins.make(BinRule::kRoiPool, p.spatial_scale, table, Chunk{0, table.count()});
   const T* data = static_cast<const T*>(in.data.data);
   const T* gradient = static_cast<const T*>(d_out.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t outputs = static_cast<int64_t>(bins.rows) * bins.columns;
+  const int64_t outputs = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
 
   const int64_t work = 2 * elements(d_data) + elements(d_out);
   parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
@@ -87,15 +88,16 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
       clear_runs(runs, sums);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        pack_planes(gradient + task.row(k, outputs), outputs, task.lanes, outputs, tile, simd);
-        GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), outputs),
-                                  task.lanes * outputs, bins.rows);
+        pack_planes(gradient + task.first_output(k, outputs), outputs, task.lanes, outputs, tile,
+                    simd);
+        GradualPrefetch<T> slopes(gradient + task.first_output(table.ahead(i), outputs),
+                                  task.lanes * outputs, bins.pooled_height);
         const A* slope = tile;
         const int32_t* y = bins.row_edges(i);
-        for (int ph = 0; ph < bins.rows; ++ph, y += 2) {
+        for (int ph = 0; ph < bins.pooled_height; ++ph, y += 2) {
           slopes.next();
           const int32_t* x = bins.column_edges(i);
-          for (int pw = 0; pw < bins.columns; ++pw, x += 2, slope += kLanes<A>) {
+          for (int pw = 0; pw < bins.pooled_width; ++pw, x += 2, slope += kLanes<A>) {
             Values best = Values::all(kLowest<T>);
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
               best.keep_greater(Values::load(block + place));

@@ -25,7 +25,7 @@ template <class T>
 constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? static_cast<SumOf<T>>(-65504)
                                                           : std::numeric_limits<SumOf<T>>::lowest();
 
-struct ROIPool : RoiOperator<ROIPool> {
+struct ROIPool : public RoiOperator<ROIPool> {
   static constexpr const char* kName = "ROIPool";
   using Params = gluon_roi_roi_pool_params;
   static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};

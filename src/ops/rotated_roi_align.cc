@@ -47,34 +47,35 @@ class TapList {
   int64_t begin_ = 0;
 };
 
-// What the bins of the RoIs of a part read.
+// The taps of a chunk's bins. A turned box has no axes to separate, so a tap is a cell of the map
+// with the sum of its weights over the samples of one bin: no more of them than the map has cells.
 template <class G>
 struct RoiTaps {
   using Tap = WeightTap<G>;
-  Part part;
+  Chunk chunk;
   std::vector<TapList<Tap>> lists;  // of a few RoIs each
   std::vector<const Tap*> of_roi;   // the list that a RoI's taps are in
   std::vector<int64_t> ends;        // 1 + bins for each RoI: where in that list its bins end
   Coverage coverage;
 
-  RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Part& some, const Tensor& data)
-      : part(some),
-        of_roi(static_cast<size_t>(part.count())),
-        ends(part.count() * (bins(rule) + 1)),
+  RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Chunk& some, const Tensor& data)
+      : chunk(some),
+        of_roi(static_cast<size_t>(chunk.count())),
+        ends(chunk.count() * (bins(rule) + 1)),
         coverage(data) {
-    const int64_t cells = data.shape[2] * data.shape[3], count = part.count();
+    const int64_t cells = data.shape[2] * data.shape[3], count = chunk.count();
     const int64_t shares = std::min<int64_t>((count + 31) / 32, 16);
     lists.assign(static_cast<size_t>(shares), TapList<Tap>(cells));
     parallel_for(shares, count * bins(rule) * kElementsPerBin, [&](int64_t share) {
       TapList<Tap>& list = lists[share];
       const int64_t from = count * share / shares, to = count * (share + 1) / shares;
       for (int64_t i = from; i < to; ++i) {
-        add(rule, table.rois[table.order[part.begin + i]], data, i, &list);
+        add(rule, table.rois[table.order[chunk.begin + i]], data, i, &list);
       }
       for (int64_t i = from; i < to; ++i) of_roi[i] = list.taps().data();
     });
     for (int64_t i = 0; i < count; ++i) {
-      cover(table.rois[table.order[part.begin + i]].image, data.shape[3], of_roi[i],
+      cover(table.rois[table.order[chunk.begin + i]].image, data.shape[3], of_roi[i],
             ends[i * (bins(rule) + 1)], ends[(i + 1) * (bins(rule) + 1) - 1]);
     }
     coverage.finish();
@@ -117,11 +118,11 @@ struct RoiTaps {
   }
 };
 
-// Runs body(taps) for the RoIs in their order, as many at a time as have taps for some 64 MB. (A
-// large box has as many taps as the map has cells.)
+// Runs body(taps) for the RoIs in their order, in chunks of some 64 MB of taps, by an estimate:
+// four cells a sample, but no more than the cells of the map and a rim for each bin.
 template <class G, class Body>
-void for_each_part(const RotatedRule& rule, const RoiTable<G>& table, const Tensor& data,
-                   const Body& body) {
+void for_each_chunk_of_taps(const RotatedRule& rule, const RoiTable<G>& table, const Tensor& data,
+                            const Body& body) {
   constexpr double kMostTaps = 4e6;
   const double cells = static_cast<double>(data.shape[2]) * static_cast<double>(data.shape[3]);
   const double bins = static_cast<double>(rule.pooled_height) * rule.pooled_width;
@@ -131,17 +132,17 @@ void for_each_part(const RotatedRule& rule, const RoiTable<G>& table, const Tens
       const double samples = rule.box(table.rois[table.order[end]], 0, 0).divisor();
       taps += std::min(4 * samples * bins, 2 * cells + 4 * bins);
     }
-    body(RoiTaps<G>(rule, table, Part{begin, end}, data));
+    body(RoiTaps<G>(rule, table, Chunk{begin, end}, data));
   }
 }
 
-// Runs body(i, k, taps, ends) for the RoIs of one image in a part: i-th in order, row k of rois.
+// Runs body(i, k, taps, ends) for the RoIs of one image in a chunk: i-th in order, row k of rois.
 template <class G, class Body>
 ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const RoiTaps<G>& taps, int64_t image,
                                 int64_t bins, const Body& body) {
-  const Part rois = table.of_image(image, taps.part);
+  const Chunk rois = table.of_image(image, taps.chunk);
   for (int64_t i = rois.begin; i < rois.end; ++i) {
-    const int64_t at = i - taps.part.begin;
+    const int64_t at = i - taps.chunk.begin;
     body(i, table.order[i], taps.of_roi[at], taps.ends.data() + at * (bins + 1));
   }
 }
@@ -156,21 +157,22 @@ void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tenso
   const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   table.fill_special_rows(result, in.data.shape[1] * bins);
 
-  for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
-    const int64_t work = elements(in.data) + all.part.count() * in.data.shape[1] * bins;
+  for_each_chunk_of_taps(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
+    const int64_t work = elements(in.data) + all.chunk.count() * in.data.shape[1] * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
       A* block = scratch<A>((cells + bins) * kLanes<A>);
       A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
+        // The block holds what the chunk's RoIs read of the image; each bin is one sum of taps.
         pack_runs(all.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
                   simd);
         for_each_roi(
             table, all, task.image, bins,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
-              GradualPrefetch<T> target(result + task.row(table.ahead(i), bins), task.lanes * bins,
-                                        bins);
+              GradualPrefetch<T> target(result + task.first_output(table.ahead(i), bins),
+                                        task.lanes * bins, bins);
               for (int64_t bin = 0; bin < bins; ++bin) {
                 target.next();
                 // Two sums, because one addition cannot begin before the one before it
@@ -193,7 +195,8 @@ void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tenso
                 even += odd;
                 even.store(tile + bin * kLanes<A>);
               }
-              unpack_planes(tile, bins, task.lanes, bins, result + task.row(k, bins), simd);
+              unpack_planes(tile, bins, task.lanes, bins, result + task.first_output(k, bins),
+                            simd);
             });
       });
     });
@@ -209,7 +212,7 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
   T* result = static_cast<T*>(d_data.data);
   const int64_t cells = in.data.shape[2] * in.data.shape[3];
   const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
-  // Parts add to what those before them have summed; float16 is summed in float32.
+  // Chunks add to what those before them have summed; float16 is summed in float32.
   std::vector<A> own_sums;
   A* sums;
   if constexpr (std::is_same<T, A>::value) {
@@ -220,8 +223,8 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
     sums = own_sums.data();
   }
 
-  for_each_part(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
-    const int64_t work = elements(d_data) + all.part.count() * in.data.shape[1] * bins;
+  for_each_chunk_of_taps(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
+    const int64_t work = elements(d_data) + all.chunk.count() * in.data.shape[1] * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
       A* block = scratch<A>((cells + bins) * kLanes<A>);
@@ -233,8 +236,9 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
         for_each_roi(
             table, all, task.image, bins,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
-              pack_planes(gradient + task.row(k, bins), bins, task.lanes, bins, tile, simd);
-              GradualPrefetch<T> slopes(gradient + task.row(table.ahead(i), bins),
+              pack_planes(gradient + task.first_output(k, bins), bins, task.lanes, bins, tile,
+                          simd);
+              GradualPrefetch<T> slopes(gradient + task.first_output(table.ahead(i), bins),
                                         task.lanes * bins, bins);
               for (int64_t bin = 0; bin < bins; ++bin) {
                 slopes.next();

@@ -30,7 +30,7 @@ template <class G>
 __global__ void __launch_bounds__(kBoxThreads) box_kernel(RotatedTable<G> tables) {
   const int64_t k = static_cast<int64_t>(blockIdx.x) * kBoxThreads + threadIdx.x;
   if (k >= tables.rows.rows) return;
-  const Roi<G> roi = tables.rows.template row<G>(k);
+  const Roi<G> roi = tables.rows.template decode<G>(k);
   RoiHead head{};
   head.state = roi.state;
   if (roi.state == RoiState::kValid) {

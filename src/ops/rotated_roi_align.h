@@ -21,7 +21,7 @@
 
 namespace gluon_roi {
 
-struct RotatedROIAlign : RoiOperator<RotatedROIAlign> {
+struct RotatedROIAlign : public RoiOperator<RotatedROIAlign> {
   static constexpr const char* kName = "RotatedROIAlign";
   using Params = gluon_roi_rotated_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};

@@ -126,10 +126,10 @@ struct PartAxis {
   }
 };
 
-// What moves the bins of each row of trans, in lengths of the box.
+// The offsets of the bins of each pair of a RoI and a class, in lengths of the box.
 template <class T>
 struct PartOffsets {
-  const T* trans;         // (rows, 2, height, width): x, then y; nullptr: nothing moves
+  const T* trans;         // (pairs, 2, height, width): x, then y; nullptr: no offsets
   int32_t height, width;  // parts
   int32_t pooled_height, pooled_width;
   SumOf<T> scale;  // trans_std
@@ -151,10 +151,10 @@ struct PartOffsets {
     return static_cast<int64_t>(y) * width + x;
   }
   // The offsets of a part; false if one is NaN or infinite.
-  HOST_DEVICE bool find(int64_t row, int64_t part, SumOf<T>* y, SumOf<T>* x) const {
+  HOST_DEVICE bool find(int64_t pair, int64_t part, SumOf<T>* y, SumOf<T>* x) const {
     *y = *x = 0;
     if (trans == nullptr) return true;
-    const T* given = trans + row * 2 * parts() + part;
+    const T* given = trans + pair * 2 * parts() + part;
     const SumOf<T> raw_x = load(given), raw_y = load(given + parts());
     // A difference with itself is 0 unless it is NaN or infinite.
     if (!(raw_x - raw_x == 0 && raw_y - raw_y == 0)) return false;

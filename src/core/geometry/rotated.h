@@ -85,8 +85,8 @@ struct RotatedBox {
     const G degree = static_cast<G>(kPi / 180.0);
     for_each_sample(p, q, [&](const RotatedSample<G>& s, int64_t j, int64_t i) {
       const G half = static_cast<G>(0.5);
-      const G du = u.floored ? static_cast<G>(0) : scale * (u.part(q, i) - half);
-      const G dv = v.floored ? static_cast<G>(0) : scale * (v.part(p, j) - half);
+      const G du = u.floored ? static_cast<G>(0) : scale * (u.fraction(q, i) - half);
+      const G dv = v.floored ? static_cast<G>(0) : scale * (v.fraction(p, j) - half);
       const G dx[] = {scale, 0, du * cosine, dv * sine, (s.v * cosine - s.u * sine) * degree};
       const G dy[] = {0, scale, -du * sine, dv * cosine, -(s.u * cosine + s.v * sine) * degree};
 #ifdef __CUDA_ARCH__

@@ -79,7 +79,7 @@ struct RoiRows {
   }
 
   template <class G>
-  HOST_DEVICE Roi<G> row(int64_t k) const {
+  HOST_DEVICE Roi<G> decode(int64_t k) const {
     Roi<G> roi{};
     const double batch = batch_index(k);
     if (batch < 0) {

@@ -69,8 +69,8 @@ struct SampleLine {
     return start + static_cast<G>(q) * bin +
            static_cast<G>(static_cast<G>(i) + static_cast<G>(0.5)) * bin / samples;
   }
-  // The same as a part of the side, from 0 to 1.
-  HOST_DEVICE G part(int q, int64_t i) const {
+  // The same as a fraction of the side, from 0 to 1.
+  HOST_DEVICE G fraction(int q, int64_t i) const {
     return (static_cast<G>(q) + (static_cast<G>(i) + static_cast<G>(0.5)) / samples) /
            static_cast<G>(bins);
   }
@@ -145,7 +145,7 @@ struct SampleAxis : SampleLine<G> {
 
   // d coordinate(q, i) / d lo and / d hi, in map cells per image pixel.
   HOST_DEVICE void coordinate_gradient(int q, int64_t i, G* d_lo, G* d_hi) const {
-    const G t = this->part(q, i);
+    const G t = this->fraction(q, i);
     *d_lo = this->floored ? scale : scale * (static_cast<G>(1) - t);
     *d_hi = this->floored ? static_cast<G>(0) : scale * t;
   }

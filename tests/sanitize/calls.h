@@ -1,0 +1,241 @@
+// A random call: its parameters and inputs.
+#pragma once
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "operators.h"
+
+namespace sanitize {
+
+enum class Row { kValid, kPadding, kNotFinite, kBadBatch };
+
+struct Call {
+  const Operator* op;
+  Params params{};
+  Consequences so;
+  std::vector<Array> inputs;  // all that are declared: the maps, rois, trans, rois_num
+  int32_t count;              // of those that are handed over
+  Array d_out;
+  std::vector<Row> rows;
+  std::vector<int64_t> images;  // of the rows that are valid
+  bool refused = false;         // rois or rois_num that the CPU does not take
+  bool finite = true;           // no NaN or infinity in the parts of inputs and d_out that matter
+  bool positive = false;        // maps and d_out are: sums cancel nothing
+
+  size_t maps() const { return so.scales.size(); }
+  const Array& rois() const { return inputs[maps()]; }
+  const Array& counts() const { return inputs.back(); }
+  int64_t columns() const { return rois().tensor().shape[rois().tensor().ndim - 1]; }
+  std::vector<int64_t> out_shape() const {
+    return {static_cast<int64_t>(rows.size()), inputs[0].tensor().shape[1] / so.groups,
+            so.pooled_height, so.pooled_width};
+  }
+  std::string text() const {
+    std::string text = std::string(op->name) + ":";
+    for (const Array& input : inputs) text += " " + input.text();
+    return text + ", " + std::to_string(so.pooled_height) + " x " +
+           std::to_string(so.pooled_width) + " bins";
+  }
+};
+
+inline std::vector<Tensor> tensors(const std::vector<Array>& arrays) {
+  std::vector<Tensor> all;
+  for (const Array& array : arrays) all.push_back(array.tensor());
+  return all;
+}
+
+// A coordinate of the image for a map with so many cells along the axis.
+inline double coordinate(Random* random, int64_t cells, double scale, bool hostile) {
+  const double size = static_cast<double>(cells);
+  if (!hostile) return random->uniform(-0.3, 1.3) * size / scale;
+  switch (random->integer(0, 5)) {
+    case 0: return static_cast<double>(random->integer(-2, cells + 2)) / scale;
+    case 1: return (static_cast<double>(random->integer(-2, cells + 2)) + 0.5) / scale;
+    case 2: return random->pick({0.0, -0.0, 1e-40, 1e-310, 5e-324, -1e-45, 1e-7, -6e-8});
+    case 3: return random->sign() * std::pow(10, random->uniform(0, 9.5));
+    case 4:
+      return random->sign() * random->pick({1e20, 1e30, 3.4e38, 1e39, 1e300, DBL_MAX, 65504.0,
+                                            2147483647.0, 2147483648.0, 9.3e18});
+    default: return random->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0});
+  }
+}
+
+inline void random_axis(Random* random, int64_t cells, double scale, bool hostile, double* low,
+                        double* high) {
+  // Most boxes of a hostile call have an ordinary axis and one that is not.
+  hostile = hostile && random->chance(0.6);
+  const int kind = static_cast<int>(random->integer(0, 9));
+  *low = coordinate(random, cells, scale, hostile && random->chance(0.7));
+  *high = coordinate(random, cells, scale, hostile && random->chance(0.7));
+  if (hostile && kind == 0) *high = *low;
+  if (hostile && kind <= 3) {  // so wide that samples round to cells far away
+    *low -= std::pow(10, random->uniform(6, 9.5));
+    *high += std::pow(10, random->uniform(6, 9.5));
+  }
+  if (kind > 4 && *high < *low) std::swap(*low, *high);
+}
+
+// As the operator's boxes are written: the corners, or centre, size and angle.
+inline std::vector<double> random_box(Random* random, const Call& call, bool hostile) {
+  const size_t map = static_cast<size_t>(random->integer(0, static_cast<int64_t>(call.maps()) - 1));
+  const Tensor& data = call.inputs[map].tensor();
+  double x1, y1, x2, y2;
+  random_axis(random, data.shape[3], call.so.scales[map], hostile, &x1, &x2);
+  random_axis(random, data.shape[2], call.so.scales[map], hostile, &y1, &y2);
+  if (call.op->coordinates == 4) return {x1, y1, x2, y2};
+  const double angle = hostile && random->chance(0.2) ? coordinate(random, 90, 1, true)
+                       : random->chance(0.3)          ? 90.0 * random->integer(-4, 4)
+                                                      : random->uniform(-400, 400);
+  return {x1 / 2 + x2 / 2, y1 / 2 + y2 / 2, x2 - x1, y2 - y1, angle};
+}
+
+inline void random_numbers(Random* random, bool positive, bool hostile, Array* array) {
+  for (int64_t i = 0; i < array->size(); ++i) {
+    double value = positive ? random->uniform(0.5, 1.5) : random->normal();
+    if (hostile && random->chance(0.1)) {
+      value = random->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0, 3e38, -3e38, 1e-40, -0.0,
+                            1e308, 65504.0, 1e-310});
+    }
+    array->set(i, value);
+  }
+}
+
+// Appends rois and rois_num, which may be absent, to the inputs.
+inline void random_rois(Random* random, Call* call, bool hostile) {
+  const int64_t images = call->inputs[0].tensor().shape[0], box = call->op->coordinates;
+  const int form = static_cast<int>(random->integer(0, 2));
+  int64_t rows = random->chance(0.05) ? 0 : random->integer(1, random->chance(0.1) ? 50 : 8);
+  const int32_t dtype = random->pick<int32_t>(
+      {GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64, GLUON_ROI_FLOAT16});
+  const int64_t before = random->integer(0, 9);
+  std::vector<double> batch;
+  Array rois, counts;
+  if (form == 0) {
+    rois = Array(dtype, {rows, box + 1}, before, 0);
+    for (int64_t k = 0; k < rows; ++k) {
+      double index = static_cast<double>(random->integer(0, std::max<int64_t>(images, 1) - 1));
+      if (random->chance(0.1)) index = random->pick({-1.0, -0.5, -1e30, -INFINITY * 1.0});
+      if (hostile && random->chance(call->so.pad_beyond ? 0.1 : 0.01)) {
+        index = random->pick({static_cast<double>(images), 1e30, INFINITY * 1.0});
+      }
+      if (hostile && random->chance(0.005)) index = random->pick({0.5, NAN * 1.0});
+      rois.set(k * (box + 1), index);
+      batch.push_back(rois.get(k * (box + 1)));
+    }
+  } else if (form == 1) {
+    const int64_t each = images ? rows / images : rows;
+    rows = images * each;
+    rois = Array(dtype, {images, each, box}, before, 0);
+    for (int64_t k = 0; k < rows; ++k) batch.push_back(static_cast<double>(k / each));
+  } else {
+    if (images == 0) rows = 0;
+    rois = Array(dtype, {rows, box}, before, 0);
+    counts = Array(random->pick<int32_t>(
+                       {GLUON_ROI_INT32, GLUON_ROI_INT64, GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64}),
+                   {images}, random->integer(0, 3), 0);
+    int64_t left = rows;
+    for (int64_t i = 0; i < images; ++i) {
+      const int64_t count = i + 1 == images ? left : random->integer(0, left);
+      counts.set(i, static_cast<double>(count));
+      batch.insert(batch.end(), static_cast<size_t>(count), static_cast<double>(i));
+      left -= count;
+    }
+    if (hostile && images && random->chance(0.03)) {
+      const bool whole =
+          counts.tensor().dtype == GLUON_ROI_INT32 || counts.tensor().dtype == GLUON_ROI_INT64;
+      const double count = counts.get(images - 1);
+      counts.set(images - 1, whole ? random->pick({-1.0, count + 1, 2147483647.0})
+                                   : random->pick({-1.0, count + 0.5, NAN * 1.0, 1e30}));
+      call->refused = true;
+    }
+  }
+  for (int64_t k = 0; k < rows; ++k) {
+    const int64_t columns = rois.tensor().shape[rois.tensor().ndim - 1];
+    bool finite = true;
+    int64_t place = (k + 1) * columns - box;
+    for (const double value : random_box(random, *call, hostile)) {
+      rois.set(place, value);
+      finite = finite && std::isfinite(rois.get(place++));
+    }
+    const double index = batch[static_cast<size_t>(k)];
+    const bool whole = index == std::floor(index), beyond = index >= static_cast<double>(images);
+    const bool padding = index < 0 || (call->so.pad_beyond && whole && beyond);
+    call->rows.push_back(padding                              ? Row::kPadding
+                         : !whole || beyond || index != index ? Row::kBadBatch
+                         : finite                             ? Row::kValid
+                                                              : Row::kNotFinite);
+    call->images.push_back(call->rows.back() == Row::kValid ? static_cast<int64_t>(index) : -1);
+    call->refused = call->refused || call->rows.back() == Row::kBadBatch;
+  }
+  call->inputs.push_back(std::move(rois));
+  if (call->so.part_height > 0) call->inputs.emplace_back();
+  call->inputs.push_back(std::move(counts));
+}
+
+// Offsets for each RoI and class, if not left out.
+inline void random_trans(Random* random, bool hostile, Call* call) {
+  if (random->chance(0.2)) return;
+  const int64_t channels = call->out_shape()[1];
+  const int64_t classes = channels > 0 && random->chance(0.5) ? channels : 1;
+  Array& trans = call->inputs[call->maps() + 1];
+  trans = Array(call->inputs[0].tensor().dtype,
+                {static_cast<int64_t>(call->rows.size()), 2 * classes, call->so.part_height,
+                 call->so.part_width},
+                random->integer(0, 17), 0);
+  random_numbers(random, false, hostile, &trans);
+}
+
+// Images that no RoI reads may hold anything.
+inline void spoil_unread_images(Call* call) {
+  for (size_t map = 0; map < call->maps(); ++map) {
+    Array& data = call->inputs[map];
+    const int64_t images = data.tensor().shape[0];
+    for (int64_t i = 0; i < data.size(); ++i) {
+      const int64_t image = i / (data.size() / images);
+      if (std::count(call->images.begin(), call->images.end(), image) == 0) data.set(i, NAN);
+    }
+  }
+}
+
+inline Call random_call(Random* random) {
+  Call call;
+  call.op = &kOperators[random->integer(0, std::size(kOperators) - 1)];
+  call.so = call.op->randomize(random, &call.params);
+  const int32_t dtype =
+      random->pick<int32_t>({GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64, GLUON_ROI_FLOAT16});
+  const int64_t most = call.so.groups > 20 ? 9 : 20;
+  int64_t channels = random->chance(0.03) ? 0 : random->integer(1, most);
+  if (random->chance(0.15) && call.so.groups == 1) channels = random->integer(30, 70);
+  const auto size = [&] {
+    return random->chance(0.03) ? 0 : random->integer(1, random->chance(0.1) ? 60 : 14);
+  };
+  const int64_t images = random->chance(0.02) ? 0 : random->integer(1, 3);
+  if (call.so.output_dim && random->chance(0.5)) *call.so.output_dim = channels;
+  const bool hostile_numbers = random->chance(0.1);
+  call.finite = !hostile_numbers;
+  call.positive = call.finite && random->chance(0.5);
+  for (size_t map = 0; map < call.maps(); ++map) {
+    const int64_t height = size(), before = random->integer(0, 17);
+    // Of wide maps a few rows at a time fit the cache.
+    const bool wide = call.so.groups == 1 && random->chance(0.05);
+    const int64_t width = wide ? random->integer(1500, 3000) : size();
+    call.inputs.emplace_back(
+        dtype, std::vector<int64_t>{images, channels * call.so.groups, height, width}, before, 0);
+    random_numbers(random, call.positive, hostile_numbers, &call.inputs.back());
+  }
+  random_rois(random, &call, random->chance(0.6));
+  if (call.so.part_height > 0) random_trans(random, hostile_numbers, &call);
+  const bool last = call.counts().tensor().ndim != 0 || random->chance(0.5);
+  call.count = static_cast<int32_t>(call.inputs.size()) - !last;
+  call.d_out = Array(dtype, call.out_shape(), random->integer(0, 17), 0);
+  random_numbers(random, call.positive, hostile_numbers, &call.d_out);
+  if (call.finite) spoil_unread_images(&call);
+  return call;
+}
+
+}  // namespace sanitize
