@@ -11,10 +11,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO
 
 from ..errors import InputError, RunError
-from ..run.cluster import LAUNCHER, ROLE
+from ..run.cluster import LAUNCHER, ROLE, SILENCE, listen_to_heartbeats
 from ..run.stop import GONE, StopRequest
 
 ROLES = ("scheduler", "server", "worker")
@@ -49,6 +50,7 @@ def command(workers: int, servers: int, address: str, only: Sequence[str], line:
         raise InputError("launch: --only without --address, expected HOST:PORT of the scheduler")
     host, port = _address(address)
     roles = list(only) or ["scheduler", *["server"] * servers, *["worker"] * workers]
+    listen_to_heartbeats()
     environment = {
         **os.environ,
         LAUNCHER: str(os.getpid()),
@@ -91,6 +93,7 @@ class _Processes:
         self._children: list[tuple[str, subprocess.Popen]] = []
         self._readers: list[threading.Thread] = []
         self._printed: Counter[str] = Counter()
+        self._stopped: dict[int, float] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> _Processes:
@@ -159,14 +162,20 @@ class _Processes:
             raise error
         self._end_servers()
         if failed:
-            how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
+            verb = "stopped" if status == -signal.SIGSTOP else "killed"
+            how = f"ended with status {status}" if status > 0 else f"was {verb} by signal {-status}"
             raise RunError(f"launch: a {role} {how}; all other processes of this machine ended")
 
     def _failed(self) -> tuple[str, int] | None:
-        """Return role and status of a process that failed."""
+        """Return role and status of a process that failed, or has been stopped for long."""
+        now = time.monotonic()
         for role, child in self._children:
             if child.poll():
                 return role, int(child.returncode)
+            if not _is_stopped(child):
+                self._stopped.pop(child.pid, None)
+            elif now - self._stopped.setdefault(child.pid, now) > float(os.environ[SILENCE]):
+                return role, -signal.SIGSTOP
         return None
 
     def _tell(self, role: str, number: int) -> None:
@@ -185,3 +194,13 @@ class _Processes:
                 time.sleep(0.2)
             for role in ROLES:
                 self._tell(role, signal.SIGTERM)
+
+
+def _is_stopped(child: subprocess.Popen) -> bool:
+    """Return whether a process was stopped by a signal, and not continued."""
+    if child.returncode is not None:
+        return False
+    with suppress(ChildProcessError):
+        how = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, child.pid, how) is not None
+    return False

@@ -140,6 +140,7 @@ class Cluster(Alone):
 
         threading.Thread(target=run, daemon=True).start()
         looked = time.monotonic()
+        self._stop.raised |= launcher_is_gone()  # of its own accord, where nobody keeps it waiting
         while not done.wait(0.1):
             self._stop.raised |= launcher_is_gone()
             if self._stop.gone:

@@ -57,6 +57,7 @@ class Launched:
             if line.startswith("training on"):
                 break
         self.children = children(self.process.pid)
+        assert [len(each) for each in self.children.values()] == [1, 1, 2]
         delay = random.uniform(0.1, 0.6)
         print(f"{delay:.2f} seconds of training")  # shown where a test fails
         time.sleep(delay)
@@ -83,7 +84,6 @@ def children(parent: int) -> dict[str, list[int]]:
                 found[role].append(int(folder.name))
         except (OSError, IndexError):
             continue
-    assert [len(each) for each in found.values()] == [1, 1, 2]
     return found
 
 
@@ -178,6 +178,25 @@ def test_evaluation_is_divided_among_the_workers(eight_images, uninterrupted):
     last = meta["history"]["val"][-1]
     assert (last["map50"], last["map75"]) == pytest.approx((scores["map50"], scores["map75"]))
     assert [row["step"] for row in meta["history"]["val"]] == [40, 80, 120, 160, STEPS]
+
+
+def test_two_machines(eight_images, tmp_path):
+    """One of them has its worker alone, which freezes: nobody there hears of the other machine."""
+    address = ["-s", "1", "--address", f"127.0.0.1:{free_port()}", "--only"]
+    line = arguments(eight_images, tmp_path, 100_000)
+    first = Launched(line, *address, "scheduler", "server", "worker")
+    second = Launched(line, *address, "worker")
+    while not (tmp_path / "last.ckpt").is_file():  # of the first validation
+        assert first.process.poll() is None and second.process.poll() is None
+        time.sleep(0.2)
+    (frozen,) = children(second.process.pid)["worker"]
+    os.kill(frozen, signal.SIGSTOP)
+    (one, sentences), (other, others) = first.end(), second.end()
+    assert (one, other) == (1, 1)
+    assert "demo_rfcn: scheduler: a process of the run does not answer any more" in sentences
+    assert "launch: a worker was stopped by signal 19; all other processes" in others[-1]
+    assert not lives(frozen)
+    assert checkpoint.read_meta(tmp_path / "last.ckpt")["step"] >= 40
 
 
 def test_bad_input_is_one_sentence(eight_images, tmp_path):
