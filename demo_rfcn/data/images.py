@@ -26,6 +26,7 @@ Image.MAX_IMAGE_PIXELS = 2**27
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".gif"),
     *(".jp2", ".ppm", ".pgm", ".pbm", ".pnm", ".pxm", ".ras", ".sr", ".avif"),
+    *(".heic", ".heif"),  # of phones: no image for OpenCV, and named as such
 )
 
 _START, _END = b"\xff\xd8", b"\xff\xd9"
