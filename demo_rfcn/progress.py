@@ -114,5 +114,5 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
+        return "{} min {:02} s".format(*divmod(round(seconds), 60))
     return f"{seconds / 3600:.1f} h"

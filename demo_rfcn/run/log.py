@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class RunLog:
         self.folder = folder
         self.writes = writes
         self.pending: list[mx.nd.NDArray] = []
+        self._loss = math.nan
         self._net = net
         self._trainer = trainer
 
@@ -58,7 +60,8 @@ class RunLog:
                 f"train: a loss is not finite at step {self.state['step']} ({row}); lower --lr"
             )
         self.state["history"]["losses"].append({"step": self.state["step"], **row})
-        progress.figures(f"loss {means.sum():.3f}, best mAP@.5 {self.state['best'] or 0:.3f}")
+        self._loss = means.sum()
+        self._show(progress)
 
     def scores(self, scores: dict, progress: Progress) -> None:
         """Note validation scores, keep the best detector, write everything."""
@@ -67,9 +70,15 @@ class RunLog:
         if self.state["best"] is None or row["map50"] >= self.state["best"]:
             self.state["best"] = row["map50"]
             self.save(BEST)
+            self._show(progress)
         self.save(LAST)
         files.write_json(self.folder / "history.json", self.state["history"])
         progress.write(f"step {row['step']}: mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}")
+
+    def _show(self, progress: Progress) -> None:
+        best = self.state["best"]
+        shown = "" if best is None else f", best mAP@.5 {best:.3f}"
+        progress.figures(f"loss {self._loss:.3f}{shown}")
 
     def save(self, name: str) -> None:
         """Write a checkpoint, if this worker writes."""

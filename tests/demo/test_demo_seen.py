@@ -52,7 +52,7 @@ def test_a_log_has_lines_with_percent_and_time(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.06, "0.1 s"), (59.6, "60 s"), (119, "2 min"), (9000, "2.5 h")]
+    ("seconds", "words"), [(0.06, "0.1 s"), (59.6, "60 s"), (119.7, "2 min 00 s"), (9000, "2.5 h")]
 )
 def test_times_read_as_one_says_them(seconds, words):
     assert progress.duration(seconds) == words
