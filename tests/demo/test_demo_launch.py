@@ -135,7 +135,6 @@ ENDS: dict[str, tuple[str, int, int, str]] = {
         1,
         "launch: a server was killed by signal 9; all",
     ),
-    "the scheduler killed": ("scheduler", signal.SIGKILL, 1, "launch: a scheduler was killed by "),
     "launch killed": ("launch", signal.SIGKILL, -signal.SIGKILL, ""),
 }
 
