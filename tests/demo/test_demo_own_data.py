@@ -428,12 +428,11 @@ def small_run(voc_like, tmp_path_factory) -> Path:
 def test_evaluation_takes_what_the_checkpoint_was_trained_with(
     small_run, voc_like, tmp_path, monkeypatch
 ):
-    seen: list = []
-    original = evaluate.evaluate
+    class Evaluated(Exception):
+        """The command has come to what is looked at here."""
 
     def note(detect, dataset, scale, *rest, **named):
-        seen.append((scale, dataset.classes, {entry.name for entry in dataset.entries}))
-        return original(detect, dataset, scale, *rest, **named)
+        raise Evaluated(scale, dataset.classes, {entry.name for entry in dataset.entries})
 
     monkeypatch.setattr(evaluate, "evaluate", note)
     saved = ["--pretrained", str(small_run / "last.ckpt"), "--save-prefix", str(tmp_path)]
@@ -447,8 +446,9 @@ def test_evaluation_takes_what_the_checkpoint_was_trained_with(
         (["--short", "64"], (64, 128), held_back),
         (["--dataset", "voc-like", "--dataset-root", str(other)], (80, 128), every),
     ):
-        assert cli.main(["eval", *saved, *more]) == 0
-        assert seen.pop() == (scale, CLASSES, names)
+        with pytest.raises(Evaluated) as seen:
+            cli.main(["eval", *saved, *more])
+        assert seen.value.args == (scale, CLASSES, names)
 
 
 def test_evaluation_of_other_classes_is_refused(small_run, tmp_path, capsys):
