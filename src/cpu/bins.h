@@ -9,8 +9,8 @@
 
 namespace gluon_roi::cpu {
 
-// The cells [begin, end) of every bin along both axes, for each RoI of a chunk, numbered as in the
-// table's order.
+// The cells [begin, end) of every bin along both axes, for each RoI of a chunk in the table's
+// order.
 struct BinTable {
   int pooled_height, pooled_width;
   Chunk chunk{0, 0};
@@ -19,7 +19,7 @@ struct BinTable {
   BinTable(int bin_rows, int bin_columns, const Tensor& data)
       : pooled_height(bin_rows), pooled_width(bin_columns), data_(data) {}
 
-  // Makes those of a chunk, in the memory of the one before.
+  // Computes the bins of a chunk, in the memory of the previous chunk.
   void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Chunk& some) {
     const float scale = narrow<float>(spatial_scale);
     const int height = static_cast<int>(data_.shape[2]), width = static_cast<int>(data_.shape[3]);
@@ -33,19 +33,19 @@ struct BinTable {
       const BinAxis x = BinAxis::make(rule, roi.x1(), roi.x2(), scale, pooled_width, width);
       const int64_t high = set_edges(y, pooled_height, edge);
       const int64_t wide = set_edges(x, pooled_width, edge + 2 * pooled_height);
-      // Edges grow with the bin.
+      // Edges increase with the bin.
       const int32_t* x_edge = edge + 2 * pooled_height;
       coverage.add(roi.image, edge[0], edge[2 * pooled_height - 1], x_edge[0],
                    x_edge[2 * pooled_width - 1], high * wide);
     }
     coverage.finish();
   }
-  // What they take for a RoI.
+  // Memory of the bins of a RoI.
   int64_t bytes() const {
     return (pooled_height + int64_t{pooled_width}) * 2 * int64_t{sizeof(int32_t)};
   }
 
-  // Two numbers a bin.
+  // Two numbers per bin.
   ALWAYS_INLINE const int32_t* row_edges(int64_t i) const {
     return edges_.data() + (i - chunk.begin) * 2 * (pooled_height + pooled_width);
   }
@@ -57,7 +57,7 @@ struct BinTable {
   Tensor data_;
   std::vector<int32_t> edges_;
 
-  // Returns the cells of all bins together.
+  // Returns the total number of cells of all bins.
   static int64_t set_edges(const BinAxis& axis, int bins, int32_t* edge) {
     int64_t sum = 0;
     for (int i = 0; i < bins; ++i, edge += 2) {
@@ -73,8 +73,8 @@ ALWAYS_INLINE int64_t bin_area(const int32_t* y, const int32_t* x) {
   return y[1] > y[0] && x[1] > x[0] ? static_cast<int64_t>(y[1] - y[0]) * (x[1] - x[0]) : 0;
 }
 
-// Calls body(place) for the cells of a bin in row-major order: where a cell begins in a block with
-// `lanes` numbers for each cell. (With the cell's number on the map instead, the processor keeps
+// Calls body(place) for the cells of a bin in row-major order; place is the offset of a cell in a
+// block with `lanes` numbers per cell. (With the cell's index on the map instead, the loop needs
 // two counters, and ROIPool takes 1.08 times as long.)
 template <int64_t lanes, class Body>
 ALWAYS_INLINE void for_each_cell(const int32_t* y, const int32_t* x, int64_t width,

@@ -1,4 +1,4 @@
-// Channel blocks: the planes of some channels transposed to channel-last, and back.
+// Channel blocks: transposes the planes of some channels to channel-last, and back.
 #pragma once
 #ifdef __aarch64__
 #include <arm_neon.h>
@@ -12,7 +12,7 @@
 
 namespace gluon_roi::cpu {
 
-// Converts `count` numbers; full runs have a constant length, so that they vectorise.
+// Converts `count` numbers; full runs have a constant length, so that GCC vectorises them.
 template <class T, class A>
 ALWAYS_INLINE void load_run(const T* from, int64_t count, A* to) {
   for (; count >= kLanes<A>; count -= kLanes<A>, from += kLanes<A>, to += kLanes<A>) {
@@ -31,7 +31,8 @@ ALWAYS_INLINE void store_run(T* to, int64_t count, const A* from) {
 }
 
 #ifdef __aarch64__
-// Of float16 by four, with the processor's conversions: GCC vectorises none that narrows.
+// float16 in groups of four by the processor's conversions, because GCC does not vectorise
+// narrowing.
 ALWAYS_INLINE void load_run(const Half* from, int64_t count, float* to) {
   for (; count >= 4; count -= 4, from += 4, to += 4) {
     vst1q_f32(to, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&from->bits))));
@@ -50,8 +51,8 @@ ALWAYS_INLINE void store_run(Half* to, int64_t count, const float* from) {
 }
 #endif
 
-// How the elements of two registers change places: within each 16 bytes the lower halves and the
-// upper halves are interleaved; of 32 bytes, all lower and all upper halves are put together.
+// The order of elements when two registers are combined. Within each 16 bytes, the lower halves and
+// the upper halves are interleaved; in 32 bytes, all lower and all upper halves are joined.
 template <int... elements>
 using Picked = std::integer_sequence<int, elements...>;
 template <class A, int bytes>
@@ -81,8 +82,8 @@ struct Exchange<double, 32> {
   using Upper = Picked<2, 3, 6, 7>;
 };
 
-// *to = these elements of a and b, which are counted through. (GCC has Clang's function from
-// version 12 on.)
+// *to = these elements of a and b, numbered consecutively. (GCC has Clang's function since version
+// 12.)
 template <class Values, int... elements>
 ALWAYS_INLINE void pick(const Values& a, const Values& b, Values* to, Picked<elements...>) {
 #ifdef __clang__
@@ -93,13 +94,13 @@ ALWAYS_INLINE void pick(const Values& a, const Values& b, Values* to, Picked<ele
 #endif
 }
 
-// What a register of 16 bytes, as every level has them, or of 32 holds.
+// The contents of a register of 16 bytes, which every level has, or of 32.
 template <class A, int bytes>
 struct Packet {
   static constexpr int kSize = bytes / sizeof(A);
   typedef A Values __attribute__((vector_size(bytes)));
   typedef A Stored __attribute__((vector_size(bytes), aligned(alignof(A))));
-  // By reference: a function that returned registers of 32 bytes would depend on the level.
+  // Returns a reference, because returning registers of 32 bytes would depend on the level.
   ALWAYS_INLINE static const Stored& at(const A* from) {
     return *reinterpret_cast<const Stored*>(from);
   }
@@ -110,7 +111,7 @@ struct Packet {
   // to[j * to_step + i] = from[i * from_step + j] for i, j < kSize.
   ALWAYS_INLINE static void transpose(const A* from, int64_t from_step, A* to, int64_t to_step) {
     using Exchanged = Exchange<A, bytes>;
-    constexpr int kSquare = 16 / sizeof(A);  // rows that are transposed within 16 bytes
+    constexpr int kSquare = 16 / sizeof(A);  // rows transposed within 16 bytes
     Values row[kSize], other[kSize];
 #pragma GCC unroll 8
     for (int i = 0; i < kSize; ++i) row[i] = at(from + i * from_step);
@@ -148,7 +149,7 @@ template <class A, class Simd>
 using Wide = Packet<A, std::min(Simd::kRegisterBytes, 32)>;
 
 // block[i * kLanes + lane] = planes[lane * stride + i] for kSize lanes and i < cells. The last
-// square overlaps the one before, which costs less than single cells.
+// square overlaps the previous one, which costs less than single cells.
 template <class Square, class A>
 ALWAYS_INLINE void pack_squares(const A* planes, int64_t stride, int64_t cells, A* block) {
   constexpr int64_t kSide = Square::kSize;
@@ -182,14 +183,14 @@ ALWAYS_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells,
   }
 }
 
-// Cells that are transposed at a time: few enough for their part of the block to stay in the
-// nearest cache while the planes are gone through, a few at a time because planes a power of two
-// apart would push each other out of it.
+// Cells transposed at a time: few enough for their part of the block to stay in the first-level
+// cache for all planes. These are read a few at a time, because planes a power of two apart would
+// evict each other.
 constexpr int64_t kCellsAtATime = 64;
 
 // block[i * kLanes + lane] = planes[lane * stride + i] for i < cells; lanes past `lanes` become 0.
-// Squares, because GCC finds no transposition in the plain loops, which take 1.3 to 1.6 times as
-// long for whole operators.
+// It works in squares, because GCC does not find the transposition in plain loops, with which whole
+// operators take 1.3 to 1.6 times as long.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t cells, A* block,
                                Simd) {
@@ -221,7 +222,7 @@ ALWAYS_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64
   }
 }
 
-// The way back: planes[lane * stride + i] = block[i * kLanes + lane].
+// The inverse: planes[lane * stride + i] = block[i * kLanes + lane].
 template <class T, class A, class Simd>
 ALWAYS_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int64_t cells,
                                  T* planes, Simd) {

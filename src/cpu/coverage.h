@@ -7,7 +7,8 @@
 namespace gluon_roi::cpu {
 
 // The cells of each image that its RoIs may read, as runs of consecutive cells in row-major order.
-// Kernels pack and sum nothing else, so that few RoIs on a large map cost what they touch.
+// Kernels pack and sum only these, so that the cost of few RoIs on a large map depends on the cells
+// that they touch.
 class Coverage {
  public:
   struct Run {
@@ -21,7 +22,8 @@ class Coverage {
         columns_(static_cast<size_t>(data.shape[0] * data.shape[2]), Columns{width_, 0}),
         images_(static_cast<size_t>(data.shape[0])) {}
 
-  // Rows [y0, y1) and columns [x0, x1) of an image are read, cell by cell `reads` times in all.
+  // Adds rows [y0, y1) and columns [x0, x1) of an image, whose cells are read `reads` times in
+  // total.
   void add(int64_t image, int64_t y0, int64_t y1, int64_t x0, int64_t x1, int64_t reads) {
     if (x0 >= x1) return;
     images_[image].reads += reads;
@@ -31,7 +33,7 @@ class Coverage {
       row[y].end = std::max(row[y].end, x1);
     }
   }
-  // To be called after the last add(). Small gaps are closed: runs cost something, too.
+  // Call after the last add(). Closes small gaps, because runs have a cost as well.
   void finish() {
     for (size_t image = 0; image < images_.size(); ++image) {
       std::vector<Run>& runs = images_[image].runs;
@@ -50,9 +52,8 @@ class Coverage {
   }
   const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
 
-  // Whether this share of the reads of an image, made of each of `channels` on its own and not of
-  // all at once, cost less than packing the cells into as many channel blocks: that took as long as
-  // some 3 reads a cell.
+  // Whether this share of an image's reads costs less in each of `channels` separately than packing
+  // the cells into `blocks` channel blocks. Packing a cell takes as long as some 3 reads.
   bool unpacked_is_faster(int64_t image, double share, int blocks, int channels) const {
     const Image& of = images_[image];
     return static_cast<double>(of.reads) * share * (channels - 1) <=
@@ -75,13 +76,13 @@ class Coverage {
   std::vector<Image> images_;
 };
 
-// The part of a run between two cells, empty if it has none.
+// The part of a run between two cells, which may be empty.
 inline Coverage::Run clip(const Coverage::Run& run, int64_t begin, int64_t end) {
   return {std::max(run.begin, begin), std::min(run.end, end)};
 }
 
-// pack_planes, a block of zeros, and unpack_planes for the cells that are covered; and zeros for
-// all others in the planes.
+// pack_planes, a block of zeros, and unpack_planes for the covered cells; all other cells of the
+// planes become 0.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes,
                              int64_t stride, int lanes, A* block, Simd simd) {
@@ -90,10 +91,10 @@ ALWAYS_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* pl
                 block + run.begin * kLanes<A>, simd);
   }
 }
-// The same for rows of the map that are not packed yet, once one above `row` is needed: those above
-// it and a few more. Returns how many are packed. (RoIs in the order of their lower edges find most
-// of what they read in the cache, from packing: ROIAlign on maps of 200 x 304 takes .9 of the
-// time.)
+// The same for rows of the map that are not packed yet, once a row above `row` is needed: packs the
+// rows above it and a few more. Returns the number of packed rows. (If RoIs come in the order of
+// their lower edges, most cells that they read are still in the cache from packing: ROIAlign on
+// maps of 200 x 304 takes .9 of the time.)
 template <class T, class A, class Simd>
 ALWAYS_INLINE int64_t pack_rows(const std::vector<Coverage::Run>& runs, int64_t packed, int64_t row,
                                 int64_t width, const T* planes, int64_t stride, int lanes, A* block,
@@ -139,8 +140,8 @@ void clear_others(const std::vector<Coverage::Run>& runs, int64_t stride, int la
   }
 }
 
-// The gradients of the planes before a kernel adds to them, in a block, and their way back: 0 at
-// first, all of which is written, or what `earlier` kernels have written.
+// Load and store the block of gradients that a kernel adds to. They start at 0, and all are
+// written; or they start from the results of `earlier` kernels.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void begin_gradients(const std::vector<Coverage::Run>& runs, bool earlier,
                                    const T* planes, int64_t stride, int lanes, A* block,

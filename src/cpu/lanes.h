@@ -1,4 +1,4 @@
-// The channels that a kernel works on at once, one number for each, in registers.
+// The channels that a kernel processes at once, one number for each, in registers.
 #pragma once
 #include <cstdint>
 
@@ -6,8 +6,8 @@
 
 namespace gluon_roi::cpu {
 
-// Kernels work on kLanes channels at once, 16 floats or 8 doubles: for one cell of the map they
-// fill a cache line and an AVX-512 register. (With 16 doubles, blocks leave the caches: maps of 200
+// Kernels process kLanes channels at once: 16 floats or 8 doubles, which fill a cache line and an
+// AVX-512 register for each cell of the map. (With 16 doubles, blocks leave the caches: maps of 200
 // x 304 took 1.3 to 1.5 times as long.)
 constexpr int kCellBytes = 64;
 template <class A>
@@ -17,21 +17,21 @@ int64_t blocks_of(int64_t channels) {
   return (channels + kLanes<A> - 1) / kLanes<A>;
 }
 
-// One number for each channel of a block, in registers: in as many as the level needs. (Of plain
-// arrays and `omp simd` loops GCC keeps some in memory: ROIPool forward took 1.3, backward 3.4
-// times as long.)
+// One number for each channel of a block, in as many registers as the level needs. (GCC keeps some
+// plain arrays of `omp simd` loops in memory: ROIPool forward took 1.3, backward 3.4 times as
+// long.)
 template <class A, class Simd>
 struct Lanes {
   static constexpr int kRegisters = kCellBytes / Simd::kRegisterBytes;
   static constexpr int kCount = kLanes<A>;
   typedef A Register __attribute__((vector_size(Simd::kRegisterBytes)));
-  // In memory: as arrays of A are aligned, and known to overlap nothing but those (memcpy is not).
+  // In memory: aligned as arrays of A, and known to alias only those (unlike memcpy).
   typedef A Stored __attribute__((vector_size(Simd::kRegisterBytes), aligned(alignof(A))));
   static constexpr int kPerRegister = Simd::kRegisterBytes / sizeof(A);
   Register registers[kRegisters];
 
-  // By way of an array, which GCC makes a broadcast of; of `Register{} + value` it makes one
-  // insert a lane.
+  // Goes through an array, which GCC turns into a broadcast. It turns `Register{} + value` into one
+  // insertion per lane.
   ALWAYS_INLINE static Lanes all(A value) {
     A values[kLanes<A>];
     for (int lane = 0; lane < kLanes<A>; ++lane) values[lane] = value;
@@ -50,7 +50,7 @@ struct Lanes {
     });
   }
 
-  // Lanes that are `step` elements apart; those past `lanes` are 0 and not written.
+  // Lanes `step` elements apart; those past `lanes` are 0 and are not written.
   template <class T>
   ALWAYS_INLINE static Lanes gather(int lanes, const T* from, int64_t step) {
     A values[kLanes<A>] = {};
@@ -83,16 +83,16 @@ struct Lanes {
     for_each([&](int i) INLINE_LAMBDA { registers[i] /= other.registers[i]; });
     return *this;
   }
-  // Where `other` is greater, `other`: a NaN there never wins.
+  // Takes `other` where it is greater, so a NaN there never wins.
   ALWAYS_INLINE void keep_greater(const Lanes& other) {
     for_each([&](int i) INLINE_LAMBDA {
       registers[i] = other.registers[i] > registers[i] ? other.registers[i] : registers[i];
     });
   }
 
-  // Adds the lanes in which `left` is `right` to those of `sum`; they become 0 here, bit by bit,
-  // for lanes may be infinite. (A second comparison in place of the bits: backward takes 1.06 times
-  // as long.)
+  // Adds the lanes in which `left` equals `right` to those of `sum`, and sets them to 0 here. It
+  // masks bits, because lanes may be infinite. (With a second comparison instead, backward
+  // takes 1.06 times as long.)
   ALWAYS_INLINE void move_where_equal(const Lanes& left, const Lanes& right, Lanes* sum) {
     using Bits = decltype(registers[0] == registers[0]);
     for_each([&](int i) INLINE_LAMBDA {
@@ -110,7 +110,7 @@ struct Lanes {
   }
 };
 
-// Stands for Simd where one channel is read and written as it is, without a channel block.
+// Replaces Simd where a single channel is read and written directly, without a channel block.
 struct OneChannel {};
 template <class A>
 struct Lanes<A, OneChannel> {

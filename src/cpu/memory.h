@@ -1,4 +1,4 @@
-// Memory of the CPU: scratch, and what is asked of it ahead of time.
+// CPU memory: scratch memory and prefetching.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace gluon_roi {
 
-// Writes zeros: the gradient of an input that has none.
+// Writes zeros, as the gradient of an input that has none.
 void zero_fill(Cpu, const Tensor& tensor);
 
-// Called with an array that is about to be written whole.
+// Called with an array that is about to be written completely.
 void prepare_output(const Tensor& tensor);
 
 namespace cpu {
@@ -23,15 +23,15 @@ A* scratch(int64_t count) {
   return static_cast<A*>(thread_scratch(static_cast<size_t>(count) * sizeof(A)));
 }
 
-// Asks for one element of each lane, `step` elements apart, to be in the cache soon.
+// Prefetches one element of each lane, `step` elements apart.
 template <class T>
 ALWAYS_INLINE void prefetch_lanes(int lanes, const T* from, int64_t step) {
   for (int lane = 0; lane < lanes; ++lane) __builtin_prefetch(from + lane * step, 1);
 }
 
-// Asks for `count` elements to be in the cache soon, in `steps` steps that are to be spread over
-// the work before: all at once fill the processor's queue of outstanding reads, behind which the
-// work has to wait. (ROIPool and ROIAlign with 2000 RoIs took 1.2 to 1.4 times as long.)
+// Prefetches `count` elements in `steps` steps, which the caller spreads over the preceding work.
+// All at once would fill the processor's queue of outstanding reads, and the work would wait for
+// it. (ROIPool and ROIAlign with 2000 RoIs took 1.2 to 1.4 times as long.)
 template <class T>
 class GradualPrefetch {
  public:
@@ -44,8 +44,8 @@ class GradualPrefetch {
   }
 
  private:
-  const T* line_;  // the next to ask for
-  const T* goal_;  // where the steps so far end
+  const T* line_;  // the next to prefetch
+  const T* goal_;  // the end of the steps so far
   int64_t step_;
 };
 

@@ -75,8 +75,8 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
   parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
     const ChannelTask<A> task(id, in.data);
     T* planes = result + task.offset;
-    // One block is scratch memory; that of the maps stands in the gradient's own until the end, if
-    // it fits in there.
+    // One block is scratch memory. The block of the maps uses the gradient's memory until the end,
+    // if it fits there.
     const bool in_place = std::is_same<T, A>::value && task.lanes == kLanes<A>;
     A* sums = scratch<A>(((in_place ? 1 : 2) * cells + outputs) * kLanes<A>);
     A* tile = sums + cells * kLanes<A>;
@@ -102,7 +102,7 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
               best.keep_greater(Values::load(block + place));
             });
-            // The first cell that holds the maximum gets the gradient; none where nothing won.
+            // The first cell with the maximum gets the gradient; none if there is no maximum.
             Values share = Values::load(slope), lost = Values::all(0);
             share.move_where_equal(best, Values::all(kLowest<T>), &lost);
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
