@@ -28,7 +28,7 @@ VARIANT = os.environ.get("GLUON_ROI_VARIANT", "release")
 class BuildLibrary(build_ext):
     """One shared library for MXNet and the C interface, not a Python extension module.
 
-    For 64-bit Arm there are the stand-ins of build_tools/stand_ins.py beside it.
+    For 64-bit Arm, also builds the stand-ins of build_tools/stand_ins.py.
     """
 
     def get_ext_filename(self, fullname):
@@ -70,7 +70,7 @@ class BuildPy(build_py):
 
 
 class Wheel(bdist_wheel):
-    """One wheel for every Python: the library is no extension module of one of them."""
+    """One wheel for every Python, because the library is not an extension module."""
 
     def get_tag(self):
         return "py3", "none", super().get_tag()[2]

@@ -36,7 +36,7 @@ class Device(ctypes.Structure):
 
 
 class Operator:
-    """What the library says of one operator: its inputs, and its parameters as a struct."""
+    """The declaration of an operator: its inputs, and its parameters as a struct."""
 
     _TYPES = {
         "int32": ctypes.c_int32,
@@ -111,7 +111,7 @@ def pointer(array: Any) -> int:
 
 
 def tensor(array: Any) -> Tensor:
-    """A view of a contiguous array; None gives the absent tensor."""
+    """A view of a contiguous array; None becomes the absent tensor."""
     if array is None:
         return Tensor()
     dtype = DTYPES[str(array.dtype).replace("torch.", "")]
@@ -120,7 +120,7 @@ def tensor(array: Any) -> Tensor:
 
 
 def tensors(*arrays: Any) -> Any:
-    """The inputs of a call, or their gradients, in order; None gives the absent tensor."""
+    """The inputs of a call, or their gradients, in order; None becomes the absent tensor."""
     return (Tensor * len(arrays))(*map(tensor, arrays))
 
 

@@ -45,7 +45,7 @@ def item_of(
     size: tuple[int, int] = MAP,
     bins: int = BINS,
 ) -> Item:
-    """A point. `channels` are those of the map, in multiples of the bins where each has its own.
+    """A point. `channels` are those of the map; with score maps, multiples of the bins.
 
     Boxes cover the same part of each map.
     """
@@ -187,7 +187,7 @@ def point(timing: Contender, item: Item, seconds: float) -> dict[str, float]:
 
 
 def slope(rows: list[dict], column: str) -> float:
-    """Of the upper half of a line: 1 is proportional to what the axis counts."""
+    """Slope of the upper half of a line: 1 means proportional to the axis."""
     upper = rows[(len(rows) - 1) // 2 :]
     x, y = ([max(row[name], LEAST) for row in upper] for name in ("at", column))
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
@@ -202,7 +202,7 @@ def lines_of(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
 
 
 def table(rows: list[dict]) -> str:
-    """The points, and behind each line its slopes."""
+    """The points, and after each line its slopes."""
     cells = [["axis", "operator", "at", *COLUMNS, "touched MB", "MB / touched"]]
     for (axis, operator), points in lines_of(rows).items():
         for row in points:

@@ -61,10 +61,10 @@ class Kernels:
 def touched_cells(item: Item, rois: np.ndarray) -> int:
     """Cells of the maps that a call reads, each counted once, in all channels.
 
-    These are the cells that a gradient of ones reaches; one channel of the output stands for all.
-    Cells that get a weight of 0 are left out. Where maxima alone have a gradient, the maximum on a
-    map of zeros is the first cell of each bin, and with more bins than the map has rows and columns
-    every cell of a box is the first one of some bin.
+    These are the cells that a gradient of ones reaches, computed for one channel of the output.
+    Cells with a weight of 0 are left out. For operators whose gradient goes only to maxima, the
+    maximum on a map of zeros is the first cell of each bin; with more bins than the map has rows
+    and columns, every cell of a box is the first cell of some bin.
     """
     one = replace(item, channels=1, rois=len(rois), dtype="float32")
     if item.of.maxima:
@@ -76,11 +76,11 @@ def touched_cells(item: Item, rois: np.ndarray) -> int:
 
 
 def moved_bytes(item: Item) -> dict[str, int]:
-    """Way -> the bytes that a call must move, each once in each pass.
+    """The bytes that a call must move, by way; each is counted once per pass.
 
     Forward: the touched cells of the maps, the boxes, the offsets, the output. Backward: the
     gradient of the output, the boxes, the gradients of maps and offsets as a whole, zeros included,
-    and what was read once more where the operator needs it.
+    and the touched cells again if the operator needs them.
     """
     size = np.dtype(item.dtype).itemsize
     rois, trans = item.boxes(), item.trans()

@@ -38,7 +38,7 @@ PAGES = {"huge pages while fast": "", "4 kB pages": "0", "huge pages": "1"}
 
 
 class Contender:
-    """One library with one number of threads, in a process of its own."""
+    """One library with one number of threads, in its own process."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ def columns(lines: list[list[str]], left: Sequence[int]) -> str:
 
 
 def idle_table(rows: list[dict]) -> str:
-    """Medians in milliseconds, with the least and the greatest."""
+    """Medians in milliseconds, with minimum and maximum."""
     lines = [f"{'':54}" + "".join(f"{name:>24}" for name in PAGES)]
     for row in rows:
         cells = [
@@ -109,7 +109,7 @@ def chart(rows: list[dict], path: str) -> None:
 
 
 def machine() -> dict:
-    """What the numbers were measured on."""
+    """The machine of the measurements."""
     model = platform.processor()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as file:

@@ -60,7 +60,7 @@ Function = Callable[[Any, Any], Any]  # of data and rois
 
 
 class Net(HybridBlock):
-    """A function of data and rois that a namespace, mx.nd or mx.sym, gives."""
+    """A function of data and rois from a namespace, mx.nd or mx.sym."""
 
     def __init__(self, function: Callable[[Any], Function]) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def theirs(item: Item, way: str) -> Function:
 
 
 def direct(function: Function, data: Any, rois: Any) -> Function:
-    """What our function ends in: a CachedOp of MXNet, without the Python before it."""
+    """The CachedOp of MXNet that our function ends in, without the Python before it."""
     found: list[Any] = []
 
     def calls(*key: Any) -> Any:
@@ -170,7 +170,7 @@ Timed = Callable[[int], Tuple[float, float]]  # of the number of the call
 
 
 def timed_calls(item: Item) -> Iterator[tuple[str, str, dict[str, Timed]]]:
-    """Pass, way, and what is called in turn: all that is timed of one operator."""
+    """Everything timed for one operator: pass, way, and the functions called in turn."""
     calls: dict[str, Timed]
     libraries = {"gluon_roi": ours, "mxnet": theirs}
     one = np.ones(1, np.float32)
@@ -212,7 +212,7 @@ def seconds_of_new_scale(
 
 
 def main_of_calls() -> None:
-    """Answer a round of calls, the items named first: [item, pass, way, what, seconds] of each."""
+    """Time a round of calls of the named items: [item, pass, way, what, seconds] of each."""
     groups: list[tuple[str, str, str, dict[str, Timed]]] = []
 
     def answer_to(request: dict) -> dict:

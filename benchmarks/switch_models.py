@@ -127,7 +127,7 @@ def seconds(call: Callable, runs: int) -> float:
 
 
 def operator_seconds(calls: list, align: Callable, runs: int) -> tuple[float, float]:
-    """Forward alone, and forward with backward, of the RoI operators of one pass."""
+    """Seconds of the RoI operators of one pass: forward, and forward with backward."""
     maps = {id(args[0]): args[0].copy() for args, _ in calls}
     for copy in maps.values():
         copy.attach_grad()
@@ -193,7 +193,7 @@ def study_detector(name: str, image: mx.nd.NDArray, runs: int) -> None:
 
 
 def fast_rcnn() -> tuple[mx.sym.Symbol, int]:
-    """The head of Girshick 2015 on conv5 of VGG16, with narrower layers behind the pooling."""
+    """The head of Girshick 2015 on conv5 of VGG16, with narrower layers after the pooling."""
     x, rois = maps_and_rois(512)
     x = mx.sym.ROIPooling(
         name="roi_pool5", data=x, rois=rois, pooled_size=(7, 7), spatial_scale=0.0625

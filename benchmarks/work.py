@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Operator:
-    """What it takes to measure an operator."""
+    """Properties of an operator that its measurements need."""
 
     samples: bool = False  # takes sampling_ratio
     score_maps: bool = False  # each bin has a score map of its own
@@ -68,7 +68,7 @@ class Item:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What gluon_roi's operator takes besides pooled_size and spatial_scale."""
+        """Arguments of gluon_roi's operator besides pooled_size and spatial_scale."""
         samples = {"sampling_ratio": self.sampling_ratio} if self.of.samples else {}
         return {**samples, **self.of.arguments}
 
@@ -110,7 +110,7 @@ class Item:
         return int(cells) * np.dtype(self.dtype).itemsize
 
     def coarser_maps(self) -> list[np.ndarray]:
-        """The maps of a pyramid behind the first."""
+        """The maps of a pyramid after the first."""
         generator = np.random.Generator(np.random.PCG64(2))
         return [
             generator.standard_normal(shape, np.float32).astype(self.dtype)

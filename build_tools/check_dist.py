@@ -58,9 +58,9 @@ def newest(pattern):
 
 
 def check_platform(wheel, work):
-    """auditwheel finds nothing newer than what the wheel's name promises.
+    """auditwheel must find nothing newer than the wheel's name promises.
 
-    `auditwheel show` would look at the system's libgomp as well, which the wheel does not bring.
+    `auditwheel show` would also inspect the system's libgomp, which is not in the wheel.
     """
     repair = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libgomp.so.1"]
     repair += ["--exclude", "libscipy_openblas.so", "--only-plat", "--plat", "auto"]

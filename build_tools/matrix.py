@@ -45,7 +45,7 @@ def output(*command):
 
 
 def requirements():
-    """What gluon_roi requires with the extras demo, onnx and test, but for NumPy."""
+    """The requirements of gluon_roi with the extras demo, onnx and test, without NumPy."""
     wanted = []
     for line in metadata.requires("gluon_roi") or ():
         name, _, condition = line.partition(";")
@@ -57,7 +57,7 @@ def requirements():
 
 
 def environment(python, version, numpy, mxnet):
-    """The interpreter of an environment of these versions, which is made if it is not there."""
+    """The interpreter of an environment of these versions, created if it does not exist."""
     name = f"{version}-{numpy or 'newest'}" + ("" if mxnet == MXNET else f"-mxnet-{mxnet}")
     folder = ROOT / ".venv-matrix" / name
     inside = folder / "bin/python"

@@ -41,7 +41,7 @@ SEED = "20220517"
 
 
 def nose_tools():
-    """What MXNet's tests use of nose.tools."""
+    """The functions of nose.tools that MXNet's tests use."""
     tools = types.ModuleType("nose.tools")
     case = unittest.TestCase()
     for name in dir(case):
@@ -82,7 +82,7 @@ def pytest_configure(config):
 
 
 def give_names():
-    """Give numpy the names that it has dropped: the tests use them as well, not only MXNet."""
+    """Give numpy the names that it has dropped, because the tests use them too."""
     import mxnet  # noqa: F401 (loads gluon_roi/_compat.py where it is needed)
     import numpy
 

@@ -109,9 +109,9 @@ def stop(sentence: str) -> NoReturn:
 
 
 def find_mxnet() -> Path:
-    """What the build needs of the mxnet package, copied: its headers and one source file.
+    """Copy the parts of the mxnet package that the build needs: headers and one source file.
 
-    A copy, so that nothing is compiled again when mxnet is installed after gluon_roi.
+    With a copy, nothing is compiled again when mxnet is installed after gluon_roi.
     """
     kept = BUILD / "mxnet-1.9.1/mxnet"
     installed = installed_mxnet()
@@ -152,10 +152,10 @@ def check_mxnet(folder: Path) -> None:
 
 
 def fetch_mxnet(folder: Path) -> None:
-    """Take what the build needs out of MXNet's wheel.
+    """Extract the files that the build needs from MXNet's wheel.
 
-    Not a build requirement: pip would install its NumPy below 2 with it, which has no wheels for
-    Python 3.13 and later.
+    MXNet is not a build requirement, because pip would install NumPy below 2 with it, which has no
+    wheels for Python 3.13 and later.
     """
     print("gluon_roi: mxnet is not installed; taking its headers from its wheel")
     with tempfile.TemporaryDirectory() as work:
@@ -321,7 +321,7 @@ def cuda_defines(version: str, archs: str) -> list[str]:
 
 
 def build(name: str) -> Path:
-    """Build a variant, as far as it is not up to date; returns the library, or the program."""
+    """Build the parts of a variant that are not up to date; returns the library or program."""
     recipe = recipe_of(name)
     folder = recipe.product.parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -355,7 +355,7 @@ def build(name: str) -> Path:
 
 
 def run(target: Path, command: list[str]) -> bool:
-    """Run a command that makes `target`; note it, and what it said, beside it."""
+    """Run a command that makes `target`, and store the command and its output beside it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     note, log = Path(f"{target}.cmd"), Path(f"{target}.log")
     note.unlink(missing_ok=True)
@@ -371,7 +371,7 @@ def run(target: Path, command: list[str]) -> bool:
 
 
 def text_of(command: list[str]) -> str:
-    """The command with what nvcc adds to it."""
+    """The text of a command, including what nvcc adds to it."""
     names = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
     return shlex.join([*command, *(os.environ[name] for name in names if os.environ.get(name))])
 
@@ -382,7 +382,7 @@ def note_of(target: Path) -> str:
 
 
 def is_current(source: Path, target: Path, command: list[str]) -> bool:
-    """Whether target was made by this command from what source and its headers are now."""
+    """Whether target was made by this command from the current source and headers."""
     if not target.is_file() or note_of(target) != text_of(command):
         return False
     made = target.stat().st_mtime
@@ -393,7 +393,7 @@ def is_current(source: Path, target: Path, command: list[str]) -> bool:
 
 
 def write_compile_commands(recipe: Recipe) -> None:
-    """What clangd and clang-tidy want to know: how each file is compiled."""
+    """Write the command of each file, for clangd and clang-tidy."""
     driver = [job for job in recipe_of("asan").jobs if job[0] == DRIVER]
     entries = [
         {"directory": str(ROOT), "file": str(source), "arguments": command}

@@ -32,7 +32,7 @@ NAMES = ("libarmpl_lp64_mp.so", "libamath.so", "libastring.so")
 
 
 def build(compiler: list[str], name: str, folder: Path) -> Path:
-    """Write one of them into a folder."""
+    """Write one stand-in into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def link(name: str, lines: list[str], *needed: Path) -> Path:
@@ -52,9 +52,9 @@ def build(compiler: list[str], name: str, folder: Path) -> Path:
 
 
 def main() -> int:
-    """1 if the list above is not that of the functions that LIBMXNET looks for in Arm's libraries.
+    """Return 1 unless FORWARDED lists the functions that LIBMXNET takes from Arm's libraries.
 
-    What glibc and MXNet's own C++ give is left out: those names have a version, or are C++'s.
+    Names from glibc have a version, and names from MXNet's own C++ are mangled: both are left out.
     """
     nm = ["nm", "-D", "--undefined-only", sys.argv[1]]
     text = subprocess.run(nm, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -30,7 +30,7 @@ COLOURS = plt.cm.tab10([0, 1, 2, 3, 4, 5, 6, 8, 9])[:, :3]
 
 @dataclass
 class Card:
-    """An operator, its maps (each (1, C, H, W)), and what is to be said of it."""
+    """An operator, its maps (each (1, C, H, W)), and the text of its card."""
 
     name: str
     text: str

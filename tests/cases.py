@@ -42,7 +42,7 @@ AGREEMENT_FUSED = 4e-6
 
 
 def assert_near(actual: Any, expected: Any, tolerance: float) -> None:
-    """Compare arrays of equal shape; NaN equals NaN. Infinity is what float16 overflows to."""
+    """Compare arrays of equal shape; NaN equals NaN. Infinity is the overflow of float16."""
     actual = actual.asnumpy() if hasattr(actual, "asnumpy") else np.asarray(actual)
     with np.errstate(over="ignore"):
         expected = np.asarray(expected).astype(actual.dtype).astype(np.float64)
@@ -172,7 +172,7 @@ class Recorded(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: what it is called, what it should give, what to try it with."""
+    """An operator: its names, its expected results, and the cases to try."""
 
     name: str  # gluon_roi.nd.<name>, gluon_roi.sym.<name>, the block gluon_roi.<name>
     forward: Callable[..., np.ndarray]  # the function of gluon_roi.reference
@@ -240,22 +240,22 @@ class Operator:
     def expected(
         self, data: np.ndarray, rois: Any, pooled: Any, scale: float, **arguments: Any
     ) -> np.ndarray:
-        """What the operator should give for data of this type: (K, C', P, Q), float64."""
+        """The expected result for data of this type: (K, C', P, Q), float64."""
         return self.forward(data, rois, pooled, scale, **arguments, **self._geometry(data.dtype))
 
     def expected_gradients(
         self, d_out: Any, data: np.ndarray, rois: Any, pooled: Any, scale: float, **arguments: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(d_data, d_rois) with ``rois_grad=True`` where the operator has it, else d_rois = 0."""
+        """(d_data, d_rois) with ``rois_grad=True`` if the operator has it, otherwise d_rois = 0."""
         geometry = self._geometry(data.dtype)
         gradient = self.backward(d_out, data, rois, pooled, scale, **arguments, **geometry)
         return gradient if self.rois_grad else (gradient, np.zeros(np.shape(rois)))
 
 
 def of_reference(name: str) -> Callable[..., Any]:
-    """A function of gluon_roi.reference, which is looked up when it is called.
+    """A function of gluon_roi.reference, looked up when it is called.
 
-    The package needs MXNet, and whoever only reads the rows may not have it.
+    The package needs MXNet, but code that only reads the rows may run without it.
     """
 
     def function(*args: Any, **arguments: Any) -> Any:
@@ -267,7 +267,7 @@ def of_reference(name: str) -> Callable[..., Any]:
 
 
 def of_one_map(function: Callable[..., Any], first: int = 0) -> Callable[..., Any]:
-    """A function of a list of maps and of scales, for one of each; `first` is the map's place."""
+    """Adapts a function of lists of maps and scales to one of each; `first` is the map's place."""
 
     def of_one(*args: Any, **arguments: Any) -> Any:
         given = list(args)
@@ -324,14 +324,14 @@ def row_id(value: Any) -> str:
 def for_mxnet(rois: np.ndarray) -> np.ndarray:
     """The rows on which MXNet's operators are well defined.
 
-    Without padding rows (stale memory in its ROIAlign) and without boxes of no size or inverted
-    ones (it ends the process if aligned).
+    There are no padding rows (stale memory in its ROIAlign), and no empty or inverted boxes (it
+    aborts the process if aligned).
     """
     sides = rois[:, 3:5] if rois.shape[1] == 6 else rois[:, 3:] - rois[:, 1:3]
     return rois[(rois[:, 0] >= 0) & (sides > 0).all(axis=1)]
 
 
 def blocks_of(operator: Operator) -> tuple:
-    """(output channels, pooled size) pairs; fewer channels where every bin has its own."""
+    """(output channels, pooled size) pairs; fewer channels if every bin has its own."""
     own = operator.channels(1, (7, 7), {}) > 1
     return tuple((min(c, 17) if own and p[0] > 7 else c, p) for c, p in BLOCKS)

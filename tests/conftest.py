@@ -15,11 +15,11 @@ def ctx() -> mx.Context:
 
 @pytest.fixture(autouse=True)
 def errors_end_with_their_test() -> Iterator[None]:
-    """An error that a test provokes and nobody waits for would be raised in the next one.
+    """Wait for errors that a test provokes, which would otherwise be raised in the next test.
 
-    MXNet marks what a failing operator writes as failed, the temporary space that all operators
-    share included. A training step that fails in its forward pass can fail in its backward pass
-    once more, after the first error has been seen.
+    MXNet marks all arrays that a failing operator writes as failed, including the temporary space
+    that all operators share. A training step that fails in its forward pass can fail again in its
+    backward pass, after the first error has been seen.
     """
     yield
     with contextlib.suppress(mx.MXNetError):

@@ -86,7 +86,7 @@ class Kernels:
     def compare(
         self, op: str, p: Any, data: Any, rois: Any, rois_num: Any = None, trans: Any = None
     ) -> tuple:
-        """Forward and backward of both halves; returns what the CUDA half gave."""
+        """Compare forward and backward of both halves; returns the results of the CUDA half."""
         dtype = (data[0] if isinstance(data, list) else data).dtype
         precision, more = PRECISION[dtype.name], {"rois_num": rois_num, "trans": trans}
         (out,) = self.run(op, p, data, rois, **more)

@@ -22,17 +22,17 @@ def picture(width: int = 96, height: int = 72, seed: int = 0) -> np.ndarray:
 
 
 def plain(**how: Any) -> Callable:
-    """Return what saves an image in the format of its name."""
+    """Return a function that saves an image in the format of its name."""
     return lambda pixels, path: Image.fromarray(pixels).save(path, **how)
 
 
 def converted(mode: str, **how: Any) -> Callable:
-    """Return what saves an image in another mode of Pillow's."""
+    """Return a function that saves an image in another mode of Pillow."""
     return lambda pixels, path: Image.fromarray(pixels).convert(mode).save(path, **how)
 
 
 def turned(orientation: int) -> Callable:
-    """Return what saves an image as a camera does that was turned: the pixels, and a tag."""
+    """Return a function that saves an image as a rotated camera does: the pixels, and a tag."""
 
     def save(pixels: np.ndarray, path: Path) -> None:
         exif = Image.Exif()

@@ -50,7 +50,7 @@ FAR = np.array(
 
 @dataclass(frozen=True)
 class Model:
-    """A block, what it is called with, and how it is exported."""
+    """A block, its inputs, and how it is exported."""
 
     block: Any
     inputs: tuple
@@ -211,7 +211,7 @@ def _offsets() -> dict[str, Model]:
 
 
 class Detections(mx.gluon.HybridBlock):
-    """What surrounds the pooling in a detector: decoding, and suppression within each class."""
+    """The parts of a detector after the pooling: decoding, and suppression within each class."""
 
     def __init__(self, **nms: Any) -> None:
         super().__init__()
@@ -292,7 +292,7 @@ def models() -> dict[str, Model]:
 
 
 def graph(path: Path) -> dict[str, Any]:
-    """What a file holds: its inputs, outputs, and number of nodes of each operator."""
+    """The contents of a file: inputs, outputs, and number of nodes of each operator."""
     import onnx
 
     def described(value: Any) -> str:

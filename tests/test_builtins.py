@@ -66,7 +66,7 @@ def test_every_module_and_back(importer):
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))], ids=str)
 def test_overlapping_replacements(order):
-    """MXNet's functions come back with the last one, in whatever order they end."""
+    """MXNet's functions return with the last one, in any order of ending."""
     before = held()
     replacements = [gluon_roi.replace_builtins() for _ in order]
     during = held()

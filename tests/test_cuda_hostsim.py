@@ -50,7 +50,7 @@ def test_kernels(kernels, check, order, monkeypatch):
 
 @pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
 def test_order_does_not_show(kernels, op, arguments, monkeypatch):
-    """The same bytes whatever the order of threads: no element has two writers."""
+    """The same bytes for any order of threads: no element has two writers."""
     symbol = kernels.library.symbols[op.name]
     p = kernels.library.params(symbol, (3, 2), 0.3, **arguments_of(op, arguments))
     data = feature_map(op.channels(3, (3, 2), arguments))

@@ -51,7 +51,7 @@ def map_of(op, arguments, dtype, channels=3):
 
 @every
 def test_padding_rows(op, arguments, dtype, ctx):
-    """Any negative index, whatever the coordinates: a row of zeros, no gradient."""
+    """Any negative index, with any coordinates: a row of zeros, no gradient."""
     data = map_of(op, arguments, dtype)
     padding = op.rois(
         [[-1, 0, 0, 9, 9], [-7, 1, 2, 3, 4], [-1, np.nan, np.inf, 0, 0], [-0.5, 0, 0, 9, 9]]
@@ -105,7 +105,7 @@ def test_huge_boxes(op, arguments, dtype, ctx):
 
 @every
 def test_scales_beyond_floats(op, arguments, dtype, ctx):
-    """They count as the greatest float. (Box gradients, as large as the scale, may overflow.)"""
+    """They count as the largest float. (Box gradients, as large as the scale, may overflow.)"""
     data = map_of(op, arguments, dtype)
     rois = op.rois([[0, 1, 2, 5, 9], [1, -4, -4, 4, 4], [0, 0, 0, 0, 0], [-1, 0, 0, 9, 9]])
     for scale in (1e38, 3.4e38, 1e39, 1e300, 1.7e308):
@@ -179,7 +179,7 @@ def test_zero_weight_is_not_read(op, arguments, ctx):
 
 
 def test_max_pooling_of_nan(ctx):
-    """NaN cells are passed over; a bin of nothing else gives the lowest number, as in MXNet."""
+    """NaN cells are ignored; a bin of NaN cells only is the lowest number, as in MXNet."""
     data = np.full((1, 1, 4, 4), np.nan, "float32")
     data[0, 0, 2, 3] = -5
     rois = mx.nd.array([[0, 0, 0, 3, 3]], ctx=ctx)
@@ -289,7 +289,7 @@ def test_an_earlier_call_does_not_show(op, arguments, ctx):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_crashes(seed):
-    """Hostile boxes, in a process of their own: answers or MXNetErrors, never a crash."""
+    """Hostile boxes, in a separate process: results or MXNetErrors, never a crash."""
     command = [sys.executable, str(SCRIPTS / "hostile_calls.py"), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.strip() == "alive", done.stderr[-2000:]
@@ -309,7 +309,7 @@ def test_same_bytes_from_any_number_of_threads():
 
 @pytest.mark.parametrize("op", OPERATORS, ids=row_id)
 def test_calls_from_several_python_threads(op, ctx):
-    """Calls with equal arguments share one compiled call, whatever their shapes."""
+    """Calls with equal arguments share one compiled call, for any shapes."""
 
     def call(count):
         return run(op, feature_map(9 * count), op.all_rois(SCALE)[: 2 * count], {}, ctx)

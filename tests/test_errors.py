@@ -237,7 +237,7 @@ def test_static_alloc_reports_bad_rows(op):
 
 
 def import_error(folder):
-    """What `import gluon_roi` says for the copy of the package in folder."""
+    """The error of `import gluon_roi` for the copy of the package in folder."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     run = subprocess.run(
         [sys.executable, "-c", "import gluon_roi"],

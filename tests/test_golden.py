@@ -28,7 +28,7 @@ def case(request):
 
 
 def tolerance_of(case):
-    """What record.py's library promises for this function."""
+    """The tolerance of record.py's library for this function."""
     fused = (case["peer"], case["function"]) == ("paddle", "roi_align")
     return AGREEMENT_FUSED if fused else AGREEMENT
 

@@ -56,7 +56,7 @@ def test_operators_do_not_know_each_other():
 
 
 def test_one_file_knows_mxnet():
-    """And one its graph passes; kernels see arrays alone."""
+    """And one file knows its graph passes; kernels only see arrays."""
     knowing = {file.name for file in FILES if '"lib_api.h"' in file.read_text()}
     assert knowing == {"mxnet.cc", "graph_pass.cc"}
 
@@ -71,7 +71,7 @@ FUNCTION = r"^(?!using|static_assert|typedef)[\w\[][\w:<>*& \[\]]*?[ *&](\w+)\([
 
 
 def test_functions_are_defined_in_the_layer_that_declares_them():
-    """What a header declares and a higher layer defines would be a call upwards."""
+    """A function declared in a header and defined in a higher layer would be a call upwards."""
     defined: dict[str, set[str]] = {}
     for file in FILES:
         for name in re.findall(FUNCTION + r"\{", code(file), re.M):

@@ -21,7 +21,7 @@ SIZES = ((1, 1), (2, 3), (3, 3), (7, 7))
 
 
 class Draw:
-    """What a seed chooses."""
+    """Choices that follow from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.RandomState(seed)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def script(*command, **variables):
-    """What a script printed; a failure shows all of it."""
+    """The output of a script; a failure shows all of it."""
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=ROOT,

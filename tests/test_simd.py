@@ -41,7 +41,7 @@ def baseline() -> dict:
 
 
 def test_unknown_level():
-    """The sentence names what this processor has."""
+    """The error names the levels of this processor."""
     environment = {**os.environ, "GLUON_ROI_SIMD": "mmx"}
     script = "import gluon_roi; gluon_roi.build_info()"
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)

@@ -66,7 +66,7 @@ class Library:
 
 
 def writing(array: np.ndarray) -> Callable[[], None]:
-    """What other operators do between two calls, where the library leaves its inputs to NumPy."""
+    """Writes as other operators do between two calls, for libraries whose inputs NumPy writes."""
     between, values = np.zeros(BETWEEN, np.float32), array.copy()
 
     def others() -> None:

@@ -10,7 +10,7 @@ from .gluon_roi import GluonRoi
 
 
 class EveryLevel(GluonRoi):
-    """PyramidROIAlign without it: every RoI on every level, masked, as GluonCV's FPN does.
+    """In place of PyramidROIAlign: every RoI on every level, masked, as in GluonCV's FPN.
 
     With our own ROIAlign.
     """

@@ -133,7 +133,7 @@ PEERS: dict[str, Callable[..., Result]] = {"torchvision": run_torchvision, "padd
 
 
 def load(peer: str) -> tuple[dict, dict[str, dict[str, np.ndarray]]]:
-    """What was recorded: ("about", arrays by case name)."""
+    """The recorded results: ("about", arrays by case name)."""
     arrays: dict[str, dict[str, np.ndarray]] = {}
     with np.load(os.path.join(FOLDER, f"{peer}.npz")) as file:
         about = json.loads(str(file["about"]))

@@ -187,7 +187,7 @@ def torchvision(library: c_api.Library) -> dict[str, Callable[[], None]]:
 
 
 def repeat(library: c_api.Library) -> dict[str, Callable[[], None]]:
-    """The same bytes in every run, forward and backward, on a stream of its own."""
+    """The same bytes in every run, forward and backward, on a separate stream."""
 
     def check(item: Item) -> None:
         data, rois, d_out = (to_device(array) for array in item.arrays())

@@ -58,7 +58,7 @@ RUNTIMES = {"onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def difference(found: Any, expected: np.ndarray) -> float:
-    """The greatest one; infinite if shapes, types, or the places of NaN differ."""
+    """The largest difference; infinite if shapes, types, or places of NaN differ."""
     found = np.asarray(found)
     if found.shape != expected.shape or (np.isnan(found) != np.isnan(expected)).any():
         return np.inf
@@ -67,7 +67,7 @@ def difference(found: Any, expected: np.ndarray) -> float:
 
 
 def differences(run: Callable[..., list], arrays: Any, name: str) -> float:
-    """The greatest difference of a model's outputs from the golden ones."""
+    """The largest difference of a model's outputs from the golden ones."""
     inputs = [arrays[key] for key in arrays.files if key.startswith(f"{name}/in")]
     outputs = [arrays[key] for key in arrays.files if key.startswith(f"{name}/out")]
     found = run(*inputs)

@@ -74,7 +74,7 @@ def export_rfcn(folder: Path, pretrained: Path, images: list[Path]) -> None:
 
 
 def compare(found: np.ndarray, expected: np.ndarray) -> tuple[int, float, float]:
-    """How many expected rows were found, and the greatest differences of their scores, corners."""
+    """How many expected rows were found, and their largest differences in scores and corners."""
     count, score, corner = 0, 0.0, 0.0
     for row in expected:
         off = np.abs(found - row)
