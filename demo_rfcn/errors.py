@@ -1,4 +1,4 @@
-"""The exceptions that a command answers with one sentence instead of a traceback."""
+"""The exceptions that a command reports as one sentence instead of a traceback."""
 
 
 class InputError(ValueError):

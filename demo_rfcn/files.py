@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, and with one sentence where it fails."""
+"""Reading and writing files, completely or not at all; errors are one sentence."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reading MXNet's parameter files, which may come from anywhere.
+"""Reading MXNet's parameter files from untrusted sources.
 
-MXNet trusts what it loads: a header of wild sizes makes `mx.nd.load` end the process. The format
-(little endian) is read here, and nothing is taken that the file does not hold:
+MXNet trusts the files that it loads: a header with invalid sizes makes `mx.nd.load` abort the
+process. This module parses the format (little endian) and checks it against the file's length:
 
     u64 0x112, u64 reserved, u64 count
     count arrays: u32 0xf993fac9 (0xf993faca from NumPy's shapes), i32 storage (0, dense),

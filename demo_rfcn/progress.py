@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, lines with percent and time in a log."""
+"""Progress of a command: a bar on a terminal, lines with percent and time in a log."""
 
 from __future__ import annotations
 

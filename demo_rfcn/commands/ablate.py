@@ -1,7 +1,7 @@
-"""`ablate`: what position sensitivity and OHEM are worth, as a table and a bar chart.
+"""`ablate`: the value of position sensitivity and OHEM, as a table and a bar chart.
 
-Every variant is trained with the same seeds and data order; "rotated" evaluates the trained k = 3
-detectors once more with their map groups turned by 180 degrees, which needs no training.
+Every variant is trained with the same seeds and data order. "rotated" evaluates the trained k = 3
+detectors again with their map groups rotated by 180 degrees, which needs no training.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
 
     `further` are keys of FURTHER, variants that are trained as well.
 
-    `ablation.json`, `ablation.md` and `ablation.png` are written anew after every run, so that an
+    `ablation.json`, `ablation.md` and `ablation.png` are rewritten after every run, so that an
     interrupted study shows what it has.
 
     Raises

@@ -1,4 +1,4 @@
-"""`demo`: the whole way from nothing to a folder of results."""
+"""`demo`: everything from scratch to a folder of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`launch`: the processes of a distributed run, on one machine or on its part of several."""
+"""`launch`: starts the processes of a distributed run, on one or several machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`profile`: where the time of a training step goes, and what a RoI costs in each head."""
+"""`profile`: the parts of a training step, and the cost of a RoI in each head."""
 
 from __future__ import annotations
 

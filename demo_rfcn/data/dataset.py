@@ -1,4 +1,4 @@
-"""A data set for detection: images with their boxes, whatever they were read from."""
+"""A data set for detection: images with their boxes, from any source."""
 
 from __future__ import annotations
 

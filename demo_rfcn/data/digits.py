@@ -1,7 +1,7 @@
 """The `digits` data set: real handwriting on the backgrounds of `signals`.
 
 The digits are scikit-learn's copy of the UCI handwritten digits, 8 x 8 pixels, enlarged. A six and
-a nine differ in arrangement alone. Images must not be flipped.
+a nine differ only in arrangement. Images must not be flipped.
 """
 
 from __future__ import annotations

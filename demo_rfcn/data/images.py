@@ -1,7 +1,7 @@
-"""Image files: is one whole, which way up is it, what are its pixels?
+"""Image files: completeness, orientation and pixels.
 
-One rule for training, evaluation and detection: images are upright, as their EXIF tag says, and
-have three channels of eight bits.
+Training, evaluation and detection follow one rule: images are upright according to their EXIF tag,
+and have three channels of eight bits.
 """
 
 from __future__ import annotations

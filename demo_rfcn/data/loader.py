@@ -1,4 +1,4 @@
-"""Batches: reading, scaling, augmenting, padding, RPN targets; all follow from (seed, step)."""
+"""Batches: reading, scaling, augmenting, padding, RPN targets; all depend only on (seed, step)."""
 
 from __future__ import annotations
 

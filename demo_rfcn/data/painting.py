@@ -1,4 +1,4 @@
-"""Backgrounds, clutter and the pasting of objects: what the generated data sets share."""
+"""Shared parts of the generated data sets: backgrounds, clutter and pasting of objects."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The `signals` data set: three of its six classes differ only in the place of a lit lamp.
+"""The `signals` data set: three of its six classes differ only in the position of a lit lamp.
 
 Disk, square and triangle are ordinary shapes with a random surface and an outline. The three
-signals are one housing with three lamps of which the top, the middle or the bottom one is lit: they
-share every part, and only the arrangement of the parts tells them apart, which is what
-position-sensitive pooling reads. A horizontal flip keeps the vertical order, so flipping is a valid
+signals are one housing with three lamps, of which the top, the middle or the bottom one is lit.
+They have the same parts and differ only in their arrangement, which position-sensitive pooling can
+read. A horizontal flip keeps the vertical order, so flipping is a valid
 augmentation.
 """
 

@@ -1,4 +1,4 @@
-"""What is known of each data set before it is opened."""
+"""Properties of each data set that are known before it is opened."""
 
 from __future__ import annotations
 

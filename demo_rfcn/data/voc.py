@@ -1,4 +1,4 @@
-"""Reading folders in the layout of PASCAL VOC, as it is and as labelling tools write it."""
+"""Reading folders in the layout of PASCAL VOC, the original and that of labelling tools."""
 
 from __future__ import annotations
 

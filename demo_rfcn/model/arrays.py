@@ -1,6 +1,6 @@
-"""The types of what `hybrid_forward` is called with; MXNet itself ships none.
+"""Types of the arguments of `hybrid_forward`; MXNet itself ships none.
 
-Its F is the module `mxnet.ndarray` or `mxnet.symbol`, a ModuleType, and its arrays are that one's.
+Its F is the module `mxnet.ndarray` or `mxnet.symbol`, a ModuleType; its arrays are of that module.
 """
 
 from __future__ import annotations

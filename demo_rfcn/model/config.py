@@ -1,4 +1,4 @@
-"""The configuration of a detector, which a checkpoint has to share with who loads it."""
+"""The configuration of a detector, which a checkpoint and its loader must share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detections: what a detector finds in images, and in those of a data set."""
+"""Detections of a detector in single images and in a data set."""
 
 from __future__ import annotations
 

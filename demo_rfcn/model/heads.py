@@ -1,12 +1,13 @@
 """Detection heads: feature maps and RoIs to class scores and box offsets.
 
 Every head is built as Head(num_classes, num_boxes, k, stride, units) and called with features
-(B, D, H, W) and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, image -1 for padding. It gives
-class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes), where num_boxes
-is 1 for boxes that all classes share. A head of FPN_HEADS is built with a `network.Levels` in place
-of the stride, and called with a list of feature maps.
+(B, D, H, W) and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, with image -1 for padding. It
+returns class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes), where
+num_boxes is 1 for boxes shared by all classes. A head of FPN_HEADS takes a `network.Levels` instead
+of the stride, and is called with a list of feature maps.
 
-Maps are pooled in float32, under mixed precision too: the operators know float16, but no bfloat16.
+Maps are pooled in float32, also with mixed precision: the operators support float16 but not
+bfloat16.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Losses per image, and the choice of the RoIs that learn (OHEM)."""
+"""Losses per image, and the choice of RoIs to train on (OHEM)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Backbones: images to the feature maps that the RPN and the R-FCN head read.
 
-A backbone is built as Backbone(norm_kwargs) and gives (RPN features, head features) of equal size.
-Its class attributes: `stride`, the step of the maps in pixels, and `head_units`, the width of the
-layers that some heads put behind the pooling. A backbone whose weights can come from a GluonCV
-classification model has `load_pretrained(filename)`.
+A backbone is built as Backbone(norm_kwargs). It returns (RPN features, head features) of equal
+size. Its class attributes are `stride`, the step of the maps in pixels, and `head_units`, the width
+of the layers that some heads have after the pooling. A backbone that can load the weights of a
+GluonCV classification model has `load_pretrained(filename)`.
 
-One of FPN_BACKBONES gives a list of maps for the head, finer ones first, which its `levels`
-describes, and the finest of them to the RPN.
+A backbone of FPN_BACKBONES returns a list of maps for the head, finest first, described by its
+`levels`, and the finest of them for the RPN.
 """
 
 from __future__ import annotations

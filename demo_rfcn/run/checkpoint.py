@@ -1,9 +1,9 @@
-"""Checkpoints: one file with everything that a run needs to go on, written atomically.
+"""Checkpoints: one file with everything that a run needs to continue, written atomically.
 
 A checkpoint is a zip archive of `model.params` (MXNet parameters by structure), `optimizer.params`
 (the optimizer's arrays by parameter and place) and `checkpoint.json` (model configuration,
-arguments, step, best score, history, how often each parameter was updated). It is data: reading one
-runs nothing that it holds. Format 1 had a pickle, `trainer.states`, for the optimizer; see
+arguments, step, best score, history, how often each parameter was updated). It is only data:
+reading one runs no code. Format 1 had a pickle, `trainer.states`, for the optimizer; see
 `states.read_pickle`.
 """
 

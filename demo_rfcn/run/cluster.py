@@ -1,9 +1,10 @@
-"""Several workers on one run: joining, exchanging, agreeing, and noticing when one is gone.
+"""Several workers on one run: joining, exchange, agreement, and detection of lost processes.
 
-MXNet's distributed key-value store (ps-lite) sums what the workers push. It waits for a worker that
-has died for good, deaf to signals. So whatever may wait for others runs in a thread here, while the
-main thread listens to signals and to ps-lite's heartbeats: the scheduler hears those of all nodes,
-and ends when one falls silent; the others hear the scheduler's answers, and end when these stop.
+MXNet's distributed key-value store (ps-lite) sums what the workers push. It waits forever for a
+worker that has died, and ignores signals meanwhile. So everything that may wait for others runs in
+a thread here, while the main thread handles signals and checks ps-lite's heartbeats. The scheduler
+receives those of all nodes, and ends when one stops. The others receive the scheduler's answers,
+and end when these stop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run remembers, and the files that it leaves."""
+"""The history of a run, and the files that it writes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The scheduler or a server of a distributed run: python -m demo_rfcn.run.serve ROLE.
 
-What `import mxnet` does where DMLC_ROLE is set, but these end when a process of the run is gone.
+`import mxnet` does the same if DMLC_ROLE is set, but these end when a process of the run is lost.
 """
 
 from __future__ import annotations

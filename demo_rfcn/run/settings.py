@@ -1,4 +1,4 @@
-"""The settings of a run: one object that arguments, checkpoints and comparisons of runs follow."""
+"""The settings of a run: one object for arguments, checkpoints and comparisons of runs."""
 
 from __future__ import annotations
 

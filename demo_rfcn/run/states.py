@@ -1,8 +1,8 @@
-"""The optimizer's state as data: arrays and numbers by parameter name, which can call nothing.
+"""The optimizer's state as data: arrays and numbers by parameter name, without code.
 
-MXNet's `Trainer.save_states` pickles the optimizer, and reading a pickle runs what it says. Older
-checkpoints hold such a pickle; `read_pickle` takes the arrays and numbers out of it and builds
-nothing else.
+MXNet's `Trainer.save_states` pickles the optimizer, and reading a pickle can run code. Older
+checkpoints hold such a pickle; `read_pickle` extracts its arrays and numbers and creates nothing
+else.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a run shows: pictures and the report."""
+"""Pictures and the report of a run."""

@@ -1,4 +1,4 @@
-"""Pictures of what a head sees in a RoI: score maps, votes, bins that moved."""
+"""Pictures of a RoI inside a head: score maps, votes, moved bins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTML report of a run: one file that holds the figures and, embedded, the pictures."""
+"""The HTML report of a run: one file with the figures and the embedded pictures."""
 
 from __future__ import annotations
 
