@@ -1,5 +1,5 @@
-# make demo   everything from nothing: environment, build, data, training, evaluation, pictures
-# make test   everything from nothing: environment, build, all tests
+# make demo   everything from scratch: environment, build, data, training, evaluation, pictures
+# make test   everything from scratch: environment, build, all tests
 #
 # make check  the quick half of the tests
 # make matrix the quick half on every Python found, each with its oldest and its newest NumPy
@@ -7,15 +7,15 @@
 # make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it)
 # make cross  the library for 64-bit Arm, compared with this machine's under qemu-user
 # make wheel  an sdist and a wheel for every Python, into dist/, for 64-bit Arm as well if it can;
-#             make check-dist: tries them
+#             make check-dist: installs and checks them
 #
-# The environment is .venv here, of the newest Python found; PYTHON=... chooses another.
+# The environment is .venv, with the newest Python found; PYTHON=... chooses another.
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
-# A file's tests stay together, because they share what they build. Threads that wait for others must
-# not spin, where another process has tests to run.
+# The tests of a file stay together, because they share what they build. Waiting threads must not
+# spin, because other processes have tests to run.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test check matrix sanitize soak debug wheel check-dist cross test-gpu bench lint build pictures clean
@@ -29,25 +29,25 @@ test: build
 check: build
 	$(PYTEST) -m 'not slow' $(ARGS)
 
-# ARGS='--only 3.14', say; --extremes takes the newest and the oldest Python.
+# For example ARGS='--only 3.14'; --extremes takes the newest and the oldest Python.
 matrix: build
 	$(BIN)/python build_tools/matrix.py $(ARGS)
 
-# ARGS='--calls 10000 --seed 2', say; --only asan leaves out TSan.
+# For example ARGS='--calls 10000 --seed 2'; --only asan leaves out TSan.
 sanitize: $(VENV)/ready
 	$(BIN)/python tests/sanitize/run.py $(ARGS)
 
-# ARGS='--calls 2000 --only nd threads', say.
+# For example ARGS='--calls 2000 --only nd threads'.
 soak: build
 	$(BIN)/python tests/scripts/soak.py $(ARGS)
 
 debug: $(VENV)/ready
 	$(BIN)/python build_tools/native.py debug
 
-# Without CUDA unless GLUON_ROI_CUDA=1 (docs/compat.md). libgomp stays the system's, because MXNet
-# uses that one: with a second one in the process there would be two sets of threads. The wheel for
-# 64-bit Arm comes with it where the cross compiler is installed; its OpenBLAS is a requirement.
-# (auditwheel names platforms of another processor by itself alone; make check-dist looks at it.)
+# Without CUDA unless GLUON_ROI_CUDA=1 (docs/compat.md). The wheel uses the system's libgomp,
+# because MXNet does: a second one in the process would have a second set of threads. If the cross
+# compiler is installed, the wheel for 64-bit Arm is made too; its OpenBLAS is a requirement.
+# (auditwheel can only choose another processor's platform name itself; make check-dist checks it.)
 WHEEL = GLUON_ROI_CUDA=$${GLUON_ROI_CUDA:-0} $(BIN)/python -m build -o build/packed
 REPAIR = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w dist --only-plat \
 	--exclude libgomp.so.1 --exclude libscipy_openblas.so --plat
@@ -61,17 +61,18 @@ wheel: $(VENV)/wheel
 		$(REPAIR) auto build/packed/*_aarch64.whl; \
 	fi
 
-# The wheel of make wheel in new environments, and the files of the sdist.
+# Checks the wheel of make wheel in new environments, and the files of the sdist.
 check-dist: wheel
 	$(BIN)/python build_tools/check_dist.py
 
-# The library for 64-bit Arm, and random calls of it under qemu-user if that is installed.
+# Compiles the library for 64-bit Arm, and runs random calls under qemu-user if it is installed.
 cross: $(VENV)/ready
 	$(BIN)/python build_tools/cross.py $(ARGS)
 
-# On a machine with a GPU: the kernels through the C interface against PyTorch and torchvision, under
-# compute-sanitizer; then, where MXNet sees the GPU, the operators through MXNet. (The ordinary tests
-# take their context from one fixture as well: on sm_86 and older `make test` runs them on the GPU.)
+# On a machine with a GPU: compares the kernels, through the C interface, with PyTorch and
+# torchvision, under compute-sanitizer. Then, if MXNet sees the GPU, tests the operators through
+# MXNet. (The ordinary tests take their context from one fixture, so on sm_86 and older `make test`
+# runs them on the GPU.)
 test-gpu: build
 	GLUON_ROI_CUDA=1 $(BIN)/python build_tools/native.py gpu
 	python3 tests/gpu/check_kernels.py
@@ -97,8 +98,8 @@ pictures: build
 build: $(VENV)/ready
 	@$(BIN)/python setup.py -q build_ext --inplace
 
-# MXNet and GluonCV without what they require: gluon_roi requires the same without their bounds,
-# numpy<2 and graphviz<0.9. They come last, so that pip does not complain of it.
+# MXNet and GluonCV are installed without their requirements: gluon_roi requires the same packages
+# without the bounds numpy<2 and graphviz<0.9. They come last, so that pip does not complain.
 $(VENV)/ready: setup.py pyproject.toml
 	@set -- $${CXX:-g++}; command -v "$$1" > /dev/null || { echo "gluon_roi needs the C++ compiler \
 	$$1: run 'apt-get install g++', or set CXX to a compiler with C++17" >&2; exit 1; }

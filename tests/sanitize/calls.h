@@ -18,14 +18,14 @@ struct Call {
   const Operator* op;
   Params params{};
   Consequences so;
-  std::vector<Array> inputs;  // all that are declared: the maps, rois, trans, rois_num
-  int32_t count;              // of those that are handed over
+  std::vector<Array> inputs;  // all declared inputs: the maps, rois, trans, rois_num
+  int32_t count;              // number of inputs passed
   Array d_out;
   std::vector<Row> rows;
-  std::vector<int64_t> images;  // of the rows that are valid
-  bool refused = false;         // rois or rois_num that the CPU does not take
+  std::vector<int64_t> images;  // of the valid rows
+  bool refused = false;         // whether the CPU rejects rois or rois_num
   bool finite = true;           // no NaN or infinity in the parts of inputs and d_out that matter
-  bool positive = false;        // maps and d_out are: sums cancel nothing
+  bool positive = false;        // maps and d_out are positive, so sums do not cancel
 
   size_t maps() const { return so.scales.size(); }
   const Array& rois() const { return inputs[maps()]; }
@@ -49,7 +49,7 @@ inline std::vector<Tensor> tensors(const std::vector<Array>& arrays) {
   return all;
 }
 
-// A coordinate of the image for a map with so many cells along the axis.
+// An image coordinate for a map with `cells` cells along the axis.
 inline double coordinate(Random* random, int64_t cells, double scale, bool hostile) {
   const double size = static_cast<double>(cells);
   if (!hostile) return random->uniform(-0.3, 1.3) * size / scale;
@@ -67,7 +67,7 @@ inline double coordinate(Random* random, int64_t cells, double scale, bool hosti
 
 inline void random_axis(Random* random, int64_t cells, double scale, bool hostile, double* low,
                         double* high) {
-  // Most boxes of a hostile call have an ordinary axis and one that is not.
+  // Most boxes of a hostile call have one ordinary axis and one that is not.
   hostile = hostile && random->chance(0.6);
   const int kind = static_cast<int>(random->integer(0, 9));
   *low = coordinate(random, cells, scale, hostile && random->chance(0.7));
@@ -80,7 +80,7 @@ inline void random_axis(Random* random, int64_t cells, double scale, bool hostil
   if (kind > 4 && *high < *low) std::swap(*low, *high);
 }
 
-// As the operator's boxes are written: the corners, or centre, size and angle.
+// A box in the operator's format: corners, or centre, size and angle.
 inline std::vector<double> random_box(Random* random, const Call& call, bool hostile) {
   const size_t map = static_cast<size_t>(random->integer(0, static_cast<int64_t>(call.maps()) - 1));
   const Tensor& data = call.inputs[map].tensor();
@@ -177,7 +177,7 @@ inline void random_rois(Random* random, Call* call, bool hostile) {
   call->inputs.push_back(std::move(counts));
 }
 
-// Offsets for each RoI and class, if not left out.
+// Offsets for each RoI and class, unless they are left out.
 inline void random_trans(Random* random, bool hostile, Call* call) {
   if (random->chance(0.2)) return;
   const int64_t channels = call->out_shape()[1];
@@ -190,7 +190,7 @@ inline void random_trans(Random* random, bool hostile, Call* call) {
   random_numbers(random, false, hostile, &trans);
 }
 
-// Images that no RoI reads may hold anything.
+// Fills images that no RoI reads, because they may hold anything.
 inline void spoil_unread_images(Call* call) {
   for (size_t map = 0; map < call->maps(); ++map) {
     Array& data = call->inputs[map];
@@ -221,7 +221,7 @@ inline Call random_call(Random* random) {
   call.positive = call.finite && random->chance(0.5);
   for (size_t map = 0; map < call.maps(); ++map) {
     const int64_t height = size(), before = random->integer(0, 17);
-    // Of wide maps a few rows at a time fit the cache.
+    // Only a few rows of a wide map fit into the cache at a time.
     const bool wide = call.so.groups == 1 && random->chance(0.05);
     const int64_t width = wide ? random->integer(1500, 3000) : size();
     call.inputs.emplace_back(

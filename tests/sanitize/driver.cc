@@ -1,19 +1,20 @@
-// Random hostile calls of every operator through the C interface, to be built with sanitizers; run
-// by tests/sanitize/run.py.
+// Random hostile calls of every operator through the C interface, built with sanitizers and run by
+// tests/sanitize/run.py.
 //
 //   driver SEED FIRST COUNT     makes the calls FIRST, FIRST + 1, ... of this seed
 //
-// Of right calls it checks that results are the same bytes for 1, 2 and 3 threads, when repeated,
-// and from several threads at once; that all of the outputs is written; that nothing is read which
-// was not written before (scratch memory is full of NaN in this build); rows of zeros for padding,
-// and of NaN for unusable coordinates; finite results from finite maps; and the adjoint identity
-// <y, g> = <x, J^T g>. Of wrong calls, that they are refused with a sentence, and write nothing.
+// For valid calls it checks that results are the same bytes for 1, 2 and 3 threads, when repeated,
+// and from several threads at once; that outputs are written completely; that no memory is read
+// before it is written (scratch memory is full of NaN in this build); that padding makes rows of
+// zeros, and unusable coordinates rows of NaN; that finite maps give finite results; and the
+// adjoint identity <y, g> = <x, J^T g>. It checks that invalid calls fail with a message and write
+// nothing.
 //
 // Prints "level LEVEL", and for each call its number and a digest of its results, which must not
-// depend on the level. A failure ends the process; the last line says how to repeat it.
+// depend on the level. A failure ends the process; the last line is the command that repeats it.
 //
-// To add an operator: in operators.h a row in kOperators, a member of Params, and for it a
-// randomize() and a spoil().
+// To add an operator, add to operators.h a row in kOperators, a member of Params, and its
+// randomize() and spoil().
 #include <signal.h>
 #include <unistd.h>
 
@@ -35,7 +36,7 @@ std::string line_of(uint64_t number, const Call& call) {
          " " + std::to_string(seed) + " " + std::to_string(number) + " 1";
 }
 
-// The right calls once more, from several threads of the program at the same time.
+// Repeats the valid calls from several threads of the program at the same time.
 void check_callers(const std::vector<Call>& calls, const std::vector<uint64_t>& digests,
                    uint64_t first, uint64_t last) {
   current = "calls " + std::to_string(first) + " to " + std::to_string(last) +

@@ -1,4 +1,4 @@
-// The sentence with which a failure ends the process.
+// Ends the process with a message on failure.
 #pragma once
 #include <signal.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace sanitize {
 
 inline uint64_t seed;
 inline std::string program;
-inline std::string current;  // the call that is being made
+inline std::string current;  // the current call
 
 [[noreturn]] inline void fail(const std::string& sentence) {
   fflush(stdout);
@@ -19,7 +19,7 @@ inline std::string current;  // the call that is being made
   _exit(1);
 }
 
-// Where a sanitizer has ended the process, or a call takes too long.
+// Called when a sanitizer has ended the process, or when a call takes too long.
 inline void on_signal(int number) {
   fail(number == SIGALRM ? "a call still runs after 5 minutes"
                          : "a sanitizer found the fault above");

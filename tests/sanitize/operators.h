@@ -1,4 +1,4 @@
-// The operators, with right and wrong parameters of each.
+// The operators, with valid and invalid parameters of each.
 #pragma once
 #include <algorithm>
 #include <cfloat>
@@ -23,7 +23,7 @@ union Params {
   gluon_roi_pyramid_roi_align_params pyramid_roi_align;
 };
 
-// What follows from the parameters.
+// Properties that follow from the parameters.
 struct Consequences {
   int64_t pooled_height, pooled_width;
   std::vector<double> scales;     // of each map
@@ -107,7 +107,7 @@ inline Consequences randomize(Random* random, gluon_roi_rotated_roi_align_params
   Consequences so = randomize_common(random, p);
   randomize_scale(random, p, &so);
   randomize_samples(random, p, &so);
-  // Each of its samples has a place of its own: a bin takes the square of this.
+  // Each sample is stored separately, so a bin needs memory for the square of this.
   p->sampling_ratio = std::min(p->sampling_ratio, 16);
   return so;
 }
@@ -149,7 +149,7 @@ inline Consequences randomize(Random* random, gluon_roi_pyramid_roi_align_params
   return so;
 }
 
-// Parameters that have to be refused.
+// Parameters that have to be rejected.
 inline int32_t no_boolean(Random* random) { return random->pick({-1, 2, INT32_MIN, INT32_MAX}); }
 inline double no_scale(Random* random) {
   return random->pick({0.0, -0.0, -1.0, -DBL_MAX, NAN * 1.0, INFINITY * 1.0});

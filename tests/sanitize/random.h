@@ -6,7 +6,7 @@
 
 namespace sanitize {
 
-// Of one call: calls do not depend on those before them.
+// Random numbers of one call, which do not depend on earlier calls.
 class Random {
  public:
   Random(uint64_t stream, uint64_t call) : state_(stream * 0x9e3779b97f4a7c15u ^ call << 20) {

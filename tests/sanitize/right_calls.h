@@ -1,4 +1,4 @@
-// What has to hold for a right call.
+// Checks of valid calls.
 #pragma once
 #include <omp.h>
 
@@ -43,7 +43,7 @@ inline Results run(const Call& call, int threads, int fill, bool maps_alone = fa
   return results;
 }
 
-// FNV-1a. A NaN is a NaN: its bits depend on the order in which the processor is given two of them.
+// FNV-1a. All NaN count as equal, because their bits depend on the order of operands.
 class Digest {
  public:
   void add(uint64_t word) {
@@ -144,7 +144,7 @@ inline void check_rows(const Call& call, const Results& results) {
   }
 }
 
-// <y, g> = <x, J^T g>, which holds for the maximum, too.
+// <y, g> = <x, J^T g>, which also holds for the maximum.
 inline void check_adjoint(const Call& call, const Results& results) {
   double left = 0, right = 0;
   const int64_t rows = static_cast<int64_t>(call.rows.size());
@@ -165,7 +165,7 @@ inline void check_adjoint(const Call& call, const Results& results) {
 
 inline uint64_t right_call(const Call& call) {
   const Results results = run(call, 1, 0xff);
-  // An output without elements is done before rois are looked at.
+  // A call with an empty output returns before it reads rois.
   const bool may_pass = call.d_out.size() == 0;
   const auto check_code = [&](const char* what, int code) {
     if ((code == GLUON_ROI_OK) == call.refused && !may_pass) {

@@ -1,4 +1,4 @@
-// Wrong calls, which are refused with a sentence and write nothing.
+// Invalid calls, which fail with a message and write nothing.
 #pragma once
 #include <omp.h>
 
@@ -11,12 +11,12 @@
 
 namespace sanitize {
 
-// Returns whether the tensor may still be a right one: smaller than the array it describes.
+// Returns whether the tensor may still be valid: smaller than the array that it describes.
 inline bool spoil_tensor(Random* random, Tensor* tensor) {
   const int last = std::max(tensor->ndim - 1, 0);
   int64_t& some_size = tensor->shape[random->integer(0, last)];
   switch (random->integer(0, 6)) {
-    case 0: tensor->data = nullptr; return true;  // without elements, there is no memory
+    case 0: tensor->data = nullptr; return true;  // an empty array needs no memory
     case 1: {
       tensor->data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(tensor->data) + 1);
       return true;
@@ -53,7 +53,7 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
     }
     case 1: {
       device.type = random->pick<int32_t>({GLUON_ROI_CUDA, -1, 2, INT32_MAX});
-      // Without elements, nobody asks for a device.
+      // An empty output needs no device.
       forward_may_pass = call.d_out.size() == 0;
       break;
     }
@@ -67,7 +67,7 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
       break;
     }
     case 3: {
-      // What is written must not be read.
+      // Memory that is written must not be read.
       if (call.inputs[0].size() == 0) return 0;
       out.data = d_inputs[0].data = inputs[0].data;
       forward_may_pass = call.d_out.size() == 0;
@@ -89,11 +89,11 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
                        : is_input ? &inputs[static_cast<size_t>(which)]
                                   : &d_inputs[static_cast<size_t>(which - last - 1)];
       if (!is_out && which % (last + 1) >= call.count) return 0;
-      // An input that is absent is no mistake, nor is the gradient of one.
+      // An absent input is valid, and so is the gradient of one.
       const bool was_absent = tensor->ndim == 0;
       const bool may_pass = spoil_tensor(random, tensor) || was_absent;
       if (is_out) {
-        // Of out the same is wrong; but that is memory to be written to.
+        // For out this is also invalid, but it is memory to be written to.
         void* const memory = d_out.data == nullptr ? nullptr : out.data;
         out = d_out;
         out.data = memory;
@@ -103,8 +103,8 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
       workspace_may_pass = may_pass || !is_input;
     }
   }
-  // Outputs that a call which passes writes to are the arrays above, or smaller: all is well as
-  // long as AddressSanitizer says so.
+  // A call that passes writes only to the arrays above, or to parts of them; AddressSanitizer
+  // checks this.
   Digest digest;
   const auto done = [&](const char* what, int code, bool may_pass) {
     digest.add(static_cast<uint64_t>(code));
