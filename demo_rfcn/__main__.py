@@ -13,7 +13,7 @@ except OSError as error:  # what it imports may look for a temporary folder
 
 
 def status_of_main() -> int:
-    """Run the command; return its exit status, whatever becomes of it."""
+    """Run the command, and return its exit status in all cases."""
     try:
         return main()
     except SystemExit as stopped:  # of the parser

@@ -2,7 +2,7 @@
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used; the message names it and what was expected."""
+    """Invalid input by the user; the message names it and what was expected."""
 
 
 class BrokenFile(InputError):
@@ -14,9 +14,9 @@ class CheckpointError(InputError):
 
 
 class RunError(Exception):
-    """A run cannot go on for a reason that is not the user's input; the message says why.
+    """A run cannot continue for a reason other than the user's input; the message says why.
 
-    Without a message, a process that was started for the run has said it.
+    There is no message if a process of the run has already printed it.
     """
 
     status = 1

@@ -49,9 +49,9 @@ def writing(target: Path | str) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a place to write a file to, alone in a folder, and move it to its path when it is whole.
+    """Yield a temporary path in an empty folder, and move the file to its path when it is complete.
 
-    Whatever fails, what was there before stays, and nothing else does.
+    On failure the previous file stays, and nothing else remains.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def save_and_reload(save: Callable[[], None], *paths: Path) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Give a folder that is removed at the end.
+    """Yield a folder that is removed at the end.
 
     Raises
     ------

@@ -62,7 +62,7 @@ def read(path: Path | str) -> dict[str, np.ndarray]:
 
 
 def array_at(data: bytes | bytearray | mmap.mmap, place: int) -> tuple[np.ndarray, int]:
-    """Return the array at a place of a file, a view of its bytes, and the place behind it.
+    """Return the array at a place of a file, a view of its bytes, and the place after it.
 
     Raises
     ------

@@ -23,17 +23,17 @@ class Progress:
     Parameters
     ----------
     total : int
-        How many there are.
+        Total number.
     title : str
-        What is done, "training" for example.
+        Name of the activity, such as "training".
     unit : str
-        What is counted, in the plural.
+        Name of the things counted, in the plural.
     initial : int
-        How many of them had been done before.
+        Number already done.
     shown : bool
-        False for a count that nobody is to see.
+        False for a count that is not displayed.
     brief : bool
-        True for what is worth a line of a log only if it takes its time.
+        True if a line in a log is only useful after some time.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as a reader would say it."""
+    """Return a time in a readable form."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     if seconds < 6000:

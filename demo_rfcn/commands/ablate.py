@@ -46,7 +46,7 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     `further` are keys of FURTHER, variants that are trained as well.
 
     `ablation.json`, `ablation.md` and `ablation.png` are rewritten after every run, so that an
-    interrupted study shows what it has.
+    interrupted study shows its results so far.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
 
 
 def variant_settings(settings: Settings, changes: dict, seed: int, folder: Path) -> Settings:
-    """Return the settings of one run, which goes on from where it was interrupted."""
+    """Return the settings of one run, which continues where it was interrupted."""
     last = folder / train.LAST
     return dataclasses.replace(
         settings,

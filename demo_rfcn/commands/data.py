@@ -6,6 +6,6 @@ from ..run.settings import Settings
 
 
 def command(settings: Settings) -> None:
-    """Generate a data set and say where it is."""
+    """Generate a data set and print its location."""
     verb = "wrote" if settings.generate() else "found"
     print(f"{verb} {settings.dataset} in {settings.dataset_root.resolve()}")

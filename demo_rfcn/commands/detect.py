@@ -29,9 +29,9 @@ def command(
     cpus: int,
     batch_size: int,
 ) -> None:
-    """Write <stem>.png and <stem>.json for every image, after a look at all of them.
+    """Check all images, then write <stem>.png and <stem>.json for each.
 
-    A folder stands for the images in it.
+    A folder stands for all its images.
     """
     images = [*dict.fromkeys(image for path in images for image in images_of(path))]
     with Progress(len(images), "looking at files", "images", brief=True) as progress:
@@ -79,7 +79,7 @@ def images_of(path: Path) -> list[Path]:
 def write(
     stem: Path, image: np.ndarray, detection: Detection, classes: tuple[str, ...], thresh: float
 ) -> int:
-    """Write what was found in an image, and return how many objects that is."""
+    """Write the detections of an image, and return their number."""
     figure, axis = plt.subplots(figsize=pictures.size_of(image))
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1)
     pictures.draw_detections(axis, image, detection, classes, thresh, 10)
@@ -119,7 +119,7 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
 
 
 def check_image(path: Path) -> image_files.Header:
-    """Look at an image file.
+    """Check an image file.
 
     Raises
     ------

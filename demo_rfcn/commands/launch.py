@@ -24,7 +24,7 @@ LAST_WORD = 20.0  # seconds for the last checkpoint, after which what still runs
 
 
 def command(workers: int, servers: int, address: str, only: Sequence[str], line: list[str]) -> None:
-    """Start processes, pass on what they print, and end all when one fails.
+    """Start processes, pass on their output, and end all when one fails.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 class _Processes:
-    """The processes that were started, and what they print."""
+    """The processes that were started, and their output."""
 
     def __init__(self) -> None:
         self._children: list[tuple[str, subprocess.Popen]] = []
@@ -185,7 +185,7 @@ class _Processes:
                 child.send_signal(number)
 
     def _end_servers(self) -> None:
-        """Give scheduler and servers the time to end; the workers have."""
+        """Give scheduler and servers time to end, after the workers have ended."""
         for wait in (PATIENCE, PATIENCE):
             until = time.monotonic() + wait
             while time.monotonic() < until:

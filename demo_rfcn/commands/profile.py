@@ -46,11 +46,11 @@ def median_ms(function: Callable[[], object], repeats: int) -> float:
 
 
 def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
-    """Time the parts of a training step one by one, and the step as training runs it.
+    """Time the parts of a training step one by one, and a whole step in training.
 
-    The forward parts are timed as graphs of their own; "targets, PSROI and loss" is what the whole
-    forward pass takes beyond the backbone and the proposals. In training, batches are made in a
-    thread beside the step, so that the step is shorter than the sum.
+    The forward parts are timed as separate graphs; "targets, PSROI and loss" is the time of the
+    whole forward pass minus those of the backbone and the proposals. In training, a separate thread
+    makes the batches, so a step takes less time than the sum.
 
     Returns
     -------

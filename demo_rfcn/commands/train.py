@@ -7,6 +7,6 @@ from ..run.settings import Settings
 
 
 def command(settings: Settings) -> None:
-    """Train and say where the run is."""
+    """Train, and print the location of the run."""
     train.check_files(settings)
     print(train.run(settings, *settings.open("train", "val")).resolve())

@@ -25,7 +25,7 @@ class Files(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What is held back from training: the names of images, or else a share that a seed chooses."""
+    """Images held back from training: their names, or a share chosen by a seed."""
 
     share: float = 0.1
     seed: int = 0
@@ -59,9 +59,9 @@ def open_datasets(
     files: dict[str, Files] | None = None,
     held: Held | None = None,
 ) -> list[DetectionSet]:
-    """Open a data set for several purposes, after a look at all of its files.
+    """Check all files of a data set, and open it for several purposes.
 
-    What is assumed or left out is said once.
+    Assumptions and omissions are reported once.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def open_datasets(
     purposes : sequence of {'train', 'val', 'test'}
         A `test` without a list of its own is `val`, and that a part of `train`.
     skip_broken : bool
-        Leave out images of which a file is broken, and say how many, instead of refusing them.
+        Leave out images with broken files and report their number, instead of raising.
     files : dict of str to Files or None
         In place of the root, for `coco`: the files for training, and for validation if there are.
     held : Held or None
@@ -142,7 +142,7 @@ def open_dataset(
 def _lists(
     spec: DatasetSpec, root: Path, purpose: str, files: dict[str, Files] | None
 ) -> tuple | None:
-    """Return what a purpose reads: VOC's folders and lists, or COCO's files; None if nothing."""
+    """Return the sources of a purpose: VOC's folders and lists, or COCO's files; None if none."""
     if files:
         return files.get(purpose)
     if spec.name == "voc-like":
@@ -172,7 +172,7 @@ def _open(
 
 
 def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
-    """Raise, or say with `skip_broken`, what is broken."""
+    """Raise an error that names broken files, or with `skip_broken` report them."""
     broken = dict.fromkeys(sentence for dataset in datasets for sentence in dataset.broken)
     if not broken:
         return

@@ -127,7 +127,7 @@ class COCOFolder(DetectionSet):
         return found
 
     def _check_folder(self, images: dict[int | str, dict]) -> None:
-        """Refuse a folder that has none of the images; one missing file after the other says less.
+        """Reject a folder that has none of the images, rather than report each missing file.
 
         Raises
         ------

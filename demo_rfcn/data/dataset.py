@@ -22,7 +22,7 @@ class Entry(NamedTuple):
     Attributes
     ----------
     name : str
-        What it is called within the data set.
+        Its name within the data set.
     path : str
     header : images.Header
     labels : numpy.ndarray
@@ -41,12 +41,13 @@ class Entry(NamedTuple):
 class DetectionSet(mx.gluon.data.Dataset):
     """Images with boxes; labels are always (M, 6), M = 0 included.
 
-    All files are looked at when a set is made. Broken ones are noted, and their images left out.
+    All files are checked when a set is created. Broken ones are recorded, and their images left
+    out.
 
     Parameters
     ----------
     title : str
-        What messages call it.
+        Its name in messages.
     classes : sequence of str
         The place of a name is its class index.
     entries : sequence of Entry
@@ -55,7 +56,7 @@ class DetectionSet(mx.gluon.data.Dataset):
     left_out : iterable of str
         Paths of the images that are left out.
     notes : sequence of str
-        What was assumed and left out otherwise, a sentence each.
+        Other assumptions and omissions, one sentence each.
 
     Attributes
     ----------
@@ -64,7 +65,7 @@ class DetectionSet(mx.gluon.data.Dataset):
     of_coco : bool
         Whether COCO's own scores are wanted.
     held_back : bool
-        Whether it is what was held back from training.
+        Whether its images were held back from training.
     """
 
     def __init__(
@@ -137,9 +138,9 @@ def counted(count: int, name: str, many: str = "") -> str:
 def choose_held_back(dataset: DetectionSet, share: float, seed: int) -> set[str]:
     """Choose the images of a data set that are held back from training, by their names.
 
-    An image keeps its place in the order that the seed gives whatever other images there are, so
-    that few change sides when some are added. Images with boxes and those without are divided
-    alike, and at least one with boxes is held back.
+    The seed gives each image a place in an order that does not depend on the other images, so few
+    images change sides when some are added. Images with boxes and those without are divided in the
+    same way, and at least one with boxes is held back.
 
     Parameters
     ----------

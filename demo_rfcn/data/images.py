@@ -43,16 +43,16 @@ def has_suffix(path: Path) -> bool:
 
 
 class Header(NamedTuple):
-    """What the header of an image file says.
+    """Contents of the header of an image file.
 
     Attributes
     ----------
     kind : str
-        Pillow's name of the format; empty where OpenCV alone knows it.
+        Pillow's name of the format; empty if only OpenCV knows it.
     size : tuple of int
         Width and height of the stored pixels.
     orientation : int
-        How they are turned to be upright, 1 (not at all) to 8, as in EXIF.
+        Transformation that makes them upright, 1 (none) to 8, as in EXIF.
     """
 
     kind: str
@@ -100,7 +100,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _tiff_size(image: Image.Image) -> tuple[int, int]:
-    """Return the size of a TIFF as OpenCV gives it, upright."""
+    """Return the upright size of a TIFF, as OpenCV does."""
     width, height = (int(image.tag_v2[tag]) for tag in (256, 257))  # type: ignore[attr-defined]
     return (width, height) if _orientation(image) <= 4 else (height, width)
 
@@ -121,9 +121,9 @@ def check_there(path: Path) -> None:
 def check_image(path: Path) -> Header:
     """Refuse an image file that could not be read, or only in part; return its header.
 
-    Decoders give the lost part of a JPEG as grey pixels, without an error. Its header and its last
-    bytes show what is wanted here in a small part of the time that decoding would take, and so do
-    those of a PNG; a file in another format is decoded.
+    Decoders fill the lost part of a JPEG with grey pixels, without an error. The header and the
+    last bytes of a JPEG or PNG show whether it is complete, in a fraction of the time of decoding.
+    Files in other formats are decoded.
 
     Raises
     ------
@@ -143,8 +143,8 @@ def boxes_as_meant(
 ) -> tuple[np.ndarray, bool]:
     """Return boxes of the upright image, where an annotation gives the size that they are within.
 
-    Most tools show images upright and write boxes in that; some ignore the tag. Where the size is
-    that of the stored pixels alone, the boxes are turned with them.
+    Most tools show images upright and write boxes for the upright image; some ignore the tag. If
+    the size matches only the stored pixels, the boxes are turned with them.
 
     Parameters
     ----------

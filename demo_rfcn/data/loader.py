@@ -103,9 +103,9 @@ def load_image(
 class TrainLoader:
     """An endless, resumable stream of batches.
 
-    The order of epoch e is drawn from (seed, e), the augmentation and RPN sampling of image i of
-    step s from (seed, s, i): `batches(first)` gives what an uninterrupted run would have seen, and
-    several workers that make parts of the batches give together what one would give.
+    The order of epoch e is drawn from (seed, e), and the augmentation and RPN sampling of image i
+    of step s from (seed, s, i). So `batches(first)` yields the batches of an uninterrupted run, and
+    several workers that make parts of the batches together yield those of a single worker.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class TrainLoader:
         `targets.RPNTargets`.
     seed : int
     rank, num_workers : int
-        The part of every batch that is made here.
+        The part of every batch that this worker makes.
     """
 
     def __init__(

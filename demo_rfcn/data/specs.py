@@ -13,7 +13,7 @@ from .painting import Painter
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """What the commands need to know about a data set before it is opened.
+    """Properties of a data set that commands need before it is opened.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class DatasetSpec:
     paint : callable or None
         The painter of a generated set.
     recipe : str
-        Name and version of the painter; a folder of another recipe is generated again.
+        Name and version of the painter; a folder with another recipe is generated again.
     counts : dict of str to int
         Images per split of a generated set.
     """

@@ -154,7 +154,7 @@ class VOCFolder(DetectionSet):
 
 
 def turned_note(count: int) -> str:
-    """Say what is assumed of images whose annotation has the size of their stored pixels."""
+    """Describe the assumption for images whose annotation has the size of their stored pixels."""
     return (
         f"{counted(count, 'image')} stored turned, with annotations of the stored size: the boxes "
         "are taken for those of the stored pixels, and turned with them"

@@ -14,7 +14,7 @@ from .network import BACKBONES, FPN_BACKBONES, backbone_stride
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What shapes the parameters and gives them meaning; stored with every checkpoint.
+    """Settings that define the parameters and their meaning; stored in every checkpoint.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class ModelConfig:
 
     @property
     def num_boxes(self) -> int:
-        """Sets of four offsets that the head gives per RoI."""
+        """Sets of four offsets that the head returns per RoI."""
         return 1 if self.class_agnostic else len(self.classes)
 
     @property

@@ -81,9 +81,9 @@ def detect_dataset(
     ctx: Sequence[mx.Context],
     batch_size: int = 4,
 ) -> Iterator[tuple[int, Detection]]:
-    """Yield (index, Detection); neighbours of one shape share a batch, so that none is padded.
+    """Yield (index, Detection); consecutive images of equal shape share a batch, without padding.
 
-    `scale` is the short side and the limit of the long one, pixels.
+    `scale` is the short side and the limit of the long side, in pixels.
     """
     loaded = ((index, *load_image(dataset, index, *scale)) for index in indices)
     for _, group in groupby(loaded, key=lambda item: item[1].shape):

@@ -67,7 +67,7 @@ def classified(
 ) -> Iterator[Array]:
     """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes).
 
-    Both are float32, whatever the head computes in.
+    Both are float32, for any type that the head computes in.
     """
     outputs = head(features, indexed_rois(F, boxes, valid))
     outputs = (F.cast(part, dtype="float32") for part in outputs)
@@ -149,7 +149,7 @@ class Detector(HybridBlock):
     rpn_test_pre_nms, rpn_test_post_nms, rpn_nms_thresh, rpn_min_size
         See `rpn.Proposals`.
     nms_thresh : float
-        IoU above which the lower-scored of two detections of a class falls.
+        IoU above which the lower-scored of two detections of a class is dropped.
     score_thresh : float
         Detections below are dropped.
     post_nms : int
@@ -157,9 +157,9 @@ class Detector(HybridBlock):
     vote_thresh : float or None
         See `BoxVoting`; None for none.
 
-    Inputs: (B, 3, H, W) normalised images. Outputs, as GluonCV's detectors give them: ids
-    (B, post_nms, 1), scores (B, post_nms, 1) and boxes (B, post_nms, 4) in pixels, best first, -1
-    where there are fewer.
+    Inputs: (B, 3, H, W) normalised images. Outputs, as in GluonCV's detectors: ids (B, post_nms,
+    1), scores (B, post_nms, 1) and boxes (B, post_nms, 4) in pixels, best first, and -1 if there
+    are fewer.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ def build(
     freeze_bn: bool = False,
     pretrained_base: str | None = None,
 ) -> RFCN:
-    """Build a detector with random weights that depend on the seed alone.
+    """Build a detector with random weights that depend only on the seed.
 
     A first pass over a small image fixes every shape, in the order of the layers; without it the
     draws would follow the order of first use.
@@ -293,7 +293,7 @@ def build(
     Raises
     ------
     InputError
-        The backbone takes no pretrained weights, or the file is of another network.
+        The backbone takes no pretrained weights, or the file belongs to another network.
     """
     mx.random.seed(seed)
     net = RFCN(config, {"use_global_stats": True} if freeze_bn else {})

@@ -32,8 +32,8 @@ class PSROIHead(HybridBlock):
     """The R-FCN head: k * k * (C + 1) class maps, 4 * k * k box maps, a vote per RoI.
 
     Every class owns k * k score maps, one for each part of an object: "top left of a disk", and so
-    on. PSROIPool reads bin (i, j) of a RoI from map (i, j) alone; the average over the bins is the
-    score. Nothing that learns comes after the pooling, so a RoI costs next to nothing.
+    on. PSROIPool reads bin (i, j) of a RoI only from map (i, j); the average over the bins is the
+    score. No layer after the pooling is learned, so a RoI costs next to nothing.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class GlobalHead(PSROIHead):
 class ScrambledHead(PSROIHead):
     """A control for experiments: the k * k maps of a class change places at every call.
 
-    It has the parameters and the cost of `PSROIHead`, but no map can become that of one part.
+    It has the parameters and the cost of `PSROIHead`, but no map can specialise in one part.
     """
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
@@ -111,9 +111,10 @@ class ScrambledHead(PSROIHead):
 class DeformablePSROIHead(PSROIHead):
     """The R-FCN head of Deformable ConvNets (arXiv:1703.06211): the bins of a RoI move.
 
-    A few thin position-sensitive maps, pooled without offsets, go through one fully connected layer
-    that gives each bin an offset in units of the box; all classes share them. Then the class and
-    box maps are pooled where the bins are. The layer starts at 0, as `psroi` does its pooling.
+    A few thin position-sensitive maps are pooled without offsets. From them, one fully connected
+    layer computes an offset for each bin, in units of the box, shared by all classes. Then the
+    class and box maps are pooled in the moved bins. The layer starts at 0, where the pooling equals
+    `psroi`'s.
     """
 
     THIN = 8
@@ -154,7 +155,7 @@ class DeformablePSROIHead(PSROIHead):
 class LightHead(HybridBlock):
     """Light-Head R-CNN: thin position-sensitive maps, PSROIAlign, one fully connected layer.
 
-    The maps have 10 channels per bin whatever the number of classes, made by a large separable
+    The maps have 10 channels per bin for any number of classes, computed by a large separable
     convolution (15 x 1 and 1 x 15, both orders, summed), as in arXiv:1711.07264.
     """
 

@@ -70,8 +70,8 @@ class HoleNet(HybridBlock):
     """A GluonCV classification network as in the R-FCN paper: stride 16, the last stage dilated.
 
     The last stage keeps its weights but not its stride, and its kernels are dilated ("hole"), so
-    that they see what they were trained to see. The RPN reads the stage before it (conv4), the head
-    reads it (conv5) through a 1 x 1 convolution to `head_units` channels.
+    that they see the same neighbourhood as in training. The RPN reads the stage before it (conv4),
+    the head reads it (conv5) through a 1 x 1 convolution to `head_units` channels.
 
     Inputs: (B, 3, H, W). Outputs: RPN features (B, D, H / 16, W / 16) and head features
     (B, head_units, H / 16, W / 16).
@@ -90,7 +90,7 @@ class HoleNet(HybridBlock):
             self.reduce = nn.Conv2D(self.head_units, 1, activation="relu")
 
     def load_pretrained(self, filename: str) -> None:
-        """Load a parameter file of the whole network, whatever number of classes it has."""
+        """Load a parameter file of the whole network, with any number of classes."""
         load_without_classes(self._load, filename)
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
@@ -122,7 +122,7 @@ class PyramidNet(HybridBlock):
     Parameters
     ----------
     stages : list of HybridBlock
-        Each reads what the one before gives.
+        Each reads the output of the previous one.
     channels : int
         Of every map of the pyramid.
     canonical_size : float

@@ -31,8 +31,8 @@ def _pool_edges(
 ) -> list[tuple[int, int]]:
     """First cell and end (exclusive) of each bin along one axis, clipped to the map.
 
-    Edges are computed in float32 for every type of data, in other libraries' order of operations, so
-    the bins of a box do not depend on the precision of the map.
+    Edges are computed in float32 for every type of data, in other libraries' order of operations.
+    So the bins of a box do not depend on the precision of the map.
     """
     f32 = np.float32
     with np.errstate(over="ignore"):
