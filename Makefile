@@ -85,7 +85,7 @@ bench: build
 lint: build $(VENV)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.h' '*.cc' '*.cu')
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu')
 	$(BIN)/mypy
 	find src -name '*.cc' | xargs -P 2 -n 2 $(BIN)/clang-tidy -p build --quiet
 	$(BIN)/codespell

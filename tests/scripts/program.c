@@ -1,5 +1,6 @@
 /* The worked example of ROIPool, from C. */
 #include <stdio.h>
+
 #include "gluon_roi.h"
 
 int main(void) {
@@ -14,8 +15,7 @@ int main(void) {
   size_t bytes = 1;
   int i;
   for (i = 0; i < 48; ++i) data[i] = (float)i;
-  if (gluon_roi_roi_pool_workspace(&params, inputs, 2, 1, GLUON_ROI_CPU, &bytes) || bytes)
-    return 1;
+  if (gluon_roi_roi_pool_workspace(&params, inputs, 2, 1, GLUON_ROI_CPU, &bytes) || bytes) return 1;
   if (gluon_roi_roi_pool_forward(&params, inputs, 2, &result, &device)) return 2;
   if (gluon_roi_roi_pool_backward(&params, inputs, 2, &result, gradients, &device)) return 3;
   printf("%g %g %g %g %g %g\n", out[0], out[1], out[2], out[3], d_data[28], d_rois[4]);
