@@ -1,4 +1,4 @@
-// All rows of rois, decoded and checked once a call.
+// The rows of rois, decoded and checked once a call.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -21,7 +21,7 @@ struct Chunk {
   }
 };
 
-// All rows decoded and checked, and sorted by image; within an image in the order given.
+// All rows, and the valid ones sorted by image; within an image they keep their order.
 template <class G>
 struct RoiTable {
   std::vector<Roi<G>> rois;    // K
@@ -51,7 +51,7 @@ struct RoiTable {
     }
   }
 
-  // The same rows, of which only those for which keep(row) is true stand in order.
+  // The same rows, with only those in `order` for which keep(row) is true.
   template <class Keep>
   RoiTable only(const Keep& keep) const {
     RoiTable some;
@@ -66,8 +66,8 @@ struct RoiTable {
     return some;
   }
 
-  // Orders the RoIs of each image by their lower edges, for passes that give the same in any order:
-  // most of what one reads is then still in the cache from the one before.
+  // Orders the RoIs of each image by their lower edges, so that most of what one reads is in the
+  // cache already. For passes whose result does not depend on the order.
   void sort_by_lower_edge() {
     for (size_t image = 0; image + 1 < begin.size(); ++image) {
       std::sort(order.begin() + begin[image], order.begin() + begin[image + 1],
@@ -81,15 +81,15 @@ struct RoiTable {
     return Chunk{std::max(begin[image], chunk.begin), std::min(begin[image + 1], chunk.end)};
   }
 
-  // The row that follows order[i] `steps` later, to be fetched early; the last at the end. Tasks
-  // that do little for a RoI have to look kFarAhead.
+  // The row `steps` after order[i], or the last one, to be fetched early. Tasks that do little work
+  // for a RoI look kFarAhead.
   static constexpr int64_t kFarAhead = 4;
   ALWAYS_INLINE int64_t ahead(int64_t i, int64_t steps = 1) const {
     const int64_t last = count() - 1;
     return order[i + steps < last ? i + steps : last];
   }
 
-  // Writes the rows of out that belong to no image: 0 for padding, NaN for unusable coordinates.
+  // Fills the rows of out that belong to no image: 0 for padding, NaN for unusable coordinates.
   template <class T>
   void fill_special_rows(T* out, int64_t row_size) const {
     for (size_t k = 0; k < rois.size(); ++k) {

@@ -1,4 +1,4 @@
-// The taps of every RoI, for the operators whose bins are out = Ay . X . Ax^T: one axis of it.
+// The taps of every RoI, for the operators with out = Ay . X . Ax^T (DESIGN.md, "Taps").
 #pragma once
 #include <limits>
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace gluon_roi::cpu {
 
-// One axis of out = Ay . X . Ax^T: the cells that a bin reads, with their weights. The samples of a
-// bin that fall between the same cells are merged, so a bin has at most as many taps as the map has
-// cells, however large the box or the sampling ratio.
+// A nonzero element of Ay or Ax: a cell along one axis, a bin, and the cell's weight in it. Samples
+// of a bin between the same cells share their taps, so a bin has at most as many taps as the map
+// has cells, however large the box or the sampling ratio.
 template <class G>
 struct Tap {
   int32_t cell;
@@ -28,7 +28,8 @@ struct Tap {
   }
 };
 
-// The same for gradients of the RoI: d weight / d lower and upper coordinate, per image pixel.
+// A tap with the derivatives of its weight by the box's lower and upper coordinate, per image
+// pixel.
 template <class G>
 struct GradientTap {
   int32_t cell;
@@ -43,8 +44,8 @@ ALWAYS_INLINE int32_t same_cell(const Tap<G>* taps, int32_t begin, int32_t end) 
   return i;
 }
 
-// The taps of bin q, appended to taps. What an axis emits moves along it in one direction, so an
-// equal cell stands among the last three.
+// Appends the taps of bin q. An axis emits cells in one direction, so an equal cell is among the
+// last three.
 template <class Axis, class T, class Add>
 void append_taps(const Axis& axis, int q, std::vector<T>* taps, const Add& add) {
   const size_t begin = taps->size();
@@ -75,12 +76,12 @@ struct TapTable {
   Coverage coverage;
   std::vector<int32_t> cells;  // the rows that RoIs read, after list_rows()
 
-  TapTable(TapTable&&) = default;  // a copy's pointers would be the first one's
+  TapTable(TapTable&&) = default;  // a copy's pointers would point into the original
   TapTable(int bin_rows, int bin_columns, const Tensor& data)
       : pooled_height(bin_rows), pooled_width(bin_columns), data_(data) {}
 
-  // Makes those of a chunk, in the memory of the one before. A rule (SampleRule, PreciseRule) says
-  // what a bin weighs.
+  // Makes the taps of a chunk, reusing the memory of the one before. A rule (SampleRule,
+  // PreciseRule) gives the weights.
   template <class Rule>
   void make(const Rule& rule, const RoiTable<G>& table, const Chunk& some) {
     const int bins = pooled_height + pooled_width;
@@ -91,8 +92,8 @@ struct TapTable {
     const int64_t count = chunk.count();
     ranges_.resize(static_cast<size_t>(count * bins));
     first_.resize(static_cast<size_t>(count));
-    // Shares of the RoIs at the same time. With 2000 RoIs the taps take a tenth of PSROIAlign's
-    // time, in which the other threads had nothing to do.
+    // Threads make shares of them in parallel: with 2000 RoIs, taps are a tenth of PSROIAlign's
+    // time.
     const int64_t shares = std::min<int64_t>((count + 31) / 32, 16);
     taps_.resize(std::max(taps_.size(), static_cast<size_t>(shares)));
     const auto for_each_roi = [&](int64_t share, const auto& body) {
@@ -124,7 +125,7 @@ struct TapTable {
     }
     coverage.finish();
   }
-  // What they take for a RoI, about.
+  // Memory for a RoI, approximately.
   int64_t bytes() const {
     return (pooled_height + int64_t{pooled_width}) * 4 * int64_t{sizeof(Tap<G>)};
   }
@@ -140,7 +141,7 @@ struct TapTable {
   }
   // Which of `cells` are its own, after list_rows().
   ALWAYS_INLINE const List& list(int64_t i) const { return lists_[i - chunk.begin]; }
-  // The row below those of a list.
+  // The row after the last one of a list.
   ALWAYS_INLINE int64_t end_of(const List& list) const {
     return list.begin < list.end ? cells[list.end - 1] + 1 : 0;
   }
@@ -153,8 +154,8 @@ struct TapTable {
   }
 
   // Orders the taps of each axis of every RoI by cell instead of by bin, so that a row of the map,
-  // and a cell in it, is visited once for all the bins that share it. The ranges of single bins are
-  // lost.
+  // and a cell in it, is visited once for all the bins that share it. Ranges of single bins become
+  // invalid.
   void sort_by_cell() {
     for (int64_t i = chunk.begin; i < chunk.end; ++i) {
       sort_by_cell(i, all_rows(i));
@@ -194,15 +195,15 @@ struct TapTable {
                      [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
   }
 
-  // The taps of a bin take as long as this many elements touched by parallel_for's body.
+  // The time to make a bin's taps, in elements touched by parallel_for's body.
   static constexpr int64_t kElementsPerBin = 200;
 
   struct Extent {
     int32_t begin, end;
     int64_t taps;
   };
-  // From the first to the last cell that the taps of an axis read, and how many these are. All taps
-  // are looked at: where boxes are so wide that coordinates round to thousands of cells, the
+  // From the first to the last cell that the taps of an axis read, and how many these are. This
+  // examines all taps: where boxes are so wide that coordinates round to thousands of cells, the
   // outermost cell may belong to any of them.
   static Extent extent(const Tap<G>* taps, const Range& range) {
     Extent found{std::numeric_limits<int32_t>::max(), 0, range.end - range.begin};

@@ -1,4 +1,4 @@
-// Into which tasks_per_row an operator's work falls: images and blocks of channels.
+// How an operator's work is divided into tasks: images and blocks of channels.
 #pragma once
 #include "../core/geometry/channels.h"
 #include "coverage.h"
@@ -11,8 +11,8 @@ namespace gluon_roi::cpu {
 // is, against the score maps (c * GH + gh) * GW + gw of kLanes consecutive c.
 template <class A>
 struct GroupTask {
-  // Groups at a time: then the outputs of a channel that are written together are as wide as a
-  // register, and the prefetches as many fewer.
+  // Groups in a task. With 8, the outputs of a channel that are written together fill a register,
+  // and one prefetch serves all of them.
   static constexpr int kMostGroups = 8;
 
   int64_t image, channel, offset, stride;  // first output channel; first map and step, in elements
@@ -44,7 +44,7 @@ struct GroupTask {
     }
     q_begin = q_edge[0], q_end = q_edge[groups];
   }
-  // Where the outputs of RoI k for these channels begin, of which each channel has `outputs`.
+  // The first output of RoI k for these channels; each channel has `outputs`.
   ALWAYS_INLINE int64_t first_output(int64_t k, int64_t outputs) const {
     return (k * output_dim_ + channel) * outputs;
   }
@@ -65,8 +65,8 @@ struct GroupTask {
     return data.shape[0] * blocks_of<A>(layout.output_dim) * layout.group_height *
            ((layout.group_width + across - 1) / across);
   }
-  // How many groups a task is best given: as many as have their blocks in the second-level cache
-  // together, and leave enough tasks for all threads.
+  // The best number of groups in a task: their blocks fit into the second-level cache together, and
+  // enough tasks are left for all threads.
   static int groups_across(const PositionSensitive& layout, const Tensor& data) {
     constexpr int64_t kBlocksBytes = 3 << 19;
     constexpr int kTasksPerThread = 4;
@@ -74,7 +74,7 @@ struct GroupTask {
     const int64_t cached = bytes > 0 ? kBlocksBytes / bytes : kMostGroups;
     int across = static_cast<int>(std::min<int64_t>({cached, kMostGroups, layout.group_width}));
     while (across > 1 && count(layout, data, across) < kTasksPerThread * max_threads()) --across;
-    // Tasks that are about as wide as each other.
+    // Makes the tasks of a row about equally wide.
     const int tasks_per_row =
         across > 1 ? (layout.group_width + across - 1) / across : layout.group_width;
     return (layout.group_width + tasks_per_row - 1) / tasks_per_row;
@@ -84,8 +84,7 @@ struct GroupTask {
   int64_t output_dim_;
 };
 
-// Outputs of neighbouring bins of one row, from a tile that has the channels of each bin side by
-// side.
+// Writes the outputs of neighbouring bins of one row from a channel-last tile.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void write_bins(const A* tile, int lanes, int64_t outputs, int bins, T* to,
                               Simd simd) {
@@ -95,7 +94,7 @@ ALWAYS_INLINE void write_bins(const A* tile, int lanes, int64_t outputs, int bin
     unpack_planes(tile, outputs, lanes, bins, to, simd);
   }
 }
-// The way back, for gradients of outputs.
+// Reads gradients of outputs into such a tile.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void read_bins(const T* from, int lanes, int64_t outputs, int bins, A* tile,
                              Simd simd) {
@@ -107,8 +106,8 @@ ALWAYS_INLINE void read_bins(const T* from, int lanes, int64_t outputs, int bins
 }
 
 // Runs kernel(task, block, tile, simd) for a task that reads its score maps: with all channels at
-// once, on a channel block for each group, or with one after the other on the maps as they are,
-// whichever is faster. The tile has room for a row of the task's bins.
+// once, on a channel block for each group, or channel by channel on the maps themselves, whichever
+// is faster. The tile has room for a row of the task's bins.
 template <class T, class Kernel>
 void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
                const Coverage& coverage, const T* data, int64_t cells, const Kernel& kernel) {
@@ -133,9 +132,9 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
   });
 }
 
-// The same for a task that adds to the gradients of its score maps: to 0, all of which it writes,
-// or to what `earlier` tasks have written there. (Those of float16 are summed in float32, so they
-// have no earlier tasks.)
+// The same for a task that adds to the gradients of its score maps. If `earlier`, tasks have
+// written there before and it adds to their sums; otherwise it writes all cells. (float16 is summed
+// in float32, so it has no earlier tasks.)
 template <class T, class Kernel>
 void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
                  const Coverage& coverage, bool earlier, T* d_data, int64_t cells,
@@ -195,7 +194,7 @@ struct ChannelTask {
     lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, channels_ - channel));
     offset = (image * channels_ + channel) * data.shape[2] * data.shape[3];
   }
-  // Where the outputs of RoI k for these channels begin, of which each channel has `outputs`.
+  // The first output of RoI k for these channels; each channel has `outputs`.
   ALWAYS_INLINE int64_t first_output(int64_t k, int64_t outputs) const {
     return (k * channels_ + channel) * outputs;
   }

@@ -40,7 +40,7 @@ namespace {
 
 using Params = DeformablePSROIPool::Params;
 
-// Finding the taps of an output takes as long as this many elements touched by parallel_for's body.
+// The time to find an output's taps, in elements touched by parallel_for's body.
 constexpr int64_t kElementsPerOutput = 20;
 
 // The taps of one bin along both axes.
@@ -159,7 +159,7 @@ struct Prepared {
     coverage.add(image * by_class.classes + c, y0, y1, x0, x1,
                  taps_of(y_axis, rows, y1 - y0) * taps_of(x_axis, columns, x1 - x0));
   }
-  // About how many all bins of an axis have.
+  // Approximate number of taps of all bins of an axis.
   int64_t taps_of(const PartAxis<A>& axis, int bins, int32_t cells) const {
     const int64_t most = std::min<int64_t>(2 * int64_t{samples}, cells);
     return bins * static_cast<int64_t>(std::min<A>(axis.bin + 2, static_cast<A>(most)));

@@ -30,7 +30,7 @@ class TapList {
   const std::vector<Tap>& taps() const { return taps_; }
   int64_t size() const { return static_cast<int64_t>(taps_.size()); }
   void begin_bin() { begin_ = size(); }
-  // The tap of a cell in the bin that was begun.
+  // The tap of a cell in the current bin.
   Tap* of(int64_t cell) {
     int64_t& at = last_[cell];
     if (at < begin_) {
@@ -47,7 +47,7 @@ class TapList {
   int64_t begin_ = 0;
 };
 
-// The taps of a chunk's bins. A turned box has no axes to separate, so a tap is a cell of the map
+// The taps of a chunk's bins. A rotated box has no axes to separate, so a tap is a cell of the map
 // with the sum of its weights over the samples of one bin: no more of them than the map has cells.
 template <class G>
 struct RoiTaps {
@@ -82,7 +82,7 @@ struct RoiTaps {
   }
 
  private:
-  // The taps of a bin take as long as this many elements touched by parallel_for's body.
+  // The time to make a bin's taps, in elements touched by parallel_for's body.
   static constexpr int64_t kElementsPerBin = 1000;
 
   static int64_t bins(const RotatedRule& rule) {
@@ -175,8 +175,7 @@ void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tenso
                                         task.lanes * bins, bins);
               for (int64_t bin = 0; bin < bins; ++bin) {
                 target.next();
-                // Two sums, because one addition cannot begin before the one before it
-                // has ended.
+                // Two sums, because an addition waits for the result of the previous one.
                 Values even = Values::all(0), odd = Values::all(0);
                 int64_t t = ends[bin];
                 for (; t + 1 < ends[bin + 1]; t += 2) {
