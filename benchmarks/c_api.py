@@ -55,7 +55,7 @@ class Operator:
         for name, parameter in self.parameters.items():
             names = [name]
             if parameter["kind"] == "size":
-                stem = name[: -len("_size")]
+                stem = name[: -len("_size")] if name.endswith("_size") else name
                 names = [f"{stem}_height", f"{stem}_width"]
             elif parameter["kind"] == "positive_list":
                 names = [name, "maps"]
@@ -66,9 +66,16 @@ class Operator:
         self.struct: Any = type(f"{self.symbol}_params", (ctypes.Structure,), {"_fields_": fields})
         assert ctypes.sizeof(self.struct) == declared["params_size"]
 
+    @property
+    def pools_boxes(self) -> bool:
+        return any(given["role"] == "rois" for given in self.inputs)
+
     def params(self, pooled: tuple[int, int], scale: Any, **arguments: Any) -> Any:
+        """The struct of an operator that pools boxes."""
+        return self.params_of(pooled_size=pooled, spatial_scale=scale, **arguments)
+
+    def params_of(self, **given: Any) -> Any:
         """The struct, from the arguments that the operator's Python function takes."""
-        given = {"pooled_size": pooled, "spatial_scale": scale, **arguments}
         assert not set(given) - set(self.parameters), given
         struct = self.struct()
         for name, parameter in self.parameters.items():
@@ -80,7 +87,7 @@ class Operator:
             if value is None:
                 continue  # 0 is the default
             if parameter["kind"] == "size":
-                values = value if isinstance(value, tuple) else (value, value)
+                values = value if isinstance(value, tuple) else (int(value),) * 2
             elif parameter["kind"] == "positive_list":
                 numbers = value if isinstance(value, (list, tuple)) else (value,)
                 values = ((ctypes.c_double * 8)(*numbers), len(numbers))

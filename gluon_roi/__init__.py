@@ -27,7 +27,10 @@ library.load()
 from . import nd, onnx, sym  # noqa: E402  (they need the loaded library)
 from .ops import (  # noqa: E402
     OPERATORS,
+    DeformableConvolution,
     DeformablePSROIPool,
+    DeformableSampling,
+    ModulatedDeformableConvolution,
     PrROIPool,
     PSROIAlign,
     PSROIPool,
@@ -45,7 +48,10 @@ for _namespace in (_mx.sym, _mx.sym.numpy_extension):
 
 __all__ = [
     "OPERATORS",
+    "DeformableConvolution",
     "DeformablePSROIPool",
+    "DeformableSampling",
+    "ModulatedDeformableConvolution",
     "PSROIAlign",
     "PSROIPool",
     "PrROIPool",

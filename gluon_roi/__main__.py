@@ -11,9 +11,14 @@ from gluon_roi.bridge import OperatorBlock
 
 
 def check(block: Callable[..., OperatorBlock]) -> bool:
-    """Compare an operator with its NumPy reference on one batch of boxes, in float64."""
+    """Compare an operator with its NumPy reference on one batch, in float64."""
     declared = gluon_roi.library.operators()[block.__name__]
     rng = np.random.RandomState(0)
+    if declared.rois_name is None:
+        maps, offset, mask = (rng.randn(2, channels, 20, 30) for channels in (4, 18, 9))
+        expected = gluon_roi.reference.deformable_sampling(maps, offset, mask, 3, pad=1)
+        inputs = (mx.nd.array(value, dtype="float64") for value in (maps, offset, mask))
+        return np.allclose(block(3, pad=1)(*inputs).asnumpy(), expected, rtol=1e-12, atol=1e-12)
     data: Any = rng.randn(2, 27, 20, 30)
     low = rng.uniform(0, 200, (16, 2))
     boxes = np.hstack([rng.randint(0, 2, (16, 1)), low, low + rng.uniform(1, 150, (16, 2))])

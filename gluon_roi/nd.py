@@ -4,7 +4,12 @@
 functions. A function returns the kind of array or symbol that it is given.
 """
 
+from .ops.deformable_convolution import deformable_convolution as DeformableConvolution
+from .ops.deformable_convolution import (
+    modulated_deformable_convolution as ModulatedDeformableConvolution,
+)
 from .ops.deformable_ps_roi_pool import deformable_ps_roi_pool as DeformablePSROIPool
+from .ops.deformable_sampling import deformable_sampling as DeformableSampling
 from .ops.pr_roi_pool import pr_roi_pool as PrROIPool
 from .ops.ps_roi_align import ps_roi_align as PSROIAlign
 from .ops.ps_roi_pool import ps_roi_pool as PSROIPool
@@ -14,7 +19,10 @@ from .ops.roi_pool import roi_pool as ROIPool
 from .ops.rotated_roi_align import rotated_roi_align as RotatedROIAlign
 
 __all__ = [
+    "DeformableConvolution",
     "DeformablePSROIPool",
+    "DeformableSampling",
+    "ModulatedDeformableConvolution",
     "PSROIAlign",
     "PSROIPool",
     "PrROIPool",

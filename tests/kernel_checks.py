@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import numpy as np
 from cases import BATCH, PRECISION, SCALES, all_rois, feature_map, row_id
+from deformed import CALLS, Sampled
 from operators import OPERATORS, ROWS
 
 from benchmarks import c_api
@@ -82,6 +83,28 @@ class Kernels:
         else:
             self.library.forward(op, p, inputs, results[0], device)
         return tuple(to_host(array) for array in results)
+
+    def samples(self, call: Sampled, dtype: str, cuda: bool) -> tuple:
+        """The output of DeformableSampling, and its gradients."""
+        to_device = self.to_device if cuda else _same
+        op = "deformable_sampling"
+        p = self.library.operators[op].params_of(**call.parameters)
+        given = call.arrays(dtype)
+        given[1].flat[:3] = [np.nan, np.inf, 6e4]
+        arrays, d_out = [to_device(a) for a in given], call.d_out(dtype)
+        inputs = c_api.tensors(*arrays)
+        results = [to_device(np.full_like(a, 99)) for a in (d_out, *given)]
+        for backward in (False, True):
+            device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
+            size = self.library.workspace(op, p, inputs, backward, device.type)
+            workspace = to_device(np.full(max(size, 1), 0xA5, np.uint8))
+            device.workspace, device.workspace_size = c_api.pointer(workspace), size
+            device.stream = self.stream() if cuda else None
+            if backward:
+                self.library.backward(op, p, inputs, to_device(d_out), results[1:], device)
+            else:
+                self.library.forward(op, p, inputs, results[0], device)
+        return tuple((self.to_host if cuda else _same)(array) for array in results)
 
     def compare(
         self, op: str, p: Any, data: Any, rois: Any, rois_num: Any = None, trans: Any = None
@@ -276,6 +299,16 @@ def check_pyramid(dtype: str, kernels: Kernels) -> None:
         kernels.compare(op, p, maps[:levels], rois)
 
 
+def check_samples(name: str, dtype: str, kernels: Kernels) -> None:
+    """DeformableSampling with offsets of every kind."""
+    precision = PRECISION[dtype]
+    out, *gradients = kernels.samples(CALLS[name], dtype, cuda=True)
+    expected, *wanted = kernels.samples(CALLS[name], dtype, cuda=False)
+    assert_same(out, expected, precision.forward)
+    for actual, exact in zip(gradients, wanted):
+        assert_same(actual, exact, precision.backward, normwise=True)
+
+
 def _checks() -> dict[str, Callable[[Kernels], None]]:
     checks: dict[str, Callable[[Kernels], None]] = {}
     for op, arguments in ROWS:
@@ -295,6 +328,8 @@ def _checks() -> dict[str, Callable[[Kernels], None]]:
     for dtype in DTYPES:
         checks[f"offsets-{dtype}"] = partial(check_offsets, dtype)
         checks[f"pyramid-{dtype}"] = partial(check_pyramid, dtype)
+        for name in CALLS:
+            checks[f"samples-{name}-{dtype}"] = partial(check_samples, name, dtype)
     return checks
 
 

@@ -136,10 +136,11 @@ def test_parameters_go_by_name(halves):
 
 def test_every_operator_is_there():
     names = {block.__name__ for block in gluon_roi.OPERATORS}
-    assert names == set(DECLARED) == set(gluon_roi.nd.__all__)
+    convolutions = {"DeformableConvolution", "ModulatedDeformableConvolution"}  # of samples
+    assert names == set(DECLARED) == set(gluon_roi.nd.__all__) - convolutions
     # Tables and pictures keep one order.
     order = [block.__name__ for block in gluon_roi.OPERATORS]
-    assert order == [op.name for op in OPERATORS]
+    assert [name for name in order if DECLARED[name].rois_name] == [op.name for op in OPERATORS]
     rows = re.findall(r"^\| \[(\w+)\]\(docs/operators/", (ROOT / "README.md").read_text(), re.M)
     assert order == rows
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import feature_map, row_id
+from deformed import CALLS as SAMPLED
 from kernel_checks import CHECKS, Kernels, arguments_of
 from operators import ROWS
 
@@ -60,6 +61,17 @@ def test_order_does_not_show(kernels, op, arguments, monkeypatch):
         monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)
         (out,) = kernels.run(symbol, p, data, rois)
         results.append((out, *kernels.run(symbol, p, data, rois, out)))
+    for other in results[1:]:
+        for a, b in zip(results[0], other):
+            assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_order_does_not_show_in_samples(kernels, name, monkeypatch):
+    results = []
+    for order in ORDERS:
+        monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)
+        results.append(kernels.samples(SAMPLED[name], "float32", cuda=True))
     for other in results[1:]:
         for a, b in zip(results[0], other):
             assert a.tobytes() == b.tobytes()

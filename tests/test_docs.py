@@ -15,7 +15,10 @@ MODULES = [
     *(block.__module__ for block in gluon_roi.OPERATORS),
     *(
         f"gluon_roi.{name}"
-        for name in ("library", "onnx", "rois", "switch.functions", "switch.models")
+        for name in (
+            *("library", "onnx", "rois", "switch.functions", "switch.models"),
+            *("nd", "ops.deformable_blocks"),
+        )
     ),
     *sorted({getattr(reference, name).__module__ for name in reference.__all__}),
 ]

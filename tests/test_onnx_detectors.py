@@ -172,8 +172,8 @@ def _sample(cells: np.ndarray, y: float, x: float, fades: bool) -> float:
     return total
 
 
-def _deformed(data, offset, mask, weight, kernel, stride, pad, dilate, groups, parts):
-    """The convolution as a plain loop, in float64."""
+def _deformed(data, offset, mask, weight, kernel, stride, pad, dilate, groups, parts, dtype=float):
+    """The convolution as a plain loop, in float64, of samples of a type."""
     images, channels = data.shape[:2]
     filters, cells = len(weight), kernel[0] * kernel[1]
     out = np.zeros((images, filters, *offset.shape[2:]))
@@ -191,7 +191,7 @@ def _deformed(data, offset, mask, weight, kernel, stride, pad, dilate, groups, p
             )
             if mask is not None:
                 value *= mask[n, part * cells + k, y, x]
-            out[n, f, y, x] += weight[f, c, i, j] * value
+            out[n, f, y, x] += weight[f, c, i, j] * float(dtype(value))
     return out
 
 
@@ -248,7 +248,7 @@ def test_deformable_convolution(name, modulated, tmp_path):
 
 @pytest.mark.parametrize("modulated", [False, True])
 def test_deformable_convolution_of_float16(modulated, tmp_path):
-    """In float32, rounded once; MXNet has it on the GPU alone."""
+    """Samples and their product in float32, each rounded once; MXNet has it on the GPU alone."""
     random = np.random.RandomState(3)
     arrays = {
         "data": random.randn(1, 3, 5, 7),
@@ -269,7 +269,7 @@ def test_deformable_convolution_of_float16(modulated, tmp_path):
     (found,) = run(path, *arrays.values())
     data, offset, weight = (arrays[key].astype("float64") for key in ("data", "offset", "weight"))
     loop = ((3, 3), (1, 1), (1, 1), (1, 1), 1, 1)
-    expected = _deformed(data, offset, arrays.get("mask"), weight, *loop)
+    expected = _deformed(data, offset, arrays.get("mask"), weight, *loop, np.float16)
     assert found.dtype == np.float16
     np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-5)
 

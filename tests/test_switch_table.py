@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -14,18 +15,35 @@ from gluon_roi.switch.mapping import switches
 
 PAGE = Path(__file__).parents[1] / "docs/switch.md"
 OURS = gluon_roi.library.operators()
+INPUTS = ("data", "offset", "mask", "weight", "bias")
 every_switch = pytest.mark.parametrize("switch", switches(), ids=lambda switch: switch.theirs)
 
 
 def operators_of(switch):
     """Ours that may take the place of MXNet's."""
     chosen = [a.value for a in switch.arguments if a.becomes == "operator"]
-    return [OURS[name] for name in (switch.ours, *chosen)]
+    return [OURS.get(name) or declared_by(name) for name in (switch.ours, *chosen)]
+
+
+def declared_by(name):
+    """What the function of a convolution, which is several operators, declares."""
+    parameters = inspect.signature(getattr(gluon_roi.nd, name)).parameters.values()
+    inputs = tuple(
+        gluon_roi.library.Input(one.name, "like", 0, False, True, False)
+        for one in parameters
+        if one.name in INPUTS
+    )
+    others: dict[str, str | None] = {
+        one.name: str(one.default) for one in parameters if one.name not in INPUTS
+    }
+    return gluon_roi.library.Declared(name, name, inputs, ("output",), 0, others)
 
 
 def as_ours(value):
     """MXNet's text of a default as our library writes it."""
     value = value.strip("'")
+    if value == "None":
+        return value
     return str(float(value)) if re.fullmatch(r"-?\d*\.\d+", value) else value
 
 
@@ -45,7 +63,10 @@ def test_arguments(switch):
                 continue
             default = ours.parameters[argument.ours]
             if argument.becomes == "same" and theirs is not None:
-                assert float(theirs) == float(default or "nan")
+                same = {"[]": {"stride": "1", "dilate": "1", "pad": "0"}.get(argument.ours)}
+                as_numbers = {"False": "0", "None": "nan", None: "nan"}
+                wanted, got = same.get(theirs, theirs), as_numbers.get(default, default)
+                assert wanted == default or float(wanted) == float(got)
             elif argument.becomes == "not zero":
                 assert (theirs, default) == ("0", None if default is None else "None")
             elif argument.becomes == "always":
@@ -86,6 +107,17 @@ VALUES = {
     "aligned": ("True", "False", "1"),
     "position_sensitive": ("True", "0"),
     "no_trans": ("True", "False"),
+    "kernel": ("(3, 2)",),
+    "stride": ("(2, 1)", "()"),
+    "dilate": ("(1, 2)", "()"),
+    "pad": ("(1, 0)", "()"),
+    "num_filter": ("4",),
+    "num_group": ("1", "2"),
+    "num_deformable_group": ("1", "2"),
+    "workspace": ("1024", "64"),
+    "no_bias": ("True", "False", "1"),
+    "im2col_step": ("64", "1"),
+    "layout": ("NCHW", "None"),
 }
 
 
@@ -120,6 +152,8 @@ def make(switch, arguments):
     inputs = {name: mx.sym.var(name) for name in switch.inputs}
     if arguments.get("no_trans") == "True":
         inputs.pop("trans")
+    if arguments.get("no_bias") in ("True", "1"):
+        inputs.pop("bias")
     name = switch.functions[0]
     function = getattr(mx.sym, name, None) or getattr(mx.sym.contrib, name)
     return function(name="pool", **inputs, **arguments)

@@ -42,6 +42,14 @@ def check_kinds(operator: str, inputs: dict[str, Any], kind: type) -> None:
             )
 
 
+def check_extras(operator: str, symbolic: bool, out: Any, attr: Any) -> None:
+    """Raise TypeError for an `out` of symbols or an `attr` of arrays."""
+    if symbolic and out is not None:
+        raise TypeError(f"{operator}: argument out: expected None for symbols, got {type(out)}")
+    if not symbolic and attr is not None:
+        raise TypeError(f"{operator}: argument attr: expected None for arrays, got {attr!r}")
+
+
 def _kind(value: Any) -> type | None:
     if type(value) in KINDS:
         return type(value)

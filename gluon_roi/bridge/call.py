@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, Callable, TypeVar, overload
 
 from .. import library
-from .arguments import KINDS, NumpyArray, NumpySymbol, Symbol, check_kinds, kind_of
+from .arguments import KINDS, NumpyArray, NumpySymbol, Symbol, check_extras, check_kinds, kind_of
 from .arrays import call_arrays
 from .symbols import call_symbols
 
@@ -47,10 +47,7 @@ def call(name: str, given: dict[str, Any], shown: int = 1) -> Any:
         kind = kind_of(name, first_name, first)
     check_kinds(name, arrays, kind)
     symbolic = kind in (Symbol, NumpySymbol)
-    if symbolic and out is not None:
-        raise TypeError(f"{name}: argument out: expected None for symbols, got {type(out)}")
-    if not symbolic and attr is not None:
-        raise TypeError(f"{name}: argument attr: expected None for arrays, got {attr!r}")
+    check_extras(name, symbolic, out, attr)
     is_numpy = kind in (NumpyArray, NumpySymbol)
     if is_numpy:
         arrays = {key: value.as_nd_ndarray() for key, value in arrays.items()}

@@ -19,6 +19,11 @@ def _name_manager() -> mx.name.NameManager:
     return local.value
 
 
+def node_name(name: Any, operator: str) -> str:
+    """The name of an operator's node, without the prefix, which MXNet's functions add."""
+    return mx.name.NameManager.get(_name_manager(), name, operator.lower())
+
+
 def _inside_a_block() -> bool:
     """Whether the call builds part of a Gluon block's graph."""
     return getattr(mx.gluon.block._BlockScope._current, "value", None) is not None
@@ -33,8 +38,7 @@ def call_symbols(
     attr: Any,
 ) -> mx.sym.Symbol:
     """Call on symbols of mx.sym. `inputs` are the given ones; `present` says which these are."""
-    # The unbound method returns the name without the prefix, which each call below adds itself.
-    node = mx.name.NameManager.get(_name_manager(), name, operator.name.lower())
+    node = node_name(name, operator.name)
     roles = {operator.input_of(key).role for key in inputs}
     # MXNet 1.9.1 crashes before a custom operator's shape inference if too few ranks are known. Of
     # two inputs, one known rank is enough. A Gluon network knows the shapes of all its inputs

@@ -1,6 +1,8 @@
 """The operators, each as a block and as a function."""
 
+from .deformable_blocks import DeformableConvolution, ModulatedDeformableConvolution  # noqa: F401
 from .deformable_ps_roi_pool import DeformablePSROIPool
+from .deformable_sampling import DeformableSampling
 from .pr_roi_pool import PrROIPool
 from .ps_roi_align import PSROIAlign
 from .ps_roi_pool import PSROIPool
@@ -19,4 +21,5 @@ OPERATORS = (
     PrROIPool,
     DeformablePSROIPool,
     PyramidROIAlign,
+    DeformableSampling,
 )

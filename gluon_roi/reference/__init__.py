@@ -24,6 +24,7 @@ from .pool import ps_roi_pool, ps_roi_pool_backward, roi_pool, roi_pool_backward
 from .precise import pr_roi_pool, pr_roi_pool_backward
 from .pyramid import pyramid_roi_align, pyramid_roi_align_backward
 from .rotated import rotated_roi_align, rotated_roi_align_backward
+from .sampling import deformable_sampling, deformable_sampling_backward
 
 __all__ = [
     "roi_pool",
@@ -42,4 +43,6 @@ __all__ = [
     "deformable_ps_roi_pool_backward",
     "pyramid_roi_align",
     "pyramid_roi_align_backward",
+    "deformable_sampling",
+    "deformable_sampling_backward",
 ]

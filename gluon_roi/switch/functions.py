@@ -62,6 +62,8 @@ def _switched_node(symbol: mx.sym.Symbol, switch: Switch, bad_index: str) -> mx.
     node = symbol.as_nd_ndarray() if isinstance(symbol, NumpySymbol) else symbol
     given = node.list_attr()
     hidden = {key: given.pop(key) for key in list(given) if key.startswith("__")}
+    for key in hidden:
+        given.pop(key.strip("_"), None)  # MXNet lists __lr_mult__ and others without __, too
     ours, arguments = switch.translate(given, bad_index=bad_index)
     children = node.get_children()
     inputs = {name: children[i] for i, name in zip(range(len(children)), switch.inputs)}
@@ -96,10 +98,11 @@ def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
     """Replace MXNet's functions with the operators of this package.
 
     In every module that holds ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.PSROIPooling``,
-    ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign`` or ``npx.roi_pooling`` (of ``mx.nd``
-    or ``mx.sym``), a function with the same signature takes its place and calls ours. This affects
-    array code, networks that are not hybridized, and symbols built from then on. For existing
-    symbols and symbol files, use :func:`gluon_roi.optimize`.
+    ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign``, ``contrib.DeformableConvolution``,
+    ``contrib.ModulatedDeformableConvolution`` or ``npx.roi_pooling`` (of ``mx.nd`` or ``mx.sym``),
+    a function with the same signature takes its place and calls ours. This affects array code,
+    networks that are not hybridized, and symbols built from then on. For existing symbols and
+    symbol files, use :func:`gluon_roi.optimize`.
 
     The replacement applies to the whole process, in all threads, until the ``with`` block ends or
     ``close()`` is called on the result; without either it is permanent. Replacements may overlap in

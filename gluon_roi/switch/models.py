@@ -117,11 +117,12 @@ def _no_graph(caller: str, block: gluon.Block, can_have_one: bool) -> str:
 
 
 def _mentions(block: gluon.Block, names: Iterable[str]) -> bool:
-    """Whether a block's code, except MXNet's own, mentions one of the names."""
+    """Whether a block's code mentions one of the names; of MXNet's own, only contrib's does."""
     wanted = frozenset(names)
     members = list(vars(block).values())  # the function of a HybridLambda, say
     for owner in type(block).__mro__:
-        if owner.__module__.split(".")[0] not in ("mxnet", "builtins"):
+        of_mxnet = owner.__module__.split(".")[0] in ("mxnet", "builtins")
+        if not of_mxnet or owner.__module__.startswith("mxnet.gluon.contrib."):
             members.extend(vars(owner).values())
     return any(
         _code_mentions(member.__code__, wanted) for member in members if inspect.isfunction(member)
@@ -142,11 +143,12 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
     """Switch MXNet's RoI operators in a symbol or network to ours.
 
     ``ROIPooling``, ``contrib.ROIAlign`` (both forms), ``contrib.PSROIPooling``,
-    ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign`` and ``npx.roi_pooling`` become the
-    equivalent operators of this package, each with gradient guards, in control flow bodies too.
-    Arguments, auxiliary states, parameters and outputs keep their names, so checkpoints load as
-    before. In a symbol that is switched already, the guards are renumbered, which distinguishes
-    copies that share their weights.
+    ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign``, ``contrib.DeformableConvolution``,
+    ``contrib.ModulatedDeformableConvolution`` and ``npx.roi_pooling`` become the equivalent
+    operators of this package, each with gradient guards, in control flow bodies too. Arguments,
+    auxiliary states, parameters and outputs keep their names, so checkpoints load as before. In a
+    symbol that is switched already, the guards are renumbered, which distinguishes copies that
+    share their weights.
 
     Parameters
     ----------

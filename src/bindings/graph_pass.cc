@@ -4,6 +4,7 @@
 // input (see gluon_roi/bridge/guard.py). Names of nodes, arguments and outputs stay, and so do
 // attributes such as __this__. If a node cannot be switched, the pass fails and leaves the graph
 // unchanged.
+#include <algorithm>
 #include <set>
 
 #include "../core/errors.h"
@@ -97,6 +98,40 @@ void check_outputs(const Graph& graph, const Node& node) {
        ") other than the first is used, which gluon_roi does not have");
 }
 
+// An input of one node becomes one of another.
+void move_input(Node* from, size_t input, Node* to, const NodeEntry& entry) {
+  const int place = static_cast<int>(to->inputs.size());
+  for (NodeEntry& output : entry.node->outputs) {
+    if (output.node == from && output.entry == static_cast<int>(input)) output = {to, place};
+  }
+  to->inputs.push_back(entry);
+}
+
+// A deformable convolution is one of samples, with a stride of the kernel's size: as in
+// gluon_roi/ops/deformable_convolution.py. Returns the node of the samples.
+Node* split_convolution(Graph* graph, Node* node, const Switched& to) {
+  Node* samples = graph->addNode(node->name + "_sampling", "_gluon_roi_DeformableSampling");
+  const bool modulated = to.inputs[2] == "mask";
+  if (modulated) samples->attrs = {{"mask", "True"}, {"convention", "torchvision"}};
+  node->op = "Convolution";
+  node->attrs = to.attributes;
+  node->attrs.erase("im2col_step");
+  node->attrs["stride"] = to.attributes.at("kernel");
+  for (const char* name : {"kernel", "stride", "dilate", "pad", "num_deformable_group"}) {
+    const auto given = to.attributes.find(name);
+    if (given == to.attributes.end()) continue;
+    samples->attrs.insert(*given);
+  }
+  for (const char* name : {"dilate", "pad", "num_deformable_group"}) node->attrs.erase(name);
+  const std::vector<NodeEntry> inputs = node->inputs;
+  const size_t moves = modulated ? 3 : 2;
+  for (size_t i = 0; i < moves; ++i) move_input(node, i, samples, inputs[i]);
+  node->inputs = {{samples, 0}};
+  samples->outputs = {{node, 0}};
+  for (size_t i = moves; i < inputs.size(); ++i) move_input(node, i, node, inputs[i]);
+  return samples;
+}
+
 void switch_graph(Graph* graph, const Attributes& options, bool body) {
   Guards guards(graph, body);
   const size_t size = graph->size();
@@ -106,11 +141,19 @@ void switch_graph(Graph* graph, const Attributes& options, bool body) {
     if (node->op == "_copy" && node->attrs.count(kGuard) != 0) guards.number(node);
     const Switch* const found = find_switch(node->op);
     if (found == nullptr) continue;
-    const Switched to = apply_switch(*found, node->name, node->attrs, options);
+    Switched to = apply_switch(*found, node->name, node->attrs, options);
+    const auto no_bias = to.attributes.find("no_bias");
+    if (no_bias != to.attributes.end() && is_true(no_bias->second)) to.inputs.pop_back();
     check_inputs(*node, to.inputs.size());
     check_outputs(*graph, *node);
-    node->attrs = to.attributes;
-    node->op = "_gluon_roi_" + to.op;
+    const auto weight = std::find(to.inputs.begin(), to.inputs.end(), "weight");
+    if (weight != to.inputs.end()) {
+      node = split_convolution(graph, node, to);
+      to.inputs.erase(weight, to.inputs.end());
+    } else {
+      node->attrs = to.attributes;
+      node->op = "_gluon_roi_" + to.op;
+    }
     for (size_t input = 0; input < to.inputs.size(); ++input) {
       guards.add(node, input, to.inputs[input].c_str());
     }

@@ -63,13 +63,25 @@ const std::vector<Switch>& switches() {
        {"data", "rois"},
        {same("pooled_size"), same("spatial_scale"), same("sampling_ratio"),
         constant("aligned", "False"), option("bad_index")}},
+      {"_contrib_DeformableConvolution",
+       {"DeformableConvolution"},
+       "DeformableConvolution",
+       {"data", "offset", "weight", "bias"},
+       {same("kernel"), same("stride"), same("dilate"), same("pad"), same("num_filter"),
+        same("num_group"), same("num_deformable_group"), same("workspace"), same("no_bias"),
+        same("layout")}},
+      {"_contrib_ModulatedDeformableConvolution",
+       {"ModulatedDeformableConvolution"},
+       "ModulatedDeformableConvolution",
+       {"data", "offset", "mask", "weight", "bias"},
+       {same("kernel"), same("stride"), same("dilate"), same("pad"), same("num_filter"),
+        same("num_group"), same("num_deformable_group"), same("workspace"), same("no_bias"),
+        same("im2col_step"), same("layout")}},
   };
   return all;
 }
 
 bool is_hidden(const std::string& key) { return key.size() > 4 && key.compare(0, 2, "__") == 0; }
-
-bool is_true(const std::string& flag) { return flag == "True" || flag == "true" || flag == "1"; }
 
 // Files written by Python 2 have long integers: (7L, 7L).
 std::string without_long(const std::string& value) {
@@ -105,6 +117,8 @@ std::string json_of(const Switch& to) {
 }
 
 }  // namespace
+
+bool is_true(const std::string& flag) { return flag == "True" || flag == "true" || flag == "1"; }
 
 const Switch* find_switch(const std::string& theirs) {
   const auto found = std::find_if(switches().begin(), switches().end(),

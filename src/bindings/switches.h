@@ -44,6 +44,9 @@ struct Switched {
   std::vector<std::string> inputs;
 };
 
+// Whether the text of an attribute says so.
+bool is_true(const std::string& flag);
+
 // The switch for an operator of MXNet's, null if there is none.
 const Switch* find_switch(const std::string& theirs);
 

@@ -1,7 +1,7 @@
 /* The operators of gluon_roi on raw pointers: a plain C interface for any array library.
  *
  * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align, rotated_roi_align, pr_roi_pool,
- * deformable_ps_roi_pool, pyramid_roi_align the shared library exports
+ * deformable_ps_roi_pool, pyramid_roi_align, deformable_sampling the shared library exports
  *
  *   int gluon_roi_<op>_forward  (params, inputs, count, out, device)
  *       out <- op(inputs)
@@ -22,6 +22,9 @@
  *   trans     (K, 2 * classes, T, T), of data's type: offsets of the bins; deformable_ps_roi_pool
  *             only, optional
  *   rois_num  (N,) boxes per image, int32 / int64 / float32 / float64; optional
+ *
+ * The inputs of deformable_sampling are data, offset (N, 2 * groups * kh * kw, Ho, Wo) and,
+ * optionally, mask (N, groups * kh * kw, Ho, Wo), all of one type: src/ops/deformable_sampling.h.
  *
  * An optional input may be left out at the end, or be a zeroed gluon_roi_tensor (no data, ndim 0).
  * gluon_roi_operators() describes all of this as JSON, with the fields of every params struct.
@@ -62,8 +65,9 @@ enum { GLUON_ROI_CPU = 0, GLUON_ROI_CUDA = 1 };
 /* The maximum number of maps of a pyramid. */
 enum { GLUON_ROI_MOST_MAPS = 8 };
 
-/* The rounding convention of ps_roi_pool; see src/ops/ps_roi_pool.h. */
-enum { GLUON_ROI_RFCN = 0, GLUON_ROI_TORCHVISION = 1 };
+/* The conventions of ps_roi_pool and of deformable_sampling; see src/ops/ps_roi_pool.h and
+ * src/ops/deformable_sampling.h. */
+enum { GLUON_ROI_RFCN = 0, GLUON_ROI_MXNET = 0, GLUON_ROI_TORCHVISION = 1 };
 
 /* A row of rois whose batch index lies beyond the batch is an error (on CUDA a row of NaN) or a
  * padding row. */
@@ -157,6 +161,15 @@ typedef struct gluon_roi_pyramid_roi_align_params {
   int32_t bad_index;       /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_pyramid_roi_align_params;
 
+typedef struct gluon_roi_deformable_sampling_params {
+  int32_t kernel_height, kernel_width; /* cells of the kernel, at least 1 */
+  int32_t stride_height, stride_width; /* map cells from an output to the next, at least 1 */
+  int32_t dilate_height, dilate_width; /* map cells from a kernel cell to the next, at least 1 */
+  int32_t pad_height, pad_width;       /* cells beyond each edge where the kernel still fits */
+  int32_t num_deformable_group;        /* groups of channels with offsets of their own */
+  int32_t convention;                  /* GLUON_ROI_MXNET or GLUON_ROI_TORCHVISION */
+} gluon_roi_deformable_sampling_params;
+
 #define GLUON_ROI_DECLARE(op)                                                                    \
   int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                            \
                                const gluon_roi_tensor* inputs, int32_t count,                    \
@@ -180,6 +193,7 @@ GLUON_ROI_DECLARE(rotated_roi_align)
 GLUON_ROI_DECLARE(pr_roi_pool)
 GLUON_ROI_DECLARE(deformable_ps_roi_pool)
 GLUON_ROI_DECLARE(pyramid_roi_align)
+GLUON_ROI_DECLARE(deformable_sampling)
 
 /* The message of this thread's last failed call; "" before any. Valid until the next failure. */
 const char* gluon_roi_last_error(void);

@@ -202,10 +202,64 @@ inline void spoil_unread_images(Call* call) {
   }
 }
 
+// Inputs and d_out of DeformableSampling. Offsets may lead anywhere: that makes nothing infinite.
+inline void random_samples(Random* random, Call* call) {
+  const gluon_roi_deformable_sampling_params& p = call->params.deformable_sampling;
+  const int32_t dtype =
+      random->pick<int32_t>({GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64, GLUON_ROI_FLOAT16});
+  const bool hostile = random->chance(0.6), hostile_numbers = random->chance(0.1);
+  call->finite = !hostile_numbers;
+  call->positive = call->finite && random->chance(0.5);
+  const int64_t images = random->chance(0.02) ? 0 : random->integer(1, 3);
+  const int64_t channels = random->chance(0.03) ? 0 : random->integer(1, 20);
+  const auto size = [&](int64_t kernel, int64_t dilate, int64_t pad) {
+    const int64_t any = random->chance(0.03) ? 0 : random->integer(1, 14);
+    return std::max(any, dilate * (kernel - 1) + 1 - 2 * pad);
+  };
+  const auto outputs = [](int64_t cells, int64_t kernel, int64_t stride, int64_t dilate,
+                          int64_t pad) {
+    return (cells + 2 * pad - dilate * (kernel - 1) - 1) / stride + 1;
+  };
+  const int64_t height = size(p.kernel_height, p.dilate_height, p.pad_height);
+  const int64_t width = size(p.kernel_width, p.dilate_width, p.pad_width);
+  const int64_t rows =
+      outputs(height, p.kernel_height, p.stride_height, p.dilate_height, p.pad_height);
+  const int64_t columns =
+      outputs(width, p.kernel_width, p.stride_width, p.dilate_width, p.pad_width);
+  const int64_t kernel = int64_t{p.kernel_height} * p.kernel_width * p.num_deformable_group;
+  const auto add = [&](std::vector<int64_t> shape) {
+    call->inputs.emplace_back(dtype, shape, random->integer(0, 17), 0);
+    return &call->inputs.back();
+  };
+  random_numbers(random, call->positive, hostile_numbers,
+                 add({images, channels * p.num_deformable_group, height, width}));
+  Array* const offset = add({images, 2 * kernel, rows, columns});
+  for (int64_t i = 0; i < offset->size(); ++i) {
+    const bool odd = hostile && random->chance(0.2);
+    offset->set(i, odd ? coordinate(random, height, 1, true) : 2 * random->normal());
+  }
+  call->inputs.emplace_back();
+  if (random->chance(0.6)) {
+    call->inputs.pop_back();
+    random_numbers(random, call->positive, hostile_numbers, add({images, kernel, rows, columns}));
+  }
+  const bool last = call->inputs.back().tensor().ndim != 0 || random->chance(0.5);
+  call->count = last ? 3 : 2;
+  call->d_out = Array(
+      dtype,
+      {images, channels * p.num_deformable_group, rows * p.kernel_height, columns * p.kernel_width},
+      random->integer(0, 17), 0);
+  random_numbers(random, call->positive, hostile_numbers, &call->d_out);
+}
+
 inline Call random_call(Random* random) {
   Call call;
   call.op = &kOperators[random->integer(0, std::size(kOperators) - 1)];
   call.so = call.op->randomize(random, &call.params);
+  if (call.op->coordinates == 0) {
+    random_samples(random, &call);
+    return call;
+  }
   const int32_t dtype =
       random->pick<int32_t>({GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64, GLUON_ROI_FLOAT16});
   const int64_t most = call.so.groups > 20 ? 9 : 20;

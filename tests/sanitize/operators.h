@@ -21,6 +21,7 @@ union Params {
   gluon_roi_pr_roi_pool_params pr_roi_pool;
   gluon_roi_deformable_ps_roi_pool_params deformable_ps_roi_pool;
   gluon_roi_pyramid_roi_align_params pyramid_roi_align;
+  gluon_roi_deformable_sampling_params deformable_sampling;
 };
 
 // Properties that follow from the parameters.
@@ -149,6 +150,19 @@ inline Consequences randomize(Random* random, gluon_roi_pyramid_roi_align_params
   return so;
 }
 
+inline Consequences randomize(Random* random, gluon_roi_deformable_sampling_params* p) {
+  const int most = random->chance(0.1) ? 7 : 3;
+  for (int32_t* size : {&p->kernel_height, &p->kernel_width, &p->stride_height, &p->stride_width,
+                        &p->dilate_height, &p->dilate_width}) {
+    *size = static_cast<int32_t>(random->integer(1, most));
+  }
+  p->pad_height = static_cast<int32_t>(random->integer(0, most));
+  p->pad_width = static_cast<int32_t>(random->integer(0, most));
+  p->num_deformable_group = static_cast<int32_t>(random->integer(1, 3));
+  p->convention = random->pick<int32_t>({GLUON_ROI_MXNET, GLUON_ROI_TORCHVISION});
+  return Consequences{0, 0, {1.0}};
+}
+
 // Parameters that have to be rejected.
 inline int32_t no_boolean(Random* random) { return random->pick({-1, 2, INT32_MIN, INT32_MAX}); }
 inline double no_scale(Random* random) {
@@ -233,12 +247,22 @@ inline void spoil(Random* random, gluon_roi_pyramid_roi_align_params* p) {
   }
 }
 
+inline void spoil(Random* random, gluon_roi_deformable_sampling_params* p) {
+  int32_t* const steps[] = {&p->kernel_height, &p->kernel_width, &p->stride_height,
+                            &p->stride_width,  &p->dilate_width, &p->num_deformable_group};
+  switch (random->integer(0, 2)) {
+    case 0: p->pad_width = random->pick({-1, INT32_MIN, INT32_MAX}); break;
+    case 1: p->convention = no_boolean(random); break;
+    default: *steps[random->integer(0, 5)] = random->pick({0, -1, INT32_MIN, INT32_MAX});
+  }
+}
+
 using Tensor = gluon_roi_tensor;
 using Device = gluon_roi_device;
 
 struct Operator {
   const char* name;     // in sentences
-  int64_t coordinates;  // of a box
+  int64_t coordinates;  // of a box; 0 if there are none
   Consequences (*randomize)(Random*, Params*);
   void (*spoil)(Random*, Params*);
   int (*forward)(const Params*, const Tensor*, int32_t, const Tensor*, const Device*);
@@ -276,6 +300,7 @@ const Operator kOperators[] = {
     OPERATOR("PrROIPool", 4, pr_roi_pool),
     OPERATOR("DeformablePSROIPool", 4, deformable_ps_roi_pool),
     OPERATOR("PyramidROIAlign", 4, pyramid_roi_align),
+    OPERATOR("DeformableSampling", 0, deformable_sampling),
 };
 
 }  // namespace sanitize

@@ -149,7 +149,10 @@ inline void check_adjoint(const Call& call, const Results& results) {
   double left = 0, right = 0;
   const int64_t rows = static_cast<int64_t>(call.rows.size());
   for (int64_t i = 0; i < results.out.size(); ++i) {
-    if (call.rows[static_cast<size_t>(i / (results.out.size() / rows))] != Row::kValid) continue;
+    if (rows > 0 &&
+        call.rows[static_cast<size_t>(i / (results.out.size() / rows))] != Row::kValid) {
+      continue;
+    }
     left += results.out.get(i) * call.d_out.get(i);
   }
   for (size_t map = 0; map < call.maps(); ++map) {

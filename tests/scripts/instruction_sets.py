@@ -19,6 +19,7 @@ import numpy as np
 import gluon_roi
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from deformed import CALLS  # noqa: E402
 from operators import BY_NAME, OPERATORS  # noqa: E402
 
 ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
@@ -65,4 +66,16 @@ for op, arguments in ROWS:
             arrays = (out, *(array.grad for array in inputs))
             key = f"{op.name} {arguments} {dtype} {pooled}"
             digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in arrays]
+for name, call in CALLS.items():
+    for dtype in ("float32", "float64", "float16"):
+        call = call._replace(size=(48, 57))
+        inputs = [mx.nd.array(a, dtype=dtype) for a in call.arrays(dtype)]
+        for array in inputs:
+            array.attach_grad()
+        with mx.autograd.record():
+            out = gluon_roi.nd.DeformableSampling(*inputs, **call.parameters)
+        out.backward(mx.nd.array(call.d_out(dtype), dtype=dtype))
+        arrays = (out, *(array.grad for array in inputs))
+        key = f"DeformableSampling {name} {dtype}"
+        digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in arrays]
 print(json.dumps({"level": gluon_roi.build_info()["simd"], "digests": digests}))

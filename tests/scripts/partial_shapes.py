@@ -42,6 +42,13 @@ def of_ours(operator: gluon_roi.library.Declared, counted: bool, form: str) -> T
     return function(*inputs, pooled_size=2, spatial_scale=scale, rois_num=counts), shapes
 
 
+def of_samples(form: str) -> Tuple[Any, Shapes]:
+    """A call of DeformableSampling, and the shapes of its arguments."""
+    shapes: Shapes = {"data": (3, 8, 6, 7), "offset": (3, 18, 6, 7), "mask": (3, 9, 6, 7)}
+    inputs = (read(name, form) for name in shapes)
+    return gluon_roi.sym.DeformableSampling(*inputs, kernel=3, pad=1), shapes
+
+
 def of_mxnet(name: str, form: str) -> Tuple[Any, Shapes]:
     """One of MXNet's operators, switched, and the shapes of its arguments."""
     shapes: Shapes = {"data": (2, 8, 16, 24), "rois": (3, 6 if name == "RROIAlign" else 5)}
@@ -105,7 +112,10 @@ def attempt(call: Any, given: Dict[str, Any]) -> Any:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # of MXNet's, that a shape or type cannot be decided
     for form in ("variable", "computed", "with parameters"):
+        check(*of_samples(form))
         for operator in gluon_roi.library.operators().values():
+            if operator.rois_name is None:
+                continue
             for counted in (False, True):
                 check(*of_ours(operator, counted, form))
         for name in BUILTINS:

@@ -1,4 +1,4 @@
-"""DeformableConvolution: samples moved by offsets, then a product with the weights."""
+"""Deformable convolution: samples that offsets move, which an ordinary convolution reads."""
 
 from __future__ import annotations
 
@@ -16,71 +16,53 @@ class _Settings(NamedTuple):
     stride: tuple[int, int]
     pad: tuple[int, int]
     dilate: tuple[int, int]
-    groups: int  # of the weights
     parts: int  # deformable groups: channels that share offsets
     fades: bool  # samples fade to 0 within one cell outside of the map
     dtype: Any  # of the computation
 
 
-def _settings(node: Node, fades: bool) -> _Settings:
-    node.expect("layout", None, "None", "NCHW")
-    node.accept("num_filter", "no_bias", "im2col_step")  # the inputs tell
+@rule("_gluon_roi_DeformableSampling")
+def _deformable_sampling(g: Graph, node: Node) -> str:
+    """Samples as cells of a map, which a convolution with a stride of the kernel's size reads.
+
+    ::
+
+        data, offset(, mask) -> _columns -> Reshape, Transpose, Reshape
+    """
+    node.accept("mask")  # the inputs tell
     if node.dtype.kind != "f":
         raise node.refusal(f"{node.dtype} data have no translation")
-    one = (1, 1)
-    return _Settings(
-        node.sizes("kernel"),
-        node.sizes("stride") or one,
-        node.sizes("pad") or (0, 0),
-        node.sizes("dilate") or one,
-        node.get("num_group", 1),
+    what = _Settings(
+        _pair(node, "kernel"),
+        _pair(node, "stride"),
+        _pair(node, "pad", 0),
+        _pair(node, "dilate"),
         node.get("num_deformable_group", 1),
-        fades,
+        node.get("convention", "mxnet") == "torchvision",
         np.float64 if node.dtype == np.float64 else np.float32,
     )
-
-
-@rule("_contrib_DeformableConvolution")
-def _deformable_convolution(g: Graph, node: Node) -> str:
-    """A sample counts if it lies on the map; in the last row it reads only that row.
-
-    ::
-
-        data, offset -> _columns --+
-        weight, bias --------------+-> _product
-    """
-    what = _settings(node, fades=False)
-    data, offset, weight, *bias = _inputs(g, node, what)
-    columns = _columns(g, node, data, offset, None, what)
-    return _product(g, node, columns, weight, bias, what)
-
-
-@rule("_contrib_ModulatedDeformableConvolution")
-def _modulated_deformable_convolution(g: Graph, node: Node) -> str:
-    """The same times a mask, but a sample fades to 0 within one cell outside of the map.
-
-    ::
-
-        data, offset, mask -> _columns --+
-        weight, bias --------------------+-> _product
-    """
-    what = _settings(node, fades=True)
-    data, offset, mask, weight, *bias = _inputs(g, node, what)
+    inputs = node.inputs
+    if node.dtype != what.dtype:
+        inputs = [g.cast(tensor, what.dtype) for tensor in inputs]
+    data, offset, mask = (*inputs, None)[:3]
     columns = _columns(g, node, data, offset, mask, what)
-    return _product(g, node, columns, weight, bias, what)
+    sizes = g.shape(columns, 0, 3)
+    apart = g.reshape(columns, sizes, *what.kernel, node.shapes[0][1])
+    apart = g("Transpose", apart, perm=[0, 5, 1, 3, 2, 4])
+    outputs = g("Mul", g.shape(offset, 2, 4), np.array(what.kernel))
+    samples = g.reshape(apart, g.shape(data, 0, 2), outputs)
+    return samples if node.dtype == what.dtype else g.cast(samples, node.dtype)
 
 
-def _inputs(g: Graph, node: Node, what: _Settings) -> list[str]:
-    """float16 in float32; the output is rounded once."""
-    if node.dtype == what.dtype:
-        return node.inputs
-    return [g.cast(tensor, what.dtype) for tensor in node.inputs]
+def _pair(node: Node, name: str, default: int = 1) -> tuple[int, int]:
+    sizes = node.sizes(name) or (default,)
+    return (sizes * 2)[:2]
 
 
 def _columns(
     g: Graph, node: Node, data: str, offset: str, mask: str | None, what: _Settings
 ) -> str:
-    """The factors of the weights, (N, Ho, Wo, kernel cells, parts, channels of a part).
+    """The samples, (N, Ho, Wo, kernel cells, parts, channels of a part).
 
     ::
 
@@ -187,23 +169,3 @@ def _index(g: Graph, data: str, y: str, x: str, what: _Settings) -> str:
     row = g("Add", g("Mul", image, g.shape(data, 2, 3)), y)
     row = g("Add", g("Mul", row, g.shape(data, 3, 4)), x)
     return g("Add", g("Mul", row, np.array(what.parts)), np.arange(what.parts))
-
-
-def _product(
-    g: Graph, node: Node, columns: str, weight: str, bias: list[str], what: _Settings
-) -> str:
-    """The columns times the weights (filters, channels / groups, kernel): (N, filters, Ho, Wo)."""
-    channels, filters = node.shapes[0][1] // what.groups, node.out_shapes[0][1]
-    cells, groups = what.kernel[0] * what.kernel[1], what.groups
-    images, size = g.shape(columns, 0, 1), g.shape(columns, 1, 3)
-    weight = g.reshape(weight, groups, filters // groups, channels, cells)
-    weight = g("Transpose", weight, perm=[0, 3, 2, 1])
-    weight = g.reshape(weight, groups, cells * channels, filters // groups)
-    if groups > 1:
-        columns = g.reshape(columns, images, -1, cells, groups, channels)
-        columns = g("Transpose", columns, perm=[0, 3, 1, 2, 4])
-    columns = g.reshape(columns, images, groups, -1, cells * channels)
-    out = g("Transpose", g("MatMul", columns, weight), perm=[0, 1, 3, 2])
-    out = g.reshape(out, images, filters, size)
-    out = g("Add", out, g.reshape(bias[0], -1, 1, 1)) if bias else out
-    return out if node.dtype == what.dtype else g.cast(out, node.dtype)

@@ -1,0 +1,169 @@
+"""Deformable convolutions as blocks, which compute their offsets themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+from mxnet.gluon.contrib import cnn
+
+from ..bridge.arguments import NDArray, NumpyArray, NumpySymbol, kind_of
+
+
+class DeformableConvolution(cnn.DeformableConvolution):
+    """:class:`mxnet.gluon.contrib.cnn.DeformableConvolution` on the operators of this package.
+
+    A convolution with learned offsets, which a convolution of its own computes from the data.
+    Arguments, parameters, their names and their initial values are those of MXNet's block, so
+    checkpoints of either load into the other. For offsets from elsewhere there is
+    :func:`gluon_roi.nd.DeformableConvolution`.
+
+    Parameters
+    ----------
+    channels : int
+        Channels of the output.
+    kernel_size, strides, padding, dilation : int or (int, int)
+        Of the convolution and of that which computes the offsets.
+    groups : int
+        Groups of channels, each with weights of its own; of the offsets' convolution, too.
+    num_deformable_group : int
+        Groups of channels, each with offsets of its own.
+    layout : {'NCHW'}
+    use_bias, offset_use_bias : bool
+        Whether the convolutions have biases.
+    in_channels : int
+        Channels of data; 0 leaves them to the first call.
+    activation : str, optional
+        Of the result, such as 'relu'.
+    weight_initializer, bias_initializer : str or Initializer
+    offset_weight_initializer, offset_bias_initializer : str or Initializer
+        Zeros: the block starts as an ordinary convolution.
+    convention : {'mxnet', 'torchvision'}
+        What lies around the map: samples off it are 0, or fade to 0 within one cell.
+
+    Inputs
+    ------
+    data : (N, C, H, W), float16, float32 or float64
+
+    Outputs
+    -------
+    out : (N, channels, Ho, Wo), dtype of data
+
+    References
+    ----------
+    Dai et al. 2017, Deformable Convolutional Networks, arXiv:1703.06211, section 2.1.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> net = gluon_roi.DeformableConvolution(4, kernel_size=3, padding=1)
+    >>> net.initialize()
+    >>> net(mx.nd.ones((1, 8, 16, 16))).shape
+    (1, 4, 16, 16)
+    """
+
+    def __init__(self, *args: Any, convention: str = "mxnet", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _set_up(self, convention)
+
+    def hybrid_forward(
+        self,
+        F: Any,
+        x: Any,
+        offset_weight: Any,
+        deformable_conv_weight: Any,
+        offset_bias: Any = None,
+        deformable_conv_bias: Any = None,
+    ) -> Any:
+        offset = _moves(self, x, offset_weight, offset_bias)
+        out = F.gluon_roi.DeformableConvolution(
+            x, offset, deformable_conv_weight, deformable_conv_bias, name="fwd", **self._arguments
+        )
+        return self.act(out) if self.act else out
+
+
+class ModulatedDeformableConvolution(cnn.ModulatedDeformableConvolution):
+    """:class:`mxnet.gluon.contrib.cnn.ModulatedDeformableConvolution`, on the CPU as well.
+
+    As :class:`gluon_roi.DeformableConvolution`, but each sample has a learned factor, twice a
+    sigmoid, too.
+
+    Parameters
+    ----------
+    channels, kernel_size, strides, padding, dilation, groups, num_deformable_group, layout, \
+use_bias, in_channels, activation, initializers
+        As of :class:`gluon_roi.DeformableConvolution`.
+    convention : {'torchvision', 'mxnet'}
+        What lies around the map: samples fade to 0 within one cell, or those off it are 0.
+
+    Inputs
+    ------
+    data : (N, C, H, W), float16, float32 or float64
+
+    Outputs
+    -------
+    out : (N, channels, Ho, Wo), dtype of data
+
+    References
+    ----------
+    Zhu et al. 2018, Deformable ConvNets v2, arXiv:1811.11168.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> net = gluon_roi.ModulatedDeformableConvolution(4, kernel_size=3, padding=1)
+    >>> net.initialize()
+    >>> net(mx.nd.ones((1, 8, 16, 16))).shape
+    (1, 4, 16, 16)
+    """
+
+    def __init__(self, *args: Any, convention: str = "torchvision", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _set_up(self, convention)
+
+    def hybrid_forward(
+        self,
+        F: Any,
+        x: Any,
+        offset_weight: Any,
+        deformable_conv_weight: Any,
+        offset_bias: Any = None,
+        deformable_conv_bias: Any = None,
+    ) -> Any:
+        moves = _moves(self, x, offset_weight, offset_bias).as_nd_ndarray()
+        begin = self.offset_split_index
+        offset = moves.slice_axis(axis=1, begin=0, end=begin)
+        mask = moves.slice_axis(axis=1, begin=begin, end=None).sigmoid() * 2
+        if kind_of("ModulatedDeformableConvolution", "data", x) in (NumpyArray, NumpySymbol):
+            offset, mask = offset.as_np_ndarray(), mask.as_np_ndarray()
+        out = F.gluon_roi.ModulatedDeformableConvolution(
+            x,
+            offset,
+            mask,
+            deformable_conv_weight,
+            deformable_conv_bias,
+            name="fwd",
+            **self._arguments,
+        )
+        return self.act(out) if self.act else out
+
+    __repr__ = cnn.DeformableConvolution.__repr__  # MXNet's has none
+
+
+def _set_up(block: Any, convention: str) -> None:
+    """What MXNet's block keeps for its operator, and the convention."""
+    block._arguments = {**block._kwargs_deformable_conv, "convention": convention}
+    layout = block._arguments["layout"]
+    if layout != "NCHW":
+        raise ValueError(
+            f"{type(block).__name__}: argument layout: expected 'NCHW', got {layout!r}"
+        )
+
+
+def _moves(block: Any, x: Any, weight: Any, bias: Any) -> Any:
+    """What the block's own convolution computes, in the kind of x."""
+    kind = kind_of(type(block).__name__, "data", x)
+    F = mx.nd if kind in (NDArray, NumpyArray) else mx.sym
+    inputs = [value.as_nd_ndarray() for value in (x, weight, bias) if value is not None]
+    result = F.Convolution(*inputs, cudnn_off=True, **block._kwargs_offset)
+    return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result

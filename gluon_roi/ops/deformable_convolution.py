@@ -1,0 +1,242 @@
+"""DeformableConvolution: samples that offsets move, and MXNet's convolution of them.
+
+Weights, bias, groups of weights, their shape inference and their gradients are MXNet's own.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import mxnet as mx
+
+from ..bridge import operator_function
+from ..bridge.arguments import (
+    NDArray,
+    NumpyArray,
+    NumpySymbol,
+    check_extras,
+    check_kinds,
+    kind_of,
+)
+from ..bridge.symbols import node_name
+from .deformable_sampling import deformable_sampling
+
+
+@operator_function("DeformableConvolution")
+def deformable_convolution(
+    data: Any,
+    offset: Any,
+    weight: Any = None,
+    bias: Any = None,
+    kernel: int | tuple[int, int] | None = None,
+    stride: int | tuple[int, int] = 1,
+    dilate: int | tuple[int, int] = 1,
+    pad: int | tuple[int, int] = 0,
+    num_filter: int | None = None,
+    num_group: int = 1,
+    num_deformable_group: int = 1,
+    workspace: int = 1024,
+    no_bias: bool = False,
+    layout: str | None = None,
+    convention: str = "mxnet",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """Convolution at sampling positions that offsets move, as ``contrib.DeformableConvolution``.
+
+    Arguments, their order, parameters and results are those of MXNet's operator. The samples are
+    :class:`gluon_roi.DeformableSampling`; the product with the weights is MXNet's ``Convolution``.
+
+    Parameters
+    ----------
+    data : (N, C, H, W), float16, float32 or float64
+        Array or symbol of mx.nd, mx.sym or mx.np, as all inputs.
+    offset : (N, 2 * num_deformable_group * kh * kw, Ho, Wo), dtype of data
+        In map cells, y and x of each kernel cell in turn. A NaN or infinite one leaves its sample
+        0, without a gradient.
+    weight : (num_filter, C / num_group, kh, kw), dtype of data
+        Of symbols it may be left out, as may bias: MXNet makes variables.
+    bias : (num_filter,), dtype of data, optional
+    kernel, stride, dilate, pad : int or (int, int)
+        Size kh x kw, step, spacing of its cells, and map cells beyond each edge.
+    num_filter : int
+        Channels of the output; those of weight if not given.
+    num_group : int
+        Groups of channels, each with weights of its own.
+    num_deformable_group : int
+        Groups of channels, each with offsets of its own.
+    workspace : int
+        MB for MXNet's convolution.
+    no_bias : bool
+        Whether there is no bias. Without one, arrays need not say so.
+    layout : {None, 'NCHW'}
+    convention : {'mxnet', 'torchvision'}
+        What lies around the map: samples off it are 0, or fade to 0 within one cell.
+    out : array, optional
+        For the result, which is returned; arrays only.
+    name, attr : str, dict, optional
+        Of the node; symbols only.
+
+    Returns
+    -------
+    out : (N, num_filter, Ho, Wo), dtype of data
+        Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, and Wo alike.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        Shapes or types that do not fit together.
+    TypeError, ValueError
+        An argument of another kind, a layout other than NCHW, groups that do not divide the
+        channels.
+
+    References
+    ----------
+    Dai et al. 2017, Deformable Convolutional Networks, arXiv:1703.06211, section 2.1.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> x, offset = mx.nd.ones((1, 8, 16, 16)), mx.nd.zeros((1, 18, 16, 16))
+    >>> weight = mx.nd.ones((4, 8, 3, 3))
+    >>> gluon_roi.nd.DeformableConvolution(x, offset, weight, kernel=3, pad=1, num_filter=4).shape
+    (1, 4, 16, 16)
+    """
+    return _convolve("DeformableConvolution", locals())
+
+
+@operator_function("ModulatedDeformableConvolution")
+def modulated_deformable_convolution(
+    data: Any,
+    offset: Any,
+    mask: Any,
+    weight: Any = None,
+    bias: Any = None,
+    kernel: int | tuple[int, int] | None = None,
+    stride: int | tuple[int, int] = 1,
+    dilate: int | tuple[int, int] = 1,
+    pad: int | tuple[int, int] = 0,
+    num_filter: int | None = None,
+    num_group: int = 1,
+    num_deformable_group: int = 1,
+    workspace: int = 1024,
+    no_bias: bool = False,
+    im2col_step: int = 64,
+    layout: str | None = None,
+    convention: str = "torchvision",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:func:`DeformableConvolution` with a factor for each sample.
+
+    Arguments, their order, parameters and results are those of MXNet's
+    ``contrib.ModulatedDeformableConvolution``, which runs on a GPU only.
+
+    Parameters
+    ----------
+    mask : (N, num_deformable_group * kh * kw, Ho, Wo), dtype of data
+        What each sample is multiplied by.
+    im2col_step : int
+        MXNet's; it changes nothing.
+    convention : {'mxnet', 'torchvision'}
+        What lies around the map. The default is what MXNet's modulated operator does, unlike its
+        plain one: samples fade to 0 within one cell.
+    data, offset, weight, bias, kernel, stride, dilate, pad, num_filter, num_group
+    num_deformable_group, workspace, no_bias, layout, out, name, attr
+        As of :func:`DeformableConvolution`.
+
+    Returns
+    -------
+    out : (N, num_filter, Ho, Wo), dtype of data
+
+    Raises
+    ------
+    mxnet.base.MXNetError, TypeError, ValueError
+        As :func:`DeformableConvolution` does.
+
+    References
+    ----------
+    Zhu et al. 2018, Deformable ConvNets v2, arXiv:1811.11168.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> x, offset = mx.nd.ones((1, 8, 16, 16)), mx.nd.zeros((1, 18, 16, 16))
+    >>> mask, weight = mx.nd.ones((1, 9, 16, 16)), mx.nd.ones((4, 8, 3, 3))
+    >>> gluon_roi.nd.ModulatedDeformableConvolution(
+    ...     x, offset, mask, weight, kernel=3, pad=1, num_filter=4).shape
+    (1, 4, 16, 16)
+    """
+    return _convolve("ModulatedDeformableConvolution", locals())
+
+
+def _convolve(op: str, given: dict[str, Any]) -> Any:
+    """The samples, and their convolution with a kernel and a stride of the kernel's size."""
+    kind = kind_of(op, "data", given["data"])
+    arrays = kind in (NDArray, NumpyArray)
+    moves = [name for name in ("data", "offset", "mask") if name in given]
+    weights = [name for name in ("weight", "bias") if given[name] is not None]
+    # Of symbols MXNet makes variables for what is not there.
+    no_bias = str(given["no_bias"]) in ("True", "true", "1") or (arrays and "bias" not in weights)
+    if no_bias and "bias" in weights:
+        weights.remove("bias")
+    if arrays and "weight" not in weights:
+        raise TypeError(f"{op}: argument weight: expected an array, got None")
+    check_kinds(op, {name: given[name] for name in moves + weights}, kind)
+    check_extras(op, not arrays, given["out"], given["attr"])
+    inputs = {name: given[name].as_nd_ndarray() for name in moves + weights}
+    if given["layout"] not in (None, "None", "NCHW"):
+        raise ValueError(f"{op}: argument layout: expected None or 'NCHW', got {given['layout']!r}")
+    filters = given["num_filter"]
+    if filters is None and arrays:
+        filters = inputs["weight"].shape[0]
+    _check_groups(op, filters, given["num_group"], inputs["data"].shape[1] if arrays else None)
+
+    node = None if arrays else node_name(given["name"], op)
+    samples = deformable_sampling(
+        *(inputs.get(name) for name in ("data", "offset", "mask")),
+        *(given[name] for name in ("kernel", "stride", "dilate", "pad", "num_deformable_group")),
+        given["convention"],
+        name=node and f"{node}_sampling",
+    )
+    product = {
+        "kernel": _pair(given["kernel"]),
+        "stride": _pair(given["kernel"]),
+        "num_filter": filters,
+        "num_group": given["num_group"],
+        "workspace": given["workspace"],
+        "no_bias": no_bias,
+        **{name: inputs[name] for name in weights},
+    }
+    if arrays:
+        out = given["out"]
+        if out is not None:
+            mx.nd.Convolution(samples, out=out.as_nd_ndarray(), **product)
+            return out
+        result = mx.nd.Convolution(samples, **product)
+    else:
+        result = mx.sym.Convolution(samples, name=node, attr=given["attr"], **product)
+    return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
+
+
+def _pair(size: Any) -> Any:
+    return (size, size) if isinstance(size, Integral) else size
+
+
+def _check_groups(op: str, filters: Any, groups: Any, channels: int | None) -> None:
+    for name, value in (("num_filter", filters), ("num_group", groups)):
+        if not str(value).isdigit() or int(value) < 1:
+            raise ValueError(f"{op}: argument {name}: expected a positive int, got {value!r}")
+    if int(filters) % int(groups):
+        raise ValueError(
+            f"{op}: argument num_filter: expected a multiple of num_group = {groups}, got {filters}"
+        )
+    if channels is not None and channels % int(groups):
+        raise ValueError(
+            f"{op}: data has {channels} channels, expected a multiple of num_group = {groups}"
+        )

@@ -1,0 +1,109 @@
+"""DeformableSampling: what a deformable convolution multiplies by its weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..bridge import OperatorBlock, call, operator_function
+
+
+@operator_function("DeformableSampling", left_out="mask")
+def deformable_sampling(
+    data: Any,
+    offset: Any,
+    mask: Any,
+    kernel: int | tuple[int, int],
+    stride: int | tuple[int, int] = 1,
+    dilate: int | tuple[int, int] = 1,
+    pad: int | tuple[int, int] = 0,
+    num_deformable_group: int = 1,
+    convention: str = "mxnet",
+    *,
+    out: Any = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.DeformableSampling` as a function: inputs first, then parameters.
+
+    `mask` may be None or left out: ``DeformableSampling(data, offset, kernel, ...)``. For arrays,
+    `out` is available too; for symbols, `name` and `attr`.
+    """
+    return call("DeformableSampling", locals())
+
+
+class DeformableSampling(OperatorBlock):
+    """The bilinear samples that a deformable convolution multiplies by its weights.
+
+    Cell ``[oy * kh + i, ox * kw + j]`` of the result is the sample for output (oy, ox) and kernel
+    cell (i, j): at ``oy * stride - pad + i * dilate`` plus the offset, times the mask. A
+    convolution of the result with a kernel and a stride of (kh, kw) is the deformable convolution:
+    :func:`gluon_roi.nd.DeformableConvolution`.
+
+    Parameters
+    ----------
+    kernel : int or (int, int)
+        Cells kh x kw of the kernel (height, width).
+    stride : int or (int, int)
+        Map cells from an output to the next.
+    dilate : int or (int, int)
+        Map cells from a kernel cell to the next.
+    pad : int or (int, int)
+        Map cells beyond each edge over which the kernel still goes.
+    num_deformable_group : int
+        Groups of channels with offsets of their own.
+    convention : {'mxnet', 'torchvision'}
+        What lies around the map. With 'mxnet' samples off the map are 0, as in MXNet's
+        ``contrib.DeformableConvolution``. With 'torchvision' they fade to 0 within one cell, as in
+        torchvision's ``deform_conv2d`` and MXNet's ``contrib.ModulatedDeformableConvolution``.
+
+    Inputs
+    ------
+    data : (N, C, H, W), float16, float32 or float64
+        Feature maps.
+    offset : (N, 2 * num_deformable_group * kh * kw, Ho, Wo), dtype of data
+        In map cells, y and x of each kernel cell in turn. A NaN or infinite one leaves its sample
+        0, without a gradient.
+    mask : (N, num_deformable_group * kh * kw, Ho, Wo), dtype of data, optional
+        What each sample is multiplied by.
+
+    Outputs
+    -------
+    out : (N, C, Ho * kh, Wo * kw), dtype of data
+        Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, and Wo alike.
+
+    Positions are computed in float32 for float16 and float32 data, in float64 for float64 data. All
+    inputs have gradients.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        An invalid argument, shape or dtype. The message names the operator, the argument, the
+        expected value and the actual one.
+
+    References
+    ----------
+    Dai et al. 2017, Deformable Convolutional Networks, arXiv:1703.06211, section 2.1; Zhu et al.
+    2018, Deformable ConvNets v2, arXiv:1811.11168.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
+    >>> offset = mx.nd.array([0.5, 0.25]).reshape((1, 2, 1, 1)).tile((1, 1, 4, 4))
+    >>> gluon_roi.DeformableSampling(1)(ramp, offset)[0, 0, 0].asnumpy().tolist()
+    [2.25, 3.25, 4.25, 5.0]
+    """
+
+    function = deformable_sampling
+
+    def __init__(
+        self,
+        kernel: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        dilate: int | tuple[int, int] = 1,
+        pad: int | tuple[int, int] = 0,
+        num_deformable_group: int = 1,
+        convention: str = "mxnet",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(locals())

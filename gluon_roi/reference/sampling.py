@@ -1,0 +1,228 @@
+"""DeformableSampling: what a deformable convolution multiplies by its weights."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, NamedTuple
+
+import numpy as np
+
+from .common import as_numpy, pair
+
+
+class _Call(NamedTuple):
+    data: np.ndarray  # (N, C, H, W), float64
+    offset: np.ndarray  # (N, groups, kernel cells, 2, Ho, Wo), of the type of positions
+    mask: np.ndarray  # (N, groups, kernel cells, Ho, Wo), float64
+    kernel: tuple[int, int]
+    corner: tuple[np.ndarray, np.ndarray]  # y (Ho, 1) and x (1, Wo) of kernel cell (0, 0)
+    dilate: tuple[int, int]
+    groups: int
+    fades: bool
+
+
+class _Axis(NamedTuple):
+    counts: np.ndarray
+    low: np.ndarray  # cells; those beyond the map are not there
+    high: np.ndarray
+    part: np.ndarray  # weight of the high one
+
+
+class _Sample(NamedTuple):
+    """Those of one kernel cell in one group, (N, Ho, Wo)."""
+
+    channels: slice  # of data
+    rows: tuple  # index of the output: channels are second
+    moves: tuple  # index of mask
+    cells: list[tuple]  # four (y, x, whether it is there), (N, Ho, Wo)
+    y: _Axis
+    x: _Axis
+
+    def weights(self) -> list[np.ndarray]:
+        y, x = self.y.part, self.x.part
+        return [(1 - y) * (1 - x), (1 - y) * x, y * (1 - x), y * x]
+
+
+def deformable_sampling(
+    data: Any,
+    offset: Any,
+    mask: Any = None,
+    kernel: Any = 1,
+    stride: Any = 1,
+    dilate: Any = 1,
+    pad: Any = 0,
+    num_deformable_group: int = 1,
+    convention: str = "mxnet",
+    geometry: Any = "float64",
+) -> np.ndarray:
+    """:class:`gluon_roi.DeformableSampling` in NumPy; `geometry` is the type of positions.
+
+    Examples
+    --------
+    >>> import numpy as np, gluon_roi
+    >>> ramp = np.arange(16.0).reshape(1, 1, 4, 4)
+    >>> offset = np.tile([[[[0.5]], [[0.25]]]], (1, 1, 4, 4))
+    >>> gluon_roi.reference.deformable_sampling(ramp, offset)[0, 0, 0].tolist()
+    [2.25, 3.25, 4.25, 5.0]
+    """
+    call = _check(
+        data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, geometry
+    )
+    out = np.zeros(_output_shape(call))
+    for sample in _samples(call):
+        total: Any = 0.0
+        for values, weight in zip(_values(call, sample), sample.weights()):
+            total = total + np.where(weight != 0, weight * values, 0)
+        counts = sample.y.counts & sample.x.counts
+        out[sample.rows] = np.where(counts, call.mask[sample.moves] * total, 0).swapaxes(0, 1)
+    return out
+
+
+def deformable_sampling_backward(
+    d_out: Any,
+    data: Any,
+    offset: Any,
+    mask: Any = None,
+    kernel: Any = 1,
+    stride: Any = 1,
+    dilate: Any = 1,
+    pad: Any = 0,
+    num_deformable_group: int = 1,
+    convention: str = "mxnet",
+    geometry: Any = "float64",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gradients of data, offset and mask; the last as if there were a mask of 1 without one."""
+    call = _check(
+        data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, geometry
+    )
+    d_out = as_numpy(d_out).astype("float64")
+    d_data, d_offset, d_mask = (np.zeros(a.shape) for a in (call.data, call.offset, call.mask))
+    images = np.arange(len(call.data))[:, None, None]
+    for sample in _samples(call):
+        slope = d_out[sample.rows].swapaxes(0, 1)  # (channels, N, Ho, Wo)
+        factor = call.mask[sample.moves]
+        sums = [(slope * values).sum(0) for values in _values(call, sample)]
+        for (y, x, there), weight, share in zip(sample.cells, sample.weights(), sums):
+            used = there & (weight != 0)
+            place = (images, y, x)
+            for c, of_channel in zip(range(*sample.channels.indices(call.data.shape[1])), slope):
+                np.add.at(d_data[:, c], place, np.where(used, of_channel * weight * factor, 0))
+            d_mask[sample.moves] += np.where(used, weight * share, 0)
+        y, x = sample.y.part, sample.x.part
+        by_y = (1 - x) * (sums[2] - sums[0]) + x * (sums[3] - sums[1])
+        by_x = (1 - y) * (sums[1] - sums[0]) + y * (sums[3] - sums[2])
+        n, group, cell = sample.moves
+        d_offset[n, group, cell, 0] = by_y * factor
+        d_offset[n, group, cell, 1] = by_x * factor
+    size = d_mask.shape[3:]
+    batch = len(d_data)
+    return d_data, d_offset.reshape(batch, -1, *size), d_mask.reshape(batch, -1, *size)
+
+
+def _check(
+    data: Any,
+    offset: Any,
+    mask: Any,
+    kernel: Any,
+    stride: Any,
+    dilate: Any,
+    pad: Any,
+    groups: int,
+    convention: str,
+    geometry: Any,
+) -> _Call:
+    name = "deformable_sampling"
+    data, offset = as_numpy(data).astype("float64"), as_numpy(offset).astype(geometry)
+    kernel, stride, dilate = (
+        pair(name, argument, value)
+        for argument, value in (("kernel", kernel), ("stride", stride), ("dilate", dilate))
+    )
+    pad = (pad, pad) if np.ndim(pad) == 0 else tuple(pad)
+    if convention not in ("mxnet", "torchvision"):
+        raise ValueError(f"{name}: convention is {convention!r}, expected 'mxnet' or 'torchvision'")
+    if data.ndim != 4 or data.shape[1] % groups:
+        raise ValueError(
+            f"{name}: data has shape {data.shape}, expected (N, C, H, W) with C a multiple of "
+            f"{groups}"
+        )
+    cells = kernel[0] * kernel[1]
+    size = tuple(
+        (data.shape[2 + n] + 2 * pad[n] - dilate[n] * (kernel[n] - 1) - 1) // stride[n] + 1
+        for n in (0, 1)
+    )
+    mask = np.ones((len(data), groups * cells, *size)) if mask is None else as_numpy(mask)
+    for what, array, channels in (("offset", offset, 2 * cells), ("mask", mask, cells)):
+        expected = (len(data), groups * channels, *size)
+        if array.shape != expected:
+            raise ValueError(f"{name}: {what} has shape {array.shape}, expected {expected}")
+    y, x = (np.arange(size[n]) * stride[n] - pad[n] for n in (0, 1))
+    return _Call(
+        data,
+        offset.reshape(len(data), groups, cells, 2, *size),
+        mask.astype("float64").reshape(len(data), groups, cells, *size),
+        kernel,
+        (y[:, None], x[None]),
+        dilate,
+        groups,
+        convention == "torchvision",
+    )
+
+
+def _output_shape(call: _Call) -> tuple:
+    height, width = call.offset.shape[4:]
+    return (*call.data.shape[:2], height * call.kernel[0], width * call.kernel[1])
+
+
+def _samples(call: _Call) -> Iterator[_Sample]:
+    each = call.data.shape[1] // call.groups
+    for group in range(call.groups):
+        channels = slice(group * each, (group + 1) * each)
+        for i in range(call.kernel[0]):
+            for j in range(call.kernel[1]):
+                cell = i * call.kernel[1] + j
+                y, x = (
+                    _axis(
+                        (call.corner[n] + (i, j)[n] * call.dilate[n]).astype(call.offset.dtype)
+                        + call.offset[:, group, cell, n],
+                        call.data.shape[2 + n],
+                        call.fades,
+                    )
+                    for n in (0, 1)
+                )
+                cells = [
+                    _cell(call, y, x, at_y, at_x)
+                    for at_y in (y.low, y.high)
+                    for at_x in (x.low, x.high)
+                ]
+                rows = np.s_[:, channels, i :: call.kernel[0], j :: call.kernel[1]]
+                yield _Sample(channels, rows, (slice(None), group, cell), cells, y, x)
+
+
+def _axis(position: np.ndarray, size: int, fades: bool) -> _Axis:
+    with np.errstate(invalid="ignore"):
+        counts = (position > -1 if fades else position >= 0) & (position < size)
+    position = np.where(counts, position, 0)
+    low = np.floor(position)
+    part = (position - low).astype("float64")
+    low = low.astype("int64")
+    high = low + 1
+    if not fades:  # behind the last cell the map goes on as it ends
+        part = np.where(low >= size - 1, 0, part)
+        high = np.minimum(high, size - 1)
+    return _Axis(counts, low, high, part)
+
+
+def _cell(call: _Call, y: _Axis, x: _Axis, at_y: np.ndarray, at_x: np.ndarray) -> tuple:
+    height, width = call.data.shape[2:]
+    there = y.counts & x.counts & (at_y >= 0) & (at_y < height) & (at_x >= 0) & (at_x < width)
+    return np.where(there, at_y, 0), np.where(there, at_x, 0), there
+
+
+def _values(call: _Call, sample: _Sample) -> Iterator[np.ndarray]:
+    """Of each of the four cells (channels, N, Ho, Wo); 0 for one that is not there."""
+    images = np.arange(len(call.data))[:, None, None]
+    of_channels = call.data[:, sample.channels].swapaxes(0, 1)
+    for y, x, there in sample.cells:
+        if of_channels.shape[2] * of_channels.shape[3] == 0:
+            yield np.zeros((len(of_channels), *there.shape))
+        else:
+            yield np.where(there, of_channels[:, images, y, x], 0)

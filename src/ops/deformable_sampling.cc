@@ -1,0 +1,378 @@
+#include "deformable_sampling.h"
+
+#include <limits>
+#include <vector>
+
+#include "../bindings/c.h"
+#include "../cpu/coverage.h"
+#include "../cpu/memory.h"
+#include "../cpu/threads.h"
+
+namespace gluon_roi {
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+// Outputs of the convolution along an axis of data, -1 if unknown.
+static int64_t outputs_along(const Tensor& data, int axis, int64_t kernel, int64_t stride,
+                             int64_t dilate, int64_t pad) {
+  if (data.ndim < 0 || data.shape[axis] < 0) return -1;
+  const int64_t least = dilate * (kernel - 1) + 1 - 2 * pad;
+  if (data.shape[axis] < least) {
+    fail(DeformableSampling::kName, "data has shape ", shape_text(data), ", expected at least ",
+         least, " along axis ", axis, ", for the dilated kernel and the pad");
+  }
+  return (data.shape[axis] - least) / stride + 1;
+}
+
+// Throws unless an input that goes with the outputs has the shape (N, channels, Ho, Wo), as far as
+// that is known; unknown sizes of outputs are taken from it.
+static void check_moves(const char* name, const Tensor& moves, const Tensor& data, int64_t channels,
+                        const char* of_channels, int64_t* height, int64_t* width) {
+  constexpr const char* kName = DeformableSampling::kName;
+  if (is_absent(moves)) return;
+  check_rank(kName, name, moves, 4, "4 dimensions (N, channels, Ho, Wo)");
+  if (data.ndim >= 0) check_dimension(kName, name, moves, 0, data.shape[0], "the batch of data");
+  check_dimension(kName, name, moves, 1, channels, of_channels);
+  check_dimension(kName, name, moves, 2, *height, "the height of the convolution's output");
+  check_dimension(kName, name, moves, 3, *width, "the width of the convolution's output");
+  if (moves.ndim < 0) return;
+  if (*height < 0) *height = moves.shape[2];
+  if (*width < 0) *width = moves.shape[3];
+}
+
+void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int64_t most) {
+  const Tensor& data = in.data;
+  check_rank(kName, "data", data, 4, "4 dimensions (N, C, H, W)");
+  const int64_t groups = p.num_deformable_group;
+  if (data.ndim >= 0) {
+    // Cells are counted in 32 bits.
+    constexpr int64_t kMostCells = std::numeric_limits<int32_t>::max();
+    int64_t cells;
+    if (!multiply_up_to(kMostCells, std::max<int64_t>(data.shape[2], 1),
+                        std::max<int64_t>(data.shape[3], 1), &cells)) {
+      fail(kName, "data has shape ", shape_text(data), ", expected at most ", kMostCells,
+           " cells in a map");
+    }
+    if (data.shape[1] >= 0 && data.shape[1] % groups != 0) {
+      fail(kName, "data has ", data.shape[1],
+           " channels, expected a multiple of num_deformable_group = ", groups);
+    }
+  }
+  int64_t height =
+      outputs_along(data, 2, p.kernel_height, p.stride_height, p.dilate_height, p.pad_height);
+  int64_t width =
+      outputs_along(data, 3, p.kernel_width, p.stride_width, p.dilate_width, p.pad_width);
+  int64_t cells;  // of the kernels of all groups
+  if (!multiply_up_to(most / 2, p.kernel_height, p.kernel_width, &cells) ||
+      !multiply_up_to(most / 2, cells, groups, &cells)) {
+    fail(kName, "argument kernel: expected at most ", most / 2, " cells for ", groups,
+         " deformable groups, got ", p.kernel_height, " * ", p.kernel_width);
+  }
+  check_moves("offset", in.offset, data, 2 * cells,
+              "2 * num_deformable_group * the cells of the kernel", &height, &width);
+  check_moves("mask", in.mask, data, cells, "num_deformable_group * the cells of the kernel",
+              &height, &width);
+  *out = Tensor{};
+  out->dtype = data.dtype;
+  out->ndim = 4;
+  out->shape[0] = data.ndim < 0 ? -1 : data.shape[0];
+  out->shape[1] = data.ndim < 0 ? -1 : data.shape[1];
+  if (!multiply_up_to(most, std::max<int64_t>(height, 0), p.kernel_height, &out->shape[2]) ||
+      !multiply_up_to(most, std::max<int64_t>(width, 0), p.kernel_width, &out->shape[3])) {
+    fail(kName, "argument kernel: expected at most ", most, " samples along an axis, got ", height,
+         " * ", p.kernel_height, " and ", width, " * ", p.kernel_width);
+  }
+  if (height < 0) out->shape[2] = -1;
+  if (width < 0) out->shape[3] = -1;
+  check_elements(kName, "output", *out, most);
+}
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+namespace cpu {
+namespace {
+
+using Params = DeformableSampling::Params;
+using View = DeformableSampling::View;
+
+// Finding a sample takes as long as this many elements touched by parallel_for's body.
+constexpr int64_t kElementsPerSample = 20;
+
+// A call, cut into pairs of an image and a deformable group.
+template <class T>
+struct Plan {
+  using A = SumOf<T>;
+  MovedSamples<T> moved;
+  int64_t pairs, channels, blocks;  // channels and blocks of channels of a pair
+  int64_t cells, samples;           // of a map and of its output
+
+  Plan(const Params& p, const View& in)
+      : moved(DeformableSampling::samples<T>(p, in)),
+        pairs(in.data.shape[0] * p.num_deformable_group),
+        channels(in.data.shape[1] / p.num_deformable_group),
+        blocks(blocks_of<A>(channels)),
+        cells(moved.kernel.map_cells()),
+        samples(moved.kernel.samples()) {}
+
+  int64_t rows() const { return moved.kernel.out_height; }
+  // Calls body(x, i, j) for the samples of a row of outputs, neighbours in offset one by one.
+  template <class Body>
+  void for_each_sample(const Body& body) const {
+    for (int32_t i = 0; i < moved.kernel.kernel_height; ++i) {
+      for (int32_t j = 0; j < moved.kernel.kernel_width; ++j) {
+        for (int64_t x = 0; x < moved.kernel.out_width; ++x) body(x, i, j);
+      }
+    }
+  }
+};
+
+// The taps of the samples of some pairs. Those of one pair take as much memory as 8 channels of its
+// output.
+template <class T>
+class TapTable {
+ public:
+  using A = SumOf<T>;
+  const int64_t first, count;  // pairs
+
+  // `around`: the cells around each sample are wanted, too.
+  TapTable(const Plan<T>& plan, int64_t first_pair, int64_t pairs, bool around)
+      : first(first_pair),
+        count(pairs),
+        samples_(plan.samples),
+        taps_(static_cast<size_t>(pairs * samples_)),
+        around_(around ? taps_.size() : 0),
+        runs_(static_cast<size_t>(pairs)) {
+    const int64_t rows = plan.rows();
+    std::vector<Coverage::Run> touched(static_cast<size_t>(pairs * rows));
+    parallel_for(pairs * rows, kElementsPerSample * pairs * samples_,
+                 [&](int64_t row) { touched[row] = find_row(plan, row / rows, row % rows); });
+    for (int64_t row = 0; row < pairs * rows; ++row) {
+      const Coverage::Run& run = touched[row];
+      if (run.begin >= run.end) continue;
+      auto& runs = runs_[row / rows];
+      if (runs.empty()) runs.push_back(run);
+      runs[0].begin = std::min(runs[0].begin, run.begin);
+      runs[0].end = std::max(runs[0].end, run.end);
+    }
+  }
+
+  // Of a pair, counted from the first one.
+  const SampleTaps<A>* taps(int64_t pair) const { return taps_.data() + pair * samples_; }
+  const SampleCells<A>* around(int64_t pair) const { return around_.data() + pair * samples_; }
+  // The cells that it reads lie in here.
+  const std::vector<Coverage::Run>& runs(int64_t pair) const { return runs_[pair]; }
+
+ private:
+  Coverage::Run find_row(const Plan<T>& plan, int64_t pair, int64_t y) {
+    Coverage::Run touched{plan.cells, 0};
+    plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
+      const SampleCells<A> sample = plan.moved.find(first + pair, y, x, i, j);
+      const int64_t at = pair * samples_ + plan.moved.number(y, x, i, j);
+      taps_[at] = plan.moved.taps(sample, plan.moved.mask_of(first + pair, y, x, i, j));
+      if (!around_.empty()) around_[at] = sample;
+      for (const int64_t cell : sample.cell) {
+        if (cell == plan.moved.kernel.none()) continue;
+        touched.begin = std::min(touched.begin, cell);
+        touched.end = std::max(touched.end, cell + 1);
+      }
+    });
+    return touched;
+  }
+
+  const int64_t samples_;
+  std::vector<SampleTaps<A>> taps_;
+  std::vector<SampleCells<A>> around_;
+  std::vector<std::vector<Coverage::Run>> runs_;
+};
+
+// Runs body(table) for the pairs in their order, as many at a time as have tables of some 16 MB.
+template <class T, class Body>
+void for_each_table(const Plan<T>& plan, bool around, const Body& body) {
+  constexpr int64_t kMostSamples = 1 << 19;
+  const int64_t step = std::max<int64_t>(1, kMostSamples / std::max<int64_t>(1, plan.samples));
+  for (int64_t first = 0; first < plan.pairs; first += step) {
+    body(TapTable<T>(plan, first, std::min(step, plan.pairs - first), around));
+  }
+}
+
+// A pair against a block of its channels.
+template <class T>
+struct SampleTask {
+  int64_t pair, block;  // the pair counted from the table's first one
+  int64_t map, output;  // where the first channel begins, in elements
+  int lanes;
+
+  SampleTask(int64_t task, const Plan<T>& plan, int64_t first_pair) {
+    using A = SumOf<T>;
+    pair = task / plan.blocks;
+    block = task % plan.blocks;
+    const int64_t channel = block * kLanes<A>;
+    map = ((first_pair + pair) * plan.channels + channel) * plan.cells;
+    output = ((first_pair + pair) * plan.channels + channel) * plan.samples;
+    lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, plan.channels - channel));
+  }
+};
+
+template <class T>
+void run_forward(const Params& p, const View& in, const Tensor& out) {
+  using A = SumOf<T>;
+  constexpr int64_t kAtATime = 256;
+  const Plan<T> plan(p, in);
+  const T* data = static_cast<const T*>(in.data.data);
+  T* result = static_cast<T*>(out.data);
+  const int64_t cells = plan.cells, samples = plan.samples;
+
+  for_each_table(plan, false, [&](const TapTable<T>& table) {
+    const int64_t work = table.count * plan.channels * (cells + 4 * samples);
+    parallel_for(table.count * plan.blocks, work, [&](int64_t id) {
+      const SampleTask<T> task(id, plan, table.first);
+      A* block = scratch<A>((cells + 1 + kAtATime) * kLanes<A>);
+      A* tile = block + (cells + 1) * kLanes<A>;
+      std::fill(tile - kLanes<A>, tile, A(0));
+      const SampleTaps<A>* taps = table.taps(task.pair);
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        using Values = Lanes<A, decltype(simd)>;
+        pack_runs(table.runs(task.pair), data + task.map, cells, task.lanes, block, simd);
+        for (int64_t begin = 0; begin < samples; begin += kAtATime) {
+          const int64_t count = std::min(kAtATime, samples - begin);
+          for (int64_t i = 0; i < count; ++i) {
+            const SampleTaps<A>& sample = taps[begin + i];
+            Values sum = Values::all(0);
+            for (int k = 0; k < 4; ++k) {
+              Values value = Values::load(block + int64_t{sample.cell[k]} * kLanes<A>);
+              value *= Values::all(sample.weight[k]);
+              sum += value;
+            }
+            sum.store(tile + i * kLanes<A>);
+          }
+          unpack_planes(tile, samples, task.lanes, count, result + task.output + begin, simd);
+        }
+      });
+    });
+  });
+}
+
+// The gradients of offset and mask for a row of outputs. `total` has for each of the four cells
+// around each sample of the pair the sum over the channels of value times gradient.
+template <class T>
+void write_moves(const Plan<T>& plan, const TapTable<T>& table, int64_t of_table, int64_t y,
+                 const SumOf<T>* total, const View& d) {
+  using A = SumOf<T>;
+  const MovedSamples<T>& moved = plan.moved;
+  T* const d_offset = static_cast<T*>(d.offset.data);
+  T* const d_mask = static_cast<T*>(d.mask.data);
+  const int64_t pair = table.first + of_table;
+  plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
+    const int64_t number = moved.number(y, x, i, j);
+    A sum[4], by_y, by_x, by_mask;
+    for (int k = 0; k < 4; ++k) sum[k] = total[k * plan.samples + number];
+    moved.differentiate(table.around(of_table)[number], moved.mask_of(pair, y, x, i, j), sum, &by_y,
+                        &by_x, &by_mask);
+    if (d_offset != nullptr) {
+      T* const target = d_offset + moved.offset_place(pair, y, x, i, j);
+      store(target, by_y);
+      store(target + moved.outputs(), by_x);
+    }
+    if (d_mask != nullptr) store(d_mask + moved.mask_place(pair, y, x, i, j), by_mask);
+  });
+}
+
+template <class T>
+void run_backward(const Params& p, const View& in, const Tensor& d_out, const View& d) {
+  using A = SumOf<T>;
+  constexpr int64_t kAtATime = 64;
+  const Plan<T> plan(p, in);
+  const T* data = static_cast<const T*>(in.data.data);
+  const T* gradient = static_cast<const T*>(d_out.data);
+  T* d_data = static_cast<T*>(d.data.data);
+  const int64_t cells = plan.cells, samples = plan.samples;
+  const bool moves = !is_absent(d.offset) || !is_absent(d.mask);
+
+  for_each_table(plan, moves, [&](const TapTable<T>& table) {
+    // First the sums of each block of channels on its own; then their sums, in this order.
+    std::vector<A> sums(static_cast<size_t>(
+        moves ? table.count * std::max<int64_t>(1, plan.blocks) * 4 * samples : 0));
+    const int64_t work = table.count * plan.channels * (2 * cells + 8 * samples);
+    parallel_for(table.count * plan.blocks, work, [&](int64_t id) {
+      const SampleTask<T> task(id, plan, table.first);
+      const auto& runs = table.runs(task.pair);
+      const int64_t block_size = (cells + 1) * kLanes<A>;
+      A* block = scratch<A>(2 * block_size + 3 * kAtATime * kLanes<A>);
+      A* values = block + block_size;
+      A* tile = values + block_size;                // gradients of some outputs, channel-last
+      A* products = tile + kAtATime * kLanes<A>;    // times the values of one of their cells
+      A* planes = products + kAtATime * kLanes<A>;  // the same, channel-first
+      std::fill(values - kLanes<A>, values, A(0));
+      std::fill(tile - kLanes<A>, tile, A(0));
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        using Values = Lanes<A, decltype(simd)>;
+        clear_runs(runs, block);
+        if (moves) pack_runs(runs, data + task.map, cells, task.lanes, values, simd);
+        for (int64_t begin = 0; begin < samples; begin += kAtATime) {
+          const int64_t count = std::min(kAtATime, samples - begin);
+          pack_planes(gradient + task.output + begin, samples, task.lanes, count, tile, simd);
+          const SampleTaps<A>* taps = table.taps(task.pair) + begin;
+          for (int64_t i = 0; i < count; ++i) {
+            const Values slope = Values::load(tile + i * kLanes<A>);
+            for (int k = 0; k < 4; ++k) {
+              A* target = block + int64_t{taps[i].cell[k]} * kLanes<A>;
+              Values share = slope;
+              share *= Values::all(taps[i].weight[k]);
+              share += Values::load(target);
+              share.store(target);
+            }
+          }
+          if (!moves) continue;
+          const SampleCells<A>* around = table.around(task.pair) + begin;
+          for (int k = 0; k < 4; ++k) {
+            for (int64_t i = 0; i < count; ++i) {
+              Values product = Values::load(values + int64_t{around[i].cell[k]} * kLanes<A>);
+              product *= Values::load(tile + i * kLanes<A>);
+              product.store(products + i * kLanes<A>);
+            }
+            unpack_planes(products, kAtATime, task.lanes, count, planes, simd);
+            A* sum = sums.data() + (id * 4 + k) * samples + begin;
+            for (int lane = 0; lane < task.lanes; ++lane) {
+              const A* plane = planes + lane * kAtATime;
+#pragma omp simd
+              for (int64_t i = 0; i < count; ++i) sum[i] += plane[i];
+            }
+          }
+        }
+        clear_others(runs, cells, task.lanes, cells, d_data + task.map);
+        unpack_runs(runs, block, cells, task.lanes, d_data + task.map, simd);
+      });
+    });
+    if (!moves) return;
+
+    const int64_t rows = plan.rows(), of_row = samples / rows;
+    const int64_t more = table.count * samples * (4 * plan.blocks + kElementsPerSample);
+    parallel_for(table.count * rows, more, [&](int64_t row) {
+      const int64_t pair = row / rows, y = row % rows;
+      A* total = sums.data() + pair * std::max<int64_t>(1, plan.blocks) * 4 * samples;
+      for (int64_t k = 4; k < plan.blocks * 4; ++k) {
+        const A* from = total + k * samples + y * of_row;
+        A* to = total + k % 4 * samples + y * of_row;
+#pragma omp simd
+        for (int64_t i = 0; i < of_row; ++i) to[i] += from[i];
+      }
+      write_moves(plan, table, pair, y, total, d);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace cpu
+
+void DeformableSampling::forward(Cpu, const Params& p, const View& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
+}
+
+void DeformableSampling::backward(Cpu, const Params& p, const View& in, const Tensor& d_out,
+                                  const View& d) {
+  with_dtype(in.data.dtype, [&](auto type) { cpu::run_backward<decltype(type)>(p, in, d_out, d); });
+}
+
+}  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(DeformableSampling, deformable_sampling)

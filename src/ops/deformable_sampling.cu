@@ -1,0 +1,270 @@
+#include "../cuda/workspace.h"
+#include "deformable_sampling.h"
+
+namespace gluon_roi {
+namespace cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// A call, cut into pairs of an image and a deformable group.
+template <class T>
+struct Plan {
+  MovedSamples<T> moved;
+  int64_t pairs, channels;  // channels of a pair
+  int64_t cells, samples;   // of a map and of its output
+
+  Plan(const DeformableSampling::Params& p, const DeformableSampling::View& in)
+      : moved(DeformableSampling::samples<T>(p, in)),
+        pairs(in.data.shape[0] * p.num_deformable_group),
+        channels(in.data.shape[1] / p.num_deformable_group),
+        cells(moved.kernel.map_cells()),
+        samples(moved.kernel.samples()) {}
+};
+
+// A sample by its number.
+struct Place {
+  int64_t y, x;
+  int32_t i, j;
+
+  DEVICE_INLINE Place(const DeformedKernel& kernel, int64_t number) {
+    const int64_t row = number / kernel.row_samples(), column = number % kernel.row_samples();
+    y = row / kernel.kernel_height;
+    i = static_cast<int32_t>(row % kernel.kernel_height);
+    x = column / kernel.kernel_width;
+    j = static_cast<int32_t>(column % kernel.kernel_width);
+  }
+};
+template <class T>
+DEVICE_INLINE SampleCells<SumOf<T>> cells_of(const MovedSamples<T>& moved, int64_t pair,
+                                             const Place& at) {
+  return moved.find(pair, at.y, at.x, at.i, at.j);
+}
+template <class T>
+DEVICE_INLINE SampleTaps<SumOf<T>> taps_of(const MovedSamples<T>& moved, int64_t pair,
+                                           const Place& at) {
+  return moved.taps(cells_of(moved, pair, at), moved.mask_of(pair, at.y, at.x, at.i, at.j));
+}
+
+// ---- Forward ------------------------------------------------------------------------------------
+
+// A thread owns a sample in kChannels channels; neighbours write side by side.
+constexpr int kChannels = 16;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(Plan<T> plan, const T* data, T* out, int64_t chunks, int64_t blocks) {
+  using A = SumOf<T>;
+  const int64_t number = blockIdx.x % blocks * kThreads + threadIdx.x;
+  const int64_t first = blockIdx.x / blocks % chunks * kChannels;
+  const int64_t pair = blockIdx.x / blocks / chunks;
+  if (number >= plan.samples) return;
+  const SampleTaps<A> taps = taps_of(plan.moved, pair, Place(plan.moved.kernel, number));
+  const int64_t left = plan.channels - first;
+  const int channels = left < kChannels ? static_cast<int>(left) : kChannels;
+  const T* map = data + (pair * plan.channels + first) * plan.cells;
+  T* target = out + (pair * plan.channels + first) * plan.samples + number;
+  for (int c = 0; c < channels; ++c, map += plan.cells, target += plan.samples) {
+    A sum = 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (taps.cell[k] != plan.cells) sum += taps.weight[k] * load(map + taps.cell[k]);
+    }
+    store(target, sum);
+  }
+}
+
+// ---- Backward -----------------------------------------------------------------------------------
+
+// Rows of the map that a row of outputs reads, begin >= end if none.
+struct RowRange {
+  int32_t begin, end;
+};
+
+// A block of threads finds the range of a row of outputs.
+template <class T>
+__global__ void __launch_bounds__(kThreads) range_kernel(Plan<T> plan, RowRange* ranges) {
+  const DeformedKernel& kernel = plan.moved.kernel;
+  const int64_t pair = blockIdx.x / kernel.out_height, y = blockIdx.x % kernel.out_height;
+  const int64_t of_row = kernel.kernel_height * kernel.row_samples();
+  const int thread = static_cast<int>(threadIdx.x);
+  __shared__ RowRange found[kThreads];
+  RowRange range{kernel.height, 0};
+  for (int64_t n = thread; n < of_row; n += kThreads) {
+    const auto sample = cells_of(plan.moved, pair, Place(kernel, y * of_row + n));
+    for (int k = 0; k < 4; ++k) {
+      if (sample.cell[k] == kernel.none()) continue;
+      const int32_t row = sample.cell[k] / kernel.width;
+      range.begin = row < range.begin ? row : range.begin;
+      range.end = row + 1 > range.end ? row + 1 : range.end;
+    }
+  }
+  found[thread] = range;
+  __syncthreads();
+  if (thread != 0) return;
+  for (int other = 1; other < kThreads; ++other) {
+    range.begin = found[other].begin < range.begin ? found[other].begin : range.begin;
+    range.end = found[other].end > range.end ? found[other].end : range.end;
+  }
+  ranges[blockIdx.x] = range;
+}
+
+// A block of threads owns a tile of the map in kTileChannels channels; each of its threads owns a
+// cell, gathers what falls on it from the samples in their order, and writes it once.
+constexpr int kTileWidth = 16, kTileHeight = kThreads / kTileWidth;
+constexpr int kTileChannels = 8;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    data_gradient_kernel(Plan<T> plan, const RowRange* ranges, const T* d_out, T* d_data,
+                         int32_t tiles_y, int32_t tiles_x, int64_t chunks) {
+  using A = SumOf<T>;
+  const DeformedKernel& kernel = plan.moved.kernel;
+  int64_t rest = blockIdx.x;
+  const int32_t x_begin = static_cast<int32_t>(rest % tiles_x) * kTileWidth;
+  rest /= tiles_x;
+  const int32_t y_begin = static_cast<int32_t>(rest % tiles_y) * kTileHeight;
+  rest /= tiles_y;
+  const int64_t first = rest % chunks * kTileChannels, pair = rest / chunks;
+  const int64_t left = plan.channels - first;
+  const int channels = left < kTileChannels ? static_cast<int>(left) : kTileChannels;
+
+  const int thread = static_cast<int>(threadIdx.x);
+  const int32_t y = y_begin + thread / kTileWidth, x = x_begin + thread % kTileWidth;
+  const bool on_map = y < kernel.height && x < kernel.width;
+  const int32_t own = on_map ? y * kernel.width + x : -1;
+  const T* slopes = d_out + (pair * plan.channels + first) * plan.samples;
+  const int64_t of_row = kernel.kernel_height * kernel.row_samples();
+  A sum[kTileChannels] = {};
+  __shared__ SampleTaps<A> taps[kThreads];
+  __shared__ bool meets[kThreads];
+  for (int64_t row = 0; row < kernel.out_height; ++row) {
+    const RowRange range = ranges[pair * kernel.out_height + row];
+    if (range.begin >= y_begin + kTileHeight || range.end <= y_begin) continue;
+    for (int64_t base = row * of_row; base < (row + 1) * of_row; base += kThreads) {
+      // Each thread finds a sample, then all walk over those that meet the tile.
+      meets[thread] = false;
+      if (base + thread < (row + 1) * of_row) {
+        taps[thread] = taps_of(plan.moved, pair, Place(kernel, base + thread));
+        for (int k = 0; k < 4; ++k) {
+          const int32_t cell = taps[thread].cell[k];
+          if (cell == kernel.none()) continue;
+          const int32_t cell_y = cell / kernel.width, cell_x = cell % kernel.width;
+          meets[thread] = meets[thread] || (cell_y >= y_begin && cell_y < y_begin + kTileHeight &&
+                                            cell_x >= x_begin && cell_x < x_begin + kTileWidth);
+        }
+      }
+      __syncthreads();
+      for (int n = 0; n < kThreads; ++n) {
+        if (!meets[n]) continue;
+        A weight = 0;
+        bool hit = false;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          if (taps[n].cell[k] != own) continue;
+          weight = taps[n].weight[k];
+          hit = true;
+        }
+        if (!hit) continue;
+        const T* slope = slopes + base + n;
+#pragma unroll
+        for (int c = 0; c < kTileChannels; ++c) {
+          if (c < channels) sum[c] += weight * load(slope + c * plan.samples);
+        }
+      }
+      __syncthreads();
+    }
+  }
+  if (!on_map) return;
+  T* target = d_data + (pair * plan.channels + first) * plan.cells + own;
+#pragma unroll
+  for (int c = 0; c < kTileChannels; ++c) {
+    if (c < channels) store(target + c * plan.cells, sum[c]);
+  }
+}
+
+// A thread owns the offsets and the mask of a sample, and walks over its channels.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    move_gradient_kernel(Plan<T> plan, const T* data, const T* d_out, T* d_offset, T* d_mask,
+                         int64_t blocks) {
+  using A = SumOf<T>;
+  const MovedSamples<T>& moved = plan.moved;
+  const int64_t pair = blockIdx.x / blocks;
+  const int64_t number = blockIdx.x % blocks * kThreads + threadIdx.x;
+  if (number >= plan.samples) return;
+  const Place at(moved.kernel, number);
+  const SampleCells<A> sample = cells_of(moved, pair, at);
+  const T* map = data + pair * plan.channels * plan.cells;
+  const T* slope = d_out + pair * plan.channels * plan.samples + number;
+  A sum[4] = {}, by_y, by_x, by_mask;
+  for (int64_t c = 0; c < plan.channels; ++c, map += plan.cells, slope += plan.samples) {
+    const A factor = load(slope);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (sample.cell[k] != plan.cells) sum[k] += factor * load(map + sample.cell[k]);
+    }
+  }
+  const A mask = moved.mask_of(pair, at.y, at.x, at.i, at.j);
+  moved.differentiate(sample, mask, sum, &by_y, &by_x, &by_mask);
+  if (d_offset != nullptr) {
+    T* const target = d_offset + moved.offset_place(pair, at.y, at.x, at.i, at.j);
+    store(target, by_y);
+    store(target + moved.outputs(), by_x);
+  }
+  if (d_mask != nullptr) {
+    store(d_mask + moved.mask_place(pair, at.y, at.x, at.i, at.j), by_mask);
+  }
+}
+
+int64_t parts(int64_t count, int64_t each) { return (count + each - 1) / each; }
+
+}  // namespace
+}  // namespace cuda
+
+void DeformableSampling::forward(Gpu gpu, const Params& p, const View& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    const cuda::Plan<T> plan(p, in);
+    const int64_t chunks = cuda::parts(plan.channels, cuda::kChannels);
+    const int64_t blocks = cuda::parts(plan.samples, cuda::kThreads);
+    cuda::launch(kName, gpu, cuda::forward_kernel<T>, plan.pairs * chunks * blocks, cuda::kThreads,
+                 plan, static_cast<const T*>(in.data.data), static_cast<T*>(out.data), chunks,
+                 blocks);
+  });
+}
+
+void DeformableSampling::backward(Gpu gpu, const Params& p, const View& in, const Tensor& d_out,
+                                  const View& d) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    const cuda::Plan<T> plan(p, in);
+    const DeformedKernel& kernel = plan.moved.kernel;
+    const T* data = static_cast<const T*>(in.data.data);
+    const T* gradient = static_cast<const T*>(d_out.data);
+    cuda::Carver carver(gpu.workspace);
+    auto* ranges = carver.take<cuda::RowRange>(plan.pairs * kernel.out_height);
+    cuda::launch(kName, gpu, cuda::range_kernel<T>, plan.pairs * kernel.out_height, cuda::kThreads,
+                 plan, ranges);
+    const int64_t chunks = cuda::parts(plan.channels, cuda::kTileChannels);
+    const auto tiles_y = static_cast<int32_t>(cuda::parts(kernel.height, cuda::kTileHeight));
+    const auto tiles_x = static_cast<int32_t>(cuda::parts(kernel.width, cuda::kTileWidth));
+    cuda::launch(kName, gpu, cuda::data_gradient_kernel<T>, plan.pairs * chunks * tiles_y * tiles_x,
+                 cuda::kThreads, plan, ranges, gradient, static_cast<T*>(d.data.data), tiles_y,
+                 tiles_x, chunks);
+    if (is_absent(d.offset) && is_absent(d.mask)) return;
+    const int64_t blocks = cuda::parts(plan.samples, cuda::kThreads);
+    cuda::launch(kName, gpu, cuda::move_gradient_kernel<T>, plan.pairs * blocks, cuda::kThreads,
+                 plan, data, gradient, static_cast<T*>(d.offset.data), static_cast<T*>(d.mask.data),
+                 blocks);
+  });
+}
+
+size_t DeformableSampling::workspace(const Params& p, const View& in, bool backward) {
+  if (!backward) return 0;
+  cuda::Carver carver;
+  carver.take<cuda::RowRange>(in.data.shape[0] * p.num_deformable_group * in.offset.shape[2]);
+  return carver.size();
+}
+
+}  // namespace gluon_roi
