@@ -24,7 +24,7 @@ const char* simd_name(SimdLevel level) {
 }
 
 static SimdLevel best_simd_level() {
-#ifdef __x86_64__
+#ifdef SEVERAL_LEVELS
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2")) return SimdLevel::kBaseline;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -22,7 +22,9 @@ struct Simd {
 // level. Everything that body calls must be ALWAYS_INLINE: a function that is not inlined stays at
 // the baseline, correct but slow. All levels share this source, and without fused multiply-adds
 // (-ffp-contract=off) they return the same bytes.
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+// (ThreadSanitizer's build has the baseline alone: threads do the same at each level.)
+#define SEVERAL_LEVELS
 // Clang uses registers of 64 bytes by itself; GCC has to be told.
 #ifdef __clang__
 #define WHOLE_REGISTERS

@@ -3,7 +3,8 @@
     python tests/sanitize/run.py [--calls 3000] [--seed 1] [--only asan tsan]
 
 asan: AddressSanitizer and UndefinedBehaviorSanitizer, at every SIMD level of this machine, which
-must give the same results. tsan: ThreadSanitizer, a tenth of the calls, at the best level.
+must give the same results. tsan: ThreadSanitizer, a tenth of the calls, at the baseline,
+which is all that its build has.
 
 The first fault ends the run with exit code 1, after the sanitizer's report and the command that
 repeats only that call.
