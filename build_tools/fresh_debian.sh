@@ -66,10 +66,21 @@ make_emulated() {
     local clone=$folder/root/gluon_roi
     mkdir "$clone/dist"
     cp "$wheel" "$clone/dist/"
+    # Downloads by an emulated pip are so slow that connections break.
+    local python platforms=
+    python=$(chroot "$folder" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    for glibc in 17 24 26 27 28 31 34; do platforms+=" --platform manylinux_2_${glibc}_aarch64"; done
+    local download="$root/.venv/bin/pip download -q -d $folder/root/wheels --only-binary :all: \
+        $platforms --python-version $python"
+    # (pip reads the conditions of requirements as this machine meets them.)
+    $download "$wheel[demo,onnx,test]" setuptools scipy-openblas32
+    $download --no-deps --platform manylinux2014_aarch64 mxnet==1.9.1 gluoncv==0.10.5
+    rm "$folder"/root/wheels/gluon_roi*
+    local install=".venv/bin/pip install -q --no-index --find-links ../wheels"
     inside "test -d ../venv || python3 -m venv ../venv; ln -s ../venv .venv"
-    inside ".venv/bin/pip install -q --force-reinstall --no-deps dist/*.whl"
-    inside ".venv/bin/pip install -q --prefer-binary \"\$(echo dist/*.whl)[demo,onnx,test]\" setuptools"
-    inside ".venv/bin/pip install -q --no-deps mxnet==1.9.1 gluoncv==0.10.5"
+    inside "$install --force-reinstall --no-deps dist/*.whl"
+    inside "$install \"\$(echo dist/*.whl)[demo,onnx,test]\" setuptools"
+    inside "$install --no-deps mxnet==1.9.1 gluoncv==0.10.5"
     inside "cd / && /root/venv/bin/python -m gluon_roi"
     inside ".venv/bin/pip uninstall -q -y gluon_roi"
     cp "$root/build/arm64/libgluon_roi.so" "$clone/gluon_roi/"
