@@ -265,7 +265,8 @@ class Training:
         """Keep the last step that was finished, by all workers, and say where it is."""
         log, rank, resume = self._log, self._workers.rank, self._settings.resume
         if log.state["step"] == first:
-            return f"go on with --resume {resume}" if resume else "no step had been finished"
+            hint = f"go on with --resume {resume}, of step {first}"
+            return hint if resume else "no step had been finished"
         if self._workers.num_workers > 1:
             write_statistics(self._net, self._statistics)
         # Worker 0 may be the one that is gone. All others have what it has.
