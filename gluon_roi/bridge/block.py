@@ -10,7 +10,7 @@ from mxnet.gluon import HybridBlock
 
 from .. import library
 from .arrays import check_rows
-from .docs import with_shared_entries
+from .docs import docstring_of_function, with_shared_entries
 
 _SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
 
@@ -31,8 +31,7 @@ class OperatorBlock(HybridBlock):
         super().__init_subclass__(**kwargs)
         if cls.__doc__ and "function" in vars(cls):
             cls.__doc__ = with_shared_entries(inspect.cleandoc(cls.__doc__))
-            sections = cls.__doc__[cls.__doc__.index("Parameters\n") :]
-            cls.function.__doc__ = f"{inspect.getdoc(cls.function)}\n\n{sections}"
+            cls.function.__doc__ = docstring_of_function(cls.function, cls.__doc__)
 
     def __init__(self, given: dict[str, Any]) -> None:
         super().__init__(**given["kwargs"])

@@ -104,6 +104,7 @@ def operator_function(name: str, left_out: str | None = None) -> Callable[[Calla
 
         checked.__name__ = checked.__qualname__ = name
         checked.__module__ = "gluon_roi.nd"
+        checked.left_out = left_out  # type: ignore[attr-defined]
         return checked
 
     return rename

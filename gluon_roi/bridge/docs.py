@@ -6,7 +6,9 @@ replaced by the entries when the class is created.
 
 from __future__ import annotations
 
+import inspect
 import re
+from typing import Callable
 
 _SHARED = """
 pooled_size : int or (int, int)
@@ -35,10 +37,26 @@ mxnet.base.MXNetError
     beyond the batch. The message names the operator, the argument, the expected value and the
     actual one. (On a GPU such a row is NaN.)
 """
-ENTRIES = {
-    re.match(r"[\w.]+", entry)[0]: entry.rstrip()  # type: ignore[index]
-    for entry in re.split(r"\n(?=\S)", _SHARED.strip())
-}
+#: What a function takes and a block does not.
+_OF_FUNCTIONS = """
+out : array, optional
+    For the result, which is returned; arrays only.
+name : str, optional
+    Of the node; symbols only.
+attr : dict, optional
+    Further attributes of the node; symbols only.
+"""
+
+
+def _entries(text: str) -> dict[str, str]:
+    """The entries of a section, by the first name of each."""
+    return {
+        re.match(r"[\w.]+", entry)[0]: entry.rstrip()  # type: ignore[index]
+        for entry in re.split(r"\n(?=\S)", text.strip())
+    }
+
+
+ENTRIES = _entries(_SHARED)
 
 
 def with_shared_entries(docstring: str) -> str:
@@ -48,3 +66,22 @@ def with_shared_entries(docstring: str) -> str:
         names = line.split(", ")
         lines += [ENTRIES[name] for name in names] if set(names) <= ENTRIES.keys() else [line]
     return "\n".join(lines)
+
+
+def docstring_of_function(function: Callable, block: str) -> str:
+    """The docstring of an operator's function: its block's, with all arguments as parameters.
+
+    They are in the order of the signature. The function's own words follow the description.
+    """
+    head, *rest = re.split(r"^(\w+)\n-+\n", block, flags=re.M)
+    sections = dict(zip(rest[::2], rest[1::2]))
+    parameters = _entries(sections["Parameters"] + sections.pop("Inputs") + _OF_FUNCTIONS)
+    order = list(inspect.signature(function).parameters)
+    sections["Parameters"] = "\n".join(
+        parameters[name] for name in sorted(parameters, key=order.index)
+    )
+    texts = [head.strip(), inspect.getdoc(function)]
+    for title, text in sections.items():
+        title = "Returns" if title == "Outputs" else title
+        texts.append(f"{title}\n{'-' * len(title)}\n{text.strip()}")
+    return "\n\n".join(map(str, texts))

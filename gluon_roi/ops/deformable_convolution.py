@@ -10,7 +10,7 @@ from typing import Any
 
 import mxnet as mx
 
-from ..bridge import operator_function
+from ..bridge import Tensor, operator_function
 from ..bridge.arguments import (
     NDArray,
     NumpyArray,
@@ -25,10 +25,10 @@ from .deformable_sampling import deformable_sampling
 
 @operator_function("DeformableConvolution")
 def deformable_convolution(
-    data: Any,
-    offset: Any,
-    weight: Any = None,
-    bias: Any = None,
+    data: Tensor,
+    offset: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     kernel: int | tuple[int, int] | None = None,
     stride: int | tuple[int, int] = 1,
     dilate: int | tuple[int, int] = 1,
@@ -41,10 +41,10 @@ def deformable_convolution(
     layout: str | None = None,
     convention: str = "mxnet",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """Convolution at sampling positions that offsets move, as ``contrib.DeformableConvolution``.
 
     Arguments, their order, parameters and results are those of MXNet's operator. The samples are
@@ -110,11 +110,11 @@ def deformable_convolution(
 
 @operator_function("ModulatedDeformableConvolution")
 def modulated_deformable_convolution(
-    data: Any,
-    offset: Any,
-    mask: Any,
-    weight: Any = None,
-    bias: Any = None,
+    data: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     kernel: int | tuple[int, int] | None = None,
     stride: int | tuple[int, int] = 1,
     dilate: int | tuple[int, int] = 1,
@@ -128,10 +128,10 @@ def modulated_deformable_convolution(
     layout: str | None = None,
     convention: str = "torchvision",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """:func:`DeformableConvolution` with a factor for each sample.
 
     Arguments, their order, parameters and results are those of MXNet's

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, operator_function
 
 
 @operator_function("DeformablePSROIPool", left_out="trans")
 def deformable_ps_roi_pool(
-    data: Any,
-    rois: Any,
-    trans: Any,
+    data: Tensor,
+    rois: Tensor,
+    trans: Tensor | None,
     pooled_size: int | tuple[int, int],
     spatial_scale: float,
     output_dim: int | None = None,
@@ -19,13 +19,13 @@ def deformable_ps_roi_pool(
     part_size: int | tuple[int, int] | None = None,
     sample_per_part: int = 4,
     trans_std: float = 0.0,
-    rois_num: Any = None,
+    rois_num: Tensor | None = None,
     bad_index: str = "error",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """:class:`gluon_roi.DeformablePSROIPool` as a function: inputs first, then parameters.
 
     `trans` may be None or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``. For
@@ -71,12 +71,14 @@ class DeformablePSROIPool(OperatorBlock):
         0 for a padding row; NaN for a row with a NaN or infinite coordinate, and for a bin with a
         NaN or infinite offset.
 
-    Positions are computed in float32 for float16 and float32 data, in float64 for float64 data.
-    data and trans have gradients; the gradient of rois is 0.
-
     Raises
     ------
     mxnet.base.MXNetError
+
+    Notes
+    -----
+    Positions are computed in float32 for float16 and float32 data, in float64 for float64 data.
+    data and trans have gradients; the gradient of rois is 0.
 
     References
     ----------

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, operator_function
 
 
 @operator_function("DeformableSampling", left_out="mask")
 def deformable_sampling(
-    data: Any,
-    offset: Any,
-    mask: Any,
+    data: Tensor,
+    offset: Tensor,
+    mask: Tensor | None,
     kernel: int | tuple[int, int],
     stride: int | tuple[int, int] = 1,
     dilate: int | tuple[int, int] = 1,
@@ -19,10 +19,10 @@ def deformable_sampling(
     num_deformable_group: int = 1,
     convention: str = "mxnet",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """:class:`gluon_roi.DeformableSampling` as a function: inputs first, then parameters.
 
     `mask` may be None or left out: ``DeformableSampling(data, offset, kernel, ...)``. For arrays,
@@ -71,14 +71,16 @@ class DeformableSampling(OperatorBlock):
     out : (N, C, Ho * kh, Wo * kw), dtype of data
         Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, and Wo alike.
 
-    Positions are computed in float32 for float16 and float32 data, in float64 for float64 data. All
-    inputs have gradients.
-
     Raises
     ------
     mxnet.base.MXNetError
         An invalid argument, shape or dtype. The message names the operator, the argument, the
         expected value and the actual one.
+
+    Notes
+    -----
+    Positions are computed in float32 for float16 and float32 data, in float64 for float64 data. All
+    inputs have gradients.
 
     References
     ----------

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, operator_function
 
 
 @operator_function("PrROIPool")
 def pr_roi_pool(
-    data: Any,
-    rois: Any,
+    data: Tensor,
+    rois: Tensor,
     pooled_size: int | tuple[int, int],
     spatial_scale: float,
     rois_grad: bool = False,
-    rois_num: Any = None,
+    rois_num: Tensor | None = None,
     bad_index: str = "error",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """:class:`gluon_roi.PrROIPool` as a function: inputs first, then parameters.
 
     For arrays, `out` is available too; for symbols, `name` and `attr`.
@@ -52,11 +52,13 @@ class PrROIPool(OperatorBlock):
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
 
-    Weights are computed in float64 for every type of data.
-
     Raises
     ------
     mxnet.base.MXNetError
+
+    Notes
+    -----
+    Weights are computed in float64 for every type of data.
 
     References
     ----------

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, operator_function
 
 
 @operator_function("PSROIAlign")
 def ps_roi_align(
-    data: Any,
-    rois: Any,
+    data: Tensor,
+    rois: Tensor,
     pooled_size: int | tuple[int, int],
     spatial_scale: float,
     output_dim: int | None = None,
     sampling_ratio: int = -1,
     aligned: bool = True,
     rois_grad: bool = False,
-    rois_num: Any = None,
+    rois_num: Tensor | None = None,
     bad_index: str = "error",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """:class:`gluon_roi.PSROIAlign` as a function: inputs first, then parameters.
 
     For arrays, `out` is available too; for symbols, `name` and `attr`.
@@ -60,11 +60,13 @@ class PSROIAlign(OperatorBlock):
     out : (K, output_dim, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
 
-    Geometry is computed in float32 for float16 and float32 data, in float64 for float64 data.
-
     Raises
     ------
     mxnet.base.MXNetError
+
+    Notes
+    -----
+    Geometry is computed in float32 for float16 and float32 data, in float64 for float64 data.
 
     References
     ----------

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, operator_function
 
 
 @operator_function("PSROIPool")
 def ps_roi_pool(
-    data: Any,
-    rois: Any,
+    data: Tensor,
+    rois: Tensor,
     pooled_size: int | tuple[int, int],
     spatial_scale: float,
     output_dim: int | None = None,
     group_size: int | tuple[int, int] | None = None,
     convention: str = "rfcn",
-    rois_num: Any = None,
+    rois_num: Tensor | None = None,
     bad_index: str = "error",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """:class:`gluon_roi.PSROIPool` as a function: inputs first, then parameters.
 
     For arrays, `out` is available too; for symbols, `name` and `attr`.
@@ -58,12 +58,14 @@ class PSROIPool(OperatorBlock):
     out : (K, output_dim, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
 
-    The gradient of a bin goes to its cells in equal shares. RoIs are added in their order, so the
-    result does not depend on the number of threads. The gradient of rois is 0.
-
     Raises
     ------
     mxnet.base.MXNetError
+
+    Notes
+    -----
+    The gradient of a bin goes to its cells in equal shares. RoIs are added in their order, so the
+    result does not depend on the number of threads. The gradient of rois is 0.
 
     References
     ----------

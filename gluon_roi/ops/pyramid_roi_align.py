@@ -6,13 +6,13 @@ from typing import Any, Sequence
 
 import mxnet as mx
 
-from ..bridge import OperatorBlock, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, operator_function
 
 
 @operator_function("PyramidROIAlign")
 def pyramid_roi_align(
-    data: Sequence[Any],
-    rois: Any,
+    data: Sequence[Tensor],
+    rois: Tensor,
     pooled_size: int | tuple[int, int],
     spatial_scale: Sequence[float],
     sampling_ratio: int = -1,
@@ -20,13 +20,13 @@ def pyramid_roi_align(
     rois_grad: bool = False,
     canonical_size: float = 224.0,
     canonical_level: int = 4,
-    rois_num: Any = None,
+    rois_num: Tensor | None = None,
     bad_index: str = "error",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """:class:`gluon_roi.PyramidROIAlign` as a function: inputs first, then parameters.
 
     For arrays, `out` is available too; for symbols, `name` and `attr`.

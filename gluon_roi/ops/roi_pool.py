@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, operator_function
 
 
 @operator_function("ROIPool")
 def roi_pool(
-    data: Any,
-    rois: Any,
+    data: Tensor,
+    rois: Tensor,
     pooled_size: int | tuple[int, int],
     spatial_scale: float,
-    rois_num: Any = None,
+    rois_num: Tensor | None = None,
     bad_index: str = "error",
     *,
-    out: Any = None,
+    out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Any:
+) -> Tensor:
     """:class:`gluon_roi.ROIPool` as a function: inputs first, then parameters.
 
     For arrays, `out` is available too; for symbols, `name` and `attr`.
@@ -49,12 +49,14 @@ class ROIPool(OperatorBlock):
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
 
-    The gradient of a bin goes to its first maximum in row-major order. The backward pass searches
-    for it again instead of storing an index. NaN cells are ignored. The gradient of rois is 0.
-
     Raises
     ------
     mxnet.base.MXNetError
+
+    Notes
+    -----
+    The gradient of a bin goes to its first maximum in row-major order. The backward pass searches
+    for it again instead of storing an index. NaN cells are ignored. The gradient of rois is 0.
 
     References
     ----------

@@ -45,8 +45,8 @@ def of_ours(operator: gluon_roi.library.Declared, counted: bool, form: str) -> T
 def of_samples(form: str) -> Tuple[Any, Shapes]:
     """A call of DeformableSampling, and the shapes of its arguments."""
     shapes: Shapes = {"data": (3, 8, 6, 7), "offset": (3, 18, 6, 7), "mask": (3, 9, 6, 7)}
-    inputs = (read(name, form) for name in shapes)
-    return gluon_roi.sym.DeformableSampling(*inputs, kernel=3, pad=1), shapes
+    data, offset, mask = (read(name, form) for name in shapes)
+    return gluon_roi.sym.DeformableSampling(data, offset, mask, kernel=3, pad=1), shapes
 
 
 def of_mxnet(name: str, form: str) -> Tuple[Any, Shapes]:
