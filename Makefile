@@ -6,6 +6,7 @@
 # make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
 # make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it)
 # make cross  the library for 64-bit Arm, compared with this machine's under qemu-user
+# make docs   the site, into build/docs/
 # make wheel  an sdist and a wheel for every Python, into dist/, for 64-bit Arm as well if it can;
 #             make check-dist: installs and checks them
 #
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 # spin, because other processes have tests to run.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test check matrix sanitize soak debug wheel check-dist cross test-gpu bench lint build pictures clean
+.PHONY: demo test check matrix sanitize soak debug wheel check-dist cross test-gpu bench lint docs build pictures clean
 
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
@@ -90,6 +91,10 @@ lint: build $(VENV)/lint
 	find src -name '*.cc' | xargs -P 2 -n 2 $(BIN)/clang-tidy -p build --quiet
 	$(BIN)/codespell
 
+# The site, into build/docs/: index.html. Warnings are errors.
+docs: build $(VENV)/docs
+	$(BIN)/python build_tools/build_docs.py $(ARGS)
+
 # The pictures of README.md and docs/, drawn from the operators' own output.
 pictures: build
 	$(BIN)/python docs/draw_operators.py
@@ -113,7 +118,7 @@ $(VENV)/ready: setup.py pyproject.toml
 	$(PIP) --no-deps mxnet==1.9.1 gluoncv==0.10.5
 	@touch $@
 
-$(VENV)/lint $(VENV)/wheel: $(VENV)/ready
+$(VENV)/lint $(VENV)/wheel $(VENV)/docs: $(VENV)/ready
 	$(PIP) -e '.[$(@F)]' --no-build-isolation
 	@touch $@
 

@@ -21,13 +21,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 HEADER = "gluon_roi/include/gluon_roi.h"
-# Of a program that uses the C interface.
-PROGRAM = """
-#include <gluon_roi.h>
-#include <stdio.h>
-int main(void) { return puts(gluon_roi_operators()) < 0; }
-"""
-
 
 # Numbers in a sentence come from libstdc++'s streams, which are not those of the build.
 ERROR = """
@@ -114,9 +107,8 @@ def check_install(python, wheel, work):
     output(inside, "-c", "import mxnet; mxnet.nd.ones(2).asnumpy()", cwd=work)
     include = output(inside, "-c", "import gluon_roi; print(gluon_roi.include())", cwd=work)
     library = output(inside, "-c", "import gluon_roi; print(gluon_roi.library.PATH)", cwd=work)
-    (work / "program.c").write_text(PROGRAM)
-    output("gcc", f"-I{include}", work / "program.c", library, "-o", work / "program")
-    assert "PSROIPool" in output(work / "program")
+    output("gcc", f"-I{include}", ROOT / "examples/c/pool.c", library, "-o", work / "pool")
+    assert "14 16 26 28" in output(work / "pool")
     output(*pip, "uninstall", "-y", "gluon_roi")
     left = {path for path in files_in(venv) - before if "__pycache__" not in path.parts}
     folders = [path for path in venv.rglob("*gluon_roi*") if "__pycache__" not in path.parts]

@@ -2,15 +2,22 @@
 
 import doctest
 import importlib
+import importlib.util
 import inspect
+import re
 from pathlib import Path
 
+import build_docs
+import mxnet as mx
+import numpy as np
 import pytest
+from golden import record
 
 import gluon_roi
 from gluon_roi import reference
 
 ROOT = Path(__file__).resolve().parent.parent
+SITE = {str(file.relative_to(ROOT)): file for file in sorted(build_docs.pages())}
 MODULES = [
     *(block.__module__ for block in gluon_roi.OPERATORS),
     *(
@@ -22,11 +29,32 @@ MODULES = [
     ),
     *sorted({getattr(reference, name).__module__ for name in reference.__all__}),
 ]
-PAGES = [
-    str(page.relative_to(ROOT))
-    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
-    if ">>> " in page.read_text()
-]
+PAGES = [page for page in ("README.md", *SITE) if ">>> " in (ROOT / page).read_text()]
+
+#: How the blocks of code of the pages begin, and what runs each, or why nothing does.
+BLOCKS = {
+    r">>> ": "test_pages runs it",
+    r"(\w+=\S+ )?make ": "commands, checked here",
+    r"(OMP_NUM_THREADS=1 )?(\S*/)?python(?!3? -[cm] (venv|import))": "commands, checked here",
+    r"[A-Z]\w+\(\w+, ": "a signature: test_signatures compares it",
+    r"gluon_roi\.nd\.ROIAlign\(data, rois, 7": "four ways to call: many tests have them",
+    r"docs/operators/.*: [a-z0-9 ]+(\[.*\])? = |.*Ay · X": "a formula: gluon_roi/reference/ has it",
+    r"(GLUON_ROI_CUDA=0 |uv )?pip install": "installs packages: build_tools/check_dist.py does",
+    r"python3 -m venv peers": "installs the other libraries of a benchmark",
+    r"git clone": "fetches other projects, and runs minutes",
+    r"cmake|14 16|python -c .*include|gcc|gluon_roi_roi": "tests/test_example_c.py runs it",
+    r"python -c .*gluoncv": "downloads weights",
+    r"photos/|include/gluon_roi.h": "a list of files",
+    r"# torchvision ": "needs torchvision; test_side_by_side has such calls",
+    r"gluon_roi\.onnx\.export|config\.TEST": "models of others; tests/test_onnx.py has such calls",
+    r"import (mxnet as mx|sys)$|params = mx|model, file": "test_onnx_detectors.py runs it",
+    r"net = gluoncv|net = gluon_roi.optimize": "downloads weights; test_switch.py has such calls",
+    r"symbol, arg_params|block = gluon_roi": "needs files; test_switch.py has such calls",
+    r"gluon_roi\.replace_builtins": "tests/test_builtins.py has such calls",
+    r"import gluon_roi, mxnet as mx$": "tests/demo/test_demo_use.py has such calls",
+    r"nd: 20000|gluon_roi 0|work  |idle ROIPool": "what a command printed",
+    r".*[►│]|map, channel-first|\. \. \.|rows of the map|MXNet 1|your network": "a drawing",
+}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -52,3 +80,93 @@ def test_signatures(block):
 def test_pages(page):
     result = doctest.testfile(str(ROOT / page), module_relative=False)
     assert result.attempted > 0 and result.failed == 0
+
+
+def blocks(page):
+    """The blocks of code of a page."""
+    for is_code, text in build_docs.parts((ROOT / page).read_text()):
+        if is_code:
+            yield inspect.cleandoc(text).strip("`\n")
+
+
+def test_every_block_runs_or_says_why_not():
+    used = set()
+    for page in ("README.md", *SITE):
+        for block in blocks(page):
+            first = block.splitlines()[0]
+            places = first, f"{page}: {first}"
+            kinds = [begin for begin in BLOCKS if any(re.match(begin, line) for line in places)]
+            assert kinds, f"{page}: BLOCKS does not say what runs {first!r}"
+            used.update(kinds)
+    assert used == set(BLOCKS)
+
+
+@pytest.mark.parametrize("page", ["README.md", *SITE])
+def test_commands_exist(page):
+    """Targets of make, programs and modules; tests/demo/test_demo_pages.py checks arguments."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for block in blocks(page):
+        for line in block.splitlines():
+            command = re.match(r"(?:\w+=\S+ )*(?:\S*/)?(make|python3?) (-m )?([\w./-]+)", line)
+            if not command or command[3].startswith("-"):
+                continue
+            program, module, name = command.groups()
+            if program == "make":
+                assert name in targets, line
+            elif module:
+                assert importlib.util.find_spec(name), line
+            elif name.endswith(".py") and "/" in name:
+                assert (ROOT / name).is_file(), line
+
+
+@pytest.mark.parametrize(
+    "library, page", [("torchvision", "from_torchvision.md"), ("paddle", "from_paddle_mmcv.md")]
+)
+def test_side_by_side(library, page):
+    """The numbers of the other library are its own, recorded; ours are new."""
+    about, recorded = record.load(library)
+    text, rows = (ROOT / "docs" / page).read_text(), 0
+    for name, case in about["cases"].items():
+        if not name.endswith("-2x3-0.25-float32"):
+            continue
+        arrays = recorded[name]
+        assert arrays["rois"][0].tolist() == [0, 4, 8, 20, 20]
+        data, rois = mx.nd.array(arrays["data"] / 8), mx.nd.array(arrays["rois"])
+        ours = getattr(gluon_roi.nd, case["operator"])(data, rois, (2, 3), 0.25, **case["ours"])
+        calls = [
+            f"`{called}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})`"
+            for called, arguments in (
+                (case["function"], case["theirs"]),
+                (case["operator"], case["ours"]),
+            )
+        ]
+        bins = [
+            ", ".join(f"{value:.4f}" for value in np.array(out)[0, 0, 0])
+            for out in (arrays["out"], ours.asnumpy())
+        ]
+        row = " | ".join(calls + bins)
+        assert f"| {row} |" in text, row
+        rows += 1
+    assert rows >= 6 and about["versions"][library].partition("+")[0] in text
+
+
+def test_every_public_name_has_a_page():
+    """In the reference of the site."""
+    pages = "\n".join(build_docs.reference().values())
+    names = {f"gluon_roi.{name}" for name in gluon_roi.__all__}
+    names |= {f"gluon_roi.sym.{name}" for name in gluon_roi.sym.__all__}
+    for module, _ in build_docs.GROUPS.values():
+        public = importlib.import_module(module).__all__
+        names |= {build_docs.public_name(module, name) for name in public}
+    for name in sorted(names):
+        assert re.search(rf"{re.escape(name)}\b", pages), f"{name} has no page"
+
+
+def test_links_lead_somewhere():
+    """And every page is in the table of contents."""
+    places = build_docs.pages()
+    index = build_docs.copy_of(ROOT / "docs/index.md", places)
+    listed = re.findall(r"^[\w/.]+$", build_docs.toctrees(index), re.M)
+    for file, place in places.items():
+        build_docs.copy_of(file, places)
+        assert place.parts[0] in ("index.md", "operators") or str(place)[:-3] in listed, place

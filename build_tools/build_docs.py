@@ -1,0 +1,222 @@
+"""Builds the site, build/docs/index.html, from the pages of docs/ and from docstrings.
+
+    python build_tools/build_docs.py
+
+The pages stay where and as they are. Copies of them go to build/site, where links have the targets
+of the site, the lists of docs/index.md become its table of contents, and every public name has a
+page that Sphinx fills from its docstring.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import os
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+COPIES = ROOT / "build/site"
+SITE = ROOT / "build/docs"
+#: Where to read the files of the repository, such as https://host/name/blob/main. Links to files
+#: that are not pages lead there; if it is empty, they become plain text.
+REPOSITORY = ""
+
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
+#: How a block of commands begins.
+SHELL = re.compile(r"(\w+=\S+ )*(\S*/)?(pip|uv|make|python\d?|git|apt-get|cmake|cc|gcc|g\+\+) ")
+LIST = """
+.. py:data:: gluon_roi.OPERATORS
+
+   The blocks of all operators, in the order of tables.
+"""
+#: Pages of the reference: module, title. A page lists the names in the module's __all__.
+GROUPS = {
+    "operators": ("gluon_roi.nd", "Operators"),
+    "switching": ("gluon_roi.switch", "Switching models"),
+    "rois": ("gluon_roi.rois", "Layouts of boxes"),
+    "onnx": ("gluon_roi.onnx", "Export to ONNX"),
+    "library": ("gluon_roi.library", "The library"),
+    "reference": ("gluon_roi.reference", "Reference in NumPy"),
+}
+
+
+def parts(text: str) -> list[tuple[bool, str]]:
+    """A page in parts, code and prose in turn, each with whether it is code."""
+    lines: list[tuple[bool, str]] = []
+    fenced = code = False
+    for line in text.splitlines():
+        fence = line.lstrip().startswith("```")
+        # An indented line is code after a blank line. (Lists are indented by less.)
+        code = line.startswith("    ") and (code or not lines or not lines[-1][1].strip())
+        lines.append((fenced or fence or code, line))
+        fenced ^= fence
+    return [
+        (is_code, "\n".join(line for _, line in group))
+        for is_code, group in itertools.groupby(lines, key=lambda line: line[0])
+    ]
+
+
+def links(file: Path) -> list[str]:
+    """Targets of the links of a page, without anchors."""
+    prose = "\n".join(text for is_code, text in parts(file.read_text()) if not is_code)
+    return [target.partition("#")[0] for _, _, target in LINK.findall(prose)]
+
+
+def pages() -> dict[Path, Path]:
+    """The pages of the site, those of docs/ and others that its index names: file -> place."""
+    places = {file: file.relative_to(DOCS) for file in DOCS.rglob("*.md")}
+    for target in links(DOCS / "index.md"):
+        file = (DOCS / target).resolve()
+        if file.suffix == ".md" and file not in places:
+            places[file] = file.relative_to(ROOT)
+    return places
+
+
+def copy_of(file: Path, places: dict[Path, Path]) -> str:
+    """A page, with links as its place in the site needs them."""
+
+    def link_of_site(link: re.Match) -> str:
+        image, text, target = link.groups()
+        path, mark, anchor = target.partition("#")
+        if not path or ":" in path:
+            return link[0]
+        goal = (file.parent / path).resolve()
+        if not goal.exists():
+            sys.exit(f"{file.relative_to(ROOT)}: the link to {path} leads nowhere")
+        place = places.get(goal)
+        if image:
+            place = goal.relative_to(ROOT)
+            (COPIES / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(goal, COPIES / place)
+        if place:
+            return f"{image}[{text}]({os.path.relpath(place, places[file].parent)}{mark}{anchor})"
+        return f"[{text}]({REPOSITORY}/{goal.relative_to(ROOT)})" if REPOSITORY else text
+
+    return "\n".join(
+        fenced(text) if is_code else LINK.sub(link_of_site, text)
+        for is_code, text in parts(file.read_text())
+    )
+
+
+def fenced(code: str) -> str:
+    """A block of code with the name of its language, which Sphinx colours."""
+    if code.startswith("```"):
+        return code
+    code = textwrap.dedent(code)
+    language = "text"
+    if code.startswith(">>> "):
+        language = "pycon"
+    elif SHELL.match(code):
+        language = "shell"
+    else:
+        with contextlib.suppress(SyntaxError):
+            compile(code, "block", "exec")
+            language = "python"
+    return f"```{language}\n{code}\n```"
+
+
+def toctrees(index: str) -> str:
+    """Tables of contents of the lists of links in docs/index.md, as in its copy."""
+    trees = []
+    for section in re.split(r"^## ", index, flags=re.M)[1:]:
+        entries = re.findall(r"^- \[.+?\]\((.+)\.md\)", section, re.M)
+        caption = section.splitlines()[0]
+        trees.append(_toctree(*entries, hidden=True, caption=caption))
+    return "\n".join(trees)
+
+
+def _toctree(*entries: str, hidden: bool = False, caption: str = "") -> str:
+    options = [":hidden:"] * hidden + [f":caption: {caption}"] * bool(caption)
+    return "\n".join(["", "```{toctree}", ":glob:", *options, "", *entries, "```", ""])
+
+
+def public_name(module: str, name: str) -> str:
+    """The shortest public name: gluon_roi.optimize, not gluon_roi.switch.optimize."""
+    import gluon_roi
+
+    is_short = name in gluon_roi.__all__ and module != "gluon_roi.nd"
+    return f"gluon_roi.{name}" if is_short else f"{module}.{name}"
+
+
+def reference() -> dict[str, str]:
+    """Every page of the reference: name of the file -> text."""
+    texts = {"index.md": "# Reference\n" + _toctree(*GROUPS)}
+    for group, (module_name, title) in GROUPS.items():
+        module = importlib.import_module(module_name)
+        names = {name: public_name(module_name, name) for name in module.__all__}
+        entries = _toctree(*(name for name in names.values()))
+        doc = (
+            f"```{{eval-rst}}\n.. automodule:: {module_name}\n{LIST * (group == 'operators')}```\n"
+        )
+        texts[f"{group}.md"] = f"# {title}\n\n{doc}{entries}"
+        for name, full in names.items():
+            texts[f"{full}.md"] = (
+                _operator_page(name) if group == "operators" else _page(full, "function", full)
+            )
+    return texts
+
+
+def _page(title: str, kind: str, *names: str) -> str:
+    directives = "\n\n".join(f".. auto{kind}:: {name}" for name in names)
+    return f"# {title}\n\n```{{eval-rst}}\n{directives}\n```\n"
+
+
+def _operator_page(name: str) -> str:
+    """An operator as a block and as a function."""
+    texts = {file: file.read_text() for file in sorted(DOCS.glob("operators/*.md"))}
+    found = [file for file, text in texts.items() if re.search(rf"^    {name}\(", text, re.M)]
+    if not found:
+        sys.exit(f"build_docs: no page of docs/operators/ has the signature of {name}")
+    return f"""# {name}
+
+[Formula and worked numbers](../operators/{found[0].name})
+
+```{{eval-rst}}
+.. autoclass:: gluon_roi.{name}
+
+.. autofunction:: gluon_roi.nd.{name}
+
+   Also ``gluon_roi.sym.{name}``, ``mx.npx.gluon_roi.{name}`` and, inside ``hybrid_forward``,
+   ``F.gluon_roi.{name}``.
+```
+"""
+
+
+def collect() -> None:
+    """Write the sources of the site into build/site."""
+    shutil.rmtree(COPIES, ignore_errors=True)
+    texts = {Path("reference", name): text for name, text in reference().items()}
+    places = pages()
+    for file, place in places.items():
+        texts[place] = copy_of(file, places)
+    texts[Path("index.md")] += toctrees(texts[Path("index.md")])
+    texts[Path("index.md")] += _toctree("reference/index", hidden=True, caption="Reference")
+    texts[Path("operators.md")] += _toctree("operators/*", hidden=True)
+    for place, text in texts.items():
+        (COPIES / place).parent.mkdir(parents=True, exist_ok=True)
+        (COPIES / place).write_text(text)
+
+
+def main() -> None:
+    # The package of the repository, not one that is installed.
+    sys.path.insert(0, str(ROOT))
+    try:
+        from sphinx.cmd.build import main as sphinx
+    except ImportError as error:
+        sys.exit(f"build_docs: {error}; run 'make docs', which needs Python 3.10 or newer")
+    collect()
+    shutil.rmtree(SITE, ignore_errors=True)
+    status = sphinx(["-q", "-W", "--keep-going", "-E", "-c", str(DOCS), str(COPIES), str(SITE)])
+    if status == 0:
+        print(f"the site is {SITE / 'index.html'}")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Sphinx's settings for `make docs`; build_tools/site.py collects the pages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import gluon_roi  # noqa: E402
+
+project = "gluon_roi"
+version = release = gluon_roi.__version__
+language = "en"
+
+# napoleon reads numpydoc's form; unlike numpydoc itself it accepts Gluon's sections.
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+napoleon_google_docstring = False
+napoleon_use_param = napoleon_use_rtype = False
+napoleon_custom_sections = [("Inputs", "params_style"), ("Outputs", "params_style")]
+autodoc_typehints = "none"
+autodoc_inherit_docstrings = False
+maximum_signature_line_length = 80
+add_module_names = True
+toc_object_entries = False
+myst_heading_anchors = 4
+highlight_language = "default"  # Python where it is Python, otherwise plain
+
+# A reference in a docstring has to lead somewhere, except those to MXNet and to Python.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(mxnet|mx|np|numpy|contextlib|pathlib|collections)\..*")]
+
+html_theme = "furo"
+html_title = f"gluon_roi {release}"
+html_show_sphinx = html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+
+def keep_own_words(
+    app: Any, what: str, name: str, function: Any, options: Any, lines: list[str]
+) -> None:
+    """An operator's function repeats its block's docstring, which is on the same page."""
+    block = getattr(gluon_roi, getattr(function, "__name__", ""), None)
+    if inspect.isfunction(function) and name.startswith("gluon_roi.nd.") and block:
+        text = "\n".join(lines)
+        head = inspect.getdoc(block).split("\nParameters\n")[0].strip()
+        if text.startswith(head):
+            lines[:] = re.split(r"\n\w+\n-+\n", text[len(head) :].strip())[0].splitlines()
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", keep_own_words, priority=400)
