@@ -16,7 +16,6 @@ from ..files import read_json
 from ..progress import Progress
 from .dataset import LABEL_WIDTH, DetectionSet, Entry, counted
 from .images import Header, boxes_as_meant, check_image
-from .voc import turned_note
 
 
 class COCOFolder(DetectionSet):
@@ -204,14 +203,8 @@ class COCOFolder(DetectionSet):
         if self._empty:
             boxes = counted(self._empty, "box", "boxes")
             self.notes.append(f"{boxes} without area left out of {self._path}")
-        if self._outside:
-            shown = ", ".join(f"'{name}' ({count})" for name, count in self._outside.most_common())
-            self.notes.append(
-                f"{counted(sum(self._outside.values()), 'object')} of {self._path} left out, of "
-                f"categories outside {', '.join(self.classes)}: {shown}"
-            )
-        if self._turned:
-            self.notes.append(turned_note(self._turned))
+        self._note_outside(self._outside, f" of {self._path} left out, of categories")
+        self._note_turned(self._turned)
 
 
 def _field(entry: Any, name: str, kind: type | tuple[type, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -106,6 +107,23 @@ class DetectionSet(mx.gluon.data.Dataset):
         """
         entry = self.entries[index]
         return read_image(Path(entry.path), entry.header)
+
+    def _note_outside(self, outside: Counter[str], what: str) -> None:
+        """Note the objects that were left out, with the names of their classes."""
+        if outside:
+            shown = ", ".join(f"'{name}' ({count})" for name, count in outside.most_common())
+            self.notes.append(
+                f"{counted(sum(outside.values()), 'object')}{what} outside "
+                f"{', '.join(self.classes)}: {shown}"
+            )
+
+    def _note_turned(self, count: int) -> None:
+        """Note the assumption for images whose annotation has the size of their stored pixels."""
+        if count:
+            self.notes.append(
+                f"{counted(count, 'image')} stored turned, with annotations of the stored size: "
+                "the boxes are taken for those of the stored pixels, and turned with them"
+            )
 
     @property
     def labels(self) -> list[np.ndarray]:

@@ -73,7 +73,8 @@ class VOCFolder(DetectionSet):
         if classes is None:
             self.classes = tuple(sorted(self.known))
         self.entries = [self._labelled(entry, found) for entry, found in read]
-        self._note()
+        self._note_outside(self._outside, " left out, of classes")
+        self._note_turned(self._turned)
 
     def _read_folder(
         self,
@@ -141,24 +142,6 @@ class VOCFolder(DetectionSet):
                 self._outside[each.name] += 1
         labels = np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
         return entry._replace(labels=labels, crowd=np.zeros(len(labels), bool))
-
-    def _note(self) -> None:
-        if self._outside:
-            shown = ", ".join(f"'{name}' ({count})" for name, count in self._outside.most_common())
-            self.notes.append(
-                f"{counted(sum(self._outside.values()), 'object')} left out, of classes outside "
-                f"{', '.join(self.classes)}: {shown}"
-            )
-        if self._turned:
-            self.notes.append(turned_note(self._turned))
-
-
-def turned_note(count: int) -> str:
-    """Describe the assumption for images whose annotation has the size of their stored pixels."""
-    return (
-        f"{counted(count, 'image')} stored turned, with annotations of the stored size: the boxes "
-        "are taken for those of the stored pixels, and turned with them"
-    )
 
 
 def _places(folder: Path) -> tuple[Path, Path]:
