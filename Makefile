@@ -91,7 +91,7 @@ lint: build $(VENV)/lint
 	find src -name '*.cc' | xargs -P 2 -n 2 $(BIN)/clang-tidy -p build --quiet
 	$(BIN)/codespell
 
-# The site, into build/docs/: index.html. Warnings are errors.
+# The site, into build/docs/: index.html. Warnings are errors. ARGS=--check opens it in Chromium.
 docs: build $(VENV)/docs
 	$(BIN)/python build_tools/build_docs.py $(ARGS)
 

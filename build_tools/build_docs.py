@@ -1,10 +1,10 @@
 """Builds the site, build/docs/index.html, from the pages of docs/ and from docstrings.
 
-    python build_tools/build_docs.py
+    python build_tools/build_docs.py [--check]
 
 The pages stay where and as they are. Copies of them go to build/site, where links have the targets
 of the site, the lists of docs/index.md become its table of contents, and every public name has a
-page that Sphinx fills from its docstring.
+page that Sphinx fills from its docstring. --check opens the site in Chromium: check_site.py.
 """
 
 from __future__ import annotations
@@ -213,9 +213,13 @@ def main() -> None:
     collect()
     shutil.rmtree(SITE, ignore_errors=True)
     status = sphinx(["-q", "-W", "--keep-going", "-E", "-c", str(DOCS), str(COPIES), str(SITE)])
-    if status == 0:
-        print(f"the site is {SITE / 'index.html'}")
-    sys.exit(status)
+    if status:
+        sys.exit(status)
+    print(f"the site is {SITE / 'index.html'}")
+    if "--check" in sys.argv[1:]:
+        import check_site
+
+        check_site.main()
 
 
 if __name__ == "__main__":

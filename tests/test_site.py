@@ -1,0 +1,47 @@
+"""The check of the site in Chromium, on a small site with one fault of each kind."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import check_site
+import pytest
+
+PAGES = {
+    "index.html": """<p id="here"><a href="other.html#there">good</a> <a href="#here">good</a>
+        <a href="other.html#gone">1</a> <a href="lost.html">2</a>
+        <a href="https://a.example">far</a>
+        <img src="dot.png" alt="a dot"> <img src="dot.png" alt=" ">
+        <img src="none.png" alt="no">""",
+    "other.html": """<p id="there"><script>console.error('five', 5); throw Error('six')</script>""",
+    "search.html": """<ul id="search-results"></ul><script>
+        if (location.search === '?q=Found') document.querySelector('ul').innerHTML =
+            '<li><a href="index.html">gluon_roi.Found</a></li>';</script>""",
+}
+DOT = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360000002000001e221bc330000000049454e44ae426082"
+)
+EXPECTED = [
+    "index.html: dot.png has no alternative text",
+    "index.html: none.png cannot be loaded",
+    "index.html: none.png is no picture",
+    "index.html: link to lost.html, which is not there",
+    "index.html: link to other.html#gone, which is not there",
+    "other.html: five 5",
+    "other.html: Uncaught Error: six",
+    "search.html?q=Lost: finds nothing of that name",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, check_site.BROWSERS)), reason="no Chromium")
+def test_every_fault_is_reported(tmp_path):
+    for name, body in PAGES.items():
+        text = f"<!doctype html><html><head><title>t</title></head><body>{body}</body></html>"
+        (tmp_path / name).write_text(text)
+    (tmp_path / "dot.png").write_bytes(DOT)
+    problems = "\n".join(check_site.check_pages(tmp_path, ["Found", "Lost"]))
+    shown = re.sub(r"http://127.0.0.1:\d+/", "", problems).splitlines()
+    assert sorted(shown) == sorted(EXPECTED)
