@@ -33,6 +33,11 @@ def load() -> None:
     ImportError
         The library is missing, cannot be loaded, or was built for another version of MXNet's
         library API. The message names the command to run.
+
+    Examples
+    --------
+    >>> import gluon_roi
+    >>> gluon_roi.library.load()                                # it is loaded already
     """
     if not PATH.is_file():
         source = PATH.parent.parent
@@ -65,7 +70,19 @@ def load() -> None:
 
 
 def mxnet_lib_api() -> int | None:
-    """Version of the library API of the installed MXNet, None if its header is not shipped."""
+    """Version of the library API of the installed MXNet.
+
+    Returns
+    -------
+    int or None
+        11 for MXNet 1.9, 10 for 1.8; None if MXNet has no header that says so.
+
+    Examples
+    --------
+    >>> import gluon_roi
+    >>> gluon_roi.library.mxnet_lib_api() in (10, 11, None)
+    True
+    """
     header = Path(mx.__file__).resolve().parent / "include/mxnet/lib_api.h"
     if not header.is_file():
         return None
@@ -119,7 +136,13 @@ class Declared:
 
 @functools.lru_cache(maxsize=None)
 def operators() -> dict[str, Declared]:
-    """Every operator of the library by name: inputs, parameters, defaults.
+    """Every operator of the library: inputs, parameters, defaults.
+
+    Returns
+    -------
+    dict of str to Declared
+        A declaration for each name. It has name, symbol (the name in C), inputs (name, role, rank,
+        optional, has_gradient, several), outputs, and parameters (name -> default as text).
 
     Examples
     --------
@@ -196,6 +219,10 @@ def include() -> str:
 
 def has_cuda() -> bool:
     """Whether the operator library holds CUDA kernels.
+
+    Returns
+    -------
+    bool
 
     Examples
     --------

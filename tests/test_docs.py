@@ -45,7 +45,7 @@ BLOCKS = {
     r"cmake|14 16|python -c .*include|gcc|gluon_roi_roi": "tests/test_example_c.py runs it",
     r"python -c .*gluoncv": "downloads weights",
     r"photos/|include/gluon_roi.h": "a list of files",
-    r"# torchvision ": "needs torchvision; test_side_by_side has such calls",
+    r"torchvision\.ops": "needs torchvision; test_side_by_side has such calls",
     r"gluon_roi\.onnx\.export|config\.TEST": "models of others; tests/test_onnx.py has such calls",
     r"import (mxnet as mx|sys)$|params = mx|model, file": "test_onnx_detectors.py runs it",
     r"net = gluoncv|net = gluon_roi.optimize": "downloads weights; test_switch.py has such calls",
@@ -160,6 +160,31 @@ def test_every_public_name_has_a_page():
         names |= {build_docs.public_name(module, name) for name in public}
     for name in sorted(names):
         assert re.search(rf"{re.escape(name)}\b", pages), f"{name} has no page"
+
+
+def public_objects():
+    """Every public class and function of the reference, by name."""
+    for module, _ in build_docs.GROUPS.values():
+        for name in importlib.import_module(module).__all__:
+            yield f"{module}.{name}", getattr(importlib.import_module(module), name)
+    for name in gluon_roi.__all__:
+        if inspect.isclass(getattr(gluon_roi, name)):
+            yield f"gluon_roi.{name}", getattr(gluon_roi, name)
+
+
+@pytest.mark.parametrize("name, documented", public_objects())
+def test_docstrings_are_whole(name, documented):
+    """Arguments, results, errors, an example; for an operator also its source."""
+    docstring = inspect.getdoc(documented) or ""
+    needed = {"Examples"}
+    signature = inspect.signature(documented)
+    if signature.parameters:
+        needed |= {"Parameters", "Raises"}
+    if inspect.isclass(documented):
+        needed |= {"Inputs", "Outputs", "References"}
+    elif signature.return_annotation != "None":
+        needed.add("Returns")
+    assert not needed - set(re.findall(r"^(\w+)\n-+$", docstring, re.M)), docstring
 
 
 def test_links_lead_somewhere():

@@ -49,6 +49,13 @@ class DeformableConvolution(cnn.DeformableConvolution):
     -------
     out : (N, channels, Ho, Wo), dtype of data
 
+    Raises
+    ------
+    ValueError
+        A layout other than NCHW, or groups that do not divide the channels.
+    mxnet.base.MXNetError
+        Shapes or types that do not fit together.
+
     References
     ----------
     Dai et al. 2017, Deformable Convolutional Networks, arXiv:1703.06211, section 2.1.
@@ -103,6 +110,13 @@ use_bias, in_channels, activation, initializers
     Outputs
     -------
     out : (N, channels, Ho, Wo), dtype of data
+
+    Raises
+    ------
+    ValueError
+        A layout other than NCHW, or groups that do not divide the channels.
+    mxnet.base.MXNetError
+        Shapes or types that do not fit together.
 
     References
     ----------

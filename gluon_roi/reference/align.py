@@ -268,6 +268,11 @@ def roi_align_backward(
     d_rois : numpy.ndarray, the shape of `rois`, float64
         Per image pixel; 0 in the column of batch indices and for rows without a result.
 
+    Raises
+    ------
+    ValueError
+        As :func:`roi_align` does.
+
     Examples
     --------
     >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
@@ -359,6 +364,11 @@ def ps_roi_align_backward(
     d_data : numpy.ndarray, shape (N, C, H, W), float64
     d_rois : numpy.ndarray, the shape of `rois`, float64
         As in :func:`roi_align_backward`.
+
+    Raises
+    ------
+    ValueError
+        As :func:`ps_roi_align` does.
 
     Examples
     --------

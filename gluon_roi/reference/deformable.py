@@ -268,6 +268,11 @@ def deformable_ps_roi_pool_backward(
     d_trans : numpy.ndarray, shape (K, 2 * classes, T, T), float64
         With one class if trans is not given.
 
+    Raises
+    ------
+    ValueError
+        As :func:`deformable_ps_roi_pool` does.
+
     Examples
     --------
     >>> d_data, d_trans = deformable_ps_roi_pool_backward(

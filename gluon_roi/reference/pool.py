@@ -156,6 +156,11 @@ def roi_pool_backward(
     -------
     numpy.ndarray, shape (N, C, H, W), float64
 
+    Raises
+    ------
+    ValueError
+        As :func:`roi_pool` does.
+
     Examples
     --------
     >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
@@ -284,6 +289,11 @@ def ps_roi_pool_backward(
     Returns
     -------
     numpy.ndarray, shape (N, C, H, W), float64
+
+    Raises
+    ------
+    ValueError
+        As :func:`ps_roi_pool` does.
 
     Examples
     --------

@@ -133,6 +133,11 @@ def pr_roi_pool_backward(
     d_rois : numpy.ndarray, the shape of `rois`, float64
         Per image pixel; 0 in the column of batch indices and for rows without a result.
 
+    Raises
+    ------
+    ValueError
+        As :func:`pr_roi_pool` does.
+
     Examples
     --------
     >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)

@@ -122,6 +122,11 @@ def pyramid_roi_align_backward(
     d_data : list of numpy.ndarray, each (N, C, H_i, W_i), float64
     d_rois : numpy.ndarray, the shape of `rois`, float64
 
+    Raises
+    ------
+    ValueError
+        As :func:`pyramid_roi_align` does.
+
     Examples
     --------
     >>> maps = [np.zeros((1, 1, 8, 8)), np.ones((1, 1, 4, 4))]

@@ -235,6 +235,11 @@ def rotated_roi_align_backward(
         Per image pixel and per degree; 0 in the column of batch indices and for rows without a
         result.
 
+    Raises
+    ------
+    ValueError
+        As :func:`rotated_roi_align` does.
+
     Examples
     --------
     >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)

@@ -54,7 +54,23 @@ def deformable_sampling(
     convention: str = "mxnet",
     geometry: Any = "float64",
 ) -> np.ndarray:
-    """:class:`gluon_roi.DeformableSampling` in NumPy; `geometry` is the type of positions.
+    """The samples of a deformable convolution (Dai et al. 2017, section 2.1; Zhu et al. 2018).
+
+    Parameters
+    ----------
+    data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention
+        As in :class:`gluon_roi.DeformableSampling`.
+    geometry : type
+        Type of sample positions: ``'float32'`` follows the operator on float16 and float32 data.
+
+    Returns
+    -------
+    numpy.ndarray, shape (N, C, Ho * kh, Wo * kw), float64
+
+    Raises
+    ------
+    ValueError
+        Wrong shape, or another convention.
 
     Examples
     --------
@@ -90,7 +106,31 @@ def deformable_sampling_backward(
     convention: str = "mxnet",
     geometry: Any = "float64",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gradients of data, offset and mask; the last as if there were a mask of 1 without one."""
+    """Gradients of :func:`deformable_sampling` with respect to data, offset and mask.
+
+    Parameters
+    ----------
+    d_out : array, shape (N, C, Ho * kh, Wo * kw)
+        Gradient with respect to the output. The others are those of :func:`deformable_sampling`.
+
+    Returns
+    -------
+    tuple of numpy.ndarray, float64
+        Of the shapes of data, offset and mask. Without a mask, the last is that of a mask of 1.
+
+    Raises
+    ------
+    ValueError
+        As :func:`deformable_sampling` does.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.0).reshape(1, 1, 4, 4)
+    >>> offset, d_out = np.full((1, 2, 4, 4), 0.5), np.ones((1, 1, 4, 4))
+    >>> d_data, d_offset, d_mask = deformable_sampling_backward(d_out, ramp, offset)
+    >>> d_offset[0, :, 0, 0].tolist()                           # downwards, to the right
+    [4.0, 1.0]
+    """
     call = _check(
         data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, geometry
     )
