@@ -1,4 +1,4 @@
-"""Opens every page of build/docs in Chromium, and reports what a reader would stumble on.
+"""Opens every page of build/docs in Chromium, and reports faults.
 
     python build_tools/check_site.py        # or make docs ARGS=--check
 
