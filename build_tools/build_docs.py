@@ -62,17 +62,17 @@ def parts(text: str) -> list[tuple[bool, str]]:
     ]
 
 
-def links(file: Path) -> list[str]:
-    """Targets of the links of a page, without anchors."""
+def links(file: Path, image: str = "") -> list[Path]:
+    """Files that a page links to; with "!", its pictures."""
     prose = "\n".join(text for is_code, text in parts(file.read_text()) if not is_code)
-    return [target.partition("#")[0] for _, _, target in LINK.findall(prose)]
+    targets = [target for kind, _, target in LINK.findall(prose) if kind == image]
+    return [(file.parent / target.partition("#")[0]).resolve() for target in targets]
 
 
 def pages() -> dict[Path, Path]:
     """The pages of the site, those of docs/ and others that its index names: file -> place."""
     places = {file: file.relative_to(DOCS) for file in DOCS.rglob("*.md")}
-    for target in links(DOCS / "index.md"):
-        file = (DOCS / target).resolve()
+    for file in links(DOCS / "index.md"):
         if file.suffix == ".md" and file not in places:
             places[file] = file.relative_to(ROOT)
     return places
@@ -89,11 +89,7 @@ def copy_of(file: Path, places: dict[Path, Path]) -> str:
         goal = (file.parent / path).resolve()
         if not goal.exists():
             sys.exit(f"{file.relative_to(ROOT)}: the link to {path} leads nowhere")
-        place = places.get(goal)
-        if image:
-            place = goal.relative_to(ROOT)
-            (COPIES / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(goal, COPIES / place)
+        place = goal.relative_to(ROOT) if image else places.get(goal)
         if place:
             return f"{image}[{text}]({os.path.relpath(place, places[file].parent)}{mark}{anchor})"
         return f"[{text}]({REPOSITORY}/{goal.relative_to(ROOT)})" if REPOSITORY else text
@@ -150,21 +146,15 @@ def reference() -> dict[str, str]:
     for group, (module_name, title) in GROUPS.items():
         module = importlib.import_module(module_name)
         names = {name: public_name(module_name, name) for name in module.__all__}
-        entries = _toctree(*(name for name in names.values()))
+        entries = _toctree(*names.values())
         doc = (
             f"```{{eval-rst}}\n.. automodule:: {module_name}\n{LIST * (group == 'operators')}```\n"
         )
         texts[f"{group}.md"] = f"# {title}\n\n{doc}{entries}"
         for name, full in names.items():
-            texts[f"{full}.md"] = (
-                _operator_page(name) if group == "operators" else _page(full, "function", full)
-            )
+            page = f"# {full}\n\n```{{eval-rst}}\n.. autofunction:: {full}\n```\n"
+            texts[f"{full}.md"] = _operator_page(name) if group == "operators" else page
     return texts
-
-
-def _page(title: str, kind: str, *names: str) -> str:
-    directives = "\n\n".join(f".. auto{kind}:: {name}" for name in names)
-    return f"# {title}\n\n```{{eval-rst}}\n{directives}\n```\n"
 
 
 def _operator_page(name: str) -> str:
@@ -195,6 +185,10 @@ def collect() -> None:
     places = pages()
     for file, place in places.items():
         texts[place] = copy_of(file, places)
+        for picture in links(file, "!"):
+            copy = COPIES / picture.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(picture, copy)
     texts[Path("index.md")] += toctrees(texts[Path("index.md")])
     texts[Path("index.md")] += _toctree("reference/index", hidden=True, caption="Reference")
     texts[Path("operators.md")] += _toctree("operators/*", hidden=True)

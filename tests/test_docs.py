@@ -172,7 +172,7 @@ def public_objects():
             yield f"gluon_roi.{name}", getattr(gluon_roi, name)
 
 
-@pytest.mark.parametrize("name, documented", public_objects())
+@pytest.mark.parametrize("name, documented", list(public_objects()))
 def test_docstrings_are_whole(name, documented):
     """Arguments, results, errors, an example; for an operator also its source."""
     docstring = inspect.getdoc(documented) or ""
