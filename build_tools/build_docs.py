@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import itertools
 import os
 import re
@@ -30,8 +31,7 @@ REPOSITORY = ""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 #: How a block of commands begins.
 SHELL = re.compile(r"(\w+=\S+ )*(\S*/)?(pip|uv|make|python\d?|git|apt-get|cmake|cc|gcc|g\+\+) ")
-LIST = """
-.. py:data:: gluon_roi.OPERATORS
+LIST = """.. py:data:: gluon_roi.OPERATORS
 
    The blocks of all operators, in the order of tables.
 """
@@ -52,8 +52,14 @@ def parts(text: str) -> list[tuple[bool, str]]:
     fenced = code = False
     for line in text.splitlines():
         fence = line.lstrip().startswith("```")
-        # An indented line is code after a blank line. (Lists are indented by less.)
+        # An indented line is code after a blank line. (Lists are indented by less.) A blank line
+        # between two of them belongs to the code.
         code = line.startswith("    ") and (code or not lines or not lines[-1][1].strip())
+        if code:
+            blank = len(list(itertools.takewhile(lambda one: not one[1].strip(), lines[::-1])))
+            before = len(lines) - blank
+            if before and lines[before - 1][0] and lines[before - 1][1].startswith("    "):
+                lines[before:] = [(True, "")] * blank
         lines.append((fenced or fence or code, line))
         fenced ^= fence
     return [
@@ -146,11 +152,17 @@ def reference() -> dict[str, str]:
     for group, (module_name, title) in GROUPS.items():
         module = importlib.import_module(module_name)
         names = {name: public_name(module_name, name) for name in module.__all__}
-        entries = _toctree(*names.values())
-        doc = (
-            f"```{{eval-rst}}\n.. automodule:: {module_name}\n{LIST * (group == 'operators')}```\n"
-        )
-        texts[f"{group}.md"] = f"# {title}\n\n{doc}{entries}"
+        summaries = {
+            full: (inspect.getdoc(getattr(module, name)) or "").partition("\n")[0]
+            for name, full in names.items()
+        }
+        rows = [f"* :py:func:`{full}`: {text}" for full, text in summaries.items()]
+        lines = [f".. automodule:: {module_name}", f".. py:currentmodule:: {module_name}", *rows]
+        if group == "operators":
+            lines.append(LIST)
+        body = "\n\n".join(lines)
+        tree = _toctree(*names.values(), hidden=True)
+        texts[f"{group}.md"] = f"# {title}\n\n```{{eval-rst}}\n{body}\n```\n{tree}"
         for name, full in names.items():
             page = f"# {full}\n\n```{{eval-rst}}\n.. autofunction:: {full}\n```\n"
             texts[f"{full}.md"] = _operator_page(name) if group == "operators" else page
