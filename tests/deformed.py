@@ -17,21 +17,33 @@ class Sampled(NamedTuple):
 
     @property
     def outputs(self) -> tuple[int, int]:
-        kernel, stride, dilate, pad = (self._pair(name) for name in _SIZES)
+        kernel, stride, dilate, pad = (self.pair(name) for name in _SIZES)
         height, width = (
             (self.size[n] + 2 * pad[n] - dilate[n] * (kernel[n] - 1) - 1) // stride[n] + 1
             for n in (0, 1)
         )
         return height, width
 
-    def _pair(self, name: str) -> tuple[int, int]:
+    def weighted(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """One image's arrays() and the weights of a convolution; the gradient of its output.
+
+        No sample lies on a cell, where implementations differ in the derivative by its position.
+        """
+        rng = np.random.RandomState(2)
+        data, offset, *mask = self.arrays("float64", batch=1)
+        offset = np.floor(offset) + rng.uniform(0.1, 0.9, offset.shape)
+        weight = rng.randn(4, self.channels, *self.pair("kernel"))
+        d_out = rng.randn(1, 4, *self.outputs).astype("float32")
+        return [a.astype("float32") for a in (data, offset, *mask, weight)], d_out
+
+    def pair(self, name: str) -> tuple[int, int]:
         value = self.parameters.get(name, _SIZES[name])
         return value if isinstance(value, tuple) else (value, value)
 
     def arrays(self, dtype: str, scale: float = 2.0, batch: int = 2) -> list[np.ndarray]:
         """data, offset, mask if there is one; some samples lie on cells, some far off the map."""
         rng = np.random.RandomState(0)
-        kernel = self._pair("kernel")
+        kernel = self.pair("kernel")
         moved = self.parameters.get("num_deformable_group", 1) * kernel[0] * kernel[1]
         data = rng.randn(batch, self.channels, *self.size)
         offset = scale * rng.randn(batch, 2 * moved, *self.outputs)
@@ -41,7 +53,7 @@ class Sampled(NamedTuple):
         return [a.astype(dtype) for a in arrays[: 2 + self.mask]]
 
     def d_out(self, dtype: str, batch: int = 2) -> np.ndarray:
-        kernel, size = self._pair("kernel"), self.outputs
+        kernel, size = self.pair("kernel"), self.outputs
         shape = batch, self.channels, size[0] * kernel[0], size[1] * kernel[1]
         return np.random.RandomState(1).randn(*shape).astype(dtype)
 
@@ -68,3 +80,25 @@ CALLS = {
     "one": Sampled(1, (1, 30), {"kernel": 1, "stride": (1, 2)}, False),
     "edges": Sampled(33, (2, 2), {"kernel": 2, "pad": 3, "convention": "torchvision"}, False),
 }
+
+#: Whose convolutions tests/golden/record.py records.
+RECORDED = {
+    name: CALLS[name]._replace(
+        parameters={**CALLS[name].parameters, "convention": "torchvision"}, mask=mask
+    )
+    for name, mask in (("fades", True), ("groups", True), ("edges", False))
+}
+
+
+def every_half() -> list[np.ndarray]:
+    """data with every float16, an offset of 0, and a mask for products of every kind.
+
+    They overflow, are subnormal, or lie halfway between two numbers. The 17 channels are a block
+    and a rest.
+    """
+    rng = np.random.RandomState(0)
+    numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    data = np.resize(numbers, (1, 17, 64, 64))
+    mask = rng.choice(numbers[np.isfinite(numbers)], (1, 1, 64, 64))
+    mask.flat[::2] = np.ldexp(1.0, rng.randint(-24, 16, mask.size // 2))
+    return [data, np.zeros((1, 2, 64, 64), np.float16), mask]

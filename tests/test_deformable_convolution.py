@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import PRECISION, assert_near
-from deformed import CALLS, Sampled
+from cases import AGREEMENT_FUSED, PRECISION, assert_near
+from deformed import CALLS, RECORDED, Sampled, every_half
 from mxnet import autograd, gluon
 
 import gluon_roi
@@ -21,6 +22,7 @@ from gluon_roi import reference
 sampling: Any = gluon_roi.nd.DeformableSampling
 plain: Any = gluon_roi.nd.DeformableConvolution
 modulated: Any = gluon_roi.nd.ModulatedDeformableConvolution
+GOLDEN = Path(__file__).parent / "golden/deform_conv2d.npz"
 expected_samples: Any = reference.deformable_sampling
 expected_gradients: Any = reference.deformable_sampling_backward
 DTYPES = ("float32", "float64", "float16")
@@ -69,6 +71,18 @@ def test_worked_number(ctx):
     fading = sampling(ramp, offset, 1, convention="torchvision")[0, 0].asnumpy()
     assert fading[:3, :3].tolist() == [row[:3] for row in rows[:3]]
     assert fading[3].tolist() == [6.125, 6.625, 7.125, 5.625]
+
+
+def test_every_float16(ctx):
+    """Rounded as NumPy does, to the nearest, ties to even; one NaN of each sign."""
+    data, offset, mask = every_half()
+    call = Sampled(17, (64, 64), {"kernel": 1}, True)
+    out, d_data, *_ = run(call, [data, offset, mask], data, ctx)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = (data.astype("float32") * mask.astype("float32")).astype("float16")
+    for got in (out, d_data):
+        np.testing.assert_array_equal(got, expected)
+        assert set(got.view(np.uint16)[np.isnan(got)]) == {0x7E00, 0xFE00}
 
 
 @every_call
@@ -208,6 +222,25 @@ def test_mxnet(name, dtype, ctx):
         tolerance = 2e-6 if dtype == "float32" else 1e-13
         for got, wanted in zip(ours, theirs):
             np.testing.assert_allclose(got, wanted, tolerance, tolerance * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_torchvision(name, ctx):
+    """What its deform_conv2d gave, with gradients of data, offset, mask and weight."""
+    call = RECORDED[name]
+    arrays, d_out = call.weighted()
+    inputs = [mx.nd.array(a, ctx=ctx) for a in arrays]
+    for array in inputs:
+        array.attach_grad()
+    with autograd.record():
+        out = (modulated if call.mask else plain)(*inputs, no_bias=True, **call.parameters)
+    out.backward(mx.nd.array(d_out, ctx=ctx))
+    with np.load(GOLDEN) as file:
+        for number, got in enumerate([out, *(array.grad for array in inputs)]):
+            wanted = file[f"{name}/{number}"]
+            np.testing.assert_allclose(
+                got.asnumpy(), wanted, AGREEMENT_FUSED, AGREEMENT_FUSED * np.abs(wanted).max()
+            )
 
 
 def test_modulated(ctx):

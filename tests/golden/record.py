@@ -1,9 +1,10 @@
-"""Records results of torchvision or Paddle, for machines where they are not installed.
+"""Records results of torchvision and Paddle, for machines where they are not installed.
 
 Run it with the Python of an environment that has the library and NumPy:
 
     python tests/golden/record.py torchvision
     python tests/golden/record.py paddle
+    python tests/golden/record.py deform_conv2d    # of torchvision
 
 The calls are the attribute `recorded` of the rows in tests/operators/. The script writes
 <library>.npz next to itself: for each case the inputs, the output and the gradient with respect to
@@ -12,6 +13,9 @@ of the libraries are left out: the gradient of torchvision's ps_roi_pool (its bi
 of the forward pass), Paddle's gradient with aligned=True for boxes below one cell, and boxes
 without a size with aligned=True (0 / 0). Values are eighths in [-16, 16), so that inputs are exact
 in every type and maxima are often tied.
+
+deform_conv2d.npz has the calls RECORDED in tests/deformed.py: for each the output, and the
+gradients of the inputs in their order.
 """
 
 from __future__ import annotations
@@ -21,12 +25,13 @@ import importlib
 import json
 import os
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.dirname(FOLDER))
+from deformed import RECORDED, Sampled  # noqa: E402
 from operators import BY_NAME, OPERATORS  # noqa: E402
 
 # ---- Cases ---------------------------------------------------------------------------------------
@@ -129,6 +134,17 @@ def run_paddle(case: Case, data: np.ndarray, rois: np.ndarray, d_out: np.ndarray
 PEERS: dict[str, Callable[..., Result]] = {"torchvision": run_torchvision, "paddle": run_paddle}
 
 
+def run_deform_conv2d(call: Sampled) -> list[np.ndarray]:
+    torch, ops = importlib.import_module("torch"), importlib.import_module("torchvision.ops")
+    arrays, d_out = call.weighted()
+    given = [torch.from_numpy(array).requires_grad_() for array in arrays]
+    data, offset, *mask, weight = given
+    stride, padding, dilation = (call.pair(name) for name in ("stride", "pad", "dilate"))
+    out = ops.deform_conv2d(data, offset, weight, None, stride, padding, dilation, *mask)
+    out.backward(torch.from_numpy(d_out))
+    return [out.detach().numpy(), *(array.grad.numpy() for array in given)]
+
+
 # ---- Files ---------------------------------------------------------------------------------------
 
 
@@ -158,20 +174,33 @@ def record(peer: str) -> str:
             arrays[f"{name}/d_out"] = (d_out * 8).astype(np.int8)
             arrays[f"{name}/d_data"] = d_data
     modules = {"torchvision": ("torch", "torchvision"), "paddle": ("paddle",)}[peer]
-    versions = {m: importlib.import_module(m).__version__ for m in modules}
-    about = {
-        "versions": {**versions, "numpy": np.__version__},
-        "device": "cpu",
+    more = {
         "inputs": "data and d_out in eighths",
         "cases": {case_name(case): case for case in cases(peer)},
     }
-    path = os.path.join(FOLDER, f"{peer}.npz")
+    return write(peer, modules, arrays, more)
+
+
+def record_convolutions() -> str:
+    arrays = {
+        f"{name}/{number}": array
+        for name, call in RECORDED.items()
+        for number, array in enumerate(run_deform_conv2d(call))
+    }
+    return write("deform_conv2d", ("torch", "torchvision"), arrays, {})
+
+
+def write(name: str, modules: Sequence[str], arrays: dict, more: dict) -> str:
+    versions = {m: importlib.import_module(m).__version__ for m in modules}
+    about = {"versions": {**versions, "numpy": np.__version__}, "device": "cpu", **more}
+    path = os.path.join(FOLDER, f"{name}.npz")
     np.savez_compressed(path, about=json.dumps(about), **arrays)
     return path
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("peer", choices=sorted(PEERS))
-    written = record(parser.parse_args().peer)
+    parser.add_argument("what", choices=["deform_conv2d", *sorted(PEERS)])
+    what = parser.parse_args().what
+    written = record_convolutions() if what == "deform_conv2d" else record(what)
     print(f"{written}: {os.path.getsize(written) / 1e3:.0f} kB")
