@@ -53,11 +53,12 @@ class Coverage {
   const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
 
   // Whether this share of an image's reads costs less in each of `channels` separately than packing
-  // the cells into `blocks` channel blocks. Packing a cell takes as long as some 3 reads.
-  bool unpacked_is_faster(int64_t image, double share, int blocks, int channels) const {
+  // the cells into `blocks` channel blocks. Packing a cell takes as long as some `reads_to_pack`.
+  bool unpacked_is_faster(int64_t image, double share, int blocks, int channels,
+                          double reads_to_pack = 3) const {
     const Image& of = images_[image];
     return static_cast<double>(of.reads) * share * (channels - 1) <=
-           3.0 * blocks * static_cast<double>(of.cells);
+           reads_to_pack * blocks * static_cast<double>(of.cells);
   }
 
  private:

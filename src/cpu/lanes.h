@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "simd.h"
+#include "convert.h"
 
 namespace gluon_roi::cpu {
 
@@ -44,24 +44,34 @@ struct Lanes {
     });
     return lanes;
   }
+  ALWAYS_INLINE static Lanes load(const Half* from) {
+    A values[kLanes<A>];
+    copy_run(from, kLanes<A>, values, Simd{});
+    return load(values);
+  }
   ALWAYS_INLINE void store(A* to) const {
     for_each([&](int i) INLINE_LAMBDA {
       *reinterpret_cast<Stored*>(to + i * kPerRegister) = registers[i];
     });
   }
+  ALWAYS_INLINE void store(Half* to) const {
+    A values[kLanes<A>];
+    store(values);
+    copy_run(values, kLanes<A>, to, Simd{});
+  }
 
   // Lanes `step` elements apart; those past `lanes` are 0 and are not written.
   template <class T>
   ALWAYS_INLINE static Lanes gather(int lanes, const T* from, int64_t step) {
-    A values[kLanes<A>] = {};
-    for (int lane = 0; lane < lanes; ++lane) values[lane] = gluon_roi::load(from + lane * step);
+    T values[kLanes<A>] = {};
+    for (int lane = 0; lane < lanes; ++lane) values[lane] = from[lane * step];
     return load(values);
   }
   template <class T>
   ALWAYS_INLINE void scatter(int lanes, T* to, int64_t step) const {
-    A values[kLanes<A>];
+    T values[kLanes<A>];
     store(values);
-    for (int lane = 0; lane < lanes; ++lane) gluon_roi::store(to + lane * step, values[lane]);
+    for (int lane = 0; lane < lanes; ++lane) to[lane * step] = values[lane];
   }
 
   // Adds the lanes up to `lanes` to a number, one after the other.

@@ -1,5 +1,9 @@
 #include "simd.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -23,10 +27,18 @@ const char* simd_name(SimdLevel level) {
 #endif
 }
 
+#ifdef SEVERAL_LEVELS
+// __builtin_cpu_supports() of older compilers does not know it.
+static bool has_f16c() {
+  unsigned int eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 static SimdLevel best_simd_level() {
 #ifdef SEVERAL_LEVELS
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2")) return SimdLevel::kBaseline;
+  if (!__builtin_cpu_supports("avx2") || !has_f16c()) return SimdLevel::kBaseline;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return SimdLevel::kAvx512;

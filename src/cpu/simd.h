@@ -5,7 +5,8 @@
 namespace gluon_roi::cpu {
 
 // The baseline is what the compiler may assume of every processor of the architecture: SSE2 or
-// NEON. Both have registers of 16 bytes; NEON has twice as many.
+// NEON. Both have registers of 16 bytes; NEON has twice as many. AVX2 comes with F16C, the
+// conversions of float16.
 enum class SimdLevel : int { kBaseline, kAvx2, kAvx512 };
 
 // The best level of this processor, or a lower one named by GLUON_ROI_SIMD; decided once.
@@ -16,7 +17,14 @@ const char* simd_name(SimdLevel level);
 template <int register_bytes>
 struct Simd {
   static constexpr int kRegisterBytes = register_bytes;
+  // Whether the processor converts float16.
+#ifdef __aarch64__
+  static constexpr bool kConvertsHalf = true;
+#else
+  static constexpr bool kConvertsHalf = register_bytes > 16;
+#endif
 };
+using Baseline = Simd<16>;
 
 // Runs body(Simd<...>{}), a lambda [&](auto simd) INLINE_LAMBDA { ... }, compiled for the chosen
 // level. Everything that body calls must be ALWAYS_INLINE: a function that is not inlined stays at
@@ -32,12 +40,12 @@ struct Simd {
 #define WHOLE_REGISTERS ",prefer-vector-width=512"
 #endif
 template <class Body>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2" WHOLE_REGISTERS))) void run_avx512(
-    const Body& body) {
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c" WHOLE_REGISTERS))) void
+run_avx512(const Body& body) {
   body(Simd<64>{});
 }
 template <class Body>
-__attribute__((target("avx2"))) void run_avx2(const Body& body) {
+__attribute__((target("avx2,f16c"))) void run_avx2(const Body& body) {
   body(Simd<32>{});
 }
 template <class Body>
@@ -45,13 +53,13 @@ void run_simd(const Body& body) {
   switch (simd_level()) {
     case SimdLevel::kAvx512: return run_avx512(body);
     case SimdLevel::kAvx2: return run_avx2(body);
-    default: return body(Simd<16>{});
+    default: return body(Baseline{});
   }
 }
 #else
 template <class Body>
 void run_simd(const Body& body) {
-  body(Simd<16>{});
+  body(Baseline{});
 }
 #endif
 

@@ -89,7 +89,7 @@ template <class T, class A, class Simd>
 ALWAYS_INLINE void write_bins(const A* tile, int lanes, int64_t outputs, int bins, T* to,
                               Simd simd) {
   if constexpr (std::is_same<Simd, OneChannel>::value) {
-    store_run(to, bins, tile);
+    copy_run(tile, bins, to, Baseline{});
   } else {
     unpack_planes(tile, outputs, lanes, bins, to, simd);
   }
@@ -99,7 +99,7 @@ template <class T, class A, class Simd>
 ALWAYS_INLINE void read_bins(const T* from, int lanes, int64_t outputs, int bins, A* tile,
                              Simd simd) {
   if constexpr (std::is_same<Simd, OneChannel>::value) {
-    load_run(from, bins, tile);
+    copy_run(from, bins, tile, Baseline{});
   } else {
     pack_planes(from, outputs, lanes, bins, tile, simd);
   }
@@ -113,8 +113,10 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
                const Coverage& coverage, const T* data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
   const int64_t bins = task.q_end - task.q_begin;
-  if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups,
-                                  task.lanes)) {
+  // A read of float16, which is converted on its own, takes as long as two.
+  constexpr double kReadsToPack = std::is_same<T, A>::value ? 3 : 1.5;
+  if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups, task.lanes,
+                                  kReadsToPack)) {
     A* tile = scratch<A>(bins);
     for (int lane = 0; lane < task.lanes; ++lane) {
       const GroupTask<A> one = task.only(lane);
@@ -155,11 +157,11 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
         A* const sums = tile + bins;
         for (int g = 0; g < task.groups; ++g) clear_runs(runs, sums + g * cells, 1);
         kernel(one, sums, tile, OneChannel{});
-        run_simd([&](auto) INLINE_LAMBDA {
+        run_simd([&](auto simd) INLINE_LAMBDA {
           for (int g = 0; g < task.groups; ++g) {
             for (const Coverage::Run& run : runs) {
               const int64_t begin = g * cells + run.begin;
-              store_run(planes + begin, run.end - run.begin, sums + begin);
+              copy_run(sums + begin, run.end - run.begin, planes + begin, simd);
             }
           }
         });

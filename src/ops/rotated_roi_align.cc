@@ -258,8 +258,8 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
   if constexpr (!std::is_same<T, A>::value) {
     const int64_t planes = d_data.shape[0] * d_data.shape[1];
     parallel_for(planes, elements(d_data), [&](int64_t plane) {
-      run_simd([&](auto) INLINE_LAMBDA {
-        store_run(result + plane * cells, cells, sums + plane * cells);
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        copy_run(sums + plane * cells, cells, result + plane * cells, simd);
       });
     });
   }

@@ -1,0 +1,116 @@
+// Loads, stores and copies that convert: float16 in memory is float32 in registers.
+#pragma once
+#ifdef __aarch64__
+#include <arm_neon.h>
+#endif
+
+#include <algorithm>
+#include <type_traits>
+
+#include "simd.h"
+
+namespace gluon_roi::cpu {
+
+// Whether registers can be loaded from numbers stored as T, and stored there.
+template <class T, class Simd>
+constexpr bool kInRegisters = !std::is_same<T, Half>::value || Simd::kConvertsHalf;
+
+// A register of 16 bytes, which every level has, or of 32. (They pass it by reference, because
+// returning 32 bytes would depend on the level.)
+template <class A, class Values>
+ALWAYS_INLINE void load_register(const A* from, Values* to) {
+  typedef A Stored __attribute__((vector_size(sizeof(Values)), aligned(alignof(A))));
+  *to = *reinterpret_cast<const Stored*>(from);
+}
+template <class A, class Values>
+ALWAYS_INLINE void store_register(A* to, const Values& from) {
+  typedef A Stored __attribute__((vector_size(sizeof(Values)), aligned(alignof(A))));
+  *reinterpret_cast<Stored*>(to) = from;
+}
+
+#if defined(__aarch64__) || defined(SEVERAL_LEVELS)
+// The same for float16, by the processor's conversions. (GCC has F16C's because the levels of
+// simd.h name it. It warns that they would depend on the level if they were not inlined.)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
+template <class Values>
+ALWAYS_INLINE void load_register(const Half* from, Values* to) {
+#if defined(__aarch64__)
+  *to = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&from->bits)));
+#elif defined(__clang__)
+  typedef __fp16 Halves __attribute__((vector_size(sizeof(Values) / 2)));
+  Halves halves;
+  memcpy(&halves, from, sizeof(halves));
+  *to = __builtin_convertvector(halves, Values);
+#else
+  typedef int16_t Halves __attribute__((vector_size(16)));
+  Halves halves{};
+  memcpy(&halves, from, sizeof(Values) / 2);
+  if constexpr (sizeof(Values) == 32) {
+    *to = __builtin_ia32_vcvtph2ps256(halves);
+  } else {
+    *to = __builtin_ia32_vcvtph2ps(halves);
+  }
+#endif
+}
+template <class Values>
+ALWAYS_INLINE void store_register(Half* to, const Values& from) {
+  // As in to_half(), there is one NaN of each sign.
+  using Bits = decltype(from == from);
+  const Bits sign = reinterpret_cast<Bits>(from) & static_cast<int32_t>(0x80000000u);
+  const Values values = from == from ? from : reinterpret_cast<Values>(sign | 0x7fc00000);
+#if defined(__aarch64__)
+  vst1_u16(&to->bits, vreinterpret_u16_f16(vcvt_f16_f32(values)));
+#elif defined(__clang__)
+  typedef __fp16 Halves __attribute__((vector_size(sizeof(Values) / 2)));
+  const Halves halves = __builtin_convertvector(values, Halves);
+  memcpy(to, &halves, sizeof(halves));
+#else
+  constexpr int kNearestEven = 0;
+  typedef int16_t Halves __attribute__((vector_size(16)));
+  Halves halves;
+  if constexpr (sizeof(Values) == 32) {
+    halves = __builtin_ia32_vcvtps2ph256(values, kNearestEven);
+  } else {
+    halves = __builtin_ia32_vcvtps2ph(values, kNearestEven);
+  }
+  memcpy(to, &halves, sizeof(Values) / 2);
+#endif
+}
+#pragma GCC diagnostic pop
+#endif
+
+// Copies `count` numbers in registers, of which the last overlaps the previous one; returns whether
+// there were enough for one.
+template <int bytes, class From, class To>
+ALWAYS_INLINE bool copy_registers(const From* from, int64_t count, To* to) {
+  constexpr int64_t kSize = bytes / sizeof(SumOf<From>);
+  if (count < kSize) return false;
+  for (int64_t next = 0; next < count; next += kSize) {
+    const int64_t i = std::min(next, count - kSize);
+    typedef SumOf<From> Values __attribute__((vector_size(bytes)));
+    Values values;
+    load_register(from + i, &values);
+    store_register(to + i, values);
+  }
+  return true;
+}
+
+// Copies `count` numbers between arrays of T and SumOf<T>, which do not overlap.
+template <class From, class To, class Simd>
+ALWAYS_INLINE void copy_run(const From* from, int64_t count, To* to, Simd) {
+  if constexpr (kInRegisters<From, Simd> && kInRegisters<To, Simd>) {
+    constexpr int kWide = std::min(Simd::kRegisterBytes, 32);
+    if (copy_registers<kWide>(from, count, to) || copy_registers<16>(from, count, to)) return;
+  } else {
+    // Runs of a constant length, which GCC vectorises.
+    constexpr int kSize = 16;
+    for (; count >= kSize; count -= kSize, from += kSize, to += kSize) {
+#pragma omp simd
+      for (int i = 0; i < kSize; ++i) store(to + i, load(from + i));
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) store(to + i, load(from + i));
+}
+
+}  // namespace gluon_roi::cpu
