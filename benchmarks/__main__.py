@@ -18,7 +18,7 @@ from typing import Any, Sequence
 from .libraries import LIBRARIES
 from .measure import LIMIT, OURS, PAUSE, SAME, Contender, measure, measure_idle, note
 from .report import chart, idle_table, machine, table, write_report
-from .work import IDLE, ITEMS, shrink
+from .work import IDLE, ITEMS
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -72,11 +72,11 @@ def interpreters(peers: Sequence[str]) -> dict[str, str]:
 
 def main(argv: Sequence[str] | None = None) -> dict:
     options = arguments(argv)
-    chosen = [item for item in ITEMS if re.search(options.only, item.name)]
+    chosen: list[Any] = [item for item in ITEMS if re.search(options.only, item.name)]
     items = [replace(item, dtype=dtype) for item in chosen for dtype in options.dtype]
     rounds, seconds = options.rounds, options.seconds
     if options.quick:
-        items, rounds, seconds = [shrink(item) for item in items], 2, 0.0
+        items, rounds, seconds = [item.shrunk() for item in items], 2, 0.0
     contenders = [
         Contender(library, python, threads)
         for library, python in interpreters(options.peer).items()
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> dict:
         if re.search(options.only, IDLE.name):
             note(IDLE.name)
             python = interpreters(options.peer)[OURS]
-            item, pause = (shrink(IDLE), 0.0) if options.quick else (IDLE, PAUSE)
+            item, pause = (IDLE.shrunk(), 0.0) if options.quick else (IDLE, PAUSE)
             report["idle"] = measure_idle(python, item, rounds, pause)
     finally:
         for contender in contenders:

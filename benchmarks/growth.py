@@ -22,7 +22,7 @@ import numpy as np
 from .kernels import Kernels, touched_cells
 from .measure import MOST_CALLS, ROOT, Contender, note
 from .report import columns
-from .work import OPERATORS, Item, shrink
+from .work import OPERATORS, Item
 from .worker import serve
 
 PASSES, UNITS = ("forward", "forward+backward"), ("ms", "MB")
@@ -126,7 +126,7 @@ def memory(item: Item) -> dict[str, int]:
     again counts twice, so this is never too little.
     """
     # The first call loads code.
-    first = kernels_of(replace(shrink(item), rois=1, image=(STRIDE, STRIDE)))
+    first = kernels_of(replace(item.shrunk(), rois=1, image=(STRIDE, STRIDE)))
     kernels = kernels_of(item)
     for passed in (first.forward, first.backward):
         passed()
@@ -166,7 +166,7 @@ def measure(operators: Sequence[str], seconds: float, quick: bool) -> list[dict]
                 note(f"{operator}: {axis}")
                 for value in values[:2] if quick else values:
                     item = item_of(operator, **{argument: value})
-                    measured = point(timing, shrink(item) if quick else item, seconds)
+                    measured = point(timing, item.shrunk() if quick else item, seconds)
                     rows.append({"operator": operator, "axis": axis, "at": count(item), **measured})
     finally:
         timing.close()

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import c_api
 from .measure import ROOT
-from .work import Item
+from .work import Item, Row
 
 CPU = c_api.Device(c_api.CPU)
 
@@ -75,8 +75,20 @@ def touched_cells(item: Item, rois: np.ndarray) -> int:
     return item.channels * sum(int(np.count_nonzero(gradient)) for gradient in kernels.d_maps)
 
 
-def moved_bytes(item: Item) -> dict[str, int]:
-    """The bytes that a call must move, by way; each is counted once per pass.
+def moved_bytes(item: Row) -> dict[str, int]:
+    """The bytes that a call must move, by way; each is counted once per pass."""
+    forward, backward = moved_by_pooling(item) if isinstance(item, Item) else item.moved()
+    return {
+        "forward": forward,
+        "forward, out=": forward,
+        "forward+backward": forward + backward,
+        "forward in a network": forward,
+        "forward+backward in a network": forward + backward,
+    }
+
+
+def moved_by_pooling(item: Item) -> tuple[int, int]:
+    """The bytes of the passes of an operator that pools boxes.
 
     Forward: the touched cells of the maps, the boxes, the offsets, the output. Backward: the
     gradient of the output, the boxes, the gradients of maps and offsets as a whole, zeros included,
@@ -89,11 +101,4 @@ def moved_bytes(item: Item) -> dict[str, int]:
     out = size * int(np.prod(item.out_shape, dtype=np.int64))
     read = size * touched_cells(item, rois) + rois.nbytes + (0 if trans is None else trans.nbytes)
     read_again = read if item.of.maps_in_backward else rois.nbytes
-    forward, backward = read + out, read_again + out + gradients
-    return {
-        "forward": forward,
-        "forward, out=": forward,
-        "forward+backward": forward + backward,
-        "forward in a network": forward,
-        "forward+backward in a network": forward + backward,
-    }
+    return read + out, read_again + out + gradients

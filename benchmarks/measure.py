@@ -14,7 +14,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from .libraries import WAYS
-from .work import Item
+from .rows import Row
 
 ROOT = str(Path(__file__).resolve().parents[1])
 OURS, LIMIT = "gluon_roi", "limit"
@@ -106,7 +106,7 @@ def differs(ours: Sequence[float], theirs: Sequence[float], dtype: str) -> bool:
     return bool(np.abs(a - b).max() > SAME[dtype] * np.abs(a).max())
 
 
-def measure(item: Item, contenders: list[Contender], rounds: int, seconds: float) -> list[dict]:
+def measure(item: Row, contenders: list[Contender], rounds: int, seconds: float) -> list[dict]:
     """Rows of one item: one for each way and number of threads."""
     ways: dict[int, list[str]] = {}
     samples = {}
@@ -174,9 +174,7 @@ def measure(item: Item, contenders: list[Contender], rounds: int, seconds: float
     return rows
 
 
-def summary(
-    item: Item, way: str, threads: int, moved: int | None, results: dict[str, dict]
-) -> dict:
+def summary(item: Row, way: str, threads: int, moved: int | None, results: dict[str, dict]) -> dict:
     ours = results[OURS]["median_ms"]
     peers = {k: v["median_ms"] for k, v in results.items() if k not in (OURS, LIMIT)}
     best = min(peers, key=peers.__getitem__) if peers else None
@@ -194,7 +192,7 @@ def summary(
     }
 
 
-def measure_idle(python: str, item: Item, rounds: int, pause: float) -> list[dict]:
+def measure_idle(python: str, item: Row, rounds: int, pause: float) -> list[dict]:
     """Rows of a large output in fresh memory: one for each of STATES, a time for each of PAGES.
 
     The call in a new process is its first; then come some in a loop, and one after a pause.

@@ -30,7 +30,7 @@ from .kernels import Kernels
 from .libraries import Mxnet
 from .measure import Contender, note
 from .report import columns, machine, write_report
-from .work import ITEMS, Item
+from .work import POOLING, Item
 from .worker import serve
 
 #: How an operator is called, and what its block is hybridized with.
@@ -331,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", default=os.path.join("build", "benchmarks"), metavar="FOLDER")
     parser.add_argument("--quick", action="store_true", help="one round of two calls: a test")
     options = parser.parse_args(argv)
-    items = [i for i in ITEMS if i.name.startswith("small") and re.search(options.only, i.name)]
+    items = [i for i in POOLING if i.name.startswith("small") and re.search(options.only, i.name)]
     if not items:
         raise SystemExit(f"--only {options.only}: no row of small calls matches")
     rounds, calls = (1, 2) if options.quick else (options.rounds, CALLS)

@@ -1,14 +1,17 @@
-"""The rows of the table: an operator, the size of its map, boxes and arguments.
+"""The rows of the table; here those of operators that pool boxes.
 
 Needs only NumPy.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+
+from .convolutions import CONVOLUTIONS
+from .rows import Inputs, Row
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ OPERATORS = {
 
 
 @dataclass(frozen=True)
-class Item:
-    """One row of the table: an operator, a map and boxes on it."""
+class Item(Row):
+    """An operator, a map and boxes on it."""
 
     name: str
     operator: str  # ROIPool, ROIAlign, ...
@@ -143,23 +146,23 @@ class Item:
         d_out = generator.standard_normal(self.out_shape, np.float32)
         return data.astype(self.dtype), self.boxes(), d_out.astype(self.dtype)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def inputs(self) -> Inputs:
+        data, rois, d_out = self.arrays()
+        trans = self.trans()
+        more = [*self.coarser_maps(), *([] if trans is None else [trans])]
+        return Inputs([rois], [data, *more], d_out)
 
-    @staticmethod
-    def from_dict(fields: dict[str, Any]) -> Item:
-        values: dict[str, Any] = {
-            key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()
-        }
-        return Item(**values)
+    def shrunk(self) -> Item:
+        few = min(self.channels, 4), min(self.rois, 8)
+        return replace(self, channels=few[0], rois=few[1], image=(160, 240))
 
 
 #: Boxes of the finest level of a pyramid, on its map.
 _FINEST: dict[str, Any] = {"image": (800, 1216), "stride": 4, "sides": (16, 112)}
 _WITH_2: dict[str, Any] = {"sampling_ratio": 2}
 
-#: Every row of the table. "small" ones show what a call costs from Python.
-ITEMS = (
+#: "small" ones show what a call costs from Python.
+POOLING = (
     Item("ROIPool C=512 7x7 K=128", "ROIPool", 512, 128),
     Item("ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000, reuse=True),
     Item("small ROIPool C=16 7x7 K=8", "ROIPool", 16, 8),
@@ -197,10 +200,7 @@ ITEMS = (
         **_WITH_2,
     ),
 )
+#: Every row of the table.
+ITEMS: tuple[Row, ...] = (*POOLING, *CONVOLUTIONS)
 #: A large output in fresh memory, after pauses: the 4 kB and the 2 MB pages of gluon_roi alone.
 IDLE = Item("idle ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000)
-
-
-def shrink(item: Item) -> Item:
-    """The same row at a size that takes no time: it tests the script, not the operators."""
-    return replace(item, channels=min(item.channels, 4), rois=min(item.rois, 8), image=(160, 240))

@@ -18,14 +18,14 @@ from typing import Callable
 import numpy as np
 
 from .libraries import LIBRARIES, WAYS, Library, Unsupported, Work
-from .work import Item
+from .work import Row
 
 #: Elements of an output that are sent to be compared.
 SAMPLE = 2000
 
 
 def _prepare(library: Library, fields: dict, call: bool) -> tuple[Work, dict]:
-    item = Item.from_dict(fields)
+    item = Row.from_dict(fields)
     if not library.has(item.operator):
         return {}, {"unsupported": "no such operator"}
     try:

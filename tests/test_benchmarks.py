@@ -11,9 +11,11 @@ import pytest
 from operators import BY_NAME
 
 from benchmarks import growth, small
+from benchmarks.convolutions import Convolution
 from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.libraries import WAYS
-from benchmarks.work import ITEMS, OPERATORS, Item
+from benchmarks.rows import Row
+from benchmarks.work import ITEMS, OPERATORS, POOLING, Item
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +31,7 @@ def benchmarks(*arguments, module="benchmarks"):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmarks")
-    only = "^ROIPool C=512 7x7 K=2000|^PSROIAlign 21x7x7 sampling 2 K=300"
+    only = "^ROIPool C=512 7x7 K=2000|^PSROIAlign 21x7x7 sampling 2 K=300|^DeformableC"
     several = ["--threads", "1", "2", "--dtype", "float32", "float64"]
     done = benchmarks("--quick", "--only", only, *several, "--output", str(folder))
     assert done.returncode == 0, done.stderr
@@ -53,6 +55,9 @@ def test_json(folder):
             assert row["bytes_to_move"] > 0
             limit, ours = (row["results"][k]["median_ms"] for k in ("limit", "gluon_roi"))
             assert row["of_limit"] == limit / ours
+            if way != "forward, out=":
+                row = rows["DeformableConvolution 512 -> 512 3x3", dtype, way, threads]
+                assert not row["results"]["mxnet"]["other_convention"]
         assert ("PSROIAlign 21x7x7 sampling 2 K=300", dtype, "forward", threads) in rows
         assert ("PSROIAlign 21x7x7 sampling 2 K=300", dtype, "forward, out=", threads) not in rows
 
@@ -107,10 +112,27 @@ def test_moved_bytes():
     assert moved_bytes(item)["forward+backward"] == both - cells
 
 
+def test_moved_bytes_of_a_convolution():
+    """Every input and the output once; then the gradients of both."""
+    item = Convolution("", "DeformableConvolution", 2, size=(4, 5), dtype="float16")
+    cells, weights = 4 * 5 * (2 + 18), 2 * 2 * 9
+    forward = 2 * (cells + weights + 4 * 5 * 2)
+    assert moved_bytes(item)["forward"] == forward
+    assert moved_bytes(item)["forward+backward"] == 2 * forward + 2 * (cells + weights)
+    samples = replace(item, operator="DeformableSampling")
+    assert moved_bytes(samples)["forward"] == 2 * (cells + 9 * 4 * 5 * 2)
+
+
+def test_rows_keep_their_class():
+    for item in ITEMS:
+        assert Row.from_dict(json.loads(json.dumps(item.as_dict()))) == item
+
+
 def test_work_is_what_operators_declare():
     """Peers are measured where the library that declares it is not there."""
     declared = {op.name: op for op in library().operators.values() if op.pools_boxes}
-    assert {item.operator for item in ITEMS} == set(OPERATORS) == set(declared)
+    boxes = {item.operator for item in POOLING}
+    assert boxes == set(OPERATORS) == set(declared)
     for name, measured in OPERATORS.items():
         roles = {given["role"] for given in declared[name].inputs}
         assert measured.offsets == ("like" in roles)
@@ -171,7 +193,7 @@ def test_small(tmp_path):
 
 def test_small_calls_return_the_same():
     """What is timed computes, in every way, what the operator gives."""
-    (item,) = [item for item in ITEMS if item.name.startswith("small PSROIAlign")]
+    (item,) = [item for item in POOLING if item.name.startswith("small PSROIAlign")]
     inputs = small.Inputs(*item.arrays())
     expected = small.ours(item, "nd")(inputs.data, inputs.rois).asnumpy()
     for way in small.HYBRIDIZED:

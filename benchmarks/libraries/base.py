@@ -20,7 +20,7 @@ from typing import Callable
 
 import numpy as np
 
-from ..work import Item
+from ..work import Row
 
 #: What can be measured, in the order of the table.
 WAYS = (
@@ -61,7 +61,7 @@ class Library:
     def version(self) -> str:
         return str(importlib.import_module(self.modules[0]).__version__)
 
-    def prepare(self, item: Item) -> Work:
+    def prepare(self, item: Row) -> Work:
         raise NotImplementedError
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any, Callable
 
-from ..work import Item
 from .gluon_roi import GluonRoi
 
 
@@ -18,7 +17,7 @@ class EveryLevel(GluonRoi):
     name = "every level"
     operators = ("PyramidROIAlign",)
 
-    def _call(self, item: Item) -> Callable:
+    def _call(self, item: Any) -> Callable:
         nd = importlib.import_module("mxnet").nd
         function = importlib.import_module("gluon_roi").nd.ROIAlign
         first = item.stride.bit_length() - 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from typing import Callable
+from typing import Any, Callable
 
-from ..work import Item
+from ..work import Item, Row
 from .ndarray import Ndarray
 
 
@@ -17,11 +18,13 @@ class GluonRoi(Ndarray):
         info = importlib.import_module("gluon_roi").build_info()
         return f"{info['version']} ({info['simd']})"
 
-    def rois_dtype(self, item: Item) -> str:
+    def fixed_dtype(self, item: Row) -> str:
         return "float32"
 
-    def _call(self, item: Item) -> Callable:
+    def _call(self, item: Any) -> Callable:
         function = getattr(importlib.import_module("gluon_roi").nd, item.operator)
+        if not isinstance(item, Item):
+            return functools.partial(function, **item.arguments)
         size, scale, arguments = (item.pooled,) * 2, item.scale, item.arguments
         if item.of.several_maps:
             return lambda rois, *maps, out=None: function(

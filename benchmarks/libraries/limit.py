@@ -7,7 +7,7 @@ import importlib
 
 import numpy as np
 
-from ..work import Item
+from ..work import Row
 from .base import Library, Work, writing
 
 
@@ -17,7 +17,7 @@ class Limit(Library):
     name, modules = "limit", ("numpy",)
     operators = None
 
-    def prepare(self, item: Item) -> Work:
+    def prepare(self, item: Row) -> Work:
         moved = importlib.import_module("benchmarks.kernels").moved_bytes(item)
         source, target = (np.ones(max(moved.values()) // 2, np.int8) for _ in range(2))
         work: Work = {"bytes": moved}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any, Callable
 
-from ..work import Item
+from ..work import Item, Row
 from .base import Work
 from .ndarray import Ndarray
 
@@ -33,6 +34,10 @@ def _rotated_roi_align(F: Any, item: Item) -> Callable:
     )
 
 
+def _deformable_convolution(F: Any, item: Row) -> Callable:
+    return functools.partial(F.contrib.DeformableConvolution, **item.arguments)
+
+
 def _deformable_ps_roi_pooling(F: Any, item: Item) -> Callable:
     return lambda r, x, trans, out=None: F.contrib.DeformablePSROIPooling(
         x,
@@ -55,6 +60,7 @@ class Mxnet(Ndarray):
         "ROIAlign": _roi_align,
         "PSROIPool": _ps_roi_pooling,
         "PSROIAlign": _roi_align,
+        "DeformableConvolution": _deformable_convolution,
         "DeformablePSROIPool": _deformable_ps_roi_pooling,
         "RotatedROIAlign": _rotated_roi_align,
     }
@@ -62,11 +68,11 @@ class Mxnet(Ndarray):
     operators = tuple(calls)
     without_gradient = ("RotatedROIAlign",)
 
-    def _call(self, item: Item, namespace: Any = None) -> Callable:
+    def _call(self, item: Any, namespace: Any = None) -> Callable:
         """Of mx.nd, or in a block of the namespace that it is given."""
         return self.calls[item.operator](namespace or importlib.import_module("mxnet").nd, item)
 
-    def prepare(self, item: Item) -> Work:
+    def prepare(self, item: Row) -> Work:
         work = super().prepare(item)
         if item.operator in self.without_gradient:
             return {way: function for way, function in work.items() if "backward" not in way}

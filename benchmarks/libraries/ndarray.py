@@ -5,45 +5,41 @@ from __future__ import annotations
 import importlib
 from typing import Any, Callable
 
-from ..work import Item
+from ..work import Row
 from .base import BETWEEN, Library, Work
 
 
 class Ndarray(Library):
     """Libraries on MXNet's NDArray."""
 
-    def _call(self, item: Item) -> Callable:
-        """Function of rois and what has a gradient: the maps, then offsets; and `out`."""
+    def _call(self, item: Any) -> Callable:
+        """Function of the fixed inputs, the variable ones, and `out`."""
         raise NotImplementedError
 
-    def prepare(self, item: Item) -> Work:
+    def prepare(self, item: Row) -> Work:
         mx = importlib.import_module("mxnet")
         call = self._call(item)
-        x, r, d = item.arrays()
-        trans = item.trans()
-        arrays = [x, *item.coarser_maps(), *([] if trans is None else [trans])]
-        given = [mx.nd.array(array, dtype=item.dtype) for array in arrays]
-        d_out, rois = (
-            mx.nd.array(d, dtype=item.dtype),
-            mx.nd.array(r, dtype=self.rois_dtype(item)),
-        )
+        inputs = item.inputs()
+        fixed = [mx.nd.array(array, dtype=self.fixed_dtype(item)) for array in inputs.fixed]
+        given = [mx.nd.array(array, dtype=item.dtype) for array in inputs.variable]
+        d_out = mx.nd.array(inputs.d_out, dtype=item.dtype)
         recorded = [array.copy() for array in given]
         for array in recorded:
             array.attach_grad()
-        buffer = mx.nd.zeros(item.out_shape, dtype=item.dtype)
+        buffer = mx.nd.zeros_like(d_out)
 
         def forward(inputs: list[Any]) -> Any:
-            out = call(rois, *inputs)
+            out = call(*fixed, *inputs)
             out.wait_to_read()
             return out
 
         def reused() -> None:
-            call(rois, *given, out=buffer)
+            call(*fixed, *given, out=buffer)
             buffer.wait_to_read()
 
         def both(inputs: list[Any], leaves: list[Any]) -> Any:
             with mx.autograd.record():
-                out = call(rois, *inputs)
+                out = call(*fixed, *inputs)
             out.backward(d_out)
             for array in leaves:
                 array.grad.wait_to_read()
@@ -76,5 +72,5 @@ class Ndarray(Library):
             "result": lambda: forward(given).asnumpy(),
         }
 
-    def rois_dtype(self, item: Item) -> str:
+    def fixed_dtype(self, item: Row) -> str:
         return item.dtype

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import numpy as np
 
-from ..work import Item
 from .base import Library, Unsupported, Work, writing
 
 
@@ -16,7 +16,7 @@ class Onnxruntime(Library):
     name, modules = "onnxruntime", ("onnxruntime", "onnx")
     operators = ("ROIPool", "ROIAlign")
 
-    def prepare(self, item: Item) -> Work:
+    def prepare(self, item: Any) -> Work:
         ort = importlib.import_module("onnxruntime")
         onnx = importlib.import_module("onnx")
         if item.dtype != "float32":

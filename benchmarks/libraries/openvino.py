@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import numpy as np
 
-from ..work import Item
 from .base import Library, Unsupported, Work, writing
 
 
@@ -16,7 +16,7 @@ class Openvino(Library):
     name, modules = "openvino", ("openvino",)
     operators = ("ROIPool", "ROIAlign", "PSROIPool")
 
-    def prepare(self, item: Item) -> Work:
+    def prepare(self, item: Any) -> Work:
         ov = importlib.import_module("openvino")
         ops = importlib.import_module("openvino.opset13")
         if item.dtype != "float32":

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..work import Item
 from .base import BETWEEN, Library, Unsupported, Work
 
 
@@ -15,7 +14,7 @@ class Paddle(Library):
     name, modules = "paddle", ("paddle",)
     operators = ("ROIPool", "ROIAlign", "PSROIPool")
 
-    def prepare(self, item: Item) -> Work:
+    def prepare(self, item: Any) -> Work:
         paddle = importlib.import_module("paddle")
         ops = importlib.import_module("paddle.vision.ops")
         if item.dtype == "float16":

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from typing import Any
+from typing import Any, Callable
 
-from ..work import Item
-from .base import BETWEEN, Library, Unsupported, Work
+from ..work import Item, Row
+from .base import BETWEEN, COMMON, Library, Unsupported, Work
 
 
 class Torchvision(Library):
     """Its ps_roi_pool has another convention: nearly the same work, other bins."""
 
     name, modules = "torchvision", ("torchvision", "torch")
+    operators = (*COMMON, "DeformableConvolution")
 
-    def prepare(self, item: Item) -> Work:
-        torch = importlib.import_module("torch")
-        ops = importlib.import_module("torchvision.ops")
-        if item.dtype == "float16":
-            raise Unsupported("no float16 on the CPU")
-        torch.set_num_threads(self.threads)
-        x, r, d_out = (torch.from_numpy(a.astype(item.dtype)) for a in item.arrays())
+    def _call(self, ops: Any, item: Any) -> Callable:
+        """Function of the fixed inputs and the variable ones."""
         arguments = item.arguments
+        if not isinstance(item, Item):
+            return functools.partial(ops.deform_conv2d, padding=arguments["pad"])
         if item.operator == "PSROIAlign":
             del arguments["aligned"]  # its ps_roi_align is, always
         names = {
@@ -30,16 +29,29 @@ class Torchvision(Library):
             "PSROIPool": ops.ps_roi_pool,
             "PSROIAlign": ops.ps_roi_align,
         }
-        function, scale = names[item.operator], 1 / item.stride
-        recorded = x.clone().requires_grad_()
+        function, size = names[item.operator], (item.pooled,) * 2
+        return lambda rois, data: function(data, rois, size, 1 / item.stride, **arguments)
 
-        def forward(data: Any) -> Any:
+    def prepare(self, item: Row) -> Work:
+        torch = importlib.import_module("torch")
+        ops = importlib.import_module("torchvision.ops")
+        if item.dtype == "float16":
+            raise Unsupported("no float16 on the CPU")
+        torch.set_num_threads(self.threads)
+        call, inputs = self._call(ops, item), item.inputs()
+        fixed = [torch.from_numpy(a.astype(item.dtype)) for a in inputs.fixed]
+        given = [torch.from_numpy(a) for a in inputs.variable]
+        d_out = torch.from_numpy(inputs.d_out)
+        recorded = [x.clone().requires_grad_() for x in given]
+
+        def forward(variable: list[Any]) -> Any:
             with torch.no_grad():
-                return function(data, r, (item.pooled,) * 2, scale, **arguments)
+                return call(*fixed, *variable)
 
-        def both(data: Any) -> Any:
-            data.grad = None
-            out = function(data, r, (item.pooled,) * 2, scale, **arguments)
+        def both(variable: list[Any]) -> Any:
+            for x in variable:
+                x.grad = None
+            out = call(*fixed, *variable)
             out.backward(d_out)
             return out
 
@@ -48,12 +60,12 @@ class Torchvision(Library):
 
         def others() -> None:
             between.add_(1)
-            made[:] = [(x * 1).requires_grad_()]
+            made[:] = [(x * 1).requires_grad_() for x in given]
 
         return {
-            "forward": lambda: forward(x),
+            "forward": lambda: forward(given),
             "forward+backward": lambda: both(recorded),
-            "forward in a network": (others, lambda: forward(made[0])),
-            "forward+backward in a network": (others, lambda: both(made[0])),
-            "result": lambda: forward(x).numpy(),
+            "forward in a network": (others, lambda: forward(made)),
+            "forward+backward in a network": (others, lambda: both(made)),
+            "result": lambda: forward(given).numpy(),
         }

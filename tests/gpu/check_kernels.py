@@ -41,7 +41,7 @@ from operators import ROWS  # noqa: E402
 
 from benchmarks import c_api  # noqa: E402
 from benchmarks.libraries import Torchvision  # noqa: E402
-from benchmarks.work import ITEMS, Item  # noqa: E402
+from benchmarks.work import POOLING, Item  # noqa: E402
 
 #: "cpu" for simulated kernels.
 DEVICE = "cuda"
@@ -139,7 +139,7 @@ def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
 
 
 #: What is timed, and compared with torchvision; the others are compared with the CPU.
-WORK = tuple(item for item in ITEMS if Torchvision.has(item.operator))
+WORK = tuple(item for item in POOLING if Torchvision.has(item.operator))
 
 
 def peer(item: Item) -> Callable:
