@@ -24,21 +24,40 @@ BINS = 3
 HEIGHT, WIDTH = 12, 15
 ROI = (2.3, 1.6, 11.4, 10.2)  # x1 y1 x2 y2; image and map coordinates are the same here
 TILTED = (7.0, 6.0, 10.0, 5.5, 30.0)  # cx cy w h theta
+PLACE = (2, 2)  # y x of an output of a kernel
 # Without the grey of the maps.
 COLOURS = plt.cm.tab10([0, 1, 2, 3, 4, 5, 6, 8, 9])[:, :3]
 
 
 @dataclass
 class Card:
-    """An operator, its maps (each (1, C, H, W)), and the text of its card."""
+    """An operator, its maps (each (1, C, H, W)), and the text of its card.
+
+    Without a roi it has a kernel of BINS x BINS cells, of which the output at PLACE is drawn.
+    """
 
     name: str
     text: str
     maps: list[np.ndarray]
     arguments: dict[str, Any] = field(default_factory=dict)
     scale: Any = 1.0
-    roi: tuple = ROI
+    roi: tuple | None = ROI
     trans: np.ndarray | None = None
+
+    def call(self, maps: list) -> Any:
+        """The output, of which the first channel is drawn."""
+        inputs = [maps[0] if len(maps) == 1 else maps]
+        arguments = dict(self.arguments)
+        if self.roi is not None:
+            inputs.append(mx.nd.array([[0, *self.roi]]))
+            arguments.update(pooled_size=BINS, spatial_scale=self.scale)
+        if self.trans is not None:
+            inputs.append(mx.nd.array(self.trans))
+        out = getattr(gluon_roi.nd, self.name)(*inputs, **arguments)
+        if self.roi is None:
+            y, x = PLACE
+            out = out[:, :, BINS * y : BINS * (y + 1), BINS * x : BINS * (x + 1)]
+        return out
 
 
 def bump(x: float, y: float, size: float, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
@@ -57,15 +76,12 @@ def part_maps() -> np.ndarray:
 def pooled(card: Card) -> tuple[np.ndarray, list[np.ndarray]]:
     """The output (BINS, BINS), and for each map the weights (bins, H, W) of its cells."""
     maps = [mx.nd.array(one) for one in card.maps]
-    inputs = [maps[0] if len(maps) == 1 else maps, mx.nd.array([[0, *card.roi]])]
-    if card.trans is not None:
-        inputs.append(mx.nd.array(card.trans))
     for one in maps:
         one.attach_grad()
     weights = []
     for index in range(BINS * BINS):
         with autograd.record():
-            out = getattr(gluon_roi.nd, card.name)(*inputs, BINS, card.scale, **card.arguments)
+            out = card.call(maps)
         slope = np.zeros(out.shape)
         slope.reshape(-1)[index] = 1
         out.backward(mx.nd.array(slope))
@@ -84,15 +100,33 @@ def corners(roi: tuple) -> np.ndarray:
     return np.stack([u * cos + v * sin + cx, v * cos - u * sin + cy], axis=1)
 
 
-def show_map(axis, values: np.ndarray, weights: np.ndarray, colours, box: np.ndarray) -> None:
-    """The map, and over it each bin's cells: the fuller the colour, the higher the weight."""
+def moves(card: Card) -> np.ndarray:
+    """Where the cells of a kernel lie, and where offsets move them: (BINS * BINS, 2, 2) of x, y."""
+    step = card.arguments["dilate"]
+    grid = np.argwhere(np.ones((BINS, BINS))) * step + PLACE
+    assert card.trans is not None
+    offset = card.trans[0, :, 0, 0].reshape(-1, 2)
+    return np.stack([grid, grid + offset], axis=1)[..., ::-1]
+
+
+def show_map(axis, values: np.ndarray, weights: np.ndarray, colours, over: np.ndarray) -> None:
+    """The map, and over it each bin's cells: the fuller the colour, the higher the weight.
+
+    `over` are the corners of a box, or moves().
+    """
     axis.imshow(values, cmap="Greys", vmin=0, vmax=1.6)
     for weight, colour in zip(weights, colours):
         for row, column in zip(*np.nonzero(weight)):
             share = min(max(weight[row, column] / weight.max(), 0), 1)
             corner = (column - 0.5, row - 0.5)
             axis.add_patch(Rectangle(corner, 1, 1, fc=(*colour, 0.15 + 0.55 * share), ec="none"))
-    axis.add_patch(Polygon(box, fill=False, ec="crimson", lw=1.5))
+    if over.ndim == 2:
+        axis.add_patch(Polygon(over, fill=False, ec="crimson", lw=1.5))
+    else:
+        for begin, end in over:
+            arrow = {"arrowstyle": "-|>", "color": "crimson", "shrinkA": 0, "shrinkB": 0}
+            axis.annotate("", end, begin, arrowprops=arrow)
+        axis.plot(*over[:, 0].T, "o", color="crimson", markersize=3)
     height, width = values.shape
     axis.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
 
@@ -120,6 +154,8 @@ def cards() -> list[Card]:
         None, None
     ]
     apart = np.stack(np.meshgrid([-1, 0, 1], [-1, 0, 1]))[None]
+    wander = np.random.RandomState(1).uniform(-1.8, 1.8, (1, 2 * BINS * BINS, 1, 1))
+    wander = np.tile(wander, (1, 1, HEIGHT - 8, WIDTH - 10))  # the same at every place
     sampled = {"sampling_ratio": 2}
     drawn = [
         Card("ROIPool", "the maximum of the cells of each bin (coloured)", [whole]),
@@ -142,6 +178,14 @@ def cards() -> list[Card]:
             {"sampling_ratio": 2, "canonical_size": 4, "canonical_level": 0},
             scale=(1.0, 0.5),
         ),
+        Card(
+            "DeformableSampling",
+            "the cells of a kernel (dots), moved by offsets; bilinear samples",
+            [whole],
+            {"kernel": BINS, "dilate": (4, 5)},
+            roi=None,
+            trans=wander,
+        ),
     ]
     order = [block.__name__ for block in gluon_roi.OPERATORS]
     return sorted(drawn, key=lambda card: order.index(card.name))
@@ -159,7 +203,7 @@ def main() -> None:
         figure.text(whole.x0, whole.y1 + 1.6 * line, card.name, fontsize=11, weight="bold")
         figure.text(whole.x0, whole.y1 + 0.6 * line, card.text, fontsize=9)
         place = grid[index].subgridspec(1, 2, width_ratios=(1.5, 1), wspace=0.1)
-        box = corners(card.roi)
+        box = moves(card) if card.roi is None else corners(card.roi)
         if len(card.maps) > 1:
             levels = place[0].subgridspec(1, 2, width_ratios=(2, 1), wspace=0.08)
             for number, (maps, scale) in enumerate(zip(card.maps, card.scale)):
