@@ -195,3 +195,12 @@ def test_links_lead_somewhere():
     for file, place in places.items():
         build_docs.copy_of(file, places)
         assert place.parts[0] in ("index.md", "operators") or str(place)[:-3] in listed, place
+
+
+def test_one_setting_has_the_address_of_the_repository(monkeypatch):
+    places = build_docs.pages()
+    file = ROOT / "docs/c.md"
+    assert "examples/c is a CMake project" in build_docs.copy_of(file, places)
+    monkeypatch.setattr(build_docs, "REPOSITORY", "https://host.example/main")
+    link = "[examples/c](https://host.example/main/examples/c/CMakeLists.txt)"
+    assert link in build_docs.copy_of(file, places)
