@@ -58,7 +58,7 @@ class Operator:
                 stem = name[: -len("_size")] if name.endswith("_size") else name
                 names = [f"{stem}_height", f"{stem}_width"]
             elif parameter["kind"] == "positive_list":
-                names = [name, "maps"]
+                names = [name, "maps" if name == "spatial_scale" else f"{name[:-1]}_count"]
             self.fields[name] = names
             for field, (kind, offset) in zip(names, parameter["fields"]):
                 placed.append((offset, field, self._TYPES[kind]))
@@ -131,6 +131,10 @@ def tensors(*arrays: Any) -> Any:
     return (Tensor * len(arrays))(*map(tensor, arrays))
 
 
+def _listed(arrays: Any) -> Any:
+    return arrays if isinstance(arrays, list) else [arrays]
+
+
 class Error(Exception):
     def __init__(self, code: int, message: str):
         super().__init__(message)
@@ -166,11 +170,12 @@ class Library:
         return size.value
 
     def forward(self, op: str, p: Any, inputs: Any, out: Any, device: Device) -> None:
-        more = ctypes.byref(tensor(out)), ctypes.byref(device)
+        """`out` is an array, or a list of them if there are several outputs."""
+        more = tensors(*_listed(out)), ctypes.byref(device)
         self.call(f"{op}_forward", ctypes.byref(p), inputs, len(inputs), *more)
 
     def backward(
         self, op: str, p: Any, inputs: Any, d_out: Any, d_inputs: Any, device: Device
     ) -> None:
-        more = ctypes.byref(tensor(d_out)), tensors(*d_inputs), ctypes.byref(device)
+        more = tensors(*_listed(d_out)), tensors(*d_inputs), ctypes.byref(device)
         self.call(f"{op}_backward", ctypes.byref(p), inputs, len(inputs), *more)

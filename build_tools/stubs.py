@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "gluon_roi/nd.pyi"
 HEAD = '''"""Made by build_tools/stubs.py from the functions themselves; see nd.py."""
 
-from typing import Sequence, overload
+from typing import Any, Sequence, overload
 
 from .bridge import Tensor
 '''

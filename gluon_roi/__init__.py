@@ -27,10 +27,12 @@ library.load()
 from . import nd, onnx, sym  # noqa: E402  (they need the loaded library)
 from .ops import (  # noqa: E402
     OPERATORS,
+    BoxNMS,
     DeformableConvolution,
     DeformablePSROIPool,
     DeformableSampling,
     ModulatedDeformableConvolution,
+    Proposal,
     PrROIPool,
     PSROIAlign,
     PSROIPool,
@@ -48,6 +50,7 @@ for _namespace in (_mx.sym, _mx.sym.numpy_extension):
 
 __all__ = [
     "OPERATORS",
+    "BoxNMS",
     "DeformableConvolution",
     "DeformablePSROIPool",
     "DeformableSampling",
@@ -55,6 +58,7 @@ __all__ = [
     "PSROIAlign",
     "PSROIPool",
     "PrROIPool",
+    "Proposal",
     "PyramidROIAlign",
     "ROIAlign",
     "ROIPool",

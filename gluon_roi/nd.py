@@ -4,6 +4,7 @@
 functions. A function returns the kind of array or symbol that it is given.
 """
 
+from .ops.box_nms import box_nms as BoxNMS
 from .ops.deformable_convolution import deformable_convolution as DeformableConvolution
 from .ops.deformable_convolution import (
     modulated_deformable_convolution as ModulatedDeformableConvolution,
@@ -11,6 +12,7 @@ from .ops.deformable_convolution import (
 from .ops.deformable_ps_roi_pool import deformable_ps_roi_pool as DeformablePSROIPool
 from .ops.deformable_sampling import deformable_sampling as DeformableSampling
 from .ops.pr_roi_pool import pr_roi_pool as PrROIPool
+from .ops.proposal import proposal as Proposal
 from .ops.ps_roi_align import ps_roi_align as PSROIAlign
 from .ops.ps_roi_pool import ps_roi_pool as PSROIPool
 from .ops.pyramid_roi_align import pyramid_roi_align as PyramidROIAlign
@@ -19,6 +21,7 @@ from .ops.roi_pool import roi_pool as ROIPool
 from .ops.rotated_roi_align import rotated_roi_align as RotatedROIAlign
 
 __all__ = [
+    "BoxNMS",
     "DeformableConvolution",
     "DeformablePSROIPool",
     "DeformableSampling",
@@ -26,6 +29,7 @@ __all__ = [
     "PSROIAlign",
     "PSROIPool",
     "PrROIPool",
+    "Proposal",
     "PyramidROIAlign",
     "ROIAlign",
     "ROIPool",

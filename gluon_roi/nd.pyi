@@ -1,10 +1,11 @@
 """Made by build_tools/stubs.py from the functions themselves; see nd.py."""
 
-from typing import Sequence, overload
+from typing import Any, Sequence, overload
 
 from .bridge import Tensor
 
 __all__ = [
+    "BoxNMS",
     "DeformableConvolution",
     "DeformablePSROIPool",
     "DeformableSampling",
@@ -12,11 +13,102 @@ __all__ = [
     "PSROIAlign",
     "PSROIPool",
     "PrROIPool",
+    "Proposal",
     "PyramidROIAlign",
     "ROIAlign",
     "ROIPool",
     "RotatedROIAlign",
 ]
+
+def BoxNMS(
+    data: Tensor,
+    overlap_thresh: float = 0.5,
+    valid_thresh: float = 0.0,
+    topk: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = -1,
+    background_id: int = -1,
+    force_suppress: bool = False,
+    in_format: str = 'corner',
+    out_format: str = 'corner',
+    *,
+    out: Tensor | None = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Tensor:
+    """Non-maximum suppression, as MXNet's ``contrib.box_nms``.
+
+    The best `topk` valid rows of each batch are taken in turn, by descending score. A row is kept
+    unless a kept one of its class overlaps it by more than `overlap_thresh`.
+
+    :class:`gluon_roi.BoxNMS` as a function: the input first, then parameters.
+
+    Arguments and their order are those of MXNet's ``contrib.box_nms``. For arrays, `out` is
+    available too; for symbols, `name` and `attr`.
+
+    Parameters
+    ----------
+    data : (..., n, w), float16, float32 or float64
+        Batches of n rows of w columns.
+    overlap_thresh : float
+        Intersection over union above which the better of two boxes suppresses the other.
+    valid_thresh : float
+        Rows with scores up to it are not valid.
+    topk : int
+        Valid rows of a batch that are considered; all if negative. With 0 the output is data.
+    coord_start : int
+        First of the four columns of the box.
+    score_index : int
+        Column of the score.
+    id_index : int
+        Column of the class; if negative, all rows are of one class.
+    background_id : int
+        Class whose rows are not valid.
+    force_suppress : bool
+        Whether rows suppress those of other classes, too.
+    in_format : {'corner', 'center'}
+        Boxes of data: x1, y1, x2, y2, or centre x, y and width, height.
+    out_format : {'corner', 'center'}
+        Boxes of the output. Those with a negative first coordinate are not converted.
+    out : array, optional
+        For the result, which is returned; arrays only.
+    name : str, optional
+        Of the node; symbols only.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
+
+    Returns
+    -------
+    out : shape and dtype of data
+        The kept rows of each batch, best first, then rows of -1.
+
+    Rows with equal scores keep their order. A score of NaN is not valid, and infinity is the best
+    of all. A box with a NaN overlaps nothing. float16 is computed in float32. data has a gradient:
+    kept rows get that of their copy, other rows 0. In a symbol, a hidden second output has the
+    numbers of the kept rows, counted over all batches: (..., n, 1), int32.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional or
+        beyond the batch. The message names the operator, the argument, the expected value and the
+        actual one. (On a GPU such a row is NaN.)
+        An invalid argument, shape or dtype. The message names the operator, the argument, the
+        expected value and the actual one.
+
+    References
+    ----------
+    Felzenszwalb et al. 2010, Object detection with discriminatively trained part-based models,
+    IEEE TPAMI 32(9), section 3; MXNet's ``contrib.box_nms``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> boxes = mx.nd.array([[0.5, 0, 0, 4, 4], [0.75, 0, 0, 4, 5], [0.25, 9, 0, 9, 4]])
+    >>> gluon_roi.BoxNMS(coord_start=1, score_index=0)(boxes).asnumpy()[:, 0].tolist()
+    [0.75, 0.25, -1.0]
+    """
 
 def DeformableConvolution(
     data: Tensor,
@@ -657,6 +749,106 @@ def PrROIPool(
     >>> pool = gluon_roi.PrROIPool(pooled_size=2, spatial_scale=1.0)
     >>> pool(ramp, rois).asnumpy().ravel().tolist()
     [2.5, 3.5, 6.5, 7.5]
+    """
+
+def Proposal(
+    cls_prob: Tensor,
+    bbox_pred: Tensor,
+    im_info: Tensor,
+    rpn_pre_nms_top_n: int = 6000,
+    rpn_post_nms_top_n: int = 300,
+    threshold: float = 0.7,
+    rpn_min_size: int = 16,
+    scales: tuple[float, ...] = (4.0, 8.0, 16.0, 32.0),
+    ratios: tuple[float, ...] = (0.5, 1.0, 2.0),
+    feature_stride: int = 16,
+    output_score: bool = False,
+    iou_loss: bool = False,
+    *,
+    out: Tensor | None = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """Proposals of a region proposal network, as MXNet's ``contrib.Proposal`` for any batch.
+
+    The network moves the anchors of each cell, and gives each box a score. The best boxes of each
+    image are taken in turn; one is kept unless a kept one overlaps it by more than `threshold`.
+
+    :class:`gluon_roi.Proposal` as a function: inputs first, then parameters.
+
+    Arguments and their order are those of MXNet's ``contrib.Proposal`` and
+    ``contrib.MultiProposal``. For arrays, `out` is available too; for symbols, `name` and `attr`.
+
+    Parameters
+    ----------
+    cls_prob : (N, 2 * A, H, W), float16, float32 or float64
+        Probabilities; the last A channels are the scores of A = len(ratios) * len(scales) anchors.
+    bbox_pred : (N, 4 * A, H, W), dtype of cls_prob
+        For each anchor dx, dy, in its lengths, and logarithms dw, dh of factors.
+    im_info : (N, 3), dtype of cls_prob
+        Rows [height, width, scale] of the images, in pixels. Cells beyond an image have the score
+        -1.
+    rpn_pre_nms_top_n : int
+        Boxes of an image that are considered; all if not positive.
+    rpn_post_nms_top_n : int
+        Rows of the output for each image. If fewer boxes are kept, they repeat in turn.
+    threshold : float
+        Intersection over union above which the better of two boxes suppresses the other.
+    rpn_min_size : int
+        Smallest side of a box in pixels, times the scale of im_info. Smaller boxes grow by half of
+        it on each side, and have the score -1.
+    scales : tuple of float
+        Sizes of the anchors, in cells; up to 8.
+    ratios : tuple of float
+        Heights of the anchors, in widths; up to 8.
+    feature_stride : int
+        Pixels per cell.
+    output_score : bool
+        Whether to return scores as well.
+    iou_loss : bool
+        Whether bbox_pred moves the corners of the anchors, in pixels.
+    out : array, optional
+        For the result, which is returned; arrays only.
+    name : str, optional
+        Of the node; symbols only.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
+
+    Returns
+    -------
+    out : (N * rpn_post_nms_top_n, 5), dtype of cls_prob
+        Rows [image, x1, y1, x2, y2], as RoI operators take them; x2 is the last pixel of the box.
+    score : (N * rpn_post_nms_top_n, 1), dtype of cls_prob
+        With output_score only.
+
+    Boxes with equal scores stay in the order of cells, then anchors. A score of NaN counts as
+    -infinity. A box that a NaN moves is NaN, has the score -1, and overlaps nothing. float16 is
+    computed in float32. All gradients are 0.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional or
+        beyond the batch. The message names the operator, the argument, the expected value and the
+        actual one. (On a GPU such a row is NaN.)
+        An invalid argument, shape or dtype; on the CPU, also a row of im_info that is not finite,
+        negative or beyond the map. The message names the operator, the argument, the expected value
+        and the actual one.
+
+    References
+    ----------
+    Ren et al. 2015, Faster R-CNN, arXiv:1506.01497, section 3.1; MXNet's ``contrib.Proposal`` and
+    ``contrib.MultiProposal``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> scores = mx.nd.array([0, 0, 0.5, 0.75]).reshape((1, 2, 1, 2))
+    >>> moves = mx.nd.zeros((1, 4, 1, 2))
+    >>> image = mx.nd.array([[16, 32, 1]])
+    >>> propose = gluon_roi.Proposal(scales=(1.0,), ratios=(1.0,), rpn_post_nms_top_n=2)
+    >>> propose(scores, moves, image).asnumpy().tolist()
+    [[0.0, 16.0, 0.0, 31.0, 15.0], [0.0, 0.0, 0.0, 15.0, 15.0]]
     """
 
 def PyramidROIAlign(

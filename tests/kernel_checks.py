@@ -13,6 +13,8 @@ import numpy as np
 from cases import BATCH, PRECISION, SCALES, all_rois, feature_map, row_id
 from deformed import CALLS, Sampled
 from operators import OPERATORS, ROWS
+from suppressed import CALLS as SUPPRESSED
+from suppressed import Suppressed
 
 from benchmarks import c_api
 
@@ -105,6 +107,34 @@ class Kernels:
             else:
                 self.library.forward(op, p, inputs, results[0], device)
         return tuple((self.to_host if cuda else _same)(array) for array in results)
+
+    def suppressed(self, call: Suppressed, arrays: list, cuda: bool) -> tuple:
+        """Outputs of BoxNMS or Proposal, and gradients of the inputs."""
+        to_device = self.to_device if cuda else _same
+        to_host = self.to_host if cuda else _same
+        p = self.library.operators[call.op].params_of(**call.parameters)
+        given = [to_device(a) for a in arrays]
+        inputs = c_api.tensors(*given)
+        if call.op == "box_nms":
+            outputs = [np.full_like(arrays[0], 99), np.full((*arrays[0].shape[:-1], 1), 99, "i4")]
+        else:
+            rows = len(arrays[0]) * p.rpn_post_nms_top_n
+            outputs = [np.full((rows, width), 99, arrays[0].dtype) for width in (5, 1)]
+        outputs = [to_device(a) for a in outputs]
+        gradients = [to_device(np.full_like(a, 99)) for a in arrays]
+        for backward in (False, True):
+            device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
+            size = self.library.workspace(call.op, p, inputs, backward, device.type)
+            workspace = to_device(np.full(max(size, 1), 0xA5, np.uint8))
+            device.workspace, device.workspace_size = c_api.pointer(workspace), size
+            device.stream = self.stream() if cuda else None
+            if backward:
+                d_outs = call.d_outs([to_host(a) for a in outputs])
+                d_outs = [to_device(a) for a in d_outs]
+                self.library.backward(call.op, p, inputs, d_outs, gradients, device)
+            else:
+                self.library.forward(call.op, p, inputs, outputs, device)
+        return tuple(to_host(array) for array in (*outputs, *gradients))
 
     def compare(
         self, op: str, p: Any, data: Any, rois: Any, rois_num: Any = None, trans: Any = None
@@ -309,6 +339,20 @@ def check_samples(name: str, dtype: str, kernels: Kernels) -> None:
         assert_same(actual, exact, precision.backward, normwise=True)
 
 
+def check_suppression(name: str, dtype: str, kernels: Kernels) -> None:
+    """The same rows are kept; exp may differ in the last bits of a proposal."""
+    call = SUPPRESSED[name]
+    for spoiled in (False, True):
+        arrays = call.arrays(dtype)
+        if spoiled:
+            for array in arrays[:2]:
+                array.flat[::37] = np.nan
+                array.flat[5::41] = np.inf
+        results = [kernels.suppressed(call, arrays, cuda) for cuda in (True, False)]
+        for actual, expected in zip(*results):
+            assert_same(actual, expected, 1e-6)
+
+
 def _checks() -> dict[str, Callable[[Kernels], None]]:
     checks: dict[str, Callable[[Kernels], None]] = {}
     for op, arguments in ROWS:
@@ -330,6 +374,8 @@ def _checks() -> dict[str, Callable[[Kernels], None]]:
         checks[f"pyramid-{dtype}"] = partial(check_pyramid, dtype)
         for name in CALLS:
             checks[f"samples-{name}-{dtype}"] = partial(check_samples, name, dtype)
+        for name in SUPPRESSED:
+            checks[f"suppression-{name}-{dtype}"] = partial(check_suppression, name, dtype)
     return checks
 
 

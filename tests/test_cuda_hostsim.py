@@ -19,6 +19,7 @@ from cases import feature_map, row_id
 from deformed import CALLS as SAMPLED
 from kernel_checks import CHECKS, Kernels, arguments_of
 from operators import ROWS
+from suppressed import CALLS as SUPPRESSED
 
 from benchmarks import c_api
 
@@ -72,6 +73,18 @@ def test_order_does_not_show_in_samples(kernels, name, monkeypatch):
     for order in ORDERS:
         monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)
         results.append(kernels.samples(SAMPLED[name], "float32", cuda=True))
+    for other in results[1:]:
+        for a, b in zip(results[0], other):
+            assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("name", SUPPRESSED)
+def test_order_does_not_show_in_suppression(kernels, name, monkeypatch):
+    results = []
+    for order in ORDERS:
+        monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)
+        call = SUPPRESSED[name]
+        results.append(kernels.suppressed(call, call.arrays("float32"), cuda=True))
     for other in results[1:]:
         for a, b in zip(results[0], other):
             assert a.tobytes() == b.tobytes()

@@ -1,9 +1,11 @@
 """The operators, each as a block and as a function."""
 
+from .box_nms import BoxNMS
 from .deformable_blocks import DeformableConvolution, ModulatedDeformableConvolution  # noqa: F401
 from .deformable_ps_roi_pool import DeformablePSROIPool
 from .deformable_sampling import DeformableSampling
 from .pr_roi_pool import PrROIPool
+from .proposal import Proposal
 from .ps_roi_align import PSROIAlign
 from .ps_roi_pool import PSROIPool
 from .pyramid_roi_align import PyramidROIAlign
@@ -22,4 +24,6 @@ OPERATORS = (
     DeformablePSROIPool,
     PyramidROIAlign,
     DeformableSampling,
+    BoxNMS,
+    Proposal,
 )

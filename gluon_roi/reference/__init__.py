@@ -25,6 +25,7 @@ from .precise import pr_roi_pool, pr_roi_pool_backward
 from .pyramid import pyramid_roi_align, pyramid_roi_align_backward
 from .rotated import rotated_roi_align, rotated_roi_align_backward
 from .sampling import deformable_sampling, deformable_sampling_backward
+from .suppression import box_nms, box_nms_backward, proposal
 
 __all__ = [
     "roi_pool",
@@ -45,4 +46,7 @@ __all__ = [
     "pyramid_roi_align_backward",
     "deformable_sampling",
     "deformable_sampling_backward",
+    "box_nms",
+    "box_nms_backward",
+    "proposal",
 ]

@@ -11,14 +11,6 @@
 
 namespace gluon_roi {
 
-// The outputs of a call, or their gradients in a backward pass. Converts to a Tensor for operators
-// with a single output.
-struct Outputs {
-  const Tensor* tensors;
-  const Tensor& operator[](size_t i) const { return tensors[i]; }
-  operator const Tensor&() const { return tensors[0]; }
-};
-
 template <class Op, class = void>
 struct HasCoordinates : std::false_type {};
 template <class Op>

@@ -40,6 +40,14 @@ struct Output {
 };
 constexpr int32_t kLikeFirst = -1;
 
+// The outputs of a call, or their gradients in a backward pass. Converts to a Tensor for operators
+// with a single output.
+struct Outputs {
+  const Tensor* tensors;
+  const Tensor& operator[](size_t i) const { return tensors[i]; }
+  operator const Tensor&() const { return tensors[0]; }
+};
+
 // ---- Where an operator runs ---------------------------------------------------------------------
 
 // Plain overloads, so that a forgotten CUDA half is a link error.

@@ -1,7 +1,8 @@
 /* The operators of gluon_roi on raw pointers: a plain C interface for any array library.
  *
  * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align, rotated_roi_align, pr_roi_pool,
- * deformable_ps_roi_pool, pyramid_roi_align, deformable_sampling the shared library exports
+ * deformable_ps_roi_pool, pyramid_roi_align, deformable_sampling, box_nms, proposal the shared
+ * library exports
  *
  *   int gluon_roi_<op>_forward  (params, inputs, count, out, device)
  *       out <- op(inputs)
@@ -25,6 +26,11 @@
  *
  * The inputs of deformable_sampling are data, offset (N, 2 * groups * kh * kw, Ho, Wo) and,
  * optionally, mask (N, groups * kh * kw, Ho, Wo), all of one type: src/ops/deformable_sampling.h.
+ * That of box_nms is data (..., n, w), of 2 to 4 dimensions: src/ops/box_nms.h. Those of proposal
+ * are cls_prob (N, 2 * A, H, W), bbox_pred (N, 4 * A, H, W) and im_info (N, 3): src/ops/proposal.h.
+ *
+ * These two have two outputs: out points to an array of both, and d_out to an array of their
+ * gradients, in which the record of box_nms itself takes the place of a gradient.
  *
  * An optional input may be left out at the end, or be a zeroed gluon_roi_tensor (no data, ndim 0).
  * gluon_roi_operators() describes all of this as JSON, with the fields of every params struct.
@@ -68,6 +74,9 @@ enum { GLUON_ROI_MOST_MAPS = 8 };
 /* The conventions of ps_roi_pool and of deformable_sampling; see src/ops/ps_roi_pool.h and
  * src/ops/deformable_sampling.h. */
 enum { GLUON_ROI_RFCN = 0, GLUON_ROI_MXNET = 0, GLUON_ROI_TORCHVISION = 1 };
+
+/* The formats of boxes of box_nms: x1, y1, x2, y2, or centre x, y and width, height. */
+enum { GLUON_ROI_CORNER = 0, GLUON_ROI_CENTER = 1 };
 
 /* A row of rois whose batch index lies beyond the batch is an error (on CUDA a row of NaN) or a
  * padding row. */
@@ -170,6 +179,33 @@ typedef struct gluon_roi_deformable_sampling_params {
   int32_t convention;                  /* GLUON_ROI_MXNET or GLUON_ROI_TORCHVISION */
 } gluon_roi_deformable_sampling_params;
 
+typedef struct gluon_roi_box_nms_params {
+  double overlap_thresh;  /* overlap above which the better of two boxes suppresses the other */
+  double valid_thresh;    /* scores up to it are not valid */
+  int32_t topk;           /* valid rows of a batch that are considered; negative: all */
+  int32_t coord_start;    /* first of the four columns of the box */
+  int32_t score_index;    /* column of the score */
+  int32_t id_index;       /* column of the class; negative: none */
+  int32_t background_id;  /* class whose rows are not valid */
+  int32_t force_suppress; /* 1: classes suppress one another */
+  int32_t in_format;      /* of the boxes of data, GLUON_ROI_CORNER or GLUON_ROI_CENTER */
+  int32_t out_format;     /* of the boxes of out, GLUON_ROI_CORNER or GLUON_ROI_CENTER */
+} gluon_roi_box_nms_params;
+
+typedef struct gluon_roi_proposal_params {
+  int32_t rpn_pre_nms_top_n;          /* boxes of an image that are considered; <= 0: all */
+  int32_t rpn_post_nms_top_n;         /* rows of the output for an image, at least 1 */
+  double threshold;                   /* overlap above which the better box suppresses the other */
+  int32_t rpn_min_size;               /* smallest side in pixels, times the scale of im_info */
+  double scales[GLUON_ROI_MOST_MAPS]; /* of anchors, > 0 */
+  int32_t scale_count;                /* their number */
+  double ratios[GLUON_ROI_MOST_MAPS]; /* of anchors, height to width, > 0 */
+  int32_t ratio_count;                /* their number */
+  int32_t feature_stride;             /* pixels per cell, at least 1 */
+  int32_t output_score;               /* for Python: scores are always written */
+  int32_t iou_loss;                   /* 1: bbox_pred moves corners, by pixels */
+} gluon_roi_proposal_params;
+
 #define GLUON_ROI_DECLARE(op)                                                                    \
   int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                            \
                                const gluon_roi_tensor* inputs, int32_t count,                    \
@@ -194,6 +230,8 @@ GLUON_ROI_DECLARE(pr_roi_pool)
 GLUON_ROI_DECLARE(deformable_ps_roi_pool)
 GLUON_ROI_DECLARE(pyramid_roi_align)
 GLUON_ROI_DECLARE(deformable_sampling)
+GLUON_ROI_DECLARE(box_nms)
+GLUON_ROI_DECLARE(proposal)
 
 /* The message of this thread's last failed call; "" before any. Valid until the next failure. */
 const char* gluon_roi_last_error(void);

@@ -21,6 +21,7 @@ struct Call {
   std::vector<Array> inputs;  // all declared inputs: the maps, rois, trans, rois_num
   int32_t count;              // number of inputs passed
   Array d_out;
+  Array second;  // what backward gets for a second output; absent if there is none
   std::vector<Row> rows;
   std::vector<int64_t> images;  // of the valid rows
   bool refused = false;         // whether the CPU rejects rois or rois_num
@@ -252,12 +253,77 @@ inline void random_samples(Random* random, Call* call) {
   random_numbers(random, call->positive, hostile_numbers, &call->d_out);
 }
 
+// Inputs, d_out and record of BoxNMS: rows of a class, a score and a box, and more columns.
+inline void random_rows(Random* random, Call* call) {
+  const int32_t dtype =
+      random->pick<int32_t>({GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64, GLUON_ROI_FLOAT16});
+  const bool hostile = random->chance(0.5);
+  const int64_t rows =
+      random->chance(0.05) ? 0 : random->integer(1, random->chance(0.2) ? 700 : 40);
+  std::vector<int64_t> shape = {rows, random->integer(7, 9)};
+  if (random->chance(0.6)) shape.insert(shape.begin(), random->integer(0, 3));
+  if (shape.size() == 3 && random->chance(0.3)) shape.insert(shape.begin(), random->integer(1, 2));
+  call->inputs.emplace_back(dtype, shape, random->integer(0, 17), 0);
+  call->count = 1;
+  call->d_out = Array(dtype, shape, random->integer(0, 17), 0);
+  random_numbers(random, false, hostile, &call->d_out);
+  Array& data = call->inputs[0];
+  const int64_t width = shape.back(), start = call->params.box_nms.coord_start;
+  for (int64_t i = 0; i < data.size(); i += width) {
+    for (int64_t n = 0; n < width; ++n) {
+      const bool is_box = n >= start && n < start + 4;
+      double value = is_box ? random->uniform(0, 30) + (n >= start + 2 ? 10 : 0)
+                            : static_cast<double>(random->integer(0, 9)) / (n == 0 ? 3 : 10);
+      if (hostile && random->chance(0.1)) value = coordinate(random, 30, 1, true);
+      data.set(i + n, value);
+    }
+  }
+  shape.back() = 1;
+  call->second = Array(GLUON_ROI_INT32, shape, random->integer(0, 17), 0);
+  for (int64_t i = 0; i < call->second.size(); ++i) {
+    call->second.set(i, random->chance(0.5) ? static_cast<double>(i) : -1.0);
+  }
+}
+
+// Inputs and gradients of Proposal.
+inline void random_scores(Random* random, Call* call) {
+  const gluon_roi_proposal_params& p = call->params.proposal;
+  const int32_t dtype =
+      random->pick<int32_t>({GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64, GLUON_ROI_FLOAT16});
+  const bool hostile = random->chance(0.5);
+  const int64_t images = random->chance(0.03) ? 0 : random->integer(1, 3);
+  const int64_t height = random->integer(1, 9), width = random->integer(1, 9);
+  const int64_t anchors = int64_t{p.scale_count} * p.ratio_count;
+  const auto add = [&](std::vector<int64_t> shape) {
+    call->inputs.emplace_back(dtype, shape, random->integer(0, 17), 0);
+    return &call->inputs.back();
+  };
+  random_numbers(random, false, hostile, add({images, 2 * anchors, height, width}));
+  random_numbers(random, false, hostile, add({images, 4 * anchors, height, width}));
+  Array* const info = add({images, 3});
+  for (int64_t i = 0; i < info->size(); ++i) {
+    const int64_t cells = i % 3 == 0 ? height : width;
+    // float16 ends at 65504.
+    const int64_t most = std::min<int64_t>(cells * p.feature_stride, 60000);
+    info->set(i, i % 3 == 2 ? random->pick({1.0, 1.5, 0.0, 6e4})
+                            : static_cast<double>(random->integer(0, most)));
+  }
+  call->count = 3;
+  const int64_t rows = images * p.rpn_post_nms_top_n;
+  call->d_out = Array(dtype, {rows, 5}, random->integer(0, 17), 0);
+  call->second = Array(dtype, {rows, 1}, random->integer(0, 17), 0);
+  random_numbers(random, false, hostile, &call->d_out);
+}
+
 inline Call random_call(Random* random) {
   Call call;
   call.op = &kOperators[random->integer(0, std::size(kOperators) - 1)];
   call.so = call.op->randomize(random, &call.params);
   if (call.op->coordinates == 0) {
-    random_samples(random, &call);
+    const std::string name = call.op->name;
+    (name == "BoxNMS"     ? random_rows
+     : name == "Proposal" ? random_scores
+                          : random_samples)(random, &call);
     return call;
   }
   const int32_t dtype =

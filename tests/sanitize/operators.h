@@ -22,6 +22,8 @@ union Params {
   gluon_roi_deformable_ps_roi_pool_params deformable_ps_roi_pool;
   gluon_roi_pyramid_roi_align_params pyramid_roi_align;
   gluon_roi_deformable_sampling_params deformable_sampling;
+  gluon_roi_box_nms_params box_nms;
+  gluon_roi_proposal_params proposal;
 };
 
 // Properties that follow from the parameters.
@@ -163,6 +165,38 @@ inline Consequences randomize(Random* random, gluon_roi_deformable_sampling_para
   return Consequences{0, 0, {1.0}};
 }
 
+inline Consequences randomize(Random* random, gluon_roi_box_nms_params* p) {
+  p->overlap_thresh = random->pick({0.5, 0.3, 0.7, 0.0, 1.0, -1.0, 3e38});
+  p->valid_thresh = random->pick({0.0, 0.0, 0.05, 0.5, -3e38, 3e38});
+  p->topk = random->pick({-1, -1, 400, 5, 1, 0, INT32_MIN, INT32_MAX});
+  p->coord_start = 2;
+  p->score_index = 1;
+  p->id_index = random->pick({-1, 0, 0, INT32_MIN});
+  if (random->chance(0.3)) p->coord_start = 0, p->score_index = 4, p->id_index = 6;
+  p->background_id = random->pick({-1, 0, 1, INT32_MIN, INT32_MAX});
+  p->force_suppress = random->chance(0.3);
+  p->in_format = random->pick<int32_t>({GLUON_ROI_CORNER, GLUON_ROI_CENTER});
+  p->out_format = random->pick<int32_t>({GLUON_ROI_CORNER, GLUON_ROI_CENTER});
+  return Consequences{};
+}
+
+inline Consequences randomize(Random* random, gluon_roi_proposal_params* p) {
+  p->rpn_pre_nms_top_n = random->pick({6000, 20, 1, 0, -1, INT32_MIN, INT32_MAX});
+  p->rpn_post_nms_top_n = static_cast<int32_t>(random->integer(1, 40));
+  p->threshold = random->pick({0.7, 0.5, 0.0, 1.0, -1.0, 3e38});
+  p->rpn_min_size = random->pick({16, 0, 1, 100, -5, INT32_MIN, INT32_MAX});
+  p->scale_count = static_cast<int32_t>(random->integer(1, 3));
+  p->ratio_count = static_cast<int32_t>(random->integer(1, 3));
+  for (int i = 0; i < 3; ++i) {
+    p->scales[i] = random->pick({1.0, 4.0, 8.0, 0.5, 1e-300, 1e30, 1e300});
+    p->ratios[i] = random->pick({0.5, 1.0, 2.0, 0.1, 1e-300, 1e30, 1e300});
+  }
+  p->feature_stride = random->pick({16, 16, 1, 7, 64, 1 << 24});
+  p->iou_loss = random->chance(0.3);
+  p->output_score = random->chance(0.5);
+  return Consequences{0, 0, {1.0}};
+}
+
 // Parameters that have to be rejected.
 inline int32_t no_boolean(Random* random) { return random->pick({-1, 2, INT32_MIN, INT32_MAX}); }
 inline double no_scale(Random* random) {
@@ -257,6 +291,31 @@ inline void spoil(Random* random, gluon_roi_deformable_sampling_params* p) {
   }
 }
 
+inline void spoil(Random* random, gluon_roi_box_nms_params* p) {
+  int32_t* const flags[] = {&p->force_suppress, &p->in_format, &p->out_format};
+  const double no_number = random->pick({NAN * 1.0, INFINITY * 1.0, 1e39, -DBL_MAX});
+  switch (random->integer(0, 4)) {
+    case 0: p->coord_start = random->pick({-1, INT32_MIN, INT32_MAX, 10}); break;
+    case 1:
+      p->score_index = random->pick({-1, INT32_MIN, INT32_MAX, 10, p->coord_start + 3});
+      break;
+    case 2: p->id_index = random->pick({p->score_index, p->coord_start, 10, INT32_MAX}); break;
+    case 3: (random->chance(0.5) ? p->overlap_thresh : p->valid_thresh) = no_number; break;
+    default: *flags[random->integer(0, 2)] = no_boolean(random);
+  }
+}
+
+inline void spoil(Random* random, gluon_roi_proposal_params* p) {
+  switch (random->integer(0, 5)) {
+    case 0: p->threshold = random->pick({NAN * 1.0, INFINITY * 1.0, 1e39}); break;
+    case 1: p->rpn_post_nms_top_n = random->pick({0, -1, INT32_MIN, INT32_MAX}); break;
+    case 2: p->feature_stride = random->pick({0, -1, INT32_MIN, INT32_MAX}); break;
+    case 3: p->scales[0] = no_scale(random); break;
+    case 4: p->ratio_count = random->pick({0, -1, p->ratio_count + 1, INT32_MAX, 9}); break;
+    default: p->iou_loss = no_boolean(random);
+  }
+}
+
 using Tensor = gluon_roi_tensor;
 using Device = gluon_roi_device;
 
@@ -301,6 +360,8 @@ const Operator kOperators[] = {
     OPERATOR("DeformablePSROIPool", 4, deformable_ps_roi_pool),
     OPERATOR("PyramidROIAlign", 4, pyramid_roi_align),
     OPERATOR("DeformableSampling", 0, deformable_sampling),
+    OPERATOR("BoxNMS", 0, box_nms),
+    OPERATOR("Proposal", 0, proposal),
 };
 
 }  // namespace sanitize

@@ -15,7 +15,7 @@ namespace sanitize {
 
 struct Results {
   int forward, backward;  // return codes
-  Array out;
+  Array out, second;      // outputs; the second is absent if there is none
   std::vector<Array> d_inputs;
 };
 
@@ -30,16 +30,16 @@ inline Results run(const Call& call, int threads, int fill, bool maps_alone = fa
   omp_set_num_threads(threads);
   const Device device{GLUON_ROI_CPU, nullptr, nullptr, 0};
   const std::vector<Tensor> inputs = tensors(call.inputs);
-  Results results{0, 0, like(call.d_out, fill), {}};
+  Results results{0, 0, like(call.d_out, fill), like(call.second, fill), {}};
+  const Tensor outputs[] = {results.out.tensor(), results.second.tensor()};
+  const Tensor given[] = {call.d_out.tensor(), call.second.tensor()};
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool wanted = !maps_alone || i < call.maps();
     results.d_inputs.push_back(wanted ? like(call.inputs[i], fill) : Array());
   }
-  results.forward =
-      call.op->forward(&call.params, inputs.data(), call.count, &results.out.tensor(), &device);
-  results.backward =
-      call.op->backward(&call.params, inputs.data(), call.count, &call.d_out.tensor(),
-                        tensors(results.d_inputs).data(), &device);
+  results.forward = call.op->forward(&call.params, inputs.data(), call.count, outputs, &device);
+  results.backward = call.op->backward(&call.params, inputs.data(), call.count, given,
+                                       tensors(results.d_inputs).data(), &device);
   return results;
 }
 
@@ -68,6 +68,7 @@ inline uint64_t digest_of(const Results& results) {
   digest.add(static_cast<uint64_t>(results.forward) << 32 |
              static_cast<uint64_t>(results.backward));
   digest.add(results.out);
+  digest.add(results.second);
   for (const Array& gradient : results.d_inputs) digest.add(gradient);
   return digest.value();
 }
@@ -78,6 +79,9 @@ inline void check_same(const Results& first, const Results& other, const char* w
   };
   if (first.forward != other.forward || first.backward != other.backward) differ("the code");
   if (first.forward == GLUON_ROI_OK && !first.out.same_bytes(other.out)) differ("out");
+  if (first.forward == GLUON_ROI_OK && !first.second.same_bytes(other.second)) {
+    differ("the second output");
+  }
   if (first.backward != GLUON_ROI_OK) return;
   for (size_t i = 0; i < first.d_inputs.size(); ++i) {
     if (other.d_inputs[i].tensor().ndim != 0 && !first.d_inputs[i].same_bytes(other.d_inputs[i])) {
@@ -179,7 +183,9 @@ inline uint64_t right_call(const Call& call) {
   check_code("forward", results.forward);
   check_code("backward", results.backward);
   const char* name = call.op->name;
-  if (results.forward != GLUON_ROI_OK) check_refused("forward", name, {&results.out}, 0xff);
+  if (results.forward != GLUON_ROI_OK) {
+    check_refused("forward", name, {&results.out, &results.second}, 0xff);
+  }
   if (results.backward != GLUON_ROI_OK) {
     check_refused("backward", name, pointers(results.d_inputs), 0xff);
   }

@@ -34,18 +34,21 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
   std::vector<Tensor> inputs = tensors(call.inputs);
   Device device{GLUON_ROI_CPU, nullptr, nullptr, 0};
   const int fill = 0x5a;
-  const Array out_array = like(call.d_out, fill);
+  const Array out_array = like(call.d_out, fill), second_array = like(call.second, fill);
   std::vector<Array> d_arrays;
   for (const Array& input : call.inputs) d_arrays.push_back(like(input, fill));
   std::vector<Tensor> d_inputs = tensors(d_arrays);
-  Tensor out = out_array.tensor(), d_out = call.d_out.tensor();
+  Tensor outputs[] = {out_array.tensor(), second_array.tensor()};
+  Tensor given[] = {call.d_out.tensor(), call.second.tensor()};
+  Tensor &out = outputs[0], &d_out = given[0];
   const Params* params_or_null = &params;
   const Tensor *inputs_or_null = inputs.data(), *d_inputs_or_null = d_inputs.data();
-  const Tensor *out_or_null = &out, *d_out_or_null = &d_out;
+  const Tensor *out_or_null = outputs, *d_out_or_null = given;
   const Device* device_or_null = &device;
   int32_t count = call.count;
   bool forward_may_pass = false, backward_may_pass = false, workspace_may_pass = true;
-  switch (random->integer(0, 9)) {
+  Array spoiled;
+  switch (random->integer(0, 10)) {
     case 0: {
       call.op->spoil(random, &params);
       workspace_may_pass = false;
@@ -78,6 +81,23 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
       count = random->pick(
           {-1, 0, maps, static_cast<int32_t>(inputs.size()) + 1, INT32_MIN, INT32_MAX});
       workspace_may_pass = false;
+      break;
+    }
+    case 5: {
+      // A row of record that is none, or a row of im_info.
+      const std::string name = call.op->name;
+      const bool is_record = name == "BoxNMS";
+      const Array& values = is_record ? call.second : call.inputs.back();
+      if ((!is_record && name != "Proposal") || values.size() == 0) return 0;
+      spoiled = like(values, 0);
+      memcpy(spoiled.tensor().data, values.tensor().data, values.bytes());
+      const double size = static_cast<double>(values.size());
+      spoiled.set(random->integer(0, is_record ? values.size() - 1 : 1),
+                  is_record ? random->pick({size, 2147483647.0})
+                            : random->pick({NAN * 1.0, INFINITY * 1.0, -1.0}));
+      (is_record ? given[1] : inputs.back()) = spoiled.tensor();
+      forward_may_pass = is_record;
+      backward_may_pass = !is_record;
       break;
     }
     default: {
@@ -116,7 +136,7 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
   if (done("forward",
            call.op->forward(params_or_null, inputs_or_null, count, out_or_null, device_or_null),
            forward_may_pass)) {
-    check_refused("forward", name, {&out_array}, fill);
+    check_refused("forward", name, {&out_array, &second_array}, fill);
   }
   if (done("backward",
            call.op->backward(params_or_null, inputs_or_null, count, d_out_or_null, d_inputs_or_null,

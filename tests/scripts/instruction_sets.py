@@ -21,6 +21,7 @@ import gluon_roi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from deformed import CALLS, every_half  # noqa: E402
 from operators import BY_NAME, OPERATORS  # noqa: E402
+from suppressed import CALLS as SUPPRESSED  # noqa: E402
 
 ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
 ROWS += [(op, {"rois_grad": True}) for op in OPERATORS if op.rois_grad]
@@ -84,4 +85,14 @@ for name, parameters, given, d_out, gradients in sampled:
     results = (out, *(array.grad for array in inputs[:gradients]))
     key = f"DeformableSampling {name} {d_out.dtype}"
     digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in results]
+for name, suppressed in SUPPRESSED.items():
+    # More than a block of boxes, which divides among threads.
+    larger = (1, 24, 25) if suppressed.op == "proposal" else (1400, suppressed.shape[-1])
+    suppressed = suppressed._replace(shape=larger)
+    for dtype in ("float32", "float64", "float16"):
+        inputs = [mx.nd.array(a, dtype=dtype) for a in suppressed.arrays(dtype)]
+        declared = "BoxNMS" if suppressed.op == "box_nms" else "Proposal"
+        out = getattr(gluon_roi.nd, declared)(*inputs, **suppressed.parameters)
+        key = f"{declared} {name} {dtype}"
+        digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
 print(json.dumps({"level": gluon_roi.build_info()["simd"], "digests": digests}))

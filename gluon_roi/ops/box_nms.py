@@ -1,0 +1,115 @@
+"""BoxNMS: the boxes that no better one overlaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..bridge import OperatorBlock, Tensor, call, operator_function
+
+
+@operator_function("BoxNMS")
+def box_nms(
+    data: Tensor,
+    overlap_thresh: float = 0.5,
+    valid_thresh: float = 0.0,
+    topk: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = -1,
+    background_id: int = -1,
+    force_suppress: bool = False,
+    in_format: str = "corner",
+    out_format: str = "corner",
+    *,
+    out: Tensor | None = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Tensor:
+    """:class:`gluon_roi.BoxNMS` as a function: the input first, then parameters.
+
+    Arguments and their order are those of MXNet's ``contrib.box_nms``. For arrays, `out` is
+    available too; for symbols, `name` and `attr`.
+    """
+    return call("BoxNMS", locals())
+
+
+class BoxNMS(OperatorBlock):
+    """Non-maximum suppression, as MXNet's ``contrib.box_nms``.
+
+    The best `topk` valid rows of each batch are taken in turn, by descending score. A row is kept
+    unless a kept one of its class overlaps it by more than `overlap_thresh`.
+
+    Parameters
+    ----------
+    overlap_thresh : float
+        Intersection over union above which the better of two boxes suppresses the other.
+    valid_thresh : float
+        Rows with scores up to it are not valid.
+    topk : int
+        Valid rows of a batch that are considered; all if negative. With 0 the output is data.
+    coord_start : int
+        First of the four columns of the box.
+    score_index : int
+        Column of the score.
+    id_index : int
+        Column of the class; if negative, all rows are of one class.
+    background_id : int
+        Class whose rows are not valid.
+    force_suppress : bool
+        Whether rows suppress those of other classes, too.
+    in_format : {'corner', 'center'}
+        Boxes of data: x1, y1, x2, y2, or centre x, y and width, height.
+    out_format : {'corner', 'center'}
+        Boxes of the output. Those with a negative first coordinate are not converted.
+
+    Inputs
+    ------
+    data : (..., n, w), float16, float32 or float64
+        Batches of n rows of w columns.
+
+    Outputs
+    -------
+    out : shape and dtype of data
+        The kept rows of each batch, best first, then rows of -1.
+
+    Rows with equal scores keep their order. A score of NaN is not valid, and infinity is the best
+    of all. A box with a NaN overlaps nothing. float16 is computed in float32. data has a gradient:
+    kept rows get that of their copy, other rows 0. In a symbol, a hidden second output has the
+    numbers of the kept rows, counted over all batches: (..., n, 1), int32.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        An invalid argument, shape or dtype. The message names the operator, the argument, the
+        expected value and the actual one.
+
+    References
+    ----------
+    Felzenszwalb et al. 2010, Object detection with discriminatively trained part-based models,
+    IEEE TPAMI 32(9), section 3; MXNet's ``contrib.box_nms``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> boxes = mx.nd.array([[0.5, 0, 0, 4, 4], [0.75, 0, 0, 4, 5], [0.25, 9, 0, 9, 4]])
+    >>> gluon_roi.BoxNMS(coord_start=1, score_index=0)(boxes).asnumpy()[:, 0].tolist()
+    [0.75, 0.25, -1.0]
+    """
+
+    function = box_nms
+
+    def __init__(
+        self,
+        overlap_thresh: float = 0.5,
+        valid_thresh: float = 0.0,
+        topk: int = -1,
+        coord_start: int = 2,
+        score_index: int = 1,
+        id_index: int = -1,
+        background_id: int = -1,
+        force_suppress: bool = False,
+        in_format: str = "corner",
+        out_format: str = "corner",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(locals())

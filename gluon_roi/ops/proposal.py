@@ -1,0 +1,141 @@
+"""Proposal: the best boxes of a region proposal network that do not overlap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+
+from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge.arguments import NumpySymbol, Symbol
+from ..bridge.symbols import node_name
+
+
+@operator_function("Proposal")
+def proposal(
+    cls_prob: Tensor,
+    bbox_pred: Tensor,
+    im_info: Tensor,
+    rpn_pre_nms_top_n: int = 6000,
+    rpn_post_nms_top_n: int = 300,
+    threshold: float = 0.7,
+    rpn_min_size: int = 16,
+    scales: tuple[float, ...] = (4.0, 8.0, 16.0, 32.0),
+    ratios: tuple[float, ...] = (0.5, 1.0, 2.0),
+    feature_stride: int = 16,
+    output_score: bool = False,
+    iou_loss: bool = False,
+    *,
+    out: Tensor | None = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Any:
+    """:class:`gluon_roi.Proposal` as a function: inputs first, then parameters.
+
+    Arguments and their order are those of MXNet's ``contrib.Proposal`` and
+    ``contrib.MultiProposal``. For arrays, `out` is available too; for symbols, `name` and `attr`.
+    """
+    given = locals()
+    shown = 2 if str(output_score) in ("True", "true", "1") else 1
+    if not isinstance(cls_prob, (Symbol, NumpySymbol)):
+        return call("Proposal", given, shown)
+    # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind an
+    # identity the first one keeps the name that it has in MXNet's operators, rois_output.
+    node = node_name(name, "Proposal")
+    whole = call("Proposal", {**given, "name": f"{node}_boxes"}, 2)
+    is_numpy = isinstance(whole, NumpySymbol)
+    outputs = list(whole.as_nd_ndarray() if is_numpy else whole)
+    names = (node, f"{node}_score")[:shown]
+    results = [mx.sym.identity(outputs[i], name=names[i], attr=attr) for i in range(shown)]
+    result = results[0] if shown == 1 else mx.sym.Group(results)
+    return result.as_np_ndarray() if is_numpy else result
+
+
+class Proposal(OperatorBlock):
+    """Proposals of a region proposal network, as MXNet's ``contrib.Proposal`` for any batch.
+
+    The network moves the anchors of each cell, and gives each box a score. The best boxes of each
+    image are taken in turn; one is kept unless a kept one overlaps it by more than `threshold`.
+
+    Parameters
+    ----------
+    rpn_pre_nms_top_n : int
+        Boxes of an image that are considered; all if not positive.
+    rpn_post_nms_top_n : int
+        Rows of the output for each image. If fewer boxes are kept, they repeat in turn.
+    threshold : float
+        Intersection over union above which the better of two boxes suppresses the other.
+    rpn_min_size : int
+        Smallest side of a box in pixels, times the scale of im_info. Smaller boxes grow by half of
+        it on each side, and have the score -1.
+    scales : tuple of float
+        Sizes of the anchors, in cells; up to 8.
+    ratios : tuple of float
+        Heights of the anchors, in widths; up to 8.
+    feature_stride : int
+        Pixels per cell.
+    output_score : bool
+        Whether to return scores as well.
+    iou_loss : bool
+        Whether bbox_pred moves the corners of the anchors, in pixels.
+
+    Inputs
+    ------
+    cls_prob : (N, 2 * A, H, W), float16, float32 or float64
+        Probabilities; the last A channels are the scores of A = len(ratios) * len(scales) anchors.
+    bbox_pred : (N, 4 * A, H, W), dtype of cls_prob
+        For each anchor dx, dy, in its lengths, and logarithms dw, dh of factors.
+    im_info : (N, 3), dtype of cls_prob
+        Rows [height, width, scale] of the images, in pixels. Cells beyond an image have the score
+        -1.
+
+    Outputs
+    -------
+    out : (N * rpn_post_nms_top_n, 5), dtype of cls_prob
+        Rows [image, x1, y1, x2, y2], as RoI operators take them; x2 is the last pixel of the box.
+    score : (N * rpn_post_nms_top_n, 1), dtype of cls_prob
+        With output_score only.
+
+    Boxes with equal scores stay in the order of cells, then anchors. A score of NaN counts as
+    -infinity. A box that a NaN moves is NaN, has the score -1, and overlaps nothing. float16 is
+    computed in float32. All gradients are 0.
+
+    Raises
+    ------
+    mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a row of im_info that is not finite,
+        negative or beyond the map. The message names the operator, the argument, the expected value
+        and the actual one.
+
+    References
+    ----------
+    Ren et al. 2015, Faster R-CNN, arXiv:1506.01497, section 3.1; MXNet's ``contrib.Proposal`` and
+    ``contrib.MultiProposal``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> scores = mx.nd.array([0, 0, 0.5, 0.75]).reshape((1, 2, 1, 2))
+    >>> moves = mx.nd.zeros((1, 4, 1, 2))
+    >>> image = mx.nd.array([[16, 32, 1]])
+    >>> propose = gluon_roi.Proposal(scales=(1.0,), ratios=(1.0,), rpn_post_nms_top_n=2)
+    >>> propose(scores, moves, image).asnumpy().tolist()
+    [[0.0, 16.0, 0.0, 31.0, 15.0], [0.0, 0.0, 0.0, 15.0, 15.0]]
+    """
+
+    function = proposal
+
+    def __init__(
+        self,
+        rpn_pre_nms_top_n: int = 6000,
+        rpn_post_nms_top_n: int = 300,
+        threshold: float = 0.7,
+        rpn_min_size: int = 16,
+        scales: tuple[float, ...] = (4.0, 8.0, 16.0, 32.0),
+        ratios: tuple[float, ...] = (0.5, 1.0, 2.0),
+        feature_stride: int = 16,
+        output_score: bool = False,
+        iou_loss: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(locals())

@@ -1,0 +1,280 @@
+"""BoxNMS and Proposal: boxes that no better one overlaps."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from .common import as_numpy
+
+
+def box_nms(
+    data: Any,
+    overlap_thresh: float = 0.5,
+    valid_thresh: float = 0.0,
+    topk: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = -1,
+    background_id: int = -1,
+    force_suppress: bool = False,
+    in_format: str = "corner",
+    out_format: str = "corner",
+    geometry: Any = "float64",
+) -> tuple[np.ndarray, np.ndarray]:
+    """:class:`gluon_roi.BoxNMS` in NumPy.
+
+    Parameters
+    ----------
+    data : array, shape (..., n, w)
+        Batches of n rows of w columns.
+    overlap_thresh, valid_thresh, topk, coord_start, score_index, id_index, background_id
+    force_suppress, in_format, out_format
+        As of :class:`gluon_roi.BoxNMS`.
+    geometry : type
+        In which boxes are computed.
+
+    Returns
+    -------
+    out : numpy.ndarray, float64
+        Of the shape of data: the kept rows of each batch, best first, then rows of -1.
+    record : numpy.ndarray, int32
+        (..., n, 1), the numbers of the kept rows, counted over all batches, then -1.
+
+    Raises
+    ------
+    ValueError
+        data has no columns for a box.
+
+    Examples
+    --------
+    >>> import gluon_roi
+    >>> boxes = [[0.5, 0, 0, 4, 4], [0.75, 0, 0, 4, 5], [0.25, 9, 0, 9, 4]]
+    >>> out, record = gluon_roi.reference.box_nms(boxes, coord_start=1, score_index=0)
+    >>> record.ravel().tolist()
+    [1, 2, -1]
+    """
+    rows = as_numpy(data).astype(geometry)
+    shape, width = rows.shape, rows.shape[-1]
+    if rows.ndim < 2 or coord_start + 4 > width:
+        raise ValueError(f"BoxNMS: data has shape {shape}, expected (..., n, w) with a box in w")
+    numbers = np.arange(rows.size // width, dtype="int32").reshape(*shape[:-1], 1)
+    if topk == 0:
+        return rows.astype("float64"), numbers
+    threshold, lowest = np.float32(overlap_thresh), np.float32(valid_thresh)
+    batches = rows.reshape(-1, shape[-2], width)
+    out, record = np.full(batches.shape, -1.0), np.full(batches.shape[:2], -1, "int32")
+    for n, batch in enumerate(batches):
+        scores = batch[:, score_index]
+        valid = scores > lowest
+        kinds = np.zeros(len(batch))
+        if id_index >= 0:
+            ids = batch[:, id_index]
+            valid &= ids != background_id
+            if not force_suppress:
+                known = (ids > -(2.0**31)) & (ids < 2.0**31)
+                kinds = np.trunc(np.where(known, ids, -(2.0**31)))
+        order = [i for i in np.argsort(-scores, kind="stable") if valid[i]]
+        order = order[:topk] if topk > 0 else order
+        boxes = _boxes(batch[:, coord_start : coord_start + 4], in_format == "center")
+        kept: list[int] = []
+        for i in order:
+            rivals = [k for k in kept if kinds[k] == kinds[i]]
+            if not any(_overlap(boxes[i], boxes[k], 0) > threshold for k in rivals):
+                kept.append(i)
+        out[n, : len(kept)] = batch[kept]
+        record[n, : len(kept)] = n * shape[-2] + np.array(kept, int)
+    if in_format != out_format:
+        columns = out[..., coord_start : coord_start + 4]
+        converted = ~(columns[..., 0] < 0)
+        columns[converted] = _converted(columns[converted], out_format == "center", geometry)
+    return out.reshape(shape), record.reshape(numbers.shape)
+
+
+def box_nms_backward(d_out: Any, record: Any) -> np.ndarray:
+    """Gradient of :func:`box_nms` with respect to data.
+
+    Parameters
+    ----------
+    d_out : array, shape (..., n, w)
+        Gradient with respect to the output.
+    record : array of int, shape (..., n, 1)
+        The second result of :func:`box_nms`.
+
+    Returns
+    -------
+    numpy.ndarray, float64
+        The rows of `d_out` where those of data were that are kept, and 0.
+
+    Raises
+    ------
+    IndexError
+        `record` names a row that does not exist.
+
+    Examples
+    --------
+    >>> box_nms_backward([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]], [[1], [-1]])[:, 0].tolist()
+    [0.0, 1.0]
+    """
+    d_out, record = as_numpy(d_out).astype("float64"), as_numpy(record).ravel()
+    d_data = np.zeros_like(d_out)
+    rows, gradients = d_data.reshape(len(record), -1), d_out.reshape(len(record), -1)
+    rows[record[record >= 0]] = gradients[record >= 0]
+    return d_data
+
+
+def _converted(boxes: np.ndarray, to_center: bool, geometry: Any) -> np.ndarray:
+    """Boxes (n, 4) in the other format."""
+    first, last = boxes[:, :2].astype(geometry), boxes[:, 2:].astype(geometry)
+    if to_center:
+        return np.hstack([(first + last) / 2, last - first])
+    return np.hstack([first - last / 2, first + last / 2])
+
+
+def _boxes(values: np.ndarray, center: bool) -> list[tuple]:
+    """Corners and area of each row."""
+    boxes = []
+    for a, b, c, d in values:
+        width, height = (c, d) if center else (c - a, d - b)
+        area = values.dtype.type(0) if width < 0 or height < 0 else width * height
+        if np.isnan([a, b, c, d]).any():
+            area = values.dtype.type(np.nan)
+        if center:
+            a, b, c, d = a - width / 2, b - height / 2, a + width / 2, b + height / 2
+        boxes.append((a, b, c, d, area))
+    return boxes
+
+
+def _overlap(one: Sequence, other: Sequence, unit: int) -> Any:
+    """Intersection over union; a box from x1 to x2 is x2 - x1 + unit wide."""
+    width = min(one[2], other[2]) - max(one[0], other[0]) + unit
+    height = min(one[3], other[3]) - max(one[1], other[1]) + unit
+    common = max(width, 0) * max(height, 0)
+    with np.errstate(all="ignore"):
+        return np.divide(common, one[4] + other[4] - common)
+
+
+def proposal(
+    cls_prob: Any,
+    bbox_pred: Any,
+    im_info: Any,
+    rpn_pre_nms_top_n: int = 6000,
+    rpn_post_nms_top_n: int = 300,
+    threshold: float = 0.7,
+    rpn_min_size: int = 16,
+    scales: Sequence[float] = (4.0, 8.0, 16.0, 32.0),
+    ratios: Sequence[float] = (0.5, 1.0, 2.0),
+    feature_stride: int = 16,
+    iou_loss: bool = False,
+    geometry: Any = "float64",
+) -> tuple[np.ndarray, np.ndarray]:
+    """:class:`gluon_roi.Proposal` in NumPy.
+
+    Parameters
+    ----------
+    cls_prob : array, shape (N, 2 * A, H, W)
+        The last A channels are scores of the anchors.
+    bbox_pred : array, shape (N, 4 * A, H, W)
+        Moves of the anchors.
+    im_info : array, shape (N, 3)
+        Rows [height, width, scale] of the images, in pixels.
+    rpn_pre_nms_top_n, rpn_post_nms_top_n, threshold, rpn_min_size, scales, ratios
+    feature_stride, iou_loss
+        As of :class:`gluon_roi.Proposal`.
+    geometry : type
+        In which boxes are computed.
+
+    Returns
+    -------
+    out : numpy.ndarray, float64
+        (N * rpn_post_nms_top_n, 5), rows [image, x1, y1, x2, y2] in pixels.
+    score : numpy.ndarray, float64
+        (N * rpn_post_nms_top_n, 1).
+
+    Raises
+    ------
+    ValueError
+        The channels are not those of the anchors.
+
+    Examples
+    --------
+    >>> import numpy as np, gluon_roi
+    >>> inputs = np.ones((1, 2, 1, 1)), np.zeros((1, 4, 1, 1)), [[16, 16, 1]]
+    >>> what = {"scales": (1,), "ratios": (1,), "rpn_post_nms_top_n": 1}
+    >>> gluon_roi.reference.proposal(*inputs, **what)[0].tolist()
+    [[0.0, 0.0, 0.0, 15.0, 15.0]]
+    """
+    cls_prob, bbox_pred, im_info = (
+        as_numpy(a).astype(geometry) for a in (cls_prob, bbox_pred, im_info)
+    )
+    images, channels, rows, columns = cls_prob.shape
+    anchors = _anchors(feature_stride, scales, ratios)
+    if channels != 2 * len(anchors) or bbox_pred.shape[1] != 4 * len(anchors):
+        raise ValueError(
+            f"Proposal: cls_prob has {channels} and bbox_pred {bbox_pred.shape[1]} channels, "
+            f"expected 2 and 4 for each of {len(anchors)} anchors"
+        )
+    out = np.zeros((images, rpn_post_nms_top_n, 5))
+    out_scores = np.zeros((images, rpn_post_nms_top_n, 1))
+    for n in range(images):
+        height, width, scale = im_info[n]
+        boxes, scores = [], []
+        for y in range(rows):
+            for x in range(columns):
+                for a, anchor in enumerate(anchors):
+                    moved = anchor + np.array([x, y, x, y]) * feature_stride
+                    deltas = bbox_pred[n, 4 * a : 4 * a + 4, y, x]
+                    box = _moved(moved.astype(geometry), deltas, iou_loss)
+                    last = np.array([width, height] * 2) - 1
+                    box = np.where(np.isnan(box), box, np.clip(np.minimum(box, last), 0, None))
+                    score = cls_prob[n, len(anchors) + a, y, x]
+                    sides = box[2:] - box[:2] + 1
+                    smallest = rpn_min_size * scale
+                    if not (sides >= smallest).all():
+                        box = box + np.array([-1, -1, 1, 1]) * smallest / 2
+                        score = -1.0
+                    if y >= height // feature_stride or x >= width // feature_stride:
+                        score = -1.0
+                    boxes.append(box.astype(geometry))
+                    scores.append(score)
+        ranked = np.where(np.isnan(scores), -np.inf, scores)
+        order = np.argsort(-ranked, kind="stable")
+        order = order[:rpn_pre_nms_top_n] if rpn_pre_nms_top_n > 0 else order
+        areas = {i: np.prod(boxes[i][2:] - boxes[i][:2] + 1) for i in order}
+        kept: list[int] = []
+        for i in order:
+            if len(kept) == rpn_post_nms_top_n:
+                break
+            one = (*boxes[i], areas[i])
+            if not any(
+                _overlap(one, (*boxes[k], areas[k]), 1) > np.float32(threshold) for k in kept
+            ):
+                kept.append(i)
+        for row in range(rpn_post_nms_top_n):
+            i = kept[row % len(kept)]
+            out[n, row] = [n, *boxes[i]]
+            out_scores[n, row] = scores[i]
+    return out.reshape(-1, 5), out_scores.reshape(-1, 1)
+
+
+def _anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:
+    """Corners, ratio by ratio."""
+    anchors, middle = [], (stride - 1) / 2
+    for ratio in ratios:
+        width = np.floor(np.sqrt(np.floor(stride**2 / ratio)) + 0.5)
+        height = np.floor(width * ratio + 0.5)
+        for scale in scales:
+            reach = (np.array([width, height]) * scale - 1) / 2
+            anchors.append([*(middle - reach), *(middle + reach)])
+    return np.array(anchors)
+
+
+def _moved(box: np.ndarray, deltas: np.ndarray, corners: bool) -> np.ndarray:
+    if corners:
+        return box + deltas
+    size = box[2:] - box[:2] + 1
+    center = box[:2] + (size - 1) / 2 + deltas[:2] * size
+    with np.errstate(over="ignore"):
+        reach = (np.exp(deltas[2:]) * size - 1) / 2
+    return np.concatenate([center - reach, center + reach])

@@ -1,0 +1,82 @@
+// Greedy suppression: the order of scores, boxes, and the overlap of two of them.
+//
+// The order of operations is that of MXNet's box_nms and Proposal, so both keep the same boxes.
+#pragma once
+#include "../types.h"
+
+namespace gluon_roi {
+
+// ---- Order --------------------------------------------------------------------------------------
+
+template <class A>
+struct RankTraits;
+template <>
+struct RankTraits<float> {
+  using Bits = uint32_t;
+};
+template <>
+struct RankTraits<double> {
+  using Bits = uint64_t;
+};
+
+// The place of a box in the order of scores: ascending ranks are descending scores. Equal scores,
+// -0 and 0 among them, keep their order. NaN counts as -infinity.
+template <class A>
+struct Rank {
+  using Bits = typename RankTraits<A>::Bits;
+  Bits key;
+  int32_t index;  // of the box, from 0 on
+
+  HOST_DEVICE static Rank of(A score, int32_t index) {
+    constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
+    const A number = score == score ? score + A(0) : -static_cast<A>(INFINITY);
+    const Bits bits = bit_cast<Bits>(number);
+    // Ascending integers for descending numbers.
+    return {(bits & kSign) != 0 ? bits : static_cast<Bits>(~(bits | kSign)), index};
+  }
+  HOST_DEVICE bool operator<(const Rank& other) const {
+    return key != other.key ? key < other.key
+                            : static_cast<uint32_t>(index) < static_cast<uint32_t>(other.index);
+  }
+};
+
+// ---- Boxes --------------------------------------------------------------------------------------
+
+// Corners and area. V is a number, or a register of numbers: one box in each lane.
+template <class V>
+struct RankedBox {
+  V x1, y1, x2, y2, area;
+};
+
+// Sets *result to the intersection over the union of two boxes; NaN if either area is. A box from
+// x1 to x2 is x2 - x1 + `unit` long: `unit` is 1 if x2 is the last pixel of the box, else 0.
+template <class V>
+HOST_DEVICE void overlap(const RankedBox<V>& a, const RankedBox<V>& b, const V& unit, V* result) {
+  const V zero{};
+  const V left = a.x1 > b.x1 ? a.x1 : b.x1, top = a.y1 > b.y1 ? a.y1 : b.y1;
+  const V right = a.x2 < b.x2 ? a.x2 : b.x2, bottom = a.y2 < b.y2 ? a.y2 : b.y2;
+  const V width = right - left + unit, height = bottom - top + unit;
+  const V common = (width > zero ? width : zero) * (height > zero ? height : zero);
+  *result = common / (a.area + b.area - common);
+}
+
+// A box as four numbers of a row: corners, or if `center` centre and size. The area of a box with
+// a negative side is 0. A NaN makes the area NaN, so that the box overlaps nothing.
+template <class A>
+HOST_DEVICE RankedBox<A> box_of_row(const A* row, bool center) {
+  RankedBox<A> box{row[0], row[1], row[2], row[3], 0};
+  A width = row[2] - row[0], height = row[3] - row[1];
+  if (center) {
+    width = row[2];
+    height = row[3];
+    box.x1 = row[0] - width / 2;
+    box.y1 = row[1] - height / 2;
+    box.x2 = row[0] + width / 2;
+    box.y2 = row[1] + height / 2;
+  }
+  const bool has_nan = row[0] != row[0] || row[1] != row[1] || row[2] != row[2] || row[3] != row[3];
+  box.area = has_nan ? static_cast<A>(NAN) : width < 0 || height < 0 ? A(0) : width * height;
+  return box;
+}
+
+}  // namespace gluon_roi

@@ -1,0 +1,184 @@
+#include "box_nms.h"
+
+#include <cfloat>
+#include <limits>
+#include <vector>
+
+#include "../bindings/c.h"
+#include "../cpu/suppression.h"
+
+namespace gluon_roi {
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+// Throws unless `count` columns from `first` on are in a row of `width`, as far as it is known.
+static void check_columns(const char* name, int64_t first, int64_t count, int64_t width) {
+  if (width < 0 || first + count <= width) return;
+  fail(BoxNMS::kName, "argument ", name, ": expected ", count == 1 ? "a column" : "four columns",
+       " of data, which has ", width, ", got ", first);
+}
+static void check_apart(const char* name, int64_t column, const char* other_name, int64_t first,
+                        int64_t count) {
+  if (column < first || column >= first + count) return;
+  fail(BoxNMS::kName, "argument ", name, ": expected a column that is not of ", other_name, " = ",
+       first, ", got ", column);
+}
+
+void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t most) {
+  for (const double threshold : {p.overlap_thresh, p.valid_thresh}) {
+    if (std::fabs(threshold) <= FLT_MAX) continue;
+    fail(kName, "argument ", threshold == p.valid_thresh ? "valid_thresh" : "overlap_thresh",
+         ": expected a number of float32, got ", threshold);
+  }
+  check_apart("score_index", p.score_index, "coord_start", p.coord_start, 4);
+  if (p.id_index >= 0) {
+    check_apart("id_index", p.id_index, "coord_start", p.coord_start, 4);
+    check_apart("id_index", p.id_index, "score_index", p.score_index, 1);
+  }
+  if (data.ndim < 0) return;
+  if (data.ndim < 2) {
+    fail(kName, "data has shape ", shape_text(data),
+         ", expected at least 2 dimensions (..., boxes, columns)");
+  }
+  const int64_t width = data.shape[data.ndim - 1];
+  check_columns("coord_start", p.coord_start, 4, width);
+  check_columns("score_index", p.score_index, 1, width);
+  if (p.id_index >= 0) check_columns("id_index", p.id_index, 1, width);
+  check_elements(kName, "data", data, most);
+  for (int i = 0; i < 2; ++i) {
+    const int32_t dtype = outputs[i].dtype;
+    outputs[i] = data;
+    outputs[i].data = nullptr;
+    outputs[i].dtype = dtype;
+  }
+  outputs[1].shape[data.ndim - 1] = 1;
+  // Rows are counted in 32 bits.
+  check_elements(kName, "record", outputs[1], std::numeric_limits<int32_t>::max());
+}
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+namespace cpu {
+namespace {
+
+// The places of the rows that are kept, ascending, among sorted rows.
+template <class T>
+std::vector<int32_t> kept_places(const BoxNMS::Params& p, const std::vector<NmsRow<T>>& sorted,
+                                 bool threads) {
+  using A = SumOf<T>;
+  // Rows by class, in their order; classes do not meet.
+  struct Member {
+    int32_t kind, place;
+  };
+  std::vector<Member> members;
+  members.reserve(sorted.size());
+  for (const NmsRow<T>& row : sorted) {
+    members.push_back({row.kind(), static_cast<int32_t>(members.size())});
+  }
+  if (p.id_index >= 0 && p.force_suppress == 0) {
+    std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
+      return a.kind != b.kind ? a.kind < b.kind : a.place < b.place;
+    });
+  }
+  std::vector<int32_t> kept;
+  for (auto begin = members.begin(); begin != members.end();) {
+    const auto end = std::find_if(begin, members.end(),
+                                  [&](const Member& member) { return member.kind != begin->kind; });
+    BoxColumns<A> boxes(end - begin);
+    for (auto member = begin; member != end; ++member) {
+      boxes.set(member - begin, sorted[member->place].box());
+    }
+    Suppression<A> suppression(boxes, static_cast<float>(p.overlap_thresh), 0);
+    for (const int32_t place : suppression.run(boxes.count(), threads)) {
+      kept.push_back(begin[place].place);
+    }
+    begin = end;
+  }
+  std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+// A batch; its rows are numbered from `first` on.
+template <class T>
+void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* data, int64_t first,
+               bool threads, T* out, int32_t* record) {
+  using A = SumOf<T>;
+  std::vector<Rank<A>> ranks;
+  for (int64_t i = 0; i < sizes.rows; ++i) {
+    const NmsRow<T> row{data + i * sizes.width, p};
+    if (row.is_valid()) ranks.push_back(Rank<A>::of(row.score(), static_cast<int32_t>(i)));
+  }
+  sort_best(&ranks, p.topk < 0 ? sizes.rows : p.topk);
+  std::vector<NmsRow<T>> sorted;
+  sorted.reserve(ranks.size());
+  for (const Rank<A>& rank : ranks) sorted.push_back({data + rank.index * sizes.width, p});
+  int64_t count = 0;
+  for (const int32_t place : kept_places(p, sorted, threads)) {
+    sorted[place].copy(sizes.width, out + count * sizes.width);
+    record[count++] = static_cast<int32_t>(first + ranks[place].index);
+  }
+  for (int64_t i = count * sizes.width; i < sizes.rows * sizes.width; ++i) store(out + i, A(-1));
+  std::fill(record + count, record + sizes.rows, -1);
+}
+
+template <class T>
+void run_forward(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* data, T* out,
+                 int32_t* record) {
+  const int64_t each = sizes.rows * sizes.width;
+  if (p.topk == 0) {
+    std::copy(data, data + sizes.batches * each, out);
+    for (int64_t i = 0; i < sizes.batches * sizes.rows; ++i) record[i] = static_cast<int32_t>(i);
+    return;
+  }
+  // At least the work of sorting.
+  constexpr int64_t kElementsPerRow = 50;
+  parallel_for(sizes.batches, sizes.batches * sizes.rows * kElementsPerRow, [&](int64_t batch) {
+    const int64_t first = batch * sizes.rows;
+    run_batch(p, sizes, data + batch * each, first, sizes.batches == 1, out + batch * each,
+              record + first);
+  });
+}
+
+template <class T>
+void run_backward(const BoxNMS::Sizes& sizes, const T* d_out, const int32_t* record, T* d_data) {
+  const int64_t rows = sizes.batches * sizes.rows;
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t begin = i / sizes.rows * sizes.rows;
+    if (record[i] < 0 || (record[i] >= begin && record[i] < begin + sizes.rows)) continue;
+    fail(BoxNMS::kName, "record has ", record[i], " for row ", i, ", expected a row of its batch, ",
+         begin, " to ", begin + sizes.rows - 1, ", or -1");
+  }
+  const int64_t each = sizes.rows * sizes.width;
+  parallel_for(sizes.batches, 2 * sizes.batches * each, [&](int64_t batch) {
+    std::fill(d_data + batch * each, d_data + (batch + 1) * each, T{});
+    for (int64_t i = batch * sizes.rows; i < (batch + 1) * sizes.rows; ++i) {
+      if (record[i] < 0) continue;
+      const T* const from = d_out + i * sizes.width;
+      std::copy(from, from + sizes.width, d_data + record[i] * sizes.width);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace cpu
+
+void BoxNMS::forward(Cpu, const Params& p, const View& data, const Outputs& out) {
+  with_dtype(data.dtype, [&](auto type) {
+    using T = decltype(type);
+    cpu::run_forward(p, Sizes(data), static_cast<const T*>(data.data), static_cast<T*>(out[0].data),
+                     static_cast<int32_t*>(out[1].data));
+  });
+}
+
+void BoxNMS::backward(Cpu, const Params&, const View& data, const Outputs& given, const View& d) {
+  if (is_absent(d)) return;
+  with_dtype(data.dtype, [&](auto type) {
+    using T = decltype(type);
+    cpu::run_backward(Sizes(data), static_cast<const T*>(given[0].data),
+                      static_cast<const int32_t*>(given[1].data), static_cast<T*>(d.data));
+  });
+}
+
+}  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(BoxNMS, box_nms)

@@ -1,0 +1,144 @@
+#include "../cuda/suppression.h"
+#include "box_nms.h"
+
+namespace gluon_roi {
+namespace cuda {
+namespace {
+
+using Params = BoxNMS::Params;
+using Sizes = BoxNMS::Sizes;
+
+// A thread owns a rank.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    rank_kernel(Segments<SumOf<T>> all, Params p, Sizes sizes, const T* data) {
+  using A = SumOf<T>;
+  const int64_t place = thread_number();
+  if (place >= all.size()) return;
+  const int64_t batch = place / all.padded, i = place % all.padded;
+  Rank<A> rank = all.no_rank();
+  if (i < sizes.rows) {
+    const NmsRow<T> row{data + (batch * sizes.rows + i) * sizes.width, p};
+    if (row.is_valid()) rank = Rank<A>::of(row.score(), static_cast<int32_t>(i));
+  }
+  all.ranks[place] = rank;
+}
+
+// A thread owns a box; that of the last one to consider also counts them.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    box_kernel(Segments<SumOf<T>> all, Params p, Sizes sizes, const T* data) {
+  const int64_t place = thread_number();
+  if (place >= all.size()) return;
+  const int64_t batch = place / all.padded, i = place % all.padded;
+  const int32_t index = all.ranks[place].index;
+  const bool there = index >= 0, last = i + 1 == all.padded || all.ranks[place + 1].index < 0;
+  if (i == 0 && !there) all.counts[batch] = 0;
+  if (there && last) {
+    const int64_t count = i + 1;
+    all.counts[batch] = static_cast<int32_t>(p.topk < 0 || count < p.topk ? count : p.topk);
+  }
+  if (!there) return;
+  const NmsRow<T> row{data + (batch * sizes.rows + index) * sizes.width, p};
+  all.boxes[place] = row.box();
+  all.kinds[place] = row.kind();
+}
+
+// A thread owns a row of the output.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    output_kernel(Segments<SumOf<T>> all, Params p, Sizes sizes, const T* data, T* out,
+                  int32_t* record) {
+  using A = SumOf<T>;
+  const int64_t number = thread_number();
+  if (number >= sizes.batches * sizes.rows) return;
+  const int64_t batch = number / sizes.rows, i = number % sizes.rows;
+  T* const target = out + number * sizes.width;
+  record[number] = -1;
+  if (i >= all.kept_counts[batch]) {
+    for (int64_t n = 0; n < sizes.width; ++n) store(target + n, A(-1));
+    return;
+  }
+  const int64_t first = batch * all.padded;
+  const int64_t source = batch * sizes.rows + all.ranks[first + all.kept[first + i]].index;
+  record[number] = static_cast<int32_t>(source);
+  NmsRow<T>{data + source * sizes.width, p}.copy(sizes.width, target);
+}
+
+// The same, if rows are copied as they are.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(Sizes sizes, const T* data, T* out, int32_t* record) {
+  const int64_t number = thread_number();
+  if (number >= sizes.batches * sizes.rows) return;
+  for (int64_t n = number * sizes.width; n < (number + 1) * sizes.width; ++n) out[n] = data[n];
+  record[number] = static_cast<int32_t>(number);
+}
+
+// A thread owns a row of the output, and with it the row of data that it was. A row of record that
+// names none of its batch counts as -1.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    backward_kernel(Sizes sizes, const T* d_out, const int32_t* record, T* d_data) {
+  const int64_t number = thread_number();
+  if (number >= sizes.batches * sizes.rows) return;
+  const int64_t source = record[number], first = number / sizes.rows * sizes.rows;
+  if (source < first || source >= first + sizes.rows) return;
+  for (int64_t n = 0; n < sizes.width; ++n) {
+    d_data[source * sizes.width + n] = d_out[number * sizes.width + n];
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+
+void BoxNMS::forward(Gpu gpu, const Params& p, const View& data, const Outputs& out) {
+  with_dtype(data.dtype, [&](auto type) {
+    using T = decltype(type);
+    using A = SumOf<T>;
+    const Sizes sizes(data);
+    const T* from = static_cast<const T*>(data.data);
+    T* const to = static_cast<T*>(out[0].data);
+    int32_t* const record = static_cast<int32_t*>(out[1].data);
+    const int64_t rows = cuda::blocks_of(sizes.batches * sizes.rows);
+    if (p.topk == 0) {
+      cuda::launch(kName, gpu, cuda::copy_kernel<T>, rows, cuda::kThreads, sizes, from, to, record);
+      return;
+    }
+    cuda::Carver carver(gpu.workspace);
+    const cuda::Segments<A> all(&carver, sizes.batches, sizes.rows);
+    const int64_t blocks = cuda::blocks_of(all.size());
+    cuda::launch(kName, gpu, cuda::rank_kernel<T>, blocks, cuda::kThreads, all, p, sizes, from);
+    cuda::sort_segments(kName, gpu, all);
+    cuda::launch(kName, gpu, cuda::box_kernel<T>, blocks, cuda::kThreads, all, p, sizes, from);
+    cuda::suppress(kName, gpu, all, static_cast<A>(static_cast<float>(p.overlap_thresh)), A(0),
+                   sizes.rows);
+    cuda::launch(kName, gpu, cuda::output_kernel<T>, rows, cuda::kThreads, all, p, sizes, from, to,
+                 record);
+  });
+}
+
+void BoxNMS::backward(Gpu gpu, const Params&, const View& data, const Outputs& given,
+                      const View& d) {
+  if (is_absent(d)) return;
+  zero_fill(gpu, d);
+  with_dtype(data.dtype, [&](auto type) {
+    using T = decltype(type);
+    const Sizes sizes(data);
+    cuda::launch(kName, gpu, cuda::backward_kernel<T>, cuda::blocks_of(sizes.batches * sizes.rows),
+                 cuda::kThreads, sizes, static_cast<const T*>(given[0].data),
+                 static_cast<const int32_t*>(given[1].data), static_cast<T*>(d.data));
+  });
+}
+
+size_t BoxNMS::workspace(const Params& p, const View& data, bool backward) {
+  cuda::Carver carver;
+  if (backward || p.topk == 0) return 0;
+  with_dtype(data.dtype, [&](auto type) {
+    const Sizes sizes(data);
+    cuda::Segments<SumOf<decltype(type)>>(&carver, sizes.batches, sizes.rows);
+  });
+  return carver.size();
+}
+
+}  // namespace gluon_roi

@@ -1,0 +1,124 @@
+// BoxNMS: the boxes that no better one overlaps by more than a threshold, best first.
+//
+// Reads data (..., n, w): batches of n rows, each with a score, a box and, if id_index is not
+// negative, a class. Writes out (..., n, w), the rows that are kept, by descending score and in
+// their order where scores are equal, and rows of -1 behind them; and record (..., n, 1), int32,
+// the numbers of these rows, counted over all batches, and -1.
+//
+// A row is valid if its score is above valid_thresh and its class is not background_id. The best
+// `topk` valid rows of a batch, all if it is negative, are taken in turn: a row is kept unless one
+// that was kept, of the same class or with force_suppress of any, overlaps it by more than
+// overlap_thresh. If topk is 0, out is data, and record counts the rows. Rows that are kept get
+// their boxes in out_format, unless their first coordinate is negative.
+//
+// A score of NaN is not valid; infinity is the best of all. Classes are rounded towards 0 to int32;
+// NaN and what is beyond int32 count as -2^31. A box with a NaN overlaps nothing; infinite ones are
+// subject to the formula, in which an infinite area overlaps nothing. Thresholds are float32.
+//
+// The backward pass writes d_data whole: gradients of rows that were kept, and 0. Rows converted to
+// another format count as copied. Deterministic. float16 is computed in float32.
+//
+// Source: MXNet's contrib.box_nms. The greedy rule is that of Felzenszwalb et al. 2010 (Object
+// detection with discriminatively trained part-based models), section 3.
+//
+// A worked number: of scores .5, .9, .8 and boxes (0, 0, 4, 4), (0, 0, 4, 5), (10, 0, 14, 4) with
+// overlap_thresh .5, rows 1 and 2 are kept: row 0 overlaps row 1 by 16 / 20.
+#pragma once
+#include "../core/contract.h"
+#include "../core/geometry/suppression.h"
+#include "../core/params.h"
+
+namespace gluon_roi {
+
+struct BoxNMS {
+  static constexpr const char* kName = "BoxNMS";
+  using Params = gluon_roi_box_nms_params;
+  static constexpr Input kInputs[] = {{"data", Role::kRows, 0, false, true, false}};
+  static constexpr Output kOutputs[] = {{"output", kLikeFirst}, {"record", GLUON_ROI_INT32}};
+
+  template <class Visitor>
+  static void params(Visitor* visit, Params* p) {
+    visit->number("overlap_thresh", &p->overlap_thresh, 0.5);
+    visit->number("valid_thresh", &p->valid_thresh, 0);
+    visit->integer("topk", &p->topk, -1);
+    visit->count("coord_start", &p->coord_start, 2);
+    visit->count("score_index", &p->score_index, 1);
+    visit->integer("id_index", &p->id_index, -1);
+    visit->integer("background_id", &p->background_id, -1);
+    visit->boolean("force_suppress", &p->force_suppress, false);
+    for (const auto& format : {std::make_pair("in_format", &p->in_format),
+                               std::make_pair("out_format", &p->out_format)}) {
+      visit->choice(format.first, format.second,
+                    {{"corner", GLUON_ROI_CORNER}, {"center", GLUON_ROI_CENTER}});
+    }
+  }
+
+  // The input, or its gradient.
+  using View = Tensor;
+  static View view(const Params&, const Tensor* slots) { return slots[0]; }
+  static View gradients(const Params&, const Tensor* slots) { return slots[0]; }
+  static int32_t several(const Params&) { return 1; }
+  static bool computes_gradient(const Params&, size_t) { return true; }
+  static void infer(const Params& p, const View& data, Tensor* outputs, int64_t most);
+
+  // The sizes of data.
+  struct Sizes {
+    int64_t batches, rows, width;
+
+    explicit Sizes(const Tensor& data) : batches(1) {
+      for (int i = 0; i < data.ndim - 2; ++i) batches *= data.shape[i];
+      rows = data.shape[data.ndim - 2];
+      width = data.shape[data.ndim - 1];
+    }
+  };
+
+  static void forward(Cpu, const Params& p, const View& data, const Outputs& out);
+  static void backward(Cpu, const Params& p, const View& data, const Outputs& given, const View& d);
+  static void forward(Gpu, const Params& p, const View& data, const Outputs& out);
+  static void backward(Gpu, const Params& p, const View& data, const Outputs& given, const View& d);
+  static size_t workspace(const Params& p, const View& data, bool backward);
+};
+
+// What a row of data is, for both devices.
+template <class T>
+struct NmsRow {
+  using A = SumOf<T>;
+  const T* values;
+  gluon_roi_box_nms_params p;
+
+  HOST_DEVICE A score() const { return load(values + p.score_index); }
+  HOST_DEVICE bool is_valid() const {
+    if (!(score() > static_cast<A>(static_cast<float>(p.valid_thresh)))) return false;
+    return p.id_index < 0 || load(values + p.id_index) != static_cast<A>(p.background_id);
+  }
+  // 0 if all rows are of one class.
+  HOST_DEVICE int32_t kind() const {
+    if (p.id_index < 0 || p.force_suppress != 0) return 0;
+    const A id = load(values + p.id_index);
+    return id > -2147483648.0 && id < 2147483648.0 ? static_cast<int32_t>(id) : INT32_MIN;
+  }
+  HOST_DEVICE RankedBox<A> box() const {
+    A row[4];
+    for (int i = 0; i < 4; ++i) row[i] = load(values + p.coord_start + i);
+    return box_of_row(row, p.in_format == GLUON_ROI_CENTER);
+  }
+  // Writes it as a row of the output.
+  HOST_DEVICE void copy(int64_t width, T* out) const {
+    for (int64_t i = 0; i < width; ++i) out[i] = values[i];
+    const T* const from = values + p.coord_start;
+    T* const to = out + p.coord_start;
+    if (p.in_format == p.out_format || load(from) < 0) return;
+    for (int axis = 0; axis < 2; ++axis) {
+      const A first = load(from + axis), second = load(from + 2 + axis);
+      if (p.out_format == GLUON_ROI_CENTER) {
+        store(to + axis, (first + second) / 2);
+        store(to + 2 + axis, second - first);
+      } else {
+        store(to + axis, first - second / 2);
+        store(to + 2 + axis, first + second / 2);
+      }
+    }
+  }
+};
+
+}  // namespace gluon_roi

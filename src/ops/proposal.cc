@@ -1,0 +1,130 @@
+#include "proposal.h"
+
+#include <cfloat>
+#include <limits>
+#include <vector>
+
+#include "../bindings/c.h"
+#include "../cpu/suppression.h"
+
+namespace gluon_roi {
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+void Proposal::infer(const Params& p, const View& in, Tensor* outputs, int64_t most) {
+  if (!(std::fabs(p.threshold) <= FLT_MAX)) {
+    fail(kName, "argument threshold: expected a number of float32, got ", p.threshold);
+  }
+  const Tensor& cls = in.cls_prob;
+  check_rank(kName, "cls_prob", cls, 4, "4 dimensions (N, 2 * anchors, H, W)");
+  check_rank(kName, "bbox_pred", in.bbox_pred, 4, "4 dimensions (N, 4 * anchors, H, W)");
+  check_rank(kName, "im_info", in.im_info, 2, "2 dimensions (N, 3)");
+  const int64_t anchors = int64_t{p.scale_count} * p.ratio_count;
+  check_dimension(kName, "cls_prob", cls, 1, 2 * anchors, "2 for each scale and ratio");
+  check_dimension(kName, "bbox_pred", in.bbox_pred, 1, 4 * anchors, "4 for each scale and ratio");
+  check_dimension(kName, "im_info", in.im_info, 1, 3, "height, width and scale");
+  int64_t images = -1;
+  if (cls.ndim >= 0) {
+    images = cls.shape[0];
+    check_dimension(kName, "bbox_pred", in.bbox_pred, 0, images, "the batch of cls_prob");
+    check_dimension(kName, "bbox_pred", in.bbox_pred, 2, cls.shape[2], "the height of cls_prob");
+    check_dimension(kName, "bbox_pred", in.bbox_pred, 3, cls.shape[3], "the width of cls_prob");
+    check_dimension(kName, "im_info", in.im_info, 0, images, "the batch of cls_prob");
+    // Boxes are counted in 32 bits.
+    constexpr int64_t kMostBoxes = std::numeric_limits<int32_t>::max();
+    int64_t boxes = std::max<int64_t>(cls.shape[2], 1);
+    if (!multiply_up_to(kMostBoxes, boxes, std::max<int64_t>(cls.shape[3], 1), &boxes) ||
+        !multiply_up_to(kMostBoxes, boxes, anchors, &boxes)) {
+      fail(kName, "cls_prob has shape ", shape_text(cls), ", expected at most ", kMostBoxes,
+           " boxes of an image");
+    }
+    if (cls.shape[2] == 0 || cls.shape[3] == 0) {
+      fail(kName, "cls_prob has shape ", shape_text(cls), ", expected at least one cell");
+    }
+  }
+  for (int i = 0; i < 2; ++i) {
+    outputs[i].ndim = 2;
+    outputs[i].shape[0] = -1;
+    outputs[i].shape[1] = i == 0 ? 5 : 1;
+    if (images >= 0 && !multiply_up_to(most, images, p.rpn_post_nms_top_n, &outputs[i].shape[0])) {
+      fail(kName, "argument rpn_post_nms_top_n: expected at most ", most, " rows, got ",
+           p.rpn_post_nms_top_n, " for each of ", images, " images");
+    }
+    check_elements(kName, kOutputs[i].name, outputs[i], most);
+  }
+}
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+namespace cpu {
+namespace {
+
+template <class T>
+void check_images(const Candidates<T>& all) {
+  const int64_t sizes[] = {all.cells / all.width, all.width};
+  for (int64_t n = 0; n < all.images; ++n) {
+    for (int i = 0; i < 3; ++i) {
+      const auto value = load(all.im_info + 3 * n + i);
+      if (!(value >= 0) || std::isinf(value)) {
+        fail(Proposal::kName, "im_info row ", n, " has ", value,
+             ", expected finite numbers from 0 on: height, width and scale");
+      }
+      if (i == 2 || std::floor(value / all.stride) <= sizes[i]) continue;
+      fail(Proposal::kName, "im_info row ", n, " has ", i == 0 ? "height " : "width ", value,
+           ", expected at most ", sizes[i], " cells of ", all.stride, " pixels");
+    }
+  }
+}
+
+template <class T>
+void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out_score) {
+  using A = SumOf<T>;
+  std::vector<Corners<A>> boxes(static_cast<size_t>(all.count));
+  std::vector<Rank<A>> ranks(static_cast<size_t>(all.count));
+  std::vector<A> scores(static_cast<size_t>(all.count));
+  const ImageInfo<A> image = all.image(n);
+  // Decoding a box takes as long as this many elements touched by parallel_for's body.
+  constexpr int64_t kElementsPerBox = 20, kAtATime = 512;
+  parallel_for((all.count + kAtATime - 1) / kAtATime, threads ? all.count * kElementsPerBox : 0,
+               [&](int64_t task) {
+                 const int64_t end = std::min(all.count, (task + 1) * kAtATime);
+                 for (int64_t i = task * kAtATime; i < end; ++i) {
+                   boxes[i] = all.box(image, n, i, &scores[i]);
+                   ranks[i] = Rank<A>::of(scores[i], static_cast<int32_t>(i));
+                 }
+               });
+  sort_best(&ranks, all.best);
+  BoxColumns<A> sorted(all.best);
+  for (int64_t i = 0; i < all.best; ++i) sorted.set(i, all.ranked(boxes[ranks[i].index]));
+  Suppression<A> suppression(sorted, all.threshold, 1);
+  const std::vector<int32_t> kept = suppression.run(std::min(all.after, all.best), threads);
+  for (int64_t row = 0; row < all.after; ++row) {
+    const int32_t index = ranks[kept[row % kept.size()]].index;
+    all.write(n, boxes[index], scores[index], out + row * 5, out_score + row);
+  }
+}
+
+template <class T>
+void run_forward(const Candidates<T>& all, T* out, T* out_score) {
+  check_images(all);
+  // At least the work of sorting.
+  constexpr int64_t kElementsPerBox = 50;
+  parallel_for(all.images, all.images * all.count * kElementsPerBox, [&](int64_t n) {
+    run_image(all, n, all.images == 1, out + n * all.after * 5, out_score + n * all.after);
+  });
+}
+
+}  // namespace
+}  // namespace cpu
+
+void Proposal::forward(Cpu, const Params& p, const View& in, const Outputs& out) {
+  with_dtype(in.cls_prob.dtype, [&](auto type) {
+    using T = decltype(type);
+    cpu::run_forward(Candidates<T>(p, in), static_cast<T*>(out[0].data),
+                     static_cast<T*>(out[1].data));
+  });
+}
+
+}  // namespace gluon_roi
+
+GLUON_ROI_OPERATOR(Proposal, proposal)

@@ -1,0 +1,92 @@
+#include "../cuda/suppression.h"
+#include "proposal.h"
+
+namespace gluon_roi {
+namespace cuda {
+namespace {
+
+// All boxes of all images.
+template <class T>
+struct Plan {
+  using A = SumOf<T>;
+  Candidates<T> all;
+  Segments<A> sorted;
+  Corners<A>* boxes;  // by cell and anchor
+  A* scores;
+
+  Plan(Carver* carver, const Proposal::Params& p, const Proposal::View& in)
+      : all(p, in),
+        sorted(carver, all.images, all.count),
+        boxes(carver->take<Corners<A>>(all.images * all.count)),
+        scores(carver->take<A>(all.images * all.count)) {}
+};
+
+// A thread owns a box.
+template <class T>
+__global__ void __launch_bounds__(kThreads) decode_kernel(Plan<T> plan) {
+  using A = SumOf<T>;
+  const int64_t place = thread_number();
+  if (place >= plan.sorted.size()) return;
+  const int64_t n = place / plan.sorted.padded, i = place % plan.sorted.padded;
+  Rank<A> rank = plan.sorted.no_rank();
+  if (i < plan.all.count) {
+    A* const score = plan.scores + n * plan.all.count + i;
+    plan.boxes[n * plan.all.count + i] = plan.all.box(plan.all.image(n), n, i, score);
+    rank = Rank<A>::of(*score, static_cast<int32_t>(i));
+  }
+  plan.sorted.ranks[place] = rank;
+}
+
+// A thread owns one of the boxes to consider.
+template <class T>
+__global__ void __launch_bounds__(kThreads) box_kernel(Plan<T> plan) {
+  const int64_t number = thread_number();
+  if (number >= plan.all.images * plan.all.best) return;
+  const int64_t n = number / plan.all.best, i = number % plan.all.best;
+  const int64_t place = n * plan.sorted.padded + i;
+  if (i == 0) plan.sorted.counts[n] = static_cast<int32_t>(plan.all.best);
+  plan.sorted.boxes[place] =
+      plan.all.ranked(plan.boxes[n * plan.all.count + plan.sorted.ranks[place].index]);
+  plan.sorted.kinds[place] = 0;
+}
+
+// A thread owns a row of the output.
+template <class T>
+__global__ void __launch_bounds__(kThreads) output_kernel(Plan<T> plan, T* out, T* out_score) {
+  const int64_t row = thread_number();
+  if (row >= plan.all.images * plan.all.after) return;
+  const int64_t n = row / plan.all.after, first = n * plan.sorted.padded;
+  const int32_t place = plan.sorted.kept[first + row % plan.all.after % plan.sorted.kept_counts[n]];
+  const int64_t index = n * plan.all.count + plan.sorted.ranks[first + place].index;
+  plan.all.write(n, plan.boxes[index], plan.scores[index], out + row * 5, out_score + row);
+}
+
+}  // namespace
+}  // namespace cuda
+
+void Proposal::forward(Gpu gpu, const Params& p, const View& in, const Outputs& out) {
+  with_dtype(in.cls_prob.dtype, [&](auto type) {
+    using T = decltype(type);
+    using A = SumOf<T>;
+    cuda::Carver carver(gpu.workspace);
+    const cuda::Plan<T> plan(&carver, p, in);
+    cuda::launch(kName, gpu, cuda::decode_kernel<T>, cuda::blocks_of(plan.sorted.size()),
+                 cuda::kThreads, plan);
+    cuda::sort_segments(kName, gpu, plan.sorted);
+    cuda::launch(kName, gpu, cuda::box_kernel<T>, cuda::blocks_of(plan.all.images * plan.all.best),
+                 cuda::kThreads, plan);
+    cuda::suppress(kName, gpu, plan.sorted, plan.all.threshold, A(1), plan.all.after);
+    cuda::launch(kName, gpu, cuda::output_kernel<T>,
+                 cuda::blocks_of(plan.all.images * plan.all.after), cuda::kThreads, plan,
+                 static_cast<T*>(out[0].data), static_cast<T*>(out[1].data));
+  });
+}
+
+size_t Proposal::workspace(const Params& p, const View& in, bool backward) {
+  cuda::Carver carver;
+  if (backward) return 0;
+  with_dtype(in.cls_prob.dtype, [&](auto type) { cuda::Plan<decltype(type)>(&carver, p, in); });
+  return carver.size();
+}
+
+}  // namespace gluon_roi

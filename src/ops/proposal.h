@@ -1,0 +1,148 @@
+// Proposal: the best boxes of a region proposal network that do not overlap, for each image.
+//
+// Reads cls_prob (N, 2 * A, H, W), whose last A channels are scores of the A anchors of a cell,
+// bbox_pred (N, 4 * A, H, W), their moves, and im_info (N, 3), rows [height, width, scale]. Writes
+// out (N * rpn_post_nms_top_n, 5), rows [image, x1, y1, x2, y2] in pixels, and score (N *
+// rpn_post_nms_top_n, 1). The last pixel of a box is x2.
+//
+// Each cell of each image has an anchor of each ratio and scale, ratio by ratio. bbox_pred moves
+// it: dx and dy in its lengths, dw and dh as logarithms of factors; with iou_loss its corners, in
+// pixels. The box is clipped to the image. If a side is below rpn_min_size * scale, it grows by
+// half of that on each side, and its score becomes -1; so does the score of a cell beyond im_info /
+// feature_stride. The best rpn_pre_nms_top_n boxes, all if it is not positive, are taken in turn:
+// one is kept unless a kept one overlaps it by more than the threshold, until there are
+// rpn_post_nms_top_n. If there are fewer, those that are kept repeat in turn.
+//
+// Equal scores stay in the order of cells, then anchors. A score of NaN counts as -infinity. A box
+// with a NaN has the score -1, and overlaps nothing. im_info that is NaN, negative or beyond the
+// map is an error; on CUDA, where it is read too late, cells of NaN lie off the image.
+//
+// No input has a gradient. Deterministic. float16 is computed in float32.
+//
+// Source: Ren et al. 2015, Faster R-CNN (arXiv:1506.01497), section 3.1; MXNet's contrib.Proposal
+// and contrib.MultiProposal.
+//
+// A worked number: stride 16, ratio 1 and scale 1 give the anchor (0, 0, 15, 15). Moved by dx = .5
+// it is (8, 0, 23, 15), by dw = log 2 (-8, 0, 23, 15) before it is clipped.
+#pragma once
+#include <limits>
+
+#include "../core/contract.h"
+#include "../core/geometry/proposals.h"
+#include "../core/geometry/suppression.h"
+#include "../core/params.h"
+
+namespace gluon_roi {
+
+struct Proposal {
+  static constexpr const char* kName = "Proposal";
+  using Params = gluon_roi_proposal_params;
+  static constexpr Input kInputs[] = {{"cls_prob", Role::kMaps, 4, false, false, false},
+                                      {"bbox_pred", Role::kLike, 4, false, false, false},
+                                      {"im_info", Role::kLike, 2, false, false, false}};
+  static constexpr Output kOutputs[] = {{"output", kLikeFirst}, {"score", kLikeFirst}};
+
+  template <class Visitor>
+  static void params(Visitor* visit, Params* p) {
+    visit->integer("rpn_pre_nms_top_n", &p->rpn_pre_nms_top_n, 6000);
+    visit->samples("rpn_post_nms_top_n", &p->rpn_post_nms_top_n, 300);
+    visit->number("threshold", &p->threshold, 0.7);
+    visit->integer("rpn_min_size", &p->rpn_min_size, 16);
+    visit->positive_list("scales", p->scales, &p->scale_count, "(4.0, 8.0, 16.0, 32.0)");
+    visit->positive_list("ratios", p->ratios, &p->ratio_count, "(0.5, 1.0, 2.0)");
+    visit->samples("feature_stride", &p->feature_stride, 16);
+    visit->boolean("output_score", &p->output_score, false);
+    visit->boolean("iou_loss", &p->iou_loss, false);
+  }
+
+  struct View {
+    Tensor cls_prob, bbox_pred, im_info;
+  };
+  static View view(const Params&, const Tensor* slots) { return {slots[0], slots[1], slots[2]}; }
+  static int32_t several(const Params&) { return 1; }
+  static void infer(const Params& p, const View& in, Tensor* outputs, int64_t most);
+
+  static void forward(Cpu, const Params& p, const View& in, const Outputs& out);
+  static void forward(Gpu, const Params& p, const View& in, const Outputs& out);
+  static size_t workspace(const Params& p, const View& in, bool backward);
+};
+
+// The boxes of a call, for both devices.
+template <class T>
+struct Candidates {
+  using A = SumOf<T>;
+  static constexpr int kMostAnchors = GLUON_ROI_MOST_MAPS * GLUON_ROI_MOST_MAPS;
+  const T *cls_prob, *bbox_pred, *im_info;
+  int64_t images;
+  int32_t anchor_count, stride;
+  int64_t cells, width;  // of a map, and of a row of it
+  int64_t count, best;   // boxes of an image, and those that suppression considers
+  int64_t after;         // rows of the output for an image
+  A threshold, smallest;
+  bool corners;  // bbox_pred moves corners
+  Corners<A> anchors[kMostAnchors];
+
+  Candidates(const Proposal::Params& p, const Proposal::View& in)
+      : cls_prob(static_cast<const T*>(in.cls_prob.data)),
+        bbox_pred(static_cast<const T*>(in.bbox_pred.data)),
+        im_info(static_cast<const T*>(in.im_info.data)),
+        images(in.cls_prob.shape[0]),
+        anchor_count(p.ratio_count * p.scale_count),
+        stride(p.feature_stride),
+        cells(in.cls_prob.shape[2] * in.cls_prob.shape[3]),
+        width(in.cls_prob.shape[3]),
+        count(cells * anchor_count),
+        best(p.rpn_pre_nms_top_n > 0 && p.rpn_pre_nms_top_n < count ? p.rpn_pre_nms_top_n : count),
+        after(p.rpn_post_nms_top_n),
+        threshold(static_cast<float>(p.threshold)),
+        smallest(static_cast<A>(p.rpn_min_size)),
+        corners(p.iou_loss != 0) {
+    for (int ratio = 0; ratio < p.ratio_count; ++ratio) {
+      for (int scale = 0; scale < p.scale_count; ++scale) {
+        anchors[ratio * p.scale_count + scale] =
+            anchor_of(stride, static_cast<A>(static_cast<float>(p.ratios[ratio])),
+                      static_cast<A>(static_cast<float>(p.scales[scale])));
+      }
+    }
+  }
+
+  HOST_DEVICE ImageInfo<A> image(int64_t n) const {
+    const A height = load(im_info + 3 * n), across = load(im_info + 3 * n + 1);
+    return {height, across, smallest * load(im_info + 3 * n + 2),
+            whole_cells(height, cells / width), whole_cells(across, width)};
+  }
+  // Box `index` of an image, and its score.
+  HOST_DEVICE Corners<A> box(const ImageInfo<A>& image, int64_t n, int64_t index, A* score) const {
+    const int64_t cell = index / anchor_count, y = cell / width, x = cell % width;
+    const int32_t anchor = static_cast<int32_t>(index % anchor_count);
+    Corners<A> box = anchors[anchor];
+    for (int i = 0; i < 4; ++i) box.edge[i] += static_cast<A>((i % 2 == 0 ? x : y) * stride);
+    A deltas[4];
+    const T* const moves = bbox_pred + (n * anchor_count + anchor) * 4 * cells + cell;
+    for (int i = 0; i < 4; ++i) deltas[i] = load(moves + i * cells);
+    box = decoded(box, deltas, corners, image);
+    *score = load(cls_prob + ((2 * n + 1) * anchor_count + anchor) * cells + cell);
+    const bool is_small = grow_small(&box, image.smallest);
+    if (is_small || y >= image.rows || x >= image.columns) *score = -1;
+    return box;
+  }
+  static HOST_DEVICE RankedBox<A> ranked(const Corners<A>& box) {
+    const A* const e = box.edge;
+    return {e[0], e[1], e[2], e[3], (e[2] - e[0] + 1) * (e[3] - e[1] + 1)};
+  }
+  HOST_DEVICE static void write(int64_t n, const Corners<A>& box, A score, T* out, T* out_score) {
+    store(out, static_cast<A>(n));
+    for (int i = 0; i < 4; ++i) store(out + 1 + i, box.edge[i]);
+    store(out_score, score);
+  }
+
+ private:
+  // Of `most` cells, those that lie whole on an image; none if the size is NaN.
+  HOST_DEVICE int64_t whole_cells(A size, int64_t most) const {
+    const A cells_on = size / static_cast<A>(stride);
+    if (cells_on >= static_cast<A>(most)) return most;
+    return cells_on > 0 ? static_cast<int64_t>(cells_on) : 0;
+  }
+};
+
+}  // namespace gluon_roi

@@ -1,0 +1,524 @@
+"""BoxNMS and Proposal: MXNet's own, a plain loop, gradients, NaN, symbols, errors, C."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+from suppressed import CALLS, NMS, PROPOSALS, Suppressed
+
+import gluon_roi
+from benchmarks import c_api
+from gluon_roi import reference
+
+box_nms: Any = gluon_roi.nd.BoxNMS
+proposal: Any = gluon_roi.nd.Proposal
+propose_symbol: Any = gluon_roi.sym.Proposal
+expected_proposals: Any = reference.proposal
+DTYPES = ("float32", "float64", "float16")
+#: The type in which boxes of each type are computed.
+GEOMETRY = {"float16": "float32"}
+
+
+def arrays_of(call: Suppressed, dtype, ctx):
+    return [mx.nd.array(a, ctx=ctx, dtype=dtype) for a in call.arrays(dtype)]
+
+
+def record_of(data, **parameters):
+    """The hidden second output, through a symbol."""
+    symbol = gluon_roi.sym.BoxNMS(mx.sym.var("data"), name="n", **parameters)
+    record = symbol.get_internals()["n_output1"]
+    return record.bind(data.context, {"data": data}).forward()[0].asnumpy()
+
+
+# ---- Values --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NMS)
+def test_box_nms_is_the_plain_loop(name, dtype, ctx):
+    """The same rows, in the same order, and the record of them; rows are converted exactly."""
+    call = CALLS[name]
+    (data,) = arrays_of(call, dtype, ctx)
+    geometry = GEOMETRY.get(dtype, dtype)
+    out, record = reference.box_nms(data.asnumpy(), **call.parameters, geometry=geometry)
+    np.testing.assert_array_equal(box_nms(data, **call.parameters).asnumpy(), out.astype(dtype))
+    got = record_of(data, **call.parameters)
+    assert got.dtype == np.int32
+    np.testing.assert_array_equal(got, record)
+    if name not in ("none", "nothing"):
+        assert 0 < (record >= 0).mean() < 0.9
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PROPOSALS)
+def test_proposal_is_the_plain_loop(name, dtype, ctx):
+    call = CALLS[name]
+    inputs = arrays_of(call, dtype, ctx)
+    expected = expected_proposals(*inputs, **call.parameters, geometry=dtype)
+    got = proposal(*inputs, **call.parameters, output_score=True)
+    np.testing.assert_allclose(got[0].asnumpy(), expected[0], 2e-6, 1e-4)
+    np.testing.assert_array_equal(got[1].asnumpy(), expected[1])
+    alone = proposal(*inputs, **call.parameters)
+    np.testing.assert_array_equal(alone.asnumpy(), got[0].asnumpy())
+
+
+@pytest.mark.parametrize("name", PROPOSALS)
+def test_proposals_of_float16(name, ctx):
+    """Computed in float32, and rounded once."""
+    call = CALLS[name]
+    inputs = arrays_of(call, "float16", ctx)
+    got = proposal(*inputs, **call.parameters, output_score=True)
+    wide = [array.astype("float32") for array in inputs]
+    for half, whole in zip(got, proposal(*wide, **call.parameters, output_score=True)):
+        np.testing.assert_array_equal(half.asnumpy(), whole.asnumpy().astype("float16"))
+
+
+def test_worked_numbers(ctx):
+    rows = mx.nd.array([[0.5, 0, 0, 4, 4], [0.9, 0, 0, 4, 5], [0.8, 10, 0, 14, 4]], ctx=ctx)
+    out = box_nms(rows, coord_start=1, score_index=0).asnumpy()
+    np.testing.assert_array_equal(out, np.vstack([rows.asnumpy()[1:], np.full((1, 5), -1)]))
+    scores = mx.nd.array([0, 0, 1, 0], ctx=ctx).reshape((1, 2, 1, 2))
+    info = mx.nd.array([[16, 32, 1]], ctx=ctx)
+    for place, move, expected in ((0, 0.5, [8, 0, 23, 15]), (2, np.log(2), [0, 0, 23, 15])):
+        moves = mx.nd.zeros((1, 4, 1, 2), ctx=ctx)
+        moves[0, place, 0, 0] = move
+        out = proposal(scores, moves, info, scales=(1,), ratios=(1,), rpn_post_nms_top_n=1)
+        assert out.asnumpy().round(4).tolist() == [[0, *expected]]
+
+
+# ---- MXNet's own ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mxnet_cpu():
+    if mx.context.num_gpus():
+        pytest.skip("MXNet's own kernels on the CPU are meant")
+
+
+VARIED = [
+    dict(zip(("overlap_thresh", "valid_thresh", "topk", "id_index", "force_suppress"), values))
+    for values in itertools.product(
+        (0.5, 0.3, 0, 1, -1), (0, 0.4), (-1, 20), (-1, 0), (False, True)
+    )
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("formats", list(itertools.product(("corner", "center"), repeat=2)))
+def test_box_nms_is_mxnets(formats, dtype, mxnet_cpu):
+    """The same bytes on random rows: ties, inverted and equal boxes, thresholds of all kinds."""
+    rng = np.random.RandomState(0)
+    for seed, parameters in enumerate(VARIED):
+        shape = (int(rng.randint(1, 4)), int(rng.choice([1, 2, 15, 60, 200])), 6)
+        parameters = {**parameters, "in_format": formats[0], "out_format": formats[1]}
+        call = Suppressed("box_nms", shape, parameters)
+        rows = call.arrays(dtype, seed)[0]
+        if seed % 4 == 0:  # infinite scores and sides, coordinates that round
+            rows[..., 1::7, 1] = np.inf
+            rows[..., 2::9, 4] = np.inf
+            rows[..., 3::9, 2:] = 1e8
+        data = mx.nd.array(rows, dtype=dtype)
+        theirs = mx.nd.contrib.box_nms(data, **parameters).asnumpy()
+        assert box_nms(data, **parameters).asnumpy().tobytes() == theirs.tobytes(), parameters
+
+
+@pytest.mark.parametrize("name", PROPOSALS)
+def test_proposal_is_mxnets(name, mxnet_cpu):
+    """The same bytes: MultiProposal of any batch, Proposal of one image."""
+    call = CALLS[name]
+    inputs = arrays_of(call, "float32", mx.cpu())
+    more = {**call.parameters, "output_score": True}
+    theirs = mx.nd.contrib.MultiProposal(*inputs, **more)
+    for got, wanted in zip(proposal(*inputs, **more), theirs):
+        assert got.asnumpy().tobytes() == wanted.asnumpy().tobytes()
+    one = [array[:1] for array in inputs]
+    theirs = mx.nd.contrib.Proposal(*one, **more)
+    for got, wanted in zip(proposal(*one, **more), theirs):
+        assert got.asnumpy().tobytes() == wanted.asnumpy().tobytes()
+
+
+# ---- Gradients -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NMS)
+def test_gradient(name, dtype, ctx):
+    """Rows are scattered back; grad_req='add' and several users add."""
+    call = CALLS[name]
+    (data,) = arrays_of(call, dtype, ctx)
+    _, record = reference.box_nms(
+        data.asnumpy(), **call.parameters, geometry=GEOMETRY.get(dtype, dtype)
+    )
+    d_out = np.random.RandomState(1).randint(-8, 8, data.shape).astype(dtype)
+    expected = reference.box_nms_backward(d_out, record)
+    for users, grad_req in ((1, "write"), (1, "add"), (9, "write")):
+        data.attach_grad(grad_req)
+        data.grad[:] = 3
+        with autograd.record():
+            out = sum(box_nms(data, **call.parameters) for _ in range(users))
+        out.backward(mx.nd.array(d_out, ctx=ctx, dtype=dtype))
+        before = 3 if grad_req == "add" else 0
+        np.testing.assert_array_equal(data.grad.asnumpy(), users * expected + before)
+
+
+def test_proposals_have_no_gradient(ctx):
+    """Not even where gradients of other users are added."""
+    call = CALLS["corners"]
+    inputs = arrays_of(call, "float32", ctx)
+    for array in inputs:
+        array.attach_grad("add")
+    with autograd.record():
+        out = proposal(*inputs, **call.parameters).sum() + sum((2 * a).sum() for a in inputs)
+    out.backward()
+    for array in inputs:
+        assert (array.grad == 2).asnumpy().all()
+
+
+@pytest.mark.parametrize("static_alloc", [False, True])
+def test_blocks(static_alloc, ctx):
+    """Nine users of one array in a hybridized network, and its export."""
+
+    class Network(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            x = F.relu(x)
+            return sum(F.gluon_roi.BoxNMS(x, topk=30) for _ in range(9))
+
+    data = arrays_of(CALLS["plain"], "float32", ctx)[0]
+    results = []
+    for hybrid in (False, True):
+        net = Network()
+        if hybrid:
+            net.hybridize(static_alloc=static_alloc)
+        data.attach_grad()
+        with autograd.record():
+            out = net(data)
+        out.backward()
+        results.append((out.asnumpy(), data.grad.asnumpy()))
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)
+    assert results[0][1].max() == 9
+    maps = arrays_of(CALLS["corners"], "float32", ctx)
+    for shown in (False, True):
+        block = gluon_roi.Proposal(**CALLS["corners"].parameters, output_score=shown)
+        plain = block(*maps)
+        block.hybridize(static_alloc=static_alloc)
+        for a, b in zip(*([r] if not shown else r for r in (plain, block(*maps)))):
+            np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
+
+
+# ---- NaN and infinity ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["corner", "center"])
+def test_nan_and_infinity_in_rows(form, dtype, ctx):
+    """Scores: NaN is not valid, infinity is first. A box with a NaN overlaps nothing."""
+    box = [2.0, 2, 6, 6]
+    rows = [[0, score, *box] for score in (0.5, np.nan, np.inf, -np.inf, 0.25)]
+    rows += [
+        [0, 0.75, *(np.nan if n == lost else v for n, v in enumerate(box))] for lost in range(4)
+    ]
+    rows += [[kind, 0.1, *box] for kind in (np.nan, -(2.0**31), np.inf, 1, 1.5)]
+    with np.errstate(over="ignore"):
+        data = mx.nd.array(np.array([rows]).astype(dtype), ctx=ctx, dtype=dtype)
+    kept = {False: [2, 5, 6, 7, 8, 9, 12], True: [2, 5, 6, 7, 8]}
+    for force, wanted in kept.items():
+        more = {"id_index": 0, "force_suppress": force, "in_format": form, "out_format": form}
+        record = record_of(data, **more).ravel()
+        assert record[record >= 0].tolist() == wanted
+        for thresh in (-1, 0, 1):
+            geometry = GEOMETRY.get(dtype, dtype)
+            parameters = {**more, "overlap_thresh": thresh}
+            out, record = reference.box_nms(data.asnumpy(), **parameters, geometry=geometry)
+            np.testing.assert_array_equal(box_nms(data, **parameters).asnumpy(), out)
+            np.testing.assert_array_equal(record_of(data, **parameters), record)
+
+
+def test_nan_and_infinity_in_maps(ctx):
+    """A score of NaN counts as -infinity; a box that a NaN moves comes before, with score -1."""
+    scores = np.zeros((1, 2, 1, 6), "float32")
+    scores[0, 1, 0] = [np.nan, np.inf, -np.inf, 0.5, 0.75, -2]
+    moves = np.zeros((1, 4, 1, 6), "float32")
+    moves[0, 0, 0, 3] = np.nan
+    moves[0, 2, 0, 4] = np.inf
+    info = np.array([[16, 96, 1]], "float32")
+    parameters: dict[str, Any] = {
+        "scales": (1,),
+        "ratios": (1,),
+        "rpn_post_nms_top_n": 6,
+        "rpn_min_size": 2,
+        "threshold": 0.9,
+    }
+    inputs = [mx.nd.array(a, ctx=ctx) for a in (scores, moves, info)]
+    got = proposal(*inputs, **parameters, output_score=True)
+    for one, wanted in zip(got, expected_proposals(*inputs, **parameters, geometry="float32")):
+        np.testing.assert_array_equal(one.asnumpy(), wanted)
+    assert got[0][:, 1].asnumpy()[:2].tolist() == [16, 0]
+    np.testing.assert_array_equal(got[1][:, 0].asnumpy()[:4], [np.inf, 0.75, -1, -2])
+
+
+def test_large_numbers_of_rows(ctx):
+    """The record is right where data's type cannot count: above 2048 rows in float16."""
+    rows = np.zeros((2, 3000, 6), "float16")
+    rows[..., 1] = 1
+    rows[..., 2] = np.arange(3000) % 60
+    rows[..., 3] = np.arange(3000) // 60 % 50
+    rows[..., 4:] = rows[..., 2:4] + 0.5
+    data = mx.nd.array(rows, ctx=ctx, dtype="float16")
+    np.testing.assert_array_equal(record_of(data).ravel(), np.arange(6000))
+    data.attach_grad()
+    with autograd.record():
+        out = box_nms(data)
+    out.backward(mx.nd.array(rows, ctx=ctx, dtype="float16"))
+    np.testing.assert_array_equal(data.grad.asnumpy(), rows)
+
+
+# ---- Shapes and symbols --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 1, 3), (1, 2, 2, 1, 3)])
+def test_leading_dimensions(lead, ctx):
+    """Any number: batches one after the other; shapes of symbols and of the record follow."""
+    call = Suppressed("box_nms", (*lead, 20, 6), {})
+    (data,) = arrays_of(call, "float32", ctx)
+    expected = box_nms(data.reshape((-1, 20, 6)))
+    np.testing.assert_array_equal(
+        box_nms(data).asnumpy().reshape(expected.shape), expected.asnumpy()
+    )
+    symbol = gluon_roi.sym.BoxNMS(mx.sym.var("data"), name="n")
+    assert (
+        symbol.list_outputs() == mx.sym.contrib.box_nms(mx.sym.var("data"), name="n").list_outputs()
+    )
+    _, shapes, _ = symbol.get_internals().infer_shape(data=data.shape)
+    assert shapes[-2:] == [data.shape, (*data.shape[:-1], 1)]
+    executor = symbol.simple_bind(ctx, data=data.shape)
+    executor.forward(is_train=True, data=data)
+    executor.backward([mx.nd.ones(data.shape, ctx=ctx)])
+    kept = (expected.asnumpy()[..., 1] >= 0).sum()
+    assert executor.grad_dict["data"].asnumpy().sum() == 6 * kept
+
+
+def test_partial_shapes():
+    """As long as an input has no shape, what is known of the output is inferred, and no more."""
+    maps = [mx.sym.var(name) for name in ("cls", "pred", "info")]
+    symbol = propose_symbol(*maps, output_score=True)
+    shapes = {"cls": (2, 24, 5, 6), "pred": (2, 48, 5, 6), "info": (2, 3)}
+    subsets = itertools.chain.from_iterable(
+        itertools.combinations(shapes, count) for count in range(len(shapes) + 1)
+    )
+    for names, inside in itertools.product(list(subsets), (False, True)):
+        known = {name: shapes[name] for name in names}
+        with mx.util.np_shape(inside):
+            partial = symbol.infer_shape_partial(**known)[1]
+            if len(known) == len(shapes):
+                assert partial == [(600, 5), (600, 1)]
+            else:
+                with pytest.raises(mx.MXNetError, match="has no shape"):
+                    symbol.infer_shape(**known)
+    # MXNet 1.9.1 itself fails while the only input of a custom operator has no rank.
+    symbol = gluon_roi.sym.BoxNMS(mx.sym.var("data"))
+    with pytest.raises(mx.MXNetError):
+        symbol.infer_shape_partial()
+    assert symbol.infer_shape_partial(data=(2, 0, 6))[1] in ([(2, 0, 6)], [()])
+
+
+def test_names_of_proposals(ctx):
+    """Outputs have the names that they have in MXNet's operator."""
+    maps = [mx.sym.var(name) for name in ("cls", "pred", "info")]
+    for attr in (None, {"__lr_mult__": "2"}):
+        symbol = propose_symbol(*maps, name="rois", attr=attr)
+        assert symbol.list_outputs() == ["rois_output"]
+        assert symbol.list_arguments() == ["cls", "pred", "info"]
+        assert symbol.attr_dict().get("rois", {}).get("__lr_mult__") == (attr and "2")
+    symbol = propose_symbol(*maps, name="rois", output_score=True)
+    assert symbol.list_outputs() == ["rois_output", "rois_score_output"]
+    numpy_symbol = propose_symbol(*(one.as_np_ndarray() for one in maps))
+    assert isinstance(numpy_symbol, mx.sym.numpy._Symbol)
+    call = CALLS["corners"]
+    inputs = dict(zip(("cls", "pred", "info"), arrays_of(call, "float32", ctx)))
+    symbol = propose_symbol(*maps, **call.parameters, output_score=True)
+    executor = mx.sym.load_json(symbol.tojson()).bind(ctx, inputs)
+    for a, b in zip(
+        executor.forward(), proposal(*inputs.values(), **call.parameters, output_score=1)
+    ):
+        np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
+
+
+def test_numpy_arrays_and_out(ctx):
+    (data,) = arrays_of(CALLS["plain"], "float32", ctx)
+    expected = box_nms(data).asnumpy()
+    out = mx.npx.gluon_roi.BoxNMS(data.as_np_ndarray())
+    assert isinstance(out, mx.np.ndarray)
+    np.testing.assert_array_equal(out.asnumpy(), expected)
+    for _ in range(3):
+        target = data.copy()
+        assert box_nms(target, out=target) is target
+        np.testing.assert_array_equal(target.asnumpy(), expected)
+    maps = [a.as_np_ndarray() for a in arrays_of(CALLS["corners"], "float32", ctx)]
+    boxes, scores = proposal(*maps, **CALLS["corners"].parameters, output_score=True)
+    assert isinstance(boxes, mx.np.ndarray) and scores.shape == (21, 1)
+
+
+def test_empty_arrays(ctx):
+    with mx.util.np_shape():
+        for shape in ((0, 6), (0, 5, 6), (3, 0, 6)):
+            data = mx.nd.zeros(shape, ctx=ctx)
+            data.attach_grad()
+            with autograd.record():
+                out = box_nms(data)
+            out.backward()
+            assert out.shape == data.grad.shape == shape
+        maps = [mx.nd.zeros(shape, ctx=ctx) for shape in ((0, 24, 5, 6), (0, 48, 5, 6), (0, 3))]
+        assert proposal(*maps).shape == (0, 5)
+
+
+# ---- Errors --------------------------------------------------------------------------------------
+
+WRONG_NMS: dict[str, tuple[tuple, dict, str]] = {
+    "rank": ((6,), {}, "data has shape (6), expected at least 2 dimensions"),
+    "width": (
+        (4, 5),
+        {},
+        "argument coord_start: expected four columns of data, which has 5, got 2",
+    ),
+    "score": ((4, 6), {"score_index": 9}, "argument score_index: expected a column of data, which"),
+    "id": ((4, 6), {"id_index": 6}, "argument id_index: expected a column of data, which has 6"),
+    "overlap": ((4, 6), {"score_index": 5}, "argument score_index: expected a column that is not"),
+    "same": ((4, 6), {"id_index": 1}, "argument id_index: expected a column that is not of score_"),
+    "id in box": (
+        (4, 7),
+        {"id_index": 2},
+        "argument id_index: expected a column that is not of co",
+    ),
+    "negative": ((4, 6), {"coord_start": -1}, "argument coord_start: expected an int from 0 on"),
+    "format": ((4, 6), {"in_format": "xywh"}, "argument in_format: expected 'corner' or 'center'"),
+    "threshold": (
+        (4, 6),
+        {"overlap_thresh": 1e39},
+        "argument overlap_thresh: expected a number of",
+    ),
+    "not finite": (
+        (4, 6),
+        {"valid_thresh": np.nan},
+        "argument valid_thresh: expected a finite num",
+    ),
+    "topk": ((4, 6), {"topk": 1.5}, "argument topk: expected an int, got '1.5'"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_NMS)
+def test_errors_of_box_nms(wrong, ctx):
+    shape, arguments, message = WRONG_NMS[wrong]
+    with pytest.raises(mx.MXNetError, match=f"^BoxNMS: {re.escape(message)}"):
+        box_nms(mx.nd.zeros(shape, ctx=ctx), **arguments).wait_to_read()
+
+
+SHAPES: dict[str, tuple] = {"cls_prob": (2, 6, 4, 5), "bbox_pred": (2, 12, 4, 5), "im_info": (2, 3)}
+SIZES = [[64, 80, 1], [60, 70, 1]]
+WRONG_MAPS: dict[str, tuple[dict, dict, str]] = {
+    "channels": (
+        {"cls_prob": (2, 7, 4, 5)},
+        {},
+        "cls_prob has shape (2, 7, 4, 5), expected 6 along",
+    ),
+    "moves": (
+        {"bbox_pred": (2, 6, 4, 5)},
+        {},
+        "bbox_pred has shape (2, 6, 4, 5), expected 12 along",
+    ),
+    "batch": ({"bbox_pred": (1, 12, 4, 5)}, {}, "expected 2 along axis 0, the batch of cls_prob"),
+    "height": ({"bbox_pred": (2, 12, 3, 5)}, {}, "expected 4 along axis 2, the height of cls_prob"),
+    "width": ({"bbox_pred": (2, 12, 4, 4)}, {}, "expected 5 along axis 3, the width of cls_prob"),
+    "rank": ({"cls_prob": (6, 4, 5)}, {}, "cls_prob has shape (6, 4, 5), expected 4 dimensions"),
+    "info": ({"im_info": (2, 4)}, {}, "im_info has shape (2, 4), expected 3 along axis 1"),
+    "scales": ({}, {"scales": ()}, "argument scales: expected a list of 1 to 8 finite numbers > 0"),
+    "ratios": ({}, {"ratios": (0, 1, 2)}, "argument ratios: expected a list of 1 to 8 finite numb"),
+    "stride": ({}, {"feature_stride": 0}, "argument feature_stride: expected an int from 1 to"),
+    "rows": ({}, {"rpn_post_nms_top_n": 0}, "argument rpn_post_nms_top_n: expected an int from 1"),
+    "threshold": ({}, {"threshold": 1e39}, "argument threshold: expected a number of float32"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_MAPS)
+def test_errors_of_proposal(wrong, ctx):
+    shapes, arguments, message = WRONG_MAPS[wrong]
+    inputs = [mx.nd.zeros({**SHAPES, **shapes}[name], ctx=ctx) for name in SHAPES]
+    what = {"scales": (8,), "ratios": (0.5, 1, 2), **arguments}
+    with pytest.raises(mx.MXNetError, match=f"^Proposal: .*{re.escape(message)}"):
+        proposal(*inputs, **what).wait_to_read()
+
+
+@pytest.mark.parametrize(
+    "place, value, message",
+    [
+        ((1, 0), np.nan, "im_info row 1 has nan, expected finite numbers from 0 on"),
+        ((0, 1), -1, "im_info row 0 has -1, expected finite numbers from 0 on"),
+        ((0, 2), np.inf, "im_info row 0 has inf, expected finite numbers from 0 on"),
+        ((1, 0), 81, "im_info row 1 has height 81, expected at most 4 cells of 16 pixels"),
+        ((0, 1), 97, "im_info row 0 has width 97, expected at most 5 cells of 16 pixels"),
+    ],
+)
+def test_wrong_images(place, value, message):
+    info = np.array(SIZES, "float32")
+    info[place] = value
+    inputs = [mx.nd.zeros(SHAPES[name]) for name in ("cls_prob", "bbox_pred")]
+    with pytest.raises(mx.MXNetError, match=f"^Proposal: {re.escape(message)}"):
+        proposal(*inputs, mx.nd.array(info), scales=(8,), ratios=(0.5, 1, 2)).wait_to_read()
+
+
+# ---- The C interface -----------------------------------------------------------------------------
+
+LIBRARY = c_api.Library(gluon_roi.library.PATH)
+CPU = c_api.Device(c_api.CPU)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CALLS)
+def test_c_interface(name, dtype):
+    """The same bytes as through MXNet."""
+    call = CALLS[name]
+    arrays = arrays_of(call, dtype, mx.cpu())
+    for array in arrays:
+        array.attach_grad()
+    function = box_nms if call.op == "box_nms" else proposal
+    more = {} if call.op == "box_nms" else {"output_score": True}
+    with autograd.record():
+        results = function(*arrays, **call.parameters, **more)
+    results = results if isinstance(results, list) else [results]
+    outputs = [a.asnumpy() for a in results]
+    if call.op == "box_nms":
+        outputs.append(record_of(arrays[0], **call.parameters))
+    given = call.d_outs(outputs)
+    autograd.backward(results, [mx.nd.array(a, dtype=dtype) for a in given[: len(results)]])
+    p = LIBRARY.operators[call.op].params_of(**call.parameters)
+    kept = call.arrays(dtype)
+    inputs = c_api.tensors(*kept)
+    written = [np.full_like(a, 99) for a in outputs]
+    LIBRARY.forward(call.op, p, inputs, written, CPU)
+    for got, wanted in zip(written, outputs):
+        assert got.tobytes() == wanted.tobytes()
+    gradients = [np.full_like(a.asnumpy(), 99) for a in arrays]
+    LIBRARY.backward(call.op, p, inputs, given, gradients, CPU)
+    for got, array in zip(gradients, arrays):
+        assert got.tobytes() == array.grad.asnumpy().tobytes()
+
+
+@pytest.mark.parametrize("bad", [12, -(2**31), 3, 2**31 - 1])
+def test_records_of_others(bad):
+    """A record that names no row of its batch is an error; negative numbers are no rows."""
+    data = np.zeros((2, 6, 6), "float32")
+    record = np.full((2, 6, 1), -1, "int32")
+    record[1, 2] = bad
+    p = LIBRARY.operators["box_nms"].params_of()
+    arguments = "box_nms", p, c_api.tensors(data), [data, record], [data.copy()], CPU
+    if bad < 0:
+        LIBRARY.backward(*arguments)
+        return
+    with pytest.raises(c_api.Error, match=f"record has {bad} for row 8, expected a row of its bat"):
+        LIBRARY.backward(*arguments)
