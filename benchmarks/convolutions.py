@@ -49,5 +49,5 @@ class Convolution(Row):
 
 CONVOLUTIONS = (
     Convolution("DeformableConvolution 512 -> 512 3x3", "DeformableConvolution", 512),
-    Convolution("DeformableSampling C=512 3x3", "DeformableSampling", 512),
+    Convolution("DeformableSampling C=512 3x3", "DeformableSampling", 512, reuse=True),
 )
