@@ -2,7 +2,8 @@
 
     python tests/scripts/soak.py [--calls 20000] [--only nd hybrid ...]
 
-Each kind of call is made this many times, forward and backward, with every operator in turn. Memory
+Each kind of call is made this many times, forward and backward, with every operator in turn, or
+with every deformable convolution ("convolutions"). Memory
 is read 12 times. Until the third reading caches fill; from then on, memory may grow by at most
 LIMIT. The first fault ends the program with exit code 1.
 """
@@ -26,6 +27,8 @@ os.environ["MXNET_SUBGRAPH_VERBOSE"] = "0"
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
+import gluon_roi  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from operators import OPERATORS  # noqa: E402
@@ -35,6 +38,8 @@ LIMIT = 8.0
 LOOKS, CACHES_FILL = 12, 3
 POOLED, SCALE, IMAGES, ROIS = (7, 7), 0.25, 2, 64
 THREADS = 8
+#: Besides WAYS.
+OTHERS = ("convolutions", "threads", "fork")
 
 Call = Callable[[], None]
 
@@ -181,6 +186,30 @@ WAYS: dict[str, Callable[[Any], Call]] = {
 }
 
 
+def convolutions() -> list[Call]:
+    """Deformable convolutions: the samples, the function, and both blocks in compiled networks."""
+    rng = np.random.RandomState(0)
+    sizes = ((IMAGES, 8, 20, 25), (IMAGES, 18, 20, 25), (4, 8, 3, 3))
+    data, offset, weight = (mx.nd.array(rng.randn(*size)) for size in sizes)
+
+    def learned(block: Any) -> Callable:
+        net = block(4, kernel_size=3, padding=1, in_channels=8)
+        net.initialize()
+        net.hybridize(static_alloc=True)
+        return lambda x, moves: net(x)
+
+    def call(function: Callable) -> Call:
+        return lambda: both_passes(function, data, offset)[1].wait_to_read()
+
+    nd = gluon_roi.nd
+    return [
+        call(lambda x, moves: nd.DeformableSampling(x, moves, kernel=3, pad=1)),
+        call(lambda x, moves: nd.DeformableConvolution(x, moves, weight, kernel=3, pad=1)),
+        call(learned(gluon_roi.DeformableConvolution)),
+        call(learned(gluon_roi.ModulatedDeformableConvolution)),
+    ]
+
+
 # ---- What is looked at ---------------------------------------------------------------------------
 
 
@@ -195,7 +224,7 @@ def megabytes() -> float:
 
 def check_memory(way: str, count: int) -> None:
     began = time.monotonic()
-    calls = [WAYS[way](op) for op in OPERATORS]
+    calls = convolutions() if way == "convolutions" else [WAYS[way](op) for op in OPERATORS]
     seen = []
     for look in range(LOOKS):
         for i in range(look * count // LOOKS, (look + 1) * count // LOOKS):
@@ -246,11 +275,11 @@ def check_fork() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--calls", type=int, default=20000, help="of each way (default: 20000)")
-    parser.add_argument("--only", nargs="+", default=[*WAYS, "threads", "fork"])
+    parser.add_argument("--only", nargs="+", default=[*WAYS, *OTHERS])
     options = parser.parse_args()
-    unknown = set(options.only) - {*WAYS, "threads", "fork"}
+    unknown = set(options.only) - {*WAYS, *OTHERS}
     if unknown or options.calls < LOOKS:
-        parser.error(f"expected {', '.join(WAYS)}, threads, fork, and at least {LOOKS} calls")
+        parser.error(f"expected {', '.join([*WAYS, *OTHERS])}, and at least {LOOKS} calls")
     for name in options.only:
         if name == "threads":
             check_threads(options.calls)
