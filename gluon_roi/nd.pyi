@@ -83,11 +83,6 @@ def BoxNMS(
     out : shape and dtype of data
         The kept rows of each batch, best first, then rows of -1.
 
-    Rows with equal scores keep their order. A score of NaN is not valid, and infinity is the best
-    of all. A box with a NaN overlaps nothing. float16 is computed in float32. data has a gradient:
-    kept rows get that of their copy, other rows 0. In a symbol, a hidden second output has the
-    numbers of the kept rows, counted over all batches: (..., n, 1), int32.
-
     Raises
     ------
     mxnet.base.MXNetError
@@ -96,6 +91,13 @@ def BoxNMS(
         actual one. (On a GPU such a row is NaN.)
         An invalid argument, shape or dtype. The message names the operator, the argument, the
         expected value and the actual one.
+
+    Notes
+    -----
+    Rows with equal scores keep their order. A score of NaN is not valid, and infinity is the best
+    of all. A box with a NaN overlaps nothing. float16 is computed in float32. data has a gradient:
+    kept rows get that of their copy, other rows 0. In a symbol, a hidden second output has the
+    numbers of the kept rows, counted over all batches: (..., n, 1), int32.
 
     References
     ----------
@@ -821,10 +823,6 @@ def Proposal(
     score : (N * rpn_post_nms_top_n, 1), dtype of cls_prob
         With output_score only.
 
-    Boxes with equal scores stay in the order of cells, then anchors. A score of NaN counts as
-    -infinity. A box that a NaN moves is NaN, has the score -1, and overlaps nothing. float16 is
-    computed in float32. All gradients are 0.
-
     Raises
     ------
     mxnet.base.MXNetError
@@ -834,6 +832,12 @@ def Proposal(
         An invalid argument, shape or dtype; on the CPU, also a row of im_info that is not finite,
         negative or beyond the map. The message names the operator, the argument, the expected value
         and the actual one.
+
+    Notes
+    -----
+    Boxes with equal scores stay in the order of cells, then anchors. A score of NaN counts as
+    -infinity. A box that a NaN moves is NaN, has the score -1, and overlaps nothing. float16 is
+    computed in float32. All gradients are 0.
 
     References
     ----------

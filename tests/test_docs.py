@@ -184,7 +184,11 @@ def test_docstrings_are_whole(name, documented):
         needed |= {"Inputs", "Outputs", "References"}
     elif signature.return_annotation != "None":
         needed.add("Returns")
-    assert not needed - set(re.findall(r"^(\w+)\n-+$", docstring, re.M)), docstring
+    sections = re.split(r"^(\w+)\n-+$", docstring, flags=re.M)
+    assert not needed - set(sections[1::2]), docstring
+    for title, text in zip(sections[1::2], sections[2::2]):
+        if title in ("Parameters", "Inputs", "Outputs", "Returns", "Raises"):
+            assert "\n\n" not in text.strip(), f"{title}: only entries; Notes are a section"
 
 
 def test_links_lead_somewhere():

@@ -72,16 +72,18 @@ class BoxNMS(OperatorBlock):
     out : shape and dtype of data
         The kept rows of each batch, best first, then rows of -1.
 
-    Rows with equal scores keep their order. A score of NaN is not valid, and infinity is the best
-    of all. A box with a NaN overlaps nothing. float16 is computed in float32. data has a gradient:
-    kept rows get that of their copy, other rows 0. In a symbol, a hidden second output has the
-    numbers of the kept rows, counted over all batches: (..., n, 1), int32.
-
     Raises
     ------
     mxnet.base.MXNetError
         An invalid argument, shape or dtype. The message names the operator, the argument, the
         expected value and the actual one.
+
+    Notes
+    -----
+    Rows with equal scores keep their order. A score of NaN is not valid, and infinity is the best
+    of all. A box with a NaN overlaps nothing. float16 is computed in float32. data has a gradient:
+    kept rows get that of their copy, other rows 0. In a symbol, a hidden second output has the
+    numbers of the kept rows, counted over all batches: (..., n, 1), int32.
 
     References
     ----------

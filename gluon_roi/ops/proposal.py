@@ -96,16 +96,18 @@ class Proposal(OperatorBlock):
     score : (N * rpn_post_nms_top_n, 1), dtype of cls_prob
         With output_score only.
 
-    Boxes with equal scores stay in the order of cells, then anchors. A score of NaN counts as
-    -infinity. A box that a NaN moves is NaN, has the score -1, and overlaps nothing. float16 is
-    computed in float32. All gradients are 0.
-
     Raises
     ------
     mxnet.base.MXNetError
         An invalid argument, shape or dtype; on the CPU, also a row of im_info that is not finite,
         negative or beyond the map. The message names the operator, the argument, the expected value
         and the actual one.
+
+    Notes
+    -----
+    Boxes with equal scores stay in the order of cells, then anchors. A score of NaN counts as
+    -infinity. A box that a NaN moves is NaN, has the score -1, and overlaps nothing. float16 is
+    computed in float32. All gradients are 0.
 
     References
     ----------
