@@ -27,7 +27,7 @@ class Sampled(NamedTuple):
     def weighted(self) -> tuple[list[np.ndarray], np.ndarray]:
         """One image's arrays() and the weights of a convolution; the gradient of its output.
 
-        No sample lies on a cell, where implementations differ in the derivative by its position.
+        No sample lies on a cell: at -1 torchvision has a derivative, although the sample is 0.
         """
         rng = np.random.RandomState(2)
         data, offset, *mask = self.arrays("float64", batch=1)

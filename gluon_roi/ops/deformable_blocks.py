@@ -43,7 +43,7 @@ class DeformableConvolution(cnn.DeformableConvolution):
 
     Inputs
     ------
-    data : (N, C, H, W), float16, float32 or float64
+    data : (N, C, H, W), float32 or float64; on a GPU also float16
 
     Outputs
     -------
@@ -105,7 +105,7 @@ use_bias, in_channels, activation, initializers
 
     Inputs
     ------
-    data : (N, C, H, W), float16, float32 or float64
+    data : (N, C, H, W), float32 or float64; on a GPU also float16
 
     Outputs
     -------
