@@ -293,20 +293,38 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
           ends.push_back(list.size());
         }
         // Each cell times the gradient of its bin, summed over the channels, has the same slopes.
-        std::vector<double> sums(list.taps().size());
+        const auto& taps = list.taps();
+        std::vector<double> sums(taps.size());
+        // float16 is converted for all taps together. (One by one: 1.6 times as long as float32;
+        // float32, too, gathered first: 1.3 times.)
+        constexpr bool kConverts = !std::is_same<T, G>::value;
+        std::vector<T> stored(kConverts ? taps.size() : 0);
+        std::vector<G> values(stored.size());
         for (int64_t c = 0; c < channels; ++c) {
           const T* map = static_cast<const T*>(in.data.data) + (roi.image * channels + c) * cells;
           const T* slope = static_cast<const T*>(d_out.data) + (k * channels + c) * bins;
+          if constexpr (kConverts) {
+            for (size_t t = 0; t < taps.size(); ++t) stored[t] = map[taps[t].cell];
+            run_simd([&](auto simd) INLINE_LAMBDA {
+              copy_run(stored.data(), list.size(), values.data(), simd);
+            });
+          }
           int64_t t = 0;
           for (int64_t bin = 0; bin < bins; ++bin) {
             const double g = load(slope + bin);
-            for (; t < ends[bin]; ++t) sums[t] += g * load(map + list.taps()[t].cell);
+            for (; t < ends[bin]; ++t) {
+              if constexpr (kConverts) {
+                sums[t] += g * values[t];
+              } else {
+                sums[t] += g * map[taps[t].cell];
+              }
+            }
           }
         }
         const double divisor = box.divisor();
         for (size_t t = 0; t < sums.size(); ++t) {
           for (int i = 0; i < kRotatedCoordinates; ++i) {
-            gradient[i] += sums[t] * list.taps()[t].slopes[i] / divisor;
+            gradient[i] += sums[t] * taps[t].slopes[i] / divisor;
           }
         }
         for (int i = 0; i < kLengths; ++i) gradient[i] *= excess<G>(rule.spatial_scale);
