@@ -439,7 +439,7 @@ REFUSALS: dict[str, Any] = {
     "threshold": (
         lambda: mx.sym.contrib.box_nms(_var(), overlap_thresh=2, name="n"),
         [(1, 5, 6)],
-        "node n (_contrib_box_nms): overlap_thresh=2.0 has no translation",
+        "node n (_gluon_roi_BoxNMS): overlap_thresh=2.0 has no translation",
     ),
     "argument": (
         lambda: gluon_roi.sym.RotatedROIAlign(_var("x"), _var("r"), 2, 1.0, name="r"),

@@ -60,8 +60,10 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
         ([(1, 3, 12.0, 9), (1, 3)], "expected a shape of whole numbers, got (1, 3, 12.0, 9)"),
         ([(1, 3, -12, 9), (1, 3)], "expected a shape of whole numbers, got (1, 3, -12, 9)"),
         ([(1, 3, 12), (1, 3)], "Error in operator maps: "),
-        ([(1, 3, 12, 9), (1, 4)], "Error in operator rois: "),
-        ([(2, 3, 12, 9), (2, 3)], "node rois (_contrib_Proposal): expected one image, got 2: "),
+        (
+            [(1, 3, 12, 9), (1, 4)],
+            "Error in operator rois_boxes: Proposal: im_info has shape (1, 4)",
+        ),
     ],
     "dynamic": [
         (5, f"dynamic: {LIST} 5"),
@@ -118,11 +120,11 @@ ATTRIBUTES: dict[str, list[tuple[dict, str]]] = {
     "pool": [({"pooled_size": "(0, 2)"}, "node pool (ROIPooling): ")],
     "rois": [
         ({"scales": "some"}, "node rois (_contrib_Proposal): "),
-        ({"scales": "(8, 16)"}, "cls_prob has 2 channels, expected 2 for each of 2 anchors"),
-        ({"scales": "()"}, "cls_prob has 2 channels, expected 2 for each of 0 anchors"),
-        ({"ratios": "(0,)"}, "node rois (_contrib_Proposal): ratios=(0,): expected more than 0"),
-        ({"feature_stride": "0"}, "rois (_contrib_Proposal): feature_stride=0: expected more th"),
-        ({"threshold": "nan"}, "node rois (_contrib_Proposal): threshold=nan has no translation"),
+        ({"scales": "(8, 16)"}, "cls_prob has shape (1, 2, 12, 9), expected 4 along axis 1"),
+        ({"scales": "()"}, "node rois_boxes: Proposal: argument scales: expected a list of 1 to"),
+        ({"ratios": "(0,)"}, "node rois_boxes: Proposal: argument ratios: expected a list of 1"),
+        ({"feature_stride": "0"}, "node rois_boxes: Proposal: argument feature_stride: expected"),
+        ({"threshold": "nan"}, "node rois_boxes: Proposal: argument threshold: expected a finite"),
     ],
 }
 

@@ -378,6 +378,77 @@ def test_empty_arrays(ctx):
         assert proposal(*maps).shape == (0, 5)
 
 
+# ---- The switch ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("name", ["Proposal", "MultiProposal"])
+def test_optimize_proposals(name, shown, mxnet_cpu):
+    """The same numbers; arguments and names stay. Scores may be used in the graph."""
+    call = CALLS["all boxes"]
+    inputs = dict(zip(("cls", "pred", "info"), arrays_of(call, "float32", mx.cpu())))
+    maps = [mx.sym.var(key) * 1 for key in inputs]
+    function = getattr(mx.sym.contrib, name)
+    symbol = function(
+        *maps, **call.parameters, name="rois", output_score=shown, attr={"__lr_mult__": "3"}
+    )
+    if shown:
+        symbol = mx.sym.Group([symbol[0], mx.sym.sqrt(symbol[1] + 2, name="s"), symbol[0] + 1])
+    switched = gluon_roi.optimize(symbol)
+    assert switched.list_arguments() == symbol.list_arguments()
+    assert switched.list_outputs() == symbol.list_outputs()
+    assert switched.attr_dict()["rois"]["__lr_mult__"] == "3"
+    used = gluon_roi.count(switched)
+    assert used["_gluon_roi_Proposal"] == 1 and used[f"_contrib_{name}"] == 0
+    results = [one.bind(mx.cpu(), inputs).forward() for one in (symbol, switched)]
+    for theirs, ours in zip(*results):
+        assert theirs.asnumpy().tobytes() == ours.asnumpy().tobytes()
+    again = gluon_roi.optimize(mx.sym.load_json(switched.tojson()))
+    assert again.infer_shape(**{k: v.shape for k, v in inputs.items()})[1][0] == (900, 5)
+
+
+def test_optimized_scores_keep_their_place(mxnet_cpu):
+    """As an output of the symbol, scores are called after their own node."""
+    maps = [mx.sym.var(key) for key in ("cls", "pred", "info")]
+    symbol = mx.sym.contrib.Proposal(*maps, name="rois", output_score=True)
+    switched = gluon_roi.optimize(symbol)
+    assert switched.list_outputs() == ["rois_output", "rois_score_output"]
+
+
+class Detector(gluon.HybridBlock):
+    """Suppression and pooling through F, and a loop whose body suppresses."""
+
+    def hybrid_forward(self, F, rows, maps):
+        best = F.contrib.box_nms(rows, overlap_thresh=0.3, id_index=0)
+        body = lambda row, state: (F.contrib.box_nms(row), state)  # noqa: E731
+        looped, _ = F.contrib.foreach(body, best, [])
+        boxes, first = (F.slice_axis(best, axis=2, begin=a, end=b) for a, b in ((2, 6), (0, 1)))
+        rois = F.reshape(F.concat(first * 0, boxes, dim=2), shape=(-1, 5))
+        return F.ROIPooling(maps, rois, (2, 2), 0.1), looped
+
+
+@pytest.mark.parametrize("rois_only", [False, True])
+@pytest.mark.parametrize("how", ["optimize", "replace"])
+def test_switched_networks(how, rois_only, mxnet_cpu):
+    rows = arrays_of(CALLS["plain"], "float32", mx.cpu())[0]
+    rows[:, :, 2:] = rows[:, :, 2:].clip(0, 90)
+    maps = mx.nd.random.normal(shape=(1, 3, 12, 12))
+    expected = Detector()(rows, maps)
+    net = Detector()
+    if how == "optimize":
+        gluon_roi.optimize(net, rows, maps, rois_only=rois_only)
+        results = net(rows, maps)
+    else:
+        net.hybridize()
+        with gluon_roi.replace_builtins(rois_only=rois_only):
+            results = net(rows, maps)
+    for got, wanted in zip(results, expected):
+        np.testing.assert_array_equal(got.asnumpy(), wanted.asnumpy())
+    used = {key: uses for key, uses in gluon_roi.count(net).items() if uses}
+    suppressed = "_contrib_box_nms" if rois_only else "_gluon_roi_BoxNMS"
+    assert used == {suppressed: 2, "_gluon_roi_ROIPool": 1}
+
+
 # ---- Errors --------------------------------------------------------------------------------------
 
 WRONG_NMS: dict[str, tuple[tuple, dict, str]] = {
@@ -507,6 +578,8 @@ def test_c_interface(name, dtype):
     LIBRARY.backward(call.op, p, inputs, given, gradients, CPU)
     for got, array in zip(gradients, arrays):
         assert got.tobytes() == array.grad.asnumpy().tobytes()
+    if call.op == "box_nms":  # a gradient that is not wanted
+        LIBRARY.backward(call.op, p, inputs, given, [None], CPU)
 
 
 @pytest.mark.parametrize("bad", [12, -(2**31), 3, 2**31 - 1])

@@ -14,29 +14,29 @@ import mxnet as mx
 
 from .. import nd
 from ..bridge.arguments import NDArray, NumpySymbol
-from .mapping import Switch, by_function
+from .mapping import Options, Switch, by_function
 
 
 @functools.lru_cache(maxsize=None)
-def _adapter(function: Callable, switch: Switch, bad_index: str | None) -> Callable:
+def _adapter(function: Callable, switch: Switch, options: Options | None) -> Callable:
     """A function with the signature of MXNet's `function` that calls ours.
 
-    Without a `bad_index`, it calls ours while a replacement is active, and `function` otherwise.
+    Without `options`, it calls ours while a replacement is active, and `function` otherwise.
     """
     original = getattr(function, "_original", function)
     signature = _signature(original, switch)
 
     @functools.wraps(original)
     def adapter(*args: Any, **kwargs: Any) -> Any:
-        chosen = bad_index or _active_bad_index()
-        if chosen is None:
+        chosen = options or _active_options()
+        if chosen is None or not chosen.includes(switch):
             return original(*args, **kwargs)
         given = dict(signature.bind_partial(*args, **kwargs).arguments)
         given.update(given.pop("kwargs", {}))
         if not any(isinstance(given.get(name), NDArray) for name in switch.inputs):
             # MXNet names the node, makes missing variables and checks the arguments.
-            return _switched_node(original(*args, **kwargs), switch, chosen)
-        ours, arguments = switch.translate(given, bad_index=chosen)
+            return _switched_node(original(*args, **kwargs), switch, chosen.bad_index)
+        ours, arguments = switch.translate(given, bad_index=chosen.bad_index)
         return getattr(nd, ours)(**{**dict.fromkeys(switch.inputs), **arguments})
 
     adapter._original = original  # type: ignore[attr-defined]
@@ -77,7 +77,7 @@ def _switched_node(symbol: mx.sym.Symbol, switch: Switch, bad_index: str) -> mx.
 _INNER = ("contrib", "npx", "numpy_extension", "op")
 
 
-def switched_namespace(module: ModuleType, bad_index: str) -> ModuleType:
+def switched_namespace(module: ModuleType, options: Options) -> ModuleType:
     """A copy of mx.nd or mx.sym, such as the F of ``hybrid_forward``, with our operators in it.
 
     It is a copy rather than a proxy because networks read ``F.contrib.__dict__``.
@@ -87,33 +87,37 @@ def switched_namespace(module: ModuleType, bad_index: str) -> ModuleType:
     members.update(vars(module))
     for name, switch in by_function().items():
         if name in members:
-            members[name] = _adapter(members[name], switch, bad_index)
+            members[name] = _adapter(members[name], switch, options)
     for name in _INNER:
         if name in members:
-            members[name] = switched_namespace(members[name], bad_index)
+            members[name] = switched_namespace(members[name], options)
     return copy
 
 
-def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
+def replace_builtins(bad_index: str = "error", rois_only: bool = False) -> contextlib.ExitStack:
     """Replace MXNet's functions with the operators of this package.
 
     In every module that holds ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.PSROIPooling``,
     ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign``, ``contrib.DeformableConvolution``,
-    ``contrib.ModulatedDeformableConvolution`` or ``npx.roi_pooling`` (of ``mx.nd`` or ``mx.sym``),
-    a function with the same signature takes its place and calls ours. This affects array code,
-    networks that are not hybridized, and symbols built from then on. For existing symbols and
-    symbol files, use :func:`gluon_roi.optimize`.
+    ``contrib.ModulatedDeformableConvolution``, ``contrib.box_nms``, ``contrib.Proposal``,
+    ``contrib.MultiProposal`` or ``npx.roi_pooling`` (of ``mx.nd`` or ``mx.sym``), a function with
+    the same signature takes its place and calls ours. This affects array code, networks that are
+    not hybridized, and symbols built from then on. For existing symbols and symbol files, use
+    :func:`gluon_roi.optimize`.
 
     The replacement applies to the whole process, in all threads, until the ``with`` block ends or
     ``close()`` is called on the result; without either it is permanent. Replacements may overlap in
-    any order: the newest active one decides `bad_index`, and MXNet's functions return when the last
-    one ends.
+    any order: the newest active one decides both arguments, and MXNet's functions return when the
+    last one ends.
 
     Parameters
     ----------
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
         padding row, as MXNet's ``ROIPooling`` does.
+    rois_only : bool
+        Whether to replace only operators that pool boxes: not the deformable convolutions,
+        ``box_nms``, ``Proposal`` and ``MultiProposal``.
 
     Returns
     -------
@@ -140,7 +144,7 @@ def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
             "replace_builtins: argument bad_index: expected 'error' or 'padding', got "
             f"{bad_index!r}"
         )
-    replacement = _Replacement(bad_index)
+    replacement = _Replacement(Options(bad_index, bool(rois_only)))
     with _changes:
         _replace()
         _active = (*_active, replacement)
@@ -152,8 +156,8 @@ def replace_builtins(bad_index: str = "error") -> contextlib.ExitStack:
 class _Replacement:
     """A replacement that is active, from a call of replace_builtins until it is undone."""
 
-    def __init__(self, bad_index: str) -> None:
-        self.bad_index = bad_index
+    def __init__(self, options: Options) -> None:
+        self.options = options
 
 
 #: The replacements that are active, in the order of their calls.
@@ -169,9 +173,9 @@ def is_replaced() -> bool:
     return bool(_active)
 
 
-def _active_bad_index() -> str | None:
+def _active_options() -> Options | None:
     active = _active
-    return active[-1].bad_index if active else None
+    return active[-1].options if active else None
 
 
 def _replace() -> None:

@@ -30,6 +30,10 @@ class Switch(NamedTuple):
     inputs: tuple[str, ...]
     arguments: tuple[Argument, ...]
 
+    @property
+    def pools_boxes(self) -> bool:
+        return "rois" in self.inputs
+
     def translate(self, given: dict[str, Any], **options: str) -> tuple[str, dict[str, Any]]:
         """Translate arguments of MXNet's function to our function and its arguments.
 
@@ -74,12 +78,22 @@ def switches() -> tuple[Switch, ...]:
     )
 
 
+class Options(NamedTuple):
+    """Options of a switch."""
+
+    bad_index: str
+    rois_only: bool = False
+
+    def includes(self, switch: Switch) -> bool:
+        return switch.pools_boxes or not self.rois_only
+
+
 @functools.lru_cache(maxsize=None)
 def by_function() -> dict[str, Switch]:
     """The switches by the names of MXNet's functions, in any module."""
     return {name: switch for switch in switches() for name in switch.functions}
 
 
-def builtins() -> tuple[str, ...]:
+def builtins(rois_only: bool = False) -> tuple[str, ...]:
     """The names of MXNet's operators in graphs (npx.roi_pooling is ROIPooling there)."""
-    return tuple(switch.theirs for switch in switches())
+    return tuple(each.theirs for each in switches() if each.pools_boxes or not rois_only)

@@ -17,7 +17,7 @@ from .. import library
 from ..bridge import OperatorBlock
 from ..bridge.arguments import NumpySymbol, Symbol
 from .functions import is_replaced, switched_namespace
-from .mapping import builtins, by_function
+from .mapping import Options, builtins, by_function
 
 #: MXNet's operators that run arbitrary Python code.
 _PYTHON = ("Custom", "_NDArray", "_Native")
@@ -139,13 +139,16 @@ def _code_mentions(code: CodeType, wanted: frozenset) -> bool:
     )
 
 
-def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -> Any:
-    """Switch MXNet's RoI operators in a symbol or network to ours.
+def optimize(
+    model: Any, *inputs: Any, bad_index: str = "error", rois_only: bool = False, **flags: Any
+) -> Any:
+    """Switch MXNet's RoI operators, and those around them, in a symbol or network to ours.
 
     ``ROIPooling``, ``contrib.ROIAlign`` (both forms), ``contrib.PSROIPooling``,
     ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign``, ``contrib.DeformableConvolution``,
-    ``contrib.ModulatedDeformableConvolution`` and ``npx.roi_pooling`` become the equivalent
-    operators of this package, each with gradient guards, in control flow bodies too. Arguments,
+    ``contrib.ModulatedDeformableConvolution``, ``contrib.box_nms``, ``contrib.Proposal``,
+    ``contrib.MultiProposal`` and ``npx.roi_pooling`` become the equivalent operators of this
+    package, each with gradient guards, in control flow bodies too. Arguments,
     auxiliary states, parameters and outputs keep their names, so checkpoints load as before. In a
     symbol that is switched already, the guards are renumbered, which distinguishes copies that
     share their weights.
@@ -161,6 +164,9 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
         padding row, as MXNet's ``ROIPooling`` does.
+    rois_only : bool
+        Whether to switch only operators that pool boxes: not the deformable convolutions,
+        ``box_nms``, ``Proposal`` and ``MultiProposal``.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``.
 
@@ -201,12 +207,13 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
     >>> net(data, rois).shape, gluon_roi.count(net)['_gluon_roi_ROIAlign']
     ((1, 8, 2, 2), 1)
     """
+    options = Options(bad_index, bool(rois_only))
     if isinstance(model, Symbol):
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
         used = count(model)
-        _check_any(used, "symbol")
-        result = _optimized_symbol(model, bad_index)
+        _check_any(used, "symbol", rois_only)
+        result = _optimized_symbol(model, options)
         _warn_of_python(used)
         return result
     if not isinstance(model, gluon.Block):
@@ -218,17 +225,17 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
     before = [(block, dict(vars(block))) for block in blocks]
     try:
         for block in blocks:
-            _switch_block(block, bad_index)
+            _switch_block(block, options)
         model.hybridize(**flags)
         model(*inputs)
         used = _count("optimize", model)
-        left = [f"{name} ({used[name]})" for name in builtins() if used[name]]
+        left = [f"{name} ({used[name]})" for name in builtins(rois_only) if used[name]]
         if left:
             raise ValueError(
                 f"optimize: the network still calls {', '.join(left)}, other than through F in a "
                 "method of a block; call gluon_roi.replace_builtins() before"
             )
-        _check_any(used, "network")
+        _check_any(used, "network", rois_only)
     except BaseException:
         for block, state in before:
             vars(block).clear()
@@ -238,10 +245,11 @@ def optimize(model: Any, *inputs: Any, bad_index: str = "error", **flags: Any) -
     return model
 
 
-def _check_any(used: dict[str, int], kind: str) -> None:
-    if any(used[name] for name in (*builtins(), *_ours())):
+def _check_any(used: dict[str, int], kind: str, rois_only: bool) -> None:
+    expected = builtins(rois_only)
+    if any(used[name] for name in (*expected, *_ours())):
         return
-    message = f"optimize: the {kind} has no RoI operator, expected one of {', '.join(builtins())}"
+    message = f"optimize: the {kind} has no RoI operator, expected one of {', '.join(expected)}"
     if used["Custom"]:
         message += f"; it has the Custom operators {_python_types(used)}"
     if used["Custom"] or kind == "network":
@@ -266,7 +274,7 @@ def _warn_of_python(used: dict[str, int]) -> None:
         )
 
 
-def _optimized_symbol(symbol: mx.sym.Symbol, bad_index: str) -> mx.sym.Symbol:
+def _optimized_symbol(symbol: mx.sym.Symbol, options: Options) -> mx.sym.Symbol:
     for node, attributes in symbol.attr_dict().items():
         for key, value in attributes.items():
             if value.endswith("\\"):
@@ -275,29 +283,29 @@ def _optimized_symbol(symbol: mx.sym.Symbol, bad_index: str) -> mx.sym.Symbol:
                     "cannot hand to a graph pass; remove it"
                 )
     try:
-        result = symbol.optimize_for("gluon_roi", bad_index=bad_index)
+        result = symbol.optimize_for("gluon_roi", **options._asdict())
     except mx.MXNetError as error:
         raise ValueError(str(error)) from None
     return result.as_np_ndarray() if isinstance(symbol, NumpySymbol) else result
 
 
-def _switch_block(block: gluon.Block, bad_index: str) -> None:
+def _switch_block(block: gluon.Block, options: Options) -> None:
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
-        if any(count(symbol)[name] for name in builtins()):
-            block._cached_graph = variables, _optimized_symbol(symbol, bad_index)
+        if any(count(symbol)[name] for name in builtins(options.rois_only)):
+            block._cached_graph = variables, _optimized_symbol(symbol, options)
             block._clear_cached_op()
     elif isinstance(block, gluon.HybridBlock) and _mentions(block, by_function()):
         # MXNet's own blocks compare F with mx.nd, so only blocks that need another F get one.
         forward = block.hybrid_forward
         if isinstance(forward, functools.partial) and forward.func is _forward:
             forward = forward.args[0]
-        block.hybrid_forward = functools.partial(_forward, forward, bad_index)
+        block.hybrid_forward = functools.partial(_forward, forward, options)
 
 
-def _forward(hybrid_forward: Callable, bad_index: str, F: Any, *args: Any, **kwargs: Any) -> Any:
+def _forward(hybrid_forward: Callable, options: Options, F: Any, *args: Any, **kwargs: Any) -> Any:
     """``hybrid_forward`` with our operators in F.
 
     It is a function of the module, so that networks can be copied.
     """
-    return hybrid_forward(switched_namespace(F, bad_index), *args, **kwargs)
+    return hybrid_forward(switched_namespace(F, options), *args, **kwargs)

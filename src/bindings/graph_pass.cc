@@ -1,4 +1,5 @@
-// The graph pass "gluon_roi": switches MXNet's RoI operators in a symbol to those of this library.
+// The graph pass "gluon_roi": switches MXNet's operators in a symbol to those of this library. With
+// the option rois_only it switches only those that pool boxes.
 //
 // It renames nodes, translates their attributes (switches.h), and puts a guard in front of each
 // input (see gluon_roi/bridge/guard.py). Names of nodes, arguments and outputs stay, and so do
@@ -8,6 +9,7 @@
 #include <set>
 
 #include "../core/errors.h"
+#include "../core/registry.h"
 #include "lib_api.h"
 #include "switches.h"
 
@@ -21,6 +23,18 @@ using mxnet::ext::NodeEntry;
 
 constexpr const char* kGuard = "__gluon_roi_guard__";
 
+// What our operator that a node calls declares of one of its inputs.
+Input declared_input(const Node& node, size_t input) {
+  const auto found = std::find_if(operators().begin(), operators().end(), [&](const Operator* op) {
+    return node.op == std::string("_gluon_roi_") + op->name();
+  });
+  try {
+    return (*found)->inputs(node.attrs)[input];
+  } catch (const Error& error) {
+    fail("optimize", "node ", node.name, ": ", error.what());
+  }
+}
+
 // Puts guards in front of inputs; numbers distinguish the guards of computed maps.
 class Guards {
  public:
@@ -31,7 +45,8 @@ class Guards {
     const std::string guard_name = node->name + "_" + name;
     Node* guard;
     // The rules are those of gluon_roi/bridge/guard.py.
-    const bool is_map = std::string(name) == "data", two_inputs = node->inputs.size() == 2;
+    const Input declared = declared_input(*node, input);
+    const bool is_map = declared.role == Role::kMaps, two_inputs = node->inputs.size() == 2;
     if (is_map && (two_inputs || body_) && variables_of(entry.node).size() == 1) {
       guard = graph_->addNode(guard_name, "Dropout");
       guard->attrs = {{"p", "0"}, {"axes", "(0, 1, 2, 3)"}};
@@ -42,7 +57,9 @@ class Guards {
       guard->inputs = {entry};
     } else {
       Node* nowhere = graph_->addNode(guard_name + "_shape", "_zeros_without_dtype");
-      if (std::string(name) != "rois") nowhere->attrs = {{"shape", "(-1, -1, -1, -1)"}};
+      std::string sizes;
+      for (int i = 0; i < declared.rank; ++i) sizes += i > 0 ? ", -1" : "-1";
+      if (declared.rank > 0) nowhere->attrs = {{"shape", "(" + sizes + ")"}};
       guard = graph_->addNode(guard_name, "_identity_with_attr_like_rhs");
       guard->inputs = {entry, {nowhere, 0}};
       nowhere->outputs = {{guard, 1}};
@@ -84,7 +101,8 @@ void check_inputs(const Node& node, size_t expected) {
        " inputs, expected ", expected);
 }
 
-// MXNet's operators have hidden outputs, such as the positions of maxima; ours have one output.
+// MXNet's operators have hidden outputs, such as the positions of maxima; ours have none, or one of
+// another type.
 void check_outputs(const Graph& graph, const Node& node) {
   bool only_first = true;
   for (const NodeEntry& use : node.outputs) {
@@ -132,24 +150,62 @@ Node* split_convolution(Graph* graph, Node* node, const Switched& to) {
   return samples;
 }
 
-void switch_graph(Graph* graph, const Attributes& options, bool body) {
+// A node of ours with two outputs, behind a copy for each that is used: the first one keeps the
+// name that it has in MXNet's operator. As in gluon_roi/ops/proposal.py. Returns the node.
+Node* put_behind_copies(Graph* graph, Node* node, const Switched& to) {
+  Node* boxes = graph->addNode(node->name + "_boxes", "_gluon_roi_" + to.op);
+  boxes->attrs = to.attributes;
+  const std::vector<NodeEntry> inputs = node->inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) move_input(node, i, boxes, inputs[i]);
+  const auto copy = [&](Node* target, int entry) {
+    target->op = "_copy";
+    for (const auto& item : to.attributes) {
+      if (item.first.compare(0, 2, "__") == 0) target->attrs.insert(item);
+    }
+    target->inputs = {{boxes, entry}};
+    boxes->outputs.push_back({target, 0});
+  };
+  node->attrs.clear();
+  const std::vector<NodeEntry> uses = node->outputs;
+  node->outputs.clear();
+  Node* score = nullptr;
+  const auto score_node = [&] {
+    if (score == nullptr) copy(score = graph->addNode(node->name + "_score", "_copy"), 1);
+    return score;
+  };
+  for (const NodeEntry& use : uses) {
+    NodeEntry& entry = use.node->inputs[use.entry];
+    if (entry.entry == 1) entry = {score_node(), 0};
+    entry.node->outputs.push_back(use);
+  }
+  for (NodeEntry& output : graph->outputs) {
+    if (output.node == node && output.entry == 1) output = {score_node(), 0};
+  }
+  copy(node, 0);
+  return boxes;
+}
+
+void switch_graph(Graph* graph, const Attributes& options, bool rois_only, bool body) {
   Guards guards(graph, body);
   const size_t size = graph->size();
   for (size_t i = 0; i < size; ++i) {
     Node* node = graph->getNode(i);
-    for (Graph* subgraph : node->subgraphs) switch_graph(subgraph, options, true);
+    for (Graph* subgraph : node->subgraphs) switch_graph(subgraph, options, rois_only, true);
     if (node->op == "_copy" && node->attrs.count(kGuard) != 0) guards.number(node);
     const Switch* const found = find_switch(node->op);
-    if (found == nullptr) continue;
+    if (found == nullptr || (rois_only && !found->pools_boxes())) continue;
     Switched to = apply_switch(*found, node->name, node->attrs, options);
     const auto no_bias = to.attributes.find("no_bias");
     if (no_bias != to.attributes.end() && is_true(no_bias->second)) to.inputs.pop_back();
     check_inputs(*node, to.inputs.size());
-    check_outputs(*graph, *node);
+    const bool has_both_outputs = to.op == "Proposal";
+    if (!has_both_outputs) check_outputs(*graph, *node);
     const auto weight = std::find(to.inputs.begin(), to.inputs.end(), "weight");
     if (weight != to.inputs.end()) {
       node = split_convolution(graph, node, to);
       to.inputs.erase(weight, to.inputs.end());
+    } else if (has_both_outputs) {
+      node = put_behind_copies(graph, node, to);
     } else {
       node->attrs = to.attributes;
       node->op = "_gluon_roi_" + to.op;
@@ -170,7 +226,8 @@ MXReturnValue optimize(Graph* graph, const Attributes& options) {
     }
     chosen.insert(*found);
   }
-  switch_graph(graph, chosen, false);
+  const auto rois_only = options.find("rois_only");
+  switch_graph(graph, chosen, rois_only != options.end() && is_true(rois_only->second), false);
   return mxnet::ext::MX_SUCCESS;
 }
 

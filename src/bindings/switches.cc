@@ -31,6 +31,15 @@ SwitchedArgument removes(const char* flag, const char* input) {
 // `ours` is a function of gluon_roi.nd, and in a graph the operator of this name. An operator that
 // becomes several nodes would need a function of its own in graph_pass.cc.
 const std::vector<Switch>& switches() {
+  static const std::vector<SwitchedArgument> proposal = {same("rpn_pre_nms_top_n"),
+                                                         same("rpn_post_nms_top_n"),
+                                                         same("threshold"),
+                                                         same("rpn_min_size"),
+                                                         same("scales"),
+                                                         same("ratios"),
+                                                         same("feature_stride"),
+                                                         same("output_score"),
+                                                         same("iou_loss")};
   static const std::vector<Switch> all = {
       {"ROIPooling",
        {"ROIPooling", "roi_pooling"},
@@ -77,6 +86,23 @@ const std::vector<Switch>& switches() {
        {same("kernel"), same("stride"), same("dilate"), same("pad"), same("num_filter"),
         same("num_group"), same("num_deformable_group"), same("workspace"), same("no_bias"),
         same("im2col_step"), same("layout")}},
+      {"_contrib_box_nms",
+       {"box_nms", "box_non_maximum_suppression"},
+       "BoxNMS",
+       {"data"},
+       {same("overlap_thresh"), same("valid_thresh"), same("topk"), same("coord_start"),
+        same("score_index"), same("id_index"), same("background_id"), same("force_suppress"),
+        same("in_format"), same("out_format")}},
+      {"_contrib_Proposal",
+       {"Proposal"},
+       "Proposal",
+       {"cls_prob", "bbox_pred", "im_info"},
+       proposal},
+      {"_contrib_MultiProposal",
+       {"MultiProposal"},
+       "Proposal",
+       {"cls_prob", "bbox_pred", "im_info"},
+       proposal},
   };
   return all;
 }
@@ -117,6 +143,11 @@ std::string json_of(const Switch& to) {
 }
 
 }  // namespace
+
+bool Switch::pools_boxes() const {
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const char* name) { return std::string(name) == "rois"; });
+}
 
 bool is_true(const std::string& flag) { return flag == "True" || flag == "true" || flag == "1"; }
 

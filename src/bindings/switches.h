@@ -35,6 +35,8 @@ struct Switch {
   const char* ours;
   std::vector<const char*> inputs;  // in the order that both share
   std::vector<SwitchedArgument> arguments;
+
+  bool pools_boxes() const;
 };
 
 // Our node that replaces one of MXNet's.

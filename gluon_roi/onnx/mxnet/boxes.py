@@ -51,7 +51,7 @@ def _box_decode(g: Graph, node: Node) -> str:
 
 
 class _Suppression(NamedTuple):
-    """Attributes of box_nms."""
+    """Attributes of BoxNMS."""
 
     threshold: float  # of the overlap
     lowest: float  # highest score that is invalid
@@ -88,7 +88,7 @@ def _suppression(node: Node) -> _Suppression:
     )
 
 
-@rule("_contrib_box_nms")
+@rule("_gluon_roi_BoxNMS")
 def _box_nms(g: Graph, node: Node) -> str:
     """The best boxes first; suppressed and invalid ones are rows of -1 at the end.
 

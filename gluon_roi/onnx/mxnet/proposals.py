@@ -16,7 +16,7 @@ _F32, _F64 = np.float32, np.float64
 
 
 class _Settings(NamedTuple):
-    """Attributes of Proposal and MultiProposal."""
+    """Attributes of Proposal."""
 
     before: int  # number of boxes considered; all if it is not above 0
     after: int  # rows per image
@@ -28,32 +28,17 @@ class _Settings(NamedTuple):
 
 
 def _settings(node: Node) -> _Settings:
-    stride = node.get("feature_stride", 16)
-    after, ratios = node.get("rpn_post_nms_top_n", 300), node.sizes("ratios", (0.5, 1.0, 2.0))
-    for name, least in (
-        ("feature_stride", stride),
-        ("rpn_post_nms_top_n", after),
-        ("ratios", min(ratios, default=1)),
-    ):
-        if least <= 0:
-            raise node.refusal(f"{name}={node.get(name)}: expected more than 0")
+    stride, ratios = node.get("feature_stride", 16), node.sizes("ratios", (0.5, 1.0, 2.0))
     anchors = _anchors(stride, node.sizes("scales", (4.0, 8.0, 16.0, 32.0)), ratios)
-    images, channels = node.shapes[0][:2]
-    if node.op == "_contrib_Proposal" and images > 1:
-        raise node.refusal(f"expected one image, got {images}: MultiProposal takes several")
-    if channels != 2 * len(anchors):
-        raise node.refusal(
-            f"cls_prob has {channels} channels, expected 2 for each of {len(anchors)} anchors"
-        )
     if node.dtype != _F32:
         raise node.refusal(f"{node.dtype} data have no translation")
     threshold = float(node.get("threshold", 0.7))
     if not 0 <= threshold <= 1:
         raise node.refusal(f"threshold={threshold} has no translation")
-    node.accept("output_score")  # the number of outputs tells
+    node.accept("output_score")  # there are always both outputs
     return _Settings(
         node.get("rpn_pre_nms_top_n", 6000),
-        after,
+        node.get("rpn_post_nms_top_n", 300),
         threshold,
         node.get("rpn_min_size", 16),
         stride,
@@ -75,7 +60,7 @@ def _anchors(stride: int, scales: tuple, ratios: tuple) -> np.ndarray:
     return np.array(rows, _F32)
 
 
-@rule("_contrib_Proposal", "_contrib_MultiProposal")
+@rule("_gluon_roi_Proposal")
 def _proposal(g: Graph, node: Node) -> list[str]:
     """The best boxes of each image that do not overlap, (N * after, 5), and their scores.
 
@@ -108,7 +93,7 @@ def _proposal(g: Graph, node: Node) -> list[str]:
     image = g.cast(g.reshape(count_to(g, images), -1, 1), _F32)
     image = g("Expand", image, g.joined(images, what.after))
     rois = g("Concat", g.reshape(image, -1, 1), g.columns(rows, 0, 4, 1), axis=1)
-    return [rois, g.columns(rows, 4, 5, 1)][: len(node.out_shapes)]
+    return [rois, g.columns(rows, 4, 5, 1)]
 
 
 # ---- Boxes and scores of all cells and anchors, (N, n), cell by cell -----------------------------
