@@ -141,7 +141,8 @@ def DeformableConvolution(
     Parameters
     ----------
     data : (N, C, H, W), float16, float32 or float64
-        Array or symbol of mx.nd, mx.sym or mx.np, as all inputs.
+        Array or symbol of mx.nd, mx.sym or mx.np, as all inputs. MXNet multiplies float16 on a GPU
+        only.
     offset : (N, 2 * num_deformable_group * kh * kw, Ho, Wo), dtype of data
         In map cells, y and x of each kernel cell in turn. A NaN or infinite one leaves its sample
         0, without a gradient.
