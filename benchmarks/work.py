@@ -12,6 +12,7 @@ import numpy as np
 
 from .convolutions import CONVOLUTIONS
 from .rows import Inputs, Row
+from .suppression import SUPPRESSIONS
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,6 @@ POOLING = (
     ),
 )
 #: Every row of the table.
-ITEMS: tuple[Row, ...] = (*POOLING, *CONVOLUTIONS)
+ITEMS: tuple[Row, ...] = (*POOLING, *CONVOLUTIONS, *SUPPRESSIONS)
 #: A large output in fresh memory, after pauses: the 4 kB and the 2 MB pages of gluon_roi alone.
 IDLE = Item("idle ROIPool C=512 7x7 K=2000", "ROIPool", 512, 2000)

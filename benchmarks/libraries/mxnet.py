@@ -38,6 +38,14 @@ def _deformable_convolution(F: Any, item: Row) -> Callable:
     return functools.partial(F.contrib.DeformableConvolution, **item.arguments)
 
 
+def _box_nms(F: Any, item: Row) -> Callable:
+    return functools.partial(F.contrib.box_nms, **item.arguments)
+
+
+def _proposal(F: Any, item: Row) -> Callable:
+    return functools.partial(F.contrib.MultiProposal, **item.arguments)
+
+
 def _deformable_ps_roi_pooling(F: Any, item: Item) -> Callable:
     return lambda r, x, trans, out=None: F.contrib.DeformablePSROIPooling(
         x,
@@ -56,6 +64,8 @@ def _deformable_ps_roi_pooling(F: Any, item: Item) -> Callable:
 
 class Mxnet(Ndarray):
     calls = {
+        "BoxNMS": _box_nms,
+        "Proposal": _proposal,
         "ROIPool": _roi_pooling,
         "ROIAlign": _roi_align,
         "PSROIPool": _ps_roi_pooling,

@@ -49,7 +49,7 @@ class Ndarray(Library):
         cells = [array.reshape(-1)[:1].copy() for array in given]
         for array in cells:
             array.attach_grad()
-        origin = mx.nd.zeros((4, 1))
+        origins = [mx.nd.zeros((array.ndim, 1)) for array in given]
         made: list[Any] = []
 
         def others() -> None:
@@ -57,7 +57,7 @@ class Ndarray(Library):
             with mx.autograd.record():
                 made[:] = [
                     mx.nd.scatter_nd(cell, origin, values.shape)
-                    for cell, values in zip(cells, given)
+                    for cell, origin, values in zip(cells, origins, given)
                 ]
             for values, array in zip(given, made):
                 values.copyto(array)
