@@ -107,6 +107,8 @@ class Operator:
                 getattr(p, "group_width", 0) or p.pooled_width
             )
         rows = int(np.prod(tuple(rois.shape[:-1])))
+        if getattr(p, "assignment", 0):
+            rows //= p.maps
         return rows, data.shape[1] // groups, p.pooled_height, p.pooled_width
 
 

@@ -868,6 +868,7 @@ def PyramidROIAlign(
     canonical_level: int = 4,
     rois_num: Tensor | None = None,
     bad_index: str = 'error',
+    assignment: str = 'size',
     *,
     out: Tensor | None = None,
     name: str | None = None,
@@ -908,6 +909,11 @@ def PyramidROIAlign(
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
         padding row, as MXNet's ``ROIPooling`` does.
+    assignment : {'size', 'given'}
+        'given': the caller assigns boxes to maps. rois holds a list of K boxes for each map, one
+        list after the other, with padding rows for boxes of other maps. Row k of the output is the
+        sum of what row k of each list pools. rois_num is not available, and canonical_size and
+        canonical_level have no effect.
     out : array, optional
         For the result, which is returned; arrays only.
     name : str, optional

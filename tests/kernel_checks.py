@@ -327,6 +327,13 @@ def check_pyramid(dtype: str, kernels: Kernels) -> None:
             canonical_level=2,
         )
         kernels.compare(op, p, maps[:levels], rois)
+        lists = np.tile(rois, (levels, 1))
+        level = np.repeat(np.arange(levels), len(rois))
+        # Every row in one list, and some in two; a row in none.
+        elsewhere = (np.arange(len(lists)) % levels != level) & (np.arange(len(lists)) % 7 != 0)
+        lists[elsewhere, 0] = -1
+        p = kernels.library.params(op, (2, 3), scales[:levels], rois_grad=1, assignment="given")
+        kernels.compare(op, p, maps[:levels], lists)
 
 
 def check_samples(name: str, dtype: str, kernels: Kernels) -> None:

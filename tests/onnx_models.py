@@ -166,7 +166,10 @@ def _pyramids() -> dict[str, Model]:
     boxes = test_pyramid.boxes()[-132::3, 1:]
     free = [(0, 2, 3)] * 4
     beyond = np.hstack([np.arange(len(boxes))[:, None] % 4 - 1, boxes]).astype("float32")
+    some = test_pyramid.boxes()[::5]
+    lists = test_pyramid.lists_of(some, np.arange(len(some)) % 5)
     forms: dict[str, tuple[Any, tuple, list]] = {
+        "lists": (block(assignment="given"), (lists,), [()]),
         "images": (block(), (boxes.reshape(2, -1, 4),), [(0, 1)]),
         "counts": (block(), (boxes, np.array([11, len(boxes) - 11], "int32")), [(0,), (0,)]),
         "beyond": (block(bad_index="padding"), (beyond,), [(0,)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import mxnet as mx
@@ -266,3 +267,234 @@ def test_parts_of_the_rois(dtype):
     for d_map, d_more in zip(d_maps, d_expected):
         assert d_map.tobytes() == d_more[:2].tobytes()
         assert not d_more[2:].any()
+
+
+# ---- Lists of boxes for each map -----------------------------------------------------------------
+
+
+def lists_of(rois, levels, maps=4):
+    """A list of boxes for each map, with padding rows for those of other maps."""
+    lists = np.stack([rois] * maps)
+    lists[..., 0] = np.where(np.arange(maps)[:, None] == levels, rois[:, 0], -1)
+    return lists.reshape(-1, 5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_given_levels(dtype):
+    """The same bytes as by size; gradients of boxes in the rows of their lists."""
+    maps, rois = pyramid(dtype), boxes(dtype)
+    rois = rois[np.isfinite(rois).all(axis=1)]
+    levels = levels_of(rois)
+    more: dict[str, Any] = {"sampling_ratio": 2, "rois_grad": True}
+    out, d_maps, d_rois = run(lambda x, r: align(x, r, (2, 3), SCALES, **more), maps, rois)
+    more["assignment"] = "given"
+    lists = lists_of(rois, levels)
+    given, d_given, d_lists = run(lambda x, r: align(x, r, (2, 3), SCALES, **more), maps, lists)
+    np.testing.assert_array_equal(given, out)
+    for actual, expected in zip(d_given, d_maps):
+        np.testing.assert_array_equal(actual, expected)
+    d_lists = d_lists.reshape(4, -1, 5)
+    np.testing.assert_array_equal(d_lists[levels, np.arange(len(rois))], d_rois)
+    assert np.count_nonzero(d_lists) == np.count_nonzero(d_rois)
+
+
+@pytest.mark.parametrize("form", ["rows", "images"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_of_lists(dtype, form):
+    """Rows in several lists are sums, in the order of the maps; NaN in one of them is NaN."""
+    maps, rois = pyramid(dtype), boxes(dtype)[::3][:24]
+    lists = lists_of(rois, np.arange(24) % 6, 4)
+    lists[24 + 5, 0], lists[72 + 5, 0], lists[5, 0] = 0, 1, 0
+    lists[72 + 9], lists[24 + 8] = [1, 3, np.nan, 5, 9], [0, 3, 4, 50, np.inf]
+    if form == "images":
+        lists = np.nan_to_num(lists[:, 1:].reshape(8, 12, 4), nan=3, posinf=70)
+    arguments: dict[str, Any] = {"assignment": "given", "sampling_ratio": 2}
+    out, d_maps, d_lists = run(
+        lambda x, r: align(x, r, (2, 3), SCALES, rois_grad=True, **arguments), maps, lists
+    )
+    precision = PRECISION[dtype]
+    arguments["geometry"] = precision.geometry
+    wanted = reference.pyramid_roi_align(maps, lists, (2, 3), SCALES, **arguments)
+    # What each map gives is rounded to float16, and so is each sum.
+    assert_near(out, wanted, precision.forward * (4 if dtype == "float16" else 1))
+    assert np.isnan(wanted).any() == (form == "rows")
+    slope = np.random.RandomState(1).randn(*out.shape).astype(dtype)
+    d_wanted, d_boxes = reference.pyramid_roi_align_backward(
+        slope, maps, lists, (2, 3), SCALES, **arguments
+    )
+    for actual, expected in zip((*d_maps, d_lists), (*d_wanted, d_boxes)):
+        assert_near(actual, expected, precision.backward * max(1, np.abs(expected).max()))
+    each = [
+        gluon_roi.nd.ROIAlign(
+            mx.nd.array(one, dtype=dtype), mx.nd.array(own, dtype=own.dtype), (2, 3), scale, 2
+        )
+        for one, own, scale in zip(maps, np.split(lists, 4), SCALES)
+    ]
+    if dtype != "float16":  # whose parts are rounded once more
+        np.testing.assert_array_equal(out, (each[0] + each[1] + each[2] + each[3]).asnumpy())
+
+
+LISTS_WRONG: dict[str, tuple[tuple, dict, str]] = {
+    "odd rows": (
+        (7, 5),
+        {},
+        r"rois has shape \(7, 5\), expected a list of boxes for each of the 2",
+    ),
+    "odd images": ((3, 4, 4), {}, r"rois has shape \(3, 4, 4\), expected \(4, R, 4\)"),
+    "counts": ((4, 4), {"rois_num": (2, 2)}, "rois_num is given, expected none for several lists"),
+    "name": ((4, 5), {"assignment": "level"}, "argument assignment: expected 'size' or 'given'"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS_WRONG)
+def test_wrong_lists(name):
+    shape, more, words = LISTS_WRONG[name]
+    maps = [mx.nd.array(one) for one in pyramid(levels=2)]
+    arguments = {"assignment": "given", **more}
+    if "rois_num" in arguments:
+        arguments["rois_num"] = mx.nd.array(arguments["rois_num"], dtype="int32")
+    with pytest.raises(mx.MXNetError, match=f"^PyramidROIAlign: {words}"):
+        align(maps, mx.nd.zeros(shape), 2, SCALES[:2], **arguments).wait_to_read()
+
+
+# ---- What optimize() makes of a sum of ROIAligns -------------------------------------------------
+
+SUMS: dict[str, Any] = {
+    "ElementWiseSum": lambda F, parts: F.ElementWiseSum(*parts),
+    "add_n": lambda F, parts: F.add_n(*parts),
+    "chain": lambda F, parts: ((parts[0] + parts[1]) + parts[2]) + parts[3],
+    "tree": lambda F, parts: (parts[0] + parts[1]) + F.add_n(parts[2], parts[3]),
+}
+
+
+class Levels(gluon.HybridBlock):
+    """The pyramid of GluonCV's detectors: each level pools all boxes, those of others masked."""
+
+    def __init__(self, add="ElementWiseSum", scales=SCALES, **changes):
+        super().__init__()
+        self.add, self.scales, self.changes = SUMS.get(add, add), scales, changes
+
+    def hybrid_forward(self, F, rois, level, *maps):
+        parts = []
+        for i, scale in enumerate(self.scales):
+            own = F.where(level == i, rois, F.ones_like(rois) * -1.0)
+            more = {"sample_ratio": 2, **{k: v[i] for k, v in self.changes.items()}}
+            size = more.pop("size", (3, 3))
+            parts.append(F.contrib.ROIAlign(maps[i % len(maps)], own, size, scale, **more))
+        return self.add(F, parts)
+
+
+def levels_input():
+    maps = [mx.nd.array(one) for one in pyramid()]
+    rois = boxes()
+    rois = rois[np.isfinite(rois).all(axis=1)]
+    return [mx.nd.array(rois), mx.nd.array(np.arange(len(rois)) % 5), *maps]
+
+
+def run_levels(net, inputs):
+    """Output and gradients of the maps, after two passes that add."""
+    for one in inputs[2:]:
+        one.attach_grad("add")
+    for _ in range(2):
+        with autograd.record():
+            out = net(*inputs)
+        out.backward(mx.nd.array(np.random.RandomState(1).randn(*out.shape)))
+    return [out.asnumpy(), *(one.grad.asnumpy() for one in inputs[2:])]
+
+
+def symbol_of(net):
+    names = ["rois", "level", "a", "b", "c", "d"]
+    variables = [mx.sym.var(name, dtype="float32") for name in names]
+    return net(*variables), variables
+
+
+def of_symbol(net, inputs):
+    symbol, variables = symbol_of(net)
+    return gluon.SymbolBlock(gluon_roi.optimize(symbol), variables)
+
+
+def of_symbol_block(net, inputs):
+    return gluon_roi.optimize(gluon.SymbolBlock(*symbol_of(net)), *inputs)
+
+
+def of_network(net, inputs):
+    return gluon_roi.optimize(net, *inputs, static_alloc=True)
+
+
+def of_network_again(net, inputs):
+    """As after a change of flags; and copied."""
+    gluon_roi.optimize(gluon_roi.optimize(net, *inputs), *inputs)
+    net.hybridize(active=False)  # MXNet cannot copy a compiled network
+    net = copy.deepcopy(net)
+    net.hybridize(static_alloc=True, static_shape=True)
+    return net
+
+
+@pytest.mark.parametrize("way", [of_symbol, of_symbol_block, of_network, of_network_again])
+@pytest.mark.parametrize("add", SUMS)
+def test_pyramids_are_one_operator(add, way):
+    """Equal bytes, gradients that add up, and the names of outputs."""
+    inputs = levels_input()
+    with gluon_roi.replace_builtins():
+        expected = run_levels(Levels(add), inputs)
+    net = way(Levels(add), inputs)
+    for actual, right in zip(run_levels(net, inputs), expected):
+        np.testing.assert_array_equal(actual, right)
+    used = {name: n for name, n in gluon_roi.count(net).items() if n}
+    assert used == {"_gluon_roi_PyramidROIAlign": 1}
+
+
+OTHER_SUMS: dict[str, Any] = {
+    "sizes that broadcast": Levels(
+        lambda F, parts: F.broadcast_add(parts[0], parts[1]), SCALES[:2], size=((3, 3), (1, 3))
+    ),
+    "ratios": Levels(sample_ratio=(2, 2, 2, 3)),
+    "aligned": Levels(aligned=(False, True, False, False)),
+    "another user": Levels(lambda F, parts: F.add_n(*parts) + F.relu(parts[1]) * parts[0]),
+    "an output": Levels(lambda F, parts: (F.add_n(*parts), parts[2])),
+    "another term": Levels(lambda F, parts: F.add_n(*parts, F.relu(parts[0]))),
+    "a factor": Levels(lambda F, parts: parts[0] + 2 * parts[1] + 3 * parts[2] + 4 * parts[3]),
+    "more than 8": Levels(scales=[1 / 4] * 9),
+    "one": Levels(scales=SCALES[:1]),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SUMS)
+def test_other_sums_stay(name):
+    net, inputs = OTHER_SUMS[name], levels_input()
+    inputs = inputs[: 2 + min(4, len(net.scales))]
+    variables = [mx.sym.var(f"x{i}", dtype="float32") for i in range(len(inputs))]
+    symbol = net(*variables)
+    symbol = mx.sym.Group(symbol) if isinstance(symbol, (list, tuple)) else symbol
+    optimized = gluon_roi.optimize(symbol)
+    used = gluon_roi.count(optimized)
+    assert used["_gluon_roi_PyramidROIAlign"] == 0
+    assert used["_gluon_roi_ROIAlign"] == gluon_roi.count(symbol)["_contrib_ROIAlign"]
+
+
+def test_maps_or_boxes_that_are_shared_stay():
+    """They would be pooled in turns, without gain."""
+    x, y, rois, other = map(mx.sym.var, ("x", "y", "rois", "other"))
+    for maps, lists in (((x, x), (rois, other)), ((x, y), (rois, rois))):
+        parts = [
+            mx.sym.contrib.ROIAlign(one, own, (2, 2), 0.5, sample_ratio=2)
+            for one, own in zip(maps, lists)
+        ]
+        used = gluon_roi.count(gluon_roi.optimize(mx.sym.add_n(*parts)))
+        assert used["_gluon_roi_ROIAlign"] == 2
+
+
+def test_pyramids_of_context_groups_stay():
+    with mx.AttrScope(ctx_group="a"):
+        symbol, _ = symbol_of(Levels())
+    assert gluon_roi.count(gluon_roi.optimize(symbol))["_gluon_roi_PyramidROIAlign"] == 1
+    parts = []
+    for name in "ab":
+        with mx.AttrScope(ctx_group=name):
+            parts.append(
+                mx.sym.contrib.ROIAlign(
+                    mx.sym.var(name), mx.sym.var(f"r{name}"), (2, 2), 0.5, sample_ratio=2
+                )
+            )
+    used = gluon_roi.count(gluon_roi.optimize(mx.sym.add_n(*parts)))
+    assert used["_gluon_roi_PyramidROIAlign"] == 0

@@ -454,7 +454,7 @@ def test_gluoncv():
     net.hybridize()
     first, second = net(x)[1].asnumpy(), net(x)[1].asnumpy()
     np.testing.assert_array_equal(first, second)
-    assert parts(net) == {"_gluon_roi_ROIAlign": 4, "_gluon_roi_BoxNMS": 2}
+    assert parts(net) == {"_gluon_roi_PyramidROIAlign": 1, "_gluon_roi_BoxNMS": 2}
 
 
 def edited(**changes):

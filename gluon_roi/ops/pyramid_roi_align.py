@@ -22,6 +22,7 @@ def pyramid_roi_align(
     canonical_level: int = 4,
     rois_num: Tensor | None = None,
     bad_index: str = "error",
+    assignment: str = "size",
     *,
     out: Tensor | None = None,
     name: str | None = None,
@@ -65,6 +66,11 @@ class PyramidROIAlign(OperatorBlock):
     canonical_level : int
         That level: 4 is the map of stride 16.
     bad_index
+    assignment : {'size', 'given'}
+        'given': the caller assigns boxes to maps. rois holds a list of K boxes for each map, one
+        list after the other, with padding rows for boxes of other maps. Row k of the output is the
+        sum of what row k of each list pools. rois_num is not available, and canonical_size and
+        canonical_level have no effect.
 
     Inputs
     ------
@@ -108,6 +114,7 @@ class PyramidROIAlign(OperatorBlock):
         canonical_size: float = 224.0,
         canonical_level: int = 4,
         bad_index: str = "error",
+        assignment: str = "size",
         **kwargs: Any,
     ) -> None:
         super().__init__(locals())

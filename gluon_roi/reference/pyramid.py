@@ -33,6 +33,14 @@ def _levels(
     return np.hstack([np.asarray(indices, np.float64)[:, None], boxes]), numbers
 
 
+def _lists(rois: Any, rois_num: Any, maps: list) -> list[np.ndarray]:
+    """The boxes of each map."""
+    rows = as_numpy(rois)
+    if rois_num is not None or len(rows) % len(maps) != 0:
+        raise ValueError(f"{NAME}: expected a list of boxes for each of {len(maps)} maps")
+    return np.split(rows, len(maps))
+
+
 def pyramid_roi_align(
     data: Sequence[Any],
     rois: Any,
@@ -44,6 +52,7 @@ def pyramid_roi_align(
     canonical_level: int = 4,
     rois_num: Any = None,
     geometry: type = np.float64,
+    assignment: str = "size",
 ) -> np.ndarray:
     """:func:`roi_align` of each box on the map for its size (Feature Pyramid Networks, Lin 2017).
 
@@ -61,6 +70,8 @@ def pyramid_roi_align(
         As in :func:`roi_align`.
     canonical_size, canonical_level : float, int
         The side in pixels of a box that belongs to that level.
+    assignment : str
+        'given': rois are a list for each map, one after the other; what they pool is added.
 
     Returns
     -------
@@ -79,15 +90,22 @@ def pyramid_roi_align(
     array([0., 1.])
     """
     maps = [as_numpy(one) for one in data]
-    rows, numbers = _levels(
-        rois, spatial_scale, canonical_size, canonical_level, rois_num, len(maps[0])
-    )
     arguments: dict[str, Any] = {
         "sampling_ratio": sampling_ratio,
         "aligned": aligned,
         "rois_num": None,
         "geometry": geometry,
     }
+    if assignment == "given":
+        lists = _lists(rois, rois_num, maps)
+        parts = [
+            align_of_every_channel(NAME, one, own, pooled_size, scale, **arguments)
+            for one, own, scale in zip(maps, lists, spatial_scale)
+        ]
+        return np.sum(parts, axis=0)
+    rows, numbers = _levels(
+        rois, spatial_scale, canonical_size, canonical_level, rois_num, len(maps[0])
+    )
     each = [
         align_of_every_channel(NAME, one, rows, pooled_size, scale, **arguments)
         for one, scale in zip(maps, spatial_scale)
@@ -107,6 +125,7 @@ def pyramid_roi_align_backward(
     canonical_level: int = 4,
     rois_num: Any = None,
     geometry: type = np.float64,
+    assignment: str = "size",
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Gradients of :func:`pyramid_roi_align` with respect to the maps and to rois.
 
@@ -137,9 +156,6 @@ def pyramid_roi_align_backward(
     [0.0, 1.0]
     """
     maps = [as_numpy(one) for one in data]
-    rows, numbers = _levels(
-        rois, spatial_scale, canonical_size, canonical_level, rois_num, len(maps[0])
-    )
     arguments: dict[str, Any] = {
         "sampling_ratio": sampling_ratio,
         "aligned": aligned,
@@ -147,6 +163,17 @@ def pyramid_roi_align_backward(
         "geometry": geometry,
     }
     d_out = as_numpy(d_out).astype(np.float64)
+    if assignment == "given":
+        lists = _lists(rois, rois_num, maps)
+        each = [
+            align_of_every_channel_backward(NAME, d_out, one, own, pooled_size, scale, **arguments)
+            for one, own, scale in zip(maps, lists, spatial_scale)
+        ]
+        d_lists = np.concatenate([d_own for _, d_own in each])
+        return [d_map for d_map, _ in each], d_lists.reshape(np.shape(rois))
+    rows, numbers = _levels(
+        rois, spatial_scale, canonical_size, canonical_level, rois_num, len(maps[0])
+    )
     d_maps, d_rows = [], np.zeros_like(rows)
     for number, (one, scale) in enumerate(zip(maps, spatial_scale)):
         own = np.where((numbers == number)[:, None, None, None], d_out, 0)

@@ -286,7 +286,7 @@ def _optimized_symbol(symbol: mx.sym.Symbol, options: Options) -> mx.sym.Symbol:
         result = symbol.optimize_for("gluon_roi", **options._asdict())
     except mx.MXNetError as error:
         raise ValueError(str(error)) from None
-    return result.as_np_ndarray() if isinstance(symbol, NumpySymbol) else result
+    return _same_kind(result, symbol)
 
 
 def _switch_block(block: gluon.Block, options: Options) -> None:
@@ -295,12 +295,32 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
         if any(count(symbol)[name] for name in builtins(options.rois_only)):
             block._cached_graph = variables, _optimized_symbol(symbol, options)
             block._clear_cached_op()
-    elif isinstance(block, gluon.HybridBlock) and _mentions(block, by_function()):
+        return
+    if not isinstance(block, gluon.HybridBlock):
+        return
+    get_graph = block._get_graph
+    if not isinstance(get_graph, functools.partial):
+        block._get_graph = functools.partial(_graph, get_graph)
+    if _mentions(block, by_function()):
         # MXNet's own blocks compare F with mx.nd, so only blocks that need another F get one.
         forward = block.hybrid_forward
         if isinstance(forward, functools.partial) and forward.func is _forward:
             forward = forward.args[0]
         block.hybrid_forward = functools.partial(_forward, forward, options)
+
+
+def _graph(get_graph: Callable, *args: Any) -> tuple:
+    """``block._get_graph``, with the ROIAligns of a pyramid made one operator."""
+    block = get_graph.__self__  # type: ignore[attr-defined]
+    made = not block._cached_graph
+    inputs, symbol = get_graph(*args)
+    if made and count(symbol)["_gluon_roi_ROIAlign"] > 1:
+        block._cached_graph = inputs, _same_kind(symbol.optimize_for("gluon_roi_pyramid"), symbol)
+    return block._cached_graph
+
+
+def _same_kind(result: mx.sym.Symbol, symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+    return result.as_np_ndarray() if isinstance(symbol, NumpySymbol) else result
 
 
 def _forward(hybrid_forward: Callable, options: Options, F: Any, *args: Any, **kwargs: Any) -> Any:

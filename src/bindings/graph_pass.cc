@@ -5,6 +5,9 @@
 // input (see gluon_roi/bridge/guard.py). Names of nodes, arguments and outputs stay, and so do
 // attributes such as __this__. If a node cannot be switched, the pass fails and leaves the graph
 // unchanged.
+//
+// The graph pass "gluon_roi_pyramid", which "gluon_roi" ends with, makes one PyramidROIAlign of
+// added ROIAligns.
 #include <algorithm>
 #include <set>
 
@@ -38,7 +41,8 @@ Input declared_input(const Node& node, size_t input) {
 // Puts guards in front of inputs; numbers distinguish the guards of computed maps.
 class Guards {
  public:
-  Guards(Graph* graph, bool body) : graph_(graph), body_(body) {}
+  Guards(Graph* graph, bool body, bool ranks_known = false)
+      : graph_(graph), body_(body), ranks_known_(ranks_known) {}
 
   void add(Node* node, size_t input, const char* name) {
     NodeEntry& entry = node->inputs[input];
@@ -46,12 +50,13 @@ class Guards {
     Node* guard;
     // The rules are those of gluon_roi/bridge/guard.py.
     const Input declared = declared_input(*node, input);
-    const bool is_map = declared.role == Role::kMaps, two_inputs = node->inputs.size() == 2;
-    if (is_map && (two_inputs || body_) && variables_of(entry.node).size() == 1) {
+    const bool is_map = declared.role == Role::kMaps;
+    const bool no_rank = ranks_known_ || node->inputs.size() == 2;
+    if (is_map && (no_rank || body_) && variables_of(entry.node).size() == 1) {
       guard = graph_->addNode(guard_name, "Dropout");
       guard->attrs = {{"p", "0"}, {"axes", "(0, 1, 2, 3)"}};
       guard->inputs = {entry};
-    } else if ((is_map && two_inputs) || body_) {
+    } else if ((is_map && no_rank) || body_) {
       guard = graph_->addNode(guard_name, "_copy");
       number(guard);
       guard->inputs = {entry};
@@ -92,6 +97,7 @@ class Guards {
 
   Graph* graph_;
   const bool body_;  // the graph is a loop's body, in which a node without inputs has no shape
+  const bool ranks_known_;  // MXNet knows the shapes of maps before it infers others
   int count_ = 0;
 };
 
@@ -216,6 +222,100 @@ void switch_graph(Graph* graph, const Attributes& options, bool rois_only, bool 
   }
 }
 
+bool is_sum(const Node& node) { return node.op == "add_n" || node.op == "elemwise_add"; }
+
+// Lists the nodes that a sum adds, in their order, through sums in it, and these sums. Returns
+// whether all are ROIAligns, and whether nothing else uses them.
+bool list_aligns(const Graph& graph, const Node& sum, std::vector<Node*>* aligns,
+                 std::set<const Node*>* sums) {
+  sums->insert(&sum);
+  return std::all_of(sum.inputs.begin(), sum.inputs.end(), [&](const NodeEntry& entry) {
+    Node* const node = entry.node;
+    const bool is_output =
+        std::any_of(graph.outputs.begin(), graph.outputs.end(),
+                    [&](const NodeEntry& output) { return output.node == node; });
+    if (is_output || node->outputs.size() != 1) return false;
+    if (is_sum(*node)) return list_aligns(graph, *node, aligns, sums);
+    aligns->push_back(node);
+    return node->op == "_gluon_roi_ROIAlign" && node->inputs.size() == 2;
+  });
+}
+
+// Takes an attribute from a node's, and returns it; "" if there is none.
+std::string take(Attributes* attributes, const char* name) {
+  const auto found = attributes->find(name);
+  if (found == attributes->end()) return "";
+  const std::string value = found->second;
+  attributes->erase(found);
+  return value;
+}
+
+// The input of a ROIAlign, without the guard.
+NodeEntry input_of(const Node& align, size_t input) {
+  const NodeEntry& entry = align.inputs[input];
+  const std::string name = align.name + (input == 0 ? "_data" : "_rois");
+  const bool is_guard = entry.node->name == name && !entry.node->inputs.empty();
+  return is_guard ? entry.node->inputs[0] : entry;
+}
+
+// Makes one PyramidROIAlign of a sum of ROIAligns, as in GluonCV's detectors, where each map pools
+// the boxes of its own level and has padding rows for all others. (A map or rois that several share
+// would be pooled in turns, without gain.) The nodes that it replaces stay in the graph without
+// users; MXNet drops them.
+void fuse_sum(Graph* graph, Node* sum, Guards* guards, std::set<const Node*>* fused) {
+  std::vector<Node*> aligns;
+  std::set<const Node*> sums;
+  if (!list_aligns(*graph, *sum, &aligns, &sums)) return;
+  if (aligns.size() < 2 || aligns.size() > GLUON_ROI_MOST_MAPS) return;
+  Attributes common;
+  std::string scales;
+  std::set<std::pair<Node*, int>> own;  // maps and rois
+  for (const Node* align : aligns) {
+    Attributes attributes = align->attrs;
+    scales += (scales.empty() ? "(" : ", ") + take(&attributes, "spatial_scale");
+    if (align != aligns[0] && attributes != common) return;
+    common = std::move(attributes);
+    for (size_t input = 0; input < 2; ++input) {
+      const NodeEntry entry = input_of(*align, input);
+      if (!own.insert({entry.node, entry.entry}).second) return;
+    }
+  }
+  const auto group = sum->attrs.find("__ctx_group__");
+  if (take(&common, "__ctx_group__") != (group == sum->attrs.end() ? "" : group->second)) return;
+  fused->insert(sums.begin(), sums.end());
+
+  Node* const rois = graph->addNode(sum->name + "_lists", "Concat");
+  rois->attrs = {{"dim", "0"}, {"num_args", std::to_string(aligns.size())}};
+  take(&sum->attrs, "num_args");
+  sum->op = "_gluon_roi_PyramidROIAlign";
+  sum->attrs.insert(common.begin(), common.end());
+  sum->attrs["spatial_scale"] = scales + ")";
+  sum->attrs["assignment"] = "given";
+  sum->inputs.clear();
+  const auto connect = [](const NodeEntry& from, Node* to) {
+    from.node->outputs.push_back({to, static_cast<int>(to->inputs.size())});
+    to->inputs.push_back(from);
+  };
+  for (const Node* align : aligns) {
+    connect(input_of(*align, 0), sum);
+    connect(input_of(*align, 1), rois);
+  }
+  connect({rois, 0}, sum);
+  for (size_t i = 0; i < aligns.size(); ++i) {
+    guards->add(sum, i, ("data" + std::to_string(i)).c_str());
+  }
+  guards->add(sum, aligns.size(), "rois");
+}
+
+void fuse_pyramids(Graph* graph, bool ranks_known) {
+  Guards guards(graph, false, ranks_known);
+  std::set<const Node*> fused;
+  for (size_t i = graph->size(); i-- > 0;) {  // a sum of sums before those
+    Node* const node = graph->getNode(i);
+    if (is_sum(*node) && fused.count(node) == 0) fuse_sum(graph, node, &guards, &fused);
+  }
+}
+
 MXReturnValue optimize(Graph* graph, const Attributes& options) {
   const auto found = options.find("bad_index");
   Attributes chosen;
@@ -228,6 +328,13 @@ MXReturnValue optimize(Graph* graph, const Attributes& options) {
   }
   const auto rois_only = options.find("rois_only");
   switch_graph(graph, chosen, rois_only != options.end() && is_true(rois_only->second), false);
+  fuse_pyramids(graph, false);
+  return mxnet::ext::MX_SUCCESS;
+}
+
+// For the graph of a hybridized network.
+MXReturnValue optimize_pyramids(Graph* graph, const Attributes&) {
+  fuse_pyramids(graph, true);
   return mxnet::ext::MX_SUCCESS;
 }
 
@@ -235,3 +342,4 @@ MXReturnValue optimize(Graph* graph, const Attributes& options) {
 }  // namespace gluon_roi
 
 REGISTER_PASS(gluon_roi).setBody(gluon_roi::optimize);
+REGISTER_PASS(gluon_roi_pyramid).setBody(gluon_roi::optimize_pyramids);

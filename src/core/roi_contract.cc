@@ -25,11 +25,24 @@ static void check_maps(const char* op, const Inputs& in) {
   }
 }
 
+// The rows of each list, of `all` in rois.
+static int64_t rows_of_list(const char* op, const Inputs& in, int64_t all) {
+  if (all < 0) return -1;
+  if (all % in.lists != 0) {
+    fail(op, "rois has shape ", shape_text(in.rois), ", expected a list of boxes for each of the ",
+         in.lists, " maps, all of one length");
+  }
+  return all / in.lists;
+}
+
 int64_t check_shapes(const char* op, const Inputs& in) {
   check_maps(op, in);
   const Tensor &rois = in.rois, &counts = in.rois_num;
   const int64_t images = in.data.ndim == 4 ? in.data.shape[0] : -1;
   const bool with_counts = !is_absent(counts);
+  if (with_counts && in.lists > 1) {
+    fail(op, "rois_num is given, expected none for several lists of boxes");
+  }
   if (with_counts && counts.ndim >= 0) {
     if (counts.ndim != 1) {
       fail(op, "rois_num has shape ", shape_text(counts), ", expected 1 dimension (N,)");
@@ -49,15 +62,17 @@ int64_t check_shapes(const char* op, const Inputs& in) {
     }
     return rois.shape[0];
   }
-  if (rois.ndim == 2 && (columns < 0 || columns == box + 1)) return rois.shape[0];
+  if (rois.ndim == 2 && (columns < 0 || columns == box + 1)) {
+    return rows_of_list(op, in, rois.shape[0]);
+  }
   if (rois.ndim != 3 || (columns >= 0 && columns != box)) {
     fail(op, "rois has shape ", shape_text(rois), ", expected (K, ", box + 1,
          box == 4 ? ") rows [batch_index, x1, y1, x2, y2]"
                   : ") rows [batch_index, cx, cy, w, h, theta]",
          ", (N, R, ", box, ") boxes per image, or (K, ", box, ") together with rois_num");
   }
-  if (images >= 0 && rois.shape[0] >= 0 && rois.shape[0] != images) {
-    fail(op, "rois has shape ", shape_text(rois), ", expected (", images, ", R, ", box,
+  if (images >= 0 && rois.shape[0] >= 0 && rois.shape[0] != in.lists * images) {
+    fail(op, "rois has shape ", shape_text(rois), ", expected (", in.lists * images, ", R, ", box,
          ") for the batch size of data");
   }
   // An unknown factor leaves the product unknown.
@@ -66,7 +81,7 @@ int64_t check_shapes(const char* op, const Inputs& in) {
   if (!multiply_up_to(kMost, rois.shape[0], rois.shape[1], &rows)) {
     fail(op, "rois has shape ", shape_text(rois), ", expected at most ", kMost, " boxes");
   }
-  return rows;
+  return rows_of_list(op, in, rows);
 }
 
 void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most) {

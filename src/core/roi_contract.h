@@ -14,6 +14,7 @@ struct Inputs {
   const Tensor* maps;  // all maps, data among them
   int32_t count;       // number of maps
   int32_t coordinates;
+  int32_t lists = 1;  // rois holds so many lists of boxes, one after the other
   Tensor rois;
   Tensor offsets;   // absent: no memory
   Tensor rois_num;  // absent: no memory
@@ -29,8 +30,8 @@ struct Gradients {
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// Throws unless the shapes of all inputs fit together; unknown ones are skipped. Returns K, or -1
-// if it is unknown.
+// Throws unless the shapes of all inputs fit together; unknown ones are skipped. Returns the rows
+// of the output, which are those of a list of boxes, or -1 if they are unknown.
 int64_t check_shapes(const char* op, const Inputs& in);
 
 // Throws if an output of this shape, as far as it is known, has more than `most` elements. The
@@ -56,6 +57,11 @@ class RoiOperator {
   static int32_t several(const Params&) {
     return 1;
   }
+  // Number of lists in rois.
+  template <class Params>
+  static int32_t lists(const Params&) {
+    return 1;
+  }
   // Whether rois get a gradient with these parameters.
   template <class Params>
   static bool rois_gradient(const Params&) {
@@ -74,6 +80,7 @@ class RoiOperator {
     in.count = Op::several(params);
     in.data = slots[0];
     in.coordinates = Op::kCoordinates;
+    in.lists = Op::lists(params);
     for (size_t i = 1; i < std::size(Op::kInputs); ++i) {
       const Tensor& tensor = slots[in.count + i - 1];
       switch (Op::kInputs[i].role) {

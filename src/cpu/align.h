@@ -2,140 +2,10 @@
 // axis through its own taps: out = Ay . X . Ax^T. Op::rule(params) gives the taps,
 // Op::pyramid(params) the map of each RoI. DESIGN.md ("Taps", "Bands") explains the loops.
 #pragma once
-#include "../core/geometry/pyramid.h"
+#include "aligned_map.h"
 #include "box_gradient.h"
-#include "taps.h"
-#include "tasks.h"
-#include "threads.h"
 
 namespace gluon_roi::cpu {
-
-// Consecutive rows of an image's map, few enough for a channel block of them to stay in the
-// second-level cache while gradients are added to it. (With all of a map of 200 x 304 in one block,
-// 7 x 7 bins take 1.1 times as long, 14 x 14 bins the same.)
-struct Band {
-  // The taps of a RoI that weigh its rows.
-  struct RowTaps {
-    int64_t roi;
-    int32_t begin, end;
-  };
-  int32_t first;                    // the number of its first row
-  std::vector<Coverage::Run> runs;  // what is covered, from its first cell on
-  std::vector<RowTaps> taps;        // in the table's order
-};
-
-// One map, and the RoIs that are pooled from it.
-template <class T>
-struct AlignedMap {
-  using A = SumOf<T>;
-  Tensor data;
-  RoiTable<A> table;
-  TapTable<A> axes;      // of some of the RoIs
-  bool earlier = false;  // whether there were others before them
-  int32_t band_rows;
-  std::vector<Band> bands;  // of every image, after cut_bands()
-
-  AlignedMap(int pooled_height, int pooled_width, const Tensor& map, RoiTable<A> rows)
-      : data(map), table(std::move(rows)), axes(pooled_height, pooled_width, map) {
-    constexpr int64_t kBandBytes = 1 << 20;
-    const int64_t height = std::max<int64_t>(map.shape[2], 1);
-    const int64_t row_bytes = std::max<int64_t>(map.shape[3], 1) * kCellBytes;
-    band_rows =
-        static_cast<int32_t>(std::min(std::max<int64_t>(kBandBytes / row_bytes, 1), height));
-  }
-  int64_t bands_per_image() const { return (data.shape[2] + band_rows - 1) / band_rows; }
-
-  // Cuts the map into bands. The taps are ordered by cell.
-  void cut_bands() {
-    const int64_t per_image = bands_per_image(), band_cells = band_rows * data.shape[3];
-    bands.assign(static_cast<size_t>(data.shape[0] * per_image), Band{});
-    for (size_t b = 0; b < bands.size(); ++b) {
-      const int64_t image = static_cast<int64_t>(b) / per_image;
-      bands[b].first = static_cast<int32_t>(static_cast<int64_t>(b) % per_image) * band_rows;
-      const int64_t begin = bands[b].first * data.shape[3];
-      for (const Coverage::Run& run : axes.coverage.runs(image)) {
-        const Coverage::Run own = clip(run, begin, begin + band_cells);
-        if (own.begin < own.end) bands[b].runs.push_back({own.begin - begin, own.end - begin});
-      }
-    }
-    for (int64_t i = axes.chunk.begin; i < axes.chunk.end; ++i) {
-      const auto all = axes.all_rows(i);
-      const Tap<A>* taps = axes.taps(i);
-      const int64_t first = table.rois[table.order[i]].image * per_image;
-      for (int32_t begin = all.begin, end; begin < all.end; begin = end) {
-        const int32_t band = taps[begin].cell / band_rows;
-        end = begin + 1;
-        while (end < all.end && taps[end].cell / band_rows == band) ++end;
-        bands[first + band].taps.push_back(Band::RowTaps{i, begin, end});
-      }
-    }
-  }
-};
-
-// The number of each row's map.
-template <class G>
-std::vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
-  std::vector<int32_t> maps(table.rois.size(), 0);
-  if (pyramid.maps == 1) return maps;
-  for (const int64_t k : table.order) maps[k] = pyramid.map_of(table.rois[k]);
-  return maps;
-}
-
-template <class Op, class T>
-std::vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in) {
-  RoiTable<SumOf<T>> table(Op::kName, in, p.bad_index);
-  std::vector<AlignedMap<T>> maps;
-  if (in.count == 1) {
-    maps.emplace_back(p.pooled_height, p.pooled_width, in.data, std::move(table));
-    return maps;
-  }
-  const std::vector<int32_t> map_of = maps_of(Op::pyramid(p), table);
-  maps.reserve(static_cast<size_t>(in.count));
-  for (int32_t i = 0; i < in.count; ++i) {
-    maps.emplace_back(p.pooled_height, p.pooled_width, in.maps[i],
-                      table.only([&](int64_t k) { return map_of[k] == i; }));
-  }
-  return maps;
-}
-
-// Makes the taps of a chunk of each map, calls prepare(&map) for each and body() once, and repeats
-// until no map has RoIs left. at_a_time(map) is the number of RoIs in a chunk.
-template <class Op, class T, class AtATime, class Prepare, class Body>
-void for_each_round(const typename Op::Params& p, std::vector<AlignedMap<T>>* maps,
-                    const AtATime& at_a_time, const Prepare& prepare, const Body& body) {
-  const Pyramid pyramid = Op::pyramid(p);
-  auto rule = Op::rule(p);
-  for (bool earlier = false, more = true; more; earlier = true) {
-    more = false;
-    for (size_t i = 0; i < maps->size(); ++i) {
-      AlignedMap<T>& map = (*maps)[i];
-      const Chunk chunk = map.axes.chunk.next(map.table.count(), at_a_time(map));
-      rule.spatial_scale = pyramid.scale[i];
-      map.earlier = earlier;
-      map.axes.make(rule, map.table, chunk);
-      prepare(&map);
-      more = more || chunk.end < map.table.count();
-    }
-    body();
-  }
-}
-
-// Runs body(map, number of the map, number of the task) for the tasks of all maps, tasks(map) each,
-// in one parallel loop: threads that are done with one map help with the others.
-template <class T, class Tasks, class Body>
-void for_each_task(const std::vector<AlignedMap<T>>& maps, int64_t work, const Tasks& tasks,
-                   const Body& body) {
-  int64_t all = 0;
-  for (const auto& map : maps) {
-    all += tasks(map);
-    work += elements(map.data);
-  }
-  parallel_for(all, work, [&](int64_t id) {
-    size_t i = 0;
-    for (; id >= tasks(maps[i]); ++i) id -= tasks(maps[i]);
-    body(maps[i], i, id);
-  });
-}
 
 // At most this many rows of the map go through the columns' taps at a time, and as many bins of a
 // row through the rows' taps, so that finding a tap's cell and weight is paid once for all of them.
@@ -186,13 +56,14 @@ ALWAYS_INLINE void sum_rows(const Tap<A>* taps, int32_t begin, int32_t end, cons
   });
 }
 
+// Writes the rows of out that belong to valid RoIs, of which each row has one.
 template <class Op, class T>
-void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
+void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<SumOf<T>> all,
+                      const Tensor& out) {
   using A = SumOf<T>;
-  std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
+  std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, std::move(all));
   T* result = static_cast<T*>(out.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
-  maps[0].table.fill_special_rows(result, in.data.shape[1] * outputs);
   for (auto& map : maps) map.table.sort_by_lower_edge();
 
   const auto pool = [&](const auto& map, size_t, int64_t id) {
@@ -211,7 +82,7 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
       using Values = Lanes<A, decltype(simd)>;
       int64_t packed = 0;  // rows
       for (int64_t i = rois.begin; i < rois.end; ++i) {
-        const int64_t k = table.order[i];
+        const int64_t row_of_out = table.output_row(table.order[i]);
         const Tap<A>* taps = axes.taps(i);
         const auto* y_ranges = axes.row_ranges(i);
         const auto* x_ranges = axes.column_ranges(i);
@@ -219,8 +90,9 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
         // 1. The rows of the map down to this RoI's last, channel-last; most are there already.
         packed = pack_rows(runs, packed, axes.end_of(list), width, data + task.offset, cells,
                            task.lanes, block, simd);
-        GradualPrefetch<T> target(result + task.first_output(table.ahead(i), outputs),
-                                  task.lanes * outputs, list.end - list.begin);
+        const int64_t next = table.output_row(table.ahead(i));
+        GradualPrefetch<T> target(result + task.first_output(next, outputs), task.lanes * outputs,
+                                  list.end - list.begin);
         // 2. X . Ax^T: each row of the map that the RoI reads becomes a row of `columns` values.
         for_each_group<Values>(list.begin, list.end, [&](int64_t first, auto count) INLINE_LAMBDA {
           target.next(count);
@@ -248,8 +120,8 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
                            tile + p * columns * kLanes<A>);
         }
         // 4. Channel-first again.
-        unpack_planes(tile, outputs, task.lanes, outputs, result + task.first_output(k, outputs),
-                      simd);
+        unpack_planes(tile, outputs, task.lanes, outputs,
+                      result + task.first_output(row_of_out, outputs), simd);
       }
     });
   };
@@ -263,11 +135,58 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
       });
 }
 
+// A row of out is the sum over the lists, in their order. Nearly always all but one of its rows are
+// padding; the others are pooled in turns.
+template <class Op, class T>
+void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<SumOf<T>>& table,
+                 const Tensor& out) {
+  using A = SumOf<T>;
+  const int64_t rows = table.per_list, row_size = elements(out) / rows;
+  RoiTable<A> whole;  // a row for each row of out, valid if one of its rows is
+  whole.rois.assign(static_cast<size_t>(rows), Roi<A>{RoiState::kPadding, 0, {}});
+  std::vector<int32_t> turn(table.rois.size()), turns(whole.rois.size(), 0);
+  for (size_t k = 0; k < table.rois.size(); ++k) {
+    RoiState& state = whole.rois[table.output_row(k)].state;
+    if (table.rois[k].state == RoiState::kValid) turn[k] = turns[table.output_row(k)]++;
+    if (state != RoiState::kNotFinite && table.rois[k].state != RoiState::kPadding) {
+      state = table.rois[k].state;
+    }
+  }
+  const int32_t most = *std::max_element(turns.begin(), turns.end());
+  const auto rows_of_turn = [&](int32_t n) {
+    return table.only([&](int64_t k) { return turn[k] == n; });
+  };
+  align_valid_rows<Op, T>(p, in, rows_of_turn(0), out);
+  std::vector<T> added(most > 1 ? static_cast<size_t>(elements(out)) : 0);
+  Tensor addend = out;
+  addend.data = added.data();
+  for (int32_t n = 1; n < most; ++n) {
+    const RoiTable<A> later = rows_of_turn(n);
+    align_valid_rows<Op, T>(p, in, later, addend);
+    parallel_for(later.count(), later.count() * row_size, [&](int64_t i) {
+      const int64_t first = table.output_row(later.order[i]) * row_size;
+      T* sum = static_cast<T*>(out.data) + first;
+      for (int64_t j = 0; j < row_size; ++j)
+        store(sum + j, load(sum + j) + load(&added[first + j]));
+    });
+  }
+  whole.fill_special_rows(static_cast<T*>(out.data), row_size);
+}
+
+template <class Op, class T>
+void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
+  RoiTable<SumOf<T>> table(Op::kName, in, p.bad_index);
+  if (in.lists > 1) return align_lists<Op, T>(p, in, table, out);
+  table.fill_special_rows(static_cast<T*>(out.data), elements(out) / out.shape[0]);
+  align_valid_rows<Op, T>(p, in, std::move(table), out);
+}
+
 template <class Op, class T>
 void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out,
                     const Tensor* d_maps) {
   using A = SumOf<T>;
-  std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in);
+  std::vector<AlignedMap<T>> maps =
+      aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
   const T* gradient = static_cast<const T*>(d_out.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
@@ -294,10 +213,13 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
         const Tap<A>* taps = axes.taps(y_taps.roi);
         const auto x_taps = axes.all_columns(y_taps.roi);
         // 1. The gradients of the RoI's outputs, channel-last.
-        pack_planes(gradient + task.first_output(table.order[y_taps.roi], outputs), outputs,
-                    task.lanes, outputs, tile, simd);
-        GradualPrefetch<T> slopes(gradient + task.first_output(table.order[later.roi], outputs),
-                                  task.lanes * outputs, y_taps.end - y_taps.begin);
+        const auto slopes_of = [&](const Band::RowTaps& taps_of) {
+          const int64_t row = table.output_row(table.order[taps_of.roi]);
+          return gradient + task.first_output(row, outputs);
+        };
+        pack_planes(slopes_of(y_taps), outputs, task.lanes, outputs, tile, simd);
+        GradualPrefetch<T> slopes(slopes_of(later), task.lanes * outputs,
+                                  y_taps.end - y_taps.begin);
         for (int32_t first = y_taps.begin; first < y_taps.end;) {
           // 2. Ay^T . dY for some rows of the map: the taps of a row of bins stand in the order of
           // the rows of the map, and those of one row of the map are summed before it is visited.
@@ -367,8 +289,10 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
         const RoiGradient<G> terms(p.pooled_height, p.pooled_width, rule, roi, data);
         for (int64_t c = 0; c < channels; ++c) {
           const T* map = static_cast<const T*>(data.data) + (roi.image * channels + c) * cells;
-          terms.add([&](int, int) { return map; },
-                    static_cast<const T*>(d_out.data) + (k * channels + c) * outputs, gradient);
+          terms.add(
+              [&](int, int) { return map; },
+              static_cast<const T*>(d_out.data) + (table.output_row(k) * channels + c) * outputs,
+              gradient);
         }
         terms.finish(gradient);
       });

@@ -27,11 +27,13 @@ struct RoiTable {
   std::vector<Roi<G>> rois;    // K
   std::vector<int64_t> order;  // row numbers of the valid RoIs, by image
   std::vector<int64_t> begin;  // N + 1 offsets into order
+  int64_t per_list = 0;        // K; rois may hold several lists
 
   RoiTable() = default;
   RoiTable(const char* op, const Inputs& in, int32_t bad_index) {
     const RoiRows rows = RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING);
     rois.resize(static_cast<size_t>(rows.rows));
+    per_list = rows.per_list;
     begin.assign(static_cast<size_t>(rows.images) + 1, 0);
     if (rows.counts != nullptr) check_counts(op, rows);
     for (int64_t k = 0; k < rows.rows; ++k) {
@@ -56,6 +58,7 @@ struct RoiTable {
   RoiTable only(const Keep& keep) const {
     RoiTable some;
     some.rois = rois;
+    some.per_list = per_list;
     some.begin.push_back(0);
     for (size_t image = 0; image + 1 < begin.size(); ++image) {
       for (int64_t i = begin[image]; i < begin[image + 1]; ++i) {
@@ -80,6 +83,9 @@ struct RoiTable {
   ALWAYS_INLINE Chunk of_image(int64_t image, const Chunk& chunk) const {
     return Chunk{std::max(begin[image], chunk.begin), std::min(begin[image + 1], chunk.end)};
   }
+
+  // The row of the output for a row of rois.
+  ALWAYS_INLINE int64_t output_row(int64_t k) const { return k % per_list; }
 
   // The row `steps` after order[i], or the last one, to be fetched early. Tasks that do little work
   // for a RoI look kFarAhead.

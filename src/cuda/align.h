@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kGradientThreads)
       const T* plane = image + plan.layout.channel(c, p, q) * plan.cells;
       A slope[kCoordinates] = {};
       rule.slope(view, p, q, plan.width, plane, slope);
-      const double given = load(d_out + k * count + n);
+      const double given = load(d_out + (k - plan.first) * count + n);
       for (int i = 0; i < kCoordinates; ++i) gradient[i] += given * slope[i];
     }
   }
@@ -111,15 +111,20 @@ __global__ void __launch_bounds__(kGradientThreads)
   if (thread == kCoordinates && columns > kCoordinates) store_as(d_rois, dtype, k * columns, 0);
 }
 
+// The row of rois for the first row of out, on map i.
+inline int64_t first_row(const RoiTable& tables, const Inputs& in, int32_t i) {
+  return in.lists > 1 ? i * tables.rows.per_list : 0;
+}
+
 template <class T, class Rule>
 void launch_roi_gradient(const char* op, const Gpu& gpu, const Rule& rule,
                          const PositionSensitive& layout, const Pyramid& pyramid, const Inputs& in,
                          const Tensor& d_out, const Tensor& d_rois) {
   for (int32_t i = 0; i < in.count; ++i) {
     launch(op, gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
-           ForwardPlan(layout, in.maps[i], i), static_cast<const T*>(in.maps[i].data),
-           static_cast<const T*>(d_out.data), d_rois.data, d_rois.dtype,
-           excess<SumOf<T>>(pyramid.scale[i]));
+           ForwardPlan(layout, in.maps[i], i, first_row(rule.tables, in, i)),
+           static_cast<const T*>(in.maps[i].data), static_cast<const T*>(d_out.data), d_rois.data,
+           d_rois.dtype, excess<SumOf<T>>(pyramid.scale[i]));
   }
 }
 
@@ -193,7 +198,7 @@ struct BoxGradient {
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     align_backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan,
-                          const T* d_out, T* d_data) {
+                          int64_t first_row, const T* d_out, T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
   A sum[kTileChannels] = {};
@@ -207,8 +212,9 @@ __global__ void __launch_bounds__(kTileThreads)
       const AxisTap<A> y = y_taps[i];
       for (int32_t j = x_first; j < x_stop; ++j) {
         const AxisTap<A> x = x_taps[j];
-        add_gradients(tile, plan, d_out, k, static_cast<int64_t>(y.cell) * tables.bins_x + x.cell,
-                      y.weight * x.weight, sum);
+        add_gradients(tile, plan, d_out, k - first_row,
+                      static_cast<int64_t>(y.cell) * tables.bins_x + x.cell, y.weight * x.weight,
+                      sum);
       }
     }
   });
@@ -256,7 +262,7 @@ void align_forward(const Gpu& gpu, const typename Op::Params& p, const Inputs& i
     call.tables.build(Op::kName, gpu, call.rule);
     for (int32_t i = 0; i < in.count; ++i) {
       launch_forward<T>(Op::kName, gpu, AlignRule<T, false>{call.tables}, call.layout, in.maps[i],
-                        out, i);
+                        out, i, first_row(call.tables, in, i));
     }
   });
 }
@@ -277,8 +283,8 @@ void align_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& 
     for (int32_t i = 0; i < in.count; ++i) {
       const TilePlan plan(call.layout, in.maps[i]);
       launch(Op::kName, gpu, align_backward_kernel<T>, plan.blocks(), kTileThreads, call.tables,
-             call.lists.of_map(call.tables, i), plan, static_cast<const T*>(d_out.data),
-             static_cast<T*>(d.maps[i].data));
+             call.lists.of_map(call.tables, i), plan, first_row(call.tables, in, i),
+             static_cast<const T*>(d_out.data), static_cast<T*>(d.maps[i].data));
     }
     if (!is_absent(d.rois)) {
       call.box_gradient(&carver, in).run(Op::kName, gpu, call.layout, in, d_out, d.rois);

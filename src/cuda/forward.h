@@ -23,14 +23,17 @@ struct ForwardPlan {
   int32_t chunk;             // output channels of a block
   int64_t chunks;            // blocks per RoI
   int32_t map;               // number of the map; RoIs of other maps are skipped
+  int64_t first;             // row of rois for the first row of out; > 0 if there are several lists
 
-  ForwardPlan(const PositionSensitive& channels, const Tensor& data, int32_t map_number = 0)
+  ForwardPlan(const PositionSensitive& channels, const Tensor& data, int32_t map_number = 0,
+              int64_t first_row = 0)
       : layout(channels),
         data_channels(data.shape[1]),
         cells(data.shape[2] * data.shape[3]),
         width(static_cast<int32_t>(data.shape[3])),
         outputs(channels.pooled_height * channels.pooled_width),
-        map(map_number) {
+        map(map_number),
+        first(first_row) {
     const int64_t wanted = std::max<int64_t>(1, (layout.output_dim + kUnroll - 1) / kUnroll);
     const int64_t fitting = std::max(1, kForwardThreads / outputs);
     groups = static_cast<int32_t>(std::min(wanted, fitting));
@@ -66,7 +69,8 @@ DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* room, 
   return BinView{edges, edges + 2 * tables.bins_y};
 }
 
-// out[k, c, p, q] = rule of the map that bin (p, q) of output channel c reads. Rule has:
+// out[k, c, p, q] = rule of the map that bin (p, q) of output channel c reads; or, for the lists
+// after the first, that is added. Rule has:
 //   tables, kGrouped (false: layout is 1 x 1),
 //   stage(k, room, end) -> View of the RoI's tables,
 //   pool(view, p, q, width, plane, other[kUnroll], value[kUnroll]): values of the map at plane, and
@@ -82,9 +86,10 @@ __global__ void __launch_bounds__(kForwardThreads)
   const int64_t stop = first + plan.chunk < channels ? first + plan.chunk : channels;
   const int thread = static_cast<int>(threadIdx.x);
   T* row = out + k * channels * plan.outputs;
-  const RoiHead head = rule.tables.heads[k];
-  if (head.map != plan.map) return;
+  const RoiHead head = rule.tables.heads[plan.first + k];
+  if (plan.first == 0 && head.map != plan.map) return;
   if (head.state != RoiState::kValid) {
+    if (plan.first > 0 && head.state == RoiState::kPadding) return;
     const float nan = bit_cast<float>(0x7fc00000u);
     const A value = head.state == RoiState::kPadding ? A(0) : A(nan);
     for (int64_t i = first * plan.outputs + thread; i < stop * plan.outputs; i += blockDim.x) {
@@ -93,7 +98,7 @@ __global__ void __launch_bounds__(kForwardThreads)
     return;
   }
   alignas(16) __shared__ char shared[kStageBytes];
-  const auto view = rule.stage(k, shared, shared + kStageBytes);
+  const auto view = rule.stage(plan.first + k, shared, shared + kStageBytes);
   __syncthreads();
 
   const int group = thread / plan.outputs;
@@ -118,7 +123,9 @@ __global__ void __launch_bounds__(kForwardThreads)
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const int64_t channel = c + u * plan.groups;
-        if (channel < stop) store(row + channel * plan.outputs + bin, value[u]);
+        if (channel >= stop) continue;
+        T* const to = row + channel * plan.outputs + bin;
+        store(to, plan.first > 0 ? load(to) + value[u] : value[u]);
       }
     }
   }
@@ -127,8 +134,8 @@ __global__ void __launch_bounds__(kForwardThreads)
 template <class T, class Rule>
 void launch_forward(const char* op, const Gpu& gpu, const Rule& rule,
                     const PositionSensitive& layout, const Tensor& data, const Tensor& out,
-                    int32_t map = 0) {
-  const ForwardPlan plan(layout, data, map);
+                    int32_t map = 0, int64_t first_row = 0) {
+  const ForwardPlan plan(layout, data, map, first_row);
   launch(op, gpu, forward_kernel<T, Rule>, out.shape[0] * plan.chunks, plan.threads(), rule, plan,
          static_cast<const T*>(data.data), static_cast<T*>(out.data));
 }

@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     return;
   }
   const int bins = tables.bins_y + tables.bins_x;
-  const int32_t map = tables.pyramid.map_of(roi);
+  const int32_t map = tables.pyramid.map_of(roi, k, tables.rows.per_list);
   const int32_t height = select(tables.heights, map), width = select(tables.widths, map);
   rule.spatial_scale = select(tables.pyramid.scale, map);
   const auto for_each_tap_of = [&](bool column, int q, const auto& emit) {

@@ -78,6 +78,11 @@ enum { GLUON_ROI_RFCN = 0, GLUON_ROI_MXNET = 0, GLUON_ROI_TORCHVISION = 1 };
 /* The formats of boxes of box_nms: x1, y1, x2, y2, or centre x, y and width, height. */
 enum { GLUON_ROI_CORNER = 0, GLUON_ROI_CENTER = 1 };
 
+/* How pyramid_roi_align assigns boxes to maps: by their size, or as given: rois is then a list of K
+ * boxes for each map, one list after the other, and row k of the output is the sum of what row k of
+ * each list pools. A box is left out of a list by a padding row. */
+enum { GLUON_ROI_BY_SIZE = 0, GLUON_ROI_GIVEN = 1 };
+
 /* A row of rois whose batch index lies beyond the batch is an error (on CUDA a row of NaN) or a
  * padding row. */
 enum { GLUON_ROI_BAD_INDEX_ERROR = 0, GLUON_ROI_BAD_INDEX_PADDING = 1 };
@@ -168,6 +173,7 @@ typedef struct gluon_roi_pyramid_roi_align_params {
   double canonical_size;   /* side in pixels of a box of level canonical_level, > 0 */
   int32_t canonical_level; /* 4: a map of stride 2^4 */
   int32_t bad_index;       /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+  int32_t assignment;      /* GLUON_ROI_BY_SIZE or GLUON_ROI_GIVEN */
 } gluon_roi_pyramid_roi_align_params;
 
 typedef struct gluon_roi_deformable_sampling_params {

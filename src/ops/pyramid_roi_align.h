@@ -5,6 +5,10 @@
 // d_rois is zeros, or with rois_grad the derivative by the box, which treats the choice of the map
 // as constant. Deterministic.
 //
+// assignment "given": rois holds L lists of K rows, one after the other, and row k of out is the
+// sum of the ROIAligns of row k of list i on map i. Where all but one are padding rows, as in
+// GluonCV's pyramid, it is bit for bit that one.
+//
 // Source: Lin et al. 2017, Feature Pyramid Networks (arXiv:1612.03144), equation 1, for the choice
 // of the map (see core/geometry/pyramid.h); torchvision MultiScaleRoIAlign, GluonCV's FPN R-CNN.
 //
@@ -33,11 +37,15 @@ struct PyramidROIAlign : public RoiOperator<PyramidROIAlign> {
     visit->positive("canonical_size", &p->canonical_size, 224);
     visit->integer("canonical_level", &p->canonical_level, 4);
     visit_bad_index(visit, &p->bad_index);
+    visit->choice("assignment", &p->assignment,
+                  {{"size", GLUON_ROI_BY_SIZE}, {"given", GLUON_ROI_GIVEN}});
   }
   static int32_t several(const Params& p) { return p.maps; }
+  static int32_t lists(const Params& p) { return p.assignment == GLUON_ROI_GIVEN ? p.maps : 1; }
   static void check_inputs(const Params& p, const Inputs&) { pyramid(p); }
 
   static Pyramid pyramid(const Params& p) {
+    if (p.assignment == GLUON_ROI_GIVEN) return Pyramid::given(p.spatial_scale, p.maps);
     return Pyramid::of(kName, p.spatial_scale, p.maps, p.canonical_size, p.canonical_level);
   }
   // The scale is that of the RoI's map.

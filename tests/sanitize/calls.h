@@ -21,8 +21,9 @@ struct Call {
   std::vector<Array> inputs;  // all declared inputs: the maps, rois, trans, rois_num
   int32_t count;              // number of inputs passed
   Array d_out;
-  Array second;  // what backward gets for a second output; absent if there is none
-  std::vector<Row> rows;
+  Array second;                 // what backward gets for a second output; absent if there is none
+  std::vector<Row> rows;        // of rois
+  std::vector<Row> out_rows;    // of the output: sums over the lists in rois
   std::vector<int64_t> images;  // of the valid rows
   bool refused = false;         // whether the CPU rejects rois or rois_num
   bool finite = true;           // no NaN or infinity in the parts of inputs and d_out that matter
@@ -33,7 +34,7 @@ struct Call {
   const Array& counts() const { return inputs.back(); }
   int64_t columns() const { return rois().tensor().shape[rois().tensor().ndim - 1]; }
   std::vector<int64_t> out_shape() const {
-    return {static_cast<int64_t>(rows.size()), inputs[0].tensor().shape[1] / so.groups,
+    return {static_cast<int64_t>(out_rows.size()), inputs[0].tensor().shape[1] / so.groups,
             so.pooled_height, so.pooled_width};
   }
   std::string text() const {
@@ -109,8 +110,10 @@ inline void random_numbers(Random* random, bool positive, bool hostile, Array* a
 // Appends rois and rois_num, which may be absent, to the inputs.
 inline void random_rois(Random* random, Call* call, bool hostile) {
   const int64_t images = call->inputs[0].tensor().shape[0], box = call->op->coordinates;
-  const int form = static_cast<int>(random->integer(0, 2));
+  const int64_t lists = call->so.lists;
+  const int form = static_cast<int>(random->integer(0, lists > 1 ? 1 : 2));
   int64_t rows = random->chance(0.05) ? 0 : random->integer(1, random->chance(0.1) ? 50 : 8);
+  rows *= lists;
   const int32_t dtype = random->pick<int32_t>(
       {GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64, GLUON_ROI_FLOAT16});
   const int64_t before = random->integer(0, 9);
@@ -120,7 +123,8 @@ inline void random_rois(Random* random, Call* call, bool hostile) {
     rois = Array(dtype, {rows, box + 1}, before, 0);
     for (int64_t k = 0; k < rows; ++k) {
       double index = static_cast<double>(random->integer(0, std::max<int64_t>(images, 1) - 1));
-      if (random->chance(0.1)) index = random->pick({-1.0, -0.5, -1e30, -INFINITY * 1.0});
+      if (random->chance(lists > 1 ? 0.7 : 0.1))
+        index = random->pick({-1.0, -0.5, -1e30, -INFINITY * 1.0});
       if (hostile && random->chance(call->so.pad_beyond ? 0.1 : 0.01)) {
         index = random->pick({static_cast<double>(images), 1e30, INFINITY * 1.0});
       }
@@ -129,10 +133,10 @@ inline void random_rois(Random* random, Call* call, bool hostile) {
       batch.push_back(rois.get(k * (box + 1)));
     }
   } else if (form == 1) {
-    const int64_t each = images ? rows / images : rows;
-    rows = images * each;
-    rois = Array(dtype, {images, each, box}, before, 0);
-    for (int64_t k = 0; k < rows; ++k) batch.push_back(static_cast<double>(k / each));
+    const int64_t each = images ? rows / lists / images : rows;
+    rows = lists * images * each;
+    rois = Array(dtype, {lists * images, each, box}, before, 0);
+    for (int64_t k = 0; k < rows; ++k) batch.push_back(static_cast<double>(k / each % images));
   } else {
     if (images == 0) rows = 0;
     rois = Array(dtype, {rows, box}, before, 0);
@@ -172,6 +176,11 @@ inline void random_rois(Random* random, Call* call, bool hostile) {
                                                               : Row::kNotFinite);
     call->images.push_back(call->rows.back() == Row::kValid ? static_cast<int64_t>(index) : -1);
     call->refused = call->refused || call->rows.back() == Row::kBadBatch;
+  }
+  call->out_rows.assign(call->rows.begin(), call->rows.begin() + rows / lists);
+  for (size_t k = call->out_rows.size(); k < call->rows.size(); ++k) {
+    Row& sum = call->out_rows[k % call->out_rows.size()];
+    if (sum == Row::kPadding || call->rows[k] == Row::kNotFinite) sum = call->rows[k];
   }
   call->inputs.push_back(std::move(rois));
   if (call->so.part_height > 0) call->inputs.emplace_back();

@@ -30,6 +30,7 @@ union Params {
 struct Consequences {
   int64_t pooled_height, pooled_width;
   std::vector<double> scales;     // of each map
+  int64_t lists = 1;              // of boxes in rois
   int64_t groups = 1;             // channels of the map for each channel of the output
   int64_t* output_dim = nullptr;  // to be set to the channels of the output, or left 0
   bool rois_grad = false;
@@ -149,6 +150,8 @@ inline Consequences randomize(Random* random, gluon_roi_pyramid_roi_align_params
   randomize_samples(random, p, &so);
   p->canonical_size = random->pick({224.0, 224.0, 16.0, 1.0, 1e-300, 1e300});
   p->canonical_level = random->pick({4, 4, 2, 0, -3, INT32_MIN, INT32_MAX});
+  p->assignment = random->pick<int32_t>({GLUON_ROI_BY_SIZE, GLUON_ROI_GIVEN});
+  so.lists = p->assignment == GLUON_ROI_GIVEN ? p->maps : 1;
   return so;
 }
 
@@ -271,7 +274,8 @@ inline void spoil(Random* random, gluon_roi_deformable_ps_roi_pool_params* p) {
   }
 }
 inline void spoil(Random* random, gluon_roi_pyramid_roi_align_params* p) {
-  switch (random->integer(0, 5)) {
+  switch (random->integer(0, 6)) {
+    case 6: p->assignment = no_boolean(random); break;
     case 0: p->spatial_scale[random->integer(0, p->maps - 1)] = no_scale(random); break;
     case 1: p->maps = random->pick({0, -1, GLUON_ROI_MOST_MAPS + 1, INT32_MIN, INT32_MAX}); break;
     case 2: p->canonical_size = no_scale(random); break;

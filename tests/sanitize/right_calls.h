@@ -110,13 +110,14 @@ inline std::vector<const Array*> pointers(const std::vector<Array>& arrays) {
 inline void check_rows(const Call& call, const Results& results) {
   if (call.maps() == 0) return;  // BoxNMS
   const int64_t rows = static_cast<int64_t>(call.rows.size());
-  const int64_t row_size = rows ? results.out.size() / rows : 0;
+  const int64_t out_rows = static_cast<int64_t>(call.out_rows.size());
+  const int64_t row_size = out_rows ? results.out.size() / out_rows : 0;
   const Array& d_rois = results.d_inputs[call.maps()];
   const double scale = *std::max_element(call.so.scales.begin(), call.so.scales.end());
   // A slope per image pixel is proportional to the scale, and may leave the range of the type.
   const bool in_range = scale < 1e6 && call.rois().tensor().dtype != GLUON_ROI_FLOAT16;
-  for (int64_t k = 0; k < rows; ++k) {
-    const Row row = call.rows[static_cast<size_t>(k)];
+  for (int64_t k = 0; k < out_rows; ++k) {
+    const Row row = call.out_rows[static_cast<size_t>(k)];
     const std::string name = "row " + std::to_string(k);
     for (int64_t i = k * row_size; i < (k + 1) * row_size; ++i) {
       const double value = results.out.get(i);
@@ -130,6 +131,10 @@ inline void check_rows(const Call& call, const Results& results) {
         fail(name + " of a finite map is not finite");
       }
     }
+  }
+  for (int64_t k = 0; k < rows; ++k) {
+    const Row row = call.rows[static_cast<size_t>(k)];
+    const std::string name = "row " + std::to_string(k);
     const int64_t columns = call.columns();
     for (int64_t i = 0; i < columns; ++i) {
       const double value = d_rois.get(k * columns + i);
@@ -151,11 +156,13 @@ inline void check_rows(const Call& call, const Results& results) {
 
 // <y, g> = <x, J^T g>, which also holds for the maximum.
 inline void check_adjoint(const Call& call, const Results& results) {
+  // Where one list makes a row NaN, the others still give gradients.
+  const auto& sums = call.out_rows;
+  if (call.so.lists > 1 && std::count(sums.begin(), sums.end(), Row::kNotFinite) > 0) return;
   double left = 0, right = 0;
-  const int64_t rows = static_cast<int64_t>(call.rows.size());
+  const int64_t rows = static_cast<int64_t>(sums.size());
   for (int64_t i = 0; i < results.out.size(); ++i) {
-    if (rows > 0 &&
-        call.rows[static_cast<size_t>(i / (results.out.size() / rows))] != Row::kValid) {
+    if (rows > 0 && sums[static_cast<size_t>(i / (results.out.size() / rows))] != Row::kValid) {
       continue;
     }
     left += results.out.get(i) * call.d_out.get(i);

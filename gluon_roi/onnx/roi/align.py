@@ -80,6 +80,8 @@ def pyramid_roi_align(g: Graph, node: Node) -> str:
                                                   valid, fill -----------> finish
     """
     scales = node.sizes("spatial_scale")
+    if node.get("assignment", "size") == "given":
+        return _sum_of_lists(g, node, scales)
     rows_of = node.with_inputs(0, *range(len(scales), len(node.inputs)))
     rows = decode(g, rows_of, np.float64 if node.dtype == np.float64 else np.float32)
     numbers = _map_numbers(g, node, rows.box, scales)
@@ -93,6 +95,28 @@ def pyramid_roi_align(g: Graph, node: Node) -> str:
     out = g("Concat", *parts, axis=0)
     order = g("Unsqueeze", g("Concat", *rows_by_map, axis=0), np.array([1]))
     return finish(g, node, rows, g("ScatterND", out, order, out), dtype)
+
+
+def _sum_of_lists(g: Graph, node: Node, scales: tuple) -> str:
+    """The sum of the ROIAligns of each map for its own list of boxes.
+
+    ::
+
+        rois -> Reshape -> for each map, Gather its list -> decode -> _align_boxes -> finish -> Add
+    """
+    node.accept("canonical_size", "canonical_level")
+    all_rois = node.inputs[-1]
+    lists = g.reshape(all_rois, len(scales), -1, g.shape(all_rois, 1))
+    total = ""
+    for number, scale in enumerate(scales):
+        own = node.with_inputs(number, -1)
+        own.inputs[1] = g("Gather", lists, np.array(number), axis=0)
+        data, dtype = data_of(g, own)
+        rows = decode(g, own, dtype)
+        out = _align_boxes(g, own, data, rows.image, rows.box, float(scale), dtype)
+        out = finish(g, own, rows, out, dtype)
+        total = g("Add", total, out) if total else out
+    return total
 
 
 def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:

@@ -16,7 +16,7 @@ struct Pyramid {
   int32_t maps;
   double scale[GLUON_ROI_MOST_MAPS];  // map cells per image pixel
   double least[GLUON_ROI_MOST_MAPS];  // least size / canonical_size + 1e-6 of map i
-  double canonical_size;              // image pixels
+  double canonical_size;              // image pixels; 0 if rois has a list for each map
 
   // A single map for all boxes.
   static Pyramid one(double spatial_scale) {
@@ -26,13 +26,22 @@ struct Pyramid {
     pyramid.canonical_size = 1;
     return pyramid;
   }
+  // Maps to which boxes are assigned by hand.
+  static Pyramid given(const double* scales, int32_t maps) {
+    Pyramid pyramid{};
+    pyramid.maps = maps;
+    for (int32_t i = 0; i < maps; ++i) pyramid.scale[i] = scales[i];
+    return pyramid;
+  }
   // Throws unless the scales descend and every map has a different level.
   static Pyramid of(const char* op, const double* scales, int32_t maps, double canonical_size,
                     int32_t canonical_level);
 
-  // Boxes without area have a size of 0. The area is a double for every type of data.
+  // The map of row k. (Rows in several lists are of the map of their list.) Boxes without area have
+  // a size of 0. The area is a double for every type of data.
   template <class G>
-  HOST_DEVICE int32_t map_of(const Roi<G>& roi) const {
+  HOST_DEVICE int32_t map_of(const Roi<G>& roi, int64_t k, int64_t per_list) const {
+    if (canonical_size == 0) return static_cast<int32_t>(k / per_list);
     const double w = static_cast<double>(roi.x2()) - static_cast<double>(roi.x1());
     const double h = static_cast<double>(roi.y2()) - static_cast<double>(roi.y1());
     const double area = (w > 0 ? w : 0) * (h > 0 ? h : 0);

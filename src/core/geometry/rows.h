@@ -31,7 +31,8 @@ struct Roi {
 struct RoiRows {
   const void* rois;
   const void* counts;  // rois_num, or nullptr
-  int64_t rows;        // K
+  int64_t rows;        // in all lists
+  int64_t per_list;    // K
   int64_t per_image;   // R for (N, R, ...), else 0
   int64_t images;      // N
   int32_t dtype, counts_dtype;
@@ -48,6 +49,7 @@ struct RoiRows {
     rows.coordinates = in.coordinates;
     rows.per_image = in.rois.ndim == 3 ? in.rois.shape[1] : 0;
     rows.rows = in.rois.ndim == 3 ? in.rois.shape[0] * in.rois.shape[1] : in.rois.shape[0];
+    rows.per_list = rows.rows / in.lists;
     rows.images = in.data.shape[0];
     rows.pad_beyond = pad_beyond;
     return rows;
@@ -67,7 +69,7 @@ struct RoiRows {
   HOST_DEVICE double batch_index(int64_t k) const {
     if (columns > coordinates) return element(rois, dtype, k * columns);
     if (per_image > 0) {
-      const int64_t image = k / per_image;
+      const int64_t image = k % per_list / per_image;
       return static_cast<double>(image);
     }
     double end = 0;

@@ -1,0 +1,140 @@
+// The maps of ROIAlign, PrROIPool and PyramidROIAlign, each with its RoIs, cut into bands.
+#pragma once
+#include "../core/geometry/pyramid.h"
+#include "taps.h"
+#include "tasks.h"
+#include "threads.h"
+
+namespace gluon_roi::cpu {
+
+// Consecutive rows of an image's map, few enough for a channel block of them to stay in the
+// second-level cache while gradients are added to it. (With all of a map of 200 x 304 in one block,
+// 7 x 7 bins take 1.1 times as long, 14 x 14 bins the same.)
+struct Band {
+  // The taps of a RoI that weigh its rows.
+  struct RowTaps {
+    int64_t roi;
+    int32_t begin, end;
+  };
+  int32_t first;                    // the number of its first row
+  std::vector<Coverage::Run> runs;  // what is covered, from its first cell on
+  std::vector<RowTaps> taps;        // in the table's order
+};
+
+// One map, and the RoIs that are pooled from it.
+template <class T>
+struct AlignedMap {
+  using A = SumOf<T>;
+  Tensor data;
+  RoiTable<A> table;
+  TapTable<A> axes;      // of some of the RoIs
+  bool earlier = false;  // whether there were others before them
+  int32_t band_rows;
+  std::vector<Band> bands;  // of every image, after cut_bands()
+
+  AlignedMap(int pooled_height, int pooled_width, const Tensor& map, RoiTable<A> rows)
+      : data(map), table(std::move(rows)), axes(pooled_height, pooled_width, map) {
+    constexpr int64_t kBandBytes = 1 << 20;
+    const int64_t height = std::max<int64_t>(map.shape[2], 1);
+    const int64_t row_bytes = std::max<int64_t>(map.shape[3], 1) * kCellBytes;
+    band_rows =
+        static_cast<int32_t>(std::min(std::max<int64_t>(kBandBytes / row_bytes, 1), height));
+  }
+  int64_t bands_per_image() const { return (data.shape[2] + band_rows - 1) / band_rows; }
+
+  // Cuts the map into bands. The taps are ordered by cell.
+  void cut_bands() {
+    const int64_t per_image = bands_per_image(), band_cells = band_rows * data.shape[3];
+    bands.assign(static_cast<size_t>(data.shape[0] * per_image), Band{});
+    for (size_t b = 0; b < bands.size(); ++b) {
+      const int64_t image = static_cast<int64_t>(b) / per_image;
+      bands[b].first = static_cast<int32_t>(static_cast<int64_t>(b) % per_image) * band_rows;
+      const int64_t begin = bands[b].first * data.shape[3];
+      for (const Coverage::Run& run : axes.coverage.runs(image)) {
+        const Coverage::Run own = clip(run, begin, begin + band_cells);
+        if (own.begin < own.end) bands[b].runs.push_back({own.begin - begin, own.end - begin});
+      }
+    }
+    for (int64_t i = axes.chunk.begin; i < axes.chunk.end; ++i) {
+      const auto all = axes.all_rows(i);
+      const Tap<A>* taps = axes.taps(i);
+      const int64_t first = table.rois[table.order[i]].image * per_image;
+      for (int32_t begin = all.begin, end; begin < all.end; begin = end) {
+        const int32_t band = taps[begin].cell / band_rows;
+        end = begin + 1;
+        while (end < all.end && taps[end].cell / band_rows == band) ++end;
+        bands[first + band].taps.push_back(Band::RowTaps{i, begin, end});
+      }
+    }
+  }
+};
+
+// The number of each row's map.
+template <class G>
+std::vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
+  std::vector<int32_t> maps(table.rois.size(), 0);
+  if (pyramid.maps == 1) return maps;
+  for (const int64_t k : table.order) {
+    maps[k] = pyramid.map_of(table.rois[k], k, table.per_list);
+  }
+  return maps;
+}
+
+// The maps, each with its rows of the table.
+template <class Op, class T>
+std::vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in,
+                                        RoiTable<SumOf<T>> table) {
+  std::vector<AlignedMap<T>> maps;
+  if (in.count == 1) {
+    maps.emplace_back(p.pooled_height, p.pooled_width, in.data, std::move(table));
+    return maps;
+  }
+  const std::vector<int32_t> map_of = maps_of(Op::pyramid(p), table);
+  maps.reserve(static_cast<size_t>(in.count));
+  for (int32_t i = 0; i < in.count; ++i) {
+    maps.emplace_back(p.pooled_height, p.pooled_width, in.maps[i],
+                      table.only([&](int64_t k) { return map_of[k] == i; }));
+  }
+  return maps;
+}
+
+// Makes the taps of a chunk of each map, calls prepare(&map) for each and body() once, and repeats
+// until no map has RoIs left. at_a_time(map) is the number of RoIs in a chunk.
+template <class Op, class T, class AtATime, class Prepare, class Body>
+void for_each_round(const typename Op::Params& p, std::vector<AlignedMap<T>>* maps,
+                    const AtATime& at_a_time, const Prepare& prepare, const Body& body) {
+  const Pyramid pyramid = Op::pyramid(p);
+  auto rule = Op::rule(p);
+  for (bool earlier = false, more = true; more; earlier = true) {
+    more = false;
+    for (size_t i = 0; i < maps->size(); ++i) {
+      AlignedMap<T>& map = (*maps)[i];
+      const Chunk chunk = map.axes.chunk.next(map.table.count(), at_a_time(map));
+      rule.spatial_scale = pyramid.scale[i];
+      map.earlier = earlier;
+      map.axes.make(rule, map.table, chunk);
+      prepare(&map);
+      more = more || chunk.end < map.table.count();
+    }
+    body();
+  }
+}
+
+// Runs body(map, number of the map, number of the task) for the tasks of all maps, tasks(map) each,
+// in one parallel loop: threads that are done with one map help with the others.
+template <class T, class Tasks, class Body>
+void for_each_task(const std::vector<AlignedMap<T>>& maps, int64_t work, const Tasks& tasks,
+                   const Body& body) {
+  int64_t all = 0;
+  for (const auto& map : maps) {
+    all += tasks(map);
+    work += elements(map.data);
+  }
+  parallel_for(all, work, [&](int64_t id) {
+    size_t i = 0;
+    for (; id >= tasks(maps[i]); ++i) id -= tasks(maps[i]);
+    body(maps[i], i, id);
+  });
+}
+
+}  // namespace gluon_roi::cpu
