@@ -191,8 +191,10 @@ def test_two_machines(eight_images, tmp_path):
     (frozen,) = children(second.process.pid)["worker"]
     os.kill(frozen, signal.SIGSTOP)
     (one, sentences), (other, others) = first.end(), second.end()
-    assert (one, other) == (1, 1)
-    assert "demo_rfcn: scheduler: a process of the run does not answer any more" in sentences
+    # Heartbeats notice the silence, unless the second `launch` notices it first and wakes the worker,
+    # which then agrees with the other one to stop.
+    words = {1: "scheduler: a process of the run does not answer", 130: "stopped after step "}[one]
+    assert other == 1 and any(each.startswith(f"demo_rfcn: {words}") for each in sentences)
     assert "launch: a worker was stopped by signal 19; all other processes" in others[-1]
     assert not lives(frozen)
     assert checkpoint.read_meta(tmp_path / "last.ckpt")["step"] >= 40
