@@ -193,8 +193,8 @@ def test_two_machines(eight_images, tmp_path):
     (frozen,) = children(second.process.pid)["worker"]
     os.kill(frozen, signal.SIGSTOP)
     (one, sentences), (other, others) = first.end(), second.end()
-    # Heartbeats notice the silence, unless the second `launch` does first and wakes the worker, which
-    # then agrees with the other one to stop.
+    # Heartbeats notice the silence, unless the second `launch` does first and wakes the worker:
+    # both workers then agree to stop.
     words = {1: "scheduler: a process of the run does not answer", 130: "stopped after step "}[one]
     assert other == 1 and any(each.startswith(f"demo_rfcn: {words}") for each in sentences)
     assert "launch: a worker was stopped by signal 19; all other processes" in others[-1]
