@@ -274,7 +274,7 @@ def _warn_of_python(used: dict[str, int]) -> None:
         )
 
 
-def _optimized_symbol(symbol: mx.sym.Symbol, options: Options) -> mx.sym.Symbol:
+def _optimized_symbol(symbol: mx.sym.Symbol, options: Options, **more: bool) -> mx.sym.Symbol:
     for node, attributes in symbol.attr_dict().items():
         for key, value in attributes.items():
             if value.endswith("\\"):
@@ -283,7 +283,7 @@ def _optimized_symbol(symbol: mx.sym.Symbol, options: Options) -> mx.sym.Symbol:
                     "cannot hand to a graph pass; remove it"
                 )
     try:
-        result = symbol.optimize_for("gluon_roi", **options._asdict())
+        result = symbol.optimize_for("gluon_roi", **options._asdict(), **more)
     except mx.MXNetError as error:
         raise ValueError(str(error)) from None
     return _same_kind(result, symbol)
@@ -293,7 +293,9 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
         if any(count(symbol)[name] for name in builtins(options.rois_only)):
-            block._cached_graph = variables, _optimized_symbol(symbol, options)
+            # (In a compiled graph, a guard that tells the rank of a map fills as many zeros.)
+            switched = _optimized_symbol(symbol, options, ranks_known=True)
+            block._cached_graph = variables, switched
             block._clear_cached_op()
         return
     if not isinstance(block, gluon.HybridBlock):

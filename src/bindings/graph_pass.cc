@@ -328,7 +328,7 @@ MXReturnValue optimize(Graph* graph, const Attributes& options) {
   }
   const auto rois_only = options.find("rois_only");
   switch_graph(graph, chosen, rois_only != options.end() && is_true(rois_only->second), false);
-  fuse_pyramids(graph, false);
+  fuse_pyramids(graph, options.count("ranks_known") != 0);
   return mxnet::ext::MX_SUCCESS;
 }
 
