@@ -1,5 +1,7 @@
 """``python -m gluon_roi``: prints how the package was built, and checks every operator."""
 
+from __future__ import annotations
+
 import sys
 from typing import Any, Callable
 
