@@ -212,14 +212,14 @@ class OperatorFor final : public Operator {
         Op::backward(Cpu{}, params, Op::view(params, slots), Outputs{given},
                      Op::gradients(params, d_slots.data()));
       }
-      return zero_others(Cpu{}, params, d_slots);
+      return zero_others(params, d_slots, [](const Tensor& d) { zero_fill(Cpu{}, d); });
     }
 #ifdef GLUON_ROI_WITH_CUDA
     if constexpr (has_gradients()) {
       Op::backward(gpu(device), params, Op::view(params, slots), Outputs{given},
                    Op::gradients(params, d_slots.data()));
     }
-    zero_others(gpu(device), params, d_slots);
+    zero_others(params, d_slots, [&](const Tensor& d) { zero_fill(Op::kName, gpu(device), d); });
 #else
     static_cast<void>(slots), static_cast<void>(given);
     fail_without_cuda(Op::kName);
@@ -227,15 +227,15 @@ class OperatorFor final : public Operator {
   }
   // Zeroes the gradients of inputs that have none. Done last, because a call that fails must not
   // write anything.
-  template <class Device>
-  static void zero_others(const Device& device, const Params& params,
-                          const std::vector<Tensor>& d_slots) {
+  template <class Zero>
+  static void zero_others(const Params& params, const std::vector<Tensor>& d_slots,
+                          const Zero& zero) {
     size_t slot = 0;
     for (size_t i = 0; i < kDeclared; ++i) {
       bool computed = false;
       if constexpr (has_gradients()) computed = Op::computes_gradient(params, i);
       for (size_t n = count_of(params, i); n > 0; --n, ++slot) {
-        if (!computed && !is_absent(d_slots[slot])) zero_fill(device, d_slots[slot]);
+        if (!computed && !is_absent(d_slots[slot])) zero(d_slots[slot]);
       }
     }
   }

@@ -271,7 +271,7 @@ template <class Op>
 void align_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
                     const Tensor& d_out, const Gradients& d) {
   if (d_out.shape[0] == 0) {
-    for (int32_t i = 0; i < in.count; ++i) zero_fill(gpu, d.maps[i]);
+    for (int32_t i = 0; i < in.count; ++i) zero_fill(Op::kName, gpu, d.maps[i]);
     return;
   }
   with_dtype(in.data.dtype, [&](auto type) {

@@ -5,6 +5,6 @@
 namespace gluon_roi {
 
 // Writes zeros, as the gradient of an input that has none.
-void zero_fill(const Gpu& gpu, const Tensor& tensor);
+void zero_fill(const char* op, const Gpu& gpu, const Tensor& tensor);
 
 }  // namespace gluon_roi

@@ -121,9 +121,7 @@ void BoxNMS::forward(Gpu gpu, const Params& p, const View& data, const Outputs& 
 void BoxNMS::backward(Gpu gpu, const Params&, const View& data, const Outputs& given,
                       const View& d) {
   if (is_absent(d)) return;
-  // (An error of zero_fill() would not name the operator.)
-  const size_t bytes = static_cast<size_t>(elements(d)) * dtype_size(d.dtype);
-  cuda::check_cuda(kName, cudaMemsetAsync(d.data, 0, bytes, static_cast<cudaStream_t>(gpu.stream)));
+  zero_fill(kName, gpu, d);
   with_dtype(data.dtype, [&](auto type) {
     using T = decltype(type);
     const Sizes sizes(data);

@@ -92,7 +92,7 @@ void PSROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tenso
 
 void PSROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
                           const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+  if (d_out.shape[0] == 0) return zero_fill(kName, gpu, d.data);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
     cuda::Carver carver(gpu.workspace);

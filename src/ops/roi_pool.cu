@@ -169,7 +169,7 @@ void ROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& 
 
 void ROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
                        const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+  if (d_out.shape[0] == 0) return zero_fill(kName, gpu, d.data);
   cuda::Carver carver(gpu.workspace);
   const cuda::Prepared call(&carver, p, in);
   call.tables.build(kName, gpu, BinRule::kRoiPool, p.spatial_scale);
