@@ -8,7 +8,7 @@
 # those of this machine.
 #
 # --arch arm64 runs under qemu-user-static, some 20 times slower: the library and the wheel come
-# from this machine (`make wheel`), and only some of the tests run. It takes two hours.
+# from this machine (`make wheel`), and only some of the tests run.
 set -euo pipefail
 arch=$(dpkg --print-architecture)
 if [ "$1" = --arch ]; then

@@ -34,16 +34,9 @@ def _rotated_roi_align(F: Any, item: Item) -> Callable:
     )
 
 
-def _deformable_convolution(F: Any, item: Row) -> Callable:
-    return functools.partial(F.contrib.DeformableConvolution, **item.arguments)
-
-
-def _box_nms(F: Any, item: Row) -> Callable:
-    return functools.partial(F.contrib.box_nms, **item.arguments)
-
-
-def _proposal(F: Any, item: Row) -> Callable:
-    return functools.partial(F.contrib.MultiProposal, **item.arguments)
+def _with_our_arguments(function: str) -> Callable:
+    """Of an operator whose arguments are those of ours."""
+    return lambda F, item: functools.partial(getattr(F.contrib, function), **item.arguments)
 
 
 def _deformable_ps_roi_pooling(F: Any, item: Item) -> Callable:
@@ -64,13 +57,13 @@ def _deformable_ps_roi_pooling(F: Any, item: Item) -> Callable:
 
 class Mxnet(Ndarray):
     calls = {
-        "BoxNMS": _box_nms,
-        "Proposal": _proposal,
+        "BoxNMS": _with_our_arguments("box_nms"),
+        "Proposal": _with_our_arguments("MultiProposal"),
         "ROIPool": _roi_pooling,
         "ROIAlign": _roi_align,
         "PSROIPool": _ps_roi_pooling,
         "PSROIAlign": _roi_align,
-        "DeformableConvolution": _deformable_convolution,
+        "DeformableConvolution": _with_our_arguments("DeformableConvolution"),
         "DeformablePSROIPool": _deformable_ps_roi_pooling,
         "RotatedROIAlign": _rotated_roi_align,
     }

@@ -52,6 +52,11 @@ def check_extras(operator: str, symbolic: bool, out: Any, attr: Any) -> None:
         raise TypeError(f"{operator}: argument attr: expected None for arrays, got {attr!r}")
 
 
+def is_true(flag: Any) -> bool:
+    """Whether a flag, or the text of one as MXNet writes it, says so."""
+    return str(flag) in ("True", "true", "1")
+
+
 def _kind(value: Any) -> type | None:
     if type(value) in KINDS:
         return type(value)

@@ -17,6 +17,7 @@ from ..bridge.arguments import (
     NumpySymbol,
     check_extras,
     check_kinds,
+    is_true,
     kind_of,
 )
 from ..bridge.symbols import node_name
@@ -183,7 +184,7 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
     moves = [name for name in ("data", "offset", "mask") if name in given]
     weights = [name for name in ("weight", "bias") if given[name] is not None]
     # Of symbols MXNet makes variables for what is not there.
-    no_bias = str(given["no_bias"]) in ("True", "true", "1") or (arrays and "bias" not in weights)
+    no_bias = is_true(given["no_bias"]) or (arrays and "bias" not in weights)
     if no_bias and "bias" in weights:
         weights.remove("bias")
     if arrays and "weight" not in weights:

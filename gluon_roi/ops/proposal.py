@@ -7,7 +7,7 @@ from typing import Any
 import mxnet as mx
 
 from ..bridge import OperatorBlock, Tensor, call, operator_function
-from ..bridge.arguments import NumpySymbol, Symbol
+from ..bridge.arguments import NumpySymbol, Symbol, is_true
 from ..bridge.symbols import node_name
 
 
@@ -36,7 +36,7 @@ def proposal(
     ``contrib.MultiProposal``. For arrays, `out` is available too; for symbols, `name` and `attr`.
     """
     given = locals()
-    shown = 2 if str(output_score) in ("True", "true", "1") else 1
+    shown = 2 if is_true(output_score) else 1
     if not isinstance(cls_prob, (Symbol, NumpySymbol)):
         return call("Proposal", given, shown)
     # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind an

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import mxnet as mx
 
 from .. import library
+from ..bridge.arguments import is_true
 
 
 class Argument(NamedTuple):
@@ -44,9 +45,9 @@ class Switch(NamedTuple):
         for theirs, name, becomes, value in self.arguments:
             got = result.pop(theirs, None)
             if becomes == "operator":
-                ours = value if _is_true(got) else ours
+                ours = value if is_true(got) else ours
             elif becomes == "no input":
-                if _is_true(got):
+                if is_true(got):
                     result.pop(value, None)
             elif becomes == "option":
                 result[name] = options[name]
@@ -55,10 +56,6 @@ class Switch(NamedTuple):
             elif got is not None and not (becomes == "not zero" and str(got) == "0"):
                 result[name] = got
         return ours, result
-
-
-def _is_true(flag: Any) -> bool:
-    return str(flag) in ("True", "true", "1")
 
 
 @functools.lru_cache(maxsize=None)
@@ -94,6 +91,6 @@ def by_function() -> dict[str, Switch]:
     return {name: switch for switch in switches() for name in switch.functions}
 
 
-def builtins(rois_only: bool = False) -> tuple[str, ...]:
+def builtins(options: Options | None = None) -> tuple[str, ...]:
     """The names of MXNet's operators in graphs (npx.roi_pooling is ROIPooling there)."""
-    return tuple(each.theirs for each in switches() if each.pools_boxes or not rois_only)
+    return tuple(one.theirs for one in switches() if options is None or options.includes(one))

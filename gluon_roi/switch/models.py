@@ -212,7 +212,7 @@ def optimize(
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
         used = count(model)
-        _check_any(used, "symbol", rois_only)
+        _check_any(used, "symbol", options)
         result = _optimized_symbol(model, options)
         _warn_of_python(used)
         return result
@@ -229,13 +229,13 @@ def optimize(
         model.hybridize(**flags)
         model(*inputs)
         used = _count("optimize", model)
-        left = [f"{name} ({used[name]})" for name in builtins(rois_only) if used[name]]
+        left = [f"{name} ({used[name]})" for name in builtins(options) if used[name]]
         if left:
             raise ValueError(
                 f"optimize: the network still calls {', '.join(left)}, other than through F in a "
                 "method of a block; call gluon_roi.replace_builtins() before"
             )
-        _check_any(used, "network", rois_only)
+        _check_any(used, "network", options)
     except BaseException:
         for block, state in before:
             vars(block).clear()
@@ -245,8 +245,8 @@ def optimize(
     return model
 
 
-def _check_any(used: dict[str, int], kind: str, rois_only: bool) -> None:
-    expected = builtins(rois_only)
+def _check_any(used: dict[str, int], kind: str, options: Options) -> None:
+    expected = builtins(options)
     if any(used[name] for name in (*expected, *_ours())):
         return
     message = f"optimize: the {kind} has no RoI operator, expected one of {', '.join(expected)}"
@@ -292,7 +292,7 @@ def _optimized_symbol(symbol: mx.sym.Symbol, options: Options, **more: bool) -> 
 def _switch_block(block: gluon.Block, options: Options) -> None:
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
-        if any(count(symbol)[name] for name in builtins(options.rois_only)):
+        if any(count(symbol)[name] for name in builtins(options)):
             # (In a compiled graph, a guard that tells the rank of a map fills as many zeros.)
             switched = _optimized_symbol(symbol, options, ranks_known=True)
             block._cached_graph = variables, switched

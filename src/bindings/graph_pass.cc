@@ -166,7 +166,7 @@ Node* put_behind_copies(Graph* graph, Node* node, const Switched& to) {
   const auto copy = [&](Node* target, int entry) {
     target->op = "_copy";
     for (const auto& item : to.attributes) {
-      if (item.first.compare(0, 2, "__") == 0) target->attrs.insert(item);
+      if (is_hidden(item.first)) target->attrs.insert(item);
     }
     target->inputs = {{boxes, entry}};
     boxes->outputs.push_back({target, 0});

@@ -107,8 +107,6 @@ const std::vector<Switch>& switches() {
   return all;
 }
 
-bool is_hidden(const std::string& key) { return key.size() > 4 && key.compare(0, 2, "__") == 0; }
-
 // Files written by Python 2 have long integers: (7L, 7L).
 std::string without_long(const std::string& value) {
   std::string result;
@@ -148,6 +146,8 @@ bool Switch::pools_boxes() const {
   return std::any_of(inputs.begin(), inputs.end(),
                      [](const char* name) { return std::string(name) == "rois"; });
 }
+
+bool is_hidden(const std::string& key) { return key.size() > 4 && key.compare(0, 2, "__") == 0; }
 
 bool is_true(const std::string& flag) { return flag == "True" || flag == "true" || flag == "1"; }
 

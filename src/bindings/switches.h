@@ -46,6 +46,9 @@ struct Switched {
   std::vector<std::string> inputs;
 };
 
+// Whether an attribute has the form __this__, and so is not an operator's own.
+bool is_hidden(const std::string& key);
+
 // Whether the text of an attribute says so.
 bool is_true(const std::string& flag);
 

@@ -25,11 +25,7 @@ def roi_align(g: Graph, node: Node) -> str:
                   |                                       |
                   +-- valid, fill ------------------------+-> finish
     """
-    data, dtype = data_of(g, node)
-    rows = decode(g, node, dtype)
-    scale = float(node.get("spatial_scale"))
-    out = _align_boxes(g, node, data, rows.image, rows.box, scale, dtype)
-    return finish(g, node, rows, out, dtype)
+    return _align_rows(g, node, node.get("spatial_scale"))
 
 
 @rule("_gluon_roi_PSROIAlign")
@@ -102,7 +98,7 @@ def _sum_of_lists(g: Graph, node: Node, scales: tuple) -> str:
 
     ::
 
-        rois -> Reshape -> for each map, Gather its list -> decode -> _align_boxes -> finish -> Add
+        rois -> Reshape -> for each map, Gather its list -> _align_rows -> Add
     """
     node.accept("canonical_size", "canonical_level")
     all_rois = node.inputs[-1]
@@ -111,10 +107,7 @@ def _sum_of_lists(g: Graph, node: Node, scales: tuple) -> str:
     for number, scale in enumerate(scales):
         own = node.with_inputs(number, -1)
         own.inputs[1] = g("Gather", lists, np.array(number), axis=0)
-        data, dtype = data_of(g, own)
-        rows = decode(g, own, dtype)
-        out = _align_boxes(g, own, data, rows.image, rows.box, float(scale), dtype)
-        out = finish(g, own, rows, out, dtype)
+        out = _align_rows(g, own, scale)
         total = g("Add", total, out) if total else out
     return total
 
@@ -132,6 +125,14 @@ def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:
     least = np.ldexp(1.0, np.clip([-5000, *powers], -5000, 5000))[None]
     passed = g.cast(g("GreaterOrEqual", relative, least), np.int64)
     return g("Sub", g("ReduceSum", passed, np.array([1]), keepdims=0), np.array(1))
+
+
+def _align_rows(g: Graph, node: Node, scale: float) -> str:
+    """ROIAlign of all rows of a node's rois on its map: (K, C, P, Q)."""
+    data, dtype = data_of(g, node)
+    rows = decode(g, node, dtype)
+    out = _align_boxes(g, node, data, rows.image, rows.box, float(scale), dtype)
+    return finish(g, node, rows, out, dtype)
 
 
 def _align_boxes(
