@@ -1,6 +1,7 @@
 """Draws docs/operators.png: what each operator reads and gives, from its real output.
 
-The cells that a bin reads, and their weights, are the gradient of that bin.
+The cells that a bin reads, and their weights, are the gradient of that bin. Suppression has boxes
+instead: those that it takes, and those that it keeps.
 """
 
 from __future__ import annotations
@@ -58,6 +59,28 @@ class Card:
             y, x = PLACE
             out = out[:, :, BINS * y : BINS * (y + 1), BINS * x : BINS * (x + 1)]
         return out
+
+
+@dataclass
+class Suppression:
+    """An operator whose output are boxes, its inputs, and the text of its card."""
+
+    name: str
+    text: str
+    inputs: list[np.ndarray]
+    arguments: dict[str, Any]
+
+    def kept(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and boxes (n, 4) of the output."""
+        function = getattr(gluon_roi.nd, self.name)
+        out = function(*map(mx.nd.array, self.inputs), **self.arguments)
+        if self.name == "Proposal":
+            boxes, scores = (one.asnumpy() for one in out)
+            # x2 and y2 are the last pixels of a box.
+            return scores[:, 0], boxes[:, 1:] + (0, 0, 1, 1)
+        rows = out.asnumpy()
+        rows = rows[rows[:, 0] >= 0]
+        return rows[:, 0], rows[:, 1:]
 
 
 def bump(x: float, y: float, size: float, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
@@ -146,7 +169,82 @@ def show_output(axis, values: np.ndarray) -> None:
     axis.set_title("output", fontsize=9)
 
 
-def cards() -> list[Card]:
+def show_given(axis, card: Suppression) -> None:
+    """The boxes of BoxNMS; the score map of Proposal, with arrows to the centers of its boxes."""
+    if card.name == "Proposal":
+        scores, moves = card.inputs[0][0, 1], card.inputs[1][0]
+        axis.imshow(scores, cmap="Greys", vmin=0, vmax=1.6)
+        side = card.arguments["scales"][0]
+        for y, x in np.argwhere(scores > 0.35):
+            arrow = {"arrowstyle": "->", "color": "crimson", "shrinkA": 0, "shrinkB": 0}
+            end = (x + side * moves[0, y, x], y + side * moves[1, y, x])
+            axis.annotate("", end, (x, y), arrowprops=arrow)
+        axis.set(xlim=(-0.5, WIDTH - 0.5), ylim=(HEIGHT - 0.5, -0.5))
+    else:
+        show_boxes(axis, card.inputs[0][:, 0], card.inputs[0][:, 1:], "0.45")
+    axis.set(xticks=[], yticks=[])
+
+
+def show_kept(axis, card: Suppression) -> None:
+    show_boxes(axis, *card.kept())
+    axis.set_title("output", fontsize=9)
+
+
+def show_boxes(axis, scores: np.ndarray, boxes: np.ndarray, ink: str | None = None) -> None:
+    """Boxes with their scores, in colours of their own unless there is one for all."""
+    for place, (score, (x1, y1, x2, y2)) in enumerate(zip(scores, boxes)):
+        colour = ink or COLOURS[place]
+        axis.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=colour, lw=1.5))
+        # In corners in turn: the boxes of an object share their place.
+        right, low = (0, 0) if ink is None else divmod(place % 4, 2)
+        label = {"fontsize": 8, "color": colour, "clip_on": True}
+        label.update(ha=("left", "right")[right], va=("top", "bottom")[low])
+        x, y = (x1 + 0.15, x2 - 0.15)[right], (y1 + 0.15, y2 - 0.15)[low]
+        axis.text(x, y, f"{score:.2f}", **label)
+    axis.set(xlim=(0, WIDTH), ylim=(HEIGHT, 0), aspect="equal", xticks=[], yticks=[])
+
+
+def suppressions() -> list[Suppression]:
+    objects = ((1.5, 1.2, 7, 6.5), (8.5, 4, 13.5, 11), (2, 8, 6.5, 11))
+    random = np.random.RandomState(4)
+    rows = [
+        (score, *np.add(box, random.uniform(-1.2, 1.2, 4) * (number > 0)))
+        for box, scores in zip(objects, ((0.97, 0.81, 0.62), (0.92, 0.74, 0.55), (0.88, 0.43)))
+        for number, score in enumerate(scores)
+    ]
+    side, hills = 4, ((4, 3, 6), (10, 4, 8), (4, 9, 3), (11, 9, 4))
+    sizes = [bump(x, y, size / 3) for x, y, size in hills]
+    nearest = np.argmax(sizes, axis=0)
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    to_x, to_y, size = (np.array(hills)[nearest, n] for n in range(3))
+    # The farther from an object, the worse its center is hit.
+    moves = [0.75 * (to_x - x) / side, 0.75 * (to_y - y) / side, *[np.log(size / side)] * 2]
+    scores = np.max(sizes, axis=0) * np.array((0.97, 0.94, 0.88, 0.91))[nearest]
+    return [
+        Suppression(
+            "BoxNMS",
+            "boxes with scores: those that no better one overlaps are kept",
+            [np.array(rows)],
+            {"coord_start": 1, "score_index": 0, "overlap_thresh": 0.3},
+        ),
+        Suppression(
+            "Proposal",
+            "each cell has a score and moves a box (arrows); the best are kept",
+            [np.stack([1 - scores, scores])[None], np.stack(moves)[None], [[HEIGHT, WIDTH, 1]]],
+            {
+                "scales": (side,),
+                "ratios": (1,),
+                "feature_stride": 1,
+                "rpn_min_size": 0,
+                "threshold": 0.3,
+                "rpn_post_nms_top_n": len(hills),
+                "output_score": True,
+            },
+        ),
+    ]
+
+
+def cards() -> list[Card | Suppression]:
     parts = part_maps()
     hills = ((4, 3, 1.6), (9.5, 4.5, 2.2), (3.5, 9, 1.2), (10, 9.5, 1.0), (7, 7, 1.4))
     whole = sum(bump(*hill) for hill in hills)[None, None]
@@ -158,6 +256,7 @@ def cards() -> list[Card]:
     wander = np.tile(wander, (1, 1, HEIGHT - 8, WIDTH - 10))  # the same at every place
     sampled = {"sampling_ratio": 2}
     drawn = [
+        *suppressions(),
         Card("ROIPool", "the maximum of the cells of each bin (coloured)", [whole]),
         Card("ROIAlign", "the mean of bilinear samples (their weights)", [whole], sampled),
         Card("PSROIPool", "each bin averages a score map of its own", [parts]),
@@ -191,34 +290,42 @@ def cards() -> list[Card]:
     return sorted(drawn, key=lambda card: order.index(card.name))
 
 
+def draw_pooling(figure, place, card: Card) -> None:
+    output, weights = pooled(card)
+    box = moves(card) if card.roi is None else corners(card.roi)
+    if len(card.maps) > 1:
+        levels = place[0].subgridspec(1, 2, width_ratios=(2, 1), wspace=0.08)
+        for number, (maps, scale) in enumerate(zip(card.maps, card.scale)):
+            axis = figure.add_subplot(levels[number])
+            show_map(axis, maps[0, 0], weights[number], COLOURS, box * scale)
+    elif card.maps[0].shape[1] == 1:
+        axis = figure.add_subplot(place[0])
+        show_map(axis, card.maps[0][0, 0], weights[0], COLOURS, box)
+    else:
+        parts = place[0].subgridspec(BINS, BINS, hspace=0.06, wspace=0.06)
+        for part in range(BINS * BINS):
+            axis = figure.add_subplot(parts[part])
+            own = slice(part, part + 1)
+            show_map(axis, card.maps[0][0, part], weights[0][own], COLOURS[own], box)
+    show_output(figure.add_subplot(place[1]), output)
+
+
 def main() -> None:
     drawn = cards()
     rows = (len(drawn) + 1) // 2
     figure = plt.figure(figsize=(11, 3.25 * rows))
     grid = figure.add_gridspec(rows, 2, hspace=0.38, wspace=0.12)
     for index, card in enumerate(drawn):
-        output, weights = pooled(card)
         whole = grid[index].get_position(figure)
         line = 0.056 / rows
         figure.text(whole.x0, whole.y1 + 1.6 * line, card.name, fontsize=11, weight="bold")
         figure.text(whole.x0, whole.y1 + 0.6 * line, card.text, fontsize=9)
         place = grid[index].subgridspec(1, 2, width_ratios=(1.5, 1), wspace=0.1)
-        box = moves(card) if card.roi is None else corners(card.roi)
-        if len(card.maps) > 1:
-            levels = place[0].subgridspec(1, 2, width_ratios=(2, 1), wspace=0.08)
-            for number, (maps, scale) in enumerate(zip(card.maps, card.scale)):
-                axis = figure.add_subplot(levels[number])
-                show_map(axis, maps[0, 0], weights[number], COLOURS, box * scale)
-        elif card.maps[0].shape[1] == 1:
-            axis = figure.add_subplot(place[0])
-            show_map(axis, card.maps[0][0, 0], weights[0], COLOURS, box)
+        if isinstance(card, Suppression):
+            show_given(figure.add_subplot(place[0]), card)
+            show_kept(figure.add_subplot(place[1]), card)
         else:
-            parts = place[0].subgridspec(BINS, BINS, hspace=0.06, wspace=0.06)
-            for part in range(BINS * BINS):
-                axis = figure.add_subplot(parts[part])
-                own = slice(part, part + 1)
-                show_map(axis, card.maps[0][0, part], weights[0][own], COLOURS[own], box)
-        show_output(figure.add_subplot(place[1]), output)
+            draw_pooling(figure, place, card)
     target = Path(__file__).parent / "operators.png"
     figure.savefig(target, dpi=110, bbox_inches="tight")
     print(target)

@@ -50,7 +50,7 @@ def test_hostile_calls():
 def test_soak():
     lines = script("tests/scripts/soak.py", "--calls", 96).splitlines()
     ways = ("nd", "hybrid", "static", "Executor", "Module", "new K", "new maps", "errors")
-    for way in (*ways, "convolutions"):
+    for way in (*ways, "convolutions", "suppression"):
         assert any(line.startswith(f"{way}: 96 calls") for line in lines)
     assert any(line.startswith("8 threads: 96 calls") for line in lines)
     assert sum(line.startswith("fork after") for line in lines) == 2

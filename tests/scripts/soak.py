@@ -2,10 +2,10 @@
 
     python tests/scripts/soak.py [--calls 20000] [--only nd hybrid ...]
 
-Each kind of call is made this many times, forward and backward, with every operator in turn, or
-with every deformable convolution ("convolutions"). Memory
-is read 12 times. Until the third reading caches fill; from then on, memory may grow by at most
-LIMIT. The first fault ends the program with exit code 1.
+Each kind of call is made this many times, forward and backward, with every operator that pools
+boxes in turn, with every deformable convolution ("convolutions"), or with BoxNMS and Proposal
+("suppression"). Memory is read 12 times. Until the third reading caches fill; from then on, memory
+may grow by at most LIMIT. The first fault ends the program with exit code 1.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -32,6 +33,7 @@ import gluon_roi  # noqa: E402
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from operators import OPERATORS  # noqa: E402
+from suppressed import CALLS, Suppressed  # noqa: E402
 
 #: Megabytes that a process may grow by; a gradient has 0.1 or more, which adds up if it is lost.
 LIMIT = 8.0
@@ -39,7 +41,7 @@ LOOKS, CACHES_FILL = 12, 3
 POOLED, SCALE, IMAGES, ROIS = (7, 7), 0.25, 2, 64
 THREADS = 8
 #: Besides WAYS.
-OTHERS = ("convolutions", "threads", "fork")
+OTHERS = ("convolutions", "suppression", "threads", "fork")
 
 Call = Callable[[], None]
 
@@ -65,11 +67,11 @@ def arrays(op: Any, seed: int, rows: int = ROIS, size: tuple[int, int] = (20, 25
     return mx.nd.array(data), mx.nd.array(op.rois(rois))
 
 
-def both_passes(function: Callable, data: Any, rois: Any) -> tuple:
-    """The output and the gradient of the map."""
+def both_passes(function: Callable, data: Any, *others: Any) -> tuple:
+    """The output and the gradient of the first input, the map."""
     data.attach_grad()
     with mx.autograd.record():
-        out = function(data, rois)
+        out = function(data, *others)
     out.backward()
     return out, data.grad
 
@@ -210,6 +212,23 @@ def convolutions() -> list[Call]:
     ]
 
 
+def suppression(one: Suppressed) -> tuple[Callable, Callable, list]:
+    """BoxNMS or Proposal: the function, a block in a compiled network, and inputs of both."""
+    name = {"box_nms": "BoxNMS", "proposal": "Proposal"}[one.op]
+    block = getattr(gluon_roi, name)(**one.parameters)
+    block.hybridize(static_alloc=True)
+    function = partial(getattr(gluon_roi.nd, name), **one.parameters)
+    return function, block, [mx.nd.array(array) for array in one.arrays("float32")]
+
+
+def suppressions() -> list[Call]:
+    def call(function: Callable, inputs: list) -> Call:
+        return lambda: both_passes(function, *inputs)[1].wait_to_read()
+
+    made = map(suppression, CALLS.values())
+    return [call(way, inputs) for *ways, inputs in made for way in ways]
+
+
 # ---- What is looked at ---------------------------------------------------------------------------
 
 
@@ -224,7 +243,8 @@ def megabytes() -> float:
 
 def check_memory(way: str, count: int) -> None:
     began = time.monotonic()
-    calls = convolutions() if way == "convolutions" else [WAYS[way](op) for op in OPERATORS]
+    others = {"convolutions": convolutions, "suppression": suppressions}
+    calls = others[way]() if way in others else [WAYS[way](op) for op in OPERATORS]
     seen = []
     for look in range(LOOKS):
         for i in range(look * count // LOOKS, (look + 1) * count // LOOKS):
@@ -245,15 +265,20 @@ def check_memory(way: str, count: int) -> None:
 def check_threads(count: int) -> None:
     """The same bytes from each of THREADS Python threads as from one."""
 
+    others = list(CALLS.values())
+
     def call(number: int) -> list:
-        op = OPERATORS[number % len(OPERATORS)]
-        function = op.function
-        data, rois = arrays(op, number, 1 + number % 50)
-        results = both_passes(lambda x, r: function(x, r, POOLED, SCALE), data, rois)
+        place = number % (len(OPERATORS) + len(others))
+        if place < len(OPERATORS):
+            pool = partial(OPERATORS[place].function, pooled_size=POOLED, spatial_scale=SCALE)
+            results = both_passes(pool, *arrays(OPERATORS[place], number, 1 + number % 50))
+        else:
+            function, _, inputs = suppression(others[place - len(OPERATORS)])
+            results = both_passes(function, *inputs)
         return [array.asnumpy().tobytes() for array in results]
 
     began = time.monotonic()
-    different = 8 * len(OPERATORS)
+    different = 8 * (len(OPERATORS) + len(others))
     expected = [call(number) for number in range(different)]
     with ThreadPoolExecutor(THREADS) as pool:
         for number, results in enumerate(pool.map(lambda n: call(n % different), range(count))):
