@@ -12,6 +12,8 @@ from gluoncv.nn.bbox import BBoxBatchIOU, BBoxClipToImage
 from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet.gluon.block import HybridBlock
 
+import gluon_roi
+
 from ..errors import InputError, reason
 from . import rpn
 from .arrays import Array
@@ -176,8 +178,6 @@ class Detector(HybridBlock):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._nms_thresh = nms_thresh
-        self._score_thresh = score_thresh
         self.post_nms = post_nms
         with self.name_scope():
             self.net = net
@@ -190,6 +190,7 @@ class Detector(HybridBlock):
                 ROI_STDS, convert_anchor=True, clip=rpn.MAX_LOG_GROWTH, minimal_opset=True
             )
             self.clip = BBoxClipToImage()
+            self.suppress = gluon_roi.BoxNMS(nms_thresh, valid_thresh=score_thresh, id_index=0)
             self.voting = None if vote_thresh is None else BoxVoting(vote_thresh)
 
     def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
@@ -213,15 +214,7 @@ class Detector(HybridBlock):
                 F.concat(F.ones_like(of_class) * index, of_class, boxes[index % len(boxes)], dim=-1)
             )
         candidates = F.concat(*rows, dim=1)
-        found = F.contrib.box_nms(
-            candidates,
-            overlap_thresh=self._nms_thresh,
-            valid_thresh=self._score_thresh,
-            coord_start=2,
-            score_index=1,
-            id_index=0,
-        )
-        found = F.slice_axis(found, axis=1, begin=0, end=self.post_nms)
+        found = F.slice_axis(self.suppress(candidates), axis=1, begin=0, end=self.post_nms)
         if self.voting:
             found = self.voting(found, candidates)
         return _columns(F, found)

@@ -13,6 +13,8 @@ from mxnet import init
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
+import gluon_roi
+
 from .arrays import Array
 
 ANCHOR_BASE = 16  # pixels; scales count in this unit
@@ -97,6 +99,10 @@ class Proposals(HybridBlock):
     The best-scored candidates are chosen before anything else is done with them, so that decoding,
     clipping and sorting touch a few hundred boxes instead of thousands.
 
+    `gluon_roi.Proposal` does all this in one call, but as py-faster-rcnn does: it rounds anchors to
+    whole pixels, counts the last pixel of a box in its width, and repeats rows where there are
+    fewer. Here neither anchors nor training targets are rounded, and missing rows are padding.
+
     Parameters
     ----------
     pre_nms, post_nms : int
@@ -117,7 +123,6 @@ class Proposals(HybridBlock):
         super().__init__(**kwargs)
         self._pre_nms = pre_nms
         self._post_nms = post_nms
-        self._nms_thresh = nms_thresh
         self._min_size = min_size
         with self.name_scope():
             # contrib.box_decode, which the full operator set would use, takes one set of anchors
@@ -126,6 +131,9 @@ class Proposals(HybridBlock):
                 STDS, convert_anchor=True, clip=MAX_LOG_GROWTH, minimal_opset=True
             )
             self.clip = BBoxClipToImage()
+            self.suppress = gluon_roi.BoxNMS(
+                nms_thresh, valid_thresh=0, coord_start=1, score_index=0
+            )
 
     def hybrid_forward(
         self, F: ModuleType, score: Array, loc: Array, anchors: Array, images: Array
@@ -146,13 +154,7 @@ class Proposals(HybridBlock):
         x1, y1, x2, y2 = F.split(boxes, num_outputs=4, axis=-1, squeeze_axis=True)
         small = F.minimum(x2 - x1, y2 - y1) < self._min_size
         score = F.where(small, -F.ones_like(score), score)
-        kept = F.contrib.box_nms(
-            F.concat(score.expand_dims(-1), boxes, dim=-1),
-            overlap_thresh=self._nms_thresh,
-            valid_thresh=0,
-            coord_start=1,
-            score_index=0,
-        )
+        kept = self.suppress(F.concat(score.expand_dims(-1), boxes, dim=-1))
         kept = F.slice_axis(kept, axis=1, begin=0, end=self._post_nms)
         scores = F.slice_axis(kept, axis=-1, begin=0, end=1).reshape((0, -1))
         return F.slice_axis(kept, axis=-1, begin=1, end=5), scores
