@@ -119,7 +119,7 @@ def _inherited(given: dict) -> list[str]:
         stored = checkpoint.read_meta(given["resume"])["arguments"]
         return as_arguments([each for each in options() if each.name not in OWN], stored)
     stored = checkpoint.read_meta(source)["config"].to_dict()
-    named = ("network", "head", "k", "class_agnostic", "fpn")
+    named = ("network", "head", "k", "class_agnostic", "fpn", "deform")
     return as_arguments([each for each in options() if each.name in named], stored)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import rpn
 from .heads import FPN_HEADS, HEADS, MAX_K
-from .network import BACKBONES, FPN_BACKBONES, backbone_stride
+from .network import BACKBONES, DEFORMABLE, FPN_BACKBONES, backbone_stride
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class ModelConfig:
     fpn : bool
         Whether the head reads a feature pyramid: keys of `network.FPN_BACKBONES` and
         `heads.FPN_HEADS`.
+    deform : bool
+        Whether the last stage of the backbone has deformable convolutions: one of
+        `network.DEFORMABLE`.
     """
 
     classes: tuple[str, ...]
@@ -41,6 +44,7 @@ class ModelConfig:
     anchor_scales: tuple[float, ...]
     anchor_ratios: tuple[float, ...]
     fpn: bool = False
+    deform: bool = False
 
     @property
     def stride(self) -> int:
@@ -80,6 +84,8 @@ class ModelConfig:
             "k": type(config.k) is int and 1 <= config.k <= MAX_K,
             "class_agnostic": isinstance(config.class_agnostic, bool),
             "fpn": isinstance(config.fpn, bool),
+            "deform": config.deform is False
+            or (config.deform is True and config.network in DEFORMABLE),
         }
         for name in ("anchor_scales", "anchor_ratios"):
             sides = getattr(config, name)

@@ -20,7 +20,7 @@ from .arrays import Array
 from .config import ModelConfig
 from .heads import FPN_HEADS, HEADS
 from .losses import RoILoss, RPNLoss
-from .network import BACKBONES, FPN_BACKBONES
+from .network import BACKBONES, FPN_BACKBONES, deform
 from .targets import ROI_STDS, RoITargets
 
 
@@ -38,6 +38,8 @@ class RFCN(HybridBlock):
         with self.name_scope():
             backbones, heads = (FPN_BACKBONES, FPN_HEADS) if config.fpn else (BACKBONES, HEADS)
             self.backbone = backbones[config.network](norm_kwargs)
+            if config.deform:
+                deform(self.backbone.last_stage)
             self.anchor_grid = rpn.AnchorGrid(config.anchors, config.stride)
             self.rpn = rpn.RPNHead(128, len(config.anchors))
             self.head = heads[config.head](

@@ -3,7 +3,8 @@
 A backbone is built as Backbone(norm_kwargs). It returns (RPN features, head features) of equal
 size. Its class attributes are `stride`, the step of the maps in pixels, and `head_units`, the width
 of the layers that some heads have after the pooling. A backbone that can load the weights of a
-GluonCV classification model has `load_pretrained(filename)`.
+GluonCV classification model has `load_pretrained(filename)`. Those of DEFORMABLE have `last_stage`,
+whose convolutions `deform` changes.
 
 A backbone of FPN_BACKBONES returns a list of maps for the head, finest first, described by its
 `levels`, and the finest of them for the RPN.
@@ -60,6 +61,11 @@ class SmallResNet(HybridBlock):
                 block(),
             )
 
+    @property
+    def last_stage(self) -> HybridBlock:
+        """The second residual block."""
+        return self.body[-1]
+
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Return the same maps for the RPN and for the head."""
         features = self.body(x)
@@ -88,6 +94,11 @@ class HoleNet(HybridBlock):
             self.last = _sequence(last)
             self.last.apply(_dilate)
             self.reduce = nn.Conv2D(self.head_units, 1, activation="relu")
+
+    @property
+    def last_stage(self) -> HybridBlock:
+        """The layers up to conv5."""
+        return self.last
 
     def load_pretrained(self, filename: str) -> None:
         """Load a parameter file of the whole network, with any number of classes."""
@@ -158,6 +169,11 @@ class PyramidNet(HybridBlock):
                 self.lateral.add(nn.Conv2D(channels, 1))
                 self.smooth.add(nn.Conv2D(channels, 3, padding=1))
 
+    @property
+    def last_stage(self) -> HybridBlock:
+        """The stage of stride 32."""
+        return self.stages[-1]
+
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Go up the stages and down again."""
         sides = []
@@ -171,6 +187,52 @@ class PyramidNet(HybridBlock):
             maps.insert(0, side + F.slice_like(wide, side, axes=(2, 3)))
         maps = [smooth(one) for smooth, one in zip(self.smooth, maps)]
         return maps[0], maps
+
+
+class DeformableConv2D(nn.Conv2D):
+    """A convolution whose samples move by offsets (arXiv:1703.06211), which a second one computes.
+
+    The second one starts at 0, where this is the plain convolution. It learns at a tenth of the
+    rate: an offset sums hundreds of inputs, and Adam moves all their weights by the rate, so that
+    samples would jump by cells. `gluon_roi.DeformableConvolution` is such a block with MXNet's
+    names of parameters; here they are those of the plain convolution, so that its weights load.
+
+    Parameters
+    ----------
+    plain : mxnet.gluon.nn.Conv2D
+        The convolution to replace.
+    """
+
+    def __init__(self, plain: nn.Conv2D, **kwargs: Any) -> None:
+        like = plain._kwargs
+        where = {
+            "kernel_size": like["kernel"],
+            "strides": like["stride"],
+            "padding": like["pad"],
+            "dilation": like["dilate"],
+        }
+        super().__init__(like["num_filter"], use_bias=not like["no_bias"], **where, **kwargs)
+        height, width = like["kernel"]
+        with self.name_scope():
+            self.offset = nn.Conv2D(2 * height * width, weight_initializer="zeros", **where)
+        self.offset.collect_params().setattr("lr_mult", 0.1)
+
+    def hybrid_forward(
+        self, F: ModuleType, x: Array, weight: Array, bias: Array | None = None
+    ) -> Array:
+        """Compute offsets and convolve; samples are float32, also with mixed precision."""
+        inputs = (F.cast(one, dtype="float32") for one in (x, self.offset(x)))
+        return F.gluon_roi.DeformableConvolution(*inputs, weight, bias, name="fwd", **self._kwargs)
+
+
+def deform(stage: HybridBlock) -> None:
+    """Make the 3 x 3 convolutions of a stage deformable."""
+    for name, layer in list(stage._children.items()):
+        if isinstance(layer, nn.Conv2D) and layer._kwargs["kernel"] == (3, 3):
+            with stage.name_scope():
+                setattr(stage, name, DeformableConv2D(layer))
+        else:
+            deform(layer)
 
 
 def load_without_classes(load: Callable, filename: str) -> None:
@@ -235,22 +297,22 @@ def _resnet_pyramid(name: str, norm_kwargs: dict) -> PyramidNet:
     return PyramidNet(stages, 256, 224, 1024, model.load_parameters)
 
 
+_RESNETS = ("resnet18_v1b", "resnet50_v1b", "resnet101_v1b")
+
 BACKBONES: dict[str, Callable[[dict], HybridBlock]] = {
     "small": SmallResNet,
-    "resnet18_v1b": partial(_resnet, "resnet18_v1b"),
-    "resnet50_v1b": partial(_resnet, "resnet50_v1b"),
-    "resnet101_v1b": partial(_resnet, "resnet101_v1b"),
+    **{name: partial(_resnet, name) for name in _RESNETS},
     "mobilenet1.0": _mobilenet,
 }
 
 # With --fpn.
 FPN_BACKBONES: dict[str, Callable[[dict], PyramidNet]] = {
     "small": _small_pyramid,
-    **{
-        name: partial(_resnet_pyramid, name)
-        for name in ("resnet18_v1b", "resnet50_v1b", "resnet101_v1b")
-    },
+    **{name: partial(_resnet_pyramid, name) for name in _RESNETS},
 }
+
+# With --deform. A kernel of MobileNet reads a single channel, which is too little for offsets.
+DEFORMABLE = ("small", *_RESNETS)
 
 
 def backbone_stride(network: str, fpn: bool) -> int:

@@ -14,7 +14,7 @@ from ..data.specs import DATASETS, DatasetSpec
 from ..errors import InputError
 from ..model.config import ModelConfig
 from ..model.heads import FPN_HEADS, HEADS, MAX_K
-from ..model.network import BACKBONES, FPN_BACKBONES
+from ..model.network import BACKBONES, DEFORMABLE, FPN_BACKBONES
 from .options import (
     above_zero,
     below_one,
@@ -114,6 +114,9 @@ class Settings:
     head: str = option("psroi", "network", "detection head", choices=sorted(HEADS))
     k: int = option(7, "network", "bins per side of the pooling", integer(1, MAX_K))
     fpn: bool = option(False, "network", "a feature pyramid between backbone and head")
+    deform: bool = option(
+        False, "network", "deformable convolutions in the last stage of the backbone"
+    )
     class_agnostic: bool = option(True, "network", "box offsets per class instead of shared ones")
     pretrained_base: str | None = option(
         None, "network", "weights of GluonCV's classification network", metavar="FILE"
@@ -200,13 +203,17 @@ class Settings:
         if any(first >= second for first, second in zip(steps, steps[1:])):
             shown = " ".join(map(str, steps))
             raise InputError(f"train: --lr-decay-steps {shown}, expected an increasing order")
-        for name, chosen, fitting in (
-            ("head", self.head, FPN_HEADS),
-            ("network", self.network, FPN_BACKBONES),
+        for flag, name, fitting in (
+            ("fpn", "head", FPN_HEADS),
+            ("fpn", "network", FPN_BACKBONES),
+            ("deform", "network", DEFORMABLE),
         ):
-            if self.fpn and chosen not in fitting:
+            chosen = getattr(self, name)
+            if getattr(self, flag) and chosen not in fitting:
                 known = ", ".join(f"'{each}'" for each in sorted(fitting))
-                raise InputError(f"train: --fpn with --{name} '{chosen}', expected one of {known}")
+                raise InputError(
+                    f"train: --{flag} with --{name} '{chosen}', expected one of {known}"
+                )
         if self.save_prefix.is_file():
             raise InputError(f"--save-prefix {self.save_prefix} is a file, expected a folder")
 
@@ -253,6 +260,7 @@ class Settings:
             anchor_scales=self.spec.anchor_scales,
             anchor_ratios=self.spec.anchor_ratios,
             fpn=self.fpn,
+            deform=self.deform,
         )
 
     def keep(self, meta: dict, evaluating: bool = False) -> None:

@@ -29,6 +29,15 @@ def short_run(eight_images, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def deformable_run(eight_images, tmp_path_factory) -> Path:
+    """The same with everything deformable: convolutions of the backbone, and bins of the head."""
+    folder = tmp_path_factory.mktemp("deformable") / "run"
+    more = ("--deform", "--head", "deformable_psroi")
+    assert cli.main(train_arguments(eight_images, folder, *more)) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
 def coco_root(tmp_path_factory):
     """A folder in the layout of COCO 2017, with a crowd and an image without boxes."""
     root = tmp_path_factory.mktemp("coco")

@@ -52,14 +52,23 @@ def test_amp_without_16_bit_convolutions_is_refused(eight_images, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model", [("small", "psroi", "True"), ("resnet18_v1b", "light_head", "False")]
+    "model",
+    [
+        ("small", "psroi", "True", "False"),
+        ("resnet18_v1b", "light_head", "False", "False"),
+        ("small", "psroi", "True", "True"),
+    ],
 )
 def test_what_follows_the_convolutions_is_in_float32(model):
     made = python(str(TYPES), *model)
     assert made.returncode == 0, made.stderr[-2000:]
     types = json.loads(made.stdout)
-    layers = [dtype for name, dtype in types.items() if re.search("(conv|dense)[0-9]+_fwd", name)]
+    layers = [
+        dtype for name, dtype in types.items() if re.search("(conv|dense)[0-9]+_fwd_out", name)
+    ]
     assert set(layers) == {"float16"}
+    samples = {dtype for name, dtype in types.items() if "sampling" in name}
+    assert samples == ({"float32"} if model[-1] == "True" else set())
     for part in (
         "psroi[a-z]+[0-9]_output",
         "arange",

@@ -146,6 +146,10 @@ def test_detect_loses_no_image(short_run, tmp_path, capsys):
         ),
         (("--kv-store", "dist_sync"), "not set: DMLC_ROLE, DMLC_PS_ROOT_URI"),
         (("--save-prefix", __file__), "test_demo_errors.py is a file, expected a folder"),
+        (
+            ("--deform", "--network", "mobilenet1.0"),
+            "train: --deform with --network 'mobilenet1.0', expected one of 'resnet101_v1b', ",
+        ),
         (("--fpn",), "train: --fpn with --head 'psroi', expected one of 'light_head', 'roi_fc'"),
         (
             ("--fpn", "--head", "roi_fc", "--network", "mobilenet1.0"),

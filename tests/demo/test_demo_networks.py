@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import train_arguments
+from demo_runs import parameters, train_arguments
 from gluoncv import model_zoo
 
+import gluon_roi
 from demo_rfcn import cli
 from demo_rfcn.model import detector
 from demo_rfcn.model.config import ModelConfig
@@ -78,6 +81,9 @@ def test_pretrained_weights_and_frozen_batch_norm(eight_images, tmp_path, capsys
     net = detector.build(config("resnet18_v1b"), [mx.cpu()], 0, True, str(path))
     expected = source.layer4[0].conv1.weight.data().asnumpy()
     np.testing.assert_array_equal(net.backbone.last[0][0].conv1.weight.data().asnumpy(), expected)
+    moved = replace(config("resnet18_v1b"), deform=True)
+    same = detector.build(moved, [mx.cpu()], 0, True, str(path)).backbone.last[0][0].conv1
+    np.testing.assert_array_equal(same.weight.data().asnumpy(), expected)
     frozen = net.collect_params(".*(gamma|beta)").values()
     assert frozen and all(parameter.grad_req == "null" for parameter in frozen)
     before = [p.data().asnumpy() for p in net.collect_params(".*running.*").values()]
@@ -85,6 +91,58 @@ def test_pretrained_weights_and_frozen_batch_norm(eight_images, tmp_path, capsys
         net.backbone(mx.nd.random.normal(shape=(1, 3, 64, 64)))
     after = [p.data().asnumpy() for p in net.collect_params(".*running.*").values()]
     assert all((first == second).all() for first, second in zip(before, after))
+
+
+@pytest.mark.parametrize(
+    "network, head, fpn",
+    [
+        ("small", "psroi", False),
+        ("small", "roi_fc", True),
+        ("resnet18_v1b", "deformable_psroi", False),
+        ("resnet50_v1b", "light_head", True),
+    ],
+)
+def test_a_deformable_backbone_starts_as_the_plain_one(network, head, fpn):
+    """With the same weights, and offsets of 0."""
+    plain = replace(config(network), head=head, fpn=fpn)
+    nets = [detector.build(replace(plain, deform=on), [mx.cpu()], 0) for on in (False, True)]
+    ours, theirs = (net._collect_params_with_prefix() for net in nets)
+    assert {name.split(".")[-2] for name in theirs.keys() - ours.keys()} == {"offset"}
+    for name, parameter in ours.items():
+        np.testing.assert_array_equal(parameter.data().asnumpy(), theirs[name].data().asnumpy())
+    image = mx.nd.random.normal(shape=(1, 3, 96, 128))
+    for expected, got in zip(*(net(image) for net in nets)):
+        maps = (expected, got) if isinstance(got, list) else ([expected], [got])
+        for one, other in zip(*maps):
+            scale = one.abs().max().asscalar()
+            np.testing.assert_allclose(other.asnumpy(), one.asnumpy(), rtol=0, atol=1e-4 * scale)
+
+
+def test_a_deformable_run(eight_images, short_run, deformable_run, tmp_path, capsys):
+    """Offsets are learned; other commands know the network from its checkpoint."""
+    last = str(deformable_run / "last.ckpt")
+    learned = parameters(deformable_run / "last.ckpt")
+    assert np.abs(learned["backbone.body.4.conv2.offset.weight"]).max() > 0
+    further = ("--steps", "8", "--resume", last)
+    assert cli.main(train_arguments(eight_images, tmp_path / "a", *further)) == 0
+    assert "from step 6 to 8" in capsys.readouterr().out
+    saved = ["--pretrained", last, "--save-prefix", str(tmp_path / "b")]
+    assert cli.main(["eval", "--dataset-root", str(eight_images), *saved]) == 0
+    # Weights of the plain network fit.
+    fine_tune = ("--pretrained", str(short_run / "last.ckpt"), "--deform", "--steps", "1")
+    assert cli.main(train_arguments(eight_images, tmp_path / "c", *fine_tune)) == 0
+    convolutions = [f"backbone.body.4.conv{number}.offset" for number in (1, 2)]
+    assert f"from scratch: {', '.join(convolutions)}\n" in capsys.readouterr().out
+
+
+def test_operators_of_a_detector():
+    moved = replace(config("small"), deform=True)
+    detect = detector.Detector(detector.build(moved, [mx.cpu()], 0))
+    detect.hybridize()
+    detect(mx.nd.zeros((1, 3, 64, 64)))
+    operators = ("PSROIPool", "BoxNMS", "DeformableSampling")
+    used = {name: uses for name, uses in gluon_roi.count(detect).items() if uses}
+    assert used == {f"_gluon_roi_{name}": 2 for name in operators}
 
 
 def test_random_weights_follow_from_the_seed():

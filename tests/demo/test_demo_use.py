@@ -21,11 +21,20 @@ from demo_rfcn.run import checkpoint
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("size", [(160, 160), (128, 192), (64, 64)])
-def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path):
-    """The last size has fewer anchors than the proposals that are chosen among them."""
-    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", [mx.cpu()])
-    saved = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+@pytest.mark.parametrize(
+    "run, size",
+    [
+        ("short_run", (160, 160)),
+        ("short_run", (128, 192)),
+        ("short_run", (64, 64)),
+        ("deformable_run", (128, 192)),
+    ],
+)
+def test_export_gives_the_same_boxes_in_a_new_process(run, size, request, tmp_path):
+    """The third size has fewer anchors than the proposals that are chosen among them."""
+    trained = request.getfixturevalue(run)
+    detect, _ = checkpoint.load_detector(trained / "last.ckpt", [mx.cpu()])
+    saved = ["--pretrained", str(trained / "last.ckpt"), "--save-prefix", str(tmp_path)]
     assert cli.main(["export", "--name", "small", *saved]) == 0
     stem = tmp_path / "small"
     side = size[0]
@@ -39,11 +48,13 @@ def test_export_gives_the_same_boxes_in_a_new_process(size, short_run, tmp_path)
     assert (imported["arr_0"] >= 0).any()
 
 
-def test_export_as_onnx_gives_the_same_boxes(short_run, tmp_path):
+@pytest.mark.parametrize("run", ["short_run", "deformable_run"])
+def test_export_as_onnx_gives_the_same_boxes(run, request, tmp_path):
     """At two sizes and two numbers of images, in one file."""
     onnx = pytest.importorskip("onnx")
-    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", [mx.cpu()])
-    saved = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(tmp_path)]
+    trained = request.getfixturevalue(run)
+    detect, _ = checkpoint.load_detector(trained / "last.ckpt", [mx.cpu()])
+    saved = ["--pretrained", str(trained / "last.ckpt"), "--save-prefix", str(tmp_path)]
     assert cli.main(["export", "--format", "onnx", "--name", "small", *saved]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["small.onnx"]
     model = onnx.load(str(tmp_path / "small.onnx"))

@@ -1,6 +1,6 @@
 """Prints the type of every array in the demo's training graph under float16, as JSON.
 
-    python amp_types.py NETWORK HEAD CLASS_AGNOSTIC
+    python amp_types.py NETWORK HEAD CLASS_AGNOSTIC DEFORM
 
 float16 is for GPUs, but type inference computes nothing and so needs none.
 """
@@ -16,9 +16,10 @@ from demo_rfcn.model import detector
 from demo_rfcn.model.config import ModelConfig
 from demo_rfcn.run import step
 
-network, head, agnostic = sys.argv[1:]
+network, head, agnostic, deform = sys.argv[1:]
 shape = ("a", "b"), network, head, 3, agnostic == "True", (2.0, 4.0), (1.0,)
-net = detector.build(ModelConfig(*shape), [mx.cpu()], seed=0)
+config = ModelConfig(*shape, deform=deform == "True")
+net = detector.build(config, [mx.cpu()], seed=0)
 amp.init("float16", **step.AMP_OPERATORS)
 names = ("data", "labels", "rpn_cls", "rpn_box")
 losses = detector.TrainGraph(net, rpn_num_sample=128, ohem=True)(*map(mx.sym.var, names))
