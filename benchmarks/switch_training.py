@@ -112,10 +112,12 @@ class Targets:
         return mx.nd.array(normalise(image.asnumpy())), mx.nd.array(label), *targets
 
 
-def train(net: gluon.HybridBlock, dataset: gluon.data.Dataset, steps: int) -> None:
+def train(
+    net: gluon.HybridBlock, dataset: gluon.data.Dataset, steps: int, batch: int = BATCH
+) -> None:
     loader = gluon.data.DataLoader(
         dataset.transform(Targets(net)),
-        BATCH,
+        batch,
         shuffle=True,
         last_batch="discard",
         batchify_fn=Tuple(Stack(), Pad(pad_val=-1), Stack(), Stack(), Stack()),
@@ -138,10 +140,10 @@ def train(net: gluon.HybridBlock, dataset: gluon.data.Dataset, steps: int) -> No
     # As GluonCV's script does; it switches back what hybridize(backend=) had switched.
     net.hybridize(static_alloc=True)
     start = time.perf_counter()
-    for step, batch in zip(range(1, steps + 1), endless(loader)):
+    for step, inputs in zip(range(1, steps + 1), endless(loader)):
         # GluonCV's batches lie in shared memory, which MXNet cannot mix with its parameters'.
-        losses = task.forward_backward([part.as_in_context(mx.cpu()) for part in batch])[:4]
-        trainer.step(BATCH)
+        losses = task.forward_backward([part.as_in_context(mx.cpu()) for part in inputs])[:4]
+        trainer.step(batch)
         if step % 50 == 0 or step == steps:
             shown = " ".join(f"{float(loss.mean().asscalar()):.3f}" for loss in losses)
             print(f"step {step}: {shown}, {time.perf_counter() - start:.0f} s", flush=True)

@@ -256,3 +256,17 @@ def test_a_peer_that_cannot_be_imported_is_left_out(folder):
     if "torchvision is left out" not in done.stderr:
         pytest.skip("torchvision is installed next to MXNet")
     assert "torchvision" not in (folder / "without" / "results.txt").read_text()
+
+
+def test_whole_models():
+    """Times of a training step, and the operators of inference before and after the switch."""
+    few = ("--size", "64", "96", "--runs", "1")
+    whole = "benchmarks.switch_whole"
+    done = benchmarks(*few, "--only", "rfcn", "--training", module=whole)
+    assert "rfcn, training step: 0." in done.stdout, done.stderr
+    done = benchmarks(*few, "--only", "deformable_rfcn", "--profile", module=whole)
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.split("inference, switched")
+    for name in ("Proposal", "DeformablePSROIPool", "BoxNMS", "DeformableSampling"):
+        assert f"_gluon_roi_{name} |" in after and f"_gluon_roi_{name} |" not in before
+    assert "_contrib_DeformableConvolution |" in before and "_contrib_" not in after
