@@ -8,7 +8,8 @@ build/: build/VARIANT/, and compile_commands.json for editors and clang-tidy.
 GLUON_ROI_CUDA        1: CUDA kernels, or fail; 0: none; unset: if nvcc is found
 GLUON_ROI_CUDA_ARCHS  such as "80;90": instead of the list for the toolkit found
 CUDA_HOME             where the CUDA toolkit is, if nvcc is not on PATH
-CXX                   the C++ compiler, g++ if unset; CROSS_CXX: that for 64-bit Arm
+CXX                   the C++ compiler, g++ if unset; CROSS_CXX: that for 64-bit Arm; EMXX: that for
+                      WebAssembly
 GLUON_ROI_VARIANT     what setup.py packages, release if unset
 """
 
@@ -71,13 +72,16 @@ class Variant:
     rest_of: str = ""
     #: A source with main(): the product is a program, not a library.
     program: Path | None = None
-    #: The compiler, but for one that the environment variable CROSS_CXX names; else that of CXX.
+    #: The compiler for another machine, one of CROSS; else that of CXX.
     cross: str = ""
 
 
 DRIVER = ROOT / "tests/sanitize/driver.cc"
 PORTABLE = ("-include", str(ROOT / "build_tools/manylinux.h"))
 ARM64 = "aarch64-linux-gnu-g++"
+WASM = "em++"
+#: Compilers for other machines: the variable that names another one, the package of Debian.
+CROSS = {ARM64: ("CROSS_CXX", "g++-aarch64-linux-gnu"), WASM: ("EMXX", "emscripten")}
 VARIANTS = {
     # What is installed.
     "release": Variant(FAST, mxnet=True, cuda="nvcc"),
@@ -86,6 +90,8 @@ VARIANTS = {
     # Both for 64-bit Arm, on a machine that is none.
     "arm64": Variant(FAST, mxnet=True, cross=ARM64),
     "arm64-wheel": Variant((*FAST, *PORTABLE), mxnet=True, cross=ARM64),
+    # For the explorer of the site (docs/explorer): small, because a page carries all of it.
+    "wasm": Variant(("-Os", "-msimd128", "-fwasm-exceptions"), cross=WASM),
     # For a debugger, and to find what reads memory that it has not written.
     "debug": Variant((*DEBUG, "-g", "-fopenmp"), mxnet=True),
     # For a machine that has a GPU and no MXNet (tests/gpu).
@@ -173,10 +179,9 @@ def fetch_mxnet(folder: Path) -> None:
 
 def find_compiler(cross: str = "") -> list[str]:
     """The command of the C++ compiler, which may bring flags."""
-    variable = "CROSS_CXX" if cross else "CXX"
+    variable, package = CROSS.get(cross, ("CXX", "g++"))
     compiler = os.environ.get(variable, cross or "g++")
     if shutil.which(compiler.split()[0]) is None:
-        package = "g++-aarch64-linux-gnu" if cross else "g++"
         stop(
             f"the C++ compiler '{compiler}' was not found; "
             f"run 'apt-get install {package}', or set {variable} to a compiler with C++17"
@@ -189,7 +194,8 @@ def compiler_of(name: str) -> list[str]:
 
 
 def is_for_arm(name: str) -> bool:
-    return VARIANTS[name].cross != "" or platform.machine() == "aarch64"
+    cross = VARIANTS[name].cross
+    return cross == ARM64 if cross else platform.machine() == "aarch64"
 
 
 def find_nvcc() -> str | None:
@@ -239,7 +245,10 @@ def recipe_of(name: str) -> Recipe:
     compiler = compiler_of(name)
     nvcc = find_nvcc() if variant.cuda == "nvcc" else None
     folder = BUILD / (f"{name}-cuda" if nvcc and variant.mxnet else name)
-    product = folder / ("driver" if variant.program else "libgluon_roi.so")
+    wasm = variant.cross == WASM
+    product = folder / (
+        "driver" if variant.program else "gluon_roi.js" if wasm else "libgluon_roi.so"
+    )
     flags = [*COMMON, *variant.flags]
     sources = sorted(SOURCE.rglob("*.cc"))
     if variant.mxnet:
@@ -289,7 +298,9 @@ def recipe_of(name: str) -> Recipe:
         command = [*command, "-MD", "-MF", f"{target}.d", "-c", str(source), "-o", str(target)]
         jobs.append((source, target, command))
 
-    if not variant.program:
+    if wasm:
+        link += wasm_link_flags()
+    elif not variant.program:
         # Undefined symbols are errors, so that an operator without its CUDA half does not link.
         linker_flags = ["-z", "defs"]
         if variant.mxnet:
@@ -304,6 +315,28 @@ def recipe_of(name: str) -> Recipe:
         # Where dlopen() was before glibc 2.34, since when nothing needs it.
         link += ["-Xlinker", "--no-as-needed", "-l:libdl.so.2"]
     return Recipe(product, jobs, link)
+
+
+def wasm_link_flags() -> list[str]:
+    """One JavaScript file that carries the machine code, as pages of files cannot fetch another.
+
+    It defines gluonRoi(), which returns a promise of the functions of gluon_roi.h.
+    """
+    header = find_source("gluon_roi.h").read_text()
+    operators = re.findall(r"^GLUON_ROI_DECLARE\((\w+)\)$", header, re.M)
+    names = [f"gluon_roi_{op}_{way}" for op in operators for way in ("forward", "backward")]
+    names += re.findall(r"^const char\* (\w+)\(void\);$", header, re.M)
+    settings = {
+        "SINGLE_FILE": "1",
+        "MODULARIZE": "1",
+        "EXPORT_NAME": "gluonRoi",
+        "ENVIRONMENT": "web",
+        "FILESYSTEM": "0",
+        "ALLOW_MEMORY_GROWTH": "1",
+        "EXPORTED_FUNCTIONS": ",".join(f"_{name}" for name in ("malloc", "free", *names)),
+        "EXPORTED_RUNTIME_METHODS": "UTF8ToString",
+    }
+    return [word for key, value in settings.items() for word in ("-s", f"{key}={value}")]
 
 
 def find_source(name: str) -> Path:
@@ -360,7 +393,11 @@ def run(target: Path, command: list[str]) -> bool:
     target.parent.mkdir(parents=True, exist_ok=True)
     note, log = Path(f"{target}.cmd"), Path(f"{target}.log")
     note.unlink(missing_ok=True)
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # Debian keeps the modules that em++'s linker takes from Node.js there; other nodes do not look.
+    env = {"NODE_PATH": "/usr/share/nodejs", **os.environ}
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+    )
     log.write_text(done.stdout)
     good = done.returncode == 0
     # Of a kernel ptxas lists what it uses, which nobody reads unless something is wrong.

@@ -19,9 +19,9 @@ namespace gluon_roi::cpu {
 // Waking the second thread costs some 5 us, in which one thread touches this many elements. The
 // debug build uses all threads even for the smallest call, to find faults.
 #ifdef GLUON_ROI_DEBUG
-static constexpr int64_t kElementsPerThread = 1;
+[[maybe_unused]] static constexpr int64_t kElementsPerThread = 1;
 #else
-static constexpr int64_t kElementsPerThread = 1 << 15;
+[[maybe_unused]] static constexpr int64_t kElementsPerThread = 1 << 15;
 #endif
 
 #ifdef _OPENMP
@@ -67,8 +67,8 @@ int max_threads() {
 #endif
 }
 
-void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int64_t),
-                       const void* body) {
+void parallel_for_impl(int64_t tasks, [[maybe_unused]] int64_t work,
+                       void (*run)(const void*, int64_t), const void* body) {
 #ifdef _OPENMP
   const int64_t useful = std::min<int64_t>(tasks, work / kElementsPerThread);
   const int threads = static_cast<int>(std::min<int64_t>(max_threads(), useful));
