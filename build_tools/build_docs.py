@@ -4,12 +4,14 @@
 
 The pages stay where and as they are. Copies of them go to build/site, where links have the targets
 of the site, the lists of docs/index.md become its table of contents, and every public name has a
-page that Sphinx fills from its docstring. --check opens the site in Chromium: check_site.py.
+page that Sphinx fills from its docstring. docs/explorer.md becomes a program if em++ is installed.
+--check opens the site in Chromium: check_site.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import html
 import importlib
 import inspect
 import itertools
@@ -20,10 +22,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+import native
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 COPIES = ROOT / "build/site"
 SITE = ROOT / "build/docs"
+EXPLORER = DOCS / "explorer"
 #: Where to read the files of the repository, such as https://host/name/blob/main. Links to files
 #: that are not pages lead there; if it is empty, they become plain text.
 REPOSITORY = ""
@@ -190,7 +195,49 @@ def _operator_page(name: str) -> str:
 """
 
 
-def collect() -> None:
+def explorer_kernels() -> Path | None:
+    """The kernels for the explorer, compiled to WebAssembly; None without the compiler."""
+    compiler = os.environ.get("EMXX", native.WASM)
+    if shutil.which(compiler.split()[0]) is None:
+        package = native.CROSS[native.WASM][1]
+        print(
+            f"build_docs: the explorer is left out, because '{compiler}' was not found; "
+            f"run 'apt-get install {package}'"
+        )
+        return None
+    return native.build("wasm")
+
+
+def with_explorer(page: str) -> str:
+    """The page with the explorer, in place of the sentence that says how to get it."""
+    body = f"```{{raw}} html\n{(EXPLORER / 'explorer.html').read_text()}```"
+    return re.sub(r'<div id="explorer-tool">.*?</div>', lambda _: body, page, flags=re.S)
+
+
+def add_explorer(kernels: Path, site: Path) -> None:
+    """Put what the page of the explorer loads into a site."""
+    target = site / EXPLORER.name
+    target.mkdir()
+    for file in (kernels, EXPLORER / "explorer.js", EXPLORER / "explorer.css"):
+        shutil.copy(file, target)
+
+
+def size_pictures() -> None:
+    """Give every picture its width and height, so that text does not jump when it has loaded."""
+    from sphinx.util.images import get_image_size
+
+    for page in SITE.rglob("*.html"):
+
+        def sized(tag: re.Match, folder: Path = page.parent) -> str:
+            size = get_image_size(str(folder / html.unescape(tag[1])))
+            width, height = size or sys.exit(f"build_docs: {tag[1]} has no size")
+            return f'<img width="{width}" height="{height}"{tag[0][4:]}'
+
+        text = page.read_text()
+        page.write_text(re.sub(r'<img\b[^>]*?\ssrc="([^":]+)"', sized, text))
+
+
+def collect(explorer: bool) -> None:
     """Write the sources of the site into build/site."""
     shutil.rmtree(COPIES, ignore_errors=True)
     texts = {Path("reference", name): text for name, text in reference().items()}
@@ -201,6 +248,8 @@ def collect() -> None:
             copy = COPIES / picture.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(picture, copy)
+    if explorer:
+        texts[Path("explorer.md")] = with_explorer(texts[Path("explorer.md")])
     texts[Path("index.md")] += toctrees(texts[Path("index.md")])
     texts[Path("index.md")] += _toctree("reference/index", hidden=True, caption="Reference")
     texts[Path("operators.md")] += _toctree("operators/*", hidden=True)
@@ -216,11 +265,15 @@ def main() -> None:
         from sphinx.cmd.build import main as sphinx
     except ImportError as error:
         sys.exit(f"build_docs: {error}; run 'make docs', which needs Python 3.10 or newer")
-    collect()
+    kernels = explorer_kernels()
+    collect(kernels is not None)
     shutil.rmtree(SITE, ignore_errors=True)
     status = sphinx(["-q", "-W", "--keep-going", "-E", "-c", str(DOCS), str(COPIES), str(SITE)])
     if status:
         sys.exit(status)
+    if kernels:
+        add_explorer(kernels, SITE)
+    size_pictures()
     print(f"the site is {SITE / 'index.html'}")
     if "--check" in sys.argv[1:]:
         import check_site

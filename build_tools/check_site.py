@@ -2,10 +2,10 @@
 
     python build_tools/check_site.py        # or make docs ARGS=--check
 
-Checks: no error on the console and no file that is missing; links and their anchors exist; pictures
-are there and have alternative texts; nothing is loaded from elsewhere; the search finds each
-operator, also without a server. One Chromium visits all pages in a frame, and sends its findings
-back.
+Checks: no error on the console, no alert on a page, and no file that is missing; links and their
+anchors exist; pictures are there, and have alternative texts and their sizes, so that text does not
+jump; nothing is loaded from elsewhere; the search finds each operator, also without a server. One
+Chromium visits all pages in a frame, and sends its findings back.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ LISTENER = """<script>
 
 #: Visits the pages one by one. PAGES and NAMES stand for lists.
 VISITOR = """<!doctype html><iframe width="1280" height="900"></iframe><script>
+const BUSY = 100;  // tenths of a second that a page may take to start
 const frame = document.querySelector('iframe'), problems = [], ids = {}, links = [];
 let place = '';
 window.report = (text) => problems.push(`${place}: ${text}`);
@@ -50,6 +51,13 @@ async function open(page) {
 
 async function visit(page) {
   const text = await open(page);
+  for (let tries = 0; text.querySelector('[aria-busy=true]'); ++tries) {
+    if (tries === BUSY) return report('is still busy');
+    await pause(100);
+  }
+  for (const alert of text.querySelectorAll('[role=alert]')) {
+    if (alert.offsetParent && alert.textContent.trim()) report(alert.textContent);
+  }
   ids[page] = new Set([...text.querySelectorAll('[id]')].map((element) => element.id));
   for (const link of text.querySelectorAll('a[href]')) {
     const goal = new URL(link.href);
@@ -59,6 +67,10 @@ async function visit(page) {
     if (!picture.alt.trim()) report(`${picture.src} has no alternative text`);
     picture.loading = 'eager';
     await picture.decode().catch(() => report(`${picture.src} is no picture`));
+    const sizes = ['width', 'height'].map((side) => Number(picture.getAttribute(side)));
+    if (String(sizes) !== String([picture.naturalWidth, picture.naturalHeight])) {
+      report(`${picture.src} has the size ${sizes}, not that of its file`);
+    }
   }
   for (const { name } of frame.contentWindow.performance.getEntriesByType('resource')) {
     if (!name.startsWith(location.origin)) report(`loads ${name}`);

@@ -1,4 +1,4 @@
-"""Sphinx's settings for `make docs`; build_tools/site.py collects the pages."""
+"""Sphinx's settings for `make docs`; build_tools/build_docs.py collects the pages."""
 
 from __future__ import annotations
 

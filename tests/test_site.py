@@ -12,9 +12,14 @@ PAGES = {
     "index.html": """<p id="here"><a href="other.html#there">good</a> <a href="#here">good</a>
         <a href="other.html#gone">1</a> <a href="lost.html">2</a>
         <a href="https://a.example">far</a>
-        <img src="dot.png" alt="a dot"> <img src="dot.png" alt=" ">
-        <img src="none.png" alt="no">""",
-    "other.html": """<p id="there"><script>console.error('five', 5); throw Error('six')</script>""",
+        <img src="dot.png" alt="a dot" width="1" height="1">
+        <img src="dot.png" alt=" " width="1" height="1">
+        <img src="dot.png" alt="no size">
+        <img src="dot.png" alt="another size" width="2" height="1">
+        <img src="none.png" alt="no" width="0" height="0">""",
+    "other.html": """<p id="there"><script>console.error('five', 5); throw Error('six')</script>
+        <p role="alert">seven</p><p role="alert" hidden>no alert</p>""",
+    "slow.html": '<p aria-busy="true">',
     "search.html": """<ul id="search-results"></ul><script>
         if (location.search === '?q=Found') document.querySelector('ul').innerHTML =
             '<li><a href="index.html">gluon_roi.Found</a></li>';</script>""",
@@ -25,12 +30,16 @@ DOT = bytes.fromhex(
 )
 EXPECTED = [
     "index.html: dot.png has no alternative text",
+    "index.html: dot.png has the size 0,0, not that of its file",
+    "index.html: dot.png has the size 2,1, not that of its file",
     "index.html: none.png cannot be loaded",
     "index.html: none.png is no picture",
     "index.html: link to lost.html, which is not there",
     "index.html: link to other.html#gone, which is not there",
     "other.html: five 5",
     "other.html: Uncaught Error: six",
+    "other.html: seven",
+    "slow.html: is still busy",
     "search.html?q=Lost: finds nothing of that name",
 ]
 
