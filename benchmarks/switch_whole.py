@@ -140,6 +140,10 @@ def make_rfcn(name: str, image: mx.nd.NDArray) -> gluon.HybridBlock:
     net = RFCN(name == "deformable_rfcn")
     net.initialize(FanIn(factor_type="in", magnitude=1.5))
     net(image, info_of(image))
+    # As their authors train them: without the stem, res2 and batch normalisation.
+    fixed = (net.backbone.early[:5].collect_params(), net.collect_params(".*(gamma|beta)"))
+    for parameters in fixed:
+        parameters.setattr("grad_req", "null")
     return net
 
 
