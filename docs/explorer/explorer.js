@@ -408,6 +408,7 @@ function drawBins(chosen) {
     for (const cell of bin.cells) {
       const share = bin.maximum ? 0.3 + bin.weights[cell] : bin.weights[cell] / high;
       const attributes = { x: cell % WIDTH, y: Math.floor(cell / WIDTH), width: 1, height: 1,
+        'data-weight': bin.weights[cell],
         'fill-opacity': tidy(0.1 + 0.45 * Math.max(share, 0)) };
       if (all) attributes.style = `fill: hsl(${hue(bin)} 75% 50%)`;
       weights.push(element('rect', attributes));
