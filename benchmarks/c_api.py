@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C interface (src/include/gluon_roi.h) from Python, for arrays of NumPy, torch or cupy.
 
 Needs only NumPy, so that checks on a GPU run without MXNet.

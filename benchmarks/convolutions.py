@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of deformable convolution. Needs only NumPy."""
 
 from __future__ import annotations

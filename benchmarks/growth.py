@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Growth of time and memory with RoIs, channels, map and bins: a table and pictures.
 
     python -m benchmarks.growth [--operators ROIPool ...] [--seconds 0.3]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts the instructions of the innermost loops, for SSE2 and for NEON, in Markdown.
 
     python -m benchmarks.instructions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operators through the C interface, without MXNet, and the bytes that a call must move."""
 
 from __future__ import annotations

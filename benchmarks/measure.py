@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times libraries in turns, each in its own process."""
 
 from __future__ import annotations

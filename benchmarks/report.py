@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables, a chart and files of the results and of the machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benchmarks need to know of a row of the table. Needs only NumPy."""
 
 from __future__ import annotations

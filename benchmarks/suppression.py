@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of suppression and of proposals. Needs only NumPy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Effects of gluon_roi.optimize on real models: outputs, gradients, repeatability, time.
 
     OMP_NUM_THREADS=1 python -m benchmarks.switch_models [--size 600 800] [--runs 3]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains GluonCV's Faster R-CNN FPN, switched, on the signals of demo_rfcn; prints its mAP.
 
     python -m benchmarks.switch_training [--steps 1000] [--built-in]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of the table; here those of operators that pool boxes.
 
 Needs only NumPy.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that holds one library and its inputs, and times a round of calls on request.
 
     python -m benchmarks.worker LIBRARY THREADS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the site, build/docs/index.html, from the pages of docs/ and from docstrings.
 
     python build_tools/build_docs.py [--check]
@@ -29,8 +30,8 @@ DOCS = ROOT / "docs"
 COPIES = ROOT / "build/site"
 SITE = ROOT / "build/docs"
 EXPLORER = DOCS / "explorer"
-#: Where to read the files of the repository, such as https://host/name/blob/main. Links to files
-#: that are not pages lead there; if it is empty, they become plain text.
+#: The address of the repository, such as https://github.com/owner/name, for the package's metadata.
+#: Links to files that are not pages lead there; if it is empty, they become plain text.
 REPOSITORY = ""
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
@@ -103,11 +104,35 @@ def copy_of(file: Path, places: dict[Path, Path]) -> str:
         place = goal.relative_to(ROOT) if image else places.get(goal)
         if place:
             return f"{image}[{text}]({os.path.relpath(place, places[file].parent)}{mark}{anchor})"
-        return f"[{text}]({REPOSITORY}/{goal.relative_to(ROOT)})" if REPOSITORY else text
+        return in_repository(image, text, goal, mark + anchor)
 
     return "\n".join(
         fenced(text) if is_code else LINK.sub(link_of_site, text)
         for is_code, text in parts(file.read_text())
+    )
+
+
+def in_repository(image: str, text: str, goal: Path, anchor: str = "") -> str:
+    """A link to a file in the repository; if its address is not known, the text alone."""
+    if REPOSITORY:
+        folder = f"{REPOSITORY}/{'raw' if image else 'blob'}/main"
+        return f"{image}[{text}]({folder}/{goal.relative_to(ROOT)}{anchor})"
+    return "" if image else text
+
+
+def description() -> str:
+    """README.md as a package index shows it, which has no other file."""
+
+    def link_of_index(link: re.Match) -> str:
+        image, text, target = link.groups()
+        path, mark, anchor = target.partition("#")
+        if ":" in path:
+            return link[0]
+        return in_repository(image, text, ROOT / (path or "README.md"), mark + anchor)
+
+    return "\n".join(
+        text if is_code else LINK.sub(link_of_index, text)
+        for is_code, text in parts((ROOT / "README.md").read_text())
     )
 
 

@@ -1,10 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the wheel and the sdist of `make wheel` as a user would install them.
 
     python build_tools/check_dist.py
 
-The wheel must require nothing newer than its name promises. In new environments of the oldest and
-the newest Python found, it must install, work from another folder, and leave nothing behind when it
-is removed. The sdist must have every file of the repository.
+Package indexes must be able to show the description. The wheel must require nothing newer than its
+name promises. In new environments of the oldest and the newest Python found, it must install, work
+from another folder, and leave nothing behind when it is removed. The sdist must have every file of
+the repository.
 """
 
 from __future__ import annotations
@@ -124,6 +126,7 @@ def wheel_requirements(wheel):
 
 def main():
     wheel = newest("*x86_64.whl")
+    print(output(sys.executable, "-m", "twine", "check", "--strict", *sorted(DIST.iterdir())))
     with tempfile.TemporaryDirectory() as work:
         for one in (wheel, *DIST.glob("*aarch64.whl")):
             check_platform(one, Path(work))

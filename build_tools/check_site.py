@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens every page of build/docs in Chromium, and reports faults.
 
     python build_tools/check_site.py        # or make docs ARGS=--check

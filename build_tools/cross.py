@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles the library for 64-bit Arm on another machine, and runs it where qemu-user is installed.
 
     python build_tools/cross.py [--calls 200]

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Prints the newest Python found, from 3.8 on, that can make an environment; with --all, one for
 # each version, newest first. It searches PATH and the versions of pyenv.
 all=$({

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs `make demo` and `make test` on a fresh Debian, in a clone of the last commit.
 #
 #     build_tools/fresh_debian.sh [--arch arm64] trixie|forky FOLDER [command ...]

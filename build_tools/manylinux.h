@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `make wheel` includes this first, so that a library compiled by a newer GCC and glibc requires
 // nothing newer than manylinux_2_28. auditwheel reports new requirements of future versions.
 #pragma once

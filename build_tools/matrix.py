@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the quick half of the tests on every Python found, with its oldest and its newest NumPy.
 
 And on the newest Python with the MXNets before 1.9.1.

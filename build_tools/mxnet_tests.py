@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs MXNet's own unit tests, and compares two such runs.
 
     python build_tools/mxnet_tests.py run MXNET --out new.json [--only NAME ...] [--seconds 900]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles src/ for setup.py, the tests, debugging and the sanitizers: the only build recipe.
 
     python build_tools/native.py VARIANT...    builds these VARIANTS, and prints their paths

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stand-ins for the Arm libraries that MXNet's wheel for 64-bit Arm was linked with.
 
     python build_tools/stand_ins.py LIBMXNET    compares FORWARDED with the needs of a libmxnet.so

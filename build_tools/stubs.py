@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes gluon_roi/nd.pyi, which shows editors the operators' functions with whole docstrings.
 
     python build_tools/stubs.py
@@ -17,7 +18,8 @@ from typing import Any, Callable, Iterable
 
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "gluon_roi/nd.pyi"
-HEAD = '''"""Made by build_tools/stubs.py from the functions themselves; see nd.py."""
+HEAD = '''# SPDX-License-Identifier: Apache-2.0
+"""Made by build_tools/stubs.py from the functions themselves; see nd.py."""
 
 from typing import Any, Sequence, overload
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m demo_rfcn COMMAND."""
 
 import contextlib

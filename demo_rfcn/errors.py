@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The exceptions that a command reports as one sentence instead of a traceback."""
 
 

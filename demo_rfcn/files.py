@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading and writing files, completely or not at all; errors are one sentence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading MXNet's parameter files from untrusted sources.
 
 MXNet trusts the files that it loads: a header with invalid sizes makes `mx.nd.load` abort the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of a command: a bar on a terminal, lines with percent and time in a log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sphinx's settings for `make docs`; build_tools/build_docs.py collects the pages."""
 
 from __future__ import annotations

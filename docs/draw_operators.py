@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws docs/operators.png: what each operator reads and gives, from its real output.
 
 The cells that a bin reads, and their weights, are the gradient of that bin. Suppression has boxes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Region-of-interest operators for MXNet 1.9.1 and Gluon.
 
 Importing this package loads its operator library into MXNet. The operators are then available as
@@ -5,7 +6,7 @@ Gluon blocks (``gluon_roi.PSROIPool``), as functions (``gluon_roi.nd``, ``gluon_
 inside ``hybrid_forward``, as ``F.gluon_roi``. ``mx.npx.gluon_roi`` is the same module.
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 import sys
 

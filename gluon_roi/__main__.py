@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m gluon_roi``: prints how the package was built, and checks every operator."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Libraries that MXNet's wheel for 64-bit Arm needs and no package registry has.
 
 The wheel was linked with Arm's Performance Libraries and cannot be loaded without them. gluon_roi

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet 1.9.1 and GluonCV 0.10.5 on newer Pythons and NumPys.
 
 Both stopped at Python 3.11 and NumPy 1.23. This module patches their modules for later versions.

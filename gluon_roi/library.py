@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds, checks and loads the operator library, and reports how it was built."""
 
 from __future__ import annotations

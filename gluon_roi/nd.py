@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operators as functions of arrays and symbols of mx.nd, mx.sym or mx.np.
 
 ``gluon_roi.nd``, ``gluon_roi.sym`` and ``F.gluon_roi`` inside ``hybrid_forward`` hold the same

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Made by build_tools/stubs.py from the functions themselves; see nd.py."""
 
 from typing import Any, Sequence, overload

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layouts of regions of interest (RoIs): lists of boxes, counts, batches and pyramid levels.
 
 Every operator takes rows ``[batch_index, x1, y1, x2, y2]``, boxes per image of shape (N, R, 4), and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operators as functions of symbols; see :mod:`gluon_roi.nd`."""
 
 from .nd import *  # noqa: F403

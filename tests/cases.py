@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Common parts of the operator tests: tolerances, sizes, awkward boxes, and the class of a row.
 
 The rows themselves are in tests/operators/. Importing this needs only NumPy, because recording

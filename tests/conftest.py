@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Common to all tests."""
 
 import contextlib

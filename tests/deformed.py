@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of DeformableSampling that tests of MXNet, C and CUDA share. Needs nothing but NumPy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers of the demo's tests: small data sets on disk, short command lines."""
 
 from __future__ import annotations

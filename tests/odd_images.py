@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Odd but legal content, of phones, scanners and labelling tools, as a VOC folder and as COCO."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs an ONNX model in onnxruntime if it is installed, otherwise in the reference of onnx.
 
 The reference gives wrong results, or none, for some forms of the operators below.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random graphs of MXNet's operators for the export; MXNet runs each call as it is made.
 
     python tests/onnx_graphs.py --graphs 2000 --seed 7

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of the ONNX tests. As a script, writes them and their results.
 
     python tests/onnx_models.py FOLDER            a <name>.onnx for each model

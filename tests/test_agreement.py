@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live comparison with other implementations: MXNet's own operators, torchvision, Paddle."""
 
 import importlib.util

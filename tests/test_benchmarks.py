@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark scripts run and write their files. Timings are never asserted."""
 
 import json

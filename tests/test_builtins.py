@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet's functions, replaced by our operators and restored."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C interface: from C itself, and from ctypes against the same operators in Gluon."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet and GluonCV give the same results on every Python and NumPy; other code is unaffected.
 
 Expected values are those of Python 3.11 with NumPy 1.23, where gluon_roi/_compat.py does nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CUDA build, on a machine without a GPU: it compiles, links, loads, and works on the CPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CUDA kernels, run on the CPU: every operator against its CPU kernel.
 
 The .cu files that nvcc compiles are compiled by g++ against tests/hostsim/cuda_runtime.h, which

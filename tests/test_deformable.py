@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeformablePSROIPool with offsets: values, gradients, MXNet's own, guards, odd offsets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeformableSampling and convolutions of samples: values, gradients, MXNet's own, the switch."""
 
 from __future__ import annotations

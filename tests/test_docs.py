@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every example in a docstring or on a page runs and prints the output shown."""
 
 import doctest
@@ -211,6 +212,6 @@ def test_one_setting_has_the_address_of_the_repository(monkeypatch):
     places = build_docs.pages()
     file = ROOT / "docs/c.md"
     assert "examples/c is a CMake project" in build_docs.copy_of(file, places)
-    monkeypatch.setattr(build_docs, "REPOSITORY", "https://host.example/main")
-    link = "[examples/c](https://host.example/main/examples/c/CMakeLists.txt)"
+    monkeypatch.setattr(build_docs, "REPOSITORY", "https://host.example/name")
+    link = "[examples/c](https://host.example/name/blob/main/examples/c/CMakeLists.txt)"
     assert link in build_docs.copy_of(file, places)

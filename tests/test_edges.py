@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The edge-case contract: padding, unusable, huge, inverted and empty boxes, NaN cells."""
 
 import os

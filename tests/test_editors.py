@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What editors and type checkers see of the functions: kinds of arrays, and whole docstrings."""
 
 from __future__ import annotations

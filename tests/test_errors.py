@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input raises one sentence that names operator, argument, expected and got."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """examples/c and the code on docs/c.md."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of torchvision and Paddle, recorded by tests/golden/record.py."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every operator inside graphs: the guard, hybridization, shape inference, export."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules, those of the tests too: no import leads back to its own file; folders keep an order."""
 
 from __future__ import annotations

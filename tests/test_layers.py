@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layers of src/: includes go down, never up, and never in a circle."""
 
 from __future__ import annotations

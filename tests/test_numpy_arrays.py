@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays and symbols of mx.np, as in Dive into Deep Learning, are accepted and returned."""
 
 from __future__ import annotations

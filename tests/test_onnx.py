@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The export to ONNX: graphs, their results in runtimes, and errors.
 
 Models run in onnxruntime if it is installed, otherwise MXNet's operators run in the reference of

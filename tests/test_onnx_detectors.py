@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The export of other parts of detectors than RoI operators: proposals, deformable convolution,
 pooling at the border, and parts of models."""
 

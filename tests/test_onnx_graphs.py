@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random graphs of MXNet's operators (tests/onnx_graphs.py) give the same results in ONNX."""
 
 import onnx_graphs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input that export rejects, in one sentence each: arguments, files, and attributes in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values and gradients of every operator against the NumPy reference, for every dtype."""
 
 import mxnet as mx

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random shapes, boxes, scales and dtypes (hypothesis) against the NumPy reference."""
 
 import mxnet as mx

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyramidROIAlign: bit for bit the ROIAlign of each box on its own map."""
 
 from __future__ import annotations

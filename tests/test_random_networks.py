@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random networks with MXNet's RoI operators give the same results after each kind of switch.
 
 They have no loops: MXNet 1.9.1 sometimes reads the input of a loop before it is computed, and

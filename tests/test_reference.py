@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference itself: worked examples, MXNet's operators, derivatives, and odd rows of rois."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short forms of the tests in docs/reliability.md: hostile calls, a soak, the debug build."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gluon_roi.rois: every layout of boxes becomes the same rows."""
 
 import doctest

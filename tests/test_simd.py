@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same bytes at every instruction-set level of this machine, and for one thread and two."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The check of the site in Chromium, on a small site with one fault of each kind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """BoxNMS and Proposal: MXNet's own, a plain loop, gradients, NaN, symbols, errors, C."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Existing models, switched: the same results, names and files, however they are run."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of switches against MXNet's operators, ours, the graph pass and docs/switch.md."""
 
 from __future__ import annotations

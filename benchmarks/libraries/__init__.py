@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The libraries measured, one module each; base.py defines what a library is."""
 
 from __future__ import annotations

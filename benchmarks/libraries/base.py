@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same work in each library: ``prepare(item)`` returns a function for each way of measuring.
 
 Each function takes no argument, computes, and returns when the result is in memory. "forward"

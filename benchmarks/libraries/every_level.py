@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pooling every RoI on every level, which PyramidROIAlign replaces."""
 
 from __future__ import annotations

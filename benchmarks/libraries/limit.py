@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The limit, which is no library: a copy of the bytes that a call must move."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Common code of libraries on MXNet's NDArray."""
 
 from __future__ import annotations

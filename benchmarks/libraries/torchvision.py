@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torchvision on torch's CPU tensors."""
 
 from __future__ import annotations

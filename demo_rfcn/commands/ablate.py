@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ablate`: the value of position sensitivity and OHEM, as a table and a bar chart.
 
 Every variant is trained with the same seeds and data order. "rotated" evaluates the trained k = 3

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`demo`: everything from scratch to a folder of results."""
 
 from __future__ import annotations

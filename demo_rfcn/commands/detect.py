@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`detect`: boxes of any image file, as a picture and as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`eval`: the scores of a checkpoint on the test images of a data set, with pictures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`export`: the whole test graph, as symbol.json and parameters or as ONNX.
 
 The files of MXNet load in a process that imports only mxnet and gluon_roi:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`launch`: starts the processes of a distributed run, on one or several machines."""
 
 from __future__ import annotations

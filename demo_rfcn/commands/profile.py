@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`profile`: the parts of a training step, and the cost of a RoI in each head."""
 
 from __future__ import annotations

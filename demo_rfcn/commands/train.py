@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`train`: a detector on a data set."""
 
 from __future__ import annotations

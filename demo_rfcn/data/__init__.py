@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data sets by name: `open_datasets` reads one, `ensure_dataset` generates a missing one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Augmentation of training images: flip, scale jitter, colour jitter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading annotation files in COCO's format, from COCO itself and from labelling tools."""
 
 from __future__ import annotations

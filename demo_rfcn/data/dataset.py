@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A data set for detection: images with their boxes, from any source."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `digits` data set: real handwriting on the backgrounds of `signals`.
 
 The digits are scikit-learn's copy of the UCI handwritten digits, 8 x 8 pixels, enlarged. A six and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Image files: completeness, orientation and pixels.
 
 Training, evaluation and detection follow one rule: images are upright according to their EXIF tag,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches: reading, scaling, augmenting, padding, RPN targets; all depend only on (seed, step)."""
 
 from __future__ import annotations

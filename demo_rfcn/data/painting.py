@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared parts of the generated data sets: backgrounds, clutter and pasting of objects."""
 
 from __future__ import annotations

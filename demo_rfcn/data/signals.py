@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `signals` data set: three of its six classes differ only in the position of a lit lamp.
 
 Disk, square and triangle are ordinary shapes with a random surface and an outline. The three

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Properties of each data set that are known before it is opened."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading folders in the layout of PASCAL VOC, the original and that of labelling tools."""
 
 from __future__ import annotations

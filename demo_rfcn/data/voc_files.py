@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing data sets in the folder layout of PASCAL VOC."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of the arguments of `hybrid_forward`; MXNet itself ships none.
 
 Its F is the module `mxnet.ndarray` or `mxnet.symbol`, a ModuleType; its arrays are of that module.

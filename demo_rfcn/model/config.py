@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration of a detector, which a checkpoint and its loader must share."""
 
 from __future__ import annotations

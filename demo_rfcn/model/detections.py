@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detections of a detector in single images and in a data set."""
 
 from __future__ import annotations

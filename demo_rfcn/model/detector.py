@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The detector: its parameters, and its two graphs, for training and use."""
 
 from __future__ import annotations

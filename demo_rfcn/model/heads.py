@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detection heads: feature maps and RoIs to class scores and box offsets.
 
 Every head is built as Head(num_classes, num_boxes, k, stride, units) and called with features

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Losses per image, and the choice of RoIs to train on (OHEM)."""
 
 from __future__ import annotations

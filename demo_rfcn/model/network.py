@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backbones: images to the feature maps that the RPN and the R-FCN head read.
 
 A backbone is built as Backbone(norm_kwargs). It returns (RPN features, head features) of equal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Region proposals: anchors, the RPN's convolutions, and the choice of proposals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training targets: RPN targets in NumPy beside the data, RoI targets inside the graph."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints: one file with everything that a run needs to continue, written atomically.
 
 A checkpoint is a zip archive of `model.params` (MXNet parameters by structure), `optimizer.params`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several workers on one run: joining, exchange, agreement, and detection of lost processes.
 
 MXNet's distributed key-value store (ps-lite) sums what the workers push. It waits forever for a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """COCO's average precision through pycocotools."""
 
 from __future__ import annotations

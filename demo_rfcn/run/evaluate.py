@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scores of a detector: mean average precision through GluonCV's metrics, recall of the RPN."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The history of a run, and the files that it writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of the command line: their conversions, and their description as fields."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler or a server of a distributed run: python -m demo_rfcn.run.serve ROLE.
 
 `import mxnet` does the same if DMLC_ROLE is set, but these end when a process of the run is lost.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of a run: one object for arguments, checkpoints and comparisons of runs."""
 
 from __future__ import annotations

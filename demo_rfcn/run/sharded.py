@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluation that several workers of a run divide among themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The optimizer's state as data: arrays and numbers by parameter name, without code.
 
 MXNet's `Trainer.save_states` pickles the optimizer, and reading a pickle can run code. Older

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One step of training: devices, rate, optimizer, update, and the stream of batches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stopping by a signal, between two steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training loop: reproducible from (seed, step), resumable, on one or several devices."""
 
 from __future__ import annotations

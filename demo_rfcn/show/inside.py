@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of a RoI inside a head: score maps, votes, moved bins."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of a run: detections and curves."""
 
 from __future__ import annotations

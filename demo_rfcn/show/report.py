@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTML report of a run: one file with the figures and the embedded pictures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ROIPool from C: a map of 0, 1, 2, ..., one box, 2 x 2 bins, and their gradient. */
 #include <gluon_roi.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connects the operators' functions and blocks to MXNet: arguments, guards, arrays, symbols."""
 
 from .arguments import Tensor

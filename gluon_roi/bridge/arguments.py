@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of a call: the kind of arrays or symbols, and parameters as MXNet's attributes."""
 
 from __future__ import annotations

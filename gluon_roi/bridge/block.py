@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The base class of the operators' blocks."""
 
 from __future__ import annotations

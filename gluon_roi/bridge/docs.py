@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Docstring entries that operators share.
 
 A line of only their names in the docstring of a block, such as ``rois_grad, bad_index``, is

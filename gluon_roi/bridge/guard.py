@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gradient guard.
 
 MXNet never tells a custom operator whether to overwrite a gradient or to add to it, so the operator

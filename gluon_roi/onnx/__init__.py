@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models in ONNX: whole detectors, or parts of them, in standard operators of opset 16."""
 
 from __future__ import annotations

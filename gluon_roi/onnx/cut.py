@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cuts a part out of a model: some outputs of nodes become its inputs, others its outputs."""
 
 from __future__ import annotations

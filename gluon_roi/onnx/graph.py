@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An ONNX graph under construction, and an MXNet node to be translated into it."""
 
 from __future__ import annotations

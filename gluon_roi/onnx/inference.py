@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes and types of the tensors of a model, as MXNet infers them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translates an MXNet model to an ONNX file."""
 
 from __future__ import annotations

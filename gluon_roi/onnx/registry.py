@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry of rules, which translate the operators of MXNet's graphs."""
 
 from __future__ import annotations

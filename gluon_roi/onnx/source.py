@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source of an export: a symbol, its parameters, and shapes and types of its inputs."""
 
 from __future__ import annotations

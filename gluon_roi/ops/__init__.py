@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operators, each as a block and as a function."""
 
 from .box_nms import BoxNMS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """BoxNMS: the boxes that no better one overlaps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deformable convolutions as blocks, which compute their offsets themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeformableConvolution: samples that offsets move, and MXNet's convolution of them.
 
 Weights, bias, groups of weights, their shape inference and their gradients are MXNet's own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeformablePSROIPool: position-sensitive pooling with movable bins, from Deformable ConvNets."""
 
 from __future__ import annotations

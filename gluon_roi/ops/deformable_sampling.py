@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeformableSampling: what a deformable convolution multiplies by its weights."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PrROIPool: the integral of the bilinear surface over each bin, the operator of IoU-Net."""
 
 from __future__ import annotations

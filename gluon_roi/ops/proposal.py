@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposal: the best boxes of a region proposal network that do not overlap."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PSROIAlign: position-sensitive bilinear pooling, the operator of Light-Head R-CNN."""
 
 from __future__ import annotations

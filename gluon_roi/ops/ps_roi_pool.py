@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PSROIPool: position-sensitive average pooling, the operator of R-FCN."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyramidROIAlign: ROIAlign on the maps of a feature pyramid, the operator of FPN detectors."""
 
 from __future__ import annotations

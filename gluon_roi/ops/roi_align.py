@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ROIAlign: bilinear samples in the bins of a RoI, the operator of Mask R-CNN."""
 
 from __future__ import annotations

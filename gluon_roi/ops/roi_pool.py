@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ROIPool: max pooling in the bins of a RoI, the operator of Fast R-CNN."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RotatedROIAlign: ROIAlign for rotated boxes, as in text and aerial images."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slow, readable NumPy versions of every operator, in double precision: the oracle of the tests.
 
 Each operator follows its formula directly, one region of interest (RoI) and one bin at a time, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ROIAlign and PSROIAlign: bilinear samples, without rounding the box."""
 
 from __future__ import annotations

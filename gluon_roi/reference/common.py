@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared parts of the reference operators: checked arguments, channels, the loop over RoIs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeformablePSROIPool: bilinear samples in bins moved by offsets."""
 
 from __future__ import annotations

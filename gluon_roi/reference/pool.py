@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ROIPool and PSROIPool: whole cells of the map, selected by rounding the box."""
 
 from __future__ import annotations

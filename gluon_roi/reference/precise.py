@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PrROIPool: the integral of the bilinear surface, without samples."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyramidROIAlign: ROIAlign of each box on one map of a feature pyramid."""
 
 from __future__ import annotations

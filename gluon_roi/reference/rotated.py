@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RotatedROIAlign: bilinear samples of a rotated box."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches existing code and models from MXNet's own operators to those of this package."""
 
 from .functions import replace_builtins

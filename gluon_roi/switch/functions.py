@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet's own functions, made to call the operators of this package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of MXNet's operators that ours replace, from the library (src/bindings/switches.cc)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts the RoI operators of existing models, and switches them to ours."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Defines an operator's functions of the C interface from its OperatorFor.
 #pragma once
 #include "operator.h"

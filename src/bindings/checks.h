@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of calls from C, before an operator sees them: NULL pointers, number of inputs, shapes,
 // types, memory, workspace.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph pass "gluon_roi": switches MXNet's operators in a symbol to those of this library. With
 // the option rois_only it switches only those that pool boxes.
 //

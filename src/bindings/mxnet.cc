@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only file that knows MXNet: registers every Operator as a custom operator of its library API.
 // An exception thrown here becomes an MXNetError in Python, with the same message.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes an operator callable from its description (src/ops/*.h): by MXNet, with attributes as text
 // and the given inputs, and from C, with a struct and all inputs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of MXNet's operators that this library replaces, and the translation of their
 // attributes.
 //

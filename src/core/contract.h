@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operator's declaration of its inputs and outputs, and the checks that follow from it: which
 // element types and numbers of dimensions each array may have.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The error type of the library, and the function that throws it.
 #pragma once
 #include <sstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operator lists its parameters once, with names and defaults, in Op::params(visitor, params).
 // Three visitors use the list: ParamParser fills a struct from MXNet's attributes, which are text;
 // ParamChecker validates a struct from a caller of the C interface; ParamDescriber describes the

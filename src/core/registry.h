@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of all operators, as MXNet and the C interface see them: without C++ types.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "roi_contract.h"
 
 namespace gluon_roi {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The common part of operators that pool boxes: maps, rois in their three forms, and an output with
 // a row for each box.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Common definitions: inlining of functions, element types, tensor views.
 #pragma once
 #include <cmath>

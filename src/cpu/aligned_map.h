@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The maps of ROIAlign, PrROIPool and PyramidROIAlign, each with its RoIs, cut into bands.
 #pragma once
 #include "../core/geometry/pyramid.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bins of every RoI, for the pooling operators.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channel blocks: transposes the planes of some channels to channel-last, and back.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads, stores and copies that convert: float16 in memory is float32 in registers.
 #pragma once
 #ifdef __aarch64__

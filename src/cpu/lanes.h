@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The channels that a kernel processes at once, one number for each, in registers.
 #pragma once
 #include <cstdint>

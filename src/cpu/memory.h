@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPU memory: scratch memory and prefetching.
 #pragma once
 #include <algorithm>

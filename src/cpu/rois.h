@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows of rois, decoded and checked once a call.
 #pragma once
 #include <algorithm>

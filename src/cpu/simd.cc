@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "simd.h"
 
 #ifdef __x86_64__

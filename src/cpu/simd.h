@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instruction sets: one source for all of them, chosen at run time.
 #pragma once
 #include "../core/types.h"

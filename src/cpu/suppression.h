@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Greedy suppression: each box in turn, the best first, is kept unless a kept one overlaps it by
 // more than a threshold.
 //

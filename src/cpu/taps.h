@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The taps of every RoI, for the operators with out = Ay . X . Ax^T (DESIGN.md, "Taps").
 #pragma once
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How an operator's work is divided into tasks: images and blocks of channels.
 #pragma once
 #include "../core/geometry/channels.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work divided among the threads that MXNet gives an operator.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared kernels of the operators with bilinear weights: taps forward and backward, and the
 // gradient of the box.
 #pragma once

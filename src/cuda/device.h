@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA functions for plain C++: including this needs no CUDA header.
 #pragma once
 #include "../core/contract.h"

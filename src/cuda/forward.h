@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forward loop of the CUDA kernels, over the outputs of a RoI.
 #pragma once
 #include "../core/geometry/channels.h"

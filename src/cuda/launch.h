@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches of CUDA kernels. Included by .cu files only, which g++ compiles too, against
 // tests/hostsim/cuda_runtime.h.
 //

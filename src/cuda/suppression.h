@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Greedy suppression on the device: the twin of cpu/suppression.h. Boxes come in segments, those of
 // a batch or an image.
 #pragma once

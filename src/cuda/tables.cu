@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels that prepare tables, with one thread block per RoI and one thread per bin and axis,
 // or one thread block per image. They write only to the workspace.
 #include "tables.h"

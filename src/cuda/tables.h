@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables that a call prepares on the device before its main kernel: decoded RoIs, their bins or
 // taps, and the RoIs of each image.
 #pragma once

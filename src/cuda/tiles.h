@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backward loop of the CUDA kernels, over the RoIs that touch a tile of the map.
 #pragma once
 #include "../core/geometry/channels.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The single block of device memory that a call of an operator may use.
 #pragma once
 #include "launch.h"

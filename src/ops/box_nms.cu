@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "../cuda/suppression.h"
 #include "box_nms.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BoxNMS: the boxes that no better one overlaps by more than a threshold, best first.
 //
 // Reads data (..., n, w): batches of n rows, each with a score, a box and, if id_index is not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeformablePSROIPool in CUDA kernels; deformable_ps_roi_pool.h defines the result.
 //
 // A RoI and a class make a pair, and an image and a class what shared code calls an image. No

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeformablePSROIPool: position-sensitive pooling of bilinear samples, each bin moved by an offset.
 //
 // Reads data (N, C, H, W), RoIs and trans (K, 2 * classes, T, T). Writes all of out (K, output_dim,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "../cuda/workspace.h"
 #include "deformable_sampling.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeformableSampling: what a deformable convolution multiplies by its weights.
 //
 // Reads data (N, C, H, W), offset (N, 2 * groups * kh * kw, Ho, Wo) and mask (N, groups * kh * kw,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pr_roi_pool.h"
 
 #include "../bindings/c.h"

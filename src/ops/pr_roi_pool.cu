@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PrROIPool in CUDA kernels: pr_roi_pool.h defines the result, cuda/align.h the kernels.
 #include "../cuda/align.h"
 #include "pr_roi_pool.h"

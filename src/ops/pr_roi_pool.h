@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PrROIPool: the mean of the bilinear surface over the bins of a RoI, an integral without samples.
 //
 // Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q). The box is neither rounded nor

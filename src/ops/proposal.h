@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Proposal: the best boxes of a region proposal network that do not overlap, for each image.
 //
 // Reads cls_prob (N, 2 * A, H, W), whose last A channels are scores of the A anchors of a cell,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_roi_align.h"
 
 #include "../bindings/c.h"

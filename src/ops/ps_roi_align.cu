@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PSROIAlign in CUDA kernels; ps_roi_align.h defines the result.
 //
 // Forward: a block owns some channels of one RoI, a thread (channel, p, q). Merged taps of both

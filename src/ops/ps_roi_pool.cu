@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PSROIPool in CUDA kernels; ps_roi_pool.h defines the result.
 //
 // Forward: a block owns some channels of one RoI, a thread (channel, p, q). Edges of the bins are

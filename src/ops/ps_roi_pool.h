@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PSROIPool: position-sensitive average pooling.
 //
 // Reads data (N, C, H, W) and RoIs. Writes all of out (K, output_dim, P, Q): bin (p, q) of output

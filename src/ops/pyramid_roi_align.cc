@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pyramid_roi_align.h"
 
 #include "../bindings/c.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PyramidROIAlign in CUDA kernels: pyramid_roi_align.h defines the result, cuda/align.h the
 // kernels.
 #include "../cuda/align.h"

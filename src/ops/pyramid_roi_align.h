@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PyramidROIAlign: ROIAlign on a feature pyramid, each RoI on one of several maps.
 //
 // Reads L maps (N, C, H_i, W_i) and RoIs. Writes all of out (K, C, P, Q): row k is bit for bit the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ROIAlign in CUDA kernels: roi_align.h defines the result, cuda/align.h the kernels.
 #include "../cuda/align.h"
 #include "roi_align.h"

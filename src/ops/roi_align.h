@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ROIAlign: the mean of bilinear samples over the bins of a RoI, without rounding the box.
 //
 // Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q). Validity, weights and divisor

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ROIPool in CUDA kernels; roi_pool.h defines the result.
 //
 // Forward: a block owns some channels of one RoI, a thread (channel, p, q). Edges of the bins are

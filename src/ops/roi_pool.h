@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ROIPool: max pooling over the bins of a RoI.
 //
 // Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q): the maximum of the channel over

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RotatedROIAlign in CUDA kernels; rotated_roi_align.h defines the result.
 //
 // Forward: a block owns some channels of one RoI, a thread (channel, p, q) visits the samples of

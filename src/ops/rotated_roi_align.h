@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RotatedROIAlign: the mean of bilinear samples over the bins of a rotated RoI.
 //
 // Reads data (N, C, H, W) and RoIs (K, 6), [batch_index, cx, cy, w, h, theta]. Writes all of out

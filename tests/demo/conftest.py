@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tiny generated data set, and a short run on it."""
 
 from __future__ import annotations

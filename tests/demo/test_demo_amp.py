@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixed precision. AMP changes MXNet for the rest of a process, so every test starts its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data that a crash, a full disk or a labelling tool left broken: named file by file, at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A checkpoint is data: those of older versions go on, and those made to harm run nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real data layouts, written here in small: VOC of two years, any VOC-like folder, COCO; digits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several contexts and several processes: the same training, divided."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A full or read-only disk: one sentence, exit status 2, and nothing half-written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input is refused by name, with exit status 2, before any training."""
 
 from __future__ import annotations

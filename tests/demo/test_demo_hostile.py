@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files made to harm: each is refused in a sentence, soon, and without much memory."""
 
 from __future__ import annotations

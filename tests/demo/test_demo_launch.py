@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distributed runs whose processes die, stop or are told to end; every test starts its own."""
 
 from __future__ import annotations

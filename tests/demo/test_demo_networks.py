@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backbones: strides, the dilated last stage, pretrained weights, frozen batch normalisation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stranger's own data: any COCO file, VOC-like folders, odd images, and what is held back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands on the demo's pages: all are understood, and the tutorial's lead to a detector."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts by themselves: anchors, targets, sampling, reading."""
 
 from __future__ import annotations

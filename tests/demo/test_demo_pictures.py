@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pictures: what is written on them can be read, and stays where it belongs."""
 
 from __future__ import annotations

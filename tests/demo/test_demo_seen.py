@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a command shows while it works: bars on a terminal, lines in a log, helps, tables."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of a run, as the command line, checkpoints and comparisons know them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training: it learns, it goes on after an interruption, it bears images without boxes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Using a trained detector: evaluation, pictures, detection, export, the whole demo."""
 
 from __future__ import annotations

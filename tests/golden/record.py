@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records results of torchvision and Paddle, for machines where they are not installed.
 
 Run it with the Python of an environment that has the library and NumPy:

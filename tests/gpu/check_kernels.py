@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks and times the CUDA kernels on a GPU, through the C interface, with torch's memory.
 
     python build_tools/native.py gpu && python tests/gpu/check_kernels.py [PART ...]

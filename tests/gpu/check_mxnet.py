@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operators on mx.gpu(0) against the same calls on the CPU, forward and backward.
 
 It uses none of MXNet's own kernels: arrays are copied from NumPy, head gradients are given, and

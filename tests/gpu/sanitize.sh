@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Every check of the kernels under compute-sanitizer: memcheck, racecheck, initcheck.
 #
 #   tests/gpu/sanitize.sh [library]

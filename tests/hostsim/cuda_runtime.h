@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs CUDA kernels on the CPU, for tests on machines without a GPU. With this folder on the
 // include path, g++ finds this header instead of the toolkit's, and compiles the same .cu files as
 // nvcc.

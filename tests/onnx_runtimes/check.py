@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs exported models in onnxruntime and OpenVINO against the golden outputs; needs no MXNet.
 
     python -m venv /tmp/runtimes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The classic detectors as ONNX, from their authors' own symbols with random weights.
 
     .venv/bin/pip install onnxruntime openvino==2026.4.1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole detectors as ONNX: detections of onnxruntime and OpenVINO against those of MXNet.
 
     .venv/bin/python tests/onnx_runtimes/detectors.py FOLDER --export

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of all operators, a file for each: adding an operator is adding a file here.
 
 A file holds everything that is specific to its operator:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The row of DeformablePSROIPool without trans; with it, tests/test_deformable.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The row of PyramidROIAlign on one map; with several, tests/test_pyramid.py."""
 
 from __future__ import annotations

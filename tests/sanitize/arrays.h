@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays that end where their memory ends.
 #pragma once
 #include <cfloat>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A random call: its parameters and inputs.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random hostile calls of every operator through the C interface, built with sanitizers and run by
 // tests/sanitize/run.py.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ends the process with a message on failure.
 #pragma once
 #include <signal.h>

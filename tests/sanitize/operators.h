@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operators, with valid and invalid parameters of each.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of valid calls.
 #pragma once
 #include <omp.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random hostile calls of every operator, made by driver.cc under sanitizers.
 
     python tests/sanitize/run.py [--calls 3000] [--seed 1] [--only asan tsan]

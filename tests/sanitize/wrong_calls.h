@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Invalid calls, which fail with a message and write nothing.
 #pragma once
 #include <omp.h>

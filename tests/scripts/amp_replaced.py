@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls MXNet's RoI functions, replaced and not, under its automatic mixed precision.
 
 AMP cannot be switched off again in a process.

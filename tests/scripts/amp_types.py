@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints the type of every array in the demo's training graph under float16, as JSON.
 
     python amp_types.py NETWORK HEAD CLASS_AGNOSTIC DEFORM

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads randomly damaged files; a separate program, because MXNet may crash on one.
 
     python damaged_files.py {parameters,symbols} COUNT FOLDER

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints a digest of the results of every row of the tests, forward and backward."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Uses the library on all threads, forks, and uses it in the child, twice: prints 4 x "equal".
 
 python fork.py c|mxnet      what the process used before the fork: only the C interface, or MXNet

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains on a disk that fills up and then becomes read-only, in a mount namespace.
 
     unshare --user --map-root-user --mount python full_disk.py DATA RUN WORK

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls every operator on hostile boxes, offsets, scores and sizes of images: prints "alive".
 
 python hostile_calls.py SEED

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints the instruction set, and digests of every operator's results with it, as JSON.
 
 The environment sets the instruction set and the threads; a process reads it once. The maps are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Infers and binds every operator with some shapes and types unknown: prints "alive".
 
 python partial_shapes.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints the JSON text of each graph of tests/test_graph.py in which a map has many users."""
 
 import sys

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The worked example of ROIPool, from C. */
 #include <stdio.h>
 

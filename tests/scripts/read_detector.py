@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs an exported detector where only gluon_roi is imported.
 
     python read_detector.py STEM SIDE

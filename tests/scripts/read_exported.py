@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs exported networks where only gluon_roi is imported, and compares their outputs.
 
     python read_exported.py NAME ...

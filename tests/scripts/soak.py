@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many calls through MXNet in one process: memory stays flat, threads do not interfere, forks work.
 
     python tests/scripts/soak.py [--calls 20000] [--only nd hybrid ...]

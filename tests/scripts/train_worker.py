@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains as `python -m demo_rfcn` does, and writes the parameters of the detector to a file.
 
 python train_worker.py PARAMETERS.npz ARGUMENT ...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules for MXNet's own operators, as detectors use them."""
 
 from . import boxes, deformable, elementwise, indexing, layers, norms, pooling, proposals, shapes

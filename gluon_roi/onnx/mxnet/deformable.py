@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deformable convolution: samples that offsets move, which an ordinary convolution reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet's operators that select, sort and reduce."""
 
 from __future__ import annotations

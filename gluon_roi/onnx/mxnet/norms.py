@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet's normalisations."""
 
 from __future__ import annotations

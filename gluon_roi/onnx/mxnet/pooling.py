@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pooling, with MXNet's windows at the border."""
 
 from __future__ import annotations

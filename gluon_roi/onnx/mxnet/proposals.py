@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposals of a region proposal network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules for the RoI operators of this package.
 
 The graph decodes the boxes by the operators' own formulas, in the same order of operations: which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ROIAlign, PSROIAlign and PyramidROIAlign: bilinear samples in a grid."""
 
 from __future__ import annotations

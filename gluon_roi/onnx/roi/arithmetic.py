@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arithmetic of boxes and samples, rounded as in the kernels in every runtime."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bins of bilinear samples as boxes that RoiAlign samples at the same positions."""
 
 from __future__ import annotations

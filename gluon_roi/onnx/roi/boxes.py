@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RoIs in a graph: which rows have a result, and bins as RoIs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ROIPool and PSROIPool: bins of whole cells."""
 
 from __future__ import annotations

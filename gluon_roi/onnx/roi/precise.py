@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PrROIPool: integrals of the bilinear surface, as products of matrices."""
 
 from __future__ import annotations

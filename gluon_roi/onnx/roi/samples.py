@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RotatedROIAlign and DeformablePSROIPool: samples off an upright grid, or that may not count."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bins of ROIPool and PSROIPool: the cells of the map that each bin covers.
 //
 // Results must not depend on the instruction set, so nothing here may be contracted into fused

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The channels of the position-sensitive operators.
 #pragma once
 #include "../types.h"

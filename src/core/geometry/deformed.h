@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The samples of a deformable convolution: which cells of the map each reads, with which weights.
 //
 // Results must not depend on the instruction set, so nothing here may be contracted into fused

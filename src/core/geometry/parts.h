@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The samples of DeformablePSROIPool: their positions, the cells that each reads, their offsets.
 //
 // Results must not depend on the instruction set, so nothing here may be contracted into fused

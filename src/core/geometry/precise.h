@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Precise RoI pooling: the mean of the bilinear surface over a bin, an integral in closed form.
 //
 // Between cells the surface is their bilinear interpolation; beyond the outermost cells it falls to

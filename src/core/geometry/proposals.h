@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Proposals of a region proposal network: anchors, and boxes that the network moves.
 //
 // The order of operations is that of MXNet's Proposal and MultiProposal, in which boxes end at

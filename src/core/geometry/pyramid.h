@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The maps of a feature pyramid, and the choice of a box's map.
 #pragma once
 #include "../types.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bilinear samples of a rotated box: their positions, and the cells that each reads.
 //
 // The order of operations is that of MXNet's contrib.RROIAlign and of detectron2. See samples.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of rois: image, box, and whether the row is valid.
 #pragma once
 #include "../roi_contract.h"

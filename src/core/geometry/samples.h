@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bilinear samples of the align operators: their positions, and the cells that each reads.
 //
 // Results must not depend on the instruction set, so nothing here may be contracted into fused

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps coordinates far off any map within the range of the arithmetic.
 #pragma once
 #include "../types.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Greedy suppression: the order of scores, boxes, and the overlap of two of them.
 //
 // The order of operations is that of MXNet's box_nms and Proposal, so both keep the same boxes.

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be right on the day of a release, and is easily forgotten until then."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import build_docs
+import pytest
+
+import gluon_roi
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Code, by the ends of names. (LICENSE holds for pages and data as well.)
+CODE = (
+    r"\.(py|pyi|c|h|cc|cu|sh|js|css|html|map|toml|cff|ya?ml)$|(^|/)(Makefile|CMakeLists.txt|run)$"
+)
+
+
+def test_every_file_of_code_names_its_licence():
+    if not (ROOT / ".git").exists():
+        pytest.skip("a checkout lists its files; this is none")
+    listed = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+    files = [name for name in listed if re.search(CODE, name)]
+    assert len(files) > 300
+    for name in files:
+        head = (ROOT / name).read_text().splitlines()[:2]
+        assert any("SPDX-License-Identifier: Apache-2.0" in line for line in head), name
+
+
+def test_versions_agree():
+    version = re.escape(gluon_roi.__version__)
+    citation, changes = (ROOT / "CITATION.cff").read_text(), (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^version: {version}$", citation, re.M)
+    dates = re.findall(rf"^## \[{version}\] - (\d{{4}}-\d\d-\d\d)$", changes, re.M)
+    assert dates == re.findall(r"^date-released: (.*)$", citation, re.M)
+
+
+@pytest.mark.parametrize("repository", ["", "https://host.example/name"])
+def test_description_has_no_link_into_the_checkout(repository, monkeypatch):
+    """A package index has only README.md."""
+    monkeypatch.setattr(build_docs, "REPOSITORY", repository)
+    text = build_docs.description()
+    targets = [target for _, _, target in build_docs.LINK.findall(text)]
+    assert [target for target in targets if not target.startswith("https://")] == []
+    pictures = re.findall(r"!\[.*\]\(https://host.example/name/raw/main/", text)
+    assert bool(pictures) == bool(repository)
+
+
+def test_readme_ends_where_the_site_begins():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
