@@ -16,6 +16,8 @@ import os
 NAMES = ("libastring.so", "libamath.so", "libarmpl_lp64_mp.so")
 STAND_INS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "arm")
 OPENBLAS = "libscipy_openblas.so"
+CORE = "OPENBLAS_CORETYPE"
+AT_HWCAP2, HWCAP2_SME = 26, 1 << 23
 
 
 def load_libraries(mxnet: str) -> None:
@@ -28,7 +30,7 @@ def load_libraries(mxnet: str) -> None:
             ctypes.CDLL(name)
         except OSError:
             if name == NAMES[-1]:
-                _load(openblas())
+                _load_openblas()
             _load(os.path.join(STAND_INS, name))
 
 
@@ -41,6 +43,23 @@ def openblas() -> str:
             "run 'pip install scipy-openblas32'"
         )
     return os.path.join(os.path.dirname(spec.origin), "lib", OPENBLAS)
+
+
+def _load_openblas() -> None:
+    """Keep OpenBLAS from its kernels for SME (Armv9's matrix instructions), unless CORE is set.
+
+    They are new. Those of 0.3.34 give wrong products under qemu, and earlier ones did on Apple's M4
+    (issues 5414 and 5763 of OpenBLAS). A processor with SME has all that NEOVERSEN1 uses.
+    """
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.restype = ctypes.c_ulong
+    if CORE in os.environ or not getauxval(AT_HWCAP2) & HWCAP2_SME:
+        return _load(openblas())
+    os.environ[CORE] = "NEOVERSEN1"  # for this library only: it is read while it loads
+    try:
+        return _load(openblas())
+    finally:
+        del os.environ[CORE]
 
 
 def _load(path: str) -> None:

@@ -5,6 +5,7 @@ Expected values are those of Python 3.11 with NumPy 1.23, where gluon_roi/_compa
 """
 
 import importlib.util
+import itertools
 import multiprocessing
 import os
 import re
@@ -183,17 +184,30 @@ def test_library_that_the_system_lacks(tmp_path):
     )
 
 
-def test_stand_ins_on_arm(tmp_path):
-    """Arm's own libraries win; OpenBLAS comes from its package; a sentence where it is missing."""
+@pytest.mark.parametrize("sme, chosen", [(False, None), (True, None), (True, "ARMV8SVE")])
+def test_stand_ins_on_arm(tmp_path, monkeypatch, sme, chosen):
+    """Arm's own libraries win; OpenBLAS comes from its package; a sentence where it is missing.
+
+    Its kernels for SME are not used, unless somebody chooses them.
+    """
     loaded: list[str] = []
+    cores = []
 
     def load(path):
+        if path is None:
+            return SimpleNamespace(getauxval=lambda which: 0x7F877FFF if sme else 0x7F077FFF)
         loaded.append(path)
+        if path.endswith("libscipy_openblas.so"):
+            cores.append(os.environ.get("OPENBLAS_CORETYPE"))
         if "/" not in path and path != "libastring.so":
             raise OSError("no such file")
+        return None
 
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    if chosen:
+        monkeypatch.setenv("OPENBLAS_CORETYPE", chosen)
     script = _compat._sibling("_arm")
-    script.ctypes = SimpleNamespace(CDLL=load)
+    script.ctypes = SimpleNamespace(CDLL=load, c_ulong=None)
     fake(tmp_path, "scipy_openblas32", "raise AssertionError('it is not imported')")
     sys.path.insert(0, str(tmp_path))
     try:
@@ -210,15 +224,33 @@ def test_stand_ins_on_arm(tmp_path):
     ]
     middle = ["libamath.so", stand_in.replace("libarmpl_lp64_mp", "libamath")]
     assert loaded == ["libastring.so", *middle, *last, "libastring.so", *last]
+    assert cores == [chosen or ("NEOVERSEN1" if sme else None)] * 2
+    assert os.environ.get("OPENBLAS_CORETYPE") == chosen
     script.importlib.invalidate_caches()
     script.importlib = SimpleNamespace(util=SimpleNamespace(find_spec=lambda name: None))
     with pytest.raises(ImportError, match="run 'pip install scipy-openblas32'"):
         script.openblas()
 
 
+@pytest.mark.parametrize("dtype, close", [("float32", 1e-4), ("float64", 1e-12)])
+@pytest.mark.parametrize("m, k, n", [(3, 5, 7), (16, 16, 16), (20, 50, 30), (64, 64, 98)])
+def test_products_of_mxnet(m, k, n, dtype, close):
+    """Whatever multiplies matrices for it; some of OpenBLAS's kernels for Arm do it wrong."""
+    rng = np.random.RandomState(m)
+    a, b = rng.randn(m, k), rng.randn(k, n)
+    wanted = np.einsum("ik,kj->ij", a, b)
+    for flip_a, flip_b in itertools.product((False, True), repeat=2):
+        left, right = a.T if flip_a else a, b.T if flip_b else b
+        given = mx.nd.array(left, dtype=dtype), mx.nd.array(right, dtype=dtype)
+        for multiply in (mx.nd.dot, mx.nd.linalg.gemm2):
+            found = multiply(*given, transpose_a=flip_a, transpose_b=flip_b)
+            np.testing.assert_allclose(found.asnumpy(), wanted, rtol=0, atol=close)
+
+
 def test_no_mxnet():
     script = """
 import importlib.util
+import itertools
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "mxnet" else find(name, *rest)
 import gluon_roi

@@ -49,7 +49,7 @@ def symbol() -> mx.sym.Symbol:
     maps = [data, fed["coarse"]]
     scored = mx.sym.reshape(fed["bbox_pred"], (2, -1, 6))
     info = mx.sym.zeros((2, 3)) + 28
-    aligned = {"sampling_ratio": 2, "aligned": True, "rois_grad": True}
+    aligned: dict[str, Any] = {"sampling_ratio": 2, "aligned": True, "rois_grad": True}
     return mx.sym.Group(
         [
             sym.ROIPool(data, rois, (2, 3), 0.5, name="pool"),
@@ -66,26 +66,42 @@ def symbol() -> mx.sym.Symbol:
             sym.RotatedROIAlign(data, fed["rotated"], 2, 0.5, name="rotated", **aligned),
             sym.PrROIPool(data, rois, 2, 0.5, rois_grad=True, name="precise"),
             sym.DeformablePSROIPool(
-                *(data, rois, fed["trans"], 2, 0.5, 2, 2),
-                **{"part_size": 2, "sample_per_part": 3, "trans_std": 0.25, "name": "deformable"},
+                data, rois, fed["trans"], 2, 0.5, 2, 2, 2, 3, 0.25, name="deformable"
             ),
             sym.PyramidROIAlign(
-                *(maps, rois, 2, (0.5, 0.25)), canonical_size=8, canonical_level=1, name="pyramid"
+                maps, rois, 2, (0.5, 0.25), canonical_size=8, canonical_level=1, name="pyramid"
             ),
             sym.PyramidROIAlign(
-                *(maps, mx.sym.concat(rois, rois, dim=0), 2, (0.5, 0.25)),
-                **{**aligned, "assignment": "given", "name": "given"},
+                maps,
+                mx.sym.concat(rois, rois, dim=0),
+                2,
+                (0.5, 0.25),
+                assignment="given",
+                name="given",
+                **aligned,
             ),
             sym.DeformableSampling(
-                *(data, fed["offset"], fed["mask"], (3, 1)),
-                **{"pad": (1, 0), "num_deformable_group": 2, "convention": "torchvision"},
+                data,
+                fed["offset"],
+                fed["mask"],
+                (3, 1),
+                pad=(1, 0),
+                num_deformable_group=2,
+                convention="torchvision",
                 name="samples",
             ),
             sym.BoxNMS(scored, 0.3, 0.1, 30, id_index=0, in_format="center", name="suppressed"),
             sym.Proposal(
-                *(fed["cls_prob"], fed["bbox_pred"], info),
-                **{"rpn_pre_nms_top_n": 100, "rpn_post_nms_top_n": 8, "rpn_min_size": 2},
-                **{"scales": (1, 2, 4), "ratios": (1,), "feature_stride": 4, "output_score": True},
+                fed["cls_prob"],
+                fed["bbox_pred"],
+                info,
+                rpn_pre_nms_top_n=100,
+                rpn_post_nms_top_n=8,
+                rpn_min_size=2,
+                scales=(1, 2, 4),
+                ratios=(1,),
+                feature_stride=4,
+                output_score=True,
                 name="proposals",
             ),
         ]
