@@ -62,6 +62,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
     figure, panels = pyplot.subplots(
         len(WAYS), len(ROWS), figsize=(11, 4.6), height_ratios=[6, 4], layout="constrained"
     )
+    most = {way: max(len(row[way]) for row in report["times"].values()) for way in WAYS}
     for column, (row, title) in zip(panels.T, ROWS.items()):
         for panel, (way, label) in zip(column, WAYS.items()):
             times = report["times"][row][way]
@@ -70,9 +71,9 @@ def draw(report: dict[str, Any], path: Path) -> None:
             panel.barh([NAMES[name] for name in names], [times[n] for n in names], color=colours)
             for place, name in enumerate(names):
                 ratio = times[name] / times[OURS]
-                text = f" {times[name]:.3g}" + (f"  ({ratio:.3g}x)" if name != OURS else " ms")
+                text = f" {times[name]:.3g}" + (f"  ({ratio:.2g}x)" if name != OURS else " ms")
                 panel.text(times[name], place, text, va="center", fontsize=8)
-            panel.invert_yaxis()
+            panel.set_ylim(most[way] - 0.5, -0.6)  # bars of one height
             panel.set_xlim(0, 1.5 * max(times.values()))
             panel.set_xticks([])
             panel.spines[["top", "right", "bottom"]].set_visible(False)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from operators import BY_NAME
 
-from benchmarks import growth, small
+from benchmarks import growth, small, speed
 from benchmarks.convolutions import Convolution
 from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.libraries import WAYS
@@ -271,3 +271,33 @@ def test_whole_models():
     for name in ("Proposal", "DeformablePSROIPool", "BoxNMS", "DeformableSampling"):
         assert f"_gluon_roi_{name} |" in after and f"_gluon_roi_{name} |" not in before
     assert "_contrib_DeformableConvolution |" in before and "_contrib_" not in after
+
+
+def test_speed(tmp_path):
+    """The picture of README.md: from results of a run, or from what it stored."""
+
+    def row(item, way, threads=1):
+        other = {"median_ms": 3.0, "other_convention": True}
+        results = {"gluon_roi": {"median_ms": 1.0}, "mxnet": {"median_ms": 2.0}, "paddle": other}
+        return {"item": item, "way": way, "threads": threads, "results": results}
+
+    rows = [row(item, way) for item in speed.ROWS for way in speed.WAYS]
+    more = [row(item, "forward") for item in speed.ROWS] + [row(*list(speed.ROWS)[:1], "x", 2)]
+    report = {"machine": {}, "versions": {"gluon_roi": "1", "limit": "2"}, "rows": rows + more}
+    results, picture = tmp_path / "results.json", tmp_path / "speed.png"
+    results.write_text(json.dumps(report))
+    speed.main([str(results), "--output", str(picture)])
+    stored = json.loads(picture.with_suffix(".json").read_text())
+    assert stored["versions"] == {"gluon_roi": "1"}
+    assert all(
+        stored["times"][item][way] == {"gluon_roi": 1.0, "mxnet": 2.0}
+        for item in speed.ROWS
+        for way in speed.WAYS
+    )
+    drawn = picture.read_bytes()
+    speed.main(["--output", str(picture)])
+    assert picture.read_bytes() == drawn
+    report["rows"] = more
+    results.write_text(json.dumps(report))
+    with pytest.raises(SystemExit, match="the results lack"):
+        speed.main([str(results), "--output", str(picture)])
