@@ -49,8 +49,9 @@ def kept(report: dict[str, Any]) -> dict[str, Any]:
     missing = [(row, way) for row in ROWS for way in WAYS if way not in times.get(row, {})]
     if missing:
         raise SystemExit(f"benchmarks.speed: the results lack {missing[0]}")
+    machine = {key: report["machine"].get(key) for key in ("cpu", "cores", "time")}
     versions = {name: v for name, v in report["versions"].items() if name != LIMIT}
-    return {"machine": report["machine"], "versions": versions, "times": times}
+    return {"machine": machine, "versions": versions, "times": times}
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
