@@ -116,15 +116,20 @@ def gradient(net: gluon.HybridBlock, image: mx.nd.NDArray, seed: int = 7) -> np.
     return np.concatenate([p.grad().asnumpy().ravel() for p in parameters if p.grad_req != "null"])
 
 
-def seconds(call: Callable, runs: int) -> float:
-    """The fastest of some runs, after one to warm up."""
-    times = []
+def in_turns(calls: list[Callable], runs: int) -> list[float]:
+    """The fastest of some runs of each, after one to warm up, in seconds."""
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(runs + 1):
-        start = time.perf_counter()
-        call()
-        mx.nd.waitall()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+        for call, own in zip(calls, times):
+            start = time.perf_counter()
+            call()
+            mx.nd.waitall()
+            own.append(time.perf_counter() - start)
+    return [min(own[1:]) for own in times]
+
+
+def seconds(call: Callable, runs: int) -> float:
+    return in_turns([call], runs)[0]
 
 
 def operator_seconds(calls: list, align: Callable, runs: int) -> tuple[float, float]:

@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -41,7 +40,7 @@ from demo_rfcn.data import ensure_dataset, open_datasets
 from demo_rfcn.data.loader import normalise
 from demo_rfcn.model.network import BACKBONES
 
-from .switch_models import KEPT, FanIn, gradient, make_detector
+from .switch_models import KEPT, FanIn, gradient, in_turns, make_detector
 from .switch_training import SIGNALS, train
 
 FPN = {
@@ -198,17 +197,6 @@ def passes(
         mx.nd.waitall()
 
     return step
-
-
-def in_turns(calls: list[Pass], runs: int) -> list[float]:
-    """The fastest time of each, after one pass to warm up."""
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(runs + 1):
-        for call, own in zip(calls, times):
-            start = time.perf_counter()
-            call()
-            own.append(time.perf_counter() - start)
-    return [min(own[1:]) for own in times]
 
 
 def profile(title: str, call: Pass) -> None:

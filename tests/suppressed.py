@@ -15,6 +15,11 @@ class Suppressed(NamedTuple):
     shape: tuple[int, ...]
     parameters: dict[str, Any]
 
+    @property
+    def name(self) -> str:
+        """In Python."""
+        return {"box_nms": "BoxNMS", "proposal": "Proposal"}[self.op]
+
     def arrays(self, dtype: str, seed: int = 0) -> list[np.ndarray]:
         """Many scores are equal, and so are some boxes."""
         rng = np.random.RandomState(seed)

@@ -34,6 +34,7 @@ const PATTERNS = {
   'single cell': { value: (x, y) => Number(x === 8 && y === 6), python: '(x == 8) & (y == 6)' },
   checks: { value: (x, y) => (x + y) % 2, python: '(x + y) % 2' },
 };
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const ROLL = 5;  // cells along x by which a score map differs from the one before it
 
 // ---- The kernels --------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ function gridOf(operator, values, rois) {
   const box = rois.map(float), has = (name) => operator.params.some((param) => param.name === name);
   const grid = { samples: null, first: 0.5, reach: 1 };
   const offset = values.aligned ? 0.5 : 0, least = values.aligned ? -Infinity : 1;
-  let start, size, cos = 1, sin = 0;
+  let start, size, theta = 0;
   if (has('sample_per_part')) {
     const round = (value) => Math.sign(value) * Math.round(Math.abs(value));
     start = [0, 1].map((axis) => round(box[axis]) * scale - 0.5);
@@ -162,9 +163,8 @@ function gridOf(operator, values, rois) {
     Object.assign(grid, { samples, first: 0, reach: 0.5 });
   } else if (operator.coordinates === 5) {
     size = [2, 3].map((axis) => Math.max(float(box[axis] * scale), least));
-    [cos, sin] = [Math.cos(box[4] * Math.PI / 180), Math.sin(box[4] * Math.PI / 180)];
-    const [u, v] = [-size[0] / 2, -size[1] / 2];
-    start = [u * cos + v * sin, v * cos - u * sin]
+    theta = box[4];
+    start = turned(-size[0] / 2, -size[1] / 2, theta)
       .map((value, axis) => value + box[axis] * scale - offset);
   } else if (has('sampling_ratio')) {
     start = [0, 1].map((axis) => float(float(box[axis] * scale) - offset));
@@ -182,10 +182,8 @@ function gridOf(operator, values, rois) {
       ratio > 0 ? ratio : Math.max(1, Math.ceil(float(length / bins[axis]))));
   }
   grid.size = size;
-  grid.place = (q, p) => {
-    const u = q * size[0] / Q, v = p * size[1] / P;
-    return [start[0] + u * cos + v * sin, start[1] + v * cos - u * sin];
-  };
+  grid.place = (q, p) =>
+    turned(q * size[0] / Q, p * size[1] / P, theta).map((value, axis) => start[axis] + value);
   return grid;
 }
 
@@ -273,12 +271,19 @@ const partOf = (values, p, q) => [p, q].map((index, axis) =>
   Math.floor(index * partsOf(values)[axis] / values.pooled_size[axis]));
 const offsetOf = (values, p, q) => state.trans[partOf(values, p, q)] || [0, 0];
 
+// The offsets of parts that there are with these values: { y, x, offset }.
+function offsetsOf(values) {
+  const [rows, columns] = partsOf(values);
+  return Object.entries(state.trans).map(([part, offset]) => {
+    const [y, x] = part.split(',').map(Number);
+    return { y, x, offset };
+  }).filter(({ y, x }) => y < rows && x < columns);
+}
+
 function transOf(values) {
   const [rows, columns] = partsOf(values);
   const trans = new Float32Array(2 * rows * columns);
-  for (const [part, offset] of Object.entries(state.trans)) {
-    const [y, x] = part.split(',').map(Number);
-    if (y >= rows || x >= columns) continue;
+  for (const { y, x, offset } of offsetsOf(values)) {
     offset.forEach((value, axis) => { trans[(axis * rows + y) * columns + x] = value; });
   }
   return { shape: [1, 2, rows, columns], values: trans };
@@ -532,9 +537,7 @@ function python() {
   if (moves()) {
     const [rows, columns] = partsOf(values);
     lines.push(`trans = mx.nd.zeros((1, 2, ${rows}, ${columns}))`);
-    for (const [part, offset] of Object.entries(state.trans)) {
-      const [y, x] = part.split(',').map(Number);
-      if (y >= rows || x >= columns) continue;
+    for (const { y, x, offset } of offsetsOf(values)) {
       offset.forEach((value, axis) => {
         if (value) lines.push(`trans[0, ${axis}, ${y}, ${x}] = ${value}`);
       });
@@ -825,8 +828,7 @@ function watchMap() {
   map.addEventListener('pointerup', end);
   map.addEventListener('pointercancel', end);
   map.addEventListener('keydown', (event) => {
-    const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-    const arrow = arrows[event.key];
+    const arrow = ARROWS[event.key];
     if (event.ctrlKey || event.altKey || event.metaKey) return;
     if (arrow && event.shiftKey) {
       const step = arrow.map((value) => snap(value * STEP));
@@ -862,12 +864,11 @@ function watchOutput() {
     schedule();
   });
   output.addEventListener('keydown', (event) => {
-    const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-    const step = steps[event.key];
-    if (!step || !view) return;
+    const arrow = ARROWS[event.key];
+    if (!arrow || !view) return;
     event.preventDefault();
-    state.bin = state.bin.map((index, axis) =>
-      Math.min(Math.max(index + step[axis], 0), [view.P, view.Q][axis] - 1));
+    state.bin = state.bin.map((index, axis) =>  // rows first
+      Math.min(Math.max(index + arrow[1 - axis], 0), [view.P, view.Q][axis] - 1));
     schedule();
   });
 }

@@ -17,15 +17,16 @@
 
 namespace gluon_roi::cpu {
 
+#ifdef _OPENMP
+
 // Waking the second thread costs some 5 us, in which one thread touches this many elements. The
 // debug build uses all threads even for the smallest call, to find faults.
 #ifdef GLUON_ROI_DEBUG
-[[maybe_unused]] static constexpr int64_t kElementsPerThread = 1;
+static constexpr int64_t kElementsPerThread = 1;
 #else
-[[maybe_unused]] static constexpr int64_t kElementsPerThread = 1 << 15;
+static constexpr int64_t kElementsPerThread = 1 << 15;
 #endif
 
-#ifdef _OPENMP
 namespace {
 
 // The remaining tasks of one thread, on separate cache lines.

@@ -121,20 +121,28 @@ def arguments(rng: np.random.RandomState) -> dict[str, np.ndarray]:
     }
 
 
+def heads(symbol: mx.sym.Symbol, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Gradients of the outputs, in eighths."""
+    rng = np.random.RandomState(1)
+    shapes = {name: arrays[name].shape for name in symbol.list_arguments()}
+    _, outputs, _ = symbol.infer_shape(**shapes)
+    return {
+        f"head{i}": (rng.randint(-8, 9, shape) / 8).astype("float32")
+        for i, shape in enumerate(outputs)
+    }
+
+
 def results(
-    symbol: mx.sym.Symbol, arrays: dict[str, np.ndarray], heads: list[np.ndarray], ctx: mx.Context
+    symbol: mx.sym.Symbol, arrays: dict[str, np.ndarray], ctx: mx.Context
 ) -> dict[str, np.ndarray]:
-    """Outputs and gradients of a symbol."""
+    """Outputs and gradients of a symbol, of arguments and gradients of outputs."""
     given = {
         name: mx.nd.array(arrays[name], ctx, arrays[name].dtype) for name in symbol.list_arguments()
     }
     gradients = {name: array.zeros_like() for name, array in given.items()}
     executor = symbol.bind(ctx, given, gradients)
     outputs = executor.forward(is_train=True)
-    if not heads:
-        rng = np.random.RandomState(1)
-        heads += [(rng.randint(-8, 9, out.shape) / 8).astype(out.dtype) for out in outputs]
-    executor.backward([mx.nd.array(head, ctx, head.dtype) for head in heads])
+    executor.backward([mx.nd.array(arrays[f"head{i}"], ctx) for i in range(len(outputs))])
     return {
         **{f"out{i}": out.asnumpy() for i, out in enumerate(outputs)},
         **{f"d_{name}": gradient.asnumpy() for name, gradient in gradients.items()},
@@ -143,11 +151,10 @@ def results(
 
 if __name__ == "__main__":
     stem = FOLDER / f"symbol-{gluon_roi.__version__}"
-    saved, heads = symbol(), list[np.ndarray]()
+    saved = symbol()
     saved.save(f"{stem}.json")
-    arrays = arguments(np.random.RandomState(0))
-    computed = results(saved, arrays, heads, mx.cpu())
-    arrays.update({f"head{i}": head for i, head in enumerate(heads)})
-    everything: dict[str, Any] = {**arrays, **computed}
-    np.savez_compressed(f"{stem}.npz", **everything)
+    arrays: dict[str, Any] = arguments(np.random.RandomState(0))
+    arrays.update(heads(saved, arrays))
+    arrays.update(results(saved, arrays, mx.cpu()))
+    np.savez_compressed(f"{stem}.npz", **arrays)
     print(f"{stem}.json, {stem}.npz")

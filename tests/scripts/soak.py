@@ -213,21 +213,25 @@ def convolutions() -> list[Call]:
     ]
 
 
-def suppression(one: Suppressed) -> tuple[Callable, Callable, list]:
-    """BoxNMS or Proposal: the function, a block in a compiled network, and inputs of both."""
-    name = {"box_nms": "BoxNMS", "proposal": "Proposal"}[one.op]
-    block = getattr(gluon_roi, name)(**one.parameters)
-    block.hybridize(static_alloc=True)
-    function = partial(getattr(gluon_roi.nd, name), **one.parameters)
-    return function, block, [mx.nd.array(array) for array in one.arrays("float32")]
+def suppression(one: Suppressed) -> tuple[Callable, list]:
+    """BoxNMS or Proposal, and its inputs."""
+    function = partial(getattr(gluon_roi.nd, one.name), **one.parameters)
+    return function, [mx.nd.array(array) for array in one.arrays("float32")]
 
 
 def suppressions() -> list[Call]:
+    """As functions, and as blocks of compiled networks."""
+
     def call(function: Callable, inputs: list) -> Call:
         return lambda: both_passes(function, *inputs)[1].wait_to_read()
 
-    made = map(suppression, CALLS.values())
-    return [call(way, inputs) for *ways, inputs in made for way in ways]
+    calls = []
+    for one in CALLS.values():
+        function, inputs = suppression(one)
+        block = getattr(gluon_roi, one.name)(**one.parameters)
+        block.hybridize(static_alloc=True)
+        calls += [call(function, inputs), call(block, inputs)]
+    return calls
 
 
 # ---- What is looked at ---------------------------------------------------------------------------
@@ -274,7 +278,7 @@ def check_threads(count: int) -> None:
             pool = partial(OPERATORS[place].function, pooled_size=POOLED, spatial_scale=SCALE)
             results = both_passes(pool, *arrays(OPERATORS[place], number, 1 + number % 50))
         else:
-            function, _, inputs = suppression(others[place - len(OPERATORS)])
+            function, inputs = suppression(others[place - len(OPERATORS)])
             results = both_passes(function, *inputs)
         return [array.asnumpy().tobytes() for array in results]
 
