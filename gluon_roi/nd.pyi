@@ -137,7 +137,8 @@ def DeformableConvolution(
     """Convolution at sampling positions that offsets move, as ``contrib.DeformableConvolution``.
 
     Arguments, their order, parameters and results are those of MXNet's operator. The samples are
-    :class:`gluon_roi.DeformableSampling`; the product with the weights is MXNet's ``Convolution``.
+    :class:`gluon_roi.DeformableSampling`, as columns; the product with the weights is MXNet's
+    ``Convolution`` with a kernel of 1.
 
     Parameters
     ----------
@@ -333,6 +334,7 @@ def DeformableSampling(
     pad: int | tuple[int, int] = 0,
     num_deformable_group: int = 1,
     convention: str = 'mxnet',
+    layout: str = 'map',
     *,
     out: Tensor | None = None,
     name: str | None = None,
@@ -340,10 +342,12 @@ def DeformableSampling(
 ) -> Tensor:
     """The bilinear samples that a deformable convolution multiplies by its weights.
 
-    Cell ``[oy * kh + i, ox * kw + j]`` of the result is the sample for output (oy, ox) and kernel
-    cell (i, j): at ``oy * stride - pad + i * dilate`` plus the offset, times the mask. A
-    convolution of the result with a kernel and a stride of (kh, kw) is the deformable convolution:
-    :func:`gluon_roi.nd.DeformableConvolution`.
+    The sample for output (oy, ox) and kernel cell (i, j) lies at ``oy * stride - pad + i * dilate``
+    plus the offset, and is multiplied by the mask. In the layout 'map' it is cell
+    ``[oy * kh + i, ox * kw + j]`` of its channel; a convolution of the result with a kernel and a
+    stride of (kh, kw) is the deformable convolution. In the layout 'columns' it is cell [oy, ox] of
+    channel ``(c * kh + i) * kw + j``; the convolution then has a kernel of 1 and the same weights,
+    reshaped, as in :func:`gluon_roi.nd.DeformableConvolution`.
 
     :class:`gluon_roi.DeformableSampling` as a function: inputs first, then parameters.
 
@@ -373,6 +377,8 @@ def DeformableSampling(
         What lies around the map. With 'mxnet' samples off the map are 0, as in MXNet's
         ``contrib.DeformableConvolution``. With 'torchvision' they fade to 0 within one cell, as in
         torchvision's ``deform_conv2d`` and MXNet's ``contrib.ModulatedDeformableConvolution``.
+    layout : {'map', 'columns'}
+        Of the result. MXNet multiplies columns faster.
     out : array, optional
         For the result, which is returned; arrays only.
     name : str, optional
@@ -382,8 +388,8 @@ def DeformableSampling(
 
     Returns
     -------
-    out : (N, C, Ho * kh, Wo * kw), dtype of data
-        Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, and Wo alike.
+    out : (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo), dtype of data
+        As layout says. Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, and Wo alike.
 
     Raises
     ------
@@ -423,6 +429,7 @@ def DeformableSampling(
     pad: int | tuple[int, int] = 0,
     num_deformable_group: int = 1,
     convention: str = 'mxnet',
+    layout: str = 'map',
     *,
     out: Tensor | None = None,
     name: str | None = None,

@@ -55,7 +55,10 @@ class Sampled(NamedTuple):
 
     def d_out(self, dtype: str, batch: int = 2) -> np.ndarray:
         kernel, size = self.pair("kernel"), self.outputs
-        shape = batch, self.channels, size[0] * kernel[0], size[1] * kernel[1]
+        if self.parameters.get("layout") == "columns":
+            shape = batch, self.channels * kernel[0] * kernel[1], *size
+        else:
+            shape = batch, self.channels, size[0] * kernel[0], size[1] * kernel[1]
         return np.random.RandomState(1).randn(*shape).astype(dtype)
 
 
@@ -79,6 +82,18 @@ CALLS = {
         True,
     ),
     "one": Sampled(1, (1, 30), {"kernel": 1, "stride": (1, 2)}, False),
+    "columns": Sampled(
+        34,
+        (9, 11),
+        {
+            "kernel": (2, 3),
+            "stride": (1, 2),
+            "pad": 1,
+            "num_deformable_group": 2,
+            "layout": "columns",
+        },
+        True,
+    ),
     "edges": Sampled(33, (2, 2), {"kernel": 2, "pad": 3, "convention": "torchvision"}, False),
 }
 

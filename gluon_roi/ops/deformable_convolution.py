@@ -6,6 +6,7 @@ Weights, bias, groups of weights, their shape inference and their gradients are 
 
 from __future__ import annotations
 
+from ast import literal_eval
 from numbers import Integral
 from typing import Any
 
@@ -50,7 +51,8 @@ def deformable_convolution(
     """Convolution at sampling positions that offsets move, as ``contrib.DeformableConvolution``.
 
     Arguments, their order, parameters and results are those of MXNet's operator. The samples are
-    :class:`gluon_roi.DeformableSampling`; the product with the weights is MXNet's ``Convolution``.
+    :class:`gluon_roi.DeformableSampling`, as columns; the product with the weights is MXNet's
+    ``Convolution`` with a kernel of 1.
 
     Parameters
     ----------
@@ -179,7 +181,7 @@ def modulated_deformable_convolution(
 
 
 def _convolve(op: str, given: dict[str, Any]) -> Any:
-    """The samples, and their convolution with a kernel and a stride of the kernel's size."""
+    """The samples, and their product with the weights: a convolution with a kernel of 1."""
     kind = kind_of(op, "data", given["data"])
     arrays = kind in (NDArray, NumpyArray)
     moves = [name for name in ("data", "offset", "mask") if name in given]
@@ -198,23 +200,33 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
     filters = given["num_filter"]
     if filters is None and arrays:
         filters = inputs["weight"].shape[0]
-    _check_groups(op, filters, given["num_group"], inputs["data"].shape[1] if arrays else None)
+    groups = given["num_group"]
+    _check_groups(op, filters, groups, inputs["data"].shape[1] if arrays else None)
+    kernel = _pair(given["kernel"])
 
     node = None if arrays else node_name(given["name"], op)
     samples = deformable_sampling(
         *(inputs.get(name) for name in ("data", "offset", "mask")),
         *(given[name] for name in ("kernel", "stride", "dilate", "pad", "num_deformable_group")),
         given["convention"],
+        "columns",
         name=node and f"{node}_sampling",
     )
+    weight = inputs.get("weight")
+    if arrays:
+        expected = (int(filters), inputs["data"].shape[1] // int(groups), *kernel)
+        if weight.shape != expected:
+            raise ValueError(f"{op}: weight has shape {weight.shape}, expected {expected}")
+    else:
+        weight = _of_known_rank(weight, node, (int(filters), -1, *kernel))
     product = {
-        "kernel": _pair(given["kernel"]),
-        "stride": _pair(given["kernel"]),
+        "kernel": (1, 1),
         "num_filter": filters,
-        "num_group": given["num_group"],
+        "num_group": groups,
         "workspace": given["workspace"],
         "no_bias": no_bias,
         **{name: inputs[name] for name in weights},
+        "weight": weight.reshape((0, -1, 1, 1)),
     }
     if arrays:
         out = given["out"]
@@ -227,7 +239,25 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
     return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
 
 
+def _of_known_rank(weight: Any, node: str, shape: tuple) -> Any:
+    """The weights, made if there are none, with what MXNet needs to know to infer their shape.
+
+    It infers one unknown size of what is reshaped. Variables of blocks know the others.
+    """
+    if weight is None:
+        weight = mx.sym.var(f"{node}_weight")
+    if weight.attr("__shape__") is None:
+        like = mx.sym._internal._zeros_without_dtype(name=f"{node}_weight_shape", shape=shape)
+        # In the body of a loop MXNet infers shapes from inputs only.
+        if like.attr("__subgraph_name__") is None:
+            name = f"{node}_weight_guard"
+            weight = mx.sym._internal._identity_with_attr_like_rhs(weight, like, name=name)
+    return weight
+
+
 def _pair(size: Any) -> Any:
+    if isinstance(size, str):  # from a symbol
+        size = literal_eval(size)
     return (size, size) if isinstance(size, Integral) else size
 
 

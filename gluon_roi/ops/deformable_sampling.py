@@ -19,6 +19,7 @@ def deformable_sampling(
     pad: int | tuple[int, int] = 0,
     num_deformable_group: int = 1,
     convention: str = "mxnet",
+    layout: str = "map",
     *,
     out: Tensor | None = None,
     name: str | None = None,
@@ -35,10 +36,12 @@ def deformable_sampling(
 class DeformableSampling(OperatorBlock):
     """The bilinear samples that a deformable convolution multiplies by its weights.
 
-    Cell ``[oy * kh + i, ox * kw + j]`` of the result is the sample for output (oy, ox) and kernel
-    cell (i, j): at ``oy * stride - pad + i * dilate`` plus the offset, times the mask. A
-    convolution of the result with a kernel and a stride of (kh, kw) is the deformable convolution:
-    :func:`gluon_roi.nd.DeformableConvolution`.
+    The sample for output (oy, ox) and kernel cell (i, j) lies at ``oy * stride - pad + i * dilate``
+    plus the offset, and is multiplied by the mask. In the layout 'map' it is cell
+    ``[oy * kh + i, ox * kw + j]`` of its channel; a convolution of the result with a kernel and a
+    stride of (kh, kw) is the deformable convolution. In the layout 'columns' it is cell [oy, ox] of
+    channel ``(c * kh + i) * kw + j``; the convolution then has a kernel of 1 and the same weights,
+    reshaped, as in :func:`gluon_roi.nd.DeformableConvolution`.
 
     Parameters
     ----------
@@ -56,6 +59,8 @@ class DeformableSampling(OperatorBlock):
         What lies around the map. With 'mxnet' samples off the map are 0, as in MXNet's
         ``contrib.DeformableConvolution``. With 'torchvision' they fade to 0 within one cell, as in
         torchvision's ``deform_conv2d`` and MXNet's ``contrib.ModulatedDeformableConvolution``.
+    layout : {'map', 'columns'}
+        Of the result. MXNet multiplies columns faster.
 
     Inputs
     ------
@@ -69,8 +74,8 @@ class DeformableSampling(OperatorBlock):
 
     Outputs
     -------
-    out : (N, C, Ho * kh, Wo * kw), dtype of data
-        Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, and Wo alike.
+    out : (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo), dtype of data
+        As layout says. Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, and Wo alike.
 
     Raises
     ------
@@ -107,6 +112,7 @@ class DeformableSampling(OperatorBlock):
         pad: int | tuple[int, int] = 0,
         num_deformable_group: int = 1,
         convention: str = "mxnet",
+        layout: str = "map",
         **kwargs: Any,
     ) -> None:
         super().__init__(locals())

@@ -19,6 +19,7 @@ class _Call(NamedTuple):
     dilate: tuple[int, int]
     groups: int
     fades: bool
+    columns: bool
 
 
 class _Axis(NamedTuple):
@@ -32,7 +33,7 @@ class _Sample(NamedTuple):
     """Those of one kernel cell in one group, (N, Ho, Wo)."""
 
     channels: slice  # of data
-    rows: tuple  # index of the output: channels are second
+    rows: tuple  # index of the output as (N, C, Ho, kh, Wo, kw): channels are second
     moves: tuple  # index of mask
     cells: list[tuple]  # four (y, x, whether it is there), (N, Ho, Wo)
     y: _Axis
@@ -53,25 +54,26 @@ def deformable_sampling(
     pad: Any = 0,
     num_deformable_group: int = 1,
     convention: str = "mxnet",
+    layout: str = "map",
     geometry: Any = "float64",
 ) -> np.ndarray:
     """The samples of a deformable convolution (Dai et al. 2017, section 2.1; Zhu et al. 2018).
 
     Parameters
     ----------
-    data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention
+    data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, layout
         As in :class:`gluon_roi.DeformableSampling`.
     geometry : type
         Type of sample positions: ``'float32'`` follows the operator on float16 and float32 data.
 
     Returns
     -------
-    numpy.ndarray, shape (N, C, Ho * kh, Wo * kw), float64
+    numpy.ndarray, shape (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo), float64
 
     Raises
     ------
     ValueError
-        Wrong shape, or another convention.
+        Wrong shape, or another convention or layout.
 
     Examples
     --------
@@ -82,16 +84,31 @@ def deformable_sampling(
     [2.25, 3.25, 4.25, 5.0]
     """
     call = _check(
-        data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, geometry
+        data,
+        offset,
+        mask,
+        kernel,
+        stride,
+        dilate,
+        pad,
+        num_deformable_group,
+        convention,
+        layout,
+        geometry,
     )
-    out = np.zeros(_output_shape(call))
+    batch, channels, _, _ = call.data.shape
+    height, width = call.offset.shape[4:]
+    out = np.zeros((batch, channels, height, call.kernel[0], width, call.kernel[1]))
     for sample in _samples(call):
         total: Any = 0.0
         for values, weight in zip(_values(call, sample), sample.weights()):
             total = total + np.where(weight != 0, weight * values, 0)
         counts = sample.y.counts & sample.x.counts
         out[sample.rows] = np.where(counts, call.mask[sample.moves] * total, 0).swapaxes(0, 1)
-    return out
+    if call.columns:
+        channels *= call.kernel[0] * call.kernel[1]
+        return out.transpose(0, 1, 3, 5, 2, 4).reshape(batch, channels, height, width)
+    return out.reshape(batch, channels, height * call.kernel[0], width * call.kernel[1])
 
 
 def deformable_sampling_backward(
@@ -105,13 +122,14 @@ def deformable_sampling_backward(
     pad: Any = 0,
     num_deformable_group: int = 1,
     convention: str = "mxnet",
+    layout: str = "map",
     geometry: Any = "float64",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of :func:`deformable_sampling` with respect to data, offset and mask.
 
     Parameters
     ----------
-    d_out : array, shape (N, C, Ho * kh, Wo * kw)
+    d_out : array, shape (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo)
         Gradient with respect to the output. The others are those of :func:`deformable_sampling`.
 
     Returns
@@ -133,9 +151,19 @@ def deformable_sampling_backward(
     [4.0, 1.0]
     """
     call = _check(
-        data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, geometry
+        data,
+        offset,
+        mask,
+        kernel,
+        stride,
+        dilate,
+        pad,
+        num_deformable_group,
+        convention,
+        layout,
+        geometry,
     )
-    d_out = as_numpy(d_out).astype("float64")
+    d_out = _apart(call, as_numpy(d_out).astype("float64"))
     d_data, d_offset, d_mask = (np.zeros(a.shape) for a in (call.data, call.offset, call.mask))
     images = np.arange(len(call.data))[:, None, None]
     for sample in _samples(call):
@@ -169,6 +197,7 @@ def _check(
     pad: Any,
     groups: int,
     convention: str,
+    layout: str,
     geometry: Any,
 ) -> _Call:
     name = "deformable_sampling"
@@ -180,6 +209,8 @@ def _check(
     pad = (pad, pad) if np.ndim(pad) == 0 else tuple(pad)
     if convention not in ("mxnet", "torchvision"):
         raise ValueError(f"{name}: convention is {convention!r}, expected 'mxnet' or 'torchvision'")
+    if layout not in ("map", "columns"):
+        raise ValueError(f"{name}: layout is {layout!r}, expected 'map' or 'columns'")
     if data.ndim != 4 or data.shape[1] % groups:
         raise ValueError(
             f"{name}: data has shape {data.shape}, expected (N, C, H, W) with C a multiple of "
@@ -205,12 +236,18 @@ def _check(
         dilate,
         groups,
         convention == "torchvision",
+        layout == "columns",
     )
 
 
-def _output_shape(call: _Call) -> tuple:
+def _apart(call: _Call, d_out: np.ndarray) -> np.ndarray:
+    """An array of the output's shape as (N, C, Ho, kh, Wo, kw)."""
+    batch, channels, _, _ = call.data.shape
     height, width = call.offset.shape[4:]
-    return (*call.data.shape[:2], height * call.kernel[0], width * call.kernel[1])
+    if call.columns:
+        apart = d_out.reshape(batch, channels, *call.kernel, height, width)
+        return apart.transpose(0, 1, 4, 2, 5, 3)
+    return d_out.reshape(batch, channels, height, call.kernel[0], width, call.kernel[1])
 
 
 def _samples(call: _Call) -> Iterator[_Sample]:
@@ -234,7 +271,7 @@ def _samples(call: _Call) -> Iterator[_Sample]:
                     for at_y in (y.low, y.high)
                     for at_x in (x.low, x.high)
                 ]
-                rows = np.s_[:, channels, i :: call.kernel[0], j :: call.kernel[1]]
+                rows = np.s_[:, channels, :, i, :, j]
                 yield _Sample(channels, rows, (slice(None), group, cell), cells, y, x)
 
 

@@ -132,28 +132,59 @@ void move_input(Node* from, size_t input, Node* to, const NodeEntry& entry) {
   to->inputs.push_back(entry);
 }
 
-// A deformable convolution is one of samples, with a stride of the kernel's size: as in
+// Puts a new node in front of an input.
+Node* insert(Graph* graph, Node* node, size_t input, const std::string& name,
+             const std::string& op) {
+  NodeEntry& entry = node->inputs[input];
+  Node* added = graph->addNode(name, op);
+  added->inputs = {entry};
+  added->outputs = {{node, static_cast<int>(input)}};
+  for (NodeEntry& output : entry.node->outputs) {
+    if (output.node == node && output.entry == static_cast<int>(input)) output = {added, 0};
+  }
+  entry = {added, 0};
+  return added;
+}
+
+// A deformable convolution is one of samples, with a kernel of 1: as in
 // gluon_roi/ops/deformable_convolution.py. Returns the node of the samples.
-Node* split_convolution(Graph* graph, Node* node, const Switched& to) {
+Node* split_convolution(Graph* graph, Node* node, const Switched& to, bool body) {
   Node* samples = graph->addNode(node->name + "_sampling", "_gluon_roi_DeformableSampling");
   const bool modulated = to.inputs[2] == "mask";
   if (modulated) samples->attrs = {{"mask", "True"}, {"convention", "torchvision"}};
   node->op = "Convolution";
   node->attrs = to.attributes;
   node->attrs.erase("im2col_step");
-  node->attrs["stride"] = to.attributes.at("kernel");
+  samples->attrs["layout"] = "columns";
   for (const char* name : {"kernel", "stride", "dilate", "pad", "num_deformable_group"}) {
     const auto given = to.attributes.find(name);
     if (given == to.attributes.end()) continue;
     samples->attrs.insert(*given);
   }
-  for (const char* name : {"dilate", "pad", "num_deformable_group"}) node->attrs.erase(name);
+  for (const char* name : {"stride", "dilate", "pad", "num_deformable_group"}) {
+    node->attrs.erase(name);
+  }
+  node->attrs["kernel"] = "(1, 1)";
   const std::vector<NodeEntry> inputs = node->inputs;
   const size_t moves = modulated ? 3 : 2;
   for (size_t i = 0; i < moves; ++i) move_input(node, i, samples, inputs[i]);
   node->inputs = {{samples, 0}};
   samples->outputs = {{node, 0}};
   for (size_t i = moves; i < inputs.size(); ++i) move_input(node, i, node, inputs[i]);
+
+  const Attributes& known = inputs[moves].node->attrs;
+  insert(graph, node, 1, node->name + "_weight_matrix", "Reshape")->attrs = {
+      {"shape", "(0, -1, 1, 1)"}};
+  if (!body && known.count("__shape__") == 0) {
+    Node* const matrix = node->inputs[1].node;
+    Node* const like = graph->addNode(node->name + "_weight_shape", "_zeros_without_dtype");
+    const std::string& kernel = to.attributes.at("kernel");
+    like->attrs = {{"shape", "(" + to.attributes.at("num_filter") + ", -1, " + kernel.substr(1)}};
+    Node* const guard =
+        insert(graph, matrix, 0, node->name + "_weight_guard", "_identity_with_attr_like_rhs");
+    guard->inputs.push_back({like, 0});
+    like->outputs = {{guard, 1}};
+  }
   return samples;
 }
 
@@ -209,7 +240,7 @@ void switch_graph(Graph* graph, const Attributes& options, bool rois_only, bool 
     if (!has_both_outputs) check_outputs(*graph, *node);
     const auto weight = std::find(to.inputs.begin(), to.inputs.end(), "weight");
     if (weight != to.inputs.end()) {
-      node = split_convolution(graph, node, to);
+      node = split_convolution(graph, node, to, body);
       to.inputs.erase(weight, to.inputs.end());
     } else if (has_both_outputs) {
       node = put_behind_copies(graph, node, to);

@@ -76,6 +76,10 @@ enum { GLUON_ROI_MOST_MAPS = 8 };
  * src/ops/deformable_sampling.h. */
 enum { GLUON_ROI_RFCN = 0, GLUON_ROI_MXNET = 0, GLUON_ROI_TORCHVISION = 1 };
 
+/* The layouts of deformable_sampling's output: (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho,
+ * Wo). */
+enum { GLUON_ROI_MAP = 0, GLUON_ROI_COLUMNS = 1 };
+
 /* The formats of boxes of box_nms: x1, y1, x2, y2, or centre x, y and width, height. */
 enum { GLUON_ROI_CORNER = 0, GLUON_ROI_CENTER = 1 };
 
@@ -184,6 +188,7 @@ typedef struct gluon_roi_deformable_sampling_params {
   int32_t pad_height, pad_width;       /* cells beyond each edge where the kernel still fits */
   int32_t num_deformable_group;        /* groups of channels with offsets of their own */
   int32_t convention;                  /* GLUON_ROI_MXNET or GLUON_ROI_TORCHVISION */
+  int32_t layout;                      /* of the output, GLUON_ROI_MAP or GLUON_ROI_COLUMNS */
 } gluon_roi_deformable_sampling_params;
 
 typedef struct gluon_roi_box_nms_params {

@@ -78,13 +78,20 @@ void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int
   out->ndim = 4;
   out->shape[0] = data.ndim < 0 ? -1 : data.shape[0];
   out->shape[1] = data.ndim < 0 ? -1 : data.shape[1];
-  if (!multiply_up_to(most, std::max<int64_t>(height, 0), p.kernel_height, &out->shape[2]) ||
-      !multiply_up_to(most, std::max<int64_t>(width, 0), p.kernel_width, &out->shape[3])) {
-    fail(kName, "argument kernel: expected at most ", most, " samples along an axis, got ", height,
-         " * ", p.kernel_height, " and ", width, " * ", p.kernel_width);
+  out->shape[2] = height;
+  out->shape[3] = width;
+  const auto multiply = [&](int axis, int64_t by) {
+    const int64_t size = out->shape[axis];
+    if (size < 0 || multiply_up_to(most, size, by, &out->shape[axis])) return;
+    fail(kName, "argument kernel: expected at most ", most, " elements of the output along axis ",
+         axis, ", got ", size, " * ", by);
+  };
+  if (p.layout == GLUON_ROI_COLUMNS) {
+    multiply(1, int64_t{p.kernel_height} * p.kernel_width);
+  } else {
+    multiply(2, p.kernel_height);
+    multiply(3, p.kernel_width);
   }
-  if (height < 0) out->shape[2] = -1;
-  if (width < 0) out->shape[3] = -1;
   check_elements(kName, "output", *out, most);
 }
 
@@ -168,7 +175,7 @@ class TapTable {
     Coverage::Run touched{plan.cells, 0};
     plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
       const SampleCells<A> sample = plan.moved.find(first + pair, y, x, i, j);
-      const int64_t at = pair * samples_ + plan.moved.number(y, x, i, j);
+      const int64_t at = pair * samples_ + plan.moved.kernel.number(y, x, i, j);
       taps_[at] = plan.moved.taps(sample, plan.moved.mask_of(first + pair, y, x, i, j));
       if (!around_.empty()) around_[at] = sample;
       for (const int64_t cell : sample.cell) {
@@ -264,7 +271,7 @@ void write_moves(const Plan<T>& plan, const TapTable<T>& table, int64_t of_table
   T* const d_mask = static_cast<T*>(d.mask.data);
   const int64_t pair = table.first + of_table;
   plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
-    const int64_t number = moved.number(y, x, i, j);
+    const int64_t number = moved.kernel.number(y, x, i, j);
     A sum[4], by_y, by_x, by_mask;
     for (int k = 0; k < 4; ++k) sum[k] = total[k * plan.samples + number];
     moved.differentiate(table.around(of_table)[number], moved.mask_of(pair, y, x, i, j), sum, &by_y,
@@ -346,16 +353,19 @@ void run_backward(const Params& p, const View& in, const Tensor& d_out, const Vi
     });
     if (!moves) return;
 
-    const int64_t rows = plan.rows(), of_row = samples / rows;
+    const DeformedKernel& kernel = plan.moved.kernel;
+    const int64_t rows = plan.rows();
     const int64_t more = table.count * samples * (4 * plan.blocks + kElementsPerSample);
     parallel_for(table.count * rows, more, [&](int64_t row) {
       const int64_t pair = row / rows, y = row % rows;
       A* total = sums.data() + pair * std::max<int64_t>(1, plan.blocks) * 4 * samples;
       for (int64_t k = 4; k < plan.blocks * 4; ++k) {
-        const A* from = total + k * samples + y * of_row;
-        A* to = total + k % 4 * samples + y * of_row;
+        for (int64_t run = 0; run < kernel.runs(); ++run) {
+          const A* from = total + k * samples + kernel.run_begin(run, y);
+          A* to = total + k % 4 * samples + kernel.run_begin(run, y);
 #pragma omp simd
-        for (int64_t i = 0; i < of_row; ++i) to[i] += from[i];
+          for (int64_t i = 0; i < kernel.run_length(); ++i) to[i] += from[i];
+        }
       }
       write_moves(plan, table, pair, y, total, d);
     });

@@ -23,17 +23,33 @@ struct Plan {
         samples(moved.kernel.samples()) {}
 };
 
+// The number of the n-th sample of a row of outputs.
+DEVICE_INLINE int64_t number_in_row(const DeformedKernel& kernel, int64_t row, int64_t n) {
+  return kernel.run_begin(n / kernel.run_length(), row) + n % kernel.run_length();
+}
+
 // A sample by its number.
 struct Place {
   int64_t y, x;
   int32_t i, j;
 
   DEVICE_INLINE Place(const DeformedKernel& kernel, int64_t number) {
-    const int64_t row = number / kernel.row_samples(), column = number % kernel.row_samples();
-    y = row / kernel.kernel_height;
-    i = static_cast<int32_t>(row % kernel.kernel_height);
-    x = column / kernel.kernel_width;
-    j = static_cast<int32_t>(column % kernel.kernel_width);
+    const auto part = [&](int64_t size) {
+      const int64_t of_it = number % size;
+      number /= size;
+      return of_it;
+    };
+    if (kernel.columns) {
+      x = part(kernel.out_width);
+      y = part(kernel.out_height);
+      j = static_cast<int32_t>(part(kernel.kernel_width));
+      i = static_cast<int32_t>(number);
+    } else {
+      j = static_cast<int32_t>(part(kernel.kernel_width));
+      x = part(kernel.out_width);
+      i = static_cast<int32_t>(part(kernel.kernel_height));
+      y = number;
+    }
   }
 };
 template <class T>
@@ -87,12 +103,12 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) range_kernel(Plan<T> plan, RowRange* ranges) {
   const DeformedKernel& kernel = plan.moved.kernel;
   const int64_t pair = blockIdx.x / kernel.out_height, y = blockIdx.x % kernel.out_height;
-  const int64_t of_row = kernel.kernel_height * kernel.row_samples();
+  const int64_t of_row = kernel.runs() * kernel.run_length();
   const int thread = static_cast<int>(threadIdx.x);
   __shared__ RowRange found[kThreads];
   RowRange range{kernel.height, 0};
   for (int64_t n = thread; n < of_row; n += kThreads) {
-    const auto sample = cells_of(plan.moved, pair, Place(kernel, y * of_row + n));
+    const auto sample = cells_of(plan.moved, pair, Place(kernel, number_in_row(kernel, y, n)));
     for (int k = 0; k < 4; ++k) {
       if (sample.cell[k] == kernel.none()) continue;
       const int32_t row = sample.cell[k] / kernel.width;
@@ -135,18 +151,20 @@ __global__ void __launch_bounds__(kThreads)
   const bool on_map = y < kernel.height && x < kernel.width;
   const int32_t own = on_map ? y * kernel.width + x : -1;
   const T* slopes = d_out + (pair * plan.channels + first) * plan.samples;
-  const int64_t of_row = kernel.kernel_height * kernel.row_samples();
+  const int64_t of_row = kernel.runs() * kernel.run_length();
   A sum[kTileChannels] = {};
   __shared__ SampleTaps<A> taps[kThreads];
+  __shared__ int64_t numbers[kThreads];
   __shared__ bool meets[kThreads];
   for (int64_t row = 0; row < kernel.out_height; ++row) {
     const RowRange range = ranges[pair * kernel.out_height + row];
     if (range.begin >= y_begin + kTileHeight || range.end <= y_begin) continue;
-    for (int64_t base = row * of_row; base < (row + 1) * of_row; base += kThreads) {
+    for (int64_t base = 0; base < of_row; base += kThreads) {
       // Each thread finds a sample, then all walk over those that meet the tile.
       meets[thread] = false;
-      if (base + thread < (row + 1) * of_row) {
-        taps[thread] = taps_of(plan.moved, pair, Place(kernel, base + thread));
+      if (base + thread < of_row) {
+        numbers[thread] = number_in_row(kernel, row, base + thread);
+        taps[thread] = taps_of(plan.moved, pair, Place(kernel, numbers[thread]));
         for (int k = 0; k < 4; ++k) {
           const int32_t cell = taps[thread].cell[k];
           if (cell == kernel.none()) continue;
@@ -167,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
           hit = true;
         }
         if (!hit) continue;
-        const T* slope = slopes + base + n;
+        const T* slope = slopes + numbers[n];
 #pragma unroll
         for (int c = 0; c < kTileChannels; ++c) {
           if (c < channels) sum[c] += weight * load(slope + c * plan.samples);

@@ -2,15 +2,17 @@
 // DeformableSampling: what a deformable convolution multiplies by its weights.
 //
 // Reads data (N, C, H, W), offset (N, 2 * groups * kh * kw, Ho, Wo) and mask (N, groups * kh * kw,
-// Ho, Wo), writes out (N, C, Ho * kh, Wo * kw), overwriting it whole. out[n, c, oy * kh + i, ox *
-// kw + j] is the bilinear sample of data[n, c] at
+// Ho, Wo), writes out, overwriting it whole. layout "map": out is (N, C, Ho * kh, Wo * kw), and
+// out[n, c, oy * kh + i, ox * kw + j] is the bilinear sample of data[n, c] at
 //
 //   y = oy * stride - pad + i * dilate + offset[n, (group * kh * kw + i * kw + j) * 2, oy, ox]
 //
 // and x alike from the next channel of offset, times mask[n, group * kh * kw + i * kw + j, oy, ox];
 // group = c / (C / groups). A convolution of out with a kernel and a stride of (kh, kw) is then the
 // deformable convolution of data with that kernel: its weights, groups of weights and bias, and the
-// gradients of these, are those of any convolution.
+// gradients of these, are those of any convolution. layout "columns": out is (N, C * kh * kw, Ho,
+// Wo), and the sample is out[n, (c * kh + i) * kw + j, oy, ox]; a convolution with a kernel of 1
+// takes the same weights, as a matrix.
 //
 // convention "mxnet": a sample counts where 0 <= y < H and 0 <= x < W; behind the last row and the
 // last column the map goes on as it ends. convention "torchvision": it counts where -1 < y < H and
@@ -53,6 +55,7 @@ struct DeformableSampling {
     visit->samples("num_deformable_group", &p->num_deformable_group, 1);
     visit->choice("convention", &p->convention,
                   {{"mxnet", GLUON_ROI_MXNET}, {"torchvision", GLUON_ROI_TORCHVISION}});
+    visit->choice("layout", &p->layout, {{"map", GLUON_ROI_MAP}, {"columns", GLUON_ROI_COLUMNS}});
   }
 
   // The inputs, or their gradients; mask and gradients that are absent have no memory.
@@ -78,6 +81,7 @@ struct DeformableSampling {
                                 p.pad_height,
                                 p.pad_width,
                                 p.convention == GLUON_ROI_TORCHVISION,
+                                p.layout == GLUON_ROI_COLUMNS,
                                 static_cast<int32_t>(in.data.shape[2]),
                                 static_cast<int32_t>(in.data.shape[3]),
                                 in.offset.shape[2],

@@ -256,10 +256,14 @@ inline void random_samples(Random* random, Call* call) {
   }
   const bool last = call->inputs.back().tensor().ndim != 0 || random->chance(0.5);
   call->count = last ? 3 : 2;
-  call->d_out = Array(
-      dtype,
-      {images, channels * p.num_deformable_group, rows * p.kernel_height, columns * p.kernel_width},
-      random->integer(0, 17), 0);
+  std::vector<int64_t> out = {images, channels * p.num_deformable_group, rows, columns};
+  if (p.layout == GLUON_ROI_COLUMNS) {
+    out[1] *= int64_t{p.kernel_height} * p.kernel_width;
+  } else {
+    out[2] *= p.kernel_height;
+    out[3] *= p.kernel_width;
+  }
+  call->d_out = Array(dtype, out, random->integer(0, 17), 0);
   random_numbers(random, call->positive, hostile_numbers, &call->d_out);
 }
 

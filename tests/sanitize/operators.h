@@ -166,6 +166,7 @@ inline Consequences randomize(Random* random, gluon_roi_deformable_sampling_para
   p->pad_width = static_cast<int32_t>(random->integer(0, most));
   p->num_deformable_group = static_cast<int32_t>(random->integer(1, 3));
   p->convention = random->pick<int32_t>({GLUON_ROI_MXNET, GLUON_ROI_TORCHVISION});
+  p->layout = random->pick<int32_t>({GLUON_ROI_MAP, GLUON_ROI_COLUMNS});
   return Consequences{0, 0, {1.0}};
 }
 
@@ -289,9 +290,10 @@ inline void spoil(Random* random, gluon_roi_pyramid_roi_align_params* p) {
 inline void spoil(Random* random, gluon_roi_deformable_sampling_params* p) {
   int32_t* const steps[] = {&p->kernel_height, &p->kernel_width, &p->stride_height,
                             &p->stride_width,  &p->dilate_width, &p->num_deformable_group};
-  switch (random->integer(0, 2)) {
+  switch (random->integer(0, 3)) {
     case 0: p->pad_width = random->pick({-1, INT32_MIN, INT32_MAX}); break;
     case 1: p->convention = no_boolean(random); break;
+    case 2: p->layout = no_boolean(random); break;
     default: *steps[random->integer(0, 5)] = random->pick({0, -1, INT32_MIN, INT32_MAX});
   }
 }

@@ -24,7 +24,7 @@ class _Settings(NamedTuple):
 
 @rule("_gluon_roi_DeformableSampling")
 def _deformable_sampling(g: Graph, node: Node) -> str:
-    """Samples as cells of a map, which a convolution with a stride of the kernel's size reads.
+    """Samples as cells of a map, or as columns, one for each kernel cell of each channel.
 
     ::
 
@@ -49,9 +49,14 @@ def _deformable_sampling(g: Graph, node: Node) -> str:
     columns = _columns(g, node, data, offset, mask, what)
     sizes = g.shape(columns, 0, 3)
     apart = g.reshape(columns, sizes, *what.kernel, node.shapes[0][1])
-    apart = g("Transpose", apart, perm=[0, 5, 1, 3, 2, 4])
-    outputs = g("Mul", g.shape(offset, 2, 4), np.array(what.kernel))
-    samples = g.reshape(apart, g.shape(data, 0, 2), outputs)
+    if node.get("layout", "map") == "columns":
+        apart = g("Transpose", apart, perm=[0, 5, 3, 4, 1, 2])
+        channels = node.shapes[0][1] * what.kernel[0] * what.kernel[1]
+        samples = g.reshape(apart, g.shape(data, 0, 1), channels, g.shape(offset, 2, 4))
+    else:
+        apart = g("Transpose", apart, perm=[0, 5, 1, 3, 2, 4])
+        outputs = g("Mul", g.shape(offset, 2, 4), np.array(what.kernel))
+        samples = g.reshape(apart, g.shape(data, 0, 2), outputs)
     return samples if node.dtype == what.dtype else g.cast(samples, node.dtype)
 
 

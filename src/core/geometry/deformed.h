@@ -31,14 +31,27 @@ struct DeformedKernel {
   int32_t dilate_height, dilate_width;
   int32_t pad_height, pad_width;
   bool fades;                     // to 0 within a cell around the map
+  bool columns;                   // samples of a kernel cell are neighbours, not those of an output
   int32_t height, width;          // of the map
   int64_t out_height, out_width;  // outputs of the convolution
 
   HOST_DEVICE int32_t map_cells() const { return height * width; }
   HOST_DEVICE int32_t none() const { return map_cells(); }
-  // The samples of all outputs, an image of out_height * kernel_height rows.
-  HOST_DEVICE int64_t row_samples() const { return out_width * kernel_width; }
-  HOST_DEVICE int64_t samples() const { return out_height * kernel_height * row_samples(); }
+  HOST_DEVICE int64_t cells() const { return int64_t{kernel_height} * kernel_width; }
+  HOST_DEVICE int64_t samples() const { return out_height * out_width * cells(); }
+
+  // The number of a sample, which is its place in a channel of the output: as a map, an image in
+  // which each output is kernel_height x kernel_width; as columns, an image for each kernel cell.
+  HOST_DEVICE int64_t number(int64_t oy, int64_t ox, int32_t i, int32_t j) const {
+    if (columns) return ((int64_t{i} * kernel_width + j) * out_height + oy) * out_width + ox;
+    return ((oy * kernel_height + i) * out_width + ox) * kernel_width + j;
+  }
+  // The samples of a row of outputs have runs of consecutive numbers.
+  HOST_DEVICE int64_t runs() const { return columns ? cells() : 1; }
+  HOST_DEVICE int64_t run_length() const { return columns ? out_width : out_width * cells(); }
+  HOST_DEVICE int64_t run_begin(int64_t run, int64_t oy) const {
+    return (run * out_height + oy) * run_length();
+  }
 
   // The sample of output (oy, ox) and kernel cell (i, j). One off the map, or moved by NaN, has no
   // cells.
@@ -88,7 +101,7 @@ struct SampleTaps {
 };
 
 // The samples of a call and what moves them. A pair is an image and a deformable group; its
-// channels share their samples, which are numbered like the cells of the output.
+// channels share their samples.
 template <class T>
 struct MovedSamples {
   using G = SumOf<T>;
@@ -96,9 +109,6 @@ struct MovedSamples {
   const T *offset, *mask;  // mask may be nullptr
 
   HOST_DEVICE int64_t outputs() const { return kernel.out_height * kernel.out_width; }
-  HOST_DEVICE int64_t number(int64_t oy, int64_t ox, int32_t i, int32_t j) const {
-    return (oy * kernel.kernel_height + i) * kernel.row_samples() + ox * kernel.kernel_width + j;
-  }
   // Where a sample's mask is; its offsets are at twice the channel and behind it.
   HOST_DEVICE int64_t mask_place(int64_t pair, int64_t oy, int64_t ox, int32_t i, int32_t j) const {
     return channel(pair, i, j) * outputs() + oy * kernel.out_width + ox;
