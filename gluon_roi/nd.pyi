@@ -389,7 +389,7 @@ def DeformableSampling(
     Returns
     -------
     out : (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo), dtype of data
-        As layout says. Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, and Wo alike.
+        As layout says; Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, Wo alike.
 
     Raises
     ------
