@@ -531,6 +531,45 @@ def test_optimize(name, no_bias, ctx):
             np.testing.assert_allclose(got, wanted, 1e-5, 1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("make", ["ours", "optimized"])
+def test_in_a_loop(make, ctx):
+    """Inside of a loop MXNet infers the shape of the weights from inputs only.
+
+    The gradient of offset is the sum over the loop; that of MXNet's own operator is not.
+    """
+    (data, offset, weight, _), arguments = convolution_inputs("plain", ctx)
+    arguments["no_bias"] = True
+    given = {"data": data.expand_dims(1), "offset": offset[:1], "weight": weight}
+    given["count"] = mx.nd.zeros(1, ctx)
+    function = gluon_roi.sym.DeformableConvolution
+    if make == "optimized":
+        function = mx.sym.contrib.DeformableConvolution
+    moved, weights = mx.sym.var("offset"), mx.sym.var("weight")
+    out, _ = mx.sym.contrib.foreach(
+        lambda x, count: (function(x, moved, weights, **arguments), count + 1),
+        mx.sym.var("data"),
+        mx.sym.var("count"),
+    )
+    if make == "optimized":
+        out = gluon_roi.optimize(out)
+    gradients = {name: given[name].zeros_like() for name in ("offset", "weight")}
+    executor = out.bind(ctx, given, gradients)
+    results = [executor.forward(is_train=True)[0]]
+    executor.backward([mx.nd.ones_like(results[0])])
+
+    inputs = [given["offset"], given["weight"]]
+    for array in inputs:
+        array.attach_grad()
+    with mx.autograd.record():
+        expected = mx.nd.stack(*(plain(x, *inputs, **arguments) for x in given["data"]))
+    expected.backward()
+    for got, wanted in zip(
+        (*results, *gradients.values()), (expected, *(array.grad for array in inputs))
+    ):
+        wanted = wanted.asnumpy()
+        np.testing.assert_allclose(got.asnumpy(), wanted, 1e-5, 1e-5 * np.abs(wanted).max())
+
+
 def test_optimize_modulated():
     """MXNet cannot run it on the CPU; switched, it can."""
     shapes = {"data": (2, 4, 6, 6), "offset": (2, 18, 6, 6), "mask": (2, 9, 6, 6)}
