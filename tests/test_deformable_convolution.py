@@ -514,6 +514,8 @@ def test_optimize(name, no_bias, ctx):
         replaced = make()
     assert switched.list_arguments() == symbol.list_arguments()
     assert switched.list_outputs() == symbol.list_outputs()
+    for one in (symbol, switched, replaced):
+        assert one.attr_dict()["c_weight"]["__lr_mult__"] == "3"
     assert nodes_of(switched) == nodes_of(replaced)
     used = gluon_roi.count(switched)
     assert used["_contrib_DeformableConvolution"] == 0

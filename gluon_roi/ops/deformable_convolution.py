@@ -213,6 +213,8 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
         name=node and f"{node}_sampling",
     )
     weight = inputs.get("weight")
+    if weight is None:  # as MXNet makes variables, with the attributes of the node
+        weight = mx.sym.var(f"{node}_weight", attr=given["attr"])
     if arrays:
         expected = (int(filters), inputs["data"].shape[1] // int(groups), *kernel)
         if weight.shape != expected:
@@ -240,12 +242,10 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
 
 
 def _of_known_rank(weight: Any, node: str, shape: tuple) -> Any:
-    """The weights, made if there are none, with what MXNet needs to know to infer their shape.
+    """The weights, with what MXNet needs to know to infer their shape.
 
     It infers one unknown size of what is reshaped. Variables of blocks know the others.
     """
-    if weight is None:
-        weight = mx.sym.var(f"{node}_weight")
     if weight.attr("__shape__") is None:
         like = mx.sym._internal._zeros_without_dtype(name=f"{node}_weight_shape", shape=shape)
         # In the body of a loop MXNet infers shapes from inputs only.
