@@ -241,7 +241,7 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
     return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
 
 
-def _of_known_rank(weight: Any, node: str, shape: tuple) -> Any:
+def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:
     """The weights, with what MXNet needs to know to infer their shape.
 
     It infers one unknown size of what is reshaped. Variables of blocks know the others.
