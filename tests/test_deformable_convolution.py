@@ -463,7 +463,7 @@ def test_errors_of_convolutions(ctx):
         function(data, offset, weight)
     # As many numbers as there should be.
     turned = weight.reshape((0, -1, 1, 1))
-    with pytest.raises(ValueError, match=name + re.escape("weight has shape (6, 72, 1, 1), expec")):
+    with pytest.raises(ValueError, match=name + re.escape("weight has shape (6, 72, 1, 1), exp")):
         function(data, offset, turned, bias, **arguments)
     symbol = function(mx.sym.var("data"), mx.sym.var("offset"), mx.sym.var("weight"), **arguments)
     with pytest.raises(mx.MXNetError, match=re.escape("[6,72,1,1]")):
