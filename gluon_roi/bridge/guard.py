@@ -41,6 +41,19 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
     return mx.nd.NDArray(handle)
 
 
+def of_shape(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | None:
+    """The symbol behind a node `name` that tells MXNet its sizes; None in the body of a loop.
+
+    A source node tells them: -1 is a size that is not known, () a rank that is not. In a loop's
+    body MXNet infers shapes from inputs only, so a source node would have no shape.
+    """
+    sizes = {"shape": shape} if shape else {}
+    nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape", **sizes)
+    if nowhere.attr("__subgraph_name__") is not None:
+        return None
+    return mx.sym._internal._identity_with_attr_like_rhs(symbol, nowhere, name=name)
+
+
 def guarded_symbol(
     role: str, symbol: mx.sym.Symbol, name: str, rank: int, tell_rank: bool
 ) -> mx.sym.Symbol:
@@ -57,8 +70,7 @@ def guarded_symbol(
     all. A map that depends on parameters is a different map in each copy, because each copy has its
     own parameters; if it is composed with the same parameters again, the graph pass renumbers the
     guards. (Guards of counts may merge: every user's gradient is 0.) The body of a loop is a graph
-    of its own. Nothing is composed there, and MXNet infers shapes from inputs only, so a source
-    node would have no shape.
+    of its own, in which nothing is composed.
 
     Parameters
     ----------
@@ -75,10 +87,9 @@ def guarded_symbol(
         In an executor this costs nothing; a CachedOp fills the zeros.
     """
     if role in ("rois", "rows", "like") or (role == "maps" and tell_rank):
-        sizes = {} if rank == 0 else {"shape": (-1,) * rank}
-        nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape", **sizes)
-        if nowhere.attr("__subgraph_name__") is None:
-            return mx.sym._internal._identity_with_attr_like_rhs(symbol, nowhere, name=name)
+        guard = of_shape(symbol, (-1,) * rank, name)
+        if guard is not None:
+            return guard
     if role == "maps" and len(symbol.list_inputs()) == 1:
         # An identity with a state. The axes leave a mask of one element.
         return mx.sym.Dropout(symbol, p=0, axes=(0, 1, 2, 3), name=name)

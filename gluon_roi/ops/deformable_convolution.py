@@ -22,6 +22,7 @@ from ..bridge.arguments import (
     is_true,
     kind_of,
 )
+from ..bridge.guard import of_shape
 from ..bridge.symbols import node_name
 from .deformable_sampling import deformable_sampling
 
@@ -202,7 +203,6 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
         filters = inputs["weight"].shape[0]
     groups = given["num_group"]
     _check_groups(op, filters, groups, inputs["data"].shape[1] if arrays else None)
-    kernel = _pair(given["kernel"])
 
     node = None if arrays else node_name(given["name"], op)
     samples = deformable_sampling(
@@ -212,6 +212,7 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
         "columns",
         name=node and f"{node}_sampling",
     )
+    kernel = _pair(given["kernel"])
     weight = inputs.get("weight")
     if weight is None:  # as MXNet makes variables, with the attributes of the node
         weight = mx.sym.var(f"{node}_weight", attr=given["attr"])
@@ -244,14 +245,12 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
 def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:
     """The weights, with what MXNet needs to know to infer their shape.
 
-    It infers one unknown size of what is reshaped. Variables of blocks know the others.
+    It infers one unknown size of what is reshaped. Variables of blocks know the others. In a loop
+    the shape is that of the input.
     """
     if weight.attr("__shape__") is None:
-        like = mx.sym._internal._zeros_without_dtype(name=f"{node}_weight_shape", shape=shape)
-        # In the body of a loop MXNet infers shapes from inputs only.
-        if like.attr("__subgraph_name__") is None:
-            name = f"{node}_weight_guard"
-            weight = mx.sym._internal._identity_with_attr_like_rhs(weight, like, name=name)
+        told = of_shape(weight, shape, f"{node}_weight_guard")
+        weight = weight if told is None else told
     return weight
 
 

@@ -83,32 +83,16 @@ def deformable_sampling(
     >>> gluon_roi.reference.deformable_sampling(ramp, offset)[0, 0, 0].tolist()
     [2.25, 3.25, 4.25, 5.0]
     """
-    call = _check(
-        data,
-        offset,
-        mask,
-        kernel,
-        stride,
-        dilate,
-        pad,
-        num_deformable_group,
-        convention,
-        layout,
-        geometry,
-    )
-    batch, channels, _, _ = call.data.shape
-    height, width = call.offset.shape[4:]
-    out = np.zeros((batch, channels, height, call.kernel[0], width, call.kernel[1]))
+    call = _check(**locals())
+    out = np.zeros(_output_shape(call))
+    apart = _apart(call, out)
     for sample in _samples(call):
         total: Any = 0.0
         for values, weight in zip(_values(call, sample), sample.weights()):
             total = total + np.where(weight != 0, weight * values, 0)
         counts = sample.y.counts & sample.x.counts
-        out[sample.rows] = np.where(counts, call.mask[sample.moves] * total, 0).swapaxes(0, 1)
-    if call.columns:
-        channels *= call.kernel[0] * call.kernel[1]
-        return out.transpose(0, 1, 3, 5, 2, 4).reshape(batch, channels, height, width)
-    return out.reshape(batch, channels, height * call.kernel[0], width * call.kernel[1])
+        apart[sample.rows] = np.where(counts, call.mask[sample.moves] * total, 0).swapaxes(0, 1)
+    return out
 
 
 def deformable_sampling_backward(
@@ -150,19 +134,9 @@ def deformable_sampling_backward(
     >>> d_offset[0, :, 0, 0].tolist()                           # downwards, to the right
     [4.0, 1.0]
     """
-    call = _check(
-        data,
-        offset,
-        mask,
-        kernel,
-        stride,
-        dilate,
-        pad,
-        num_deformable_group,
-        convention,
-        layout,
-        geometry,
-    )
+    given = dict(locals())
+    del given["d_out"]
+    call = _check(**given)
     d_out = _apart(call, as_numpy(d_out).astype("float64"))
     d_data, d_offset, d_mask = (np.zeros(a.shape) for a in (call.data, call.offset, call.mask))
     images = np.arange(len(call.data))[:, None, None]
@@ -195,12 +169,12 @@ def _check(
     stride: Any,
     dilate: Any,
     pad: Any,
-    groups: int,
+    num_deformable_group: int,
     convention: str,
     layout: str,
     geometry: Any,
 ) -> _Call:
-    name = "deformable_sampling"
+    name, groups = "deformable_sampling", num_deformable_group
     data, offset = as_numpy(data).astype("float64"), as_numpy(offset).astype(geometry)
     kernel, stride, dilate = (
         pair(name, argument, value)
@@ -240,14 +214,22 @@ def _check(
     )
 
 
-def _apart(call: _Call, d_out: np.ndarray) -> np.ndarray:
-    """An array of the output's shape as (N, C, Ho, kh, Wo, kw)."""
-    batch, channels, _, _ = call.data.shape
-    height, width = call.offset.shape[4:]
+def _output_shape(call: _Call) -> tuple:
+    (height, width), kernel = call.offset.shape[4:], call.kernel
+    batch, channels = call.data.shape[:2]
     if call.columns:
-        apart = d_out.reshape(batch, channels, *call.kernel, height, width)
+        return batch, channels * kernel[0] * kernel[1], height, width
+    return batch, channels, height * kernel[0], width * kernel[1]
+
+
+def _apart(call: _Call, out: np.ndarray) -> np.ndarray:
+    """A view of an array of the output's shape as (N, C, Ho, kh, Wo, kw)."""
+    (height, width), kernel = call.offset.shape[4:], call.kernel
+    batch, channels = call.data.shape[:2]
+    if call.columns:
+        apart = out.reshape(batch, channels, *kernel, height, width)
         return apart.transpose(0, 1, 4, 2, 5, 3)
-    return d_out.reshape(batch, channels, height, call.kernel[0], width, call.kernel[1])
+    return out.reshape(batch, channels, height, kernel[0], width, kernel[1])
 
 
 def _samples(call: _Call) -> Iterator[_Sample]:

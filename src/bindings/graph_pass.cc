@@ -39,6 +39,31 @@ Input declared_input(const Node& node, size_t input) {
   }
 }
 
+// Puts a new node in front of an input.
+Node* insert(Graph* graph, Node* node, size_t input, const std::string& name,
+             const std::string& op) {
+  NodeEntry& entry = node->inputs[input];
+  Node* added = graph->addNode(name, op);
+  added->inputs = {entry};
+  added->outputs = {{node, static_cast<int>(input)}};
+  // MXNet also walks the graph along outputs.
+  for (NodeEntry& output : entry.node->outputs) {
+    if (output.node == node && output.entry == static_cast<int>(input)) output = {added, 0};
+  }
+  entry = {added, 0};
+  return added;
+}
+
+// Puts a node in front of an input that tells MXNet its shape, such as "(-1, 5)"; "" for none.
+void insert_shape(Graph* graph, Node* node, size_t input, const std::string& name,
+                  const std::string& shape) {
+  Node* nowhere = graph->addNode(name + "_shape", "_zeros_without_dtype");
+  if (!shape.empty()) nowhere->attrs = {{"shape", shape}};
+  Node* added = insert(graph, node, input, name, "_identity_with_attr_like_rhs");
+  added->inputs.push_back({nowhere, 0});
+  nowhere->outputs = {{added, 1}};
+}
+
 // Puts guards in front of inputs; numbers distinguish the guards of computed maps.
 class Guards {
  public:
@@ -46,36 +71,22 @@ class Guards {
       : graph_(graph), body_(body), ranks_known_(ranks_known) {}
 
   void add(Node* node, size_t input, const char* name) {
-    NodeEntry& entry = node->inputs[input];
+    Node* const source = node->inputs[input].node;
     const std::string guard_name = node->name + "_" + name;
-    Node* guard;
     // The rules are those of gluon_roi/bridge/guard.py.
     const Input declared = declared_input(*node, input);
     const bool is_map = declared.role == Role::kMaps;
     const bool no_rank = ranks_known_ || node->inputs.size() == 2;
-    if (is_map && (no_rank || body_) && variables_of(entry.node).size() == 1) {
-      guard = graph_->addNode(guard_name, "Dropout");
-      guard->attrs = {{"p", "0"}, {"axes", "(0, 1, 2, 3)"}};
-      guard->inputs = {entry};
+    if (is_map && (no_rank || body_) && variables_of(source).size() == 1) {
+      insert(graph_, node, input, guard_name, "Dropout")->attrs = {{"p", "0"},
+                                                                   {"axes", "(0, 1, 2, 3)"}};
     } else if ((is_map && no_rank) || body_) {
-      guard = graph_->addNode(guard_name, "_copy");
-      number(guard);
-      guard->inputs = {entry};
+      number(insert(graph_, node, input, guard_name, "_copy"));
     } else {
-      Node* nowhere = graph_->addNode(guard_name + "_shape", "_zeros_without_dtype");
       std::string sizes;
       for (int i = 0; i < declared.rank; ++i) sizes += i > 0 ? ", -1" : "-1";
-      if (declared.rank > 0) nowhere->attrs = {{"shape", "(" + sizes + ")"}};
-      guard = graph_->addNode(guard_name, "_identity_with_attr_like_rhs");
-      guard->inputs = {entry, {nowhere, 0}};
-      nowhere->outputs = {{guard, 1}};
+      insert_shape(graph_, node, input, guard_name, sizes.empty() ? "" : "(" + sizes + ")");
     }
-    // MXNet also walks the graph along outputs.
-    for (NodeEntry& output : entry.node->outputs) {
-      if (output.node == node && output.entry == static_cast<int>(input)) output = {guard, 0};
-    }
-    guard->outputs = {{node, static_cast<int>(input)}};
-    entry = {guard, 0};
   }
   // Gives a guard a number that is unique in this graph.
   void number(Node* guard) {
@@ -132,20 +143,6 @@ void move_input(Node* from, size_t input, Node* to, const NodeEntry& entry) {
   to->inputs.push_back(entry);
 }
 
-// Puts a new node in front of an input.
-Node* insert(Graph* graph, Node* node, size_t input, const std::string& name,
-             const std::string& op) {
-  NodeEntry& entry = node->inputs[input];
-  Node* added = graph->addNode(name, op);
-  added->inputs = {entry};
-  added->outputs = {{node, static_cast<int>(input)}};
-  for (NodeEntry& output : entry.node->outputs) {
-    if (output.node == node && output.entry == static_cast<int>(input)) output = {added, 0};
-  }
-  entry = {added, 0};
-  return added;
-}
-
 // A deformable convolution is one of samples, with a kernel of 1: as in
 // gluon_roi/ops/deformable_convolution.py. Returns the node of the samples.
 Node* split_convolution(Graph* graph, Node* node, const Switched& to, bool body) {
@@ -176,14 +173,9 @@ Node* split_convolution(Graph* graph, Node* node, const Switched& to, bool body)
   insert(graph, node, 1, node->name + "_weight_matrix", "Reshape")->attrs = {
       {"shape", "(0, -1, 1, 1)"}};
   if (!body && known.count("__shape__") == 0) {
-    Node* const matrix = node->inputs[1].node;
-    Node* const like = graph->addNode(node->name + "_weight_shape", "_zeros_without_dtype");
-    const std::string& kernel = to.attributes.at("kernel");
-    like->attrs = {{"shape", "(" + to.attributes.at("num_filter") + ", -1, " + kernel.substr(1)}};
-    Node* const guard =
-        insert(graph, matrix, 0, node->name + "_weight_guard", "_identity_with_attr_like_rhs");
-    guard->inputs.push_back({like, 0});
-    like->outputs = {{guard, 1}};
+    insert_shape(
+        graph, node->inputs[1].node, 0, node->name + "_weight_guard",
+        "(" + to.attributes.at("num_filter") + ", -1, " + to.attributes.at("kernel").substr(1));
   }
   return samples;
 }
