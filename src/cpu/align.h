@@ -288,13 +288,15 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
         auto rule = Op::rule(p);
         rule.spatial_scale = pyramid.scale[map_of[k]];
         const RoiGradient<G> terms(p.pooled_height, p.pooled_width, rule, roi, data);
-        for (int64_t c = 0; c < channels; ++c) {
-          const T* map = static_cast<const T*>(data.data) + (roi.image * channels + c) * cells;
-          terms.add(
-              [&](int, int) { return map; },
-              static_cast<const T*>(d_out.data) + (table.output_row(k) * channels + c) * outputs,
-              gradient);
-        }
+        const T* maps = static_cast<const T*>(data.data) + roi.image * channels * cells;
+        const T* slope =
+            static_cast<const T*>(d_out.data) + table.output_row(k) * channels * outputs;
+        run_scalar<T>([&](auto simd) INLINE_LAMBDA {
+          for (int64_t c = 0; c < channels; ++c) {
+            terms.add([&](int, int) INLINE_LAMBDA { return maps + c * cells; }, slope + c * outputs,
+                      gradient, simd);
+          }
+        });
         terms.finish(gradient);
       });
 }

@@ -28,17 +28,17 @@ class RoiGradient {
              &x_, &x_begin_);
   }
 
-  template <class T, class Plane>
-  void add(const Plane& plane, const T* slope, double* gradient) const {
+  template <class T, class Plane, class Simd>
+  ALWAYS_INLINE void add(const Plane& plane, const T* slope, double* gradient, Simd simd) const {
     for (int p = 0; p < rows_; ++p) {
       for (int q = 0; q < columns_; ++q) {
         const T* map = plane(p, q);
-        const double g = load(slope + p * columns_ + q);
+        const double g = load_one(slope + p * columns_ + q, simd);
         for (size_t i = y_begin_[p]; i < y_begin_[p + 1]; ++i) {
           const T* row = map + y_[i].cell * width_;
           double sum = 0, d_lo = 0, d_hi = 0;
           for (size_t j = x_begin_[q]; j < x_begin_[q + 1]; ++j) {
-            const double value = load(row + x_[j].cell);
+            const double value = load_one(row + x_[j].cell, simd);
             sum += x_[j].weight * value;
             d_lo += x_[j].d_lo * value;
             d_hi += x_[j].d_hi * value;

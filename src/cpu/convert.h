@@ -45,12 +45,16 @@ ALWAYS_INLINE void load_register(const Half* from, Values* to) {
   *to = __builtin_convertvector(halves, Values);
 #else
   typedef int16_t Halves __attribute__((vector_size(16)));
-  Halves halves{};
-  memcpy(&halves, from, sizeof(Values) / 2);
   if constexpr (sizeof(Values) == 32) {
+    Halves halves;
+    memcpy(&halves, from, sizeof(halves));
     *to = __builtin_ia32_vcvtph2ps256(halves);
   } else {
-    *to = __builtin_ia32_vcvtph2ps(halves);
+    // (GCC would copy half a register through memory, where the processor waits for the store.)
+    typedef int64_t Pair __attribute__((vector_size(16)));
+    int64_t halves;
+    memcpy(&halves, from, sizeof(halves));
+    *to = __builtin_ia32_vcvtph2ps(reinterpret_cast<Halves>(Pair{halves, 0}));
   }
 #endif
 }
@@ -81,6 +85,47 @@ ALWAYS_INLINE void store_register(Half* to, const Values& from) {
 #pragma GCC diagnostic pop
 #endif
 
+// One number.
+template <class T, class Simd>
+ALWAYS_INLINE SumOf<T> load_one(const T* from, Simd) {
+#if defined(SEVERAL_LEVELS)
+  if constexpr (std::is_same<T, Half>::value && Simd::kConvertsHalf) {
+#if defined(__clang__)
+    return bit_cast<__fp16>(from->bits);
+#else
+    typedef int16_t Halves __attribute__((vector_size(16)));
+    const Halves halves{static_cast<int16_t>(from->bits)};
+    return __builtin_ia32_vcvtph2ps(halves)[0];
+#endif
+  }
+#endif
+  return load(from);
+}
+template <class T, class Simd>
+ALWAYS_INLINE void store_one(T* to, SumOf<T> value, Simd) {
+#if defined(SEVERAL_LEVELS)
+  if constexpr (std::is_same<T, Half>::value && Simd::kConvertsHalf) {
+    Half halves[4];
+    const float __attribute__((vector_size(16))) values{value};
+    store_register(halves, values);
+    *to = halves[0];
+    return;
+  }
+#endif
+  store(to, value);
+}
+
+// run_simd for a body that loads or stores numbers of type T one by one: only float16 gains from a
+// level, by its conversions.
+template <class T, class Body>
+void run_scalar(const Body& body) {
+  if constexpr (std::is_same<T, SumOf<T>>::value) {
+    body(Baseline{});
+  } else {
+    run_simd(body);
+  }
+}
+
 // Copies `count` numbers in registers, of which the last overlaps the previous one; returns whether
 // there were enough for one.
 template <int bytes, class From, class To>
@@ -99,7 +144,7 @@ ALWAYS_INLINE bool copy_registers(const From* from, int64_t count, To* to) {
 
 // Copies `count` numbers between arrays of T and SumOf<T>, which do not overlap.
 template <class From, class To, class Simd>
-ALWAYS_INLINE void copy_run(const From* from, int64_t count, To* to, Simd) {
+ALWAYS_INLINE void copy_run(const From* from, int64_t count, To* to, Simd simd) {
   if constexpr (kInRegisters<From, Simd> && kInRegisters<To, Simd>) {
     constexpr int kWide = std::min(Simd::kRegisterBytes, 32);
     if (copy_registers<kWide>(from, count, to) || copy_registers<16>(from, count, to)) return;
@@ -111,7 +156,7 @@ ALWAYS_INLINE void copy_run(const From* from, int64_t count, To* to, Simd) {
       for (int i = 0; i < kSize; ++i) store(to + i, load(from + i));
     }
   }
-  for (int64_t i = 0; i < count; ++i) store(to + i, load(from + i));
+  for (int64_t i = 0; i < count; ++i) store_one(to + i, load_one(from + i, simd), simd);
 }
 
 }  // namespace gluon_roi::cpu

@@ -122,20 +122,21 @@ struct Lanes {
 };
 
 // Replaces Simd where a single channel is read and written directly, without a channel block.
+template <class Simd>
 struct OneChannel {};
-template <class A>
-struct Lanes<A, OneChannel> {
+template <class A, class Simd>
+struct Lanes<A, OneChannel<Simd>> {
   static constexpr int kCount = 1;
   A value;
 
   ALWAYS_INLINE static Lanes all(A value) { return Lanes{value}; }
   template <class T>
   ALWAYS_INLINE static Lanes load(const T* from) {
-    return Lanes{gluon_roi::load(from)};
+    return Lanes{load_one(from, Simd{})};
   }
   template <class T>
   ALWAYS_INLINE void store(T* to) const {
-    gluon_roi::store(to, value);
+    store_one(to, value, Simd{});
   }
   template <class T>
   ALWAYS_INLINE static Lanes gather(int, const T* from, int64_t) {

@@ -130,7 +130,7 @@ struct RoiTable {
 template <class T>
 int64_t rois_at_a_time(const Tensor& data, int64_t bytes) {
   constexpr int64_t kFewest = 128;
-  return std::max(kFewest, elements(data) * static_cast<int64_t>(sizeof(T)) / 2 / bytes);
+  return std::max(kFewest, elements(data) * static_cast<int64_t>(sizeof(SumOf<T>)) / 2 / bytes);
 }
 // The same where gradients are added up. float16 has one chunk: its gradients are summed in float32
 // and would be rounded between chunks.

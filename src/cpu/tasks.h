@@ -89,21 +89,21 @@ struct GroupTask {
 template <class T, class A, class Simd>
 ALWAYS_INLINE void write_bins(const A* tile, int lanes, int64_t outputs, int bins, T* to,
                               Simd simd) {
-  if constexpr (std::is_same<Simd, OneChannel>::value) {
-    copy_run(tile, bins, to, Baseline{});
-  } else {
-    unpack_planes(tile, outputs, lanes, bins, to, simd);
-  }
+  unpack_planes(tile, outputs, lanes, bins, to, simd);
+}
+template <class T, class A, class Simd>
+ALWAYS_INLINE void write_bins(const A* tile, int, int64_t, int bins, T* to, OneChannel<Simd>) {
+  copy_run(tile, bins, to, Simd{});
 }
 // Reads gradients of outputs into such a tile.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void read_bins(const T* from, int lanes, int64_t outputs, int bins, A* tile,
                              Simd simd) {
-  if constexpr (std::is_same<Simd, OneChannel>::value) {
-    copy_run(from, bins, tile, Baseline{});
-  } else {
-    pack_planes(from, outputs, lanes, bins, tile, simd);
-  }
+  pack_planes(from, outputs, lanes, bins, tile, simd);
+}
+template <class T, class A, class Simd>
+ALWAYS_INLINE void read_bins(const T* from, int, int64_t, int bins, A* tile, OneChannel<Simd>) {
+  copy_run(from, bins, tile, Simd{});
 }
 
 // Runs kernel(task, block, tile, simd) for a task that reads its score maps: with all channels at
@@ -114,15 +114,15 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
                const Coverage& coverage, const T* data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
   const int64_t bins = task.q_end - task.q_begin;
-  // A read of float16, which is converted on its own, takes as long as two.
-  constexpr double kReadsToPack = std::is_same<T, A>::value ? 3 : 1.5;
-  if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups, task.lanes,
-                                  kReadsToPack)) {
+  if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups,
+                                  task.lanes)) {
     A* tile = scratch<A>(bins);
-    for (int lane = 0; lane < task.lanes; ++lane) {
-      const GroupTask<A> one = task.only(lane);
-      kernel(one, data + one.offset, tile, OneChannel{});
-    }
+    run_scalar<T>([&](auto simd) INLINE_LAMBDA {
+      for (int lane = 0; lane < task.lanes; ++lane) {
+        const GroupTask<A> one = task.only(lane);
+        kernel(one, data + one.offset, tile, OneChannel<decltype(simd)>{});
+      }
+    });
     return;
   }
   A* block = scratch<A>((task.groups * cells + bins) * kLanes<A>);
@@ -148,26 +148,26 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
   if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups,
                                   task.lanes)) {
     A* tile = scratch<A>(bins + all_cells);
-    for (int lane = 0; lane < task.lanes; ++lane) {
-      const GroupTask<A> one = task.only(lane);
-      T* const planes = d_data + one.offset;
-      if (!earlier) std::fill(planes, planes + all_cells, T{});
-      if constexpr (std::is_same<T, A>::value) {
-        kernel(one, planes, tile, OneChannel{});
-      } else {
-        A* const sums = tile + bins;
-        for (int g = 0; g < task.groups; ++g) clear_runs(runs, sums + g * cells, 1);
-        kernel(one, sums, tile, OneChannel{});
-        run_simd([&](auto simd) INLINE_LAMBDA {
+    run_scalar<T>([&](auto simd) INLINE_LAMBDA {
+      for (int lane = 0; lane < task.lanes; ++lane) {
+        const GroupTask<A> one = task.only(lane);
+        T* const planes = d_data + one.offset;
+        if (!earlier) std::fill(planes, planes + all_cells, T{});
+        if constexpr (std::is_same<T, A>::value) {
+          kernel(one, planes, tile, OneChannel<decltype(simd)>{});
+        } else {
+          A* const sums = tile + bins;
+          for (int g = 0; g < task.groups; ++g) clear_runs(runs, sums + g * cells, 1);
+          kernel(one, sums, tile, OneChannel<decltype(simd)>{});
           for (int g = 0; g < task.groups; ++g) {
             for (const Coverage::Run& run : runs) {
               const int64_t begin = g * cells + run.begin;
               copy_run(sums + begin, run.end - run.begin, planes + begin, simd);
             }
           }
-        });
+        }
       }
-    }
+    });
     return;
   }
   A* block = scratch<A>((all_cells + bins) * kLanes<A>);

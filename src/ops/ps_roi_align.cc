@@ -137,11 +137,15 @@ void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tenso
         const RoiGradient<G> terms(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), roi,
                                    in.data);
         const T* maps = static_cast<const T*>(in.data.data) + roi.image * channels * cells;
-        for (int64_t c = 0; c < layout.output_dim; ++c) {
-          terms.add([&](int ph, int pw) { return maps + layout.channel(c, ph, pw) * cells; },
-                    static_cast<const T*>(d_out.data) + (k * layout.output_dim + c) * outputs,
-                    gradient);
-        }
+        const T* slope = static_cast<const T*>(d_out.data) + k * layout.output_dim * outputs;
+        run_scalar<T>([&](auto simd) INLINE_LAMBDA {
+          for (int64_t c = 0; c < layout.output_dim; ++c) {
+            const auto plane = [&](int ph, int pw) INLINE_LAMBDA {
+              return maps + layout.channel(c, ph, pw) * cells;
+            };
+            terms.add(plane, slope + c * outputs, gradient, simd);
+          }
+        });
         terms.finish(gradient);
       });
 }
