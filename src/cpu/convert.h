@@ -91,7 +91,9 @@ ALWAYS_INLINE SumOf<T> load_one(const T* from, Simd) {
 #if defined(SEVERAL_LEVELS)
   if constexpr (std::is_same<T, Half>::value && Simd::kConvertsHalf) {
 #if defined(__clang__)
-    return bit_cast<__fp16>(from->bits);
+    __fp16 half;  // which no function may return
+    memcpy(&half, from, sizeof(half));
+    return half;
 #else
     typedef int16_t Halves __attribute__((vector_size(16)));
     const Halves halves{static_cast<int16_t>(from->bits)};
