@@ -85,7 +85,9 @@ test-gpu: build
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# First the warnings of whatever was compiled here, after `make test` also of the simulated kernels.
 lint: build $(VENV)/lint
+	@! grep -l warning $$(find build -name '*.o.log')
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu')

@@ -40,7 +40,8 @@ SOURCE = ROOT / "src"
 BUILD = ROOT / "build"
 COMPILE_COMMANDS = BUILD / "compile_commands.json"
 
-# No variant may contract a * b + c: results would differ in their last bits.
+# No variant may contract a * b + c: results would differ in their last bits. Warnings are errors in
+# `make lint` alone, because a newer compiler has others.
 COMMON = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-ffp-contract=off")
 # -falign-loops: without it, where the linker puts a kernel decides whether its innermost loop lies
 # across two of the processor's fetch blocks: ROIPool took 1 or 1.1 times as long, with the same
@@ -54,7 +55,7 @@ LINES = "-g1"
 # -fsanitize=undefined leaves out the conversion of a float to an integer that it does not fit.
 ASAN = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
 SIMULATOR = ROOT / "tests/hostsim"
-SIMULATED = (f"-I{SIMULATOR}", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter")
+SIMULATED = (f"-I{SIMULATOR}", "-Wno-unknown-pragmas", "-Wno-unused-parameter")
 # The machine code that each toolkit still makes; the newest is added as PTX for later GPUs.
 CUDA_ARCHS = {11: [60, 70, 75, 80, 86], 12: [60, 70, 75, 80, 86, 89, 90], 13: [75, 80, 86, 89, 90]}
 

@@ -47,11 +47,11 @@ struct BoxNMS {
     visit->integer("id_index", &p->id_index, -1);
     visit->integer("background_id", &p->background_id, -1);
     visit->boolean("force_suppress", &p->force_suppress, false);
-    for (const auto& format : {std::make_pair("in_format", &p->in_format),
-                               std::make_pair("out_format", &p->out_format)}) {
-      visit->choice(format.first, format.second,
-                    {{"corner", GLUON_ROI_CORNER}, {"center", GLUON_ROI_CENTER}});
-    }
+    const auto format = [visit](const char* name, int32_t* field) {
+      visit->choice(name, field, {{"corner", GLUON_ROI_CORNER}, {"center", GLUON_ROI_CENTER}});
+    };
+    format("in_format", &p->in_format);
+    format("out_format", &p->out_format);
   }
 
   // The input, or its gradient.
