@@ -7,19 +7,27 @@ import functools
 import importlib
 from typing import Any, Callable
 
+import numpy as np
+
+from ..suppression import Suppression
 from ..work import Item, Row
 from .base import BETWEEN, COMMON, Library, Unsupported, Work
 
 
 class Torchvision(Library):
-    """Its ps_roi_pool has another convention: nearly the same work, other bins."""
+    """Its ps_roi_pool has another convention: nearly the same work, other bins.
+
+    Its nms returns numbers of rows, so the call includes taking these rows.
+    """
 
     name, modules = "torchvision", ("torchvision", "torch")
-    operators = (*COMMON, "DeformableConvolution")
+    operators = (*COMMON, "DeformableConvolution", "BoxNMS")
 
     def _call(self, ops: Any, item: Any) -> Callable:
         """Function of the fixed inputs and the variable ones."""
         arguments = item.arguments
+        if isinstance(item, Suppression):
+            return lambda data: data.flatten(0, -2)[self._kept(ops, item, data)]
         if not isinstance(item, Item):
             return functools.partial(ops.deform_conv2d, padding=arguments["pad"])
         if item.operator == "PSROIAlign":
@@ -33,11 +41,30 @@ class Torchvision(Library):
         function, size = names[item.operator], (item.pooled,) * 2
         return lambda rois, data: function(data, rois, size, 1 / item.stride, **arguments)
 
+    def _kept(self, ops: Any, item: Suppression, data: Any) -> Any:
+        """The numbers of the rows that are kept, by descending score."""
+        torch = importlib.import_module("torch")
+        rows, threshold = data.flatten(0, -2), item.arguments["overlap_thresh"]
+        if item.batches == 1:
+            return ops.nms(rows[:, 2:], rows[:, 1], threshold)
+        batch = torch.arange(len(rows)) // item.boxes
+        return ops.batched_nms(rows[:, 2:], rows[:, 1], batch, threshold)
+
+    def _as_box_nms(self, item: Suppression, data: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """The output of BoxNMS: of each batch the rows that are kept, then rows of -1."""
+        out = np.full_like(data, -1)
+        for batch, (rows, result) in enumerate(zip(data, out)):
+            mine = kept[kept // item.boxes == batch] % item.boxes
+            result[: len(mine)] = rows[mine]
+        return out
+
     def prepare(self, item: Row) -> Work:
         torch = importlib.import_module("torch")
         ops = importlib.import_module("torchvision.ops")
         if item.dtype == "float16":
             raise Unsupported("no float16 on the CPU")
+        if isinstance(item, Suppression) and item.topk >= 0:
+            raise Unsupported("nms has no topk")
         torch.set_num_threads(self.threads)
         call, inputs = self._call(ops, item), item.inputs()
         fixed = [torch.from_numpy(a.astype(item.dtype)) for a in inputs.fixed]
@@ -63,6 +90,14 @@ class Torchvision(Library):
             between.add_(1)
             made[:] = [(x * 1).requires_grad_() for x in given]
 
+        if isinstance(item, Suppression):
+            return {
+                "forward": lambda: forward(given),
+                "forward in a network": (others, lambda: forward(made)),
+                "result": lambda: self._as_box_nms(
+                    item, inputs.variable[0], self._kept(ops, item, given[0]).numpy()
+                ),
+            }
         return {
             "forward": lambda: forward(given),
             "forward+backward": lambda: both(recorded),
