@@ -15,26 +15,39 @@ from typing import Callable
 import mxnet as mx
 import numpy as np
 
+import gluon_roi
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from cases import PRECISION, SCALES, feature_map, row_id  # noqa: E402
+from deformed import CALLS as SAMPLED  # noqa: E402
 from operators import ROWS  # noqa: E402
+from suppressed import CALLS as SUPPRESSED  # noqa: E402
 
 POOLED = (2, 3)
 
 
-def call(op, ctx, data, rois, d_out, scale, **arguments):
-    """(out, d_data, d_rois) as NumPy arrays. Without d_out, (out,)."""
-    x = mx.nd.array(data, ctx=ctx, dtype=data.dtype)
-    r = mx.nd.array(rois, ctx=ctx, dtype=rois.dtype)
+def run(function, ctx, arrays, *d_outs):
+    """(*outputs, *gradients of arrays) as NumPy arrays. Without d_outs, the outputs alone."""
+    inputs = [mx.nd.array(array, ctx=ctx, dtype=array.dtype) for array in arrays]
     # What the operator leaves untouched shows.
-    gradients = [mx.nd.array(np.full(a.shape, 9), ctx=ctx, dtype=a.dtype) for a in (data, rois)]
-    mx.autograd.mark_variables([x, r], gradients)
+    gradients = [mx.nd.array(np.full(a.shape, 9), ctx=ctx, dtype=a.dtype) for a in arrays]
+    mx.autograd.mark_variables(inputs, gradients)
     with mx.autograd.record():
-        out = op.function(x, r, POOLED, scale, **arguments)
-    if d_out is None:
-        return (out.asnumpy(),)
-    out.backward(mx.nd.array(d_out, ctx=ctx, dtype=d_out.dtype))
-    return tuple(array.asnumpy() for array in (out, *gradients))
+        outputs = function(*inputs)
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    if not d_outs:
+        return tuple(array.asnumpy() for array in outputs)
+    heads = [mx.nd.array(array, ctx=ctx, dtype=array.dtype) for array in d_outs]
+    mx.autograd.backward(outputs, heads)
+    return tuple(array.asnumpy() for array in (*outputs, *gradients))
+
+
+def call(op, ctx, data, rois, d_out, scale, **arguments):
+    """(out, d_data, d_rois). Without d_out, (out,)."""
+    d_outs = () if d_out is None else (d_out,)
+    return run(
+        lambda x, r: op.function(x, r, POOLED, scale, **arguments), ctx, [data, rois], *d_outs
+    )
 
 
 def near(a, b, tolerance):
@@ -60,6 +73,34 @@ def check_values(op, arguments, dtype):
     assert near(device[1], host[1], PRECISION[dtype].backward), "d_data"
     assert near(device[2], host[2], PRECISION[dtype].backward), "d_rois"
     assert all(a.tobytes() == b.tobytes() for a, b in zip(device, again)), "not repeatable"
+
+
+def check_samples(call, dtype):
+    arrays, d_out = call.arrays(dtype), call.d_out(dtype)
+
+    def sampled(*inputs):
+        return gluon_roi.nd.DeformableSampling(*inputs, **call.parameters)
+
+    (out, *gradients), (expected, *wanted), again = (
+        run(sampled, ctx, arrays, d_out) for ctx in (mx.gpu(0), mx.cpu(), mx.gpu(0))
+    )
+    assert near(out, expected, PRECISION[dtype].forward), "out"
+    for name, actual, exact in zip(("data", "offset", "mask"), gradients, wanted):
+        assert near(actual, exact, PRECISION[dtype].backward), f"d_{name}"
+    assert all(a.tobytes() == b.tobytes() for a, b in zip((out, *gradients), again)), "again"
+
+
+def check_suppression(call, dtype):
+    """The same rows are kept; exp may differ in the last bits of a proposal."""
+    arrays, more = call.arrays(dtype), {} if call.op == "box_nms" else {"output_score": True}
+
+    def kept(*inputs):
+        return getattr(gluon_roi.nd, call.name)(*inputs, **call.parameters, **more)
+
+    d_outs = call.d_outs(list(run(kept, mx.cpu(), arrays)))
+    device, host = (run(kept, ctx, arrays, *d_outs) for ctx in (mx.gpu(0), mx.cpu()))
+    for actual, expected in zip(device, host):
+        assert near(actual, expected, 1e-6)
 
 
 def check_forms(op):
@@ -101,6 +142,15 @@ def main() -> int:
         for op, arguments in ROWS
         for dtype in PRECISION
     ]
+    for what, check, calls in (
+        ("DeformableSampling", check_samples, SAMPLED),
+        ("suppression", check_suppression, SUPPRESSED),
+    ):
+        checks += [
+            (f"{what} {name} {dtype}", check, (one, dtype))
+            for name, one in calls.items()
+            for dtype in PRECISION
+        ]
     checks += [
         (f"{op.name} forms", check_forms, (op,)) for op in {id(o): o for o, _ in ROWS}.values()
     ]
