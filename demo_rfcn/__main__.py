@@ -2,6 +2,7 @@
 """python -m demo_rfcn COMMAND."""
 
 import contextlib
+import io
 import os
 import sys
 import traceback
@@ -25,6 +26,8 @@ def status_of_main() -> int:
         return 1
 
 
+if isinstance(sys.stdout, io.TextIOWrapper):
+    sys.stdout.reconfigure(line_buffering=True)  # a log file or pipe gets each line at once
 status = status_of_main()
 with contextlib.suppress(OSError):
     sys.stdout.close()  # or Python, when it ends, would report once more that it is full

@@ -140,21 +140,25 @@ class Cluster(Alone):
                 errors.append(error)
             done.set()
 
+        self._heed()  # even where nobody keeps it waiting
         threading.Thread(target=run, daemon=True).start()
         looked = time.monotonic()
-        self._stop.raised |= launcher_is_gone()  # of its own accord, where nobody keeps it waiting
         while not done.wait(0.1):
-            self._stop.raised |= launcher_is_gone()
-            if self._stop.gone:
-                raise Lost("ends because another process of the run is gone")
-            if self._stop.insists:
-                raise Lost("was told twice to stop, and does not wait for the other workers")
+            self._heed()
             if time.monotonic() - looked > 1:
                 looked = time.monotonic()
                 self._look(doing)
         if errors:
             raise errors[0]
         return results[0]
+
+    def _heed(self) -> None:
+        """Raise `Lost` if a signal says so; notice that `launch` has ended."""
+        self._stop.raised |= launcher_is_gone()
+        if self._stop.gone:
+            raise Lost("ends because another process of the run is gone")
+        if self._stop.insists:
+            raise Lost("was told twice to stop, and does not wait for the other workers")
 
     def _look(self, doing: str) -> None:
         """Raise `Lost` if nobody answers any more."""

@@ -80,10 +80,12 @@ class _Rule:
     """Stands for the optimizer of a pickle."""
 
 
-def _bytes(data: bytes = b"") -> bytes:
-    if not isinstance(data, bytes):  # of a number, it would be so many zeros
+def _bytes(data: bytes | bytearray = b"") -> bytes:
+    # (Of a number, it would be so many zeros. Python 3.14 pickles a bytearray as what it is, older
+    # ones as a call.)
+    if not isinstance(data, (bytes, bytearray)):
         raise pickle.UnpicklingError("bytes of something else")
-    return data
+    return bytes(data)
 
 
 class _Reader(pickle.Unpickler):

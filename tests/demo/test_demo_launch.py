@@ -29,6 +29,8 @@ MINUTE = 60
 STEPS = 200
 PYTHON = [sys.executable, "-W", "ignore", "-m"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", SILENCE: "6"}
+# It would hide lines that are kept back.
+ENVIRONMENT.pop("PYTHONUNBUFFERED", None)
 
 
 def arguments(data: Path, folder: Path, steps: int, *more: str) -> list:
@@ -59,7 +61,7 @@ class Launched:
             if line.startswith("training on"):
                 break
         self.children = children(self.process.pid)
-        assert [len(each) for each in self.children.values()] == [1, 1, 2]
+        assert [len(each) for each in self.children.values()] == [1, 1, 2], self.lines
         delay = random.uniform(0.1, 0.6)
         print(f"{delay:.2f} seconds of training")  # shown where a test fails
         time.sleep(delay)
