@@ -74,13 +74,13 @@ cross: $(VENV)/ready
 
 # On a machine with a GPU: compares the kernels, through the C interface, with PyTorch and
 # torchvision, under compute-sanitizer. Then, if MXNet sees the GPU, tests the operators through
-# MXNet. (The ordinary tests take their context from one fixture, so on sm_86 and older `make test`
-# runs them on the GPU.)
+# MXNet, with ARGS=--own where MXNet's own kernels do not run (sm_89 and newer). (The ordinary tests
+# take their context from one fixture, so on sm_86 and older `make test` runs them on the GPU.)
 test-gpu: build
 	GLUON_ROI_CUDA=1 $(BIN)/python build_tools/native.py gpu
 	python3 tests/gpu/check_kernels.py
 	tests/gpu/sanitize.sh
-	$(BIN)/python tests/gpu/check_mxnet.py
+	$(BIN)/python tests/gpu/check_mxnet.py $(ARGS)
 
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
