@@ -165,12 +165,8 @@ class OperatorFor final : public Operator {
     std::vector<Tensor> slots;
     auto next = there.begin();
     for (size_t i = 0; i < kDeclared; ++i) {
-      const auto count = static_cast<std::ptrdiff_t>(count_of(parsed.params, i));
-      if (parsed.there[i]) {
-        slots.insert(slots.end(), next, next + count);
-        next += count;
-      } else {
-        slots.resize(slots.size() + static_cast<size_t>(count), Tensor{});
+      for (size_t left = count_of(parsed.params, i); left > 0; --left) {
+        slots.push_back(parsed.there[i] ? *next++ : Tensor{});
       }
     }
     return slots;

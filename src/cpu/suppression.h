@@ -6,6 +6,7 @@
 // meets all boxes kept before it, which divides among threads, then one another.
 #pragma once
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "../core/geometry/suppression.h"
@@ -57,14 +58,14 @@ class BoxColumns {
   std::vector<A> values_;
 };
 
-// One suppression.
-template <class A>
+// One suppression. kToLast: as of intersect().
+template <class A, bool kToLast>
 class Suppression {
  public:
-  Suppression(const BoxColumns<A>& boxes, A threshold, A unit)
+  Suppression(const BoxColumns<A>& boxes, A threshold)
       : boxes_(boxes),
         threshold_(threshold),
-        unit_(unit),
+        clear_(clear_of(threshold)),
         over_(blocks_of<A>(boxes.count()) * kLanes<A>),
         kept_(boxes.count()) {}
 
@@ -107,39 +108,57 @@ class Suppression {
   template <class Simd>
   static constexpr int kWidth = Lanes<A, Simd>::kPerRegister;
 
-  // Marks the boxes of a register from `i` on that one of the kept ones overlaps.
+  // Marks the boxes of a register from `i` on that one of the kept ones overlaps. Most kept boxes
+  // are clear of all of them, which a product shows; only the others need MXNet's quotient. (With
+  // one for every pair, and AVX-512, BoxNMS took 1.0 to 1.2 times as long, in float64 1.2 to 1.5.)
   template <class Simd>
   ALWAYS_INLINE void test(Simd, int64_t i, int64_t first, int64_t last) {
     using Values = Lanes<A, Simd>;
     using Register = typename Values::Register;
+    using Stored = typename Values::Stored;
     const RankedBox<Register> own = boxes_.template at<Simd>(i);
-    const Register one = Values::all(1).registers[0], unit = Values::all(unit_).registers[0];
+    const Register one = Values::all(1).registers[0];
     const Register threshold = Values::all(threshold_).registers[0];
-    const RankedBox<A>* const kept = kept_.data();
-    Register over = *reinterpret_cast<const typename Values::Stored*>(over_.data() + i);
-    while (first < last) {
+    const Register clear = Values::all(clear_).registers[0];
+    const auto meet = [&](int64_t n, Register* common, Register* joined) INLINE_LAMBDA {
+      const RankedBox<A>& box = kept_[n];
+      const RankedBox<Register> other = {
+          Values::all(box.x1).registers[0], Values::all(box.y1).registers[0],
+          Values::all(box.x2).registers[0], Values::all(box.y2).registers[0],
+          Values::all(box.area).registers[0]};
+      intersect<kToLast>(own, other, one, common, joined);
+    };
+    Register common, joined;
+    for (; first < last; first += kAtATime) {
       const int64_t end = std::min(last, first + kAtATime);
-      for (; first < end; ++first) {
-        const RankedBox<A>& box = kept[first];
-        const RankedBox<Register> other = {
-            Values::all(box.x1).registers[0], Values::all(box.y1).registers[0],
-            Values::all(box.x2).registers[0], Values::all(box.y2).registers[0],
-            Values::all(box.area).registers[0]};
-        Register common;
-        overlap(own, other, unit, &common);
-        over = common > threshold ? one : over;
+      Register close{};
+      for (int64_t n = first; n < end; ++n) {
+        meet(n, &common, &joined);
+        close = common < clear * joined ? close : one;
       }
-      *reinterpret_cast<typename Values::Stored*>(over_.data() + i) = over;
-      bool some = false;
-      for (int lane = 0; lane < kWidth<Simd>; ++lane) some = some || over_[i + lane] == 0;
-      if (!some) return;
+      if (all_zero(close)) continue;
+      Register over = *reinterpret_cast<const Stored*>(over_.data() + i);
+      for (int64_t n = first; n < end; ++n) {
+        meet(n, &common, &joined);
+        over = common / joined > threshold ? one : over;
+      }
+      *reinterpret_cast<Stored*>(over_.data() + i) = over;
+      if (all_zero(one - over)) return;
     }
   }
-  // A test of all boxes ends early after this many.
-  static constexpr int64_t kAtATime = 64;
+  template <class Register>
+  ALWAYS_INLINE static bool all_zero(const Register& lanes) {
+    constexpr size_t kWords = sizeof(Register) / sizeof(uint64_t);
+    uint64_t words[kWords], bits = 0;
+    std::memcpy(words, &lanes, sizeof(Register));
+    for (const uint64_t word : words) bits |= word;
+    return bits == 0;
+  }
+  // Kept boxes that are tested at a time.
+  static constexpr int64_t kAtATime = 8;
 
   const BoxColumns<A>& boxes_;
-  const A threshold_, unit_;
+  const A threshold_, clear_;
   std::vector<A> over_;  // 1 if a box is suppressed, else 0; the boxes of padding do not matter
   std::vector<RankedBox<A>> kept_;
 };

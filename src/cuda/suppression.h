@@ -69,9 +69,9 @@ void sort_segments(const char* op, const Gpu& gpu, const Segments<A>& all) {
 
 // A block of threads owns a segment. Each of its threads owns a box of kThreads in turn, which
 // first meets all boxes kept before, then the better ones among the kThreads.
-template <class A>
+template <bool kToLast, class A>
 __global__ void __launch_bounds__(kThreads)
-    suppress_kernel(Segments<A> all, A threshold, A unit, int64_t most) {
+    suppress_kernel(Segments<A> all, A threshold, int64_t most) {
   __shared__ RankedBox<A> others[kThreads];
   __shared__ int32_t other_kinds[kThreads];
   __shared__ bool others_over[kThreads];
@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(kThreads)
     bool over = !there;
     const auto test = [&](int other) {
       if (over || other_kinds[other] != kind) return;
-      A common;
-      overlap(own, others[other], unit, &common);
-      over = common > threshold;
+      A common, joined;
+      intersect<kToLast>(own, others[other], A(1), &common, &joined);
+      over = common / joined > threshold;
     };
     for (int64_t first = 0; first < total; first += kThreads) {
       const int64_t left = total - first;
@@ -122,10 +122,9 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) all.kept_counts[segment] = static_cast<int32_t>(total);
 }
 
-template <class A>
-void suppress(const char* op, const Gpu& gpu, const Segments<A>& all, A threshold, A unit,
-              int64_t most) {
-  launch(op, gpu, suppress_kernel<A>, all.segments, kThreads, all, threshold, unit, most);
+template <bool kToLast, class A>
+void suppress(const char* op, const Gpu& gpu, const Segments<A>& all, A threshold, int64_t most) {
+  launch(op, gpu, suppress_kernel<kToLast, A>, all.segments, kThreads, all, threshold, most);
 }
 
 }  // namespace gluon_roi::cuda

@@ -89,7 +89,7 @@ std::vector<int32_t> kept_places(const BoxNMS::Params& p, const std::vector<NmsR
     for (auto member = begin; member != end; ++member) {
       boxes.set(member - begin, sorted[member->place].box());
     }
-    Suppression<A> suppression(boxes, static_cast<float>(p.overlap_thresh), 0);
+    Suppression<A, false> suppression(boxes, static_cast<float>(p.overlap_thresh));
     for (const int32_t place : suppression.run(boxes.count(), threads)) {
       kept.push_back(begin[place].place);
     }

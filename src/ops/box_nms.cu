@@ -112,8 +112,8 @@ void BoxNMS::forward(Gpu gpu, const Params& p, const View& data, const Outputs& 
     cuda::launch(kName, gpu, cuda::rank_kernel<T>, blocks, cuda::kThreads, all, p, sizes, from);
     cuda::sort_segments(kName, gpu, all);
     cuda::launch(kName, gpu, cuda::box_kernel<T>, blocks, cuda::kThreads, all, p, sizes, from);
-    cuda::suppress(kName, gpu, all, static_cast<A>(static_cast<float>(p.overlap_thresh)), A(0),
-                   sizes.rows);
+    cuda::suppress<false>(kName, gpu, all, static_cast<A>(static_cast<float>(p.overlap_thresh)),
+                          sizes.rows);
     cuda::launch(kName, gpu, cuda::output_kernel<T>, rows, cuda::kThreads, all, p, sizes, from, to,
                  record);
   });

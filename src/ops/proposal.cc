@@ -97,7 +97,7 @@ void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out
   sort_best(&ranks, all.best);
   BoxColumns<A> sorted(all.best);
   for (int64_t i = 0; i < all.best; ++i) sorted.set(i, all.ranked(boxes[ranks[i].index]));
-  Suppression<A> suppression(sorted, all.threshold, 1);
+  Suppression<A, true> suppression(sorted, all.threshold);
   const std::vector<int32_t> kept = suppression.run(std::min(all.after, all.best), threads);
   for (int64_t row = 0; row < all.after; ++row) {
     const int32_t index = ranks[kept[row % kept.size()]].index;

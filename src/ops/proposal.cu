@@ -76,7 +76,7 @@ void Proposal::forward(Gpu gpu, const Params& p, const View& in, const Outputs& 
     cuda::sort_segments(kName, gpu, plan.sorted);
     cuda::launch(kName, gpu, cuda::box_kernel<T>, cuda::blocks_of(plan.all.images * plan.all.best),
                  cuda::kThreads, plan);
-    cuda::suppress(kName, gpu, plan.sorted, plan.all.threshold, A(1), plan.all.after);
+    cuda::suppress<true>(kName, gpu, plan.sorted, plan.all.threshold, plan.all.after);
     cuda::launch(kName, gpu, cuda::output_kernel<T>,
                  cuda::blocks_of(plan.all.images * plan.all.after), cuda::kThreads, plan,
                  static_cast<T*>(out[0].data), static_cast<T*>(out[1].data));

@@ -49,16 +49,29 @@ struct RankedBox {
   V x1, y1, x2, y2, area;
 };
 
-// Sets *result to the intersection over the union of two boxes; NaN if either area is. A box from
-// x1 to x2 is x2 - x1 + `unit` long: `unit` is 1 if x2 is the last pixel of the box, else 0.
-template <class V>
-HOST_DEVICE void overlap(const RankedBox<V>& a, const RankedBox<V>& b, const V& unit, V* result) {
+// Sets *common to the intersection of two boxes and *joined to their union; NaN if either area is.
+// kToLast: a box from x1 to x2 is x2 - x1 + 1 long, because x2 is its last pixel. `one` is 1.
+template <bool kToLast, class V>
+HOST_DEVICE void intersect(const RankedBox<V>& a, const RankedBox<V>& b, const V& one, V* common,
+                           V* joined) {
   const V zero{};
   const V left = a.x1 > b.x1 ? a.x1 : b.x1, top = a.y1 > b.y1 ? a.y1 : b.y1;
   const V right = a.x2 < b.x2 ? a.x2 : b.x2, bottom = a.y2 < b.y2 ? a.y2 : b.y2;
-  const V width = right - left + unit, height = bottom - top + unit;
-  const V common = (width > zero ? width : zero) * (height > zero ? height : zero);
-  *result = common / (a.area + b.area - common);
+  V width = right - left, height = bottom - top;
+  if constexpr (kToLast) {
+    width = width + one;
+    height = height + one;
+  }
+  *common = (width > zero ? width : zero) * (height > zero ? height : zero);
+  *joined = a.area + b.area - *common;
+}
+
+// Boxes overlap if *common / *joined, which is rounded, is above a threshold. They certainly do not
+// if *common is below *joined times this: the margin is wider than the rounding of both, subnormal
+// numbers included. NaN, below which is nothing, if there is no such number: a threshold up to 0.
+template <class A>
+A clear_of(A threshold) {
+  return threshold > 0 ? threshold * (1 - static_cast<A>(1) / (1 << 20)) : static_cast<A>(NAN);
 }
 
 // A box as four numbers of a row: corners, or if `center` centre and size. The area of a box with
