@@ -129,6 +129,32 @@ def test_box_nms_is_mxnets(formats, dtype, mxnet_cpu):
         assert box_nms(data, **parameters).asnumpy().tobytes() == theirs.tobytes(), parameters
 
 
+#: Powers of ten at which areas are ordinary, subnormal, 0 and infinite.
+SCALES = {
+    "float32": (0, 15, 19, 25, -19, -22, -40),
+    "float64": (0, 150, 154, 200, -154, -160, -320),
+}
+
+
+@pytest.mark.parametrize("dtype", SCALES)
+def test_overlaps_at_the_threshold(dtype, mxnet_cpu):
+    """The same bytes where many overlaps equal the threshold, or miss it by a rounding."""
+    rng = np.random.RandomState(0)
+    for scale in SCALES[dtype]:
+        for ratio in (1 / 2, 1 / 3, 4 / 7, 9 / 10, 0.0):
+            for beside in (-1, 0, 1):
+                low, side = rng.randint(0, 12, (200, 2)), rng.randint(-1, 12, (200, 2))
+                boxes = np.hstack([low, low + side]) * 10.0**scale
+                rows = np.hstack([np.zeros((200, 1)), 0.1 + rng.rand(200, 1), boxes])
+                threshold = float(np.nextafter(np.float32(ratio), np.float32(ratio + beside)))
+                threshold = ratio if ratio == 0 else threshold  # MXNet refuses subnormal ones
+                with np.errstate(over="ignore", under="ignore"):
+                    data = mx.nd.array(rows.astype(dtype), dtype=dtype)
+                theirs = mx.nd.contrib.box_nms(data, overlap_thresh=threshold).asnumpy()
+                ours = box_nms(data, overlap_thresh=threshold).asnumpy()
+                assert ours.tobytes() == theirs.tobytes(), (scale, threshold)
+
+
 @pytest.mark.parametrize("name", PROPOSALS)
 def test_proposal_is_mxnets(name, mxnet_cpu):
     """The same bytes: MultiProposal of any batch, Proposal of one image."""
