@@ -68,7 +68,6 @@ __global__ void __launch_bounds__(kThreads) output_kernel(Plan<T> plan, T* out, 
 void Proposal::forward(Gpu gpu, const Params& p, const View& in, const Outputs& out) {
   with_dtype(in.cls_prob.dtype, [&](auto type) {
     using T = decltype(type);
-    using A = SumOf<T>;
     cuda::Carver carver(gpu.workspace);
     const cuda::Plan<T> plan(&carver, p, in);
     cuda::launch(kName, gpu, cuda::decode_kernel<T>, cuda::blocks_of(plan.sorted.size()),
