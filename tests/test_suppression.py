@@ -138,21 +138,26 @@ SCALES = {
 
 @pytest.mark.parametrize("dtype", SCALES)
 def test_overlaps_at_the_threshold(dtype, mxnet_cpu):
-    """The same bytes where many overlaps equal the threshold, or miss it by a rounding."""
+    """The same bytes if an overlap equals the threshold, or misses it by a rounding.
+
+    Only two boxes meet, one of the first half and one of the second: no other is near them.
+    """
     rng = np.random.RandomState(0)
-    for scale in SCALES[dtype]:
-        for ratio in (1 / 2, 1 / 3, 4 / 7, 9 / 10, 0.0):
-            for beside in (-1, 0, 1):
-                low, side = rng.randint(0, 12, (200, 2)), rng.randint(-1, 12, (200, 2))
-                boxes = np.hstack([low, low + side]) * 10.0**scale
-                rows = np.hstack([np.zeros((200, 1)), 0.1 + rng.rand(200, 1), boxes])
-                threshold = float(np.nextafter(np.float32(ratio), np.float32(ratio + beside)))
-                threshold = ratio if ratio == 0 else threshold  # MXNet refuses subnormal ones
-                with np.errstate(over="ignore", under="ignore"):
-                    data = mx.nd.array(rows.astype(dtype), dtype=dtype)
-                theirs = mx.nd.contrib.box_nms(data, overlap_thresh=threshold).asnumpy()
-                ours = box_nms(data, overlap_thresh=threshold).asnumpy()
-                assert ours.tobytes() == theirs.tobytes(), (scale, threshold)
+    for scale, _ in itertools.product(SCALES[dtype], range(20)):
+        low, side = np.outer(100 * np.arange(32), [1, 0]), rng.randint(4, 12, (32, 2))
+        one, other = rng.randint(0, 16), rng.randint(16, 32)
+        low[other] = low[one] + rng.randint(0, 4, 2)
+        common = np.prod(np.minimum(low + side, low[one] + side[one])[other] - low[other])
+        ratio = np.float32(common / (side[one].prod() + side[other].prod() - common))
+        scores = np.linspace(1, 0.5, 32)[:, None]
+        rows = np.hstack([0 * scores, scores, low * 10.0**scale, (low + side) * 10.0**scale])
+        with np.errstate(over="ignore", under="ignore"):
+            data = mx.nd.array(rows.astype(dtype), dtype=dtype)
+        for beside in (ratio - 1, ratio, ratio + 1):
+            threshold = float(np.nextafter(ratio, np.float32(beside)))
+            theirs = mx.nd.contrib.box_nms(data, overlap_thresh=threshold).asnumpy()
+            ours = box_nms(data, overlap_thresh=threshold).asnumpy()
+            assert ours.tobytes() == theirs.tobytes(), (scale, threshold)
 
 
 @pytest.mark.parametrize("name", PROPOSALS)
