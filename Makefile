@@ -87,7 +87,7 @@ bench: build
 
 # First the warnings of whatever was compiled here, after `make test` also of the simulated kernels.
 lint: build $(VENV)/lint
-	@! grep -l warning $$(find build -name '*.o.log')
+	@! grep -rl warning --include='*.o.log' build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu')
