@@ -42,7 +42,7 @@ COMPILE_COMMANDS = BUILD / "compile_commands.json"
 
 # No variant may contract a * b + c: results would differ in their last bits. Warnings are errors in
 # `make lint` alone, because a newer compiler has others.
-COMMON = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-ffp-contract=off")
+COMMON = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-ffp-contract=off")
 # -falign-loops: without it, where the linker puts a kernel decides whether its innermost loop lies
 # across two of the processor's fetch blocks: ROIPool took 1 or 1.1 times as long, with the same
 # instructions.
@@ -273,7 +273,7 @@ def recipe_of(name: str) -> Recipe:
         defines = cuda_defines(version, shown)
         flags += defines
         cuda_command = [nvcc, "-std=c++17", "-O3", "-fmad=false", *variant.nvcc_flags, *defines]
-        cuda_command += ["-Xcompiler", "-fPIC,-Wall,-ffp-contract=off", "-Xptxas", "-v"]
+        cuda_command += ["-Xcompiler", "-fPIC,-Wall,-Wshadow,-ffp-contract=off", "-Xptxas", "-v"]
         cuda_command += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs]
         cuda_command += [f"-gencode=arch=compute_{archs[-1]},code=compute_{archs[-1]}"]
         # nvcc knows where its static runtime is; the library then loads without a driver.

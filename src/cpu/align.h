@@ -11,19 +11,19 @@ namespace gluon_roi::cpu {
 // At most this many rows of the map go through the columns' taps at a time, and as many bins of a
 // row through the rows' taps, so that finding a tap's cell and weight is paid once for all of them.
 // (With SSE2, four instead of two took up to 1.5 times as long.)
-constexpr int kMostTogether = 4;
+constexpr int kMaxTogether = 4;
 template <class Values>
-constexpr int kTogether = Values::kRegisters < 4 ? kMostTogether : 2;
+constexpr int kTogether = Values::kRegisters < 4 ? kMaxTogether : 2;
 
 // Calls body(first, std::integral_constant<int, count>()) for groups of up to kTogether numbers of
 // [begin, end).
 template <class Values, class Body>
 ALWAYS_INLINE void for_each_group(int64_t begin, int64_t end, const Body& body) {
-  constexpr int kMost = kTogether<Values>;
-  for (; begin + kMost <= end; begin += kMost) {
-    body(begin, std::integral_constant<int, kMost>());
+  constexpr int kStep = kTogether<Values>;
+  for (; begin + kStep <= end; begin += kStep) {
+    body(begin, std::integral_constant<int, kStep>());
   }
-  if constexpr (kMost > 3) {
+  if constexpr (kStep > 3) {
     if (end - begin == 3) return body(begin, std::integral_constant<int, 3>());
     if (end - begin == 2) return body(begin, std::integral_constant<int, 2>());
   }
@@ -116,9 +116,9 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
           }
         });
         // 3. Ay . (X . Ax^T): here `bin` of a tap is the place of its row in the list.
-        for (int p = 0; p < axes.pooled_height; ++p) {
-          sum_rows<Values>(taps, y_ranges[p].begin, y_ranges[p].end, rows, columns,
-                           tile + p * columns * kLanes<A>);
+        for (int ph = 0; ph < axes.pooled_height; ++ph) {
+          sum_rows<Values>(taps, y_ranges[ph].begin, y_ranges[ph].end, rows, columns,
+                           tile + ph * columns * kLanes<A>);
         }
         // 4. Channel-first again.
         unpack_planes(tile, outputs, task.lanes, outputs,
@@ -202,7 +202,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
     const int64_t begin = band.first * width;
     const int64_t band_cells = std::min(map.band_rows * width, cells - begin);
     T* const planes = static_cast<T*>(d_maps[of].data) + task.offset + begin;
-    A* block = scratch<A>((band_cells + outputs + kMostTogether * columns) * kLanes<A>);
+    A* block = scratch<A>((band_cells + outputs + kMaxTogether * columns) * kLanes<A>);
     A* tile = block + band_cells * kLanes<A>;
     A* rows = tile + outputs * kLanes<A>;  // gradients of some rows of the map, through Ay
     run_simd([&](auto simd) INLINE_LAMBDA {
@@ -224,7 +224,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
         for (int32_t first = y_taps.begin; first < y_taps.end;) {
           // 2. Ay^T . dY for some rows of the map: the taps of a row of bins stand in the order of
           // the rows of the map, and those of one row of the map are summed before it is visited.
-          A* lines[kMostTogether];
+          A* lines[kMaxTogether];
           int found = 0;
           for (; found < kTogether<Values> && first < y_taps.end; ++found) {
             const int32_t end = same_cell(taps, first, y_taps.end);

@@ -10,7 +10,7 @@
 namespace gluon_roi::cpu {
 
 // Adds the contribution of one channel of one RoI to gradient[4] (x1, y1, x2, y2, per image pixel).
-// plane(p, q) is the map that bin (p, q) reads, slope[p * columns + q] the gradient of the output.
+// plane(ph, pw) is the map that bin (ph, pw) reads, d_out[ph * columns + pw] its gradient.
 // The caller finishes the gradient after the last channel.
 template <class G>
 class RoiGradient {
@@ -29,15 +29,15 @@ class RoiGradient {
   }
 
   template <class T, class Plane, class Simd>
-  ALWAYS_INLINE void add(const Plane& plane, const T* slope, double* gradient, Simd simd) const {
-    for (int p = 0; p < rows_; ++p) {
-      for (int q = 0; q < columns_; ++q) {
-        const T* map = plane(p, q);
-        const double g = load_one(slope + p * columns_ + q, simd);
-        for (size_t i = y_begin_[p]; i < y_begin_[p + 1]; ++i) {
+  ALWAYS_INLINE void add(const Plane& plane, const T* d_out, double* gradient, Simd simd) const {
+    for (int ph = 0; ph < rows_; ++ph) {
+      for (int pw = 0; pw < columns_; ++pw) {
+        const T* map = plane(ph, pw);
+        const double g = load_one(d_out + ph * columns_ + pw, simd);
+        for (size_t i = y_begin_[ph]; i < y_begin_[ph + 1]; ++i) {
           const T* row = map + y_[i].cell * width_;
           double sum = 0, d_lo = 0, d_hi = 0;
-          for (size_t j = x_begin_[q]; j < x_begin_[q + 1]; ++j) {
+          for (size_t j = x_begin_[pw]; j < x_begin_[pw + 1]; ++j) {
             const double value = load_one(row + x_[j].cell, simd);
             sum += x_[j].weight * value;
             d_lo += x_[j].d_lo * value;
@@ -92,7 +92,7 @@ void write_roi_gradients(const RoiTable<G>& table, int coordinates, int64_t work
   zero_fill(Cpu{}, d_rois);
   parallel_for(static_cast<int64_t>(table.order.size()), work, [&](int64_t i) {
     const int64_t k = table.order[i];
-    double gradient[kMostCoordinates] = {};
+    double gradient[kMaxCoordinates] = {};
     accumulate(k, table.rois[k], gradient);
     with_dtype(d_rois.dtype, [&](auto type) {
       using R = decltype(type);

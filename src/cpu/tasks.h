@@ -14,13 +14,13 @@ template <class A>
 struct GroupTask {
   // Groups in a task. With 8, the outputs of a channel that are written together fill a register,
   // and one prefetch serves all of them.
-  static constexpr int kMostGroups = 8;
+  static constexpr int kMaxGroups = 8;
 
   int64_t image, channel, offset, stride;  // first output channel; first map and step, in elements
   int lanes;
   int groups;
   int p_begin, p_end, q_begin, q_end;  // the bins that read these groups
-  int q_edge[kMostGroups + 1];         // the first column of bins of each group, and the end
+  int q_edge[kMaxGroups + 1];          // the first column of bins of each group, and the end
 
   GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data, int across = 1)
       : output_dim_(layout.output_dim) {
@@ -72,8 +72,8 @@ struct GroupTask {
     constexpr int64_t kBlocksBytes = 3 << 19;
     constexpr int kTasksPerThread = 4;
     const int64_t bytes = data.shape[2] * data.shape[3] * kCellBytes;
-    const int64_t cached = bytes > 0 ? kBlocksBytes / bytes : kMostGroups;
-    int across = static_cast<int>(std::min<int64_t>({cached, kMostGroups, layout.group_width}));
+    const int64_t cached = bytes > 0 ? kBlocksBytes / bytes : kMaxGroups;
+    int across = static_cast<int>(std::min<int64_t>({cached, kMaxGroups, layout.group_width}));
     while (across > 1 && count(layout, data, across) < kTasksPerThread * max_threads()) --across;
     // Makes the tasks of a row about equally wide.
     const int tasks_per_row =

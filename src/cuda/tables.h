@@ -105,8 +105,8 @@ struct TapTable : RoiTable {
            bool with_cells)
       : RoiTable(op, carver, in, pooled_height, pooled_width, bad_index),
         pyramid(maps_of_rois),
-        room_y(room(bins_y, height, rule.most_cells(height))),
-        room_x(room(bins_x, width, rule.most_cells(width))),
+        room_y(room(bins_y, height, rule.max_cells(height))),
+        room_x(room(bins_x, width, rule.max_cells(width))),
         begin(carver->take<int32_t>(rows.rows * (static_cast<int64_t>(bins_y) + bins_x + 2))),
         taps(carver->take<Entry>(rows.rows * (room_y + room_x))),
         cell_begin(nullptr),
@@ -137,9 +137,9 @@ struct TapTable : RoiTable {
   // coordinates, rounding pushes bins over their neighbours; every second bin is still apart from
   // the others, so 2 * size is enough. This holds on maps of up to 2^20 cells; beyond, every bin
   // gets its own room.
-  static int64_t room(int64_t bins, int64_t size, int64_t most_cells) {
+  static int64_t room(int64_t bins, int64_t size, int64_t max_cells) {
     const int64_t taps =
-        size <= (1 << 20) ? std::min(bins * most_cells, 2 * size + 4 * bins) : bins * most_cells;
+        size <= (1 << 20) ? std::min(bins * max_cells, 2 * size + 4 * bins) : bins * max_cells;
     return std::min<int64_t>(taps, std::numeric_limits<int32_t>::max());
   }
 };

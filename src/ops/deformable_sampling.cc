@@ -47,11 +47,11 @@ void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int
   const int64_t groups = p.num_deformable_group;
   if (data.ndim >= 0) {
     // Cells are counted in 32 bits.
-    constexpr int64_t kMostCells = std::numeric_limits<int32_t>::max();
+    constexpr int64_t kMaxCells = std::numeric_limits<int32_t>::max();
     int64_t cells;
-    if (!multiply_up_to(kMostCells, std::max<int64_t>(data.shape[2], 1),
+    if (!multiply_up_to(kMaxCells, std::max<int64_t>(data.shape[2], 1),
                         std::max<int64_t>(data.shape[3], 1), &cells)) {
-      fail(kName, "data has shape ", shape_text(data), ", expected at most ", kMostCells,
+      fail(kName, "data has shape ", shape_text(data), ", expected at most ", kMaxCells,
            " cells in a map");
     }
     if (data.shape[1] >= 0 && data.shape[1] % groups != 0) {
@@ -196,8 +196,8 @@ class TapTable {
 // Runs body(table) for the pairs in their order, as many at a time as have tables of some 16 MB.
 template <class T, class Body>
 void for_each_table(const Plan<T>& plan, bool around, const Body& body) {
-  constexpr int64_t kMostSamples = 1 << 19;
-  const int64_t step = std::max<int64_t>(1, kMostSamples / std::max<int64_t>(1, plan.samples));
+  constexpr int64_t kMaxSamples = 1 << 19;
+  const int64_t step = std::max<int64_t>(1, kMaxSamples / std::max<int64_t>(1, plan.samples));
   for (int64_t first = 0; first < plan.pairs; first += step) {
     body(TapTable<T>(plan, first, std::min(step, plan.pairs - first), around));
   }

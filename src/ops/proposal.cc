@@ -32,11 +32,11 @@ void Proposal::infer(const Params& p, const View& in, Tensor* outputs, int64_t m
     check_dimension(kName, "bbox_pred", in.bbox_pred, 3, cls.shape[3], "the width of cls_prob");
     check_dimension(kName, "im_info", in.im_info, 0, images, "the batch of cls_prob");
     // Boxes are counted in 32 bits.
-    constexpr int64_t kMostBoxes = std::numeric_limits<int32_t>::max();
+    constexpr int64_t kMaxBoxes = std::numeric_limits<int32_t>::max();
     int64_t boxes = std::max<int64_t>(cls.shape[2], 1);
-    if (!multiply_up_to(kMostBoxes, boxes, std::max<int64_t>(cls.shape[3], 1), &boxes) ||
-        !multiply_up_to(kMostBoxes, boxes, anchors, &boxes)) {
-      fail(kName, "cls_prob has shape ", shape_text(cls), ", expected at most ", kMostBoxes,
+    if (!multiply_up_to(kMaxBoxes, boxes, std::max<int64_t>(cls.shape[3], 1), &boxes) ||
+        !multiply_up_to(kMaxBoxes, boxes, anchors, &boxes)) {
+      fail(kName, "cls_prob has shape ", shape_text(cls), ", expected at most ", kMaxBoxes,
            " boxes of an image");
     }
     if (cls.shape[2] == 0 || cls.shape[3] == 0) {

@@ -72,7 +72,7 @@ struct Proposal {
 template <class T>
 struct Candidates {
   using A = SumOf<T>;
-  static constexpr int kMostAnchors = GLUON_ROI_MOST_MAPS * GLUON_ROI_MOST_MAPS;
+  static constexpr int kMaxAnchors = GLUON_ROI_MOST_MAPS * GLUON_ROI_MOST_MAPS;
   const T *cls_prob, *bbox_pred, *im_info;
   int64_t images;
   int32_t anchor_count, stride;
@@ -81,7 +81,7 @@ struct Candidates {
   int64_t after;         // rows of the output for an image
   A threshold, smallest;
   bool corners;  // bbox_pred moves corners
-  Corners<A> anchors[kMostAnchors];
+  Corners<A> anchors[kMaxAnchors];
 
   Candidates(const Proposal::Params& p, const Proposal::View& in)
       : cls_prob(static_cast<const T*>(in.cls_prob.data)),

@@ -96,11 +96,11 @@ struct RoiTaps {
     const G share = static_cast<G>(1) / box.divisor();
     int64_t* bin_end = ends.data() + i * (bins(rule) + 1);
     *bin_end++ = list->size();
-    for (int p = 0; p < rule.pooled_height; ++p) {
-      for (int q = 0; q < rule.pooled_width; ++q) {
+    for (int ph = 0; ph < rule.pooled_height; ++ph) {
+      for (int pw = 0; pw < rule.pooled_width; ++pw) {
         list->begin_bin();
         box.for_each_weight(
-            p, q, [&](int64_t cell, G weight) { list->of(cell)->weight += weight * share; });
+            ph, pw, [&](int64_t cell, G weight) { list->of(cell)->weight += weight * share; });
         *bin_end++ = list->size();
       }
     }
@@ -124,12 +124,12 @@ struct RoiTaps {
 template <class G, class Body>
 void for_each_chunk_of_taps(const RotatedRule& rule, const RoiTable<G>& table, const Tensor& data,
                             const Body& body) {
-  constexpr double kMostTaps = 4e6;
+  constexpr double kMaxTaps = 4e6;
   const double cells = static_cast<double>(data.shape[2]) * static_cast<double>(data.shape[3]);
   const double bins = static_cast<double>(rule.pooled_height) * rule.pooled_width;
   const int64_t count = table.count();
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
-    for (double taps = 0; end < count && taps < kMostTaps; ++end) {
+    for (double taps = 0; end < count && taps < kMaxTaps; ++end) {
       const double samples = rule.box(table.rois[table.order[end]], 0, 0).divisor();
       taps += std::min(4 * samples * bins, 2 * cells + 4 * bins);
     }

@@ -86,7 +86,7 @@ struct PreciseRule {
     return axis;
   }
   // The maximum number of cells with a weight in a bin.
-  int64_t most_cells(int64_t size) const { return size; }
+  int64_t max_cells(int64_t size) const { return size; }
 };
 
 }  // namespace gluon_roi

@@ -14,13 +14,13 @@ enum class RoiState : int32_t {
 };
 
 // The maximum number of coordinates of a box: that of a rotated box.
-constexpr int kMostCoordinates = 5;
+constexpr int kMaxCoordinates = 5;
 
 template <class G>
 struct Roi {
   RoiState state;
-  int64_t image;            // index into the batch, valid if state is kValid
-  G box[kMostCoordinates];  // image coordinates, in the order of the row
+  int64_t image;           // index into the batch, valid if state is kValid
+  G box[kMaxCoordinates];  // image coordinates, in the order of the row
 
   HOST_DEVICE G x1() const { return box[0]; }
   HOST_DEVICE G y1() const { return box[1]; }
@@ -95,7 +95,7 @@ struct RoiRows {
       roi.state = beyond && pad_beyond != 0 ? RoiState::kPadding : RoiState::kBadBatch;
       return roi;
     }
-    double box[kMostCoordinates];
+    double box[kMaxCoordinates];
     for (int i = 0; i < coordinates; ++i) {
       box[i] = element(rois, dtype, k * columns + (columns - coordinates) + i);
       if (!(fabs(box[i]) <= 1.7976931348623157e308)) {

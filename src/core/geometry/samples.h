@@ -136,8 +136,8 @@ struct SampleAxis : SampleLine<G> {
 
   // The samples of bin q that may lie on the map: [first, last].
   HOST_DEVICE void sample_range(int q, int64_t* first, int64_t* last) const {
-    const double bin = fabs(static_cast<double>(this->bin));
-    this->range(q, -1.0, size, 2.0 * bin + size, first, last);
+    const double length = fabs(static_cast<double>(this->bin));
+    this->range(q, -1.0, size, 2.0 * length + size, first, last);
   }
 
   HOST_DEVICE Sample<G> sample(int q, int64_t i) const {
@@ -190,7 +190,7 @@ struct SampleRule {
     return axis;
   }
   // The maximum number of cells with a weight in a bin.
-  int64_t most_cells(int64_t size) const {
+  int64_t max_cells(int64_t size) const {
     return sampling_ratio > 0 ? std::min<int64_t>(2 * int64_t{sampling_ratio}, size) : size;
   }
 };
