@@ -183,15 +183,15 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
 }
 
 template <class Op, class T>
-void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out,
+void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out_tensor,
                     const Tensor* d_maps) {
   using A = SumOf<T>;
   std::vector<AlignedMap<T>> maps =
       aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
-  const T* gradient = static_cast<const T*>(d_out.data);
+  const T* d_out = static_cast<const T*>(d_out_tensor.data);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
-  const auto spread = [&](const auto& map, size_t of, int64_t id) {
+  const auto add_gradients = [&](const auto& map, size_t map_number, int64_t id) {
     const int64_t bands = map.bands_per_image();
     const ChannelTask<A> task(id / bands, map.data);
     const Band& band = map.bands[task.image * bands + id % bands];
@@ -201,7 +201,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     const int64_t begin = band.first * width;
     const int64_t band_cells = std::min(map.band_rows * width, cells - begin);
-    T* const planes = static_cast<T*>(d_maps[of].data) + task.offset + begin;
+    T* const planes = static_cast<T*>(d_maps[map_number].data) + task.offset + begin;
     A* block = scratch<A>((band_cells + outputs + kMaxTogether * columns) * kLanes<A>);
     A* tile = block + band_cells * kLanes<A>;
     A* rows = tile + outputs * kLanes<A>;  // gradients of some rows of the map, through Ay
@@ -214,13 +214,13 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
         const Tap<A>* taps = axes.taps(y_taps.roi);
         const auto x_taps = axes.all_columns(y_taps.roi);
         // 1. The gradients of the RoI's outputs, channel-last.
-        const auto slopes_of = [&](const Band::RowTaps& taps_of) {
+        const auto d_out_of = [&](const Band::RowTaps& taps_of) {
           const int64_t row = table.output_row(table.order[taps_of.roi]);
-          return gradient + task.first_output(row, outputs);
+          return d_out + task.first_output(row, outputs);
         };
-        pack_planes(slopes_of(y_taps), outputs, task.lanes, outputs, tile, simd);
-        GradualPrefetch<T> slopes(slopes_of(later), task.lanes * outputs,
-                                  y_taps.end - y_taps.begin);
+        pack_planes(d_out_of(y_taps), outputs, task.lanes, outputs, tile, simd);
+        GradualPrefetch<T> next_d_out(d_out_of(later), task.lanes * outputs,
+                                      y_taps.end - y_taps.begin);
         for (int32_t first = y_taps.begin; first < y_taps.end;) {
           // 2. Ay^T . dY for some rows of the map: the taps of a row of bins stand in the order of
           // the rows of the map, and those of one row of the map are summed before it is visited.
@@ -228,7 +228,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
           int found = 0;
           for (; found < kTogether<Values> && first < y_taps.end; ++found) {
             const int32_t end = same_cell(taps, first, y_taps.end);
-            slopes.next(end - first);
+            next_d_out.next(end - first);
             lines[found] = block + (taps[first].cell - band.first) * width * kLanes<A>;
             sum_rows<Values>(taps, first, end, tile, columns, rows + found * columns * kLanes<A>);
             first = end;
@@ -243,9 +243,9 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
               unrolled<count>([&](auto n)
                                   INLINE_LAMBDA { totals[n] = Values::load(lines[n] + offset); });
               for (;;) {
-                const A* slope = rows + taps[t].bin * kLanes<A>;
+                const A* from = rows + taps[t].bin * kLanes<A>;
                 unrolled<count>([&](auto n) INLINE_LAMBDA {
-                  totals[n] += taps[t].weighted(Values::load(slope + n * columns * kLanes<A>));
+                  totals[n] += taps[t].weighted(Values::load(from + n * columns * kLanes<A>));
                 });
                 ++t;
                 if (t == x_taps.end || taps[t].cell != cell) break;
@@ -266,9 +266,9 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
       },
       [&] {
         for_each_task(
-            maps, elements(d_out),
+            maps, elements(d_out_tensor),
             [](const auto& map) { return ChannelTask<A>::count(map.data) * map.bands_per_image(); },
-            spread);
+            add_gradients);
       });
 }
 
@@ -289,11 +289,11 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
         rule.spatial_scale = pyramid.scale[map_of[k]];
         const RoiGradient<G> terms(p.pooled_height, p.pooled_width, rule, roi, data);
         const T* maps = static_cast<const T*>(data.data) + roi.image * channels * cells;
-        const T* slope =
+        const T* d_row =
             static_cast<const T*>(d_out.data) + table.output_row(k) * channels * outputs;
         run_scalar<T>([&](auto simd) INLINE_LAMBDA {
           for (int64_t c = 0; c < channels; ++c) {
-            terms.add([&](int, int) INLINE_LAMBDA { return maps + c * cells; }, slope + c * outputs,
+            terms.add([&](int, int) INLINE_LAMBDA { return maps + c * cells; }, d_row + c * outputs,
                       gradient, simd);
           }
         });

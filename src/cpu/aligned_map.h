@@ -52,8 +52,10 @@ struct AlignedMap {
       bands[b].first = static_cast<int32_t>(static_cast<int64_t>(b) % per_image) * band_rows;
       const int64_t begin = bands[b].first * data.shape[3];
       for (const Coverage::Run& run : axes.coverage.runs(image)) {
-        const Coverage::Run own = clip(run, begin, begin + band_cells);
-        if (own.begin < own.end) bands[b].runs.push_back({own.begin - begin, own.end - begin});
+        const Coverage::Run inside = clip(run, begin, begin + band_cells);
+        if (inside.begin < inside.end) {
+          bands[b].runs.push_back({inside.begin - begin, inside.end - begin});
+        };
       }
     }
     for (int64_t i = axes.chunk.begin; i < axes.chunk.end; ++i) {

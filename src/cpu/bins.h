@@ -21,10 +21,10 @@ struct BinTable {
       : pooled_height(bin_rows), pooled_width(bin_columns), data_(data) {}
 
   // Computes the bins of a chunk, in the memory of the previous chunk.
-  void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Chunk& some) {
+  void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Chunk& rois) {
     const float scale = narrow<float>(spatial_scale);
     const int height = static_cast<int>(data_.shape[2]), width = static_cast<int>(data_.shape[3]);
-    chunk = some;
+    chunk = rois;
     coverage = Coverage(data_);
     edges_.resize(static_cast<size_t>(chunk.count() * 2 * (pooled_height + pooled_width)));
     int32_t* edge = edges_.data();

@@ -33,7 +33,7 @@ class RoiGradient {
     for (int ph = 0; ph < rows_; ++ph) {
       for (int pw = 0; pw < columns_; ++pw) {
         const T* map = plane(ph, pw);
-        const double g = load_one(d_out + ph * columns_ + pw, simd);
+        const double d_bin = load_one(d_out + ph * columns_ + pw, simd);
         for (size_t i = y_begin_[ph]; i < y_begin_[ph + 1]; ++i) {
           const T* row = map + y_[i].cell * width_;
           double sum = 0, d_lo = 0, d_hi = 0;
@@ -43,10 +43,10 @@ class RoiGradient {
             d_lo += x_[j].d_lo * value;
             d_hi += x_[j].d_hi * value;
           }
-          gradient[0] += g * y_[i].weight * d_lo;
-          gradient[1] += g * y_[i].d_lo * sum;
-          gradient[2] += g * y_[i].weight * d_hi;
-          gradient[3] += g * y_[i].d_hi * sum;
+          gradient[0] += d_bin * y_[i].weight * d_lo;
+          gradient[1] += d_bin * y_[i].d_lo * sum;
+          gradient[2] += d_bin * y_[i].weight * d_hi;
+          gradient[3] += d_bin * y_[i].d_hi * sum;
         }
       }
     }

@@ -57,9 +57,9 @@ class Coverage {
   // the cells into `blocks` channel blocks. Packing a cell takes as long as some `reads_to_pack`.
   bool unpacked_is_faster(int64_t image, double share, int blocks, int channels,
                           double reads_to_pack = 3) const {
-    const Image& of = images_[image];
-    return static_cast<double>(of.reads) * share * (channels - 1) <=
-           reads_to_pack * blocks * static_cast<double>(of.cells);
+    const Image& counts = images_[image];
+    return static_cast<double>(counts.reads) * share * (channels - 1) <=
+           reads_to_pack * blocks * static_cast<double>(counts.cells);
   }
 
  private:
@@ -105,10 +105,10 @@ ALWAYS_INLINE int64_t pack_rows(const std::vector<Coverage::Run>& runs, int64_t 
   if (row <= packed) return packed;
   row += kMore;
   for (const Coverage::Run& run : runs) {
-    const Coverage::Run some = clip(run, packed * width, row * width);
-    if (some.begin < some.end) {
-      pack_planes(planes + some.begin, stride, lanes, some.end - some.begin,
-                  block + some.begin * kLanes<A>, simd);
+    const Coverage::Run missing = clip(run, packed * width, row * width);
+    if (missing.begin < missing.end) {
+      pack_planes(planes + missing.begin, stride, lanes, missing.end - missing.begin,
+                  block + missing.begin * kLanes<A>, simd);
     }
   }
   return row;

@@ -32,7 +32,7 @@ struct RoiTable {
 
   RoiTable() = default;
   RoiTable(const char* op, const Inputs& in, int32_t bad_index) {
-    const RoiRows rows = RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING);
+    const RoiRows rows = RoiRows::make(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING);
     rois.resize(static_cast<size_t>(rows.rows));
     per_list = rows.per_list;
     begin.assign(static_cast<size_t>(rows.images) + 1, 0);
@@ -57,17 +57,17 @@ struct RoiTable {
   // The same rows, with only those in `order` for which keep(row) is true.
   template <class Keep>
   RoiTable only(const Keep& keep) const {
-    RoiTable some;
-    some.rois = rois;
-    some.per_list = per_list;
-    some.begin.push_back(0);
+    RoiTable kept;
+    kept.rois = rois;
+    kept.per_list = per_list;
+    kept.begin.push_back(0);
     for (size_t image = 0; image + 1 < begin.size(); ++image) {
       for (int64_t i = begin[image]; i < begin[image + 1]; ++i) {
-        if (keep(order[i])) some.order.push_back(order[i]);
+        if (keep(order[i])) kept.order.push_back(order[i]);
       }
-      some.begin.push_back(static_cast<int64_t>(some.order.size()));
+      kept.begin.push_back(static_cast<int64_t>(kept.order.size()));
     }
-    return some;
+    return kept;
   }
 
   // Orders the RoIs of each image by their lower edges, so that most of what one reads is in the

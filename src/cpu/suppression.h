@@ -38,7 +38,7 @@ class BoxColumns {
   }
   // A register of them.
   template <class Simd>
-  ALWAYS_INLINE RankedBox<typename Lanes<A, Simd>::Register> at(int64_t i) const {
+  ALWAYS_INLINE RankedBox<typename Lanes<A, Simd>::Register> load(int64_t i) const {
     using Stored = typename Lanes<A, Simd>::Stored;
     const A* const from = values_.data() + i;
     return {*reinterpret_cast<const Stored*>(from),
@@ -116,7 +116,7 @@ class Suppression {
     using Values = Lanes<A, Simd>;
     using Register = typename Values::Register;
     using Stored = typename Values::Stored;
-    const RankedBox<Register> own = boxes_.template at<Simd>(i);
+    const RankedBox<Register> tested = boxes_.template load<Simd>(i);
     const Register one = Values::all(1).registers[0];
     const Register threshold = Values::all(threshold_).registers[0];
     const Register clear = Values::all(clear_).registers[0];
@@ -126,7 +126,7 @@ class Suppression {
           Values::all(box.x1).registers[0], Values::all(box.y1).registers[0],
           Values::all(box.x2).registers[0], Values::all(box.y2).registers[0],
           Values::all(box.area).registers[0]};
-      intersect<kToLast>(own, other, one, common, joined);
+      intersect<kToLast>(tested, other, one, common, joined);
     };
     Register common, joined;
     for (; first < last; first += kAtATime) {

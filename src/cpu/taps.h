@@ -51,15 +51,15 @@ template <class Axis, class T, class Add>
 void append_taps(const Axis& axis, int q, std::vector<T>* taps, const Add& add) {
   const size_t begin = taps->size();
   axis.for_each_weight(q, [&](int32_t cell, auto weight, auto d_lo, auto d_hi) {
-    size_t at = taps->size();
-    const size_t stop = at - begin > 3 ? at - 3 : begin;
-    while (at > stop && (*taps)[at - 1].cell != cell) --at;
-    if (at == stop) {
+    size_t found = taps->size();
+    const size_t stop = found - begin > 3 ? found - 3 : begin;
+    while (found > stop && (*taps)[found - 1].cell != cell) --found;
+    if (found == stop) {
       taps->push_back(T{});
-      at = taps->size();
+      found = taps->size();
       taps->back().cell = cell;
     }
-    add(&(*taps)[at - 1], weight, d_lo, d_hi);
+    add(&(*taps)[found - 1], weight, d_lo, d_hi);
   });
 }
 
@@ -84,9 +84,9 @@ struct TapTable {
   // Makes the taps of a chunk, reusing the memory of the one before. A rule (SampleRule,
   // PreciseRule) gives the weights.
   template <class Rule>
-  void make(const Rule& rule, const RoiTable<G>& table, const Chunk& some) {
+  void make(const Rule& rule, const RoiTable<G>& table, const Chunk& rois) {
     const int bins = pooled_height + pooled_width;
-    chunk = some;
+    chunk = rois;
     coverage = Coverage(data_);
     cells.clear();
     lists_.clear();
@@ -116,11 +116,11 @@ struct TapTable {
     });
     for (int64_t share = 0; share < shares; ++share) {
       Tap<G>* first = taps_[share].data();
-      for_each_roi(share, [&](int64_t at, const Roi<G>& roi, const Range* range) {
-        first_[at] = first;
+      for_each_roi(share, [&](int64_t n, const Roi<G>& roi, const Range* range) {
+        first_[n] = first;
         first += range[bins - 1].end;
-        const int64_t i = chunk.begin + at;
-        const Extent y = extent(first_[at], all_rows(i)), x = extent(first_[at], all_columns(i));
+        const int64_t i = chunk.begin + n;
+        const Extent y = extent(first_[n], all_rows(i)), x = extent(first_[n], all_columns(i));
         coverage.add(roi.image, y.begin, y.end, x.begin, x.end, y.taps * x.taps);
       });
     }

@@ -35,10 +35,10 @@ class alignas(64) Share {
   void set(int64_t begin, int64_t end) { begin_ = begin, end_ = end; }
   // The next task, or a negative number if there is none. The owner takes tasks from the front,
   // other threads from the back.
-  int64_t take(bool own) {
+  int64_t take(bool from_front) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (begin_ == end_) return -1;
-    return own ? begin_++ : --end_;
+    return from_front ? begin_++ : --end_;
   }
 
  private:

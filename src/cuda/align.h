@@ -8,7 +8,7 @@
 namespace gluon_roi::cuda {
 
 template <class G>
-using AlignTable = TapTable<G, AxisTap<G>>;
+using AlignTable = TapTable<G, Tap<G>>;
 
 // out = sum over the taps of both axes: the rule of forward_kernel.
 template <class T, bool kGrouped_>
@@ -19,7 +19,7 @@ struct AlignRule {
 
   struct View {
     const int32_t *y_begin, *x_begin;
-    const AxisTap<A>*y_taps, *x_taps;
+    const Tap<A>*y_taps, *x_taps;
   };
   DEVICE_INLINE View stage(int64_t k, char* room, const char* end) const {
     View view;
@@ -38,11 +38,11 @@ struct AlignRule {
     for (int u = 0; u < kUnroll; ++u) value[u] = 0;
     const int32_t x_first = view.x_begin[q], x_stop = view.x_begin[q + 1];
     for (int32_t i = view.y_begin[p]; i < view.y_begin[p + 1]; ++i) {
-      const AxisTap<A> y = view.y_taps[i];
+      const Tap<A> y = view.y_taps[i];
       const T* line = plane + static_cast<int64_t>(y.cell) * width;
       A sum[kUnroll] = {};
       for (int32_t j = x_first; j < x_stop; ++j) {
-        const AxisTap<A> x = view.x_taps[j];
+        const Tap<A> x = view.x_taps[j];
         const T* cell = line + x.cell;
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) sum[u] += x.weight * load(cell + other[u]);
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kGradientThreads)
       const T* plane = image + plan.layout.channel(c, p, q) * plan.cells;
       A slope[kCoordinates] = {};
       rule.slope(view, p, q, plan.width, plane, slope);
-      const double given = load(d_out + (k - plan.first) * count + n);
-      for (int i = 0; i < kCoordinates; ++i) gradient[i] += given * slope[i];
+      const double d_bin = load(d_out + (k - plan.first) * count + n);
+      for (int i = 0; i < kCoordinates; ++i) gradient[i] += d_bin * slope[i];
     }
   }
   __shared__ double partial[kCoordinates][kGradientThreads];
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kGradientThreads)
   __syncthreads();
   const int64_t columns = rule.tables.rows.columns;
   if (thread < kCoordinates) {
-    const double factor = thread < kLengths ? excess : 1.0;
-    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, partial[thread][0] * factor);
+    const double scale = thread < kLengths ? excess : 1.0;
+    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, partial[thread][0] * scale);
   }
   if (thread == kCoordinates && columns > kCoordinates) store_as(d_rois, dtype, k * columns, 0);
 }
@@ -134,11 +134,11 @@ template <class T>
 struct AlignGradientRule {
   using A = SumOf<T>;
   static constexpr int kCoordinates = 4;
-  TapTable<A, AxisGradientTap<A>> tables;
+  TapTable<A, GradientTap<A>> tables;
 
   struct View {
     const int32_t *y_begin, *x_begin;
-    const AxisGradientTap<A>*y_taps, *x_taps;
+    const GradientTap<A>*y_taps, *x_taps;
   };
   DEVICE_INLINE View view(int64_t k) const {
     return View{tables.row_begin(k), tables.column_begin(k), tables.row_taps(k),
@@ -147,11 +147,11 @@ struct AlignGradientRule {
   DEVICE_INLINE void slope(const View& view, int p, int q, int width, const T* plane,
                            A* slope) const {
     for (int32_t i = view.y_begin[p]; i < view.y_begin[p + 1]; ++i) {
-      const AxisGradientTap<A> y = view.y_taps[i];
+      const GradientTap<A> y = view.y_taps[i];
       const T* line = plane + static_cast<int64_t>(y.cell) * width;
       A sum = 0, d_lo = 0, d_hi = 0;
       for (int32_t j = view.x_begin[q]; j < view.x_begin[q + 1]; ++j) {
-        const AxisGradientTap<A> x = view.x_taps[j];
+        const GradientTap<A> x = view.x_taps[j];
         const A value = load(line + x.cell);
         sum += x.weight * value;
         d_lo += x.d_lo * value;
@@ -172,10 +172,10 @@ struct BoxGradient {
   Rule rule;
 
   BoxGradient(const char* op, Carver* carver, const Inputs& in, const PositionSensitive& layout,
-              int32_t bad_index, const Pyramid& pyramid, const Rule& of)
-      : terms{{op, carver, in, layout.pooled_height, layout.pooled_width, bad_index, pyramid, of,
-               false}},
-        rule(of) {}
+              int32_t bad_index, const Pyramid& pyramid, const Rule& weights)
+      : terms{{op, carver, in, layout.pooled_height, layout.pooled_width, bad_index, pyramid,
+               weights, false}},
+        rule(weights) {}
 
   void run(const char* op, const Gpu& gpu, const PositionSensitive& layout, const Inputs& in,
            const Tensor& d_out, const Tensor& d_rois) const {
@@ -207,12 +207,12 @@ __global__ void __launch_bounds__(kTileThreads)
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
     if (!tile.inside(tables.heads[k])) return;
     const int32_t *y_cells = tables.row_cells(k), *x_cells = tables.column_cells(k);
-    const AxisTap<A>*y_taps = tables.row_by_cell(k), *x_taps = tables.column_by_cell(k);
+    const Tap<A>*y_taps = tables.row_by_cell(k), *x_taps = tables.column_by_cell(k);
     const int32_t x_first = x_cells[tile.x], x_stop = x_cells[tile.x + 1];
     for (int32_t i = y_cells[tile.y]; i < y_cells[tile.y + 1]; ++i) {
-      const AxisTap<A> y = y_taps[i];
+      const Tap<A> y = y_taps[i];
       for (int32_t j = x_first; j < x_stop; ++j) {
-        const AxisTap<A> x = x_taps[j];
+        const Tap<A> x = x_taps[j];
         add_gradients(tile, plan, d_out, k - first_row,
                       static_cast<int64_t>(y.cell) * tables.bins_x + x.cell, y.weight * x.weight,
                       sum);

@@ -83,29 +83,29 @@ __global__ void __launch_bounds__(kThreads)
   int64_t total = 0;  // the same in all threads
   for (int64_t begin = 0; begin < count && total < most; begin += kThreads) {
     const int64_t place = begin + thread;
-    const bool there = place < count;
-    const RankedBox<A> own = boxes[there ? place : 0];
-    const int32_t kind = kinds[there ? place : 0];
-    bool over = !there;
+    const bool has_box = place < count;
+    const RankedBox<A> box = boxes[has_box ? place : 0];
+    const int32_t kind = kinds[has_box ? place : 0];
+    bool over = !has_box;
     const auto test = [&](int other) {
       if (over || other_kinds[other] != kind) return;
       A common, joined;
-      intersect<kToLast>(own, others[other], A(1), &common, &joined);
+      intersect<kToLast>(box, others[other], A(1), &common, &joined);
       over = common / joined > threshold;
     };
     for (int64_t first = 0; first < total; first += kThreads) {
       const int64_t left = total - first;
-      const int some = left < kThreads ? static_cast<int>(left) : kThreads;
+      const int loaded = left < kThreads ? static_cast<int>(left) : kThreads;
       __syncthreads();
-      if (thread < some) {
+      if (thread < loaded) {
         others[thread] = boxes[kept[first + thread]];
         other_kinds[thread] = kinds[kept[first + thread]];
       }
       __syncthreads();
-      for (int other = 0; other < some; ++other) test(other);
+      for (int other = 0; other < loaded; ++other) test(other);
     }
     __syncthreads();
-    others[thread] = own;
+    others[thread] = box;
     other_kinds[thread] = kind;
     others_over[thread] = over;
     __syncthreads();

@@ -7,7 +7,7 @@ namespace gluon_roi::cuda {
 
 RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
                    int32_t pooled_width, int32_t bad_index, int64_t classes_of_pairs)
-    : rows(RoiRows::of(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)),
+    : rows(RoiRows::make(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)),
       classes(classes_of_pairs),
       bins_y(pooled_height),
       bins_x(pooled_width),
@@ -81,20 +81,19 @@ void BinTable::build(const char* op, const Gpu& gpu, BinRule rule, double spatia
 namespace {
 
 template <class G>
-DEVICE_INLINE AxisTap<G> entry_of(const AxisGradientTap<G>& sum, G samples, const AxisTap<G>*) {
-  return AxisTap<G>{sum.cell, sum.weight / samples};
+DEVICE_INLINE Tap<G> entry_of(const GradientTap<G>& sum, G samples, const Tap<G>*) {
+  return Tap<G>{sum.cell, sum.weight / samples};
 }
 template <class G>
-DEVICE_INLINE AxisGradientTap<G> entry_of(const AxisGradientTap<G>& sum, G samples,
-                                          const AxisGradientTap<G>*) {
-  return AxisGradientTap<G>{sum.cell, sum.weight / samples, sum.d_lo / samples, sum.d_hi / samples};
+DEVICE_INLINE GradientTap<G> entry_of(const GradientTap<G>& sum, G samples, const GradientTap<G>*) {
+  return GradientTap<G>{sum.cell, sum.weight / samples, sum.d_lo / samples, sum.d_hi / samples};
 }
 template <class G>
-DEVICE_INLINE bool is_zero(const AxisTap<G>& tap) {
+DEVICE_INLINE bool is_zero(const Tap<G>& tap) {
   return tap.weight == 0;
 }
 template <class G>
-DEVICE_INLINE bool is_zero(const AxisGradientTap<G>& tap) {
+DEVICE_INLINE bool is_zero(const GradientTap<G>& tap) {
   return tap.weight == 0 && tap.d_lo == 0 && tap.d_hi == 0;
 }
 
@@ -104,9 +103,9 @@ template <class Entry, class G, class Emit>
 DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, const Emit& emit) {
   int64_t first, last;
   axis.sample_range(q, &first, &last);
-  AxisGradientTap<G> low{}, high{};
+  GradientTap<G> low{}, high{};
   low.cell = high.cell = -2;
-  const auto flush = [&](const AxisGradientTap<G>& sum) {
+  const auto flush = [&](const GradientTap<G>& sum) {
     const Entry entry = entry_of(sum, axis.divisor(), static_cast<const Entry*>(nullptr));
     if (!is_zero(entry)) emit(entry);
   };
@@ -120,10 +119,10 @@ DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, const Emit& em
         low = high;
       } else {
         flush(high);
-        low = AxisGradientTap<G>{};
+        low = GradientTap<G>{};
         low.cell = s.low;
       }
-      high = AxisGradientTap<G>{};
+      high = GradientTap<G>{};
       high.cell = s.low + 1;
     }
     // At the far border low and high are the same cell, and the weight of high is 0.
@@ -143,7 +142,7 @@ DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, const Emit& em
 template <class Entry, class G, class Emit>
 DEVICE_INLINE void for_each_tap(const PreciseAxis<G>& axis, int q, const Emit& emit) {
   axis.for_each_weight(q, [&](int32_t cell, G weight, G d_lo, G d_hi) {
-    const Entry entry = entry_of(AxisGradientTap<G>{cell, weight, d_lo, d_hi}, axis.divisor(),
+    const Entry entry = entry_of(GradientTap<G>{cell, weight, d_lo, d_hi}, axis.divisor(),
                                  static_cast<const Entry*>(nullptr));
     if (!is_zero(entry)) emit(entry);
   });
@@ -273,9 +272,9 @@ void TapTable<G, Entry>::build(const char* op, const Gpu& gpu, const Rule& rule)
   launch(op, gpu, tap_kernel<G, Entry, Rule>, rows.rows, kTableThreads, *this, rule);
 }
 
-#define BUILDS_FOR(Rule, G)                                                                 \
-  template void TapTable<G, AxisTap<G>>::build(const char*, const Gpu&, const Rule&) const; \
-  template void TapTable<G, AxisGradientTap<G>>::build(const char*, const Gpu&, const Rule&) const;
+#define BUILDS_FOR(Rule, G)                                                             \
+  template void TapTable<G, Tap<G>>::build(const char*, const Gpu&, const Rule&) const; \
+  template void TapTable<G, GradientTap<G>>::build(const char*, const Gpu&, const Rule&) const;
 BUILDS_FOR(SampleRule, float)
 BUILDS_FOR(SampleRule, double)
 BUILDS_FOR(PreciseRule, float)

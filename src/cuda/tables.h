@@ -61,13 +61,13 @@ using CellIndex = std::conditional_t<sizeof(G) == 8, int64_t, int32_t>;
 
 // A cell that a bin reads, and its weight: samples of a bin that share a cell are merged.
 template <class G>
-struct AxisTap {
+struct Tap {
   CellIndex<G> cell;  // in by_cell lists: the bin
   G weight;
 };
 // The same with the derivatives of the weight by the box's lower and upper coordinate.
 template <class G>
-struct AxisGradientTap {
+struct GradientTap {
   CellIndex<G> cell;
   G weight, d_lo, d_hi;
 };

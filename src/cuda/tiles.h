@@ -106,8 +106,8 @@ DEVICE_INLINE void for_each_roi(const RoiLists& lists, int32_t image, const Meet
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t stop = lists.begin[image + 1];
   for (int32_t base = lists.begin[image]; base < stop; base += kTileThreads) {
-    const int32_t at = base + thread;
-    passed[thread] = at < stop && meets(static_cast<int64_t>(lists.order[at]));
+    const int32_t place = base + thread;
+    passed[thread] = place < stop && meets(static_cast<int64_t>(lists.order[place]));
     __syncthreads();
     if (thread < kTileThreads / 32) {
       uint32_t word = 0;
@@ -130,10 +130,10 @@ DEVICE_INLINE void for_each_roi(const RoiLists& lists, int32_t image, const Meet
 template <class T, class A>
 DEVICE_INLINE void add_gradients(const Tile& tile, const TilePlan& plan, const T* d_out, int64_t k,
                                  int64_t bin, A weight, A* sum) {
-  const T* source = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs + bin;
+  const T* from = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs + bin;
 #pragma unroll
   for (int i = 0; i < kTileChannels; ++i) {
-    sum[i] += weight * load(source + tile.channel_offset[i]);
+    sum[i] += weight * load(from + tile.channel_offset[i]);
   }
 }
 

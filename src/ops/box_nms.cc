@@ -107,7 +107,7 @@ void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* dat
   std::vector<Rank<A>> ranks;
   for (int64_t i = 0; i < sizes.rows; ++i) {
     const NmsRow<T> row{data + i * sizes.width, p};
-    if (row.is_valid()) ranks.push_back(Rank<A>::of(row.score(), static_cast<int32_t>(i)));
+    if (row.is_valid()) ranks.push_back(Rank<A>::make(row.score(), static_cast<int32_t>(i)));
   }
   sort_best(&ranks, p.topk < 0 ? sizes.rows : p.topk);
   std::vector<NmsRow<T>> sorted;

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
   Rank<A> rank = all.no_rank();
   if (i < sizes.rows) {
     const NmsRow<T> row{data + (batch * sizes.rows + i) * sizes.width, p};
-    if (row.is_valid()) rank = Rank<A>::of(row.score(), static_cast<int32_t>(i));
+    if (row.is_valid()) rank = Rank<A>::make(row.score(), static_cast<int32_t>(i));
   }
   all.ranks[place] = rank;
 }
@@ -33,13 +33,13 @@ __global__ void __launch_bounds__(kThreads)
   if (place >= all.size()) return;
   const int64_t batch = place / all.padded, i = place % all.padded;
   const int32_t index = all.ranks[place].index;
-  const bool there = index >= 0, last = i + 1 == all.padded || all.ranks[place + 1].index < 0;
-  if (i == 0 && !there) all.counts[batch] = 0;
-  if (there && last) {
+  const bool has_box = index >= 0, last = i + 1 == all.padded || all.ranks[place + 1].index < 0;
+  if (i == 0 && !has_box) all.counts[batch] = 0;
+  if (has_box && last) {
     const int64_t count = i + 1;
     all.counts[batch] = static_cast<int32_t>(p.topk < 0 || count < p.topk ? count : p.topk);
   }
-  if (!there) return;
+  if (!has_box) return;
   const NmsRow<T> row{data + (batch * sizes.rows + index) * sizes.width, p};
   all.boxes[place] = row.box();
   all.kinds[place] = row.kind();

@@ -117,20 +117,20 @@ struct Prepared {
                                   const Special& special) const {
     const int64_t image = task.image / by_class.classes;
     for (int64_t i = table.begin[image]; i < table.begin[image + 1]; ++i) {
-      const int64_t k = table.order[i], at = pair(k, task.image);
+      const int64_t k = table.order[i], row = pair(k, task.image);
       const int64_t next = pair(table.ahead(i, table.kFarAhead), task.image);
       const Axes& axis = axes[k];
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         for (int pw = task.q_begin; pw < task.q_end; ++pw) {
           const int64_t bin = int64_t{ph} * by_class.layout.pooled_width + pw;
           A move_y, move_x;
-          if (!offsets.find(at, offsets.part_of(ph, pw), &move_y, &move_x)) {
-            special(at, bin);
+          if (!offsets.find(row, offsets.part_of(ph, pw), &move_y, &move_x)) {
+            special(row, bin);
             continue;
           }
           taps->find(axis.y, axis.x, axis.y.first_sample(ph, move_y),
                      axis.x.first_sample(pw, move_x));
-          body(at, bin, next, *taps);
+          body(row, bin, next, *taps);
         }
       }
     }
@@ -217,30 +217,31 @@ void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
 }
 
 template <class T>
-void run_backward(const Params& p, const Inputs& in, const Tensor& d_out, const Tensor& d_data) {
+void run_backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
+                  const Tensor& d_data) {
   using A = SumOf<T>;
   const Prepared<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
   const PositionSensitive& layout = call.by_class.layout;
-  const T* gradient = static_cast<const T*>(d_out.data);
+  const T* d_out = static_cast<const T*>(d_out_tensor.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
   const int64_t outputs = call.by_class.outputs();
 
-  const auto spread = [&](const GroupTask<A>& task, A* block, A*, auto simd) INLINE_LAMBDA {
+  const auto add_gradients = [&](const GroupTask<A>& task, A* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     BinTaps<A> room(p.sample_per_part, by_class);
     call.for_each_bin(
         task, &room,
         [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
-          prefetch_lanes(task.lanes, gradient + task.first_output(next, outputs) + bin, outputs);
-          Values slope = Values::gather(task.lanes,
-                                        gradient + task.first_output(pair, outputs) + bin, outputs);
-          slope /= Values::all(taps.samples > 0 ? taps.samples : A(1));
+          prefetch_lanes(task.lanes, d_out + task.first_output(next, outputs) + bin, outputs);
+          Values d_bin =
+              Values::gather(task.lanes, d_out + task.first_output(pair, outputs) + bin, outputs);
+          d_bin /= Values::all(taps.samples > 0 ? taps.samples : A(1));
           for (size_t i = 0; i < taps.rows; ++i) {
             A* line = block + taps.y[i].cell * width * kCount;
-            Values across = slope;
+            Values across = d_bin;
             across *= Values::all(taps.y[i].weight);
             for (size_t j = 0; j < taps.columns; ++j) {
               A* target = line + int64_t{taps.x[j].cell} * kCount;
@@ -253,17 +254,17 @@ void run_backward(const Params& p, const Inputs& in, const Tensor& d_out, const 
         },
         [](int64_t, int64_t) INLINE_LAMBDA {});
   };
-  const int64_t work = elements(d_data) + kElementsPerOutput * elements(d_out);
+  const int64_t work = elements(d_data) + kElementsPerOutput * elements(d_out_tensor);
   parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
     const GroupTask<A> task(id, layout, by_class);
-    add_to_maps(task, layout, call.coverage, false, result, cells, spread);
+    add_to_maps(task, layout, call.coverage, false, result, cells, add_gradients);
   });
 }
 
 // First the derivatives by the position of each bin, for each block of channels on its own; then
 // their sums over the blocks and over the bins of a part, in this order.
 template <class T>
-void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
+void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
                          const Tensor& d_trans) {
   using A = SumOf<T>;
   struct Slope {
@@ -273,7 +274,7 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
   const Tensor& by_class = call.by_class.data;
   const PositionSensitive& layout = call.by_class.layout;
   const T* data = static_cast<const T*>(in.data.data);
-  const T* gradient = static_cast<const T*>(d_out.data);
+  const T* d_out = static_cast<const T*>(d_out_tensor.data);
   T* result = static_cast<T*>(d_trans.data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
   const int64_t classes = call.by_class.classes, outputs = call.by_class.outputs();
@@ -289,7 +290,7 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
     call.for_each_bin(
         task, &room,
         [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
-          prefetch_lanes(task.lanes, gradient + task.first_output(next, outputs) + bin, outputs);
+          prefetch_lanes(task.lanes, d_out + task.first_output(next, outputs) + bin, outputs);
           Values by_y = Values::all(0), by_x = Values::all(0);
           for (size_t i = 0; i < taps.rows; ++i) {
             const auto* line = block + taps.y[i].cell * width * kCount;
@@ -307,17 +308,17 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out,
             by_y += sum;
             by_x += along;
           }
-          Values slope = Values::gather(task.lanes,
-                                        gradient + task.first_output(pair, outputs) + bin, outputs);
-          slope /= Values::all(taps.samples > 0 ? taps.samples : A(1));
-          by_y *= slope;
-          by_x *= slope;
+          Values d_bin =
+              Values::gather(task.lanes, d_out + task.first_output(pair, outputs) + bin, outputs);
+          d_bin /= Values::all(taps.samples > 0 ? taps.samples : A(1));
+          by_y *= d_bin;
+          by_x *= d_bin;
           by_y.add_to(task.lanes, &of_block[pair * outputs + bin].y);
           by_x.add_to(task.lanes, &of_block[pair * outputs + bin].x);
         },
         [](int64_t, int64_t) INLINE_LAMBDA {});
   };
-  const int64_t work = elements(in.data) + kElementsPerOutput * elements(d_out);
+  const int64_t work = elements(in.data) + kElementsPerOutput * elements(d_out_tensor);
   parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
     const GroupTask<A> task(id, layout, by_class);
     const int64_t image = task.image / classes;

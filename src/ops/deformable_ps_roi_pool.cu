@@ -204,11 +204,11 @@ __global__ void __launch_bounds__(kPartThreads)
         by_x += y.weight * along;
       });
       if (high == 0 || wide == 0) continue;
-      const A slope = load(d_out + (pair * layout.output_dim + c) * plan.outputs +
+      const A d_bin = load(d_out + (pair * layout.output_dim + c) * plan.outputs +
                            static_cast<int64_t>(p) * layout.pooled_width + q) /
                       (static_cast<A>(high) * static_cast<A>(wide));
-      d_y += slope * by_y;
-      d_x += slope * by_x;
+      d_y += d_bin * by_y;
+      d_x += d_bin * by_x;
     }
   }
   __shared__ A sum_y[kPartThreads], sum_x[kPartThreads];
@@ -268,9 +268,9 @@ void DeformablePSROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, co
   });
 }
 
-void DeformablePSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                                   const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(kName, gpu, d.data);
+void DeformablePSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in,
+                                   const Tensor& d_out_tensor, const Gradients& d) {
+  if (d_out_tensor.shape[0] == 0) return zero_fill(kName, gpu, d.data);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
     cuda::Carver carver(gpu.workspace);
@@ -279,14 +279,14 @@ void DeformablePSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, c
     call.lists.build(kName, gpu, call.tables);
     const PositionSensitive& layout = call.by_class.layout;
     const cuda::TilePlan plan(layout, call.by_class.data);
-    const T* slopes = static_cast<const T*>(d_out.data);
+    const T* d_out = static_cast<const T*>(d_out_tensor.data);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, slopes, static_cast<T*>(d.data.data));
+                 call.tables, call.lists, plan, d_out, static_cast<T*>(d.data.data));
     if (is_absent(d.offsets)) return;
     cuda::launch(kName, gpu, cuda::offset_kernel<T>,
                  call.tables.all_pairs() * call.tables.offsets.parts(), cuda::kPartThreads,
                  call.tables, cuda::ForwardPlan(layout, call.by_class.data),
-                 static_cast<const T*>(in.data.data), slopes, static_cast<T*>(d.offsets.data));
+                 static_cast<const T*>(in.data.data), d_out, static_cast<T*>(d.offsets.data));
   });
 }
 

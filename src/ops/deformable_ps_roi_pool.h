@@ -47,8 +47,8 @@ struct DeformablePSROIPool : public RoiOperator<DeformablePSROIPool> {
   }
 
   static PositionSensitive layout(const Params& p, int64_t channels) {
-    return PositionSensitive::of(kName, p.output_dim, p.group_height, p.group_width,
-                                 p.pooled_height, p.pooled_width, channels);
+    return PositionSensitive::make(kName, p.output_dim, p.group_height, p.group_width,
+                                   p.pooled_height, p.pooled_width, channels);
   }
   static int64_t output_channels(const Params& p, int64_t channels) {
     return layout(p, channels).output_dim;

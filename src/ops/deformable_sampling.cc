@@ -137,13 +137,13 @@ struct Plan {
 // The taps of the samples of some pairs. Those of one pair take as much memory as 8 channels of its
 // output.
 template <class T>
-class TapTable {
+class SampleTable {
  public:
   using A = SumOf<T>;
   const int64_t first, count;  // pairs
 
   // `around`: the cells around each sample are wanted, too.
-  TapTable(const Plan<T>& plan, int64_t first_pair, int64_t pairs, bool around)
+  SampleTable(const Plan<T>& plan, int64_t first_pair, int64_t pairs, bool around)
       : first(first_pair),
         count(pairs),
         samples_(plan.samples),
@@ -175,9 +175,9 @@ class TapTable {
     Coverage::Run touched{plan.cells, 0};
     plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
       const SampleCells<A> sample = plan.moved.find(first + pair, y, x, i, j);
-      const int64_t at = pair * samples_ + plan.moved.kernel.number(y, x, i, j);
-      taps_[at] = plan.moved.taps(sample, plan.moved.mask_of(first + pair, y, x, i, j));
-      if (!around_.empty()) around_[at] = sample;
+      const int64_t sample_number = pair * samples_ + plan.moved.kernel.number(y, x, i, j);
+      taps_[sample_number] = plan.moved.taps(sample, plan.moved.mask_of(first + pair, y, x, i, j));
+      if (!around_.empty()) around_[sample_number] = sample;
       for (const int64_t cell : sample.cell) {
         if (cell == plan.moved.kernel.none()) continue;
         touched.begin = std::min(touched.begin, cell);
@@ -199,7 +199,7 @@ void for_each_table(const Plan<T>& plan, bool around, const Body& body) {
   constexpr int64_t kMaxSamples = 1 << 19;
   const int64_t step = std::max<int64_t>(1, kMaxSamples / std::max<int64_t>(1, plan.samples));
   for (int64_t first = 0; first < plan.pairs; first += step) {
-    body(TapTable<T>(plan, first, std::min(step, plan.pairs - first), around));
+    body(SampleTable<T>(plan, first, std::min(step, plan.pairs - first), around));
   }
 }
 
@@ -230,7 +230,7 @@ void run_forward(const Params& p, const View& in, const Tensor& out) {
   T* result = static_cast<T*>(out.data);
   const int64_t cells = plan.cells, samples = plan.samples;
 
-  for_each_table(plan, false, [&](const TapTable<T>& table) {
+  for_each_table(plan, false, [&](const SampleTable<T>& table) {
     const int64_t work = table.count * plan.channels * (cells + 4 * samples);
     parallel_for(table.count * plan.blocks, work, [&](int64_t id) {
       const SampleTask<T> task(id, plan, table.first);
@@ -263,7 +263,7 @@ void run_forward(const Params& p, const View& in, const Tensor& out) {
 // The gradients of offset and mask for a row of outputs. `total` has for each of the four cells
 // around each sample of the pair the sum over the channels of value times gradient.
 template <class T>
-void write_moves(const Plan<T>& plan, const TapTable<T>& table, int64_t of_table, int64_t y,
+void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t of_table, int64_t y,
                  const SumOf<T>* total, const View& d) {
   using A = SumOf<T>;
   const MovedSamples<T>& moved = plan.moved;
@@ -286,17 +286,17 @@ void write_moves(const Plan<T>& plan, const TapTable<T>& table, int64_t of_table
 }
 
 template <class T>
-void run_backward(const Params& p, const View& in, const Tensor& d_out, const View& d) {
+void run_backward(const Params& p, const View& in, const Tensor& d_out_tensor, const View& d) {
   using A = SumOf<T>;
   constexpr int64_t kAtATime = 64;
   const Plan<T> plan(p, in);
   const T* data = static_cast<const T*>(in.data.data);
-  const T* gradient = static_cast<const T*>(d_out.data);
+  const T* d_out = static_cast<const T*>(d_out_tensor.data);
   T* d_data = static_cast<T*>(d.data.data);
   const int64_t cells = plan.cells, samples = plan.samples;
   const bool moves = !is_absent(d.offset) || !is_absent(d.mask);
 
-  for_each_table(plan, moves, [&](const TapTable<T>& table) {
+  for_each_table(plan, moves, [&](const SampleTable<T>& table) {
     // First the sums of each block of channels on its own; then their sums, in this order.
     std::vector<A> sums(static_cast<size_t>(
         moves ? table.count * std::max<int64_t>(1, plan.blocks) * 4 * samples : 0));
@@ -318,13 +318,13 @@ void run_backward(const Params& p, const View& in, const Tensor& d_out, const Vi
         if (moves) pack_runs(runs, data + task.map, cells, task.lanes, values, simd);
         for (int64_t begin = 0; begin < samples; begin += kAtATime) {
           const int64_t count = std::min(kAtATime, samples - begin);
-          pack_planes(gradient + task.output + begin, samples, task.lanes, count, tile, simd);
+          pack_planes(d_out + task.output + begin, samples, task.lanes, count, tile, simd);
           const SampleTaps<A>* taps = table.taps(task.pair) + begin;
           for (int64_t i = 0; i < count; ++i) {
-            const Values slope = Values::load(tile + i * kLanes<A>);
+            const Values d_sample = Values::load(tile + i * kLanes<A>);
             for (int k = 0; k < 4; ++k) {
               A* target = block + int64_t{taps[i].cell[k]} * kLanes<A>;
-              Values share = slope;
+              Values share = d_sample;
               share *= Values::all(taps[i].weight[k]);
               share += Values::load(target);
               share.store(target);

@@ -54,13 +54,14 @@ struct Place {
 };
 template <class T>
 DEVICE_INLINE SampleCells<SumOf<T>> cells_of(const MovedSamples<T>& moved, int64_t pair,
-                                             const Place& at) {
-  return moved.find(pair, at.y, at.x, at.i, at.j);
+                                             const Place& place) {
+  return moved.find(pair, place.y, place.x, place.i, place.j);
 }
 template <class T>
 DEVICE_INLINE SampleTaps<SumOf<T>> taps_of(const MovedSamples<T>& moved, int64_t pair,
-                                           const Place& at) {
-  return moved.taps(cells_of(moved, pair, at), moved.mask_of(pair, at.y, at.x, at.i, at.j));
+                                           const Place& place) {
+  return moved.taps(cells_of(moved, pair, place),
+                    moved.mask_of(pair, place.y, place.x, place.i, place.j));
 }
 
 // ---- Forward ------------------------------------------------------------------------------------
@@ -149,8 +150,8 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t y = y_begin + thread / kTileWidth, x = x_begin + thread % kTileWidth;
   const bool on_map = y < kernel.height && x < kernel.width;
-  const int32_t own = on_map ? y * kernel.width + x : -1;
-  const T* slopes = d_out + (pair * plan.channels + first) * plan.samples;
+  const int32_t own_cell = on_map ? y * kernel.width + x : -1;
+  const T* d_pair = d_out + (pair * plan.channels + first) * plan.samples;
   const int64_t of_row = kernel.runs() * kernel.run_length();
   A sum[kTileChannels] = {};
   __shared__ SampleTaps<A> taps[kThreads];
@@ -180,22 +181,22 @@ __global__ void __launch_bounds__(kThreads)
         bool hit = false;
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          if (taps[n].cell[k] != own) continue;
+          if (taps[n].cell[k] != own_cell) continue;
           weight = taps[n].weight[k];
           hit = true;
         }
         if (!hit) continue;
-        const T* slope = slopes + numbers[n];
+        const T* from = d_pair + numbers[n];
 #pragma unroll
         for (int c = 0; c < kTileChannels; ++c) {
-          if (c < channels) sum[c] += weight * load(slope + c * plan.samples);
+          if (c < channels) sum[c] += weight * load(from + c * plan.samples);
         }
       }
       __syncthreads();
     }
   }
   if (!on_map) return;
-  T* target = d_data + (pair * plan.channels + first) * plan.cells + own;
+  T* target = d_data + (pair * plan.channels + first) * plan.cells + own_cell;
 #pragma unroll
   for (int c = 0; c < kTileChannels; ++c) {
     if (c < channels) store(target + c * plan.cells, sum[c]);
@@ -212,27 +213,27 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t pair = blockIdx.x / blocks;
   const int64_t number = blockIdx.x % blocks * kThreads + threadIdx.x;
   if (number >= plan.samples) return;
-  const Place at(moved.kernel, number);
-  const SampleCells<A> sample = cells_of(moved, pair, at);
+  const Place place(moved.kernel, number);
+  const SampleCells<A> sample = cells_of(moved, pair, place);
   const T* map = data + pair * plan.channels * plan.cells;
-  const T* slope = d_out + pair * plan.channels * plan.samples + number;
+  const T* d_samples = d_out + pair * plan.channels * plan.samples + number;
   A sum[4] = {}, by_y, by_x, by_mask;
-  for (int64_t c = 0; c < plan.channels; ++c, map += plan.cells, slope += plan.samples) {
-    const A factor = load(slope);
+  for (int64_t c = 0; c < plan.channels; ++c, map += plan.cells, d_samples += plan.samples) {
+    const A d_sample = load(d_samples);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if (sample.cell[k] != plan.cells) sum[k] += factor * load(map + sample.cell[k]);
+      if (sample.cell[k] != plan.cells) sum[k] += d_sample * load(map + sample.cell[k]);
     }
   }
-  const A mask = moved.mask_of(pair, at.y, at.x, at.i, at.j);
+  const A mask = moved.mask_of(pair, place.y, place.x, place.i, place.j);
   moved.differentiate(sample, mask, sum, &by_y, &by_x, &by_mask);
   if (d_offset != nullptr) {
-    T* const target = d_offset + moved.offset_place(pair, at.y, at.x, at.i, at.j);
+    T* const target = d_offset + moved.offset_place(pair, place.y, place.x, place.i, place.j);
     store(target, by_y);
     store(target + moved.outputs(), by_x);
   }
   if (d_mask != nullptr) {
-    store(d_mask + moved.mask_place(pair, at.y, at.x, at.i, at.j), by_mask);
+    store(d_mask + moved.mask_place(pair, place.y, place.x, place.i, place.j), by_mask);
   }
 }
 
@@ -253,14 +254,14 @@ void DeformableSampling::forward(Gpu gpu, const Params& p, const View& in, const
   });
 }
 
-void DeformableSampling::backward(Gpu gpu, const Params& p, const View& in, const Tensor& d_out,
-                                  const View& d) {
+void DeformableSampling::backward(Gpu gpu, const Params& p, const View& in,
+                                  const Tensor& d_out_tensor, const View& d) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
     const cuda::Plan<T> plan(p, in);
     const DeformedKernel& kernel = plan.moved.kernel;
     const T* data = static_cast<const T*>(in.data.data);
-    const T* gradient = static_cast<const T*>(d_out.data);
+    const T* d_out = static_cast<const T*>(d_out_tensor.data);
     cuda::Carver carver(gpu.workspace);
     auto* ranges = carver.take<cuda::RowRange>(plan.pairs * kernel.out_height);
     cuda::launch(kName, gpu, cuda::range_kernel<T>, plan.pairs * kernel.out_height, cuda::kThreads,
@@ -269,12 +270,12 @@ void DeformableSampling::backward(Gpu gpu, const Params& p, const View& in, cons
     const auto tiles_y = static_cast<int32_t>(cuda::parts(kernel.height, cuda::kTileHeight));
     const auto tiles_x = static_cast<int32_t>(cuda::parts(kernel.width, cuda::kTileWidth));
     cuda::launch(kName, gpu, cuda::data_gradient_kernel<T>, plan.pairs * chunks * tiles_y * tiles_x,
-                 cuda::kThreads, plan, ranges, gradient, static_cast<T*>(d.data.data), tiles_y,
+                 cuda::kThreads, plan, ranges, d_out, static_cast<T*>(d.data.data), tiles_y,
                  tiles_x, chunks);
     if (is_absent(d.offset) && is_absent(d.mask)) return;
     const int64_t blocks = cuda::parts(plan.samples, cuda::kThreads);
     cuda::launch(kName, gpu, cuda::move_gradient_kernel<T>, plan.pairs * blocks, cuda::kThreads,
-                 plan, data, gradient, static_cast<T*>(d.offset.data), static_cast<T*>(d.mask.data),
+                 plan, data, d_out, static_cast<T*>(d.offset.data), static_cast<T*>(d.mask.data),
                  blocks);
   });
 }

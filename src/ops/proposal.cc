@@ -91,7 +91,7 @@ void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out
                  const int64_t end = std::min(all.count, (task + 1) * kAtATime);
                  for (int64_t i = task * kAtATime; i < end; ++i) {
                    boxes[i] = all.box(image, n, i, &scores[i]);
-                   ranks[i] = Rank<A>::of(scores[i], static_cast<int32_t>(i));
+                   ranks[i] = Rank<A>::make(scores[i], static_cast<int32_t>(i));
                  }
                });
   sort_best(&ranks, all.best);

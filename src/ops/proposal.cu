@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Plan<T> plan) {
   if (i < plan.all.count) {
     A* const score = plan.scores + n * plan.all.count + i;
     plan.boxes[n * plan.all.count + i] = plan.all.box(plan.all.image(n), n, i, score);
-    rank = Rank<A>::of(*score, static_cast<int32_t>(i));
+    rank = Rank<A>::make(*score, static_cast<int32_t>(i));
   }
   plan.sorted.ranks[place] = rank;
 }

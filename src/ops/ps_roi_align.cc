@@ -67,19 +67,20 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
 }
 
 template <class T>
-void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d_out_tensor,
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
   TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
-  const T* gradient = static_cast<const T*>(d_out.data);
+  const T* d_out = static_cast<const T*>(d_out_tensor.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
-  const auto spread = [&](const GroupTask<A>& task, A* block, A* tile, auto simd) INLINE_LAMBDA {
+  const auto add_gradients = [&](const GroupTask<A>& task, A* block, A* tile,
+                                 auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     const int64_t first = task.p_begin * columns + task.q_begin;
@@ -87,19 +88,19 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
-                     gradient + task.first_output(table.ahead(i, table.kFarAhead), outputs) + first,
+                     d_out + task.first_output(table.ahead(i, table.kFarAhead), outputs) + first,
                      outputs);
-      read_bins(gradient + task.first_output(k, outputs) + first, task.lanes, outputs, task.groups,
+      read_bins(d_out + task.first_output(k, outputs) + first, task.lanes, outputs, task.groups,
                 tile, simd);
       const Tap<A>* taps = axes.taps(i);
       const auto y_range = axes.row_ranges(i)[task.p_begin];
       A* map = block;
       for (int g = 0; g < task.groups; ++g, map += cells * kCount) {
-        const Values slope = Values::load(tile + g * kCount);
+        const Values d_bin = Values::load(tile + g * kCount);
         const auto x_range = axes.column_ranges(i)[task.q_begin + g];
         for (int32_t r = y_range.begin; r < y_range.end; ++r) {
           A* line = map + taps[r].cell * width * kCount;
-          const Values row = taps[r].weighted(slope);
+          const Values row = taps[r].weighted(d_bin);
           for (int32_t t = x_range.begin; t < x_range.end; ++t) {
             A* target = line + taps[t].offset(kCount);
             Values total = Values::load(target);
@@ -110,7 +111,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
       }
     }
   };
-  const int64_t work = elements(d_data) + elements(d_out);
+  const int64_t work = elements(d_data) + elements(d_out_tensor);
   for_each_chunk(
       table.count(), gradients_at_a_time<T>(in.data, axes.bytes()), [&](const Chunk& chunk) {
         axes.make(PSROIAlign::rule(p), table, chunk);
@@ -118,7 +119,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
         parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
           const GroupTask<A> task(id, layout, in.data, across);
           if (earlier && table.of_image(task.image, chunk).empty()) return;
-          add_to_maps(task, layout, axes.coverage, earlier, result, cells, spread);
+          add_to_maps(task, layout, axes.coverage, earlier, result, cells, add_gradients);
         });
       });
 }
@@ -137,13 +138,13 @@ void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tenso
         const RoiGradient<G> terms(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), roi,
                                    in.data);
         const T* maps = static_cast<const T*>(in.data.data) + roi.image * channels * cells;
-        const T* slope = static_cast<const T*>(d_out.data) + k * layout.output_dim * outputs;
+        const T* d_row = static_cast<const T*>(d_out.data) + k * layout.output_dim * outputs;
         run_scalar<T>([&](auto simd) INLINE_LAMBDA {
           for (int64_t c = 0; c < layout.output_dim; ++c) {
             const auto plane = [&](int ph, int pw) INLINE_LAMBDA {
               return maps + layout.channel(c, ph, pw) * cells;
             };
-            terms.add(plane, slope + c * outputs, gradient, simd);
+            terms.add(plane, d_row + c * outputs, gradient, simd);
           }
         });
         terms.finish(gradient);

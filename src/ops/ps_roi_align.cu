@@ -16,7 +16,7 @@ namespace {
 
 // The weight of a cell in a bin's taps, 0 if it has none.
 template <class G>
-DEVICE_INLINE G weight_of(const AxisTap<G>* taps, int32_t begin, int32_t end, int32_t cell) {
+DEVICE_INLINE G weight_of(const Tap<G>* taps, int32_t begin, int32_t end, int32_t cell) {
   const int32_t found = lower_bound(taps, begin, end, cell);
   return found < end && taps[found].cell == cell ? taps[found].weight : G(0);
 }
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const auto meets = [&](int64_t k) {
     const int32_t *y = tables.row_begin(k) + p, *x = tables.column_begin(k) + q;
     if (y[0] == y[1] || x[0] == x[1]) return false;
-    const AxisTap<A>*y_taps = tables.row_taps(k), *x_taps = tables.column_taps(k);
+    const Tap<A>*y_taps = tables.row_taps(k), *x_taps = tables.column_taps(k);
     return tile.meets(
         static_cast<int32_t>(y_taps[y[0]].cell), static_cast<int32_t>(y_taps[y[1] - 1].cell) + 1,
         static_cast<int32_t>(x_taps[x[0]].cell), static_cast<int32_t>(x_taps[x[1] - 1].cell) + 1);

@@ -37,8 +37,8 @@ struct PSROIAlign : public RoiOperator<PSROIAlign> {
 
   // The groups are the bins.
   static PositionSensitive layout(const Params& p, int64_t channels) {
-    return PositionSensitive::of(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width,
-                                 channels);
+    return PositionSensitive::make(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width,
+                                   channels);
   }
   static SampleRule rule(const Params& p) {
     return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};

@@ -68,26 +68,26 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
 }
 
 template <class T>
-void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_out,
+void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_out_tensor,
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
-  const T* gradient = static_cast<const T*>(d_out.data);
+  const T* d_out = static_cast<const T*>(d_out_tensor.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins_per_channel = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
-  const auto spread = [&](const GroupTask<A>& task, A* block, A* tile, auto simd) INLINE_LAMBDA {
+  const auto add_gradients = [&](const GroupTask<A>& task, A* block, A* tile,
+                                 auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     const Chunk rois = table.of_image(task.image, bins.chunk);
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
-      const T* row = gradient + task.first_output(k, bins_per_channel);
-      const T* later =
-          gradient + task.first_output(table.ahead(i, table.kFarAhead), bins_per_channel);
+      const T* row = d_out + task.first_output(k, bins_per_channel);
+      const T* later = d_out + task.first_output(table.ahead(i, table.kFarAhead), bins_per_channel);
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         const int64_t first = int64_t{ph} * bins.pooled_width + task.q_begin;
         prefetch_lanes(task.lanes, later + first, bins_per_channel);
@@ -95,11 +95,11 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
         const int32_t* y = bins.row_edges(i) + 2 * ph;
         const int32_t* x = bins.column_edges(i) + 2 * task.q_begin;
         A* map = block;
-        const A* slope = tile;
+        const A* d_bins = tile;
         for (int g = 0; g < task.groups; ++g, map += cells * Values::kCount) {
           for (int pw = task.q_edge[g]; pw < task.q_edge[g + 1]; ++pw, x += 2) {
-            Values share = Values::load(slope);
-            slope += Values::kCount;
+            Values share = Values::load(d_bins);
+            d_bins += Values::kCount;
             const int64_t n = bin_area(y, x);
             if (n == 0) continue;
             share /= Values::all(static_cast<A>(n));
@@ -113,7 +113,7 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
       }
     }
   };
-  const int64_t work = elements(d_data) + elements(d_out);
+  const int64_t work = elements(d_data) + elements(d_out_tensor);
   for_each_chunk(
       table.count(), gradients_at_a_time<T>(in.data, bins.bytes()), [&](const Chunk& chunk) {
         bins.make(PSROIPool::rule(p), p.spatial_scale, table, chunk);
@@ -121,7 +121,7 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
         parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
           const GroupTask<A> task(id, layout, in.data, across);
           if (earlier && table.of_image(task.image, chunk).empty()) return;
-          add_to_maps(task, layout, bins.coverage, earlier, result, cells, spread);
+          add_to_maps(task, layout, bins.coverage, earlier, result, cells, add_gradients);
         });
       });
 }

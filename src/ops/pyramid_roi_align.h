@@ -47,7 +47,7 @@ struct PyramidROIAlign : public RoiOperator<PyramidROIAlign> {
 
   static Pyramid pyramid(const Params& p) {
     if (p.assignment == GLUON_ROI_GIVEN) return Pyramid::given(p.spatial_scale, p.maps);
-    return Pyramid::of(kName, p.spatial_scale, p.maps, p.canonical_size, p.canonical_level);
+    return Pyramid::make(kName, p.spatial_scale, p.maps, p.canonical_size, p.canonical_level);
   }
   // The scale is that of the RoI's map.
   static SampleRule rule(const Params& p) { return SampleRule{0, p.aligned, p.sampling_ratio}; }

@@ -60,19 +60,19 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
 }
 
 template <class T>
-void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_out,
+void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_out_tensor,
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   bins.make(BinRule::kRoiPool, p.spatial_scale, table, Chunk{0, table.count()});
   const T* data = static_cast<const T*>(in.data.data);
-  const T* gradient = static_cast<const T*>(d_out.data);
+  const T* d_out = static_cast<const T*>(d_out_tensor.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
 
-  const int64_t work = 2 * elements(d_data) + elements(d_out);
+  const int64_t work = 2 * elements(d_data) + elements(d_out_tensor);
   parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
     const ChannelTask<A> task(id, in.data);
     T* planes = result + task.offset;
@@ -89,22 +89,22 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
       clear_runs(runs, sums);
       for (int64_t i = table.begin[task.image]; i < table.begin[task.image + 1]; ++i) {
         const int64_t k = table.order[i];
-        pack_planes(gradient + task.first_output(k, outputs), outputs, task.lanes, outputs, tile,
+        pack_planes(d_out + task.first_output(k, outputs), outputs, task.lanes, outputs, tile,
                     simd);
-        GradualPrefetch<T> slopes(gradient + task.first_output(table.ahead(i), outputs),
-                                  task.lanes * outputs, bins.pooled_height);
-        const A* slope = tile;
+        GradualPrefetch<T> next_d_out(d_out + task.first_output(table.ahead(i), outputs),
+                                      task.lanes * outputs, bins.pooled_height);
+        const A* d_bins = tile;
         const int32_t* y = bins.row_edges(i);
         for (int ph = 0; ph < bins.pooled_height; ++ph, y += 2) {
-          slopes.next();
+          next_d_out.next();
           const int32_t* x = bins.column_edges(i);
-          for (int pw = 0; pw < bins.pooled_width; ++pw, x += 2, slope += kLanes<A>) {
+          for (int pw = 0; pw < bins.pooled_width; ++pw, x += 2, d_bins += kLanes<A>) {
             Values best = Values::all(kLowest<T>);
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
               best.keep_greater(Values::load(block + place));
             });
             // The first cell with the maximum gets the gradient; none if there is no maximum.
-            Values share = Values::load(slope), lost = Values::all(0);
+            Values share = Values::load(d_bins), lost = Values::all(0);
             share.move_where_equal(best, Values::all(kLowest<T>), &lost);
             for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
               Values sum = Values::load(sums + place);

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const T* planes = data + (tile.image * plan.layout.output_dim + tile.channel) * cells;
   // For each channel and bin: the thread whose cell is the maximum, or -1; the output's gradient.
   __shared__ int16_t winner[kTileChannels][kBinBatch];
-  __shared__ A slope[kTileChannels][kBinBatch];
+  __shared__ A d_bin[kTileChannels][kBinBatch];
   A sum[kTileChannels] = {};
 
   const auto meets = [&](int64_t k) { return tile.meets(tables.heads[k]); };
@@ -92,14 +92,14 @@ __global__ void __launch_bounds__(kTileThreads)
     const BinRange columns(x_edges, tables.bins_x, tile.x_begin, tile.x_begin + kTileWidth - 1);
     const BinRange own_rows(y_edges, tables.bins_y, tile.y, tile.y);
     const BinRange own_columns(x_edges, tables.bins_x, tile.x, tile.x);
-    const T* gradient = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs;
+    const T* d_roi = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs;
     const int bins = rows.count() * columns.count();
     for (int first = 0; first < bins; first += kBinBatch) {
       const int batch = bins - first < kBinBatch ? bins - first : kBinBatch;
       for (int task = thread; task < batch * tile.channels; task += kTileThreads) {
-        const int channel = task / batch, at = task % batch;
-        const int p = rows.begin + (first + at) / columns.count();
-        const int q = columns.begin + (first + at) % columns.count();
+        const int channel = task / batch, n = task % batch;
+        const int p = rows.begin + (first + n) / columns.count();
+        const int q = columns.begin + (first + n) % columns.count();
         const T* plane = planes + channel * cells;
         A best = kLowest<T>;
         int32_t best_y = -1, best_x = -1;
@@ -117,18 +117,18 @@ __global__ void __launch_bounds__(kTileThreads)
         best_x -= tile.x_begin;
         const bool in_tile =
             best_y >= 0 && best_y < kTileHeight && best_x >= 0 && best_x < kTileWidth;
-        winner[channel][at] = static_cast<int16_t>(in_tile ? best_y * kTileWidth + best_x : -1);
-        slope[channel][at] =
-            load(gradient + channel * plan.outputs + static_cast<int64_t>(p) * tables.bins_x + q);
+        winner[channel][n] = static_cast<int16_t>(in_tile ? best_y * kTileWidth + best_x : -1);
+        d_bin[channel][n] =
+            load(d_roi + channel * plan.outputs + static_cast<int64_t>(p) * tables.bins_x + q);
       }
       __syncthreads();
       for (int p = own_rows.begin; p < own_rows.end; ++p) {
         for (int q = own_columns.begin; q < own_columns.end; ++q) {
-          const int at = (p - rows.begin) * columns.count() + (q - columns.begin) - first;
-          if (at < 0 || at >= batch) continue;
+          const int n = (p - rows.begin) * columns.count() + (q - columns.begin) - first;
+          if (n < 0 || n >= batch) continue;
 #pragma unroll
           for (int i = 0; i < kTileChannels; ++i) {
-            if (i < tile.channels && winner[i][at] == thread) sum[i] += slope[i][at];
+            if (i < tile.channels && winner[i][n] == thread) sum[i] += d_bin[i][n];
           }
         }
       }

@@ -32,14 +32,14 @@ class TapList {
   int64_t size() const { return static_cast<int64_t>(taps_.size()); }
   void begin_bin() { begin_ = size(); }
   // The tap of a cell in the current bin.
-  Tap* of(int64_t cell) {
-    int64_t& at = last_[cell];
-    if (at < begin_) {
-      at = size();
+  Tap* tap_of(int64_t cell) {
+    int64_t& place = last_[cell];
+    if (place < begin_) {
+      place = size();
       taps_.push_back(Tap{});
       taps_.back().cell = cell;
     }
-    return &taps_[at];
+    return &taps_[place];
   }
 
  private:
@@ -59,8 +59,8 @@ struct RoiTaps {
   std::vector<int64_t> ends;        // 1 + bins for each RoI: where in that list its bins end
   Coverage coverage;
 
-  RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Chunk& some, const Tensor& data)
-      : chunk(some),
+  RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Chunk& rois, const Tensor& data)
+      : chunk(rois),
         of_roi(static_cast<size_t>(chunk.count())),
         ends(chunk.count() * (bins(rule) + 1)),
         coverage(data) {
@@ -100,7 +100,7 @@ struct RoiTaps {
       for (int pw = 0; pw < rule.pooled_width; ++pw) {
         list->begin_bin();
         box.for_each_weight(
-            ph, pw, [&](int64_t cell, G weight) { list->of(cell)->weight += weight * share; });
+            ph, pw, [&](int64_t cell, G weight) { list->tap_of(cell)->weight += weight * share; });
         *bin_end++ = list->size();
       }
     }
@@ -143,8 +143,8 @@ ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const RoiTaps<G>& taps
                                 int64_t bins, const Body& body) {
   const Chunk rois = table.of_image(image, taps.chunk);
   for (int64_t i = rois.begin; i < rois.end; ++i) {
-    const int64_t at = i - taps.chunk.begin;
-    body(i, table.order[i], taps.of_roi[at], taps.ends.data() + at * (bins + 1));
+    const int64_t n = i - taps.chunk.begin;
+    body(i, table.order[i], taps.of_roi[n], taps.ends.data() + n * (bins + 1));
   }
 }
 
@@ -204,11 +204,11 @@ void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tenso
 }
 
 template <class T>
-void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& d_out_tensor,
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<A> table(RotatedROIAlign::kName, in, p.bad_index);
-  const T* gradient = static_cast<const T*>(d_out.data);
+  const T* d_out = static_cast<const T*>(d_out_tensor.data);
   T* result = static_cast<T*>(d_data.data);
   const int64_t cells = in.data.shape[2] * in.data.shape[3];
   const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
@@ -236,16 +236,15 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
         for_each_roi(
             table, all, task.image, bins,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
-              pack_planes(gradient + task.first_output(k, bins), bins, task.lanes, bins, tile,
-                          simd);
-              GradualPrefetch<T> slopes(gradient + task.first_output(table.ahead(i), bins),
-                                        task.lanes * bins, bins);
+              pack_planes(d_out + task.first_output(k, bins), bins, task.lanes, bins, tile, simd);
+              GradualPrefetch<T> next_d_out(d_out + task.first_output(table.ahead(i), bins),
+                                            task.lanes * bins, bins);
               for (int64_t bin = 0; bin < bins; ++bin) {
-                slopes.next();
-                const Values slope = Values::load(tile + bin * kLanes<A>);
+                next_d_out.next();
+                const Values d_bin = Values::load(tile + bin * kLanes<A>);
                 for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) {
                   A* target = block + taps[t].cell * kLanes<A>;
-                  Values share = slope;
+                  Values share = d_bin;
                   share *= Values::all(taps[t].weight);
                   share += Values::load(target);
                   share.store(target);
@@ -286,7 +285,7 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
           box.for_each_gradient(static_cast<int>(bin / p.pooled_width),
                                 static_cast<int>(bin % p.pooled_width),
                                 [&](int64_t cell, const G* slopes) {
-                                  SlopeTap<G>* tap = list.of(cell);
+                                  SlopeTap<G>* tap = list.tap_of(cell);
                                   for (int i = 0; i < kRotatedCoordinates; ++i) {
                                     tap->slopes[i] += slopes[i];
                                   }
@@ -303,7 +302,7 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
         std::vector<G> values(stored.size());
         for (int64_t c = 0; c < channels; ++c) {
           const T* map = static_cast<const T*>(in.data.data) + (roi.image * channels + c) * cells;
-          const T* slope = static_cast<const T*>(d_out.data) + (k * channels + c) * bins;
+          const T* d_plane = static_cast<const T*>(d_out.data) + (k * channels + c) * bins;
           if constexpr (kConverts) {
             for (size_t t = 0; t < taps.size(); ++t) stored[t] = map[taps[t].cell];
             run_simd([&](auto simd) INLINE_LAMBDA {
@@ -312,12 +311,12 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
           }
           int64_t t = 0;
           for (int64_t bin = 0; bin < bins; ++bin) {
-            const double g = load(slope + bin);
+            const double d_bin = load(d_plane + bin);
             for (; t < ends[bin]; ++t) {
               if constexpr (kConverts) {
-                sums[t] += g * values[t];
+                sums[t] += d_bin * values[t];
               } else {
-                sums[t] += g * map[taps[t].cell];
+                sums[t] += d_bin * map[taps[t].cell];
               }
             }
           }

@@ -5,9 +5,9 @@
 
 namespace gluon_roi {
 
-PositionSensitive PositionSensitive::of(const char* op, int64_t output_dim, int32_t group_height,
-                                        int32_t group_width, int32_t pooled_height,
-                                        int32_t pooled_width, int64_t channels) {
+PositionSensitive PositionSensitive::make(const char* op, int64_t output_dim, int32_t group_height,
+                                          int32_t group_width, int32_t pooled_height,
+                                          int32_t pooled_width, int64_t channels) {
   PositionSensitive layout{output_dim, group_height > 0 ? group_height : pooled_height,
                            group_width > 0 ? group_width : pooled_width, pooled_height,
                            pooled_width};

@@ -19,9 +19,9 @@ struct PositionSensitive {
 
   // 0 for output_dim or the groups means the default: all channels, or the pooled size. Throws
   // unless `channels`, if known, is output_dim * group_height * group_width.
-  static PositionSensitive of(const char* op, int64_t output_dim, int32_t group_height,
-                              int32_t group_width, int32_t pooled_height, int32_t pooled_width,
-                              int64_t channels);
+  static PositionSensitive make(const char* op, int64_t output_dim, int32_t group_height,
+                                int32_t group_width, int32_t pooled_height, int32_t pooled_width,
+                                int64_t channels);
 
   HOST_DEVICE static int32_t group_of(int bin, int groups, int pooled) {
     const int32_t group = static_cast<int32_t>(static_cast<int64_t>(bin) * groups / pooled);

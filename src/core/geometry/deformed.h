@@ -93,7 +93,7 @@ struct DeformedKernel {
   }
 };
 
-// What a sample is the sum of.
+// The taps of a sample: out is their sum.
 template <class G>
 struct SampleTaps {
   int32_t cell[4];  // as in SampleCells, but one of weight 0 is not read, and none stands for it
@@ -147,10 +147,10 @@ struct MovedSamples {
     *by_mask = 0;
     bool counts = false;
     for (int k = 0; k < 4; ++k) {
-      const bool there = sample.cell[k] != kernel.none();
-      if (!there) sum[k] = 0;
+      const bool on_map = sample.cell[k] != kernel.none();
+      if (!on_map) sum[k] = 0;
       if (weight[k] != 0) *by_mask += weight[k] * sum[k];
-      counts = counts || there;
+      counts = counts || on_map;
     }
     const G above = sum[1] - sum[0], below = sum[3] - sum[2];
     *by_y = counts ? ((sum[2] - sum[0]) + sample.x * (below - above)) * mask_value : G(0);

@@ -155,8 +155,8 @@ struct PartOffsets {
   HOST_DEVICE bool find(int64_t pair, int64_t part, SumOf<T>* y, SumOf<T>* x) const {
     *y = *x = 0;
     if (trans == nullptr) return true;
-    const T* given = trans + pair * 2 * parts() + part;
-    const SumOf<T> raw_x = load(given), raw_y = load(given + parts());
+    const T* offset = trans + pair * 2 * parts() + part;
+    const SumOf<T> raw_x = load(offset), raw_y = load(offset + parts());
     // A difference with itself is 0 unless it is NaN or infinite.
     if (!(raw_x - raw_x == 0 && raw_y - raw_y == 0)) return false;
     *x = raw_x * scale;

@@ -23,14 +23,14 @@ struct HatMean {
     // The rising side, then the falling side. Shares of the length keep their digits, where a
     // difference of heights divided by a small length would lose them.
     for (int side = 0; side < 2; ++side) {
-      const double bottom = side - 1, slope = side == 0 ? 1.0 : -1.0;
+      const double bottom = side - 1, rise = side == 0 ? 1.0 : -1.0;
       const double begin = lo < bottom ? bottom : lo;
       const double end = hi > bottom + 1.0 ? bottom + 1.0 : hi;
       if (!(end > begin)) continue;
       const double share = (end - begin) / length, middle = 0.5 * (begin + end);
-      mean.value += share * (1.0 + slope * middle);
-      mean.d_lo += slope * share * ((hi - middle) / length);
-      mean.d_hi += slope * share * ((middle - lo) / length);
+      mean.value += share * (1.0 + rise * middle);
+      mean.d_lo += rise * share * ((hi - middle) / length);
+      mean.d_hi += rise * share * ((middle - lo) / length);
     }
     return mean;
   }

@@ -5,8 +5,8 @@
 
 namespace gluon_roi {
 
-Pyramid Pyramid::of(const char* op, const double* scales, int32_t maps, double canonical_size,
-                    int32_t canonical_level) {
+Pyramid Pyramid::make(const char* op, const double* scales, int32_t maps, double canonical_size,
+                      int32_t canonical_level) {
   Pyramid pyramid{};
   pyramid.maps = maps;
   pyramid.canonical_size = canonical_size;

@@ -35,8 +35,8 @@ struct Pyramid {
     return pyramid;
   }
   // Throws unless the scales descend and every map has a different level.
-  static Pyramid of(const char* op, const double* scales, int32_t maps, double canonical_size,
-                    int32_t canonical_level);
+  static Pyramid make(const char* op, const double* scales, int32_t maps, double canonical_size,
+                      int32_t canonical_level);
 
   // The map of row k. (Rows in several lists are of the map of their list.) Boxes without area have
   // a size of 0. The area is a double for every type of data.

@@ -204,7 +204,7 @@ struct RotatedRule {
  private:
   template <class G>
   HOST_DEVICE SampleLine<G> line(G length, int bins) const {
-    SampleLine<G> line = SampleLine<G>::of(length, aligned != 0, bins, sampling_ratio);
+    SampleLine<G> line = SampleLine<G>::make(length, aligned != 0, bins, sampling_ratio);
     const G floored = line.floored ? static_cast<G>(1) : length;
     line.start = -floored / static_cast<G>(2);
     return line;

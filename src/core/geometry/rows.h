@@ -40,7 +40,7 @@ struct RoiRows {
   int32_t columns, coordinates;  // coordinates of a box; columns has one more with a batch index
   int32_t pad_beyond;            // 1: a batch index beyond the batch marks a padding row
 
-  static RoiRows of(const Inputs& in, bool pad_beyond) {
+  static RoiRows make(const Inputs& in, bool pad_beyond) {
     RoiRows rows{};
     rows.rois = in.rois.data;
     rows.dtype = in.rois.dtype;

@@ -52,7 +52,7 @@ struct SampleLine {
   int32_t floored;  // 1: the minimum size of one cell applies
 
   // A line of a length in map cells, whose start is still to be set.
-  HOST_DEVICE static SampleLine of(G length, bool aligned, int bins, int sampling_ratio) {
+  HOST_DEVICE static SampleLine make(G length, bool aligned, int bins, int sampling_ratio) {
     SampleLine line{};
     line.bins = bins;
     line.floored = !aligned && length < static_cast<G>(1);
@@ -182,8 +182,8 @@ struct SampleRule {
     const G offset = aligned != 0 ? static_cast<G>(0.5) : static_cast<G>(0);
     const G start = saturate(lo * scale - offset);
     SampleAxis<G> axis{};
-    static_cast<SampleLine<G>&>(axis) = SampleLine<G>::of(saturate(hi * scale - offset) - start,
-                                                          aligned != 0, bins, sampling_ratio);
+    static_cast<SampleLine<G>&>(axis) = SampleLine<G>::make(saturate(hi * scale - offset) - start,
+                                                            aligned != 0, bins, sampling_ratio);
     axis.start = start;
     axis.size = size;
     axis.scale = scale / static_cast<G>(excess<G>(spatial_scale));

@@ -28,7 +28,7 @@ struct Rank {
   Bits key;
   int32_t index;  // of the box, from 0 on
 
-  HOST_DEVICE static Rank of(A score, int32_t index) {
+  HOST_DEVICE static Rank make(A score, int32_t index) {
     constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
     const A number = score == score ? score + A(0) : -static_cast<A>(INFINITY);
     const Bits bits = bit_cast<Bits>(number);
