@@ -118,6 +118,12 @@ inline const char* dtype_name(int dtype) {
   }
 }
 
+// The memory of a tensor, whose elements are of type T.
+template <class T>
+T* data_of(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data);
+}
+
 inline size_t dtype_size(int dtype) {
   switch (dtype) {
     case GLUON_ROI_FLOAT64:
@@ -125,6 +131,16 @@ inline size_t dtype_size(int dtype) {
     case GLUON_ROI_FLOAT16: return 2;
     default: return 4;
   }
+}
+
+// The quotient of numbers >= 0 and > 0, rounded up, and the multiple of the divisor that is.
+template <class N, class D>
+HOST_DEVICE constexpr auto div_up(N number, D divisor) {
+  return (number + divisor - 1) / divisor;
+}
+template <class N, class D>
+HOST_DEVICE constexpr auto round_up(N number, D divisor) {
+  return div_up(number, divisor) * divisor;
 }
 
 // Whether a * b is at most `most`, for numbers >= 0; if so, sets *product.

@@ -63,7 +63,7 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
                       const Tensor& out) {
   using A = SumOf<T>;
   std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, std::move(all));
-  T* result = static_cast<T*>(out.data);
+  T* result = data_of<T>(out);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
   for (auto& map : maps) map.table.sort_by_lower_edge();
 
@@ -71,7 +71,7 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
     const ChannelTask<A> task(id, map.data);
     const RoiTable<A>& table = map.table;
     const TapTable<A>& axes = map.axes;
-    const T* data = static_cast<const T*>(map.data.data);
+    const T* data = data_of<const T>(map.data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     const Chunk rois = table.of_image(task.image, axes.chunk);
     if (rois.empty()) return;
@@ -166,19 +166,19 @@ void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<
     align_valid_rows<Op, T>(p, in, later, addend);
     parallel_for(later.count(), later.count() * row_size, [&](int64_t i) {
       const int64_t first = table.output_row(later.order[i]) * row_size;
-      T* sum = static_cast<T*>(out.data) + first;
+      T* sum = data_of<T>(out) + first;
       for (int64_t j = 0; j < row_size; ++j)
         store(sum + j, load(sum + j) + load(&added[first + j]));
     });
   }
-  whole.fill_special_rows(static_cast<T*>(out.data), row_size);
+  whole.fill_special_rows(data_of<T>(out), row_size);
 }
 
 template <class Op, class T>
 void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
   RoiTable<SumOf<T>> table(Op::kName, in, p.bad_index);
   if (in.lists > 1) return align_lists<Op, T>(p, in, table, out);
-  table.fill_special_rows(static_cast<T*>(out.data), elements(out) / out.shape[0]);
+  table.fill_special_rows(data_of<T>(out), elements(out) / out.shape[0]);
   align_valid_rows<Op, T>(p, in, std::move(table), out);
 }
 
@@ -188,7 +188,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
   using A = SumOf<T>;
   std::vector<AlignedMap<T>> maps =
       aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
-  const T* d_out = static_cast<const T*>(d_out_tensor.data);
+  const T* d_out = data_of<const T>(d_out_tensor);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
   const auto add_gradients = [&](const auto& map, size_t map_number, int64_t id) {
@@ -201,7 +201,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     const int64_t begin = band.first * width;
     const int64_t band_cells = std::min(map.band_rows * width, cells - begin);
-    T* const planes = static_cast<T*>(d_maps[map_number].data) + task.offset + begin;
+    T* const planes = data_of<T>(d_maps[map_number]) + task.offset + begin;
     A* block = scratch<A>((band_cells + outputs + kMaxTogether * columns) * kLanes<A>);
     A* tile = block + band_cells * kLanes<A>;
     A* rows = tile + outputs * kLanes<A>;  // gradients of some rows of the map, through Ay
@@ -288,9 +288,8 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
         auto rule = Op::rule(p);
         rule.spatial_scale = pyramid.scale[map_of[k]];
         const RoiGradient<G> terms(p.pooled_height, p.pooled_width, rule, roi, data);
-        const T* maps = static_cast<const T*>(data.data) + roi.image * channels * cells;
-        const T* d_row =
-            static_cast<const T*>(d_out.data) + table.output_row(k) * channels * outputs;
+        const T* maps = data_of<const T>(data) + roi.image * channels * cells;
+        const T* d_row = data_of<const T>(d_out) + table.output_row(k) * channels * outputs;
         run_scalar<T>([&](auto simd) INLINE_LAMBDA {
           for (int64_t c = 0; c < channels; ++c) {
             terms.add([&](int, int) INLINE_LAMBDA { return maps + c * cells; }, d_row + c * outputs,

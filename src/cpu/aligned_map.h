@@ -17,9 +17,9 @@ struct Band {
     int64_t roi;
     int32_t begin, end;
   };
-  int32_t first;                    // the number of its first row
-  std::vector<Coverage::Run> runs;  // what is covered, from its first cell on
-  std::vector<RowTaps> taps;        // in the table's order
+  int32_t first;              // the number of its first row
+  std::vector<Run> runs;      // what is covered, from its first cell on
+  std::vector<RowTaps> taps;  // in the table's order
 };
 
 // One map, and the RoIs that are pooled from it.
@@ -41,7 +41,7 @@ struct AlignedMap {
     band_rows =
         static_cast<int32_t>(std::min(std::max<int64_t>(kBandBytes / row_bytes, 1), height));
   }
-  int64_t bands_per_image() const { return (data.shape[2] + band_rows - 1) / band_rows; }
+  int64_t bands_per_image() const { return div_up(data.shape[2], band_rows); }
 
   // Cuts the map into bands. The taps are ordered by cell.
   void cut_bands() {
@@ -51,9 +51,9 @@ struct AlignedMap {
       const int64_t image = static_cast<int64_t>(b) / per_image;
       bands[b].first = static_cast<int32_t>(static_cast<int64_t>(b) % per_image) * band_rows;
       const int64_t begin = bands[b].first * data.shape[3];
-      for (const Coverage::Run& run : axes.coverage.runs(image)) {
-        const Coverage::Run inside = clip(run, begin, begin + band_cells);
-        if (inside.begin < inside.end) {
+      for (const Run& run : axes.coverage.runs(image)) {
+        const Run inside = run.clip(begin, begin + band_cells);
+        if (!inside.empty()) {
           bands[b].runs.push_back({inside.begin - begin, inside.end - begin});
         };
       }

@@ -36,8 +36,8 @@ struct BinTable {
       const int64_t wide = set_edges(x, pooled_width, edge + 2 * pooled_height);
       // Edges increase with the bin.
       const int32_t* x_edge = edge + 2 * pooled_height;
-      coverage.add(roi.image, edge[0], edge[2 * pooled_height - 1], x_edge[0],
-                   x_edge[2 * pooled_width - 1], high * wide);
+      coverage.add(roi.image, {edge[0], edge[2 * pooled_height - 1]},
+                   {x_edge[0], x_edge[2 * pooled_width - 1]}, high * wide);
     }
     coverage.finish();
   }

@@ -96,7 +96,7 @@ void write_roi_gradients(const RoiTable<G>& table, int coordinates, int64_t work
     accumulate(k, table.rois[k], gradient);
     with_dtype(d_rois.dtype, [&](auto type) {
       using R = decltype(type);
-      R* row = static_cast<R*>(d_rois.data) + (k + 1) * columns - coordinates;
+      R* row = data_of<R>(d_rois) + (k + 1) * columns - coordinates;
       for (int j = 0; j < coordinates; ++j) store(row + j, static_cast<SumOf<R>>(gradient[j]));
     });
   });

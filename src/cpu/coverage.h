@@ -1,46 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the map that RoIs touch.
 #pragma once
+#include <limits>
 #include <vector>
 
 #include "blocks.h"
 
 namespace gluon_roi::cpu {
 
+// Consecutive cells, in row-major order or along one axis.
+struct Run {
+  int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
+
+  bool empty() const { return begin >= end; }
+  int64_t count() const { return end - begin; }
+  // The part between two cells, which may be empty.
+  Run clip(int64_t first, int64_t last) const {
+    return {std::max(begin, first), std::min(end, last)};
+  }
+  // Extends it to hold another one as well.
+  void include(const Run& other) {
+    begin = std::min(begin, other.begin);
+    end = std::max(end, other.end);
+  }
+  void include(int64_t cell) { include(Run{cell, cell + 1}); }
+};
+
 // The cells of each image that its RoIs may read, as runs of consecutive cells in row-major order.
 // Kernels pack and sum only these, so that the cost of few RoIs on a large map depends on the cells
 // that they touch.
 class Coverage {
  public:
-  struct Run {
-    int64_t begin, end;
-  };
-
   Coverage() = default;
   explicit Coverage(const Tensor& data)
       : height_(data.shape[2]),
         width_(data.shape[3]),
-        columns_(static_cast<size_t>(data.shape[0] * data.shape[2]), Columns{width_, 0}),
+        columns_(static_cast<size_t>(data.shape[0] * data.shape[2])),
         images_(static_cast<size_t>(data.shape[0])) {}
 
-  // Adds rows [y0, y1) and columns [x0, x1) of an image, whose cells are read `reads` times in
-  // total.
-  void add(int64_t image, int64_t y0, int64_t y1, int64_t x0, int64_t x1, int64_t reads) {
-    if (x0 >= x1) return;
+  // Adds some rows and columns of an image, whose cells are read `reads` times in total.
+  void add(int64_t image, const Run& rows, const Run& columns, int64_t reads) {
+    if (columns.empty()) return;
     images_[image].reads += reads;
-    Columns* row = columns_.data() + image * height_;
-    for (int64_t y = y0; y < y1; ++y) {
-      row[y].begin = std::min(row[y].begin, x0);
-      row[y].end = std::max(row[y].end, x1);
-    }
+    for (int64_t y = rows.begin; y < rows.end; ++y) columns_[image * height_ + y].include(columns);
   }
   // Call after the last add(). Closes small gaps, because runs have a cost as well.
   void finish() {
     for (size_t image = 0; image < images_.size(); ++image) {
       std::vector<Run>& runs = images_[image].runs;
       for (int64_t y = 0; y < height_; ++y) {
-        const Columns& row = columns_[image * height_ + y];
-        if (row.begin >= row.end) continue;
+        const Run& row = columns_[image * height_ + y];
+        if (row.empty()) continue;
         const Run run{y * width_ + row.begin, y * width_ + row.end};
         if (!runs.empty() && run.begin - runs.back().end <= kSmallGap) {
           runs.back().end = run.end;
@@ -48,7 +58,7 @@ class Coverage {
           runs.push_back(run);
         }
       }
-      for (const Run& run : runs) images_[image].cells += run.end - run.begin;
+      for (const Run& run : runs) images_[image].cells += run.count();
     }
   }
   const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
@@ -65,32 +75,24 @@ class Coverage {
  private:
   static constexpr int64_t kSmallGap = 32;  // cells
 
-  struct Columns {
-    int64_t begin, end;
-  };
   struct Image {
     std::vector<Run> runs;
     int64_t cells = 0;  // in the runs
     int64_t reads = 0;  // of cells, by all bins
   };
   int64_t height_ = 0, width_ = 0;
-  std::vector<Columns> columns_;  // N * H
+  std::vector<Run> columns_;  // N * H
   std::vector<Image> images_;
 };
-
-// The part of a run between two cells, which may be empty.
-inline Coverage::Run clip(const Coverage::Run& run, int64_t begin, int64_t end) {
-  return {std::max(run.begin, begin), std::min(run.end, end)};
-}
 
 // pack_planes, a block of zeros, and unpack_planes for the covered cells; all other cells of the
 // planes become 0.
 template <class T, class A, class Simd>
-ALWAYS_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* planes,
-                             int64_t stride, int lanes, A* block, Simd simd) {
-  for (const Coverage::Run& run : runs) {
-    pack_planes(planes + run.begin, stride, lanes, run.end - run.begin,
-                block + run.begin * kLanes<A>, simd);
+ALWAYS_INLINE void pack_runs(const std::vector<Run>& runs, const T* planes, int64_t stride,
+                             int lanes, A* block, Simd simd) {
+  for (const Run& run : runs) {
+    pack_planes(planes + run.begin, stride, lanes, run.count(), block + run.begin * kLanes<A>,
+                simd);
   }
 }
 // The same for rows of the map that are not packed yet, once a row above `row` is needed: packs the
@@ -98,43 +100,42 @@ ALWAYS_INLINE void pack_runs(const std::vector<Coverage::Run>& runs, const T* pl
 // their lower edges, most cells that they read are still in the cache from packing: ROIAlign on
 // maps of 200 x 304 takes .9 of the time.)
 template <class T, class A, class Simd>
-ALWAYS_INLINE int64_t pack_rows(const std::vector<Coverage::Run>& runs, int64_t packed, int64_t row,
+ALWAYS_INLINE int64_t pack_rows(const std::vector<Run>& runs, int64_t packed, int64_t row,
                                 int64_t width, const T* planes, int64_t stride, int lanes, A* block,
                                 Simd simd) {
   constexpr int64_t kMore = 7;
   if (row <= packed) return packed;
   row += kMore;
-  for (const Coverage::Run& run : runs) {
-    const Coverage::Run missing = clip(run, packed * width, row * width);
-    if (missing.begin < missing.end) {
-      pack_planes(planes + missing.begin, stride, lanes, missing.end - missing.begin,
+  for (const Run& run : runs) {
+    const Run missing = run.clip(packed * width, row * width);
+    if (!missing.empty()) {
+      pack_planes(planes + missing.begin, stride, lanes, missing.count(),
                   block + missing.begin * kLanes<A>, simd);
     }
   }
   return row;
 }
 template <class A>
-ALWAYS_INLINE void clear_runs(const std::vector<Coverage::Run>& runs, A* block,
-                              int lanes = kLanes<A>) {
-  for (const Coverage::Run& run : runs) {
+ALWAYS_INLINE void clear_runs(const std::vector<Run>& runs, A* block, int lanes = kLanes<A>) {
+  for (const Run& run : runs) {
     std::fill(block + run.begin * lanes, block + run.end * lanes, A(0));
   }
 }
 template <class T, class A, class Simd>
-ALWAYS_INLINE void unpack_runs(const std::vector<Coverage::Run>& runs, const A* block,
-                               int64_t stride, int lanes, T* planes, Simd simd) {
-  for (const Coverage::Run& run : runs) {
-    unpack_planes(block + run.begin * kLanes<A>, stride, lanes, run.end - run.begin,
-                  planes + run.begin, simd);
+ALWAYS_INLINE void unpack_runs(const std::vector<Run>& runs, const A* block, int64_t stride,
+                               int lanes, T* planes, Simd simd) {
+  for (const Run& run : runs) {
+    unpack_planes(block + run.begin * kLanes<A>, stride, lanes, run.count(), planes + run.begin,
+                  simd);
   }
 }
 template <class T>
-void clear_others(const std::vector<Coverage::Run>& runs, int64_t stride, int lanes, int64_t cells,
+void clear_others(const std::vector<Run>& runs, int64_t stride, int lanes, int64_t cells,
                   T* planes) {
   for (int lane = 0; lane < lanes; ++lane) {
     T* const plane = planes + lane * stride;
     int64_t begin = 0;
-    for (const Coverage::Run& run : runs) {
+    for (const Run& run : runs) {
       std::fill(plane + begin, plane + run.begin, T{});
       begin = run.end;
     }
@@ -145,9 +146,8 @@ void clear_others(const std::vector<Coverage::Run>& runs, int64_t stride, int la
 // Load and store the block of gradients that a kernel adds to. They start at 0, and all are
 // written; or they start from the results of `earlier` kernels.
 template <class T, class A, class Simd>
-ALWAYS_INLINE void begin_gradients(const std::vector<Coverage::Run>& runs, bool earlier,
-                                   const T* planes, int64_t stride, int lanes, A* block,
-                                   Simd simd) {
+ALWAYS_INLINE void begin_gradients(const std::vector<Run>& runs, bool earlier, const T* planes,
+                                   int64_t stride, int lanes, A* block, Simd simd) {
   if (earlier) {
     pack_runs(runs, planes, stride, lanes, block, simd);
   } else {
@@ -155,9 +155,8 @@ ALWAYS_INLINE void begin_gradients(const std::vector<Coverage::Run>& runs, bool 
   }
 }
 template <class T, class A, class Simd>
-ALWAYS_INLINE void end_gradients(const std::vector<Coverage::Run>& runs, bool earlier,
-                                 const A* block, int64_t stride, int lanes, int64_t cells,
-                                 T* planes, Simd simd) {
+ALWAYS_INLINE void end_gradients(const std::vector<Run>& runs, bool earlier, const A* block,
+                                 int64_t stride, int lanes, int64_t cells, T* planes, Simd simd) {
   if (!earlier) clear_others(runs, stride, lanes, cells, planes);
   unpack_runs(runs, block, stride, lanes, planes, simd);
 }

@@ -15,7 +15,7 @@ template <class A>
 constexpr int kLanes = kCellBytes / static_cast<int>(sizeof(A));
 template <class A>
 int64_t blocks_of(int64_t channels) {
-  return (channels + kLanes<A> - 1) / kLanes<A>;
+  return div_up(channels, kLanes<A>);
 }
 
 // One number for each channel of a block, in as many registers as the level needs. (GCC keeps some

@@ -30,7 +30,7 @@ void* thread_scratch(size_t bytes) {
   if (bytes > capacity) {
     memory.reset();
     capacity = 0;
-    const size_t rounded = (bytes + 4095) / 4096 * 4096;
+    const size_t rounded = round_up(bytes, 4096);
     void* fresh = std::aligned_alloc(4096, rounded);
     if (fresh == nullptr) throw std::bad_alloc();
     memory.reset(fresh);
@@ -77,7 +77,7 @@ static void use_huge_pages(const Tensor& tensor) {
   // call accepts a quarter of slow pages, which makes a loop fast within some four calls.
   constexpr double kSlow = 1e-3;
   const uintptr_t address = reinterpret_cast<uintptr_t>(tensor.data);
-  const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t begin = round_up(address, kHugePage);
   const uintptr_t end =
       (address + static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype)) / kHugePage *
       kHugePage;

@@ -37,7 +37,7 @@ template <class T>
 class GradualPrefetch {
  public:
   ALWAYS_INLINE GradualPrefetch(const T* from, int64_t count, int64_t steps)
-      : line_(from), goal_(from), step_(steps > 0 ? (count + steps - 1) / steps : 0) {}
+      : line_(from), goal_(from), step_(steps > 0 ? div_up(count, steps) : 0) {}
   ALWAYS_INLINE void next(int64_t steps = 1) {
     constexpr int64_t kLine = 64 / sizeof(T);
     goal_ += steps * step_;

@@ -16,6 +16,11 @@ struct Chunk {
   int64_t begin, end;
   int64_t count() const { return end - begin; }
   bool empty() const { return begin >= end; }
+  // Threads make the tables of a chunk in shares: of 32 RoIs and more, at most 16 of them.
+  int64_t shares() const { return std::min<int64_t>(div_up(count(), 32), 16); }
+  Chunk share(int64_t i) const {
+    return Chunk{begin + count() * i / shares(), begin + count() * (i + 1) / shares()};
+  }
   // The next one, of `rois` in all.
   Chunk next(int64_t rois, int64_t at_a_time) const {
     return Chunk{end, end + std::min(at_a_time, rois - end)};

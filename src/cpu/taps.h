@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The taps of every RoI, for the operators with out = Ay . X . Ax^T (DESIGN.md, "Taps").
 #pragma once
-#include <limits>
 #include <vector>
 
 #include "coverage.h"
@@ -68,6 +67,7 @@ template <class G>
 struct TapTable {
   struct Range {
     int32_t begin, end;
+    int64_t count() const { return end - begin; }
   };
   struct List {
     int64_t begin, end;
@@ -90,39 +90,35 @@ struct TapTable {
     coverage = Coverage(data_);
     cells.clear();
     lists_.clear();
-    const int64_t count = chunk.count();
+    const int64_t count = chunk.count(), shares = chunk.shares();
     ranges_.resize(static_cast<size_t>(count * bins));
     first_.resize(static_cast<size_t>(count));
-    // Threads make shares of them in parallel: with 2000 RoIs, taps are a tenth of PSROIAlign's
-    // time.
-    const int64_t shares = std::min<int64_t>((count + 31) / 32, 16);
+    // In parallel: with 2000 RoIs, taps are a tenth of PSROIAlign's time.
     taps_.resize(std::max(taps_.size(), static_cast<size_t>(shares)));
-    const auto for_each_roi = [&](int64_t share, const auto& body) {
-      for (int64_t i = count * share / shares; i < count * (share + 1) / shares; ++i) {
-        body(i, table.rois[table.order[chunk.begin + i]], ranges_.data() + i * bins);
-      }
-    };
-    parallel_for(shares, count * bins * kElementsPerBin, [&](int64_t share) {
-      std::vector<Tap<G>>& taps = taps_[share];
+    parallel_for(shares, count * bins * kElementsPerBin, [&](int64_t number) {
+      std::vector<Tap<G>>& taps = taps_[number];
       taps.clear();
       taps.reserve(static_cast<size_t>((count / shares + 1) * bins * 3));
-      for_each_roi(share, [&](int64_t, const Roi<G>& roi, Range* range) {
+      const Chunk share = chunk.share(number);
+      for (int64_t i = share.begin; i < share.end; ++i) {
+        const Roi<G>& roi = table.rois[table.order[i]];
         const size_t first = taps.size();
+        Range* range = ranges_.data() + (i - chunk.begin) * bins;
         add_axis(rule.axis(roi.y1(), roi.y2(), pooled_height, static_cast<int32_t>(data_.shape[2])),
                  pooled_height, first, range, &taps);
         add_axis(rule.axis(roi.x1(), roi.x2(), pooled_width, static_cast<int32_t>(data_.shape[3])),
                  pooled_width, first, range + pooled_height, &taps);
-      });
+      }
     });
-    for (int64_t share = 0; share < shares; ++share) {
-      Tap<G>* first = taps_[share].data();
-      for_each_roi(share, [&](int64_t n, const Roi<G>& roi, const Range* range) {
-        first_[n] = first;
-        first += range[bins - 1].end;
-        const int64_t i = chunk.begin + n;
-        const Extent y = extent(first_[n], all_rows(i)), x = extent(first_[n], all_columns(i));
-        coverage.add(roi.image, y.begin, y.end, x.begin, x.end, y.taps * x.taps);
-      });
+    for (int64_t number = 0; number < shares; ++number) {
+      Tap<G>* first = taps_[number].data();
+      const Chunk share = chunk.share(number);
+      for (int64_t i = share.begin; i < share.end; ++i) {
+        first_[i - chunk.begin] = first;
+        first += all_columns(i).end;
+        coverage.add(table.rois[table.order[i]].image, cells_of(i, all_rows(i)),
+                     cells_of(i, all_columns(i)), all_rows(i).count() * all_columns(i).count());
+      }
     }
     coverage.finish();
   }
@@ -199,19 +195,12 @@ struct TapTable {
   // The time to make a bin's taps, in elements touched by parallel_for's body.
   static constexpr int64_t kElementsPerBin = 200;
 
-  struct Extent {
-    int32_t begin, end;
-    int64_t taps;
-  };
-  // From the first to the last cell that the taps of an axis read, and how many these are. This
-  // examines all taps: where boxes are so wide that coordinates round to thousands of cells, the
-  // outermost cell may belong to any of them.
-  static Extent extent(const Tap<G>* taps, const Range& range) {
-    Extent found{std::numeric_limits<int32_t>::max(), 0, range.end - range.begin};
-    for (int32_t t = range.begin; t < range.end; ++t) {
-      found.begin = std::min(found.begin, taps[t].cell);
-      found.end = std::max(found.end, taps[t].cell + 1);
-    }
+  // From the first to the last cell that the taps of an axis read. This examines all taps: where
+  // boxes are so wide that coordinates round to thousands of cells, the outermost cell may belong
+  // to any of them.
+  Run cells_of(int64_t i, const Range& axis) const {
+    Run found;
+    for (int32_t t = axis.begin; t < axis.end; ++t) found.include(taps(i)[t].cell);
     return found;
   }
 

@@ -26,7 +26,7 @@ struct GroupTask {
       : output_dim_(layout.output_dim) {
     const int64_t cells = data.shape[2] * data.shape[3];
     const int64_t blocks = blocks_of<A>(layout.output_dim);
-    const int64_t tasks_per_row = (layout.group_width + across - 1) / across;
+    const int64_t tasks_per_row = div_up(layout.group_width, across);
     const int gw = static_cast<int>(task % tasks_per_row) * across;
     const int gh = static_cast<int>(task / tasks_per_row % layout.group_height);
     const int64_t block = task / tasks_per_row / layout.group_height;
@@ -64,7 +64,7 @@ struct GroupTask {
   }
   static int64_t count(const PositionSensitive& layout, const Tensor& data, int across = 1) {
     return data.shape[0] * blocks_of<A>(layout.output_dim) * layout.group_height *
-           ((layout.group_width + across - 1) / across);
+           (div_up(layout.group_width, across));
   }
   // The best number of groups in a task: their blocks fit into the second-level cache together, and
   // enough tasks are left for all threads.
@@ -76,9 +76,8 @@ struct GroupTask {
     int across = static_cast<int>(std::min<int64_t>({cached, kMaxGroups, layout.group_width}));
     while (across > 1 && count(layout, data, across) < kTasksPerThread * max_threads()) --across;
     // Makes the tasks of a row about equally wide.
-    const int tasks_per_row =
-        across > 1 ? (layout.group_width + across - 1) / across : layout.group_width;
-    return (layout.group_width + tasks_per_row - 1) / tasks_per_row;
+    const int tasks_per_row = across > 1 ? div_up(layout.group_width, across) : layout.group_width;
+    return div_up(layout.group_width, tasks_per_row);
   }
 
  private:
@@ -160,9 +159,9 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
           for (int g = 0; g < task.groups; ++g) clear_runs(runs, sums + g * cells, 1);
           kernel(one, sums, tile, OneChannel<decltype(simd)>{});
           for (int g = 0; g < task.groups; ++g) {
-            for (const Coverage::Run& run : runs) {
+            for (const Run& run : runs) {
               const int64_t begin = g * cells + run.begin;
-              copy_run(sums + begin, run.end - run.begin, planes + begin, simd);
+              copy_run(sums + begin, run.count(), planes + begin, simd);
             }
           }
         }

@@ -124,8 +124,8 @@ void launch_roi_gradient(const char* op, const Gpu& gpu, const Rule& rule,
   for (int32_t i = 0; i < in.count; ++i) {
     launch(op, gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
            ForwardPlan(layout, in.maps[i], i, first_row(rule.tables, in, i)),
-           static_cast<const T*>(in.maps[i].data), static_cast<const T*>(d_out.data), d_rois.data,
-           d_rois.dtype, excess<SumOf<T>>(pyramid.scale[i]));
+           data_of<const T>(in.maps[i]), data_of<const T>(d_out), d_rois.data, d_rois.dtype,
+           excess<SumOf<T>>(pyramid.scale[i]));
   }
 }
 
@@ -285,7 +285,7 @@ void align_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& 
       const TilePlan plan(call.layout, in.maps[i]);
       launch(Op::kName, gpu, align_backward_kernel<T>, plan.blocks(), kTileThreads, call.tables,
              call.lists.of_map(call.tables, i), plan, first_row(call.tables, in, i),
-             static_cast<const T*>(d_out.data), static_cast<T*>(d.maps[i].data));
+             data_of<const T>(d_out), data_of<T>(d.maps[i]));
     }
     if (!is_absent(d.rois)) {
       call.box_gradient(&carver, in).run(Op::kName, gpu, call.layout, in, d_out, d.rois);

@@ -35,22 +35,22 @@ struct ForwardPlan {
         outputs(channels.pooled_height * channels.pooled_width),
         map(map_number),
         first(first_row) {
-    const int64_t wanted = std::max<int64_t>(1, (layout.output_dim + kUnroll - 1) / kUnroll);
+    const int64_t wanted = std::max<int64_t>(1, div_up(layout.output_dim, kUnroll));
     const int64_t fitting = std::max(1, kForwardThreads / outputs);
     groups = static_cast<int32_t>(std::min(wanted, fitting));
     chunk = groups * kUnroll * 2;
-    chunks = (layout.output_dim + chunk - 1) / chunk;
+    chunks = div_up(layout.output_dim, chunk);
   }
   int threads() const {
-    return static_cast<int>(std::min<int64_t>(
-        kForwardThreads, (static_cast<int64_t>(groups) * outputs + 31) / 32 * 32));
+    return static_cast<int>(
+        std::min<int64_t>(kForwardThreads, round_up(int64_t{groups} * outputs, 32)));
   }
 };
 
 // Copies count elements to *room and advances it, if they fit. Returns where to read them.
 template <class X>
 DEVICE_INLINE const X* stage(const X* source, int count, char** room, const char* end) {
-  const int bytes = (count * static_cast<int>(sizeof(X)) + 15) / 16 * 16;
+  const int bytes = round_up(count * static_cast<int>(sizeof(X)), 16);
   if (count > kStageBytes / static_cast<int>(sizeof(X)) || bytes > end - *room) return source;
   X* copy = reinterpret_cast<X*>(*room);
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
@@ -138,7 +138,7 @@ void launch_forward(const char* op, const Gpu& gpu, const Rule& rule,
                     int32_t map = 0, int64_t first_row = 0) {
   const ForwardPlan plan(layout, data, map, first_row);
   launch(op, gpu, forward_kernel<T, Rule>, out.shape[0] * plan.chunks, plan.threads(), rule, plan,
-         static_cast<const T*>(data.data), static_cast<T*>(out.data));
+         data_of<const T>(data), data_of<T>(out));
 }
 
 // The channel layout of an operator whose bins read their output's own channel.

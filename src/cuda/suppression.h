@@ -10,7 +10,7 @@ namespace gluon_roi::cuda {
 constexpr int kThreads = 256;
 
 // Blocks with a thread for each of `count` elements.
-inline int64_t blocks_of(int64_t count) { return (count + kThreads - 1) / kThreads; }
+inline int64_t blocks_of(int64_t count) { return div_up(count, kThreads); }
 DEVICE_INLINE int64_t thread_number() {
   return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
 }

@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(kListThreads)
   const int64_t image = blockIdx.x;
   const auto image_of = [&](const RoiHead& head) { return head.map * images + head.image; };
   const int thread = static_cast<int>(threadIdx.x);
-  const int64_t run = (rows + kListThreads - 1) / kListThreads;
+  const int64_t run = div_up(rows, kListThreads);
   const int64_t first = run * thread;
   const int64_t stop = first + run < rows ? first + run : rows;
   // Rows of earlier images and of this one, summed over the threads up to each.

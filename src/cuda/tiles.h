@@ -25,10 +25,10 @@ struct TilePlan {
       : layout(channels),
         height(static_cast<int32_t>(data.shape[2])),
         width(static_cast<int32_t>(data.shape[3])),
-        tiles_y((height + kTileHeight - 1) / kTileHeight),
-        tiles_x((width + kTileWidth - 1) / kTileWidth),
+        tiles_y(div_up(height, kTileHeight)),
+        tiles_x(div_up(width, kTileWidth)),
         outputs(static_cast<int64_t>(layout.pooled_height) * layout.pooled_width),
-        chunks((layout.output_dim + kTileChannels - 1) / kTileChannels),
+        chunks(div_up(layout.output_dim, kTileChannels)),
         images(data.shape[0]) {}
   int64_t blocks() const {
     return images * layout.group_height * layout.group_width * chunks * tiles_y * tiles_x;

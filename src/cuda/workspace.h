@@ -18,7 +18,7 @@ class Carver {
         bytes > kMost - static_cast<int64_t>(size_)) {
       fail("gluon_roi", "a workspace of more than ", kMost, " bytes would be needed");
     }
-    size_ += static_cast<size_t>(bytes + 255) / 256 * 256;
+    size_ += round_up(static_cast<size_t>(bytes), 256);
     return array;
   }
   size_t size() const { return size_; }

@@ -166,8 +166,8 @@ void run_backward(const BoxNMS::Sizes& sizes, const T* d_out, const int32_t* rec
 void BoxNMS::forward(Cpu, const Params& p, const View& data, const Outputs& out) {
   with_dtype(data.dtype, [&](auto type) {
     using T = decltype(type);
-    cpu::run_forward(p, Sizes(data), static_cast<const T*>(data.data), static_cast<T*>(out[0].data),
-                     static_cast<int32_t*>(out[1].data));
+    cpu::run_forward(p, Sizes(data), data_of<const T>(data), data_of<T>(out[0]),
+                     data_of<int32_t>(out[1]));
   });
 }
 
@@ -175,8 +175,8 @@ void BoxNMS::backward(Cpu, const Params&, const View& data, const Outputs& given
   if (is_absent(d)) return;
   with_dtype(data.dtype, [&](auto type) {
     using T = decltype(type);
-    cpu::run_backward(Sizes(data), static_cast<const T*>(given[0].data),
-                      static_cast<const int32_t*>(given[1].data), static_cast<T*>(d.data));
+    cpu::run_backward(Sizes(data), data_of<const T>(given[0]), data_of<const int32_t>(given[1]),
+                      data_of<T>(d));
   });
 }
 

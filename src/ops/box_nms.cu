@@ -98,9 +98,9 @@ void BoxNMS::forward(Gpu gpu, const Params& p, const View& data, const Outputs& 
     using T = decltype(type);
     using A = SumOf<T>;
     const Sizes sizes(data);
-    const T* from = static_cast<const T*>(data.data);
-    T* const to = static_cast<T*>(out[0].data);
-    int32_t* const record = static_cast<int32_t*>(out[1].data);
+    const T* from = data_of<const T>(data);
+    T* const to = data_of<T>(out[0]);
+    int32_t* const record = data_of<int32_t>(out[1]);
     const int64_t rows = cuda::blocks_of(sizes.batches * sizes.rows);
     if (p.topk == 0) {
       cuda::launch(kName, gpu, cuda::copy_kernel<T>, rows, cuda::kThreads, sizes, from, to, record);
@@ -127,8 +127,8 @@ void BoxNMS::backward(Gpu gpu, const Params&, const View& data, const Outputs& g
     using T = decltype(type);
     const Sizes sizes(data);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, cuda::blocks_of(sizes.batches * sizes.rows),
-                 cuda::kThreads, sizes, static_cast<const T*>(given[0].data),
-                 static_cast<const int32_t*>(given[1].data), static_cast<T*>(d.data));
+                 cuda::kThreads, sizes, data_of<const T>(given[0]),
+                 data_of<const int32_t>(given[1]), data_of<T>(d));
   });
 }
 

@@ -157,7 +157,7 @@ struct Prepared {
     y_axis.cells(y_axis.first_sample(0, least_y), y_axis.first_sample(rows - 1, most_y), &y0, &y1);
     x_axis.cells(x_axis.first_sample(0, least_x), x_axis.first_sample(columns - 1, most_x), &x0,
                  &x1);
-    coverage.add(image * by_class.classes + c, y0, y1, x0, x1,
+    coverage.add(image * by_class.classes + c, {y0, y1}, {x0, x1},
                  taps_of(y_axis, rows, y1 - y0) * taps_of(x_axis, columns, x1 - x0));
   }
   // Approximate number of taps of all bins of an axis.
@@ -173,8 +173,8 @@ void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
   const Prepared<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
   const PositionSensitive& layout = call.by_class.layout;
-  const T* data = static_cast<const T*>(in.data.data);
-  T* result = static_cast<T*>(out.data);
+  const T* data = data_of<const T>(in.data);
+  T* result = data_of<T>(out);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
   const int64_t outputs = call.by_class.outputs();
   call.table.fill_special_rows(result, out.shape[1] * outputs);
@@ -223,8 +223,8 @@ void run_backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
   const Prepared<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
   const PositionSensitive& layout = call.by_class.layout;
-  const T* d_out = static_cast<const T*>(d_out_tensor.data);
-  T* result = static_cast<T*>(d_data.data);
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* result = data_of<T>(d_data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
   const int64_t outputs = call.by_class.outputs();
 
@@ -273,9 +273,9 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
   const Prepared<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
   const PositionSensitive& layout = call.by_class.layout;
-  const T* data = static_cast<const T*>(in.data.data);
-  const T* d_out = static_cast<const T*>(d_out_tensor.data);
-  T* result = static_cast<T*>(d_trans.data);
+  const T* data = data_of<const T>(in.data);
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* result = data_of<T>(d_trans);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
   const int64_t classes = call.by_class.classes, outputs = call.by_class.outputs();
   const int64_t pairs = d_trans.shape[0] * classes, blocks = blocks_of<A>(layout.output_dim);

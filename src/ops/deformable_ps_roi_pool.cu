@@ -279,14 +279,14 @@ void DeformablePSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in,
     call.lists.build(kName, gpu, call.tables);
     const PositionSensitive& layout = call.by_class.layout;
     const cuda::TilePlan plan(layout, call.by_class.data);
-    const T* d_out = static_cast<const T*>(d_out_tensor.data);
+    const T* d_out = data_of<const T>(d_out_tensor);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, d_out, static_cast<T*>(d.data.data));
+                 call.tables, call.lists, plan, d_out, data_of<T>(d.data));
     if (is_absent(d.offsets)) return;
     cuda::launch(kName, gpu, cuda::offset_kernel<T>,
                  call.tables.all_pairs() * call.tables.offsets.parts(), cuda::kPartThreads,
                  call.tables, cuda::ForwardPlan(layout, call.by_class.data),
-                 static_cast<const T*>(in.data.data), d_out, static_cast<T*>(d.offsets.data));
+                 data_of<const T>(in.data), d_out, data_of<T>(d.offsets));
   });
 }
 

@@ -91,7 +91,7 @@ struct DeformablePSROIPool : public RoiOperator<DeformablePSROIPool> {
   };
   template <class T>
   static PartOffsets<T> offsets(const Params& p, const Inputs& in) {
-    return PartOffsets<T>{static_cast<const T*>(in.offsets.data),
+    return PartOffsets<T>{data_of<const T>(in.offsets),
                           part_height(p),
                           part_width(p),
                           p.pooled_height,

@@ -151,16 +151,14 @@ class SampleTable {
         around_(around ? taps_.size() : 0),
         runs_(static_cast<size_t>(pairs)) {
     const int64_t rows = plan.rows();
-    std::vector<Coverage::Run> touched(static_cast<size_t>(pairs * rows));
+    std::vector<Run> touched(static_cast<size_t>(pairs * rows));
     parallel_for(pairs * rows, kElementsPerSample * pairs * samples_,
                  [&](int64_t row) { touched[row] = find_row(plan, row / rows, row % rows); });
     for (int64_t row = 0; row < pairs * rows; ++row) {
-      const Coverage::Run& run = touched[row];
-      if (run.begin >= run.end) continue;
+      if (touched[row].empty()) continue;
       auto& runs = runs_[row / rows];
-      if (runs.empty()) runs.push_back(run);
-      runs[0].begin = std::min(runs[0].begin, run.begin);
-      runs[0].end = std::max(runs[0].end, run.end);
+      if (runs.empty()) runs.emplace_back();
+      runs[0].include(touched[row]);
     }
   }
 
@@ -168,20 +166,18 @@ class SampleTable {
   const SampleTaps<A>* taps(int64_t pair) const { return taps_.data() + pair * samples_; }
   const SampleCells<A>* around(int64_t pair) const { return around_.data() + pair * samples_; }
   // The cells that it reads lie in here.
-  const std::vector<Coverage::Run>& runs(int64_t pair) const { return runs_[pair]; }
+  const std::vector<Run>& runs(int64_t pair) const { return runs_[pair]; }
 
  private:
-  Coverage::Run find_row(const Plan<T>& plan, int64_t pair, int64_t y) {
-    Coverage::Run touched{plan.cells, 0};
+  Run find_row(const Plan<T>& plan, int64_t pair, int64_t y) {
+    Run touched;
     plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
       const SampleCells<A> sample = plan.moved.find(first + pair, y, x, i, j);
       const int64_t sample_number = pair * samples_ + plan.moved.kernel.number(y, x, i, j);
       taps_[sample_number] = plan.moved.taps(sample, plan.moved.mask_of(first + pair, y, x, i, j));
       if (!around_.empty()) around_[sample_number] = sample;
       for (const int64_t cell : sample.cell) {
-        if (cell == plan.moved.kernel.none()) continue;
-        touched.begin = std::min(touched.begin, cell);
-        touched.end = std::max(touched.end, cell + 1);
+        if (cell != plan.moved.kernel.none()) touched.include(cell);
       }
     });
     return touched;
@@ -190,7 +186,7 @@ class SampleTable {
   const int64_t samples_;
   std::vector<SampleTaps<A>> taps_;
   std::vector<SampleCells<A>> around_;
-  std::vector<std::vector<Coverage::Run>> runs_;
+  std::vector<std::vector<Run>> runs_;
 };
 
 // Runs body(table) for the pairs in their order, as many at a time as have tables of some 16 MB.
@@ -226,8 +222,8 @@ void run_forward(const Params& p, const View& in, const Tensor& out) {
   using A = SumOf<T>;
   constexpr int64_t kAtATime = 256;
   const Plan<T> plan(p, in);
-  const T* data = static_cast<const T*>(in.data.data);
-  T* result = static_cast<T*>(out.data);
+  const T* data = data_of<const T>(in.data);
+  T* result = data_of<T>(out);
   const int64_t cells = plan.cells, samples = plan.samples;
 
   for_each_table(plan, false, [&](const SampleTable<T>& table) {
@@ -267,8 +263,8 @@ void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t of_ta
                  const SumOf<T>* total, const View& d) {
   using A = SumOf<T>;
   const MovedSamples<T>& moved = plan.moved;
-  T* const d_offset = static_cast<T*>(d.offset.data);
-  T* const d_mask = static_cast<T*>(d.mask.data);
+  T* const d_offset = data_of<T>(d.offset);
+  T* const d_mask = data_of<T>(d.mask);
   const int64_t pair = table.first + of_table;
   plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
     const int64_t number = moved.kernel.number(y, x, i, j);
@@ -290,9 +286,9 @@ void run_backward(const Params& p, const View& in, const Tensor& d_out_tensor, c
   using A = SumOf<T>;
   constexpr int64_t kAtATime = 64;
   const Plan<T> plan(p, in);
-  const T* data = static_cast<const T*>(in.data.data);
-  const T* d_out = static_cast<const T*>(d_out_tensor.data);
-  T* d_data = static_cast<T*>(d.data.data);
+  const T* data = data_of<const T>(in.data);
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* d_data = data_of<T>(d.data);
   const int64_t cells = plan.cells, samples = plan.samples;
   const bool moves = !is_absent(d.offset) || !is_absent(d.mask);
 

@@ -237,8 +237,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-int64_t parts(int64_t count, int64_t each) { return (count + each - 1) / each; }
-
 }  // namespace
 }  // namespace cuda
 
@@ -246,11 +244,10 @@ void DeformableSampling::forward(Gpu gpu, const Params& p, const View& in, const
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
     const cuda::Plan<T> plan(p, in);
-    const int64_t chunks = cuda::parts(plan.channels, cuda::kChannels);
-    const int64_t blocks = cuda::parts(plan.samples, cuda::kThreads);
+    const int64_t chunks = div_up(plan.channels, cuda::kChannels);
+    const int64_t blocks = div_up(plan.samples, cuda::kThreads);
     cuda::launch(kName, gpu, cuda::forward_kernel<T>, plan.pairs * chunks * blocks, cuda::kThreads,
-                 plan, static_cast<const T*>(in.data.data), static_cast<T*>(out.data), chunks,
-                 blocks);
+                 plan, data_of<const T>(in.data), data_of<T>(out), chunks, blocks);
   });
 }
 
@@ -260,23 +257,21 @@ void DeformableSampling::backward(Gpu gpu, const Params& p, const View& in,
     using T = decltype(type);
     const cuda::Plan<T> plan(p, in);
     const DeformedKernel& kernel = plan.moved.kernel;
-    const T* data = static_cast<const T*>(in.data.data);
-    const T* d_out = static_cast<const T*>(d_out_tensor.data);
+    const T* data = data_of<const T>(in.data);
+    const T* d_out = data_of<const T>(d_out_tensor);
     cuda::Carver carver(gpu.workspace);
     auto* ranges = carver.take<cuda::RowRange>(plan.pairs * kernel.out_height);
     cuda::launch(kName, gpu, cuda::range_kernel<T>, plan.pairs * kernel.out_height, cuda::kThreads,
                  plan, ranges);
-    const int64_t chunks = cuda::parts(plan.channels, cuda::kTileChannels);
-    const auto tiles_y = static_cast<int32_t>(cuda::parts(kernel.height, cuda::kTileHeight));
-    const auto tiles_x = static_cast<int32_t>(cuda::parts(kernel.width, cuda::kTileWidth));
+    const int64_t chunks = div_up(plan.channels, cuda::kTileChannels);
+    const auto tiles_y = static_cast<int32_t>(div_up(kernel.height, cuda::kTileHeight));
+    const auto tiles_x = static_cast<int32_t>(div_up(kernel.width, cuda::kTileWidth));
     cuda::launch(kName, gpu, cuda::data_gradient_kernel<T>, plan.pairs * chunks * tiles_y * tiles_x,
-                 cuda::kThreads, plan, ranges, d_out, static_cast<T*>(d.data.data), tiles_y,
-                 tiles_x, chunks);
+                 cuda::kThreads, plan, ranges, d_out, data_of<T>(d.data), tiles_y, tiles_x, chunks);
     if (is_absent(d.offset) && is_absent(d.mask)) return;
-    const int64_t blocks = cuda::parts(plan.samples, cuda::kThreads);
+    const int64_t blocks = div_up(plan.samples, cuda::kThreads);
     cuda::launch(kName, gpu, cuda::move_gradient_kernel<T>, plan.pairs * blocks, cuda::kThreads,
-                 plan, data, d_out, static_cast<T*>(d.offset.data), static_cast<T*>(d.mask.data),
-                 blocks);
+                 plan, data, d_out, data_of<T>(d.offset), data_of<T>(d.mask), blocks);
   });
 }
 

@@ -86,7 +86,7 @@ struct DeformableSampling {
                                 static_cast<int32_t>(in.data.shape[3]),
                                 in.offset.shape[2],
                                 in.offset.shape[3]};
-    return {kernel, static_cast<const T*>(in.offset.data), static_cast<const T*>(in.mask.data)};
+    return {kernel, data_of<const T>(in.offset), data_of<const T>(in.mask)};
   }
 
   static void forward(Cpu, const Params& p, const View& in, const Tensor& out);

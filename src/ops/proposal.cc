@@ -86,7 +86,7 @@ void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out
   const ImageInfo<A> image = all.image(n);
   // Decoding a box takes as long as this many elements touched by parallel_for's body.
   constexpr int64_t kElementsPerBox = 20, kAtATime = 512;
-  parallel_for((all.count + kAtATime - 1) / kAtATime, threads ? all.count * kElementsPerBox : 0,
+  parallel_for(div_up(all.count, kAtATime), threads ? all.count * kElementsPerBox : 0,
                [&](int64_t task) {
                  const int64_t end = std::min(all.count, (task + 1) * kAtATime);
                  for (int64_t i = task * kAtATime; i < end; ++i) {
@@ -121,8 +121,7 @@ void run_forward(const Candidates<T>& all, T* out, T* out_score) {
 void Proposal::forward(Cpu, const Params& p, const View& in, const Outputs& out) {
   with_dtype(in.cls_prob.dtype, [&](auto type) {
     using T = decltype(type);
-    cpu::run_forward(Candidates<T>(p, in), static_cast<T*>(out[0].data),
-                     static_cast<T*>(out[1].data));
+    cpu::run_forward(Candidates<T>(p, in), data_of<T>(out[0]), data_of<T>(out[1]));
   });
 }
 

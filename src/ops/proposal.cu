@@ -78,7 +78,7 @@ void Proposal::forward(Gpu gpu, const Params& p, const View& in, const Outputs& 
     cuda::suppress<true>(kName, gpu, plan.sorted, plan.all.threshold, plan.all.after);
     cuda::launch(kName, gpu, cuda::output_kernel<T>,
                  cuda::blocks_of(plan.all.images * plan.all.after), cuda::kThreads, plan,
-                 static_cast<T*>(out[0].data), static_cast<T*>(out[1].data));
+                 data_of<T>(out[0]), data_of<T>(out[1]));
   });
 }
 

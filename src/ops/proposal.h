@@ -84,9 +84,9 @@ struct Candidates {
   Corners<A> anchors[kMaxAnchors];
 
   Candidates(const Proposal::Params& p, const Proposal::View& in)
-      : cls_prob(static_cast<const T*>(in.cls_prob.data)),
-        bbox_pred(static_cast<const T*>(in.bbox_pred.data)),
-        im_info(static_cast<const T*>(in.im_info.data)),
+      : cls_prob(data_of<const T>(in.cls_prob)),
+        bbox_pred(data_of<const T>(in.bbox_pred)),
+        im_info(data_of<const T>(in.im_info)),
         images(in.cls_prob.shape[0]),
         anchor_count(p.ratio_count * p.scale_count),
         stride(p.feature_stride),

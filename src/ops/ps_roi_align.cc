@@ -17,8 +17,8 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
   TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
-  const T* data = static_cast<const T*>(in.data.data);
-  T* result = static_cast<T*>(out.data);
+  const T* data = data_of<const T>(in.data);
+  T* result = data_of<T>(out);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
   table.fill_special_rows(result, layout.output_dim * outputs);
@@ -73,8 +73,8 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
   const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
   TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
-  const T* d_out = static_cast<const T*>(d_out_tensor.data);
-  T* result = static_cast<T*>(d_data.data);
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* result = data_of<T>(d_data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
@@ -132,23 +132,22 @@ void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tenso
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
-  write_roi_gradients(
-      table, in.coordinates, 4 * elements(d_out), d_rois,
-      [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, PSROIAlign::rule(p), roi,
-                                   in.data);
-        const T* maps = static_cast<const T*>(in.data.data) + roi.image * channels * cells;
-        const T* d_row = static_cast<const T*>(d_out.data) + k * layout.output_dim * outputs;
-        run_scalar<T>([&](auto simd) INLINE_LAMBDA {
-          for (int64_t c = 0; c < layout.output_dim; ++c) {
-            const auto plane = [&](int ph, int pw) INLINE_LAMBDA {
-              return maps + layout.channel(c, ph, pw) * cells;
-            };
-            terms.add(plane, d_row + c * outputs, gradient, simd);
-          }
-        });
-        terms.finish(gradient);
-      });
+  write_roi_gradients(table, in.coordinates, 4 * elements(d_out), d_rois,
+                      [&](int64_t k, const Roi<G>& roi, double* gradient) {
+                        const RoiGradient<G> terms(p.pooled_height, p.pooled_width,
+                                                   PSROIAlign::rule(p), roi, in.data);
+                        const T* maps = data_of<const T>(in.data) + roi.image * channels * cells;
+                        const T* d_row = data_of<const T>(d_out) + k * layout.output_dim * outputs;
+                        run_scalar<T>([&](auto simd) INLINE_LAMBDA {
+                          for (int64_t c = 0; c < layout.output_dim; ++c) {
+                            const auto plane = [&](int ph, int pw) INLINE_LAMBDA {
+                              return maps + layout.channel(c, ph, pw) * cells;
+                            };
+                            terms.add(plane, d_row + c * outputs, gradient, simd);
+                          }
+                        });
+                        terms.finish(gradient);
+                      });
 }
 
 }  // namespace

@@ -102,8 +102,7 @@ void PSROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tens
     call.lists.build(kName, gpu, call.tables);
     const cuda::TilePlan plan(call.layout, in.data);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, static_cast<const T*>(d_out.data),
-                 static_cast<T*>(d.data.data));
+                 call.tables, call.lists, plan, data_of<const T>(d_out), data_of<T>(d.data));
     if (!is_absent(d.rois)) {
       call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, d.rois);
     }

@@ -16,8 +16,8 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
   const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
-  const T* data = static_cast<const T*>(in.data.data);
-  T* result = static_cast<T*>(out.data);
+  const T* data = data_of<const T>(in.data);
+  T* result = data_of<T>(out);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins_per_channel = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
   table.fill_special_rows(result, layout.output_dim * bins_per_channel);
@@ -74,8 +74,8 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
   const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
-  const T* d_out = static_cast<const T*>(d_out_tensor.data);
-  T* result = static_cast<T*>(d_data.data);
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* result = data_of<T>(d_data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins_per_channel = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
 

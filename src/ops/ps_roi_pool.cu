@@ -114,8 +114,7 @@ void PSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tenso
     using T = decltype(type);
     const cuda::TilePlan plan(call.layout, in.data);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, static_cast<const T*>(d_out.data),
-                 static_cast<T*>(d.data.data));
+                 call.tables, call.lists, plan, data_of<const T>(d_out), data_of<T>(d.data));
   });
 }
 

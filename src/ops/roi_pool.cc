@@ -17,8 +17,8 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
   table.sort_by_lower_edge();
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   bins.make(BinRule::kRoiPool, p.spatial_scale, table, Chunk{0, table.count()});
-  const T* data = static_cast<const T*>(in.data.data);
-  T* result = static_cast<T*>(out.data);
+  const T* data = data_of<const T>(in.data);
+  T* result = data_of<T>(out);
   const int64_t channels = in.data.shape[1];
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
@@ -66,9 +66,9 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
   const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   bins.make(BinRule::kRoiPool, p.spatial_scale, table, Chunk{0, table.count()});
-  const T* data = static_cast<const T*>(in.data.data);
-  const T* d_out = static_cast<const T*>(d_out_tensor.data);
-  T* result = static_cast<T*>(d_data.data);
+  const T* data = data_of<const T>(in.data);
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* result = data_of<T>(d_data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
 

@@ -180,8 +180,8 @@ void ROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor&
     const cuda::TilePlan plan(cuda::own_channels(in.data.shape[1], p.pooled_height, p.pooled_width),
                               in.data);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, static_cast<const T*>(in.data.data),
-                 static_cast<const T*>(d_out.data), static_cast<T*>(d.data.data));
+                 call.tables, call.lists, plan, data_of<const T>(in.data), data_of<const T>(d_out),
+                 data_of<T>(d.data));
   });
 }
 

@@ -65,15 +65,16 @@ struct RoiTaps {
         ends(chunk.count() * (bins(rule) + 1)),
         coverage(data) {
     const int64_t cells = data.shape[2] * data.shape[3], count = chunk.count();
-    const int64_t shares = std::min<int64_t>((count + 31) / 32, 16);
-    lists.assign(static_cast<size_t>(shares), TapList<Tap>(cells));
-    parallel_for(shares, count * bins(rule) * kElementsPerBin, [&](int64_t share) {
-      TapList<Tap>& list = lists[share];
-      const int64_t from = count * share / shares, to = count * (share + 1) / shares;
-      for (int64_t i = from; i < to; ++i) {
-        add(rule, table.rois[table.order[chunk.begin + i]], data, i, &list);
+    lists.assign(static_cast<size_t>(chunk.shares()), TapList<Tap>(cells));
+    parallel_for(chunk.shares(), count * bins(rule) * kElementsPerBin, [&](int64_t number) {
+      TapList<Tap>& list = lists[number];
+      const Chunk share = chunk.share(number);
+      for (int64_t i = share.begin; i < share.end; ++i) {
+        add(rule, table.rois[table.order[i]], data, i - chunk.begin, &list);
       }
-      for (int64_t i = from; i < to; ++i) of_roi[i] = list.taps().data();
+      for (int64_t i = share.begin; i < share.end; ++i) {
+        of_roi[i - chunk.begin] = list.taps().data();
+      }
     });
     for (int64_t i = 0; i < count; ++i) {
       cover(table.rois[table.order[chunk.begin + i]].image, data.shape[3], of_roi[i],
@@ -106,16 +107,12 @@ struct RoiTaps {
     }
   }
   void cover(int64_t image, int64_t width, const Tap* taps, int64_t from, int64_t to) {
-    if (from == to) return;
-    int64_t y0 = std::numeric_limits<int64_t>::max(), y1 = 0, x0 = y0, x1 = 0;
+    Run y, x;
     for (int64_t t = from; t < to; ++t) {
-      const int64_t y = taps[t].cell / width, x = taps[t].cell % width;
-      y0 = std::min(y0, y);
-      y1 = std::max(y1, y + 1);
-      x0 = std::min(x0, x);
-      x1 = std::max(x1, x + 1);
+      y.include(taps[t].cell / width);
+      x.include(taps[t].cell % width);
     }
-    coverage.add(image, y0, y1, x0, x1, to - from);
+    coverage.add(image, y, x, to - from);
   }
 };
 
@@ -152,8 +149,8 @@ template <class T>
 void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<A> table(RotatedROIAlign::kName, in, p.bad_index);
-  const T* data = static_cast<const T*>(in.data.data);
-  T* result = static_cast<T*>(out.data);
+  const T* data = data_of<const T>(in.data);
+  T* result = data_of<T>(out);
   const int64_t cells = in.data.shape[2] * in.data.shape[3];
   const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   table.fill_special_rows(result, in.data.shape[1] * bins);
@@ -208,8 +205,8 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
                   const Tensor& d_data) {
   using A = SumOf<T>;
   const RoiTable<A> table(RotatedROIAlign::kName, in, p.bad_index);
-  const T* d_out = static_cast<const T*>(d_out_tensor.data);
-  T* result = static_cast<T*>(d_data.data);
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* result = data_of<T>(d_data);
   const int64_t cells = in.data.shape[2] * in.data.shape[3];
   const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   // Chunks add to what those before them have summed; float16 is summed in float32.
@@ -301,8 +298,8 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
         std::vector<T> stored(kConverts ? taps.size() : 0);
         std::vector<G> values(stored.size());
         for (int64_t c = 0; c < channels; ++c) {
-          const T* map = static_cast<const T*>(in.data.data) + (roi.image * channels + c) * cells;
-          const T* d_plane = static_cast<const T*>(d_out.data) + (k * channels + c) * bins;
+          const T* map = data_of<const T>(in.data) + (roi.image * channels + c) * cells;
+          const T* d_plane = data_of<const T>(d_out) + (k * channels + c) * bins;
           if constexpr (kConverts) {
             for (size_t t = 0; t < taps.size(); ++t) stored[t] = map[taps[t].cell];
             run_simd([&](auto simd) INLINE_LAMBDA {

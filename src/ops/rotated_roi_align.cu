@@ -113,8 +113,8 @@ struct Prepared {
       : layout(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width)),
         tables(carver, p, in) {}
   void build(const Gpu& gpu) const {
-    launch(RotatedROIAlign::kName, gpu, box_kernel<SumOf<T>>,
-           (tables.rows.rows + kBoxThreads - 1) / kBoxThreads, kBoxThreads, tables);
+    launch(RotatedROIAlign::kName, gpu, box_kernel<SumOf<T>>, div_up(tables.rows.rows, kBoxThreads),
+           kBoxThreads, tables);
   }
 };
 
@@ -153,8 +153,7 @@ void RotatedROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const
     lists.build(kName, gpu, call.tables);
     const cuda::TilePlan plan(call.layout, in.data);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, lists, plan, static_cast<const T*>(d_out.data),
-                 static_cast<T*>(d.data.data));
+                 call.tables, lists, plan, data_of<const T>(d_out), data_of<T>(d.data));
     if (!is_absent(d.rois)) {
       cuda::launch_roi_gradient<T>(kName, gpu, cuda::GradientRule<T>{call.tables}, call.layout,
                                    Pyramid::one(p.spatial_scale), in, d_out, d.rois);

@@ -29,7 +29,7 @@ struct PositionSensitive {
   }
   // The inverse: the bins of a group are [first_bin(group), first_bin(group + 1)).
   HOST_DEVICE static int32_t first_bin(int32_t group, int32_t groups, int32_t pooled) {
-    return static_cast<int32_t>((static_cast<int64_t>(group) * pooled + groups - 1) / groups);
+    return static_cast<int32_t>(div_up(static_cast<int64_t>(group) * pooled, groups));
   }
   // Along both axes, for a grid of high x wide groups.
   HOST_DEVICE BinBlock bins_of(int32_t y, int32_t x, int32_t high, int32_t wide) const {
