@@ -50,7 +50,7 @@ ALWAYS_INLINE void sum_rows(const Tap<A>* taps, int32_t begin, int32_t end, cons
     for (int32_t r = begin; r < end; ++r) {
       const A* row = from + (taps[r].bin * columns + first) * kLanes<A>;
       unrolled<count>([&](auto n) INLINE_LAMBDA {
-        sums[n] += taps[r].weighted(Values::load(row + n * kLanes<A>));
+        sums[n].add_weighted(Values::load(row + n * kLanes<A>), taps[r].weight);
       });
     }
     unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n].store(to + (first + n) * kLanes<A>); });
@@ -108,7 +108,7 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
             for (int32_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
               const int64_t offset = taps[t].offset(kLanes<A>);
               unrolled<count>([&](auto n) INLINE_LAMBDA {
-                sums[n] += taps[t].weighted(Values::load(lines[n] + offset));
+                sums[n].add_weighted(Values::load(lines[n] + offset), taps[t].weight);
               });
             }
             unrolled<count>([&](auto n)
@@ -245,7 +245,8 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
               for (;;) {
                 const A* from = rows + taps[t].bin * kLanes<A>;
                 unrolled<count>([&](auto n) INLINE_LAMBDA {
-                  totals[n] += taps[t].weighted(Values::load(from + n * columns * kLanes<A>));
+                  totals[n].add_weighted(Values::load(from + n * columns * kLanes<A>),
+                                         taps[t].weight);
                 });
                 ++t;
                 if (t == x_taps.end || taps[t].cell != cell) break;

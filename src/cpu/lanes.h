@@ -76,12 +76,25 @@ struct Lanes {
   }
 
   // Adds the lanes up to `lanes` to a number, one after the other.
-  ALWAYS_INLINE void add_to(int lanes, A* sum) const {
+  ALWAYS_INLINE void add_each_to(int lanes, A* sum) const {
     A values[kLanes<A>];
     store(values);
     for (int lane = 0; lane < lanes; ++lane) *sum += values[lane];
   }
 
+  // Adds them to those in memory.
+  ALWAYS_INLINE void add_to(A* to) const {
+    Lanes sums = load(to);
+    sums += *this;
+    sums.store(to);
+  }
+
+  ALWAYS_INLINE Lanes weighted(A weight) const {
+    Lanes products = *this;
+    products *= all(weight);
+    return products;
+  }
+  ALWAYS_INLINE void add_weighted(const Lanes& other, A weight) { *this += other.weighted(weight); }
   ALWAYS_INLINE Lanes& operator+=(const Lanes& other) {
     for_each([&](int i) INLINE_LAMBDA { registers[i] += other.registers[i]; });
     return *this;
@@ -146,7 +159,10 @@ struct Lanes<A, OneChannel<Simd>> {
   ALWAYS_INLINE void scatter(int, T* to, int64_t) const {
     store(to);
   }
-  ALWAYS_INLINE void add_to(int, A* sum) const { *sum += value; }
+  ALWAYS_INLINE void add_each_to(int, A* sum) const { *sum += value; }
+  ALWAYS_INLINE void add_to(A* to) const { *to += value; }
+  ALWAYS_INLINE Lanes weighted(A weight) const { return Lanes{value * weight}; }
+  ALWAYS_INLINE void add_weighted(const Lanes& other, A weight) { value += other.value * weight; }
   ALWAYS_INLINE Lanes& operator+=(const Lanes& other) { return value += other.value, *this; }
   ALWAYS_INLINE Lanes& operator*=(const Lanes& other) { return value *= other.value, *this; }
   ALWAYS_INLINE Lanes& operator/=(const Lanes& other) { return value /= other.value, *this; }

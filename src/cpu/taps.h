@@ -20,12 +20,6 @@ struct Tap {
 
   // Where it reads within a row of the map with `lanes` channels.
   ALWAYS_INLINE int64_t offset(int lanes) const { return int64_t{cell} * lanes; }
-  template <class Values>
-  ALWAYS_INLINE Values weighted(const Values& given) const {
-    Values values = given;
-    values *= Values::all(weight);
-    return values;
-  }
 };
 
 // A tap with the derivatives of its weight by the box's lower and upper coordinate, per image

@@ -49,7 +49,7 @@ template <class A>
 struct BinTaps {
   std::vector<PartTap<A>> y, x;
   size_t rows, columns;  // how many of them are in use
-  A samples;             // of the bin that are on the map
+  A divisor;             // of the mean: samples of the bin that are on the map, at least 1
 
   BinTaps(int32_t samples_per_axis, const Tensor& data)
       : y(room(samples_per_axis, data.shape[2])), x(room(samples_per_axis, data.shape[3])) {}
@@ -61,7 +61,7 @@ struct BinTaps {
         y_axis.for_each_tap(first_y, [&](const PartTap<A>& tap) { y[rows++] = tap; });
     const int32_t wide =
         x_axis.for_each_tap(first_x, [&](const PartTap<A>& tap) { x[columns++] = tap; });
-    samples = static_cast<A>(high) * static_cast<A>(wide);
+    divisor = std::max(static_cast<A>(high) * static_cast<A>(wide), A(1));
   }
 
  private:
@@ -192,14 +192,12 @@ void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
             const auto* line = block + taps.y[i].cell * width * kCount;
             Values across = Values::all(0);
             for (size_t j = 0; j < taps.columns; ++j) {
-              Values value = Values::load(line + int64_t{taps.x[j].cell} * kCount);
-              value *= Values::all(taps.x[j].weight);
-              across += value;
+              across.add_weighted(Values::load(line + int64_t{taps.x[j].cell} * kCount),
+                                  taps.x[j].weight);
             }
-            across *= Values::all(taps.y[i].weight);
-            sum += across;
+            sum.add_weighted(across, taps.y[i].weight);
           }
-          sum /= Values::all(taps.samples > 0 ? taps.samples : A(1));
+          sum /= Values::all(taps.divisor);
           sum.scatter(task.lanes, result + task.first_output(pair, outputs) + bin, outputs);
         },
         [&](int64_t pair, int64_t bin) INLINE_LAMBDA {
@@ -238,17 +236,12 @@ void run_backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
           prefetch_lanes(task.lanes, d_out + task.first_output(next, outputs) + bin, outputs);
           Values d_bin =
               Values::gather(task.lanes, d_out + task.first_output(pair, outputs) + bin, outputs);
-          d_bin /= Values::all(taps.samples > 0 ? taps.samples : A(1));
+          d_bin /= Values::all(taps.divisor);
           for (size_t i = 0; i < taps.rows; ++i) {
             A* line = block + taps.y[i].cell * width * kCount;
-            Values across = d_bin;
-            across *= Values::all(taps.y[i].weight);
+            const Values across = d_bin.weighted(taps.y[i].weight);
             for (size_t j = 0; j < taps.columns; ++j) {
-              A* target = line + int64_t{taps.x[j].cell} * kCount;
-              Values share = across;
-              share *= Values::all(taps.x[j].weight);
-              share += Values::load(target);
-              share.store(target);
+              across.weighted(taps.x[j].weight).add_to(line + int64_t{taps.x[j].cell} * kCount);
             }
           }
         },
@@ -297,24 +290,19 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
             Values sum = Values::all(0), along = Values::all(0);
             for (size_t j = 0; j < taps.columns; ++j) {
               const Values value = Values::load(line + int64_t{taps.x[j].cell} * kCount);
-              Values weighted = value, sloped = value;
-              weighted *= Values::all(taps.x[j].weight);
-              sloped *= Values::all(taps.x[j].slope);
-              sum += weighted;
-              along += sloped;
+              sum.add_weighted(value, taps.x[j].weight);
+              along.add_weighted(value, taps.x[j].slope);
             }
-            sum *= Values::all(taps.y[i].slope);
-            along *= Values::all(taps.y[i].weight);
-            by_y += sum;
-            by_x += along;
+            by_y.add_weighted(sum, taps.y[i].slope);
+            by_x.add_weighted(along, taps.y[i].weight);
           }
           Values d_bin =
               Values::gather(task.lanes, d_out + task.first_output(pair, outputs) + bin, outputs);
-          d_bin /= Values::all(taps.samples > 0 ? taps.samples : A(1));
+          d_bin /= Values::all(taps.divisor);
           by_y *= d_bin;
           by_x *= d_bin;
-          by_y.add_to(task.lanes, &of_block[pair * outputs + bin].y);
-          by_x.add_to(task.lanes, &of_block[pair * outputs + bin].x);
+          by_y.add_each_to(task.lanes, &of_block[pair * outputs + bin].y);
+          by_x.add_each_to(task.lanes, &of_block[pair * outputs + bin].x);
         },
         [](int64_t, int64_t) INLINE_LAMBDA {});
   };

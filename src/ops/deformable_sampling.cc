@@ -243,9 +243,8 @@ void run_forward(const Params& p, const View& in, const Tensor& out) {
             const SampleTaps<A>& sample = taps[begin + i];
             Values sum = Values::all(0);
             for (int k = 0; k < 4; ++k) {
-              Values value = Values::load(block + int64_t{sample.cell[k]} * kLanes<A>);
-              value *= Values::all(sample.weight[k]);
-              sum += value;
+              sum.add_weighted(Values::load(block + int64_t{sample.cell[k]} * kLanes<A>),
+                               sample.weight[k]);
             }
             sum.store(tile + i * kLanes<A>);
           }
@@ -319,11 +318,8 @@ void run_backward(const Params& p, const View& in, const Tensor& d_out_tensor, c
           for (int64_t i = 0; i < count; ++i) {
             const Values d_sample = Values::load(tile + i * kLanes<A>);
             for (int k = 0; k < 4; ++k) {
-              A* target = block + int64_t{taps[i].cell[k]} * kLanes<A>;
-              Values share = d_sample;
-              share *= Values::all(taps[i].weight[k]);
-              share += Values::load(target);
-              share.store(target);
+              d_sample.weighted(taps[i].weight[k])
+                  .add_to(block + int64_t{taps[i].cell[k]} * kLanes<A>);
             }
           }
           if (!moves) continue;

@@ -45,9 +45,9 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
           const auto* line = map + taps[r].cell * width * kCount;
           Values row = Values::all(0);
           for (int32_t t = x_range.begin; t < x_range.end; ++t) {
-            row += taps[t].weighted(Values::load(line + taps[t].offset(kCount)));
+            row.add_weighted(Values::load(line + taps[t].offset(kCount)), taps[t].weight);
           }
-          sum += taps[r].weighted(row);
+          sum.add_weighted(row, taps[r].weight);
         }
         sum.store(tile + g * kCount);
       }
@@ -100,12 +100,9 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
         const auto x_range = axes.column_ranges(i)[task.q_begin + g];
         for (int32_t r = y_range.begin; r < y_range.end; ++r) {
           A* line = map + taps[r].cell * width * kCount;
-          const Values row = taps[r].weighted(d_bin);
+          const Values row = d_bin.weighted(taps[r].weight);
           for (int32_t t = x_range.begin; t < x_range.end; ++t) {
-            A* target = line + taps[t].offset(kCount);
-            Values total = Values::load(target);
-            total += taps[t].weighted(row);
-            total.store(target);
+            row.weighted(taps[t].weight).add_to(line + taps[t].offset(kCount));
           }
         }
       }

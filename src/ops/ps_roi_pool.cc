@@ -103,11 +103,8 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
             const int64_t n = bin_area(y, x);
             if (n == 0) continue;
             share /= Values::all(static_cast<A>(n));
-            for_each_cell<Values::kCount>(y, x, width, [&](int64_t place) INLINE_LAMBDA {
-              Values total = Values::load(map + place);
-              total += share;
-              total.store(map + place);
-            });
+            for_each_cell<Values::kCount>(
+                y, x, width, [&](int64_t place) INLINE_LAMBDA { share.add_to(map + place); });
           }
         }
       }

@@ -171,24 +171,19 @@ void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tenso
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
               GradualPrefetch<T> target(result + task.first_output(table.ahead(i), bins),
                                         task.lanes * bins, bins);
+              const auto add_tap = [&](const WeightTap<A>& tap, Values* sum) INLINE_LAMBDA {
+                sum->add_weighted(Values::load(block + tap.cell * kLanes<A>), tap.weight);
+              };
               for (int64_t bin = 0; bin < bins; ++bin) {
                 target.next();
                 // Two sums, because an addition waits for the result of the previous one.
                 Values even = Values::all(0), odd = Values::all(0);
                 int64_t t = ends[bin];
                 for (; t + 1 < ends[bin + 1]; t += 2) {
-                  Values first = Values::load(block + taps[t].cell * kLanes<A>);
-                  Values second = Values::load(block + taps[t + 1].cell * kLanes<A>);
-                  first *= Values::all(taps[t].weight);
-                  second *= Values::all(taps[t + 1].weight);
-                  even += first;
-                  odd += second;
+                  add_tap(taps[t], &even);
+                  add_tap(taps[t + 1], &odd);
                 }
-                if (t < ends[bin + 1]) {
-                  Values last = Values::load(block + taps[t].cell * kLanes<A>);
-                  last *= Values::all(taps[t].weight);
-                  even += last;
-                }
+                if (t < ends[bin + 1]) add_tap(taps[t], &even);
                 even += odd;
                 even.store(tile + bin * kLanes<A>);
               }
@@ -240,11 +235,7 @@ void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tens
                 next_d_out.next();
                 const Values d_bin = Values::load(tile + bin * kLanes<A>);
                 for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) {
-                  A* target = block + taps[t].cell * kLanes<A>;
-                  Values share = d_bin;
-                  share *= Values::all(taps[t].weight);
-                  share += Values::load(target);
-                  share.store(target);
+                  d_bin.weighted(taps[t].weight).add_to(block + taps[t].cell * kLanes<A>);
                 }
               }
             });
