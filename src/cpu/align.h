@@ -3,6 +3,7 @@
 // axis through its own taps: out = Ay . X . Ax^T. Op::rule(params) gives the taps,
 // Op::pyramid(params) the map of each RoI. DESIGN.md ("Taps", "Bands") explains the loops.
 #pragma once
+#include "../core/align_contract.h"
 #include "aligned_map.h"
 #include "box_gradient.h"
 
@@ -280,21 +281,25 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
   const RoiTable<G> table(Op::kName, in, p.bad_index);
   const Pyramid pyramid = Op::pyramid(p);
   const std::vector<int32_t> map_of = maps_of(pyramid, table);
+  const PositionSensitive layout = Op::layout(p, in.data.shape[1]);
   const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   write_roi_gradients(
       table, in.coordinates, 4 * elements(d_out), d_rois,
       [&](int64_t k, const Roi<G>& roi, double* gradient) {
         const Tensor& data = in.maps[map_of[k]];
-        const int64_t channels = data.shape[1], cells = data.shape[2] * data.shape[3];
+        const int64_t cells = data.shape[2] * data.shape[3];
         auto rule = Op::rule(p);
         rule.spatial_scale = pyramid.scale[map_of[k]];
         const RoiGradient<G> terms(p.pooled_height, p.pooled_width, rule, roi, data);
-        const T* maps = data_of<const T>(data) + roi.image * channels * cells;
-        const T* d_row = data_of<const T>(d_out) + table.output_row(k) * channels * outputs;
+        const T* maps = data_of<const T>(data) + roi.image * data.shape[1] * cells;
+        const T* d_row =
+            data_of<const T>(d_out) + table.output_row(k) * layout.output_dim * outputs;
         run_scalar<T>([&](auto simd) INLINE_LAMBDA {
-          for (int64_t c = 0; c < channels; ++c) {
-            terms.add([&](int, int) INLINE_LAMBDA { return maps + c * cells; }, d_row + c * outputs,
-                      gradient, simd);
+          for (int64_t c = 0; c < layout.output_dim; ++c) {
+            const auto plane = [&](int ph, int pw) INLINE_LAMBDA {
+              return maps + (Op::kGrouped ? layout.channel(c, ph, pw) : c) * cells;
+            };
+            terms.add(plane, d_row + c * outputs, gradient, simd);
           }
         });
         terms.finish(gradient);
@@ -302,3 +307,22 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
 }
 
 }  // namespace gluon_roi::cpu
+
+namespace gluon_roi {
+
+template <class Op, class P>
+void AlignOperator<Op, P>::forward(Cpu, const P& p, const Inputs& in, const Tensor& out) {
+  with_dtype(in.data.dtype, [&](auto type) { cpu::align_forward<Op, decltype(type)>(p, in, out); });
+}
+
+template <class Op, class P>
+void AlignOperator<Op, P>::backward(Cpu, const P& p, const Inputs& in, const Tensor& d_out,
+                                    const Gradients& d) {
+  with_dtype(in.data.dtype, [&](auto type) {
+    using T = decltype(type);
+    cpu::align_backward<Op, T>(p, in, d_out, d.maps);
+    if (!is_absent(d.rois)) cpu::align_roi_gradient<Op, T>(p, in, d_out, d.rois);
+  });
+}
+
+}  // namespace gluon_roi

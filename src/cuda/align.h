@@ -2,6 +2,7 @@
 // Shared kernels of the operators with bilinear weights: taps forward and backward, and the
 // gradient of the box.
 #pragma once
+#include "../core/align_contract.h"
 #include "forward.h"
 #include "tiles.h"
 
@@ -165,25 +166,6 @@ struct AlignGradientRule {
   }
 };
 
-// The tables and the launch together: carve first, with the same arguments, to measure.
-template <class T, class Rule>
-struct BoxGradient {
-  AlignGradientRule<T> terms;
-  Rule rule;
-
-  BoxGradient(const char* op, Carver* carver, const Inputs& in, const PositionSensitive& layout,
-              int32_t bad_index, const Pyramid& pyramid, const Rule& weights)
-      : terms{{op, carver, in, layout.pooled_height, layout.pooled_width, bad_index, pyramid,
-               weights, false}},
-        rule(weights) {}
-
-  void run(const char* op, const Gpu& gpu, const PositionSensitive& layout, const Inputs& in,
-           const Tensor& d_out, const Tensor& d_rois) const {
-    terms.tables.build(op, gpu, rule);
-    launch_roi_gradient<T>(op, gpu, terms, layout, terms.tables.pyramid, in, d_out, d_rois);
-  }
-};
-
 // ---- ROIAlign, PrROIPool and PyramidROIAlign ----------------------------------------------------
 
 // Their bins read all channels. Op::rule(params) defines the weights of a bin, Op::pyramid(params)
@@ -225,21 +207,24 @@ __global__ void __launch_bounds__(kTileThreads)
 template <class Op, class T>
 struct AlignCall {
   using Rule = decltype(Op::rule(std::declval<typename Op::Params>()));
+  const typename Op::Params& p;
+  const Inputs& in;
   PositionSensitive layout;
-  int32_t bad_index;
   Rule rule;
   AlignTable<SumOf<T>> tables;
   RoiLists lists;
 
-  AlignCall(Carver* carver, const typename Op::Params& p, const Inputs& in, bool backward)
-      : layout(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width)),
-        bad_index(p.bad_index),
+  AlignCall(Carver* carver, const typename Op::Params& params, const Inputs& inputs, bool backward)
+      : p(params),
+        in(inputs),
+        layout(Op::layout(p, in.data.shape[1])),
         rule(Op::rule(p)),
         tables(Op::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, Op::pyramid(p),
-               rule, backward),
+               rule, backward && !Op::kGrouped),
         lists(carver, tables) {}
-  BoxGradient<T, Rule> box_gradient(Carver* carver, const Inputs& in) const {
-    return {Op::kName, carver, in, layout, bad_index, tables.pyramid, rule};
+  AlignGradientRule<T> gradient_rule(Carver* carver) const {
+    return {{Op::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, tables.pyramid,
+             rule, false}};
   }
 };
 
@@ -248,7 +233,7 @@ size_t align_workspace(const typename Op::Params& p, const Inputs& in, bool back
   Carver carver;
   with_dtype(in.data.dtype, [&](auto type) {
     const AlignCall<Op, decltype(type)> measured(&carver, p, in, backward);
-    if (backward && Op::rois_gradient(p)) measured.box_gradient(&carver, in);
+    if (backward && Op::rois_gradient(p)) measured.gradient_rule(&carver);
   });
   return carver.size();
 }
@@ -262,15 +247,16 @@ void align_forward(const Gpu& gpu, const typename Op::Params& p, const Inputs& i
     const AlignCall<Op, T> call(&carver, p, in, false);
     call.tables.build(Op::kName, gpu, call.rule);
     for (int32_t i = 0; i < in.count; ++i) {
-      launch_forward<T>(Op::kName, gpu, AlignRule<T, false>{call.tables}, call.layout, in.maps[i],
-                        out, i, first_row(call.tables, in, i));
+      launch_forward<T>(Op::kName, gpu, AlignRule<T, Op::kGrouped>{call.tables}, call.layout,
+                        in.maps[i], out, i, first_row(call.tables, in, i));
     }
   });
 }
 
-template <class Op>
+// kernel(T{}) is the kernel that writes d_data, for elements of type T.
+template <class Op, class Kernel>
 void align_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
-                    const Tensor& d_out, const Gradients& d) {
+                    const Tensor& d_out, const Gradients& d, const Kernel& kernel) {
   if (d_out.shape[0] == 0) {
     for (int32_t i = 0; i < in.count; ++i) zero_fill(Op::kName, gpu, d.maps[i]);
     return;
@@ -283,14 +269,37 @@ void align_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& 
     call.lists.build(Op::kName, gpu, call.tables);
     for (int32_t i = 0; i < in.count; ++i) {
       const TilePlan plan(call.layout, in.maps[i]);
-      launch(Op::kName, gpu, align_backward_kernel<T>, plan.blocks(), kTileThreads, call.tables,
+      launch(Op::kName, gpu, kernel(type), plan.blocks(), kTileThreads, call.tables,
              call.lists.of_map(call.tables, i), plan, first_row(call.tables, in, i),
              data_of<const T>(d_out), data_of<T>(d.maps[i]));
     }
-    if (!is_absent(d.rois)) {
-      call.box_gradient(&carver, in).run(Op::kName, gpu, call.layout, in, d_out, d.rois);
-    }
+    if (is_absent(d.rois)) return;
+    const AlignGradientRule<T> gradient = call.gradient_rule(&carver);
+    gradient.tables.build(Op::kName, gpu, call.rule);
+    launch_roi_gradient<T>(Op::kName, gpu, gradient, call.layout, call.tables.pyramid, in, d_out,
+                           d.rois);
   });
 }
 
 }  // namespace gluon_roi::cuda
+
+namespace gluon_roi {
+
+template <class Op, class P>
+size_t AlignOperator<Op, P>::workspace(const P& p, const Inputs& in, bool backward) {
+  return cuda::align_workspace<Op>(p, in, backward);
+}
+
+template <class Op, class P>
+void AlignOperator<Op, P>::forward(Gpu gpu, const P& p, const Inputs& in, const Tensor& out) {
+  cuda::align_forward<Op>(gpu, p, in, out);
+}
+
+template <class Op, class P>
+void AlignOperator<Op, P>::backward(Gpu gpu, const P& p, const Inputs& in, const Tensor& d_out,
+                                    const Gradients& d) {
+  cuda::align_backward<Op>(gpu, p, in, d_out, d,
+                           [](auto type) { return cuda::align_backward_kernel<decltype(type)>; });
+}
+
+}  // namespace gluon_roi

@@ -141,10 +141,4 @@ void launch_forward(const char* op, const Gpu& gpu, const Rule& rule,
          data_of<const T>(data), data_of<T>(out));
 }
 
-// The channel layout of an operator whose bins read their output's own channel.
-inline PositionSensitive own_channels(int64_t channels, int32_t pooled_height,
-                                      int32_t pooled_width) {
-  return PositionSensitive{channels, 1, 1, pooled_height, pooled_width};
-}
-
 }  // namespace gluon_roi::cuda

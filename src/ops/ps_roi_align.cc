@@ -2,10 +2,7 @@
 #include "ps_roi_align.h"
 
 #include "../bindings/c.h"
-#include "../cpu/box_gradient.h"
-#include "../cpu/taps.h"
-#include "../cpu/tasks.h"
-#include "../cpu/threads.h"
+#include "../cpu/align.h"
 
 namespace gluon_roi {
 namespace cpu {
@@ -121,32 +118,6 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
       });
 }
 
-template <class T>
-void run_roi_gradient(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
-                      const Tensor& d_rois) {
-  using G = SumOf<T>;
-  const RoiTable<G> table(PSROIAlign::kName, in, p.bad_index);
-  const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
-  const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
-  const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
-  write_roi_gradients(table, in.coordinates, 4 * elements(d_out), d_rois,
-                      [&](int64_t k, const Roi<G>& roi, double* gradient) {
-                        const RoiGradient<G> terms(p.pooled_height, p.pooled_width,
-                                                   PSROIAlign::rule(p), roi, in.data);
-                        const T* maps = data_of<const T>(in.data) + roi.image * channels * cells;
-                        const T* d_row = data_of<const T>(d_out) + k * layout.output_dim * outputs;
-                        run_scalar<T>([&](auto simd) INLINE_LAMBDA {
-                          for (int64_t c = 0; c < layout.output_dim; ++c) {
-                            const auto plane = [&](int ph, int pw) INLINE_LAMBDA {
-                              return maps + layout.channel(c, ph, pw) * cells;
-                            };
-                            terms.add(plane, d_row + c * outputs, gradient, simd);
-                          }
-                        });
-                        terms.finish(gradient);
-                      });
-}
-
 }  // namespace
 }  // namespace cpu
 
@@ -159,7 +130,7 @@ void PSROIAlign::backward(Cpu, const Params& p, const Inputs& in, const Tensor& 
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
     cpu::run_backward<T>(p, in, d_out, d.data);
-    if (!is_absent(d.rois)) cpu::run_roi_gradient<T>(p, in, d_out, d.rois);
+    if (!is_absent(d.rois)) cpu::align_roi_gradient<PSROIAlign, T>(p, in, d_out, d.rois);
   });
 }
 

@@ -23,8 +23,8 @@ DEVICE_INLINE G weight_of(const Tap<G>* taps, int32_t begin, int32_t end, int32_
 
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan, const T* d_out,
-                    T* d_data) {
+    backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan, int64_t,
+                    const T* d_out, T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
   const int p = tile.group_y, q = tile.group_x;
@@ -48,65 +48,21 @@ __global__ void __launch_bounds__(kTileThreads)
   store_tile(tile, sum, d_data);
 }
 
-template <class T>
-struct Prepared {
-  PositionSensitive layout;
-  int32_t bad_index;
-  SampleRule rule;
-  AlignTable<SumOf<T>> tables;
-  RoiLists lists;
-
-  Prepared(Carver* carver, const PSROIAlign::Params& p, const Inputs& in)
-      : layout(PSROIAlign::layout(p, in.data.shape[1])),
-        bad_index(p.bad_index),
-        rule(PSROIAlign::rule(p)),
-        tables(PSROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index,
-               Pyramid::one(p.spatial_scale), rule, false),
-        lists(carver, tables) {}
-  BoxGradient<T, SampleRule> box_gradient(Carver* carver, const Inputs& in) const {
-    return {PSROIAlign::kName, carver, in, layout, bad_index, tables.pyramid, rule};
-  }
-};
-
 }  // namespace
 }  // namespace cuda
 
 size_t PSROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
-  cuda::Carver carver;
-  with_dtype(in.data.dtype, [&](auto type) {
-    const cuda::Prepared<decltype(type)> measured(&carver, p, in);
-    if (backward && p.rois_grad) measured.box_gradient(&carver, in);
-  });
-  return carver.size();
+  return cuda::align_workspace<PSROIAlign>(p, in, backward);
 }
 
 void PSROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in);
-    call.tables.build(kName, gpu, call.rule);
-    cuda::launch_forward<T>(kName, gpu, cuda::AlignRule<T, true>{call.tables}, call.layout, in.data,
-                            out);
-  });
+  cuda::align_forward<PSROIAlign>(gpu, p, in, out);
 }
 
 void PSROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
                           const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(kName, gpu, d.data);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in);
-    call.tables.build(kName, gpu, call.rule);
-    call.lists.build(kName, gpu, call.tables);
-    const cuda::TilePlan plan(call.layout, in.data);
-    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, data_of<const T>(d_out), data_of<T>(d.data));
-    if (!is_absent(d.rois)) {
-      call.box_gradient(&carver, in).run(kName, gpu, call.layout, in, d_out, d.rois);
-    }
-  });
+  cuda::align_backward<PSROIAlign>(gpu, p, in, d_out, d,
+                                   [](auto type) { return cuda::backward_kernel<decltype(type)>; });
 }
 
 }  // namespace gluon_roi

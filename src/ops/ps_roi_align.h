@@ -13,6 +13,7 @@
 // bins give 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
 #include "../core/geometry/channels.h"
+#include "../core/geometry/pyramid.h"
 #include "../core/geometry/samples.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
@@ -35,6 +36,7 @@ struct PSROIAlign : public RoiOperator<PSROIAlign> {
     visit_bad_index(visit, &p->bad_index);
   }
 
+  static constexpr bool kGrouped = true;
   // The groups are the bins.
   static PositionSensitive layout(const Params& p, int64_t channels) {
     return PositionSensitive::make(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width,
@@ -43,6 +45,7 @@ struct PSROIAlign : public RoiOperator<PSROIAlign> {
   static SampleRule rule(const Params& p) {
     return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};
   }
+  static Pyramid pyramid(const Params& p) { return Pyramid::one(p.spatial_scale); }
   static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
   static int64_t output_channels(const Params& p, int64_t channels) {
     return layout(p, channels).output_dim;

@@ -16,16 +16,15 @@
 // A worked number: on maps of stride 4, 8, 16 and 32 a box of 224 x 224 pixels goes to the one of
 // stride 16 (level 4), one of 223 x 223 to stride 8, one of 448 x 448 to stride 32.
 #pragma once
+#include "../core/align_contract.h"
 #include "../core/geometry/pyramid.h"
 #include "../core/geometry/samples.h"
 #include "../core/params.h"
-#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct PyramidROIAlign : public RoiOperator<PyramidROIAlign> {
+struct PyramidROIAlign : public AlignOperator<PyramidROIAlign, gluon_roi_pyramid_roi_align_params> {
   static constexpr const char* kName = "PyramidROIAlign";
-  using Params = gluon_roi_pyramid_roi_align_params;
   static constexpr Input kInputs[] = {kSeveralMaps, kRois, kRoisNum};
 
   template <class Visitor>
@@ -51,16 +50,6 @@ struct PyramidROIAlign : public RoiOperator<PyramidROIAlign> {
   }
   // The scale is that of the RoI's map.
   static SampleRule rule(const Params& p) { return SampleRule{0, p.aligned, p.sampling_ratio}; }
-  static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
-  static int64_t output_channels(const Params&, int64_t channels) { return channels; }
-
-  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static size_t workspace(const Params& p, const Inputs& in, bool backward);
 };
 
 }  // namespace gluon_roi

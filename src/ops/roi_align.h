@@ -13,17 +13,15 @@
 // A worked number: the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2 bins give
 // 3.75 5.25 9.75 11.25 (aligned = 0) and 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
+#include "../core/align_contract.h"
 #include "../core/geometry/pyramid.h"
 #include "../core/geometry/samples.h"
 #include "../core/params.h"
-#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct ROIAlign : public RoiOperator<ROIAlign> {
+struct ROIAlign : public AlignOperator<ROIAlign, gluon_roi_roi_align_params> {
   static constexpr const char* kName = "ROIAlign";
-  using Params = gluon_roi_roi_align_params;
-  static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
 
   template <class Visitor>
   static void params(Visitor* visit, Params* p) {
@@ -38,16 +36,6 @@ struct ROIAlign : public RoiOperator<ROIAlign> {
     return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};
   }
   static Pyramid pyramid(const Params& p) { return Pyramid::one(p.spatial_scale); }
-  static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
-  static int64_t output_channels(const Params&, int64_t channels) { return channels; }
-
-  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static size_t workspace(const Params& p, const Inputs& in, bool backward);
 };
 
 }  // namespace gluon_roi

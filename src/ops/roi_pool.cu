@@ -162,9 +162,10 @@ void ROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& 
   call.tables.build(kName, gpu, BinRule::kRoiPool, p.spatial_scale);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    cuda::launch_forward<T>(kName, gpu, cuda::MaxRule<T>{call.tables},
-                            cuda::own_channels(in.data.shape[1], p.pooled_height, p.pooled_width),
-                            in.data, out);
+    cuda::launch_forward<T>(
+        kName, gpu, cuda::MaxRule<T>{call.tables},
+        PositionSensitive::ungrouped(in.data.shape[1], p.pooled_height, p.pooled_width), in.data,
+        out);
   });
 }
 
@@ -177,8 +178,8 @@ void ROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor&
   call.lists.build(kName, gpu, call.tables);
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    const cuda::TilePlan plan(cuda::own_channels(in.data.shape[1], p.pooled_height, p.pooled_width),
-                              in.data);
+    const cuda::TilePlan plan(
+        PositionSensitive::ungrouped(in.data.shape[1], p.pooled_height, p.pooled_width), in.data);
     cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
                  call.tables, call.lists, plan, data_of<const T>(in.data), data_of<const T>(d_out),
                  data_of<T>(d.data));

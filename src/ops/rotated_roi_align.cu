@@ -110,7 +110,7 @@ struct Prepared {
   RotatedTable<SumOf<T>> tables;
 
   Prepared(Carver* carver, const RotatedROIAlign::Params& p, const Inputs& in)
-      : layout(own_channels(in.data.shape[1], p.pooled_height, p.pooled_width)),
+      : layout(PositionSensitive::ungrouped(in.data.shape[1], p.pooled_height, p.pooled_width)),
         tables(carver, p, in) {}
   void build(const Gpu& gpu) const {
     launch(RotatedROIAlign::kName, gpu, box_kernel<SumOf<T>>, div_up(tables.rows.rows, kBoxThreads),

@@ -23,6 +23,12 @@ struct PositionSensitive {
                                 int32_t group_width, int32_t pooled_height, int32_t pooled_width,
                                 int64_t channels);
 
+  // The layout of an operator whose bins read their output's own channel.
+  static PositionSensitive ungrouped(int64_t channels, int32_t pooled_height,
+                                     int32_t pooled_width) {
+    return PositionSensitive{channels, 1, 1, pooled_height, pooled_width};
+  }
+
   HOST_DEVICE static int32_t group_of(int bin, int groups, int pooled) {
     const int32_t group = static_cast<int32_t>(static_cast<int64_t>(bin) * groups / pooled);
     return group < groups ? group : groups - 1;
