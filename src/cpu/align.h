@@ -41,17 +41,17 @@ ALWAYS_INLINE void unrolled(const Body& body) {
 }
 
 // One row of `columns` channel-last values: the sum of the taps [begin, end), each of which weighs
-// row taps[t].bin of `from`.
-template <class Values, class A>
-ALWAYS_INLINE void sum_rows(const Tap<A>* taps, int32_t begin, int32_t end, const A* from,
+// row taps[t].*row of `from`.
+template <class Values, auto row, class AnyTap, class A>
+ALWAYS_INLINE void sum_rows(const AnyTap* taps, int32_t begin, int32_t end, const A* from,
                             int64_t columns, A* to) {
   for_each_group<Values>(0, columns, [&](int64_t first, auto count) INLINE_LAMBDA {
     Values sums[count];
     unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
     for (int32_t r = begin; r < end; ++r) {
-      const A* row = from + (taps[r].bin * columns + first) * kLanes<A>;
+      const A* values = from + (taps[r].*row * columns + first) * kLanes<A>;
       unrolled<count>([&](auto n) INLINE_LAMBDA {
-        sums[n].add_weighted(Values::load(row + n * kLanes<A>), taps[r].weight);
+        sums[n].add_weighted(Values::load(values + n * kLanes<A>), taps[r].weight);
       });
     }
     unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n].store(to + (first + n) * kLanes<A>); });
@@ -116,10 +116,10 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
                                 INLINE_LAMBDA { sums[n].store(row + n * columns * kLanes<A>); });
           }
         });
-        // 3. Ay . (X . Ax^T): here `bin` of a tap is the place of its row in the list.
+        // 3. Ay . (X . Ax^T).
         for (int ph = 0; ph < axes.pooled_height; ++ph) {
-          sum_rows<Values>(taps, y_ranges[ph].begin, y_ranges[ph].end, rows, columns,
-                           tile + ph * columns * kLanes<A>);
+          sum_rows<Values, &RowTap<A>::row>(axes.row_taps(i), y_ranges[ph].begin, y_ranges[ph].end,
+                                            rows, columns, tile + ph * columns * kLanes<A>);
         }
         // 4. Channel-first again.
         unpack_planes(tile, outputs, task.lanes, outputs,
@@ -231,7 +231,8 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
             const int32_t end = same_cell(taps, first, y_taps.end);
             next_d_out.next(end - first);
             lines[found] = block + (taps[first].cell - band.first) * width * kLanes<A>;
-            sum_rows<Values>(taps, first, end, tile, columns, rows + found * columns * kLanes<A>);
+            sum_rows<Values, &Tap<A>::bin>(taps, first, end, tile, columns,
+                                           rows + found * columns * kLanes<A>);
             first = end;
           }
           // 3. (Ay^T . dY) . Ax is added to those rows: a cell is loaded and stored once for all

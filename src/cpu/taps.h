@@ -18,8 +18,16 @@ struct Tap {
   int32_t bin;
   G weight;
 
-  // Where it reads within a row of the map with `lanes` channels.
+  // The place of its cell in a row of a block with `lanes` channels.
   ALWAYS_INLINE int64_t offset(int lanes) const { return int64_t{cell} * lanes; }
+};
+
+// A tap of Ay as a forward pass reads it: its row is one of those that list_rows() lists for the
+// RoI.
+template <class G>
+struct RowTap {
+  int32_t row;
+  G weight;
 };
 
 // A tap with the derivatives of its weight by the box's lower and upper coordinate, per image
@@ -64,7 +72,8 @@ struct TapTable {
     int64_t count() const { return end - begin; }
   };
   struct List {
-    int64_t begin, end;
+    int64_t begin, end;  // of its rows in `cells`
+    int64_t taps;        // where its RowTaps begin
   };
   int pooled_height, pooled_width;
   Chunk chunk{0, 0};
@@ -84,6 +93,7 @@ struct TapTable {
     coverage = Coverage(data_);
     cells.clear();
     lists_.clear();
+    row_taps_.clear();
     const int64_t count = chunk.count(), shares = chunk.shares();
     ranges_.resize(static_cast<size_t>(count * bins));
     first_.resize(static_cast<size_t>(count));
@@ -130,8 +140,11 @@ struct TapTable {
   ALWAYS_INLINE const Range* column_ranges(int64_t i) const {
     return row_ranges(i) + pooled_height;
   }
-  // Which of `cells` are its own, after list_rows().
+  // The rows that a RoI reads, and its taps of Ay, after list_rows().
   ALWAYS_INLINE const List& list(int64_t i) const { return lists_[i - chunk.begin]; }
+  ALWAYS_INLINE const RowTap<G>* row_taps(int64_t i) const {
+    return row_taps_.data() + list(i).taps;
+  }
   // The row after the last one of a list.
   ALWAYS_INLINE int64_t end_of(const List& list) const {
     return list.begin < list.end ? cells[list.end - 1] + 1 : 0;
@@ -153,8 +166,8 @@ struct TapTable {
       sort_by_cell(i, all_columns(i));
     }
   }
-  // Lists the rows of the map that each RoI reads, in `cells`, and puts the place of a row in this
-  // list into `bin` of its taps; those of each bin are ordered by cell.
+  // Lists the rows of the map that each RoI reads, in `cells`, and makes its row_taps(), in the
+  // order of the bins and within each of the cells.
   void list_rows() {
     lists_.reserve(first_.size());
     for (int64_t i = chunk.begin; i < chunk.end; ++i) {
@@ -164,12 +177,13 @@ struct TapTable {
       for (int32_t t = all.begin; t < all.end; ++t) cells.push_back(taps[t].cell);
       std::sort(cells.begin() + first, cells.end());
       cells.erase(std::unique(cells.begin() + first, cells.end()), cells.end());
+      lists_.push_back(
+          List{first, static_cast<int64_t>(cells.size()), static_cast<int64_t>(row_taps_.size())});
       for (int bin = 0; bin < pooled_height; ++bin) sort_by_cell(i, row_ranges(i)[bin]);
       for (int32_t t = all.begin; t < all.end; ++t) {
         const auto found = std::lower_bound(cells.begin() + first, cells.end(), taps[t].cell);
-        taps[t].bin = static_cast<int32_t>(found - cells.begin() - first);
+        row_taps_.push_back({static_cast<int32_t>(found - cells.begin() - first), taps[t].weight});
       }
-      lists_.push_back(List{first, static_cast<int64_t>(cells.size())});
     }
   }
 
@@ -179,6 +193,7 @@ struct TapTable {
   std::vector<Tap<G>*> first_;             // of each RoI
   std::vector<Range> ranges_;              // of each RoI's bins, those of rows first
   std::vector<List> lists_;                // of each RoI
+  std::vector<RowTap<G>> row_taps_;
 
   void sort_by_cell(int64_t i, const Range& range) {
     Tap<G>* const taps = first_[i - chunk.begin];

@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(kGradientThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const RoiHead head = rule.tables.heads[k];
   if (head.map != plan.map) return;
+  // 1. The terms of this thread's bins and channels.
   double gradient[kCoordinates] = {};  // in the order of the row, per image pixel
   if (head.state == RoiState::kValid) {
     const auto view = rule.view(k);
@@ -97,14 +98,11 @@ __global__ void __launch_bounds__(kGradientThreads)
       for (int i = 0; i < kCoordinates; ++i) gradient[i] += d_bin * slope[i];
     }
   }
+  // 2. Their sums over the threads.
   __shared__ double partial[kCoordinates][kGradientThreads];
   for (int i = 0; i < kCoordinates; ++i) partial[i][thread] = gradient[i];
-  for (int half = kGradientThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (thread >= half) continue;
-    for (int i = 0; i < kCoordinates; ++i) partial[i][thread] += partial[i][thread + half];
-  }
-  __syncthreads();
+  sum_over_threads(partial);
+  // 3. The row of d_rois.
   const int64_t columns = rule.tables.rows.columns;
   if (thread < kCoordinates) {
     const double scale = thread < kLengths ? excess : 1.0;
@@ -189,14 +187,14 @@ __global__ void __launch_bounds__(kTileThreads)
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
     if (!tile.inside(tables.heads[k])) return;
     const int32_t *y_cells = tables.row_cells(k), *x_cells = tables.column_cells(k);
-    const Tap<A>*y_taps = tables.row_by_cell(k), *x_taps = tables.column_by_cell(k);
+    const BinTap<A>*y_taps = tables.row_by_cell(k), *x_taps = tables.column_by_cell(k);
     const int32_t x_first = x_cells[tile.x], x_stop = x_cells[tile.x + 1];
     for (int32_t i = y_cells[tile.y]; i < y_cells[tile.y + 1]; ++i) {
-      const Tap<A> y = y_taps[i];
+      const BinTap<A> y = y_taps[i];
       for (int32_t j = x_first; j < x_stop; ++j) {
-        const Tap<A> x = x_taps[j];
+        const BinTap<A> x = x_taps[j];
         add_gradients(tile, plan, d_out, k - first_row,
-                      static_cast<int64_t>(y.cell) * tables.bins_x + x.cell, y.weight * x.weight,
+                      static_cast<int64_t>(y.bin) * tables.bins_x + x.bin, y.weight * x.weight,
                       sum);
       }
     }

@@ -89,6 +89,7 @@ __global__ void __launch_bounds__(kForwardThreads)
   T* row = out + k * channels * plan.outputs;
   const RoiHead head = rule.tables.heads[plan.first + k];
   if (plan.first == 0 && head.map != plan.map) return;
+  // 1. Rows that belong to no image.
   if (head.state != RoiState::kValid) {
     if (plan.first > 0 && head.state == RoiState::kPadding) return;
     const float nan = bit_cast<float>(0x7fc00000u);
@@ -98,10 +99,12 @@ __global__ void __launch_bounds__(kForwardThreads)
     }
     return;
   }
+  // 2. The RoI's tables, in shared memory.
   alignas(16) __shared__ char shared[kStageBytes];
   const auto view = rule.stage(plan.first + k, shared, shared + kStageBytes);
   __syncthreads();
 
+  // 3. The outputs of this thread.
   const int group = thread / plan.outputs;
   if (group >= plan.groups) return;
   const int64_t step = Rule::kGrouped ? static_cast<int64_t>(plan.layout.group_height) *

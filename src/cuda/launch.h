@@ -37,4 +37,17 @@ void launch(const char* op, const Gpu& gpu, void (*kernel)(Parameters...), int64
                                   static_cast<cudaStream_t>(gpu.stream)));
 }
 
+// sums[i][0] = the sum of sums[i] over the threads of a block, in a tree of fixed shape, for arrays
+// of a number for each thread.
+template <class A, int count, int threads>
+__device__ void sum_over_threads(A (&sums)[count][threads]) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int half = threads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread >= half) continue;
+    for (int i = 0; i < count; ++i) sums[i][thread] += sums[i][thread + half];
+  }
+  __syncthreads();
+}
+
 }  // namespace gluon_roi::cuda

@@ -67,8 +67,7 @@ void sort_segments(const char* op, const Gpu& gpu, const Segments<A>& all) {
   }
 }
 
-// A block of threads owns a segment. Each of its threads owns a box of kThreads in turn, which
-// first meets all boxes kept before, then the better ones among the kThreads.
+// A block of threads owns a segment. Each of its threads owns a box of kThreads in turn.
 template <bool kToLast, class A>
 __global__ void __launch_bounds__(kThreads)
     suppress_kernel(Segments<A> all, A threshold, int64_t most) {
@@ -93,6 +92,7 @@ __global__ void __launch_bounds__(kThreads)
       intersect<kToLast>(box, others[other], A(1), &common, &joined);
       over = common / joined > threshold;
     };
+    // 1. Each thread's box against all boxes that were kept before, kThreads of them at a time.
     for (int64_t first = 0; first < total; first += kThreads) {
       const int64_t left = total - first;
       const int loaded = left < kThreads ? static_cast<int>(left) : kThreads;
@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
       for (int other = 0; other < loaded; ++other) test(other);
     }
+    // 2. Against the better boxes of the same kThreads, in their order.
     __syncthreads();
     others[thread] = box;
     other_kinds[thread] = kind;

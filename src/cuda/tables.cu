@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kTableThreads)
   if (roi.state == RoiState::kValid) {
     const BinAxis y = BinAxis::make(rule, roi.y1(), roi.y2(), scale, tables.bins_y, tables.height);
     const BinAxis x = BinAxis::make(rule, roi.x1(), roi.x2(), scale, tables.bins_x, tables.width);
-    int32_t* edges = const_cast<int32_t*>(tables.row_edges(k));
+    int32_t* edges = tables.row_edges(k);
     for (int i = thread; i < tables.bins_y + tables.bins_x; i += kTableThreads) {
       const bool column = i >= tables.bins_y;
       const BinAxis& axis = column ? x : y;
@@ -80,34 +80,23 @@ void BinTable::build(const char* op, const Gpu& gpu, BinRule rule, double spatia
 
 namespace {
 
-template <class G>
-DEVICE_INLINE Tap<G> entry_of(const GradientTap<G>& sum, G samples, const Tap<G>*) {
-  return Tap<G>{sum.cell, sum.weight / samples};
-}
-template <class G>
-DEVICE_INLINE GradientTap<G> entry_of(const GradientTap<G>& sum, G samples, const GradientTap<G>*) {
-  return GradientTap<G>{sum.cell, sum.weight / samples, sum.d_lo / samples, sum.d_hi / samples};
-}
-template <class G>
-DEVICE_INLINE bool is_zero(const Tap<G>& tap) {
-  return tap.weight == 0;
-}
-template <class G>
-DEVICE_INLINE bool is_zero(const GradientTap<G>& tap) {
-  return tap.weight == 0 && tap.d_lo == 0 && tap.d_hi == 0;
+// Calls emit(tap) with the mean of some samples, unless it is 0.
+template <class AnyTap, class G, class Emit>
+DEVICE_INLINE void emit_mean(const GradientTap<G>& sum, G samples, const Emit& emit) {
+  const AnyTap tap(sum.mean(samples));
+  if (!tap.is_zero()) emit(tap);
 }
 
-// Calls emit(entry) for the cells of bin q, in ascending order. The samples of a bin follow the
+// Calls emit(tap) for the cells of bin q, in ascending order. The samples of a bin follow the
 // axis in one direction, so two running sums suffice: for the two cells of the latest sample.
-template <class Entry, class G, class Emit>
+template <class AnyTap, class G, class Emit>
 DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, const Emit& emit) {
   int64_t first, last;
   axis.sample_range(q, &first, &last);
   GradientTap<G> low{}, high{};
   low.cell = high.cell = -2;
   const auto flush = [&](const GradientTap<G>& sum) {
-    const Entry entry = entry_of(sum, axis.divisor(), static_cast<const Entry*>(nullptr));
-    if (!is_zero(entry)) emit(entry);
+    emit_mean<AnyTap>(sum, axis.divisor(), emit);
   };
   for (int64_t n = 0; n <= last - first; ++n) {
     const int64_t i = axis.bin < 0 ? last - n : first + n;
@@ -139,12 +128,10 @@ DEVICE_INLINE void for_each_tap(const SampleAxis<G>& axis, int q, const Emit& em
   flush(low);
   flush(high);
 }
-template <class Entry, class G, class Emit>
+template <class AnyTap, class G, class Emit>
 DEVICE_INLINE void for_each_tap(const PreciseAxis<G>& axis, int q, const Emit& emit) {
   axis.for_each_weight(q, [&](int32_t cell, G weight, G d_lo, G d_hi) {
-    const Entry entry = entry_of(GradientTap<G>{cell, weight, d_lo, d_hi}, axis.divisor(),
-                                 static_cast<const Entry*>(nullptr));
-    if (!is_zero(entry)) emit(entry);
+    emit_mean<AnyTap>(GradientTap<G>{cell, weight, d_lo, d_hi}, axis.divisor(), emit);
   });
 }
 
@@ -158,8 +145,8 @@ DEVICE_INLINE X select(const X (&list)[GLUON_ROI_MOST_MAPS], int32_t i) {
   return value;
 }
 
-template <class G, class Entry, class Rule>
-__global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> tables, Rule rule) {
+template <class G, class AnyTap, class Rule>
+__global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, AnyTap> tables, Rule rule) {
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   const Roi<G> roi = tables.rows.template decode<G>(k);
@@ -171,59 +158,66 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     }
     return;
   }
-  const int bins = tables.bins_y + tables.bins_x;
   const int32_t map = tables.pyramid.map_of(roi, k, tables.rows.per_list);
   const int32_t height = select(tables.heights, map), width = select(tables.widths, map);
   rule.spatial_scale = select(tables.pyramid.scale, map);
   const auto for_each_tap_of = [&](bool column, int q, const auto& emit) {
-    for_each_tap<Entry>(column ? rule.axis(roi.x1(), roi.x2(), tables.bins_x, width)
-                               : rule.axis(roi.y1(), roi.y2(), tables.bins_y, height),
-                        q, emit);
+    for_each_tap<AnyTap>(column ? rule.axis(roi.x1(), roi.x2(), tables.bins_x, width)
+                                : rule.axis(roi.y1(), roi.y2(), tables.bins_y, height),
+                         q, emit);
   };
-  // begin and taps of one axis.
+  // begin, taps and bins of one axis.
   const auto begin_of = [&](bool column) {
-    return const_cast<int32_t*>(column ? tables.column_begin(k) : tables.row_begin(k));
+    return column ? tables.column_begin(k) : tables.row_begin(k);
   };
   const auto taps_of = [&](bool column) {
-    return const_cast<Entry*>(column ? tables.column_taps(k) : tables.row_taps(k));
+    return column ? tables.column_taps(k) : tables.row_taps(k);
+  };
+  const auto bins_of = [&](bool column) { return column ? tables.bins_x : tables.bins_y; };
+  // Calls body(column, q) for the bins of both axes, a thread for each.
+  const auto for_each_bin = [&](const auto& body) {
+    for (int i = thread; i < tables.bins_y + tables.bins_x; i += kTableThreads) {
+      const bool column = i >= tables.bins_y;
+      body(column, column ? i - tables.bins_y : i);
+    }
   };
 
-  for (int i = thread; i < bins; i += kTableThreads) {
-    const bool column = i >= tables.bins_y;
-    const int q = column ? i - tables.bins_y : i;
+  // 1. The number of taps of each bin.
+  for_each_bin([&](bool column, int q) {
     int32_t count = 0;
-    for_each_tap_of(column, q, [&](const Entry&) { ++count; });
+    for_each_tap_of(column, q, [&](const AnyTap&) { ++count; });
     begin_of(column)[q + 1] = count;
-  }
+  });
   __syncthreads();
+  // 2. Where the taps of each bin begin. One thread adds up the numbers of an axis.
   if (thread < 2) {
     int32_t* begin = begin_of(thread == 1);
     const int32_t room = static_cast<int32_t>(thread == 1 ? tables.room_x : tables.room_y);
     int32_t sum = begin[0] = 0;
-    for (int q = 1; q <= (thread == 1 ? tables.bins_x : tables.bins_y); ++q) {
+    for (int q = 1; q <= bins_of(thread == 1); ++q) {
       // Guarantees that nothing is written past the end, for any rounding.
       sum = begin[q] < room - sum ? sum + begin[q] : room;
       begin[q] = sum;
     }
   }
   __syncthreads();
-  for (int i = thread; i < bins; i += kTableThreads) {
-    const bool column = i >= tables.bins_y;
-    const int q = column ? i - tables.bins_y : i;
-    int32_t at = begin_of(column)[q];
+  // 3. The taps.
+  for_each_bin([&](bool column, int q) {
+    int32_t next = begin_of(column)[q];
     const int32_t end = begin_of(column)[q + 1];
-    Entry* taps = taps_of(column);
-    for_each_tap_of(column, q, [&](const Entry& entry) {
-      if (at < end) taps[at++] = entry;
+    AnyTap* taps = taps_of(column);
+    for_each_tap_of(column, q, [&](const AnyTap& tap) {
+      if (next < end) taps[next++] = tap;
     });
-  }
+  });
   __syncthreads();
-  __shared__ int32_t low[2], high[2];  // the cells [low, high) of each axis
+  // 4. The cells [low, high) of each axis, for the head.
+  __shared__ int32_t low[2], high[2];
   if (thread < 2) {
     const int32_t* begin = begin_of(thread == 1);
-    const Entry* taps = taps_of(thread == 1);
+    const AnyTap* taps = taps_of(thread == 1);
     int32_t least = 0x7fffffff, most = -1;
-    for (int q = 0; q < (thread == 1 ? tables.bins_x : tables.bins_y); ++q) {
+    for (int q = 0; q < bins_of(thread == 1); ++q) {
       if (begin[q] == begin[q + 1]) continue;
       const int32_t first = static_cast<int32_t>(taps[begin[q]].cell);
       const int32_t last = static_cast<int32_t>(taps[begin[q + 1] - 1].cell);
@@ -238,27 +232,24 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
     tables.heads[k] =
         RoiHead{roi.state, map, static_cast<int32_t>(roi.image), low[0], high[0], low[1], high[1]};
   }
+  // 5. The taps of each cell, if they are wanted.
   if (tables.cell_begin == nullptr) return;
   for (int axis = 0; axis < 2; ++axis) {
     const int32_t* begin = begin_of(axis == 1);
-    const Entry* taps = taps_of(axis == 1);
-    int32_t* cell_begin =
-        const_cast<int32_t*>(axis == 1 ? tables.column_cells(k) : tables.row_cells(k));
-    Entry* by_cell =
-        const_cast<Entry*>(axis == 1 ? tables.column_by_cell(k) : tables.row_by_cell(k));
-    const int axis_bins = axis == 1 ? tables.bins_x : tables.bins_y;
+    const AnyTap* taps = taps_of(axis == 1);
+    int32_t* cell_begin = axis == 1 ? tables.column_cells(k) : tables.row_cells(k);
+    BinTap<G>* by_cell = axis == 1 ? tables.column_by_cell(k) : tables.row_by_cell(k);
     // A cell's list begins after all taps of smaller cells.
     for (int32_t cell = low[axis] + thread; cell <= high[axis]; cell += kTableThreads) {
-      int32_t at = 0;
-      for (int q = 0; q < axis_bins; ++q) {
-        at += lower_bound(taps, begin[q], begin[q + 1], cell) - begin[q];
+      int32_t next = 0;
+      for (int q = 0; q < bins_of(axis == 1); ++q) {
+        next += lower_bound(taps, begin[q], begin[q + 1], cell) - begin[q];
       }
-      cell_begin[cell] = at;
-      for (int q = 0; q < axis_bins; ++q) {
+      cell_begin[cell] = next;
+      for (int q = 0; q < bins_of(axis == 1); ++q) {
         const int32_t found = lower_bound(taps, begin[q], begin[q + 1], cell);
         if (found == begin[q + 1] || taps[found].cell != cell) continue;
-        by_cell[at] = taps[found];
-        by_cell[at++].cell = q;
+        by_cell[next++] = BinTap<G>{q, taps[found].weight};
       }
     }
   }
@@ -266,10 +257,10 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, Entry> t
 
 }  // namespace
 
-template <class G, class Entry>
+template <class G, class AnyTap>
 template <class Rule>
-void TapTable<G, Entry>::build(const char* op, const Gpu& gpu, const Rule& rule) const {
-  launch(op, gpu, tap_kernel<G, Entry, Rule>, rows.rows, kTableThreads, *this, rule);
+void TapTable<G, AnyTap>::build(const char* op, const Gpu& gpu, const Rule& rule) const {
+  launch(op, gpu, tap_kernel<G, AnyTap, Rule>, rows.rows, kTableThreads, *this, rule);
 }
 
 #define BUILDS_FOR(Rule, G)                                                             \
@@ -296,35 +287,37 @@ __global__ void __launch_bounds__(kListThreads)
   const int64_t run = div_up(rows, kListThreads);
   const int64_t first = run * thread;
   const int64_t stop = first + run < rows ? first + run : rows;
-  // Rows of earlier images and of this one, summed over the threads up to each.
-  __shared__ int32_t earlier[kListThreads], own[kListThreads];
-  int32_t before = 0, here = 0;
+  // 1. The rows of earlier images and of this one that each thread has.
+  __shared__ int32_t earlier[kListThreads], inside[kListThreads];
+  int32_t thread_earlier = 0, thread_inside = 0;
   for (int64_t k = first; k < stop; ++k) {
     if (heads[k].state != RoiState::kValid) continue;
-    before += image_of(heads[k]) < image;
-    here += image_of(heads[k]) == image;
+    thread_earlier += image_of(heads[k]) < image;
+    thread_inside += image_of(heads[k]) == image;
   }
-  earlier[thread] = before;
-  own[thread] = here;
+  earlier[thread] = thread_earlier;
+  inside[thread] = thread_inside;
+  // 2. Their sums over the threads up to each.
   for (int step = 1; step < kListThreads; step *= 2) {
     __syncthreads();
     const int32_t add_earlier = thread >= step ? earlier[thread - step] : 0;
-    const int32_t add_own = thread >= step ? own[thread - step] : 0;
+    const int32_t add_inside = thread >= step ? inside[thread - step] : 0;
     __syncthreads();
     earlier[thread] += add_earlier;
-    own[thread] += add_own;
+    inside[thread] += add_inside;
   }
   __syncthreads();
+  // 3. The list.
   const int32_t begin = earlier[kListThreads - 1];
-  int32_t at = begin + own[thread] - here;
+  int32_t next = begin + inside[thread] - thread_inside;
   for (int64_t k = first; k < stop; ++k) {
     if (heads[k].state == RoiState::kValid && image_of(heads[k]) == image) {
-      lists.order[at++] = static_cast<int32_t>(k);
+      lists.order[next++] = static_cast<int32_t>(k);
     }
   }
   if (thread == 0) {
     lists.begin[image] = begin;
-    if (image == all_images - 1) lists.begin[all_images] = begin + own[kListThreads - 1];
+    if (image == all_images - 1) lists.begin[all_images] = begin + inside[kListThreads - 1];
   }
 }
 

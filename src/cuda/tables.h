@@ -20,8 +20,8 @@ struct RoiHead {
   int32_t y_begin, y_end, x_begin, x_end;
 };
 
-// What all tables start with. An operator whose classes have RoIs of their own takes each pair of a
-// RoI and a class for a row, and each pair of an image and a class for an image.
+// The common part of all tables. An operator whose classes have RoIs of their own takes each pair
+// of a RoI and a class for a row, and each pair of an image and a class for an image.
 struct RoiTable {
   RoiRows rows;
   int64_t classes;         // 1 for most operators
@@ -49,32 +49,48 @@ struct BinTable : RoiTable {
 
   void build(const char* op, const Gpu& gpu, BinRule rule, double spatial_scale) const;
 
-  HOST_DEVICE const int32_t* row_edges(int64_t k) const {
+  HOST_DEVICE int32_t* row_edges(int64_t k) const {
     return edges + k * 2 * (static_cast<int64_t>(bins_y) + bins_x);
   }
-  HOST_DEVICE const int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * bins_y; }
+  HOST_DEVICE int32_t* column_edges(int64_t k) const { return row_edges(k) + 2 * bins_y; }
 };
 
 // As wide as G, so that the structs below have no padding, which would be uninitialised memory.
 template <class G>
 using CellIndex = std::conditional_t<sizeof(G) == 8, int64_t, int32_t>;
 
-// A cell that a bin reads, and its weight: samples of a bin that share a cell are merged.
-template <class G>
-struct Tap {
-  CellIndex<G> cell;  // in by_cell lists: the bin
-  G weight;
-};
-// The same with the derivatives of the weight by the box's lower and upper coordinate.
+// A cell that a bin reads, its weight, and the derivatives of the weight by the box's lower and
+// upper coordinate: samples of a bin that share a cell are merged.
 template <class G>
 struct GradientTap {
   CellIndex<G> cell;
   G weight, d_lo, d_hi;
+
+  HOST_DEVICE GradientTap mean(G samples) const {
+    return {cell, weight / samples, d_lo / samples, d_hi / samples};
+  }
+  HOST_DEVICE bool is_zero() const { return weight == 0 && d_lo == 0 && d_hi == 0; }
+};
+// The same without derivatives.
+template <class G>
+struct Tap {
+  CellIndex<G> cell;
+  G weight;
+
+  Tap() = default;
+  HOST_DEVICE explicit Tap(const GradientTap<G>& tap) : cell(tap.cell), weight(tap.weight) {}
+  HOST_DEVICE bool is_zero() const { return weight == 0; }
+};
+// A tap in the list of its cell.
+template <class G>
+struct BinTap {
+  CellIndex<G> bin;
+  G weight;
 };
 
 // The first of the taps [begin, end) of a bin at or after cell.
-template <class Entry>
-DEVICE_INLINE int32_t lower_bound(const Entry* taps, int32_t begin, int32_t end, int32_t cell) {
+template <class AnyTap>
+DEVICE_INLINE int32_t lower_bound(const AnyTap* taps, int32_t begin, int32_t end, int32_t cell) {
   while (begin < end) {
     const int32_t middle = begin + (end - begin) / 2;
     if (taps[middle].cell < cell) {
@@ -90,14 +106,14 @@ DEVICE_INLINE int32_t lower_bound(const Entry* taps, int32_t begin, int32_t end,
 // optionally the same by cell, with bins in ascending order. A cell without weight is absent, so
 // that its NaN cannot leak. A rule (SampleRule, PreciseRule) defines the weights of a bin on a map
 // of the rule's scale. A pyramid defines the map of a RoI and its scale.
-template <class G, class Entry>
+template <class G, class AnyTap>
 struct TapTable : RoiTable {
   Pyramid pyramid;
   int64_t room_y, room_x;  // taps that the tables have room for, per RoI
   int32_t* begin;          // K * (P + 1 + Q + 1): bin q has the taps [begin[q], begin[q + 1])
-  Entry* taps;             // K * (room_y + room_x)
+  AnyTap* taps;            // K * (room_y + room_x)
   int32_t* cell_begin;     // K * (H + 1 + W + 1), set for the cells of the head; or nullptr
-  Entry* by_cell;          // K * (room_y + room_x), or nullptr
+  BinTap<G>* by_cell;      // K * (room_y + room_x), or nullptr
 
   template <class Rule>
   TapTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
@@ -108,29 +124,29 @@ struct TapTable : RoiTable {
         room_y(room(bins_y, height, rule.max_cells(height))),
         room_x(room(bins_x, width, rule.max_cells(width))),
         begin(carver->take<int32_t>(rows.rows * (static_cast<int64_t>(bins_y) + bins_x + 2))),
-        taps(carver->take<Entry>(rows.rows * (room_y + room_x))),
+        taps(carver->take<AnyTap>(rows.rows * (room_y + room_x))),
         cell_begin(nullptr),
         by_cell(nullptr) {
     if (!with_cells) return;
     cell_begin = carver->take<int32_t>(rows.rows * (static_cast<int64_t>(height) + width + 2));
-    by_cell = carver->take<Entry>(rows.rows * (room_y + room_x));
+    by_cell = carver->take<BinTap<G>>(rows.rows * (room_y + room_x));
   }
 
   template <class Rule>
   void build(const char* op, const Gpu& gpu, const Rule& rule) const;
 
-  HOST_DEVICE const int32_t* row_begin(int64_t k) const {
+  HOST_DEVICE int32_t* row_begin(int64_t k) const {
     return begin + k * (static_cast<int64_t>(bins_y) + bins_x + 2);
   }
-  HOST_DEVICE const int32_t* column_begin(int64_t k) const { return row_begin(k) + bins_y + 1; }
-  HOST_DEVICE const Entry* row_taps(int64_t k) const { return taps + k * (room_y + room_x); }
-  HOST_DEVICE const Entry* column_taps(int64_t k) const { return row_taps(k) + room_y; }
-  HOST_DEVICE const int32_t* row_cells(int64_t k) const {
+  HOST_DEVICE int32_t* column_begin(int64_t k) const { return row_begin(k) + bins_y + 1; }
+  HOST_DEVICE AnyTap* row_taps(int64_t k) const { return taps + k * (room_y + room_x); }
+  HOST_DEVICE AnyTap* column_taps(int64_t k) const { return row_taps(k) + room_y; }
+  HOST_DEVICE int32_t* row_cells(int64_t k) const {
     return cell_begin + k * (static_cast<int64_t>(height) + width + 2);
   }
-  HOST_DEVICE const int32_t* column_cells(int64_t k) const { return row_cells(k) + height + 1; }
-  HOST_DEVICE const Entry* row_by_cell(int64_t k) const { return by_cell + k * (room_y + room_x); }
-  HOST_DEVICE const Entry* column_by_cell(int64_t k) const { return row_by_cell(k) + room_y; }
+  HOST_DEVICE int32_t* column_cells(int64_t k) const { return row_cells(k) + height + 1; }
+  HOST_DEVICE BinTap<G>* row_by_cell(int64_t k) const { return by_cell + k * (room_y + room_x); }
+  HOST_DEVICE BinTap<G>* column_by_cell(int64_t k) const { return row_by_cell(k) + room_y; }
 
  private:
   // The bins of a RoI lie side by side and share at most one cell at each end. For very large

@@ -279,7 +279,7 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
     BinTaps<A> room(p.sample_per_part, by_class);
-    Slope* const of_block = slopes.data() + task.channel / kLanes<A> * pairs * outputs;
+    Slope* const block_slopes = slopes.data() + task.channel / kLanes<A> * pairs * outputs;
     call.for_each_bin(
         task, &room,
         [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
@@ -301,8 +301,8 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
           d_bin /= Values::all(taps.divisor);
           by_y *= d_bin;
           by_x *= d_bin;
-          by_y.add_each_to(task.lanes, &of_block[pair * outputs + bin].y);
-          by_x.add_each_to(task.lanes, &of_block[pair * outputs + bin].x);
+          by_y.add_each_to(task.lanes, &block_slopes[pair * outputs + bin].y);
+          by_x.add_each_to(task.lanes, &block_slopes[pair * outputs + bin].x);
         },
         [](int64_t, int64_t) INLINE_LAMBDA {});
   };

@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(kPartThreads) part_kernel(PartTable<T> tables,
     // The least and the greatest offsets; those of a thread without any are the wrong way round.
     __shared__ A least_y[kPartThreads], most_y[kPartThreads];
     __shared__ A least_x[kPartThreads], most_x[kPartThreads];
+    // 1. Those of this thread's parts.
     const A infinity = bit_cast<float>(0x7f800000u);
     least_y[thread] = least_x[thread] = infinity;
     most_y[thread] = most_x[thread] = -infinity;
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__(kPartThreads) part_kernel(PartTable<T> tables,
       if (move_x > most_x[thread]) most_x[thread] = move_x;
     }
     __syncthreads();
+    // 2. Those of all parts, and the cells that all bins read.
     if (thread == 0) {
       for (int i = 1; i < kPartThreads; ++i) {
         if (least_y[i] < least_y[0]) least_y[0] = least_y[i];
@@ -175,6 +177,7 @@ __global__ void __launch_bounds__(kPartThreads)
   const int64_t pair = blockIdx.x / offsets.parts(), part = blockIdx.x % offsets.parts();
   const int thread = static_cast<int>(threadIdx.x);
   const RoiHead head = tables.heads[pair];
+  // 1. The derivatives by the positions of the part's bins, in some of its channels.
   A d_y = 0, d_x = 0, move_y, move_x;
   if (head.state == RoiState::kValid && offsets.find(pair, part, &move_y, &move_x)) {
     const PartAxis<A>*y_axis = tables.axes_of(pair), *x_axis = y_axis + 1;
@@ -211,23 +214,19 @@ __global__ void __launch_bounds__(kPartThreads)
       d_x += d_bin * by_x;
     }
   }
-  __shared__ A sum_y[kPartThreads], sum_x[kPartThreads];
-  sum_y[thread] = d_y;
-  sum_x[thread] = d_x;
-  for (int half = kPartThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (thread >= half) continue;
-    sum_y[thread] += sum_y[thread + half];
-    sum_x[thread] += sum_x[thread + half];
-  }
+  // 2. Their sums over the threads.
+  __shared__ A sums[2][kPartThreads];
+  sums[0][thread] = d_y;
+  sums[1][thread] = d_x;
+  sum_over_threads(sums);
   if (thread != 0) return;
-  // The axes of other pairs were never written.
+  // 3. By the offsets. The axes of other pairs were never written.
   const bool valid = head.state == RoiState::kValid;
   const A scale_y = valid ? offsets.gradient_scale(tables.axes_of(pair)[0]) : A(0);
   const A scale_x = valid ? offsets.gradient_scale(tables.axes_of(pair)[1]) : A(0);
   T* d_pair = d_trans + pair * 2 * offsets.parts() + part;
-  store(d_pair, sum_x[0] * scale_x);
-  store(d_pair + offsets.parts(), sum_y[0] * scale_y);
+  store(d_pair, sums[1][0] * scale_x);
+  store(d_pair + offsets.parts(), sums[0][0] * scale_y);
 }
 
 template <class T>

@@ -258,19 +258,19 @@ void run_forward(const Params& p, const View& in, const Tensor& out) {
 // The gradients of offset and mask for a row of outputs. `total` has for each of the four cells
 // around each sample of the pair the sum over the channels of value times gradient.
 template <class T>
-void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t of_table, int64_t y,
+void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t pair_of_table, int64_t y,
                  const SumOf<T>* total, const View& d) {
   using A = SumOf<T>;
   const MovedSamples<T>& moved = plan.moved;
   T* const d_offset = data_of<T>(d.offset);
   T* const d_mask = data_of<T>(d.mask);
-  const int64_t pair = table.first + of_table;
+  const int64_t pair = table.first + pair_of_table;
   plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
     const int64_t number = moved.kernel.number(y, x, i, j);
     A sum[4], by_y, by_x, by_mask;
     for (int k = 0; k < 4; ++k) sum[k] = total[k * plan.samples + number];
-    moved.differentiate(table.around(of_table)[number], moved.mask_of(pair, y, x, i, j), sum, &by_y,
-                        &by_x, &by_mask);
+    moved.differentiate(table.around(pair_of_table)[number], moved.mask_of(pair, y, x, i, j), sum,
+                        &by_y, &by_x, &by_mask);
     if (d_offset != nullptr) {
       T* const target = d_offset + moved.offset_place(pair, y, x, i, j);
       store(target, by_y);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../cuda/workspace.h"
+#include "../cuda/tiles.h"
 #include "deformable_sampling.h"
 
 namespace gluon_roi {
 namespace cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = kTileThreads;
 
 // A call, cut into pairs of an image and a deformable group.
 template <class T>
@@ -35,9 +35,9 @@ struct Place {
 
   DEVICE_INLINE Place(const DeformedKernel& kernel, int64_t number) {
     const auto part = [&](int64_t size) {
-      const int64_t of_it = number % size;
+      const int64_t rest = number % size;
       number /= size;
-      return of_it;
+      return rest;
     };
     if (kernel.columns) {
       x = part(kernel.out_width);
@@ -104,11 +104,11 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) range_kernel(Plan<T> plan, RowRange* ranges) {
   const DeformedKernel& kernel = plan.moved.kernel;
   const int64_t pair = blockIdx.x / kernel.out_height, y = blockIdx.x % kernel.out_height;
-  const int64_t of_row = kernel.runs() * kernel.run_length();
+  const int64_t row_samples = kernel.runs() * kernel.run_length();
   const int thread = static_cast<int>(threadIdx.x);
   __shared__ RowRange found[kThreads];
   RowRange range{kernel.height, 0};
-  for (int64_t n = thread; n < of_row; n += kThreads) {
+  for (int64_t n = thread; n < row_samples; n += kThreads) {
     const auto sample = cells_of(plan.moved, pair, Place(kernel, number_in_row(kernel, y, n)));
     for (int k = 0; k < 4; ++k) {
       if (sample.cell[k] == kernel.none()) continue;
@@ -129,15 +129,13 @@ __global__ void __launch_bounds__(kThreads) range_kernel(Plan<T> plan, RowRange*
 
 // A block of threads owns a tile of the map in kTileChannels channels; each of its threads owns a
 // cell, gathers what falls on it from the samples in their order, and writes it once.
-constexpr int kTileWidth = 16, kTileHeight = kThreads / kTileWidth;
-constexpr int kTileChannels = 8;
-
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     data_gradient_kernel(Plan<T> plan, const RowRange* ranges, const T* d_out, T* d_data,
                          int32_t tiles_y, int32_t tiles_x, int64_t chunks) {
   using A = SumOf<T>;
   const DeformedKernel& kernel = plan.moved.kernel;
+  // 1. The tile of this block and the cell of this thread.
   int64_t rest = blockIdx.x;
   const int32_t x_begin = static_cast<int32_t>(rest % tiles_x) * kTileWidth;
   rest /= tiles_x;
@@ -146,24 +144,24 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first = rest % chunks * kTileChannels, pair = rest / chunks;
   const int64_t left = plan.channels - first;
   const int channels = left < kTileChannels ? static_cast<int>(left) : kTileChannels;
-
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t y = y_begin + thread / kTileWidth, x = x_begin + thread % kTileWidth;
   const bool on_map = y < kernel.height && x < kernel.width;
   const int32_t own_cell = on_map ? y * kernel.width + x : -1;
   const T* d_pair = d_out + (pair * plan.channels + first) * plan.samples;
-  const int64_t of_row = kernel.runs() * kernel.run_length();
+  const int64_t row_samples = kernel.runs() * kernel.run_length();
   A sum[kTileChannels] = {};
   __shared__ SampleTaps<A> taps[kThreads];
   __shared__ int64_t numbers[kThreads];
   __shared__ bool meets[kThreads];
+  // 2. The rows of outputs that read the tile.
   for (int64_t row = 0; row < kernel.out_height; ++row) {
     const RowRange range = ranges[pair * kernel.out_height + row];
     if (range.begin >= y_begin + kTileHeight || range.end <= y_begin) continue;
-    for (int64_t base = 0; base < of_row; base += kThreads) {
-      // Each thread finds a sample, then all walk over those that meet the tile.
+    for (int64_t base = 0; base < row_samples; base += kThreads) {
+      // 3. Each thread finds a sample.
       meets[thread] = false;
-      if (base + thread < of_row) {
+      if (base + thread < row_samples) {
         numbers[thread] = number_in_row(kernel, row, base + thread);
         taps[thread] = taps_of(plan.moved, pair, Place(kernel, numbers[thread]));
         for (int k = 0; k < 4; ++k) {
@@ -175,6 +173,8 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
       __syncthreads();
+      // 4. All threads walk over the samples that meet the tile; each adds those that read its
+      // cell.
       for (int n = 0; n < kThreads; ++n) {
         if (!meets[n]) continue;
         A weight = 0;
@@ -195,6 +195,7 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
     }
   }
+  // 5. The gradients of the cell.
   if (!on_map) return;
   T* target = d_data + (pair * plan.channels + first) * plan.cells + own_cell;
 #pragma unroll

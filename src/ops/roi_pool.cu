@@ -90,11 +90,12 @@ __global__ void __launch_bounds__(kTileThreads)
     const int32_t *y_edges = tables.row_edges(k), *x_edges = tables.column_edges(k);
     const BinRange rows(y_edges, tables.bins_y, tile.y_begin, tile.y_begin + kTileHeight - 1);
     const BinRange columns(x_edges, tables.bins_x, tile.x_begin, tile.x_begin + kTileWidth - 1);
-    const BinRange own_rows(y_edges, tables.bins_y, tile.y, tile.y);
-    const BinRange own_columns(x_edges, tables.bins_x, tile.x, tile.x);
+    const BinRange cell_rows(y_edges, tables.bins_y, tile.y, tile.y);
+    const BinRange cell_columns(x_edges, tables.bins_x, tile.x, tile.x);
     const T* d_roi = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs;
     const int bins = rows.count() * columns.count();
     for (int first = 0; first < bins; first += kBinBatch) {
+      // 1. The maxima of a batch of bins, a thread for a bin of a channel.
       const int batch = bins - first < kBinBatch ? bins - first : kBinBatch;
       for (int task = thread; task < batch * tile.channels; task += kTileThreads) {
         const int channel = task / batch, n = task % batch;
@@ -122,8 +123,9 @@ __global__ void __launch_bounds__(kTileThreads)
             load(d_roi + channel * plan.outputs + static_cast<int64_t>(p) * tables.bins_x + q);
       }
       __syncthreads();
-      for (int p = own_rows.begin; p < own_rows.end; ++p) {
-        for (int q = own_columns.begin; q < own_columns.end; ++q) {
+      // 2. The gradients of the bins whose maximum is this thread's cell.
+      for (int p = cell_rows.begin; p < cell_rows.end; ++p) {
+        for (int q = cell_columns.begin; q < cell_columns.end; ++q) {
           const int n = (p - rows.begin) * columns.count() + (q - columns.begin) - first;
           if (n < 0 || n >= batch) continue;
 #pragma unroll

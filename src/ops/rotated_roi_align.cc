@@ -54,14 +54,14 @@ template <class G>
 struct RoiTaps {
   using Tap = WeightTap<G>;
   Chunk chunk;
-  std::vector<TapList<Tap>> lists;  // of a few RoIs each
-  std::vector<const Tap*> of_roi;   // the list that a RoI's taps are in
-  std::vector<int64_t> ends;        // 1 + bins for each RoI: where in that list its bins end
+  std::vector<TapList<Tap>> lists;   // of a few RoIs each
+  std::vector<const Tap*> roi_taps;  // the list that a RoI's taps are in
+  std::vector<int64_t> ends;         // 1 + bins for each RoI: where in that list its bins end
   Coverage coverage;
 
   RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Chunk& rois, const Tensor& data)
       : chunk(rois),
-        of_roi(static_cast<size_t>(chunk.count())),
+        roi_taps(static_cast<size_t>(chunk.count())),
         ends(chunk.count() * (bins(rule) + 1)),
         coverage(data) {
     const int64_t cells = data.shape[2] * data.shape[3], count = chunk.count();
@@ -73,11 +73,11 @@ struct RoiTaps {
         add(rule, table.rois[table.order[i]], data, i - chunk.begin, &list);
       }
       for (int64_t i = share.begin; i < share.end; ++i) {
-        of_roi[i - chunk.begin] = list.taps().data();
+        roi_taps[i - chunk.begin] = list.taps().data();
       }
     });
     for (int64_t i = 0; i < count; ++i) {
-      cover(table.rois[table.order[chunk.begin + i]].image, data.shape[3], of_roi[i],
+      cover(table.rois[table.order[chunk.begin + i]].image, data.shape[3], roi_taps[i],
             ends[i * (bins(rule) + 1)], ends[(i + 1) * (bins(rule) + 1) - 1]);
     }
     coverage.finish();
@@ -141,7 +141,7 @@ ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const RoiTaps<G>& taps
   const Chunk rois = table.of_image(image, taps.chunk);
   for (int64_t i = rois.begin; i < rois.end; ++i) {
     const int64_t n = i - taps.chunk.begin;
-    body(i, table.order[i], taps.of_roi[n], taps.ends.data() + n * (bins + 1));
+    body(i, table.order[i], taps.roi_taps[n], taps.ends.data() + n * (bins + 1));
   }
 }
 
