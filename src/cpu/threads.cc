@@ -18,16 +18,15 @@
 namespace gluon_roi::cpu {
 
 #ifdef _OPENMP
+namespace {
 
 // Waking the second thread costs some 5 us, in which one thread touches this many elements. The
 // debug build uses all threads even for the smallest call, to find faults.
 #ifdef GLUON_ROI_DEBUG
-static constexpr int64_t kElementsPerThread = 1;
+constexpr int64_t kElementsPerThread = 1;
 #else
-static constexpr int64_t kElementsPerThread = 1 << 15;
+constexpr int64_t kElementsPerThread = 1 << 15;
 #endif
-
-namespace {
 
 // The remaining tasks of one thread, on separate cache lines.
 class alignas(64) Share {
@@ -45,12 +44,6 @@ class alignas(64) Share {
   std::mutex mutex_;
   int64_t begin_ = 0, end_ = 0;
 };
-
-}  // namespace
-#endif
-
-#ifdef _OPENMP
-namespace {
 
 // fork() does not copy the threads that OpenMP has started, but OpenMP would wait for them. So a
 // child process uses its single thread.

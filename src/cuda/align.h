@@ -18,19 +18,14 @@ struct AlignRule {
   static constexpr bool kGrouped = kGrouped_;
   AlignTable<A> tables;
 
-  struct View {
-    const int32_t *y_begin, *x_begin;
-    const Tap<A>*y_taps, *x_taps;
-  };
+  using View = TapView<Tap<A>>;
   DEVICE_INLINE View stage(int64_t k, char* room, const char* end) const {
-    View view;
-    view.y_begin = tables.row_begin(k);
-    view.x_begin = tables.column_begin(k);
+    View view = tables.by_bins(k);
     const int y_count = view.y_begin[tables.bins_y], x_count = view.x_begin[tables.bins_x];
     view.y_begin = cuda::stage(view.y_begin, tables.bins_y + 1, &room, end);
     view.x_begin = cuda::stage(view.x_begin, tables.bins_x + 1, &room, end);
-    view.y_taps = cuda::stage(tables.row_taps(k), y_count, &room, end);
-    view.x_taps = cuda::stage(tables.column_taps(k), x_count, &room, end);
+    view.y_taps = cuda::stage(view.y_taps, y_count, &room, end);
+    view.x_taps = cuda::stage(view.x_taps, x_count, &room, end);
     return view;
   }
   DEVICE_INLINE void pool(const View& view, int p, int q, int width, const T* plane,
@@ -135,14 +130,8 @@ struct AlignGradientRule {
   static constexpr int kCoordinates = 4;
   TapTable<A, GradientTap<A>> tables;
 
-  struct View {
-    const int32_t *y_begin, *x_begin;
-    const GradientTap<A>*y_taps, *x_taps;
-  };
-  DEVICE_INLINE View view(int64_t k) const {
-    return View{tables.row_begin(k), tables.column_begin(k), tables.row_taps(k),
-                tables.column_taps(k)};
-  }
+  using View = TapView<GradientTap<A>>;
+  DEVICE_INLINE View view(int64_t k) const { return tables.by_bins(k); }
   DEVICE_INLINE void slope(const View& view, int p, int q, int width, const T* plane,
                            A* slope) const {
     for (int32_t i = view.y_begin[p]; i < view.y_begin[p + 1]; ++i) {
@@ -186,13 +175,12 @@ __global__ void __launch_bounds__(kTileThreads)
   const auto meets = [&](int64_t k) { return tile.meets(tables.heads[k]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
     if (!tile.inside(tables.heads[k])) return;
-    const int32_t *y_cells = tables.row_cells(k), *x_cells = tables.column_cells(k);
-    const BinTap<A>*y_taps = tables.row_by_cell(k), *x_taps = tables.column_by_cell(k);
-    const int32_t x_first = x_cells[tile.x], x_stop = x_cells[tile.x + 1];
-    for (int32_t i = y_cells[tile.y]; i < y_cells[tile.y + 1]; ++i) {
-      const BinTap<A> y = y_taps[i];
+    const TapView<BinTap<A>> view = tables.by_cells(k);
+    const int32_t x_first = view.x_begin[tile.x], x_stop = view.x_begin[tile.x + 1];
+    for (int32_t i = view.y_begin[tile.y]; i < view.y_begin[tile.y + 1]; ++i) {
+      const BinTap<A> y = view.y_taps[i];
       for (int32_t j = x_first; j < x_stop; ++j) {
-        const BinTap<A> x = x_taps[j];
+        const BinTap<A> x = view.x_taps[j];
         add_gradients(tile, plan, d_out, k - first_row,
                       static_cast<int64_t>(y.bin) * tables.bins_x + x.bin, y.weight * x.weight,
                       sum);

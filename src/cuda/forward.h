@@ -49,7 +49,7 @@ struct ForwardPlan {
 
 // Copies count elements to *room and advances it, if they fit. Returns where to read them.
 template <class X>
-DEVICE_INLINE const X* stage(const X* source, int count, char** room, const char* end) {
+DEVICE_INLINE X* stage(X* source, int count, char** room, const char* end) {
   const int bytes = round_up(count * static_cast<int>(sizeof(X)), 16);
   if (count > kStageBytes / static_cast<int>(sizeof(X)) || bytes > end - *room) return source;
   X* copy = reinterpret_cast<X*>(*room);

@@ -167,12 +167,9 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, AnyTap> 
                          q, emit);
   };
   // begin, taps and bins of one axis.
-  const auto begin_of = [&](bool column) {
-    return column ? tables.column_begin(k) : tables.row_begin(k);
-  };
-  const auto taps_of = [&](bool column) {
-    return column ? tables.column_taps(k) : tables.row_taps(k);
-  };
+  const TapView<AnyTap> view = tables.by_bins(k);
+  const auto begin_of = [&](bool column) { return column ? view.x_begin : view.y_begin; };
+  const auto taps_of = [&](bool column) { return column ? view.x_taps : view.y_taps; };
   const auto bins_of = [&](bool column) { return column ? tables.bins_x : tables.bins_y; };
   // Calls body(column, q) for the bins of both axes, a thread for each.
   const auto for_each_bin = [&](const auto& body) {
@@ -234,11 +231,12 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, AnyTap> 
   }
   // 5. The taps of each cell, if they are wanted.
   if (tables.cell_begin == nullptr) return;
+  const TapView<BinTap<G>> cells = tables.by_cells(k);
   for (int axis = 0; axis < 2; ++axis) {
     const int32_t* begin = begin_of(axis == 1);
     const AnyTap* taps = taps_of(axis == 1);
-    int32_t* cell_begin = axis == 1 ? tables.column_cells(k) : tables.row_cells(k);
-    BinTap<G>* by_cell = axis == 1 ? tables.column_by_cell(k) : tables.row_by_cell(k);
+    int32_t* cell_begin = axis == 1 ? cells.x_begin : cells.y_begin;
+    BinTap<G>* cell_taps = axis == 1 ? cells.x_taps : cells.y_taps;
     // A cell's list begins after all taps of smaller cells.
     for (int32_t cell = low[axis] + thread; cell <= high[axis]; cell += kTableThreads) {
       int32_t next = 0;
@@ -249,7 +247,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, AnyTap> 
       for (int q = 0; q < bins_of(axis == 1); ++q) {
         const int32_t found = lower_bound(taps, begin[q], begin[q + 1], cell);
         if (found == begin[q + 1] || taps[found].cell != cell) continue;
-        by_cell[next++] = BinTap<G>{q, taps[found].weight};
+        cell_taps[next++] = BinTap<G>{q, taps[found].weight};
       }
     }
   }

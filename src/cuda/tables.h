@@ -102,6 +102,13 @@ DEVICE_INLINE int32_t lower_bound(const AnyTap* taps, int32_t begin, int32_t end
   return begin;
 }
 
+// The taps of a RoI along both axes: row or bin i has those of [begin[i], begin[i + 1]).
+template <class AnyTap>
+struct TapView {
+  int32_t *y_begin, *x_begin;
+  AnyTap *y_taps, *x_taps;
+};
+
 // Both axes of every RoI as sparse matrices: the taps of each bin in ascending order of cells, and
 // optionally the same by cell, with bins in ascending order. A cell without weight is absent, so
 // that its NaN cannot leak. A rule (SampleRule, PreciseRule) defines the weights of a bin on a map
@@ -113,7 +120,7 @@ struct TapTable : RoiTable {
   int32_t* begin;          // K * (P + 1 + Q + 1): bin q has the taps [begin[q], begin[q + 1])
   AnyTap* taps;            // K * (room_y + room_x)
   int32_t* cell_begin;     // K * (H + 1 + W + 1), set for the cells of the head; or nullptr
-  BinTap<G>* by_cell;      // K * (room_y + room_x), or nullptr
+  BinTap<G>* cell_taps;    // K * (room_y + room_x), or nullptr
 
   template <class Rule>
   TapTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
@@ -126,27 +133,26 @@ struct TapTable : RoiTable {
         begin(carver->take<int32_t>(rows.rows * (static_cast<int64_t>(bins_y) + bins_x + 2))),
         taps(carver->take<AnyTap>(rows.rows * (room_y + room_x))),
         cell_begin(nullptr),
-        by_cell(nullptr) {
+        cell_taps(nullptr) {
     if (!with_cells) return;
     cell_begin = carver->take<int32_t>(rows.rows * (static_cast<int64_t>(height) + width + 2));
-    by_cell = carver->take<BinTap<G>>(rows.rows * (room_y + room_x));
+    cell_taps = carver->take<BinTap<G>>(rows.rows * (room_y + room_x));
   }
 
   template <class Rule>
   void build(const char* op, const Gpu& gpu, const Rule& rule) const;
 
-  HOST_DEVICE int32_t* row_begin(int64_t k) const {
-    return begin + k * (static_cast<int64_t>(bins_y) + bins_x + 2);
+  // The taps of a RoI, by bin and by cell.
+  HOST_DEVICE TapView<AnyTap> by_bins(int64_t k) const {
+    int32_t* const rows_begin = begin + k * (int64_t{bins_y} + bins_x + 2);
+    AnyTap* const row_taps = taps + k * (room_y + room_x);
+    return {rows_begin, rows_begin + bins_y + 1, row_taps, row_taps + room_y};
   }
-  HOST_DEVICE int32_t* column_begin(int64_t k) const { return row_begin(k) + bins_y + 1; }
-  HOST_DEVICE AnyTap* row_taps(int64_t k) const { return taps + k * (room_y + room_x); }
-  HOST_DEVICE AnyTap* column_taps(int64_t k) const { return row_taps(k) + room_y; }
-  HOST_DEVICE int32_t* row_cells(int64_t k) const {
-    return cell_begin + k * (static_cast<int64_t>(height) + width + 2);
+  HOST_DEVICE TapView<BinTap<G>> by_cells(int64_t k) const {
+    int32_t* const rows_begin = cell_begin + k * (int64_t{height} + width + 2);
+    BinTap<G>* const row_taps = cell_taps + k * (room_y + room_x);
+    return {rows_begin, rows_begin + height + 1, row_taps, row_taps + room_y};
   }
-  HOST_DEVICE int32_t* column_cells(int64_t k) const { return row_cells(k) + height + 1; }
-  HOST_DEVICE BinTap<G>* row_by_cell(int64_t k) const { return by_cell + k * (room_y + room_x); }
-  HOST_DEVICE BinTap<G>* column_by_cell(int64_t k) const { return row_by_cell(k) + room_y; }
 
  private:
   // The bins of a RoI lie side by side and share at most one cell at each end. For very large

@@ -30,17 +30,19 @@ __global__ void __launch_bounds__(kTileThreads)
   const int p = tile.group_y, q = tile.group_x;
   A sum[kTileChannels] = {};
   const auto meets = [&](int64_t k) {
-    const int32_t *y = tables.row_begin(k) + p, *x = tables.column_begin(k) + q;
+    const TapView<Tap<A>> view = tables.by_bins(k);
+    const int32_t *y = view.y_begin + p, *x = view.x_begin + q;
     if (y[0] == y[1] || x[0] == x[1]) return false;
-    const Tap<A>*y_taps = tables.row_taps(k), *x_taps = tables.column_taps(k);
-    return tile.meets(
-        static_cast<int32_t>(y_taps[y[0]].cell), static_cast<int32_t>(y_taps[y[1] - 1].cell) + 1,
-        static_cast<int32_t>(x_taps[x[0]].cell), static_cast<int32_t>(x_taps[x[1] - 1].cell) + 1);
+    return tile.meets(static_cast<int32_t>(view.y_taps[y[0]].cell),
+                      static_cast<int32_t>(view.y_taps[y[1] - 1].cell) + 1,
+                      static_cast<int32_t>(view.x_taps[x[0]].cell),
+                      static_cast<int32_t>(view.x_taps[x[1] - 1].cell) + 1);
   };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
-    const int32_t *y = tables.row_begin(k) + p, *x = tables.column_begin(k) + q;
-    const A weight = weight_of(tables.row_taps(k), y[0], y[1], tile.y) *
-                     weight_of(tables.column_taps(k), x[0], x[1], tile.x);
+    const TapView<Tap<A>> view = tables.by_bins(k);
+    const int32_t *y = view.y_begin + p, *x = view.x_begin + q;
+    const A weight =
+        weight_of(view.y_taps, y[0], y[1], tile.y) * weight_of(view.x_taps, x[0], x[1], tile.x);
     if (weight == 0) return;
     add_gradients(tile, plan, d_out, k, static_cast<int64_t>(p) * plan.layout.pooled_width + q,
                   weight, sum);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The samples of a deformable convolution: which cells of the map each reads, with which weights.
 //
-// Results must not depend on the instruction set, so nothing here may be contracted into fused
-// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false.
-// The order of operations is that of MXNet, which makes the samples equal bit for bit.
+// As in bins.h, the order of operations is that of MXNet, which makes the samples equal bit for
+// bit.
 #pragma once
 #include "../types.h"
 

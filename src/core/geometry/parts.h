@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The samples of DeformablePSROIPool: their positions, the cells that each reads, their offsets.
 //
-// Results must not depend on the instruction set, so nothing here may be contracted into fused
-// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false. The order of
-// operations is that of MXNet, so the positions are equal bit for bit.
+// As in bins.h, the order of operations is that of MXNet, so the positions are equal bit for bit.
 #pragma once
 #include "bins.h"
 #include "channels.h"

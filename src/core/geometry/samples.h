@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bilinear samples of the align operators: their positions, and the cells that each reads.
 //
-// Results must not depend on the instruction set, so nothing here may be contracted into fused
-// multiply-adds: these files are compiled with -ffp-contract=off and -fmad=false. The order of
-// operations is that of MXNet, torchvision and Paddle, so the positions are equal bit for bit.
+// As in bins.h, the order of operations is that of MXNet, torchvision and Paddle, so the positions
+// are equal bit for bit.
 #pragma once
 #include <algorithm>
 

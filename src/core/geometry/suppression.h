@@ -3,28 +3,19 @@
 //
 // The order of operations is that of MXNet's box_nms and Proposal, so both keep the same boxes.
 #pragma once
+#include <type_traits>
+
 #include "../types.h"
 
 namespace gluon_roi {
 
 // ---- Order --------------------------------------------------------------------------------------
 
-template <class A>
-struct RankTraits;
-template <>
-struct RankTraits<float> {
-  using Bits = uint32_t;
-};
-template <>
-struct RankTraits<double> {
-  using Bits = uint64_t;
-};
-
 // The place of a box in the order of scores: ascending ranks are descending scores. Equal scores,
 // -0 and 0 among them, keep their order. NaN counts as -infinity.
 template <class A>
 struct Rank {
-  using Bits = typename RankTraits<A>::Bits;
+  using Bits = std::conditional_t<sizeof(A) == 8, uint64_t, uint32_t>;
   Bits key;
   int32_t index;  // of the box, from 0 on
 
