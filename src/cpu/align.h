@@ -283,7 +283,7 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
   const Pyramid pyramid = Op::pyramid(p);
   const std::vector<int32_t> map_of = maps_of(pyramid, table);
   const PositionSensitive layout = Op::layout(p, in.data.shape[1]);
-  const int64_t outputs = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  const int64_t outputs = layout.outputs();
   write_roi_gradients(
       table, in.coordinates, 4 * elements(d_out), d_rois,
       [&](int64_t k, const Roi<G>& roi, double* gradient) {

@@ -60,16 +60,6 @@ DEVICE_INLINE X* stage(X* source, int count, char** room, const char* end) {
   return copy;
 }
 
-// The bins of a RoI, for the two pooling operators: two edges per bin.
-struct BinView {
-  const int32_t *y, *x;
-};
-DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* room, const char* end) {
-  const int bins = tables.bins_y + tables.bins_x;
-  const int32_t* edges = stage(tables.row_edges(k), 2 * bins, &room, end);
-  return BinView{edges, edges + 2 * tables.bins_y};
-}
-
 // out[k, c, p, q] = rule of the map that bin (p, q) of output channel c reads; or, for the lists
 // after the first, that is added. Rule has:
 //   tables, kGrouped (false: layout is 1 x 1),

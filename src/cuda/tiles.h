@@ -27,7 +27,7 @@ struct TilePlan {
         width(static_cast<int32_t>(data.shape[3])),
         tiles_y(div_up(height, kTileHeight)),
         tiles_x(div_up(width, kTileWidth)),
-        outputs(static_cast<int64_t>(layout.pooled_height) * layout.pooled_width),
+        outputs(layout.outputs()),
         chunks(div_up(layout.output_dim, kTileChannels)),
         images(data.shape[0]) {}
   int64_t blocks() const {

@@ -110,27 +110,33 @@ struct Prepared {
     return k * by_class.classes + image % by_class.classes;
   }
 
-  // Calls body(pair, bin, next, taps) for the bins of a task whose offsets are numbers, and
-  // special(pair, bin) for the others; next is a pair that comes some time later.
+  // Calls body(bin, output, taps) for the bins of a task whose offsets are numbers, and
+  // special(output) for the others: bins are counted over all pairs, and `output` is that of the
+  // bin in the task's first channel. The outputs of a later pair are prefetched from `out`.
   template <class Body, class Special>
-  ALWAYS_INLINE void for_each_bin(const GroupTask<A>& task, BinTaps<A>* taps, const Body& body,
+  ALWAYS_INLINE void for_each_bin(const GroupTask<A>& task, const T* out, const Body& body,
                                   const Special& special) const {
+    BinTaps<A> taps(samples, by_class.data);
+    const int64_t outputs = by_class.layout.outputs();
     const int64_t image = task.image / by_class.classes;
     for (int64_t i = table.begin[image]; i < table.begin[image + 1]; ++i) {
       const int64_t k = table.order[i], row = pair(k, task.image);
       const int64_t next = pair(table.ahead(i, table.kFarAhead), task.image);
+      const int64_t first_output = task.first_output(row, outputs);
+      const int64_t next_output = task.first_output(next, outputs);
       const Axes& axis = axes[k];
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         for (int pw = task.q_begin; pw < task.q_end; ++pw) {
           const int64_t bin = int64_t{ph} * by_class.layout.pooled_width + pw;
           A move_y, move_x;
           if (!offsets.find(row, offsets.part_of(ph, pw), &move_y, &move_x)) {
-            special(row, bin);
+            special(first_output + bin);
             continue;
           }
-          taps->find(axis.y, axis.x, axis.y.first_sample(ph, move_y),
-                     axis.x.first_sample(pw, move_x));
-          body(row, bin, next, *taps);
+          taps.find(axis.y, axis.x, axis.y.first_sample(ph, move_y),
+                    axis.x.first_sample(pw, move_x));
+          prefetch_lanes(task.lanes, out + next_output + bin, outputs);
+          body(row * outputs + bin, first_output + bin, taps);
         }
       }
     }
@@ -176,17 +182,15 @@ void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t outputs = call.by_class.outputs();
+  const int64_t outputs = layout.outputs();
   call.table.fill_special_rows(result, out.shape[1] * outputs);
 
   const auto pool = [&](const GroupTask<A>& task, const auto* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    BinTaps<A> room(p.sample_per_part, by_class);
     call.for_each_bin(
-        task, &room,
-        [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
-          prefetch_lanes(task.lanes, result + task.first_output(next, outputs) + bin, outputs);
+        task, result,
+        [&](int64_t, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
           Values sum = Values::all(0);
           for (size_t i = 0; i < taps.rows; ++i) {
             const auto* line = block + taps.y[i].cell * width * kCount;
@@ -198,11 +202,11 @@ void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
             sum.add_weighted(across, taps.y[i].weight);
           }
           sum /= Values::all(taps.divisor);
-          sum.scatter(task.lanes, result + task.first_output(pair, outputs) + bin, outputs);
+          sum.scatter(task.lanes, result + output, outputs);
         },
-        [&](int64_t pair, int64_t bin) INLINE_LAMBDA {
+        [&](int64_t output) INLINE_LAMBDA {
           Values::all(std::numeric_limits<A>::quiet_NaN())
-              .scatter(task.lanes, result + task.first_output(pair, outputs) + bin, outputs);
+              .scatter(task.lanes, result + output, outputs);
         });
   };
   const int64_t work = elements(in.data) + kElementsPerOutput * elements(out);
@@ -224,18 +228,15 @@ void run_backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d_data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t outputs = call.by_class.outputs();
+  const int64_t outputs = layout.outputs();
 
   const auto add_gradients = [&](const GroupTask<A>& task, A* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    BinTaps<A> room(p.sample_per_part, by_class);
     call.for_each_bin(
-        task, &room,
-        [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
-          prefetch_lanes(task.lanes, d_out + task.first_output(next, outputs) + bin, outputs);
-          Values d_bin =
-              Values::gather(task.lanes, d_out + task.first_output(pair, outputs) + bin, outputs);
+        task, d_out,
+        [&](int64_t, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
+          Values d_bin = Values::gather(task.lanes, d_out + output, outputs);
           d_bin /= Values::all(taps.divisor);
           for (size_t i = 0; i < taps.rows; ++i) {
             A* line = block + taps.y[i].cell * width * kCount;
@@ -245,7 +246,7 @@ void run_backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
             }
           }
         },
-        [](int64_t, int64_t) INLINE_LAMBDA {});
+        [](int64_t) INLINE_LAMBDA {});
   };
   const int64_t work = elements(d_data) + kElementsPerOutput * elements(d_out_tensor);
   parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
@@ -270,7 +271,7 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d_trans);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t classes = call.by_class.classes, outputs = call.by_class.outputs();
+  const int64_t classes = call.by_class.classes, outputs = layout.outputs();
   const int64_t pairs = d_trans.shape[0] * classes, blocks = blocks_of<A>(layout.output_dim);
   std::vector<Slope> slopes(static_cast<size_t>(blocks * pairs * outputs), Slope{0, 0});
 
@@ -278,12 +279,10 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
                                  auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    BinTaps<A> room(p.sample_per_part, by_class);
     Slope* const block_slopes = slopes.data() + task.channel / kLanes<A> * pairs * outputs;
     call.for_each_bin(
-        task, &room,
-        [&](int64_t pair, int64_t bin, int64_t next, const BinTaps<A>& taps) INLINE_LAMBDA {
-          prefetch_lanes(task.lanes, d_out + task.first_output(next, outputs) + bin, outputs);
+        task, d_out,
+        [&](int64_t bin, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
           Values by_y = Values::all(0), by_x = Values::all(0);
           for (size_t i = 0; i < taps.rows; ++i) {
             const auto* line = block + taps.y[i].cell * width * kCount;
@@ -296,15 +295,14 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
             by_y.add_weighted(sum, taps.y[i].slope);
             by_x.add_weighted(along, taps.y[i].weight);
           }
-          Values d_bin =
-              Values::gather(task.lanes, d_out + task.first_output(pair, outputs) + bin, outputs);
+          Values d_bin = Values::gather(task.lanes, d_out + output, outputs);
           d_bin /= Values::all(taps.divisor);
           by_y *= d_bin;
           by_x *= d_bin;
-          by_y.add_each_to(task.lanes, &block_slopes[pair * outputs + bin].y);
-          by_x.add_each_to(task.lanes, &block_slopes[pair * outputs + bin].x);
+          by_y.add_each_to(task.lanes, &block_slopes[bin].y);
+          by_x.add_each_to(task.lanes, &block_slopes[bin].x);
         },
-        [](int64_t, int64_t) INLINE_LAMBDA {});
+        [](int64_t) INLINE_LAMBDA {});
   };
   const int64_t work = elements(in.data) + kElementsPerOutput * elements(d_out_tensor);
   parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {

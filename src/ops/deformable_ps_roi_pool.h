@@ -85,9 +85,6 @@ struct DeformablePSROIPool : public RoiOperator<DeformablePSROIPool> {
       data.shape[1] /= classes;
       layout.output_dim /= classes;
     }
-    int64_t outputs() const {
-      return static_cast<int64_t>(layout.pooled_height) * layout.pooled_width;
-    }
   };
   template <class T>
   static PartOffsets<T> offsets(const Params& p, const Inputs& in) {

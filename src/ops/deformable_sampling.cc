@@ -106,21 +106,14 @@ using View = DeformableSampling::View;
 // Finding a sample takes as long as this many elements touched by parallel_for's body.
 constexpr int64_t kElementsPerSample = 20;
 
-// A call, cut into pairs of an image and a deformable group.
+// A call, whose tasks are pairs and blocks of their channels.
 template <class T>
-struct Plan {
-  using A = SumOf<T>;
-  MovedSamples<T> moved;
-  int64_t pairs, channels, blocks;  // channels and blocks of channels of a pair
-  int64_t cells, samples;           // of a map and of its output
+struct Plan : SampledPairs<T> {
+  using SampledPairs<T>::moved;
+  int64_t blocks;
 
   Plan(const Params& p, const View& in)
-      : moved(DeformableSampling::samples<T>(p, in)),
-        pairs(in.data.shape[0] * p.num_deformable_group),
-        channels(in.data.shape[1] / p.num_deformable_group),
-        blocks(blocks_of<A>(channels)),
-        cells(moved.kernel.map_cells()),
-        samples(moved.kernel.samples()) {}
+      : SampledPairs<T>(p, in), blocks(blocks_of<SumOf<T>>(this->channels)) {}
 
   int64_t rows() const { return moved.kernel.out_height; }
   // Calls body(x, i, j) for the samples of a row of outputs, neighbours in offset one by one.
@@ -258,25 +251,15 @@ void run_forward(const Params& p, const View& in, const Tensor& out) {
 // The gradients of offset and mask for a row of outputs. `total` has for each of the four cells
 // around each sample of the pair the sum over the channels of value times gradient.
 template <class T>
-void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t pair_of_table, int64_t y,
+void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t pair, int64_t y,
                  const SumOf<T>* total, const View& d) {
   using A = SumOf<T>;
-  const MovedSamples<T>& moved = plan.moved;
-  T* const d_offset = data_of<T>(d.offset);
-  T* const d_mask = data_of<T>(d.mask);
-  const int64_t pair = table.first + pair_of_table;
   plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
-    const int64_t number = moved.kernel.number(y, x, i, j);
-    A sum[4], by_y, by_x, by_mask;
+    const int64_t number = plan.moved.kernel.number(y, x, i, j);
+    A sum[4];
     for (int k = 0; k < 4; ++k) sum[k] = total[k * plan.samples + number];
-    moved.differentiate(table.around(pair_of_table)[number], moved.mask_of(pair, y, x, i, j), sum,
-                        &by_y, &by_x, &by_mask);
-    if (d_offset != nullptr) {
-      T* const target = d_offset + moved.offset_place(pair, y, x, i, j);
-      store(target, by_y);
-      store(target + moved.outputs(), by_x);
-    }
-    if (d_mask != nullptr) store(d_mask + moved.mask_place(pair, y, x, i, j), by_mask);
+    plan.moved.store_gradients(table.first + pair, y, x, i, j, table.around(pair)[number], sum,
+                               data_of<T>(d.offset), data_of<T>(d.mask));
   });
 }
 

@@ -8,21 +8,6 @@ namespace {
 
 constexpr int kThreads = kTileThreads;
 
-// A call, cut into pairs of an image and a deformable group.
-template <class T>
-struct Plan {
-  MovedSamples<T> moved;
-  int64_t pairs, channels;  // channels of a pair
-  int64_t cells, samples;   // of a map and of its output
-
-  Plan(const DeformableSampling::Params& p, const DeformableSampling::View& in)
-      : moved(DeformableSampling::samples<T>(p, in)),
-        pairs(in.data.shape[0] * p.num_deformable_group),
-        channels(in.data.shape[1] / p.num_deformable_group),
-        cells(moved.kernel.map_cells()),
-        samples(moved.kernel.samples()) {}
-};
-
 // The number of the n-th sample of a row of outputs.
 DEVICE_INLINE int64_t number_in_row(const DeformedKernel& kernel, int64_t row, int64_t n) {
   return kernel.run_begin(n / kernel.run_length(), row) + n % kernel.run_length();
@@ -71,7 +56,7 @@ constexpr int kChannels = 16;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(Plan<T> plan, const T* data, T* out, int64_t chunks, int64_t blocks) {
+    forward_kernel(SampledPairs<T> plan, const T* data, T* out, int64_t chunks, int64_t blocks) {
   using A = SumOf<T>;
   const int64_t number = blockIdx.x % blocks * kThreads + threadIdx.x;
   const int64_t first = blockIdx.x / blocks % chunks * kChannels;
@@ -101,7 +86,7 @@ struct RowRange {
 
 // A block of threads finds the range of a row of outputs.
 template <class T>
-__global__ void __launch_bounds__(kThreads) range_kernel(Plan<T> plan, RowRange* ranges) {
+__global__ void __launch_bounds__(kThreads) range_kernel(SampledPairs<T> plan, RowRange* ranges) {
   const DeformedKernel& kernel = plan.moved.kernel;
   const int64_t pair = blockIdx.x / kernel.out_height, y = blockIdx.x % kernel.out_height;
   const int64_t row_samples = kernel.runs() * kernel.run_length();
@@ -131,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) range_kernel(Plan<T> plan, RowRange*
 // cell, gathers what falls on it from the samples in their order, and writes it once.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    data_gradient_kernel(Plan<T> plan, const RowRange* ranges, const T* d_out, T* d_data,
+    data_gradient_kernel(SampledPairs<T> plan, const RowRange* ranges, const T* d_out, T* d_data,
                          int32_t tiles_y, int32_t tiles_x, int64_t chunks) {
   using A = SumOf<T>;
   const DeformedKernel& kernel = plan.moved.kernel;
@@ -207,8 +192,8 @@ __global__ void __launch_bounds__(kThreads)
 // A thread owns the offsets and the mask of a sample, and walks over its channels.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    move_gradient_kernel(Plan<T> plan, const T* data, const T* d_out, T* d_offset, T* d_mask,
-                         int64_t blocks) {
+    move_gradient_kernel(SampledPairs<T> plan, const T* data, const T* d_out, T* d_offset,
+                         T* d_mask, int64_t blocks) {
   using A = SumOf<T>;
   const MovedSamples<T>& moved = plan.moved;
   const int64_t pair = blockIdx.x / blocks;
@@ -218,7 +203,7 @@ __global__ void __launch_bounds__(kThreads)
   const SampleCells<A> sample = cells_of(moved, pair, place);
   const T* map = data + pair * plan.channels * plan.cells;
   const T* d_samples = d_out + pair * plan.channels * plan.samples + number;
-  A sum[4] = {}, by_y, by_x, by_mask;
+  A sum[4] = {};
   for (int64_t c = 0; c < plan.channels; ++c, map += plan.cells, d_samples += plan.samples) {
     const A d_sample = load(d_samples);
 #pragma unroll
@@ -226,16 +211,7 @@ __global__ void __launch_bounds__(kThreads)
       if (sample.cell[k] != plan.cells) sum[k] += d_sample * load(map + sample.cell[k]);
     }
   }
-  const A mask = moved.mask_of(pair, place.y, place.x, place.i, place.j);
-  moved.differentiate(sample, mask, sum, &by_y, &by_x, &by_mask);
-  if (d_offset != nullptr) {
-    T* const target = d_offset + moved.offset_place(pair, place.y, place.x, place.i, place.j);
-    store(target, by_y);
-    store(target + moved.outputs(), by_x);
-  }
-  if (d_mask != nullptr) {
-    store(d_mask + moved.mask_place(pair, place.y, place.x, place.i, place.j), by_mask);
-  }
+  moved.store_gradients(pair, place.y, place.x, place.i, place.j, sample, sum, d_offset, d_mask);
 }
 
 }  // namespace
@@ -244,7 +220,7 @@ __global__ void __launch_bounds__(kThreads)
 void DeformableSampling::forward(Gpu gpu, const Params& p, const View& in, const Tensor& out) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    const cuda::Plan<T> plan(p, in);
+    const SampledPairs<T> plan(p, in);
     const int64_t chunks = div_up(plan.channels, cuda::kChannels);
     const int64_t blocks = div_up(plan.samples, cuda::kThreads);
     cuda::launch(kName, gpu, cuda::forward_kernel<T>, plan.pairs * chunks * blocks, cuda::kThreads,
@@ -256,7 +232,7 @@ void DeformableSampling::backward(Gpu gpu, const Params& p, const View& in,
                                   const Tensor& d_out_tensor, const View& d) {
   with_dtype(in.data.dtype, [&](auto type) {
     using T = decltype(type);
-    const cuda::Plan<T> plan(p, in);
+    const SampledPairs<T> plan(p, in);
     const DeformedKernel& kernel = plan.moved.kernel;
     const T* data = data_of<const T>(in.data);
     const T* d_out = data_of<const T>(d_out_tensor);

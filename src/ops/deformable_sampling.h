@@ -96,4 +96,19 @@ struct DeformableSampling {
   static size_t workspace(const Params& p, const View& in, bool backward);
 };
 
+// A call, cut into pairs of an image and a deformable group.
+template <class T>
+struct SampledPairs {
+  MovedSamples<T> moved;
+  int64_t pairs, channels;  // channels of a pair
+  int64_t cells, samples;   // of a map and of its output
+
+  SampledPairs(const DeformableSampling::Params& p, const DeformableSampling::View& in)
+      : moved(DeformableSampling::samples<T>(p, in)),
+        pairs(in.data.shape[0] * p.num_deformable_group),
+        channels(in.data.shape[1] / p.num_deformable_group),
+        cells(moved.kernel.map_cells()),
+        samples(moved.kernel.samples()) {}
+};
+
 }  // namespace gluon_roi

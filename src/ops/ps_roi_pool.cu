@@ -6,8 +6,7 @@
 // in kTileChannels channels of one group, which only the bins of that group read, and walks over
 // the RoIs whose bins touch it, in their order. No atomics; d_data is written once, and whole.
 // Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
-#include "../cuda/forward.h"
-#include "../cuda/tiles.h"
+#include "../cuda/pool.h"
 #include "ps_roi_pool.h"
 
 namespace gluon_roi {
@@ -45,7 +44,8 @@ struct MeanRule {
 
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    backward_kernel(BinTable tables, RoiLists lists, TilePlan plan, const T* d_out, T* d_data) {
+    backward_kernel(BinTable tables, RoiLists lists, TilePlan plan, const T*, const T* d_out,
+                    T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
   const PositionSensitive& layout = plan.layout;
@@ -73,49 +73,21 @@ __global__ void __launch_bounds__(kTileThreads)
   store_tile(tile, sum, d_data);
 }
 
-struct Prepared {
-  PositionSensitive layout;
-  BinTable tables;
-  RoiLists lists;
-
-  Prepared(Carver* carver, const PSROIPool::Params& p, const Inputs& in)
-      : layout(PSROIPool::layout(p, in.data.shape[1])),
-        tables(PSROIPool::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index),
-        lists(carver, tables) {}
-};
-
 }  // namespace
 }  // namespace cuda
 
 size_t PSROIPool::workspace(const Params& p, const Inputs& in, bool) {
-  cuda::Carver carver;
-  const cuda::Prepared measured(&carver, p, in);
-  return carver.size();
+  return cuda::pool_workspace<PSROIPool>(p, in);
 }
 
 void PSROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  cuda::Carver carver(gpu.workspace);
-  const cuda::Prepared call(&carver, p, in);
-  call.tables.build(kName, gpu, rule(p), p.spatial_scale);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::launch_forward<T>(kName, gpu, cuda::MeanRule<T>{call.tables}, call.layout, in.data, out);
-  });
+  cuda::pool_forward<PSROIPool, cuda::MeanRule>(gpu, p, in, out);
 }
 
 void PSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
                          const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(kName, gpu, d.data);
-  cuda::Carver carver(gpu.workspace);
-  const cuda::Prepared call(&carver, p, in);
-  call.tables.build(kName, gpu, rule(p), p.spatial_scale);
-  call.lists.build(kName, gpu, call.tables);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    const cuda::TilePlan plan(call.layout, in.data);
-    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, data_of<const T>(d_out), data_of<T>(d.data));
-  });
+  cuda::pool_backward<PSROIPool>(gpu, p, in, d_out, d,
+                                 [](auto type) { return cuda::backward_kernel<decltype(type)>; });
 }
 
 }  // namespace gluon_roi

@@ -16,7 +16,7 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
   RoiTable<float> table(ROIPool::kName, in, p.bad_index);
   table.sort_by_lower_edge();
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
-  bins.make(BinRule::kRoiPool, p.spatial_scale, table, Chunk{0, table.count()});
+  bins.make(ROIPool::rule(p), p.spatial_scale, table, Chunk{0, table.count()});
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
   const int64_t channels = in.data.shape[1];
@@ -65,7 +65,7 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
   using A = SumOf<T>;
   const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
-  bins.make(BinRule::kRoiPool, p.spatial_scale, table, Chunk{0, table.count()});
+  bins.make(ROIPool::rule(p), p.spatial_scale, table, Chunk{0, table.count()});
   const T* data = data_of<const T>(in.data);
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d_data);

@@ -8,8 +8,7 @@
 // gradients of the bins whose maximum is its own cell. There are no atomics and no stored indices;
 // all of d_data is written, once. Workspace: heads and edges of the RoIs; for backward also the
 // lists of each image's RoIs.
-#include "../cuda/forward.h"
-#include "../cuda/tiles.h"
+#include "../cuda/pool.h"
 #include "roi_pool.h"
 
 namespace gluon_roi {
@@ -140,52 +139,21 @@ __global__ void __launch_bounds__(kTileThreads)
   store_tile(tile, sum, d_data);
 }
 
-struct Prepared {
-  BinTable tables;
-  RoiLists lists;
-
-  Prepared(Carver* carver, const ROIPool::Params& p, const Inputs& in)
-      : tables(ROIPool::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index),
-        lists(carver, tables) {}
-};
-
 }  // namespace
 }  // namespace cuda
 
 size_t ROIPool::workspace(const Params& p, const Inputs& in, bool) {
-  cuda::Carver carver;
-  const cuda::Prepared measured(&carver, p, in);
-  return carver.size();
+  return cuda::pool_workspace<ROIPool>(p, in);
 }
 
 void ROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  cuda::Carver carver(gpu.workspace);
-  const cuda::Prepared call(&carver, p, in);
-  call.tables.build(kName, gpu, BinRule::kRoiPool, p.spatial_scale);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::launch_forward<T>(
-        kName, gpu, cuda::MaxRule<T>{call.tables},
-        PositionSensitive::ungrouped(in.data.shape[1], p.pooled_height, p.pooled_width), in.data,
-        out);
-  });
+  cuda::pool_forward<ROIPool, cuda::MaxRule>(gpu, p, in, out);
 }
 
 void ROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
                        const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(kName, gpu, d.data);
-  cuda::Carver carver(gpu.workspace);
-  const cuda::Prepared call(&carver, p, in);
-  call.tables.build(kName, gpu, BinRule::kRoiPool, p.spatial_scale);
-  call.lists.build(kName, gpu, call.tables);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    const cuda::TilePlan plan(
-        PositionSensitive::ungrouped(in.data.shape[1], p.pooled_height, p.pooled_width), in.data);
-    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, data_of<const T>(in.data), data_of<const T>(d_out),
-                 data_of<T>(d.data));
-  });
+  cuda::pool_backward<ROIPool>(gpu, p, in, d_out, d,
+                               [](auto type) { return cuda::backward_kernel<decltype(type)>; });
 }
 
 }  // namespace gluon_roi

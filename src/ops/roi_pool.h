@@ -16,6 +16,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "../core/geometry/bins.h"
+#include "../core/geometry/channels.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
 
@@ -36,6 +38,10 @@ struct ROIPool : public RoiOperator<ROIPool> {
     visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
     visit->positive("spatial_scale", &p->spatial_scale);
     visit_bad_index(visit, &p->bad_index);
+  }
+  static BinRule rule(const Params&) { return BinRule::kRoiPool; }
+  static PositionSensitive layout(const Params& p, int64_t channels) {
+    return PositionSensitive::ungrouped(channels, p.pooled_height, p.pooled_width);
   }
   static int64_t output_channels(const Params&, int64_t channels) { return channels; }
 

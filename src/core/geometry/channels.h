@@ -42,6 +42,7 @@ struct PositionSensitive {
     return {first_bin(y, high, pooled_height), first_bin(y + 1, high, pooled_height),
             first_bin(x, wide, pooled_width), first_bin(x + 1, wide, pooled_width)};
   }
+  HOST_DEVICE int64_t outputs() const { return static_cast<int64_t>(pooled_height) * pooled_width; }
   HOST_DEVICE int64_t channel(int64_t c, int p, int q) const {
     return (c * group_height + group_of(p, group_height, pooled_height)) * group_width +
            group_of(q, group_width, pooled_width);

@@ -136,24 +136,31 @@ struct MovedSamples {
     return taps;
   }
 
-  // The gradients of a sample's offsets and mask, from the sums over channels of value times
-  // gradient for each of the four cells. On a cell, where the surface has a kink, the derivatives
-  // by the position are those towards higher positions.
-  HOST_DEVICE void differentiate(const SampleCells<G>& sample, G mask_value, G* sum, G* by_y,
-                                 G* by_x, G* by_mask) const {
-    G weight[4];
+  // Writes the gradients of a sample's offsets and mask, where these are not nullptr, from the sums
+  // over channels of value times gradient for each of the four cells. On a cell, where the surface
+  // has a kink, the derivatives by the position are those towards higher positions.
+  HOST_DEVICE void store_gradients(int64_t pair, int64_t oy, int64_t ox, int32_t i, int32_t j,
+                                   const SampleCells<G>& sample, G* sum, T* d_offset,
+                                   T* d_mask) const {
+    const G mask_value = mask_of(pair, oy, ox, i, j);
+    G weight[4], by_mask = 0;
     weights(sample, weight);
-    *by_mask = 0;
     bool counts = false;
     for (int k = 0; k < 4; ++k) {
       const bool on_map = sample.cell[k] != kernel.none();
       if (!on_map) sum[k] = 0;
-      if (weight[k] != 0) *by_mask += weight[k] * sum[k];
+      if (weight[k] != 0) by_mask += weight[k] * sum[k];
       counts = counts || on_map;
     }
     const G above = sum[1] - sum[0], below = sum[3] - sum[2];
-    *by_y = counts ? ((sum[2] - sum[0]) + sample.x * (below - above)) * mask_value : G(0);
-    *by_x = counts ? (above + sample.y * (below - above)) * mask_value : G(0);
+    const G by_y = ((sum[2] - sum[0]) + sample.x * (below - above)) * mask_value;
+    const G by_x = (above + sample.y * (below - above)) * mask_value;
+    if (d_offset != nullptr) {
+      T* const target = d_offset + offset_place(pair, oy, ox, i, j);
+      store(target, counts ? by_y : G(0));
+      store(target + outputs(), counts ? by_x : G(0));
+    }
+    if (d_mask != nullptr) store(d_mask + mask_place(pair, oy, ox, i, j), by_mask);
   }
 
  private:
