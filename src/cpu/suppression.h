@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../core/geometry/suppression.h"
+#include "../core/geometry/overlap.h"
 #include "lanes.h"
 #include "threads.h"
 

@@ -2,7 +2,7 @@
 // Greedy suppression on the device: the twin of cpu/suppression.h. Boxes come in segments, those of
 // a batch or an image.
 #pragma once
-#include "../core/geometry/suppression.h"
+#include "../core/geometry/overlap.h"
 #include "workspace.h"
 
 namespace gluon_roi::cuda {

@@ -26,7 +26,7 @@
 // overlap_thresh .5, rows 1 and 2 are kept: row 0 overlaps row 1 by 16 / 20.
 #pragma once
 #include "../core/contract.h"
-#include "../core/geometry/suppression.h"
+#include "../core/geometry/overlap.h"
 #include "../core/params.h"
 
 namespace gluon_roi {

@@ -30,7 +30,7 @@
 
 #include "../core/contract.h"
 #include "../core/geometry/proposals.h"
-#include "../core/geometry/suppression.h"
+#include "../core/geometry/overlap.h"
 #include "../core/params.h"
 
 namespace gluon_roi {

@@ -2,7 +2,7 @@
 #include "ps_roi_pool.h"
 
 #include "../bindings/c.h"
-#include "../cpu/bins.h"
+#include "../cpu/bin_table.h"
 #include "../cpu/tasks.h"
 #include "../cpu/threads.h"
 
