@@ -48,14 +48,14 @@ class OperatorFor final : public Operator {
   std::vector<Tensor> infer(const Attributes& attributes,
                             const std::vector<Tensor>& inputs) const override {
     const Parsed parsed = parse(attributes);
-    return infer(parsed.params, spread(parsed, inputs).data(), kMostInMXNet);
+    return infer(parsed.params, spread(parsed, inputs).data(), kMaxElementsInMXNet);
   }
   void forward(const Attributes& attributes, const std::vector<Tensor>& inputs,
                const std::vector<Tensor>& outputs, const gluon_roi_device& device) const override {
     const Parsed parsed = parse(attributes);
     const std::vector<Tensor> slots = spread(parsed, inputs);
     // MXNet takes an input of unknown shape for a scalar.
-    infer(parsed.params, slots.data(), kMostInMXNet);
+    infer(parsed.params, slots.data(), kMaxElementsInMXNet);
     forward(parsed.params, slots.data(), outputs.data(), device);
   }
   void backward(const Attributes& attributes, const std::vector<Tensor>& inputs,
@@ -63,7 +63,7 @@ class OperatorFor final : public Operator {
                 const gluon_roi_device& device) const override {
     const Parsed parsed = parse(attributes);
     const std::vector<Tensor> slots = spread(parsed, inputs), d_slots = spread(parsed, d_inputs);
-    infer(parsed.params, slots.data(), kMostInMXNet);
+    infer(parsed.params, slots.data(), kMaxElementsInMXNet);
     backward(parsed.params, slots.data(), given.data(), d_slots, device);
   }
   size_t workspace(const Attributes& attributes, const std::vector<Tensor>& inputs,
@@ -86,7 +86,7 @@ class OperatorFor final : public Operator {
       fail_null(Op::kName, "params, inputs, output and device");
     }
     const Slots slots = check_call(params, inputs, count, *device);
-    const std::vector<Tensor> expected = infer(*params, slots.tensors.data(), kMost);
+    const std::vector<Tensor> expected = infer(*params, slots.tensors.data(), kMaxElements);
     for (size_t i = 0; i < expected.size(); ++i) {
       check_written(outputs_[i].name, out[i], expected[i], slots, out, i, outputs_[0].name);
     }
@@ -102,7 +102,7 @@ class OperatorFor final : public Operator {
       fail_null(Op::kName, "params, inputs, d_out, d_inputs and device");
     }
     const Slots slots = check_call(params, inputs, count, *device);
-    const std::vector<Tensor> expected = infer(*params, slots.tensors.data(), kMost);
+    const std::vector<Tensor> expected = infer(*params, slots.tensors.data(), kMaxElements);
     for (size_t i = 0; i < expected.size(); ++i) {
       check_like(Op::kName, i == 0 ? "d_out" : outputs_[i].name, given[i], expected[i]);
     }
@@ -127,7 +127,7 @@ class OperatorFor final : public Operator {
                          int32_t device, size_t* bytes) const {
     if (bytes == nullptr) fail_null(Op::kName, "params, inputs and bytes");
     const Slots slots = check_inputs(params, inputs, count);
-    infer(*params, slots.tensors.data(), kMost);
+    infer(*params, slots.tensors.data(), kMaxElements);
     *bytes = device == GLUON_ROI_CUDA ? workspace(*params, slots.tensors.data(), backward != 0) : 0;
   }
 

@@ -86,8 +86,9 @@ void check_tensor(const char* op, const char* name, const Tensor& tensor) {
     if (tensor.shape[i] < 0) {
       fail(op, name, " has shape ", shape_text(tensor), ", expected no negative size");
     }
-    if (!multiply_up_to(kMost, size, tensor.shape[i], &size)) {
-      fail(op, name, " has shape ", shape_text(tensor), ", expected at most ", kMost, " elements");
+    if (!multiply_up_to(kMaxElements, size, tensor.shape[i], &size)) {
+      fail(op, name, " has shape ", shape_text(tensor), ", expected at most ", kMaxElements,
+           " elements");
     }
   }
 }

@@ -75,8 +75,8 @@ std::string shape_text(const Tensor& tensor);
 
 // The maximum number of elements of an output: in MXNet, without its build for large tensors, and
 // in general, where the number of bytes must fit 64 bits.
-constexpr int64_t kMostInMXNet = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
+constexpr int64_t kMaxElementsInMXNet = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 8;
 
 // Throws unless a shape, as far as it is known, has `rank` dimensions; `expected` describes them:
 // "4 dimensions (N, C, H, W)".

@@ -79,8 +79,8 @@ int64_t check_shapes(const char* op, const Inputs& in) {
   // An unknown factor leaves the product unknown.
   if (rois.shape[0] < 0 || rois.shape[1] < 0) return -1;
   int64_t rows;
-  if (!multiply_up_to(kMost, rois.shape[0], rois.shape[1], &rows)) {
-    fail(op, "rois has shape ", shape_text(rois), ", expected at most ", kMost, " boxes");
+  if (!multiply_up_to(kMaxElements, rois.shape[0], rois.shape[1], &rows)) {
+    fail(op, "rois has shape ", shape_text(rois), ", expected at most ", kMaxElements, " boxes");
   }
   return rows_of_list(op, in, rows);
 }

@@ -14,9 +14,9 @@ class Carver {
   T* take(int64_t count) {
     T* array = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + size_);
     int64_t bytes;
-    if (!multiply_up_to(kMost, count, sizeof(T), &bytes) ||
-        bytes > kMost - static_cast<int64_t>(size_)) {
-      fail("gluon_roi", "a workspace of more than ", kMost, " bytes would be needed");
+    if (!multiply_up_to(kMaxElements, count, sizeof(T), &bytes) ||
+        bytes > kMaxElements - static_cast<int64_t>(size_)) {
+      fail("gluon_roi", "a workspace of more than ", kMaxElements, " bytes would be needed");
     }
     size_ += round_up(static_cast<size_t>(bytes), 256);
     return array;

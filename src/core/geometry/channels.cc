@@ -13,9 +13,9 @@ PositionSensitive PositionSensitive::make(const char* op, int64_t output_dim, in
                            pooled_width};
   const int64_t groups = static_cast<int64_t>(layout.group_height) * layout.group_width;
   int64_t expected = groups;
-  if (output_dim > 0 && !multiply_up_to(kMost, output_dim, groups, &expected)) {
+  if (output_dim > 0 && !multiply_up_to(kMaxElements, output_dim, groups, &expected)) {
     fail(op, "argument output_dim: expected output_dim * ", layout.group_height, " * ",
-         layout.group_width, " to be at most ", kMost, ", got ", output_dim);
+         layout.group_width, " to be at most ", kMaxElements, ", got ", output_dim);
   }
   if (channels < 0) {
     if (output_dim == 0) layout.output_dim = channels;
