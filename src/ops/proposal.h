@@ -29,8 +29,8 @@
 #include <limits>
 
 #include "../core/contract.h"
-#include "../core/geometry/proposals.h"
 #include "../core/geometry/overlap.h"
+#include "../core/geometry/proposals.h"
 #include "../core/params.h"
 
 namespace gluon_roi {
