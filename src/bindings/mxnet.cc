@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that knows MXNet: registers every Operator as a custom operator of its library API.
-// An exception thrown here becomes an MXNetError in Python, with the same message.
+// Registers every Operator as a custom operator of MXNet's library API. An exception thrown here
+// becomes an MXNetError in Python, with the same message.
 #include <dlfcn.h>
-#include <execinfo.h>
 
-#include <algorithm>
 #include <climits>
-#include <cstring>
 #include <utility>
 
-#include "../core/registry.h"
 #include "lib_api.h"
+#include "mxnet_shapes.h"
 
 namespace gluon_roi {
 namespace {
@@ -18,39 +15,6 @@ namespace {
 using mxnet::ext::MXReturnValue;
 using mxnet::ext::MXTensor;
 using mxnet::ext::OpResource;
-using Shapes = std::vector<std::vector<unsigned int>>;
-
-// For an operator, batches with more dimensions than a Tensor has are folded into one.
-constexpr size_t kMaxDimensions = 4;
-size_t folded_dimensions(size_t dimensions, Role role) {
-  return role == Role::kRows && dimensions > kMaxDimensions ? dimensions - kMaxDimensions + 1 : 1;
-}
-
-Tensor tensor_of(const std::vector<int64_t>& shape, Role role) {
-  Tensor tensor{};
-  const size_t folded = folded_dimensions(shape.size(), role);
-  tensor.ndim = static_cast<int32_t>(shape.size() - folded + 1);
-  for (size_t i = 0; i < kMaxDimensions && i < shape.size(); ++i) {
-    tensor.shape[i] = i > 0 ? shape[i + folded - 1] : shape[0];
-  }
-  for (size_t i = 1; i < folded; ++i) {
-    const bool known = tensor.shape[0] >= 0 && shape[i] >= 0;
-    tensor.shape[0] = known ? tensor.shape[0] * shape[i] : -1;
-  }
-  return tensor;
-}
-
-// An unknown dimension is -1 inside np_shape(), where arrays may be empty; elsewhere it is 0 or -1.
-Tensor tensor_of(const std::vector<unsigned int>& shape, Role role, bool with_empty_arrays) {
-  if (shape.empty()) return unknown_tensor();
-  std::vector<int64_t> sizes;
-  sizes.reserve(shape.size());
-  for (const unsigned int size : shape) {
-    const bool unknown = size == UINT_MAX || (size == 0 && !with_empty_arrays);
-    sizes.push_back(unknown ? -1 : static_cast<int64_t>(size));
-  }
-  return tensor_of(sizes, role);
-}
 
 Tensor tensor_of(const MXTensor& source, Role role) {
   Tensor tensor = tensor_of(source.shape, role);
@@ -147,86 +111,6 @@ Function* mxnet_function(void* inside_mxnet, const char* name) {
   return reinterpret_cast<Function*>(function);
 }
 
-// Whether this thread is inside mx.util.np_shape(), where -1 is an unknown dimension and 0 an empty
-// one. Elsewhere 0 means both. MXNet does not pass this on, but the library that called
-// initialize() exports the function that Python uses.
-int (*is_np_shape)(int*) = nullptr;
-
-bool np_shape() {
-  int inside = 0;
-  if (is_np_shape != nullptr) is_np_shape(&inside);
-  return inside != 0;
-}
-
-// An input without a shape may still have a rank, from its guard.
-bool has_no_shape(const Tensor& tensor) {
-  return std::all_of(tensor.shape, tensor.shape + std::max(tensor.ndim, 0),
-                     [](int64_t n) { return n < 0; });
-}
-
-// Whether this thread is inside Symbol.infer_shape_partial(), which may leave shapes unknown. MXNet
-// does not pass this on.
-bool infers_in_part() {
-  void* frames[128];
-  const int count = backtrace(frames, 128);
-  return std::any_of(frames, frames + count, [](void* frame) {
-    Dl_info found;
-    return dladdr(frame, &found) != 0 && found.dli_sname != nullptr &&
-           std::strstr(found.dli_sname, "InferShapePartial") != nullptr;
-  });
-}
-
-// The library API cannot express "unknown". The nearest is -1, which is 2^32 - 1 to MXNet, because
-// it counts in 32 bits. Outside of np_shape() MXNet shows 0.
-std::vector<unsigned int> shape_of(const Tensor& tensor, bool with_empty_arrays) {
-  std::vector<unsigned int> shape;
-  bool known = true;
-  for (int i = 0; i < tensor.ndim; ++i) {
-    // After -1 channels the bins are -1 as well, because later operators multiply the three, and
-    // reject -1 * 2 * 3.
-    known = tensor.shape[i] >= 0 && (known || i < 2 || !with_empty_arrays);
-    shape.push_back(known               ? static_cast<unsigned int>(tensor.shape[i])
-                    : with_empty_arrays ? UINT_MAX
-                                        : 0);
-  }
-  return shape;
-}
-
-MXReturnValue infer_shapes(const Operator& op, const Attributes& attributes, Shapes* in,
-                           Shapes* out) {
-  const bool with_empty_arrays = np_shape();
-  const std::vector<Input> declared = op.inputs(attributes);
-  std::vector<Tensor> inputs;
-  inputs.reserve(declared.size());
-  for (size_t i = 0; i < declared.size(); ++i) {
-    inputs.push_back(tensor_of((*in)[i], declared[i].role, with_empty_arrays));
-  }
-  const std::vector<Tensor> outputs = op.infer(attributes, inputs);
-  // Nor can it express "no shape": MXNet takes such an input for a scalar, or for an empty array,
-  // and would silently bind the graph.
-  const auto missing = std::find_if(inputs.begin(), inputs.end(), has_no_shape);
-  if (missing != inputs.end() && !infers_in_part()) {
-    const char* const name = declared[static_cast<size_t>(missing - inputs.begin())].name;
-    fail(op.name(), name, " has no shape, expected one given or inferred");
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    (*out)[i] = shape_of(outputs[i], with_empty_arrays);
-    const size_t folded = folded_dimensions((*in)[0].size(), declared[0].role);
-    if (folded > 1) {
-      (*out)[i].erase((*out)[i].begin());
-      const auto batches = (*in)[0].begin();
-      (*out)[i].insert((*out)[i].begin(), batches, batches + static_cast<std::ptrdiff_t>(folded));
-    }
-  }
-  // Unknown dimensions of inputs are returned as MXNet gave them. As 2^32 - 1 they would be too
-  // large for the zeros of a guard that tells a rank.
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (with_empty_arrays && !has_no_shape(inputs[i])) continue;
-    std::replace((*in)[i].begin(), (*in)[i].end(), UINT_MAX, 0u);
-  }
-  return mxnet::ext::MX_SUCCESS;
-}
-
 MXReturnValue forward(const Operator& op, const Attributes& attributes,
                       const std::vector<MXTensor>& in, const std::vector<MXTensor>& out,
                       const OpResource& resource) {
@@ -265,7 +149,8 @@ struct Slot {
     return infer_types(op(), attributes, in, out);
   }
   static MXReturnValue shapes(const Attributes& attributes, Shapes* in, Shapes* out) {
-    return infer_shapes(op(), attributes, in, out);
+    infer(op(), attributes, in, out);
+    return mxnet::ext::MX_SUCCESS;
   }
   static MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* in,
                                std::vector<MXTensor>* out, const OpResource& resource) {

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mxnet_shapes.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+namespace gluon_roi {
+
+// MXNet does not pass this on, but the library that called initialize() exports the function that
+// Python uses.
+int (*is_np_shape)(int*) = nullptr;
+
+namespace {
+
+// A size that is not known. The library API cannot express it: MXNet counts in 64 bits, but passes
+// 32, so that this is its nearest to -1, which it shows to Python, and a huge size to itself.
+constexpr unsigned int kUnknown = UINT_MAX;
+
+constexpr size_t kMaxDimensions = 4;
+size_t folded_dimensions(size_t dimensions, Role role) {
+  return role == Role::kRows && dimensions > kMaxDimensions ? dimensions - kMaxDimensions + 1 : 1;
+}
+
+// Whether this thread is inside mx.util.np_shape(), where -1 is an unknown size and 0 an empty
+// array. Elsewhere both are unknown.
+bool may_be_empty() {
+  int inside = 0;
+  if (is_np_shape != nullptr) is_np_shape(&inside);
+  return inside != 0;
+}
+
+// Whether this thread is inside Symbol.infer_shape_partial(), which may leave shapes unknown. MXNet
+// does not pass this on.
+bool infers_in_part() {
+  void* frames[128];
+  const int count = backtrace(frames, 128);
+  return std::any_of(frames, frames + count, [](void* frame) {
+    Dl_info found;
+    return dladdr(frame, &found) != 0 && found.dli_sname != nullptr &&
+           std::strstr(found.dli_sname, "InferShapePartial") != nullptr;
+  });
+}
+
+Tensor tensor_of(const Shape& shape, Role role, bool with_empty_arrays) {
+  if (shape.empty()) return unknown_tensor();
+  std::vector<int64_t> sizes;
+  sizes.reserve(shape.size());
+  for (const unsigned int size : shape) {
+    const bool unknown = size == kUnknown || (size == 0 && !with_empty_arrays);
+    sizes.push_back(unknown ? -1 : static_cast<int64_t>(size));
+  }
+  return gluon_roi::tensor_of(sizes, role);
+}
+
+bool is_unknown(int64_t size) { return size < 0; }
+
+bool is_whole(const Tensor& tensor) {
+  return tensor.ndim >= 0 && std::none_of(tensor.shape, tensor.shape + tensor.ndim, is_unknown);
+}
+
+// An input without a shape may still have a rank, from its guard.
+bool has_no_shape(const Tensor& tensor) {
+  return std::all_of(tensor.shape, tensor.shape + std::max(tensor.ndim, 0), is_unknown);
+}
+
+// Whether the guard of an input has zeros of its shape, which MXNet rejects from 2^31 elements on.
+// The rules are those of gluon_roi/bridge/guard.py.
+bool has_zeros(const std::vector<Input>& declared, size_t input) {
+  return declared[input].role != Role::kMaps || declared.size() > 2;
+}
+
+// The shape of an output outside of np_shape().
+Shape shape_of(const Tensor& tensor, bool is_convolved, bool in_part) {
+  Shape shape;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    // MXNet's convolutions reject a map without channels or cells.
+    const unsigned int unknown = is_convolved && in_part && i > 0 ? kUnknown : 0;
+    shape.push_back(is_unknown(tensor.shape[i]) ? unknown
+                                                : static_cast<unsigned int>(tensor.shape[i]));
+  }
+  return shape;
+}
+
+// The shape of an output inside of np_shape().
+Shape np_shape_of(const Tensor& tensor, bool is_map, bool in_part) {
+  Shape shape;
+  bool known = true;
+  // Rows are often the input of another operator, whose guard has zeros.
+  const unsigned int unknown = in_part && !is_map ? 0 : kUnknown;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    // After -1 channels the bins are -1 as well, because later operators multiply the three, and
+    // reject -1 * 2 * 3.
+    known = !is_unknown(tensor.shape[i]) && (known || i < 2 || !is_map);
+    shape.push_back(known ? static_cast<unsigned int>(tensor.shape[i]) : unknown);
+  }
+  return shape;
+}
+
+}  // namespace
+
+Tensor tensor_of(const std::vector<int64_t>& shape, Role role) {
+  Tensor tensor{};
+  const size_t folded = folded_dimensions(shape.size(), role);
+  tensor.ndim = static_cast<int32_t>(shape.size() - folded + 1);
+  for (size_t i = 0; i < kMaxDimensions && i < shape.size(); ++i) {
+    tensor.shape[i] = i > 0 ? shape[i + folded - 1] : shape[0];
+  }
+  for (size_t i = 1; i < folded; ++i) {
+    const bool known = tensor.shape[0] >= 0 && shape[i] >= 0;
+    tensor.shape[0] = known ? tensor.shape[0] * shape[i] : -1;
+  }
+  return tensor;
+}
+
+void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes* out) {
+  const bool with_empty_arrays = may_be_empty();
+  const std::vector<Input> declared = op.inputs(attributes);
+  std::vector<Tensor> inputs;
+  inputs.reserve(declared.size());
+  for (size_t i = 0; i < declared.size(); ++i) {
+    inputs.push_back(tensor_of((*in)[i], declared[i].role, with_empty_arrays));
+  }
+  const std::vector<Tensor> outputs = op.infer(attributes, inputs);
+  const bool in_part = !std::all_of(inputs.begin(), inputs.end(), is_whole) && infers_in_part();
+  // Nor can the library API express "no shape": MXNet takes such an input for a scalar, or for an
+  // empty array, and would silently bind the graph.
+  const auto missing = std::find_if(inputs.begin(), inputs.end(), has_no_shape);
+  if (missing != inputs.end() && !in_part) {
+    const char* const name = declared[static_cast<size_t>(missing - inputs.begin())].name;
+    fail(op.name(), name, " has no shape, expected one given or inferred");
+  }
+  const bool is_map = declared[0].role == Role::kMaps && outputs[0].ndim == 4;
+  const bool pools = std::any_of(declared.begin(), declared.end(),
+                                 [](const Input& input) { return input.role == Role::kRois; });
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    Shape& shape = (*out)[i];
+    shape = with_empty_arrays ? np_shape_of(outputs[i], is_map, in_part)
+                              : shape_of(outputs[i], is_map && !pools, in_part);
+    const size_t folded = folded_dimensions((*in)[0].size(), declared[0].role);
+    if (folded > 1) {
+      shape.erase(shape.begin());
+      const auto batches = (*in)[0].begin();
+      shape.insert(shape.begin(), batches, batches + static_cast<std::ptrdiff_t>(folded));
+    }
+  }
+  // MXNet takes these for the shapes of the inputs. Unknown sizes would be too large for zeros; a
+  // graph that is bound must not lose them, however.
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool stays = !has_no_shape(inputs[i]) && !(in_part && has_zeros(declared, i));
+    if (with_empty_arrays && stays) continue;
+    std::replace((*in)[i].begin(), (*in)[i].end(), kUnknown, 0u);
+  }
+}
+
+}  // namespace gluon_roi
