@@ -48,22 +48,14 @@ class Operator:
 
     def __init__(self, declared: dict):
         self.name, self.symbol = declared["name"], declared["symbol"]
-        self.inputs = declared["inputs"]
+        self.inputs, self.outputs = declared["inputs"], declared["outputs"]
         self.coordinates = declared["coordinates"]
         self.parameters = {p["name"]: p for p in declared["params"]}
-        self.fields = {}  # name in Python -> names in C
-        placed = []
-        for name, parameter in self.parameters.items():
-            names = [name]
-            if parameter["kind"] == "size":
-                stem = name[: -len("_size")] if name.endswith("_size") else name
-                names = [f"{stem}_height", f"{stem}_width"]
-            elif parameter["kind"] == "positive_list":
-                names = [name, "maps" if name == "spatial_scale" else f"{name[:-1]}_count"]
-            self.fields[name] = names
-            for field, (kind, offset) in zip(names, parameter["fields"]):
-                placed.append((offset, field, self._TYPES[kind]))
-        fields = [(field, kind) for _, field, kind in sorted(placed, key=lambda f: f[0])]
+        #: Name in Python -> names in C.
+        self.fields = {name: [f[2] for f in p["fields"]] for name, p in self.parameters.items()}
+        placed = [field for parameter in declared["params"] for field in parameter["fields"]]
+        placed.sort(key=lambda field: field[1])
+        fields = [(name, self._TYPES[kind]) for kind, _, name in placed]
         self.struct: Any = type(f"{self.symbol}_params", (ctypes.Structure,), {"_fields_": fields})
         assert ctypes.sizeof(self.struct) == declared["params_size"]
 

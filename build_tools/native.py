@@ -259,7 +259,8 @@ def recipe_of(name: str) -> Recipe:
         # MXNet's header counts as a system header: its warnings are not ours.
         flags += ["-isystem", str(mxnet / "include/mxnet"), "-isystem", str(mxnet / "include")]
     else:
-        sources = [source for source in sources if '"lib_api.h"' not in source.read_text()]
+        of_mxnet = re.compile('#include "(lib_api|mxnet_shapes).h"')
+        sources = [source for source in sources if not of_mxnet.search(source.read_text())]
     if variant.program:
         sources.append(variant.program)
         flags.append(f"-I{find_source('gluon_roi.h').parent}")
@@ -325,7 +326,7 @@ def wasm_link_flags() -> list[str]:
     It defines gluonRoi(), which returns a promise of the functions of gluon_roi.h.
     """
     header = find_source("gluon_roi.h").read_text()
-    operators = re.findall(r"^GLUON_ROI_DECLARE\((\w+)\)$", header, re.M)
+    operators = re.findall(r"\bX\((\w+)\)", header.split("#define GLUON_ROI_OPERATORS(X)")[1])
     names = [f"gluon_roi_{op}_{way}" for op in operators for way in ("forward", "backward")]
     names += re.findall(r"^const char\* (\w+)\(void\);$", header, re.M)
     settings = {

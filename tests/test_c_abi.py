@@ -57,23 +57,23 @@ def test_plain_c(tmp_path):
 
 
 def test_structs(tmp_path):
-    """The structs of c_api are those of the header."""
+    """The structs of c_api are those of the header, each field under its name."""
     structs: dict[str, Any] = {
         "tensor": c_api.Tensor,
         "device": c_api.Device,
         **{f"{op.symbol}_params": op.struct for op in LIBRARY.operators.values()},
     }
-    lines = [
-        f'printf("%d %d\\n", (int)sizeof(gluon_roi_{name}), '
-        f"(int)offsetof(gluon_roi_{name}, {struct._fields_[-1][0]}));"
-        for name, struct in structs.items()
-    ]
+    lines, expected = [], []
+    for name, struct in structs.items():
+        lines.append(f'printf("%d\\n", (int)sizeof(gluon_roi_{name}));')
+        expected.append(ctypes.sizeof(struct))
+        for field, _ in struct._fields_:
+            lines.append(f'printf("%d\\n", (int)offsetof(gluon_roi_{name}, {field}));')
+            expected.append(getattr(struct, field).offset)
     include = '#include <stdio.h>\n#include "gluon_roi.h"\n'
     text = f"{include}int main(void) {{ {' '.join(lines)} return 0; }}\n"
     done = subprocess.run([compile_c(tmp_path, text)], check=True, capture_output=True, text=True)
-    for line, struct in zip(done.stdout.splitlines(), structs.values()):
-        last = getattr(struct, struct._fields_[-1][0])
-        assert line == f"{ctypes.sizeof(struct)} {last.offset}"
+    assert list(map(int, done.stdout.split())) == expected
 
 
 @pytest.mark.parametrize("dtype", ("float32", "float64", "float16"))
@@ -208,6 +208,115 @@ def test_wrong_tensors(op, wrong):
             assert error.value.code == c_api.INVALID
             assert str(error.value).startswith(f"{operator.name}: ")
             assert sentence in str(error.value)
+
+
+#: Arguments of the operators that do not pool boxes, and the shapes of their inputs and outputs.
+OTHERS: dict[str, tuple[dict, list, list]] = {
+    "deformable_sampling": (
+        {"kernel": 1},
+        [(1, 1, 4, 4), (1, 2, 4, 4), (1, 1, 4, 4)],
+        [(1, 1, 4, 4)],
+    ),
+    "box_nms": ({}, [(3, 6)], [(3, 6), (3, 1)]),
+    "proposal": (
+        {"scales": (1.0,), "ratios": (1.0,), "rpn_post_nms_top_n": 2},
+        [(1, 2, 2, 2), (1, 4, 2, 2), (1, 3)],
+        [(2, 5), (2, 1)],
+    ),
+}
+
+
+def whole_call(op):
+    """The struct, inputs and outputs of a call with every input, which works."""
+    if op in OTHERS:
+        arguments, inputs, outputs = OTHERS[op]
+        dtypes = ["float32", "int32" if op == "box_nms" else "float32"]
+        return (
+            LIBRARY.operators[op].params_of(**arguments),
+            [np.zeros(shape, "float32") for shape in inputs],
+            [np.zeros(shape, dtype) for shape, dtype in zip(outputs, dtypes)],
+        )
+    p, arrays = good_call(op)
+    given = {
+        "data": arrays["data"],
+        "rois": arrays["rois"][:, 1:].copy(),
+        "trans": np.zeros((2, 2, 2, 2), "float32"),
+        "rois_num": np.array([2], "int32"),
+    }
+    return p, [given[name["name"]] for name in LIBRARY.operators[op].inputs], [arrays["out"]]
+
+
+@pytest.mark.parametrize("op", LIBRARY.operators)
+def test_required_inputs(op):
+    """A required input that is left out is named; all functions work once it is there."""
+    operator = LIBRARY.operators[op]
+    p, arrays, outputs = whole_call(op)
+    gradients = [np.zeros_like(a) for a in arrays]
+    size = ctypes.c_size_t(0)
+
+    def calls(given):
+        inputs = c_api.tensors(*given)
+        yield lambda: LIBRARY.forward(op, p, inputs, outputs, CPU)
+        yield lambda: LIBRARY.backward(op, p, inputs, outputs, gradients, CPU)
+        more = 1, c_api.CPU, ctypes.byref(size)
+        whole = ctypes.byref(p), inputs, len(inputs), *more
+        yield lambda: LIBRARY.call(f"{op}_workspace", *whole)
+
+    for call in calls(arrays):
+        call()
+    required = [i for i, declared in enumerate(operator.inputs) if not declared["optional"]]
+    assert required
+    for place in required:
+        name = operator.inputs[place]["name"]
+        sentence = f"^{operator.name}: {name}: expected an array, got none"
+        for call in calls([None if i == place else a for i, a in enumerate(arrays)]):
+            for array in (*outputs, *gradients):
+                array.fill(99)
+            with pytest.raises(c_api.Error, match=sentence) as error:
+                call()
+            assert error.value.code == c_api.INVALID
+            assert all((array == 99).all() for array in (*outputs, *gradients))
+
+
+@pytest.mark.parametrize("op", LIBRARY.operators)
+def test_arrays_to_write_share_no_memory(op):
+    """Neither two gradients, nor two outputs, nor a gradient and d_out."""
+    operator = LIBRARY.operators[op]
+    p, arrays, outputs = whole_call(op)
+    names = [declared["name"] for declared in operator.inputs]
+    inputs = c_api.tensors(*arrays)
+    memory = [np.zeros_like(a) for a in arrays]
+    both = np.zeros(1 << 10)  # room for any of them
+
+    def refused(function, sentence, *more):
+        with pytest.raises(c_api.Error, match=f"^{operator.name}: {sentence}"):
+            whole = ctypes.byref(p), inputs, len(inputs), *more, ctypes.byref(CPU)
+            LIBRARY.call(f"{op}_{function}", *whole)
+
+    shared = "expected memory of its own, got some that is shared with"
+    for place, name in enumerate(names):
+        for other in ["d_out", *(f"d_{earlier}" for earlier in names[:place])]:
+            given, gradients = c_api.tensors(*outputs), c_api.tensors(*memory)
+            earlier = given[0] if other == "d_out" else gradients[names.index(other[2:])]
+            gradients[place].data = earlier.data = both.ctypes.data
+            refused("backward", f"d_{name}: {shared} {other}", given, gradients)
+    if len(outputs) > 1:
+        given = c_api.tensors(*outputs)
+        given[0].data = given[1].data = both.ctypes.data
+        refused("forward", f"{operator.outputs[1]}: {shared} output", given)
+
+
+def test_maps_of_a_pyramid_are_numbered():
+    """So that an error says which of several gradients is meant."""
+    p = LIBRARY.params("pyramid_roi_align", (2, 2), (1.0, 0.5))
+    maps = [np.zeros((1, 1, size, size), "float32") for size in (4, 2)]
+    rois, out = np.zeros((2, 5), "float32"), np.zeros((2, 1, 2, 2), "float32")
+    memory = np.zeros((1, 1, 4, 4), "float32")
+    gradients = (memory, memory[:, :, :1].reshape(1, 1, 2, 2), None)
+    with pytest.raises(c_api.Error, match="d_data 1: expected memory of its own.* with d_data 0"):
+        LIBRARY.backward("pyramid_roi_align", p, c_api.tensors(*maps, rois), out, gradients, CPU)
+    with pytest.raises(c_api.Error, match="PyramidROIAlign: data 1: expected an array, got none"):
+        LIBRARY.forward("pyramid_roi_align", p, c_api.tensors(maps[0], None, rois), out, CPU)
 
 
 OPTIONAL = [

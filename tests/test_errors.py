@@ -103,13 +103,13 @@ def shapes(box):
             (2, 27, 5, 5),
             (4, row),
             {"rois": "int32"},
-            "rois has dtype int32, expected float32 or float64",
+            "rois has dtype int32, expected float16, float32 or float64",
         ),
         (
             (2, 27, 5, 5),
             (4, box),
             {"counts": [2, 2], "rois_num": "uint8"},
-            "rois_num has dtype uint8, expected int32 or int64",
+            "rois_num has dtype uint8, expected int32, int64, float32 or float64",
         ),
     ]
 

@@ -43,7 +43,11 @@ extern "C" const char* gluon_roi_operators(void) {
 
 extern "C" const char* gluon_roi_build_info(void) {
   static const std::string text = [] {
+#ifdef __clang__
+    std::string json = "{\"compiler\": \"" __VERSION__ "\"";
+#else
     std::string json = "{\"compiler\": \"g++ " __VERSION__ "\"";
+#endif
 #ifdef GLUON_ROI_WITH_CUDA
     json +=
         ", \"cuda\": \"" GLUON_ROI_CUDA_VERSION "\", \"cuda_archs\": \"" GLUON_ROI_CUDA_ARCHS "\"";

@@ -8,7 +8,6 @@
 #include "../core/registry.h"
 #include "../cpu/memory.h"
 #include "../cuda/device.h"
-#include "checks.h"
 
 namespace gluon_roi {
 
@@ -33,7 +32,15 @@ class OperatorFor final : public Operator {
   using Params = typename Op::Params;
 
   explicit OperatorFor(const char* symbol)
-      : Operator(Op::kName, symbol), outputs_(std::begin(Op::kOutputs), std::end(Op::kOutputs)) {}
+      : Operator({Op::kName,
+                  symbol,
+                  {std::begin(Op::kInputs), std::end(Op::kInputs)},
+                  {std::begin(Op::kOutputs), std::end(Op::kOutputs)},
+                  coordinates(),
+                  sizeof(Params)}) {}
+  void visit(ParamVisitor* visitor, void* params) const override {
+    Op::params(visitor, static_cast<Params*>(params));
+  }
 
   // ---- Called by MXNet ----
   std::vector<Input> inputs(const Attributes& attributes) const override {
@@ -44,7 +51,6 @@ class OperatorFor final : public Operator {
     }
     return there;
   }
-  const std::vector<Output>& outputs() const override { return outputs_; }
   std::vector<Tensor> infer(const Attributes& attributes,
                             const std::vector<Tensor>& inputs) const override {
     const Parsed parsed = parse(attributes);
@@ -71,13 +77,6 @@ class OperatorFor final : public Operator {
     const Parsed parsed = parse(attributes);
     return workspace(parsed.params, spread(parsed, inputs).data(), backward);
   }
-  std::string describe() const override {
-    Params params{};
-    ParamDescriber describer(&params);
-    Op::params(&describer, &params);
-    return describe_operator(*this, Op::kInputs, kDeclared, coordinates(), sizeof(Params),
-                             describer.json());
-  }
 
   // ---- Called from C ----
   void checked_forward(const Params* params, const Tensor* inputs, int32_t count, const Tensor* out,
@@ -88,7 +87,10 @@ class OperatorFor final : public Operator {
     const Slots slots = check_call(params, inputs, count, *device);
     const std::vector<Tensor> expected = infer(*params, slots.tensors.data(), kMaxElements);
     for (size_t i = 0; i < expected.size(); ++i) {
-      check_written(outputs_[i].name, out[i], expected[i], slots, out, i, outputs_[0].name);
+      check_written(outputs()[i].name, out[i], expected[i], slots);
+      for (size_t j = 0; j < i; ++j) {
+        check_apart(Op::kName, outputs()[i].name, out[i], outputs()[j].name, out[j]);
+      }
     }
     if (device->type == GLUON_ROI_CUDA) {
       check_workspace(Op::kName, workspace(*params, slots.tensors.data(), false), *device);
@@ -104,19 +106,24 @@ class OperatorFor final : public Operator {
     const Slots slots = check_call(params, inputs, count, *device);
     const std::vector<Tensor> expected = infer(*params, slots.tensors.data(), kMaxElements);
     for (size_t i = 0; i < expected.size(); ++i) {
-      check_like(Op::kName, i == 0 ? "d_out" : outputs_[i].name, given[i], expected[i]);
+      check_like(Op::kName, i == 0 ? "d_out" : outputs()[i].name, given[i], expected[i]);
     }
     std::vector<Tensor> d_slots(d_inputs, d_inputs + count);
     d_slots.resize(slots.tensors.size());
     for (size_t i = 0; i < d_slots.size(); ++i) {
-      const Input& input = slots.inputs[i];
-      if (is_absent(d_slots[i]) && input.role != Role::kMaps) continue;
-      const std::string name = std::string("d_") + input.name;
+      if (is_absent(d_slots[i]) && slots.inputs[i].role != Role::kMaps) continue;
+      const std::string name = "d_" + slots.name(i);
       if (is_absent(slots.tensors[i])) {
-        fail(Op::kName, name, " is given, expected none where there is no ", input.name);
+        fail(Op::kName, name, " is given, expected none where there is no ", slots.name(i));
       }
-      check_written(name.c_str(), d_slots[i], slots.tensors[i], slots, given, expected.size(),
-                    "d_out");
+      check_written(name.c_str(), d_slots[i], slots.tensors[i], slots);
+      for (size_t j = 0; j < expected.size(); ++j) {
+        check_apart(Op::kName, name.c_str(), d_slots[i], "d_out", given[j]);
+      }
+      for (size_t j = 0; j < i; ++j) {
+        check_apart(Op::kName, name.c_str(), d_slots[i], ("d_" + slots.name(j)).c_str(),
+                    d_slots[j]);
+      }
     }
     if (device->type == GLUON_ROI_CUDA) {
       check_workspace(Op::kName, workspace(*params, slots.tensors.data(), true), *device);
@@ -151,7 +158,7 @@ class OperatorFor final : public Operator {
     for (size_t i = 0; i < kDeclared; ++i) {
       int32_t there = 1;
       // Set by the Python functions, not by users.
-      if (Op::kInputs[i].optional) parser.boolean(Op::kInputs[i].name, &there, false);
+      if (Op::kInputs[i].optional) parser.boolean({Op::kInputs[i].name, &there}, false);
       parsed.there[i] = there != 0;
     }
     parser.reject_unknown();
@@ -267,8 +274,6 @@ class OperatorFor final : public Operator {
     check_inputs_memory(slots);
     return slots;
   }
-
-  const std::vector<Output> outputs_;
 };
 
 }  // namespace gluon_roi

@@ -59,13 +59,15 @@ void check_dtype(const char* op, const Input& input, int i, int dtype, const cha
            " as ", first_name);
     case Role::kRois:
       if (is_real(dtype)) return;
-      fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected float32 or float64");
+      fail(op, input.name, " has dtype ", dtype_name(dtype),
+           ", expected float16, float32 or float64");
     case Role::kCounts:
       if (dtype == GLUON_ROI_INT32 || dtype == GLUON_ROI_INT64 || dtype == GLUON_ROI_FLOAT32 ||
           dtype == GLUON_ROI_FLOAT64) {
         return;
       }
-      fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected int32 or int64");
+      fail(op, input.name, " has dtype ", dtype_name(dtype),
+           ", expected int32, int64, float32 or float64");
   }
 }
 
@@ -77,7 +79,18 @@ int default_dtype(Role role, int first) {
   }
 }
 
-void check_tensor(const char* op, const char* name, const Tensor& tensor) {
+// ---- Calls from C -------------------------------------------------------------------------------
+
+std::string Slots::name(size_t slot) const {
+  const char* const name = inputs[slot].name;
+  size_t first = slot, last = slot;
+  while (first > 0 && inputs[first - 1].name == name) --first;
+  while (last + 1 < inputs.size() && inputs[last + 1].name == name) ++last;
+  return first == last ? name : name + (" " + std::to_string(slot - first));
+}
+
+// Throws unless a tensor describes a possible array.
+static void check_tensor(const char* op, const char* name, const Tensor& tensor) {
   if (tensor.ndim < 0 || tensor.ndim > 4) {
     fail(op, name, ": expected ndim from 0 to 4, got ", tensor.ndim);
   }
@@ -93,7 +106,8 @@ void check_tensor(const char* op, const char* name, const Tensor& tensor) {
   }
 }
 
-void check_memory(const char* op, const char* name, const Tensor& tensor) {
+// Throws unless a tensor has memory, aligned for its type.
+static void check_memory(const char* op, const char* name, const Tensor& tensor) {
   if (elements(tensor) == 0 || tensor.ndim == 0) return;
   if (tensor.data == nullptr) fail(op, name, ": expected memory, got NULL");
   if (reinterpret_cast<uintptr_t>(tensor.data) % dtype_size(tensor.dtype) != 0) {
@@ -112,6 +126,74 @@ void check_apart(const char* op, const char* name, const Tensor& tensor, const c
   if (begin_of(tensor) < end_of(other) && begin_of(other) < end_of(tensor)) {
     fail(op, name, ": expected memory of its own, got some that is shared with ", other_name);
   }
+}
+
+void fail_null(const char* op, const char* expected) {
+  fail(op, "expected ", expected, ", got a NULL pointer");
+}
+
+void fail_without_cuda(const char* op) {
+  throw Error(std::string(op) +
+                  ": data is on a GPU, but gluon_roi was built without CUDA; run "
+                  "'GLUON_ROI_CUDA=1 pip install --force-reinstall --no-deps .' in its source "
+                  "folder, with nvcc on PATH or CUDA_HOME set",
+              GLUON_ROI_NO_CUDA);
+}
+
+void take_inputs(Slots* slots, const Tensor* inputs, int32_t count) {
+  const std::vector<Input>& declared = slots->inputs;
+  const int most = static_cast<int>(declared.size());
+  int least = most;
+  while (declared[least - 1].optional) --least;
+  if (count < least || count > most) {
+    fail(slots->op, "expected ", least, least == most ? "" : " to " + std::to_string(most),
+         " inputs, got ", count);
+  }
+  slots->tensors.assign(inputs, inputs + count);
+  slots->tensors.resize(declared.size());
+  for (int i = 0; i < most; ++i) {
+    const Tensor& tensor = slots->tensors[i];
+    const std::string name = slots->name(i);
+    if (is_absent(tensor)) {
+      if (declared[i].optional) continue;
+      fail(slots->op, name, ": expected an array, got none (no data, ndim 0)");
+    }
+    check_tensor(slots->op, name.c_str(), tensor);
+    check_dtype(slots->op, declared[i], i, tensor.dtype, declared[0].name, slots->tensors[0].dtype);
+  }
+}
+
+void check_device(const char* op, const gluon_roi_device& device) {
+  if (device.type == GLUON_ROI_CPU || device.type == GLUON_ROI_CUDA) return;
+  fail(op, "device type: expected GLUON_ROI_CPU or GLUON_ROI_CUDA, got ", device.type);
+}
+
+void check_inputs_memory(const Slots& slots) {
+  for (size_t i = 0; i < slots.tensors.size(); ++i) {
+    check_memory(slots.op, slots.name(i).c_str(), slots.tensors[i]);
+  }
+}
+
+void check_like(const char* op, const char* name, const Tensor& got, const Tensor& expected) {
+  check_tensor(op, name, got);
+  if (got.dtype != expected.dtype || shape_text(got) != shape_text(expected)) {
+    fail(op, name, ": expected ", dtype_name(expected.dtype), " ", shape_text(expected), ", got ",
+         dtype_name(got.dtype), " ", shape_text(got));
+  }
+  check_memory(op, name, got);
+}
+
+void check_written(const char* name, const Tensor& got, const Tensor& expected,
+                   const Slots& slots) {
+  check_like(slots.op, name, got, expected);
+  for (size_t i = 0; i < slots.tensors.size(); ++i) {
+    check_apart(slots.op, name, got, slots.name(i).c_str(), slots.tensors[i]);
+  }
+}
+
+void check_workspace(const char* op, size_t needed, const gluon_roi_device& device) {
+  const size_t got = device.workspace == nullptr ? 0 : device.workspace_size;
+  if (got < needed) fail(op, "device workspace: expected ", needed, " bytes, got ", got);
 }
 
 }  // namespace gluon_roi

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operator's declaration of its inputs and outputs, and the checks that follow from it: which
-// element types and numbers of dimensions each array may have.
+// element types and numbers of dimensions each array may have, and whether a call from C is one
+// that an operator may see.
 #pragma once
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "errors.h"
 #include "types.h"
@@ -95,12 +97,34 @@ void check_dtype(const char* op, const Input& input, int i, int dtype, const cha
 // The default type of an input, for the type of the first input.
 int default_dtype(Role role, int first);
 
-// Throws unless a tensor from a caller of the C interface describes a possible array.
-void check_tensor(const char* op, const char* name, const Tensor& tensor);
-// Throws unless it has memory, aligned for its type, ...
-void check_memory(const char* op, const char* name, const Tensor& tensor);
-// ... that it does not share with `other`.
+// ---- Calls from C -------------------------------------------------------------------------------
+
+// An operator's inputs for one set of parameters: all slots, including those of optional inputs.
+struct Slots {
+  const char* op;
+  std::vector<Input> inputs;
+  std::vector<Tensor> tensors;  // absent: no memory, no dimensions
+
+  // "rois", or of several maps "data 2".
+  std::string name(size_t slot) const;
+};
+
+[[noreturn]] void fail_null(const char* op, const char* expected);
+[[noreturn]] void fail_without_cuda(const char* op);
+
+// Assigns the `count` tensors of a call to the first slots, and throws if a required one is
+// missing. Checks shapes and types, but not memory.
+void take_inputs(Slots* slots, const Tensor* inputs, int32_t count);
+void check_device(const char* op, const gluon_roi_device& device);
+void check_inputs_memory(const Slots& slots);
+
+// Throws unless an array has memory and the expected shape and type.
+void check_like(const char* op, const char* name, const Tensor& got, const Tensor& expected);
+// Throws if an array that the call writes shares memory with another.
 void check_apart(const char* op, const char* name, const Tensor& tensor, const char* other_name,
                  const Tensor& other);
+// Both, of an array that the call writes: it must share no memory with an input.
+void check_written(const char* name, const Tensor& got, const Tensor& expected, const Slots& slots);
+void check_workspace(const char* op, size_t needed, const gluon_roi_device& device);
 
 }  // namespace gluon_roi

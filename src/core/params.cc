@@ -101,90 +101,92 @@ std::string text_of(double value) {
 
 // ---- From text ----------------------------------------------------------------------------------
 
-void ParamParser::size(const char* name, int32_t* height, int32_t* width, Pair pair) {
+void ParamParser::size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) {
   const char* const expected = expected_size(pair);
   const std::string* text = find(name, pair.default_text == nullptr, expected);
-  *height = *width = pair.fallback;
+  *height.value = *width.value = pair.fallback;
   // MXNet writes "()" for its own defaults.
   if (text == nullptr || (*text == "()" && pair.default_text != nullptr)) return;
   int64_t h, w;
   if (!parse_pair(text->c_str(), &h, &w)) reject(name, expected, *text);
   if (h < pair.least || w < pair.least) reject(name, expected, *text);
   if (h > kMaxAlongAxis || w > kMaxAlongAxis) reject(name, "at most 16777216", *text);
-  *height = static_cast<int32_t>(h);
-  *width = static_cast<int32_t>(w);
+  *height.value = static_cast<int32_t>(h);
+  *width.value = static_cast<int32_t>(w);
 }
 
-void ParamParser::positive(const char* name, double* value, double fallback) {
-  const std::string* text = find(name, fallback == 0, kPositive);
-  *value = fallback;
+void ParamParser::positive(Field<double> field, double fallback) {
+  const std::string* text = find(field.name, fallback == 0, kPositive);
+  *field.value = fallback;
   if (text == nullptr) return;
   const char* p = text->c_str();
-  if (!parse_number(&p, value) || *p != '\0' || !(*value > 0)) reject(name, kPositive, *text);
+  if (!parse_number(&p, field.value) || *p != '\0' || !(*field.value > 0))
+    reject(field.name, kPositive, *text);
 }
 
-void ParamParser::number(const char* name, double* value, double fallback) {
-  const std::string* text = find(name, false, kFinite);
-  *value = fallback;
+void ParamParser::number(Field<double> field, double fallback) {
+  const std::string* text = find(field.name, false, kFinite);
+  *field.value = fallback;
   if (text == nullptr) return;
   const char* p = text->c_str();
-  if (!parse_number(&p, value) || *p != '\0') reject(name, kFinite, *text);
+  if (!parse_number(&p, field.value) || *p != '\0') reject(field.name, kFinite, *text);
 }
 
-void ParamParser::positive_list(const char* name, double* values, int32_t* count,
+void ParamParser::positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
                                 const char* fallback) {
-  const std::string* text = find(name, fallback == nullptr, kList);
+  const std::string* text = find(values.name, fallback == nullptr, kList);
   const std::string given = text != nullptr ? *text : fallback;
-  if (!parse_list(given.c_str(), values, count)) reject(name, kList, given);
+  if (!parse_list(given.c_str(), *values.value, count.value)) reject(values.name, kList, given);
 }
 
-void ParamParser::optional_positive(const char* name, int64_t* value) {
+void ParamParser::optional_positive(Field<int64_t> field) {
   static const char* expected = "a positive int or None";
-  const std::string* text = find(name, false, expected);
-  *value = 0;
+  const std::string* text = find(field.name, false, expected);
+  *field.value = 0;
   if (text == nullptr) return;
   const char* p = text->c_str();
-  if (!parse_int(&p, value) || *p != '\0' || *value < 1) reject(name, expected, *text);
+  if (!parse_int(&p, field.value) || *p != '\0' || *field.value < 1)
+    reject(field.name, expected, *text);
 }
 
-void ParamParser::integer(const char* name, int32_t* value, int32_t fallback) {
-  integer_between(name, "an int", -kMaxInt, kMaxInt, value, fallback);
+void ParamParser::integer(Field<int32_t> field, int32_t fallback) {
+  integer_between(field.name, "an int", -kMaxInt, kMaxInt, field.value, fallback);
 }
 
-void ParamParser::samples(const char* name, int32_t* value, int32_t fallback) {
-  integer_between(name, kSamples, 1, kMaxAlongAxis, value, fallback);
+void ParamParser::samples(Field<int32_t> field, int32_t fallback) {
+  integer_between(field.name, kSamples, 1, kMaxAlongAxis, field.value, fallback);
 }
 
-void ParamParser::count(const char* name, int32_t* value, int32_t fallback) {
-  integer_between(name, "an int from 0 on", 0, kMaxInt, value, fallback);
+void ParamParser::count(Field<int32_t> field, int32_t fallback) {
+  integer_between(field.name, "an int from 0 on", 0, kMaxInt, field.value, fallback);
 }
 
-void ParamParser::boolean(const char* name, int32_t* value, bool fallback) {
-  const std::string* text = find(name, false, "True or False");
-  *value = fallback;
+void ParamParser::boolean(Field<int32_t> field, bool fallback) {
+  const std::string* text = find(field.name, false, "True or False");
+  *field.value = fallback;
   if (text == nullptr) return;
   if (*text == "True" || *text == "true" || *text == "1") {
-    *value = 1;
+    *field.value = 1;
   } else if (*text == "False" || *text == "false" || *text == "0") {
-    *value = 0;
+    *field.value = 0;
   } else {
-    reject(name, "True or False", *text);
+    reject(field.name, "True or False", *text);
   }
 }
 
-void ParamParser::choice(const char* name, int32_t* value, const Choices& choices) {
-  const std::string* text = find(name, false, "");
-  *value = choices.begin()->second;
+void ParamParser::choice(Field<int32_t> field, const Choices& choices) {
+  const std::string* text = find(field.name, false, "");
+  *field.value = choices.begin()->second;
   if (text == nullptr) return;
   std::string expected;
   for (const auto& choice : choices) {
     if (*text == choice.first) {
-      *value = choice.second;
+      *field.value = choice.second;
       return;
     }
     expected += (expected.empty() ? "'" : " or '") + std::string(choice.first) + "'";
   }
-  reject(name, expected.c_str(), *text);
+  reject(field.name, expected.c_str(), *text);
 }
 
 void ParamParser::reject_unknown() const {
@@ -230,127 +232,140 @@ void ParamParser::integer_between(const char* name, const char* expected, int64_
 
 // ---- In a struct --------------------------------------------------------------------------------
 
-void ParamChecker::size(const char* name, const int32_t* height, const int32_t* width, Pair pair) {
+void ParamChecker::size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) {
   const bool may_be_zero = pair.fallback < pair.least && pair.default_text != nullptr;
   const int32_t least = may_be_zero ? 0 : pair.least;
-  if (*height < least || *width < least || (may_be_zero && (*height == 0) != (*width == 0))) {
+  if (*height.value < least || *width.value < least ||
+      (may_be_zero && (*height.value == 0) != (*width.value == 0))) {
     fail(op_, "argument ", name, ": expected ", pair.least > 0 ? "positive " : "",
-         "height and width", pair.least > 0 ? "" : " from 0 on", ", got ", *height, ", ", *width);
+         "height and width", pair.least > 0 ? "" : " from 0 on", ", got ", *height.value, ", ",
+         *width.value);
   }
-  if (*height > kMaxAlongAxis || *width > kMaxAlongAxis) {
-    fail(op_, "argument ", name, ": expected at most ", kMaxAlongAxis, ", got ", *height, ", ",
-         *width);
-  }
-}
-
-void ParamChecker::positive(const char* name, const double* value, double) {
-  if (!(*value > 0) || std::isinf(*value)) {
-    fail(op_, "argument ", name, ": expected ", kPositive, ", got ", *value);
+  if (*height.value > kMaxAlongAxis || *width.value > kMaxAlongAxis) {
+    fail(op_, "argument ", name, ": expected at most ", kMaxAlongAxis, ", got ", *height.value,
+         ", ", *width.value);
   }
 }
 
-void ParamChecker::number(const char* name, const double* value, double) {
-  if (!std::isfinite(*value)) {
-    fail(op_, "argument ", name, ": expected ", kFinite, ", got ", *value);
+void ParamChecker::positive(Field<double> field, double) {
+  if (!(*field.value > 0) || std::isinf(*field.value)) {
+    fail(op_, "argument ", field.name, ": expected ", kPositive, ", got ", *field.value);
   }
 }
 
-void ParamChecker::positive_list(const char* name, const double* values, const int32_t* count,
+void ParamChecker::number(Field<double> field, double) {
+  if (!std::isfinite(*field.value)) {
+    fail(op_, "argument ", field.name, ": expected ", kFinite, ", got ", *field.value);
+  }
+}
+
+void ParamChecker::positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
                                  const char*) {
-  if (*count < 1 || *count > kMaxInList) {
-    fail(op_, "argument ", name, ": expected 1 to ", kMaxInList, " numbers, got ", *count);
+  if (*count.value < 1 || *count.value > kMaxInList) {
+    fail(op_, "argument ", values.name, ": expected 1 to ", kMaxInList, " numbers, got ",
+         *count.value);
   }
-  for (int32_t i = 0; i < *count; ++i) positive(name, values + i);
+  for (int32_t i = 0; i < *count.value; ++i) positive({values.name, *values.value + i}, 0);
 }
 
-void ParamChecker::optional_positive(const char* name, const int64_t* value) {
-  if (*value < 0) {
-    fail(op_, "argument ", name, ": expected a positive int, or 0 for the default, got ", *value);
-  }
-}
-
-void ParamChecker::integer(const char*, const int32_t*, int32_t) {}
-
-void ParamChecker::samples(const char* name, const int32_t* value, int32_t) {
-  if (*value < 1 || *value > kMaxAlongAxis) {
-    fail(op_, "argument ", name, ": expected ", kSamples, ", got ", *value);
+void ParamChecker::optional_positive(Field<int64_t> field) {
+  if (*field.value < 0) {
+    fail(op_, "argument ", field.name, ": expected a positive int, or 0 for the default, got ",
+         *field.value);
   }
 }
 
-void ParamChecker::count(const char* name, const int32_t* value, int32_t) {
-  if (*value < 0) fail(op_, "argument ", name, ": expected an int from 0 on, got ", *value);
+void ParamChecker::integer(Field<int32_t>, int32_t) {}
+
+void ParamChecker::samples(Field<int32_t> field, int32_t) {
+  if (*field.value < 1 || *field.value > kMaxAlongAxis) {
+    fail(op_, "argument ", field.name, ": expected ", kSamples, ", got ", *field.value);
+  }
 }
 
-void ParamChecker::boolean(const char* name, const int32_t* value, bool) {
-  if (*value != 0 && *value != 1) fail(op_, "argument ", name, ": expected 0 or 1, got ", *value);
+void ParamChecker::count(Field<int32_t> field, int32_t) {
+  if (*field.value < 0)
+    fail(op_, "argument ", field.name, ": expected an int from 0 on, got ", *field.value);
 }
 
-void ParamChecker::choice(const char* name, const int32_t* value, const Choices& choices) {
+void ParamChecker::boolean(Field<int32_t> field, bool) {
+  if (*field.value != 0 && *field.value != 1)
+    fail(op_, "argument ", field.name, ": expected 0 or 1, got ", *field.value);
+}
+
+void ParamChecker::choice(Field<int32_t> field, const Choices& choices) {
   for (const auto& choice : choices) {
-    if (*value == choice.second) return;
+    if (*field.value == choice.second) return;
   }
-  fail(op_, "argument ", name, ": expected a value of gluon_roi.h, got ", *value);
+  fail(op_, "argument ", field.name, ": expected a value of gluon_roi.h, got ", *field.value);
 }
 
 // ---- Written down -------------------------------------------------------------------------------
 
-void ParamDescriber::size(const char* name, const int32_t* height, const int32_t* width,
+void ParamDescriber::size(const char* name, Field<int32_t> height, Field<int32_t> width,
                           Pair pair) {
-  add(name, "size", pair.default_text, {{"int32", height}, {"int32", width}});
+  add(name, "size", pair.default_text,
+      {{"int32", height.name, height.value}, {"int32", width.name, width.value}});
 }
 
-void ParamDescriber::positive(const char* name, const double* value, double fallback) {
+void ParamDescriber::positive(Field<double> field, double fallback) {
   const std::string text = text_of(fallback);
-  add(name, "positive", fallback == 0 ? nullptr : text.c_str(), {{"double", value}});
+  add(field.name, "positive", fallback == 0 ? nullptr : text.c_str(),
+      {{"double", field.name, field.value}});
 }
 
-void ParamDescriber::number(const char* name, const double* value, double fallback) {
-  add(name, "number", text_of(fallback).c_str(), {{"double", value}});
+void ParamDescriber::number(Field<double> field, double fallback) {
+  add(field.name, "number", text_of(fallback).c_str(), {{"double", field.name, field.value}});
 }
 
-void ParamDescriber::positive_list(const char* name, const double* values, const int32_t* count,
+void ParamDescriber::positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
                                    const char* fallback) {
-  add(name, "positive_list", fallback, {{"double[8]", values}, {"int32", count}});
+  add(values.name, "positive_list", fallback,
+      {{"double[8]", values.name, values.value}, {"int32", count.name, count.value}});
 }
 
-void ParamDescriber::optional_positive(const char* name, const int64_t* value) {
-  add(name, "optional_positive", "None", {{"int64", value}});
+void ParamDescriber::optional_positive(Field<int64_t> field) {
+  add(field.name, "optional_positive", "None", {{"int64", field.name, field.value}});
 }
 
-void ParamDescriber::integer(const char* name, const int32_t* value, int32_t fallback) {
-  add(name, "integer", std::to_string(fallback).c_str(), {{"int32", value}});
+void ParamDescriber::integer(Field<int32_t> field, int32_t fallback) {
+  add(field.name, "integer", std::to_string(fallback).c_str(),
+      {{"int32", field.name, field.value}});
 }
 
-void ParamDescriber::samples(const char* name, const int32_t* value, int32_t fallback) {
-  add(name, "samples", std::to_string(fallback).c_str(), {{"int32", value}});
+void ParamDescriber::samples(Field<int32_t> field, int32_t fallback) {
+  add(field.name, "samples", std::to_string(fallback).c_str(),
+      {{"int32", field.name, field.value}});
 }
 
-void ParamDescriber::count(const char* name, const int32_t* value, int32_t fallback) {
-  add(name, "count", std::to_string(fallback).c_str(), {{"int32", value}});
+void ParamDescriber::count(Field<int32_t> field, int32_t fallback) {
+  add(field.name, "count", std::to_string(fallback).c_str(), {{"int32", field.name, field.value}});
 }
 
-void ParamDescriber::boolean(const char* name, const int32_t* value, bool fallback) {
-  add(name, "boolean", fallback ? "True" : "False", {{"int32", value}});
+void ParamDescriber::boolean(Field<int32_t> field, bool fallback) {
+  add(field.name, "boolean", fallback ? "True" : "False", {{"int32", field.name, field.value}});
 }
 
-void ParamDescriber::choice(const char* name, const int32_t* value, const Choices& choices) {
+void ParamDescriber::choice(Field<int32_t> field, const Choices& choices) {
   std::string names;
   for (const auto& choice : choices) {
     names += (names.empty() ? "\"" : ", \"") + std::string(choice.first) +
              "\": " + std::to_string(choice.second);
   }
-  add(name, "choice", choices.begin()->first, {{"int32", value}}, ", \"choices\": {" + names + "}");
+  add(field.name, "choice", choices.begin()->first, {{"int32", field.name, field.value}},
+      ", \"choices\": {" + names + "}");
 }
 
 void ParamDescriber::add(const char* name, const char* kind, const char* fallback,
-                         std::initializer_list<Field> fields, const std::string& more) {
+                         std::initializer_list<Described> fields, const std::string& more) {
   json_ += (json_.empty() ? "{\"name\": \"" : ", {\"name\": \"") + std::string(name) +
            "\", \"kind\": \"" + kind + "\", \"default\": " +
            (fallback == nullptr ? "null" : "\"" + std::string(fallback) + "\"") + ", \"fields\": [";
   const char* separator = "";
-  for (const Field& field : fields) {
+  for (const Described& field : fields) {
     const auto offset = static_cast<const char*>(field.place) - start_;
-    json_ += std::string(separator) + "[\"" + field.type + "\", " + std::to_string(offset) + "]";
+    json_ += std::string(separator) + "[\"" + field.type + "\", " + std::to_string(offset) +
+             ", \"" + field.name + "\"]";
     separator = ", ";
   }
   json_ += "]" + more + "}";

@@ -2,6 +2,7 @@
 #include "registry.h"
 
 #include <sstream>
+#include <utility>
 
 namespace gluon_roi {
 
@@ -10,31 +11,37 @@ std::vector<const Operator*>& operators() {
   return all;
 }
 
-Operator::Operator(const char* name, const char* symbol) : name_(name), symbol_(symbol) {
+Operator::Operator(Declaration declared) : declared_(std::move(declared)) {
   operators().push_back(this);
 }
 
-std::string describe_operator(const Operator& op, const Input* inputs, size_t count,
-                              int coordinates, size_t params_size, const std::string& params) {
+std::string Operator::describe() const {
   static const char* const roles[] = {"maps", "rows", "like", "rois", "counts"};
   const auto flag = [](bool set) { return set ? "true" : "false"; };
   std::ostringstream json;
-  json << "{\"name\": \"" << op.name() << "\", \"symbol\": \"" << op.symbol()
+  json << "{\"name\": \"" << declared_.name << "\", \"symbol\": \"" << declared_.symbol
        << "\", \"inputs\": [";
-  for (size_t i = 0; i < count; ++i) {
-    const Input& input = inputs[i];
-    json << (i > 0 ? ", " : "") << "{\"name\": \"" << input.name << "\", \"role\": \""
+  const char* separator = "";
+  for (const Input& input : declared_.inputs) {
+    json << separator << "{\"name\": \"" << input.name << "\", \"role\": \""
          << roles[static_cast<int>(input.role)] << "\", \"rank\": " << input.rank
          << ", \"optional\": " << flag(input.optional)
          << ", \"has_gradient\": " << flag(input.has_gradient)
          << ", \"several\": " << flag(input.several) << "}";
+    separator = ", ";
   }
   json << "], \"outputs\": [";
-  for (size_t i = 0; i < op.outputs().size(); ++i) {
-    json << (i > 0 ? ", \"" : "\"") << op.outputs()[i].name << "\"";
+  separator = "\"";
+  for (const Output& output : declared_.outputs) {
+    json << separator << output.name << "\"";
+    separator = ", \"";
   }
-  json << "], \"coordinates\": " << coordinates << ", \"params_size\": " << params_size
-       << ", \"params\": [" << params << "]}";
+  std::vector<uint64_t> params(declared_.params_size / sizeof(uint64_t) + 1);
+  ParamDescriber describer(params.data());
+  visit(&describer, params.data());
+  json << "], \"coordinates\": " << declared_.coordinates
+       << ", \"params_size\": " << declared_.params_size << ", \"params\": [" << describer.json()
+       << "]}";
   return json.str();
 }
 

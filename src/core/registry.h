@@ -9,17 +9,30 @@
 
 namespace gluon_roi {
 
+struct Declaration {
+  const char* name;             // as in Python: PSROIPool
+  const char* symbol;           // as in C: ps_roi_pool
+  std::vector<Input> inputs;    // optional ones among them
+  std::vector<Output> outputs;  // all of them
+  int32_t coordinates;          // of a box; 0 if it pools none
+  size_t params_size;           // bytes of its params struct
+};
+
 class Operator {
  public:
-  Operator(const char* name, const char* symbol);
+  explicit Operator(Declaration declared);
   virtual ~Operator() = default;
-  const char* name() const { return name_; }      // as in Python: PSROIPool
-  const char* symbol() const { return symbol_; }  // as in C: ps_roi_pool
+  const Declaration& declared() const { return declared_; }
+  const char* name() const { return declared_.name; }
+  const std::vector<Output>& outputs() const { return declared_.outputs; }
+  // Shows a visitor every field of a params struct.
+  virtual void visit(ParamVisitor* visitor, void* params) const = 0;
+  // The declaration, as a JSON object.
+  std::string describe() const;
 
   // ---- Called by MXNet, with parameters as attributes and the given inputs. All of these throw on
   // an unknown key or an invalid value.
   virtual std::vector<Input> inputs(const Attributes& attributes) const = 0;
-  virtual const std::vector<Output>& outputs() const = 0;
   // Shapes of the outputs, with -1 where they depend on an unknown input.
   virtual std::vector<Tensor> infer(const Attributes& attributes,
                                     const std::vector<Tensor>& inputs) const = 0;
@@ -35,16 +48,9 @@ class Operator {
   virtual size_t workspace(const Attributes& attributes, const std::vector<Tensor>& inputs,
                            bool backward) const = 0;
 
-  // Its declaration, as a JSON object.
-  virtual std::string describe() const = 0;
-
  private:
-  const char *name_, *symbol_;
+  const Declaration declared_;
 };
-
-// The JSON object of describe().
-std::string describe_operator(const Operator& op, const Input* inputs, size_t count,
-                              int coordinates, size_t params_size, const std::string& params);
 
 // In no particular order.
 std::vector<const Operator*>& operators();

@@ -37,8 +37,8 @@
  * gluon_roi_operators() describes all of this as JSON, with the fields of every params struct.
  *
  * Every function returns GLUON_ROI_OK or an error code; gluon_roi_last_error() returns the message
- * on the calling thread. Outputs are overwritten completely, never accumulated into. Arrays are
- * contiguous, in row-major order, and must not overlap outputs.
+ * on the calling thread. Outputs and gradients are overwritten completely, never accumulated into.
+ * Arrays are contiguous, in row-major order. What a call writes must not overlap another array.
  */
 #ifndef GLUON_ROI_H_
 #define GLUON_ROI_H_
@@ -233,23 +233,27 @@ typedef struct gluon_roi_proposal_params {
                                  const gluon_roi_tensor* inputs, int32_t count, int backward,    \
                                  int32_t device, size_t* bytes);
 
-GLUON_ROI_DECLARE(roi_pool)
-GLUON_ROI_DECLARE(roi_align)
-GLUON_ROI_DECLARE(ps_roi_pool)
-GLUON_ROI_DECLARE(ps_roi_align)
-GLUON_ROI_DECLARE(rotated_roi_align)
-GLUON_ROI_DECLARE(pr_roi_pool)
-GLUON_ROI_DECLARE(deformable_ps_roi_pool)
-GLUON_ROI_DECLARE(pyramid_roi_align)
-GLUON_ROI_DECLARE(deformable_sampling)
-GLUON_ROI_DECLARE(box_nms)
-GLUON_ROI_DECLARE(proposal)
+/* X(op) for each operator. */
+#define GLUON_ROI_OPERATORS(X) \
+  X(roi_pool)                  \
+  X(roi_align)                 \
+  X(ps_roi_pool)               \
+  X(ps_roi_align)              \
+  X(rotated_roi_align)         \
+  X(pr_roi_pool)               \
+  X(deformable_ps_roi_pool)    \
+  X(pyramid_roi_align)         \
+  X(deformable_sampling)       \
+  X(box_nms)                   \
+  X(proposal)
+
+GLUON_ROI_OPERATORS(GLUON_ROI_DECLARE)
 
 /* The message of this thread's last failed call; "" before any. Valid until the next failure. */
 const char* gluon_roi_last_error(void);
 
-/* All operators with their inputs and parameters (name, default, offset in the struct), as a JSON
- * array. */
+/* All operators with their inputs and parameters, as a JSON array. The fields of a parameter have
+ * their type, offset and name in the struct. */
 const char* gluon_roi_operators(void);
 
 /* The operators of MXNet that ours replace, and the translation of their arguments, as a JSON

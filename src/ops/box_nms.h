@@ -37,21 +37,18 @@ struct BoxNMS {
   static constexpr Input kInputs[] = {{"data", Role::kRows, 0, false, true, false}};
   static constexpr Output kOutputs[] = {{"output", kLikeFirst}, {"record", GLUON_ROI_INT32}};
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->number("overlap_thresh", &p->overlap_thresh, 0.5);
-    visit->number("valid_thresh", &p->valid_thresh, 0);
-    visit->integer("topk", &p->topk, -1);
-    visit->count("coord_start", &p->coord_start, 2);
-    visit->count("score_index", &p->score_index, 1);
-    visit->integer("id_index", &p->id_index, -1);
-    visit->integer("background_id", &p->background_id, -1);
-    visit->boolean("force_suppress", &p->force_suppress, false);
-    const auto format = [visit](const char* name, int32_t* field) {
-      visit->choice(name, field, {{"corner", GLUON_ROI_CORNER}, {"center", GLUON_ROI_CENTER}});
-    };
-    format("in_format", &p->in_format);
-    format("out_format", &p->out_format);
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->number(FIELD(overlap_thresh), 0.5);
+    visit->number(FIELD(valid_thresh), 0);
+    visit->integer(FIELD(topk), -1);
+    visit->count(FIELD(coord_start), 2);
+    visit->count(FIELD(score_index), 1);
+    visit->integer(FIELD(id_index), -1);
+    visit->integer(FIELD(background_id), -1);
+    visit->boolean(FIELD(force_suppress), false);
+    const Choices formats = {{"corner", GLUON_ROI_CORNER}, {"center", GLUON_ROI_CENTER}};
+    visit->choice(FIELD(in_format), formats);
+    visit->choice(FIELD(out_format), formats);
   }
 
   // The input, or its gradient.

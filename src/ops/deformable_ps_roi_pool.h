@@ -34,16 +34,15 @@ struct DeformablePSROIPool : public RoiOperator<DeformablePSROIPool> {
   static constexpr Input kInputs[] = {
       kData, kRoisWithoutGradient, {"trans", Role::kLike, 4, true, true, false}, kRoisNum};
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
-    visit->positive("spatial_scale", &p->spatial_scale);
-    visit->optional_positive("output_dim", &p->output_dim);
-    visit->size("group_size", &p->group_height, &p->group_width, kOptionalSize);
-    visit->size("part_size", &p->part_height, &p->part_width, kOptionalSize);
-    visit->samples("sample_per_part", &p->sample_per_part, 4);
-    visit->number("trans_std", &p->trans_std, 0);
-    visit_bad_index(visit, &p->bad_index);
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
+    visit->positive(FIELD(spatial_scale));
+    visit->optional_positive(FIELD(output_dim));
+    visit->size("group_size", FIELD(group_height), FIELD(group_width), kOptionalSize);
+    visit->size("part_size", FIELD(part_height), FIELD(part_width), kOptionalSize);
+    visit->samples(FIELD(sample_per_part), 4);
+    visit->number(FIELD(trans_std), 0);
+    visit->choice(FIELD(bad_index), kBadIndices);
   }
 
   static PositionSensitive layout(const Params& p, int64_t channels) {

@@ -46,16 +46,15 @@ struct DeformableSampling {
                                       {"mask", Role::kLike, 4, true, true, false}};
   static constexpr Output kOutputs[] = {{"output", kLikeFirst}};
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->size("kernel", &p->kernel_height, &p->kernel_width);
-    visit->size("stride", &p->stride_height, &p->stride_width, kStep);
-    visit->size("dilate", &p->dilate_height, &p->dilate_width, kStep);
-    visit->size("pad", &p->pad_height, &p->pad_width, kMargin);
-    visit->samples("num_deformable_group", &p->num_deformable_group, 1);
-    visit->choice("convention", &p->convention,
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->size("kernel", FIELD(kernel_height), FIELD(kernel_width));
+    visit->size("stride", FIELD(stride_height), FIELD(stride_width), kStep);
+    visit->size("dilate", FIELD(dilate_height), FIELD(dilate_width), kStep);
+    visit->size("pad", FIELD(pad_height), FIELD(pad_width), kMargin);
+    visit->samples(FIELD(num_deformable_group), 1);
+    visit->choice(FIELD(convention),
                   {{"mxnet", GLUON_ROI_MXNET}, {"torchvision", GLUON_ROI_TORCHVISION}});
-    visit->choice("layout", &p->layout, {{"map", GLUON_ROI_MAP}, {"columns", GLUON_ROI_COLUMNS}});
+    visit->choice(FIELD(layout), {{"map", GLUON_ROI_MAP}, {"columns", GLUON_ROI_COLUMNS}});
   }
 
   // The inputs, or their gradients; mask and gradients that are absent have no memory.

@@ -24,12 +24,11 @@ namespace gluon_roi {
 struct PrROIPool : public AlignOperator<PrROIPool, gluon_roi_pr_roi_pool_params> {
   static constexpr const char* kName = "PrROIPool";
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
-    visit->positive("spatial_scale", &p->spatial_scale);
-    visit->boolean("rois_grad", &p->rois_grad, false);
-    visit_bad_index(visit, &p->bad_index);
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
+    visit->positive(FIELD(spatial_scale));
+    visit->boolean(FIELD(rois_grad), false);
+    visit->choice(FIELD(bad_index), kBadIndices);
   }
   static PreciseRule rule(const Params& p) { return PreciseRule{p.spatial_scale}; }
   static Pyramid pyramid(const Params& p) { return Pyramid::one(p.spatial_scale); }

@@ -43,17 +43,16 @@ struct Proposal {
                                       {"im_info", Role::kLike, 2, false, false, false}};
   static constexpr Output kOutputs[] = {{"output", kLikeFirst}, {"score", kLikeFirst}};
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->integer("rpn_pre_nms_top_n", &p->rpn_pre_nms_top_n, 6000);
-    visit->samples("rpn_post_nms_top_n", &p->rpn_post_nms_top_n, 300);
-    visit->number("threshold", &p->threshold, 0.7);
-    visit->integer("rpn_min_size", &p->rpn_min_size, 16);
-    visit->positive_list("scales", p->scales, &p->scale_count, "(4.0, 8.0, 16.0, 32.0)");
-    visit->positive_list("ratios", p->ratios, &p->ratio_count, "(0.5, 1.0, 2.0)");
-    visit->samples("feature_stride", &p->feature_stride, 16);
-    visit->boolean("output_score", &p->output_score, false);
-    visit->boolean("iou_loss", &p->iou_loss, false);
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->integer(FIELD(rpn_pre_nms_top_n), 6000);
+    visit->samples(FIELD(rpn_post_nms_top_n), 300);
+    visit->number(FIELD(threshold), 0.7);
+    visit->integer(FIELD(rpn_min_size), 16);
+    visit->positive_list(FIELD(scales), FIELD(scale_count), "(4.0, 8.0, 16.0, 32.0)");
+    visit->positive_list(FIELD(ratios), FIELD(ratio_count), "(0.5, 1.0, 2.0)");
+    visit->samples(FIELD(feature_stride), 16);
+    visit->boolean(FIELD(output_score), false);
+    visit->boolean(FIELD(iou_loss), false);
   }
 
   struct View {

@@ -25,15 +25,14 @@ struct PSROIAlign : public RoiOperator<PSROIAlign> {
   using Params = gluon_roi_ps_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
-    visit->positive("spatial_scale", &p->spatial_scale);
-    visit->optional_positive("output_dim", &p->output_dim);
-    visit->integer("sampling_ratio", &p->sampling_ratio, -1);
-    visit->boolean("aligned", &p->aligned, true);
-    visit->boolean("rois_grad", &p->rois_grad, false);
-    visit_bad_index(visit, &p->bad_index);
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
+    visit->positive(FIELD(spatial_scale));
+    visit->optional_positive(FIELD(output_dim));
+    visit->integer(FIELD(sampling_ratio), -1);
+    visit->boolean(FIELD(aligned), true);
+    visit->boolean(FIELD(rois_grad), false);
+    visit->choice(FIELD(bad_index), kBadIndices);
   }
 
   static constexpr bool kGrouped = true;

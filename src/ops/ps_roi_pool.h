@@ -25,15 +25,14 @@ struct PSROIPool : public RoiOperator<PSROIPool> {
   using Params = gluon_roi_ps_roi_pool_params;
   static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
-    visit->positive("spatial_scale", &p->spatial_scale);
-    visit->optional_positive("output_dim", &p->output_dim);
-    visit->size("group_size", &p->group_height, &p->group_width, kOptionalSize);
-    visit->choice("convention", &p->convention,
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
+    visit->positive(FIELD(spatial_scale));
+    visit->optional_positive(FIELD(output_dim));
+    visit->size("group_size", FIELD(group_height), FIELD(group_width), kOptionalSize);
+    visit->choice(FIELD(convention),
                   {{"rfcn", GLUON_ROI_RFCN}, {"torchvision", GLUON_ROI_TORCHVISION}});
-    visit_bad_index(visit, &p->bad_index);
+    visit->choice(FIELD(bad_index), kBadIndices);
   }
 
   static PositionSensitive layout(const Params& p, int64_t channels) {

@@ -27,18 +27,16 @@ struct PyramidROIAlign : public AlignOperator<PyramidROIAlign, gluon_roi_pyramid
   static constexpr const char* kName = "PyramidROIAlign";
   static constexpr Input kInputs[] = {kSeveralMaps, kRois, kRoisNum};
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
-    visit->positive_list("spatial_scale", p->spatial_scale, &p->maps);
-    visit->integer("sampling_ratio", &p->sampling_ratio, -1);
-    visit->boolean("aligned", &p->aligned, false);
-    visit->boolean("rois_grad", &p->rois_grad, false);
-    visit->positive("canonical_size", &p->canonical_size, 224);
-    visit->integer("canonical_level", &p->canonical_level, 4);
-    visit_bad_index(visit, &p->bad_index);
-    visit->choice("assignment", &p->assignment,
-                  {{"size", GLUON_ROI_BY_SIZE}, {"given", GLUON_ROI_GIVEN}});
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
+    visit->positive_list(FIELD(spatial_scale), FIELD(maps));
+    visit->integer(FIELD(sampling_ratio), -1);
+    visit->boolean(FIELD(aligned), false);
+    visit->boolean(FIELD(rois_grad), false);
+    visit->positive(FIELD(canonical_size), 224);
+    visit->integer(FIELD(canonical_level), 4);
+    visit->choice(FIELD(bad_index), kBadIndices);
+    visit->choice(FIELD(assignment), {{"size", GLUON_ROI_BY_SIZE}, {"given", GLUON_ROI_GIVEN}});
   }
   static int32_t several(const Params& p) { return p.maps; }
   static int32_t lists(const Params& p) { return p.assignment == GLUON_ROI_GIVEN ? p.maps : 1; }

@@ -33,11 +33,10 @@ struct ROIPool : public RoiOperator<ROIPool> {
   using Params = gluon_roi_roi_pool_params;
   static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
-    visit->positive("spatial_scale", &p->spatial_scale);
-    visit_bad_index(visit, &p->bad_index);
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
+    visit->positive(FIELD(spatial_scale));
+    visit->choice(FIELD(bad_index), kBadIndices);
   }
   static BinRule rule(const Params&) { return BinRule::kRoiPool; }
   static PositionSensitive layout(const Params& p, int64_t channels) {

@@ -28,14 +28,13 @@ struct RotatedROIAlign : public RoiOperator<RotatedROIAlign> {
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
   static constexpr int kCoordinates = kRotatedCoordinates;
 
-  template <class Visitor>
-  static void params(Visitor* visit, Params* p) {
-    visit->size("pooled_size", &p->pooled_height, &p->pooled_width);
-    visit->positive("spatial_scale", &p->spatial_scale);
-    visit->integer("sampling_ratio", &p->sampling_ratio, -1);
-    visit->boolean("aligned", &p->aligned, false);
-    visit->boolean("rois_grad", &p->rois_grad, false);
-    visit_bad_index(visit, &p->bad_index);
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
+    visit->positive(FIELD(spatial_scale));
+    visit->integer(FIELD(sampling_ratio), -1);
+    visit->boolean(FIELD(aligned), false);
+    visit->boolean(FIELD(rois_grad), false);
+    visit->choice(FIELD(bad_index), kBadIndices);
   }
   static RotatedRule rule(const Params& p) {
     return RotatedRule{p.spatial_scale, p.aligned, p.sampling_ratio, p.pooled_height,

@@ -39,7 +39,7 @@ struct Call {
             so.pooled_height, so.pooled_width};
   }
   std::string text() const {
-    std::string text = std::string(op->name) + ":";
+    std::string text = std::string(op->name()) + ":";
     for (const Array& input : inputs) text += " " + input.text();
     return text + ", " + std::to_string(so.pooled_height) + " x " +
            std::to_string(so.pooled_width) + " bins";
@@ -90,7 +90,7 @@ inline std::vector<double> random_box(Random* random, const Call& call, bool hos
   double x1, y1, x2, y2;
   random_axis(random, data.shape[3], call.so.scales[map], hostile, &x1, &x2);
   random_axis(random, data.shape[2], call.so.scales[map], hostile, &y1, &y2);
-  if (call.op->coordinates == 4) return {x1, y1, x2, y2};
+  if (call.op->coordinates() == 4) return {x1, y1, x2, y2};
   const double angle = hostile && random->chance(0.2) ? coordinate(random, 90, 1, true)
                        : random->chance(0.3)          ? 90.0 * random->integer(-4, 4)
                                                       : random->uniform(-400, 400);
@@ -110,7 +110,7 @@ inline void random_numbers(Random* random, bool positive, bool hostile, Array* a
 
 // Appends rois and rois_num, which may be absent, to the inputs.
 inline void random_rois(Random* random, Call* call, bool hostile) {
-  const int64_t images = call->inputs[0].tensor().shape[0], box = call->op->coordinates;
+  const int64_t images = call->inputs[0].tensor().shape[0], box = call->op->coordinates();
   const int64_t lists = call->so.lists;
   const int form = static_cast<int>(random->integer(0, lists > 1 ? 1 : 2));
   int64_t rows = random->chance(0.05) ? 0 : random->integer(1, random->chance(0.1) ? 50 : 8);
@@ -256,6 +256,7 @@ inline void random_samples(Random* random, Call* call) {
   }
   const bool last = call->inputs.back().tensor().ndim != 0 || random->chance(0.5);
   call->count = last ? 3 : 2;
+  call->so.scales = {1};
   std::vector<int64_t> out = {images, channels * p.num_deformable_group, rows, columns};
   if (p.layout == GLUON_ROI_COLUMNS) {
     out[1] *= int64_t{p.kernel_height} * p.kernel_width;
@@ -323,6 +324,7 @@ inline void random_scores(Random* random, Call* call) {
                             : static_cast<double>(random->integer(0, most)));
   }
   call->count = 3;
+  call->so.scales = {1};
   const int64_t rows = images * p.rpn_post_nms_top_n;
   call->d_out = Array(dtype, {rows, 5}, random->integer(0, 17), 0);
   call->second = Array(dtype, {rows, 1}, random->integer(0, 17), 0);
@@ -333,8 +335,8 @@ inline Call random_call(Random* random) {
   Call call;
   call.op = &kOperators[random->integer(0, std::size(kOperators) - 1)];
   call.so = call.op->randomize(random, &call.params);
-  if (call.op->coordinates == 0) {
-    const std::string name = call.op->name;
+  if (call.op->coordinates() == 0) {
+    const std::string name = call.op->name();
     (name == "BoxNMS"     ? random_rows
      : name == "Proposal" ? random_scores
                           : random_samples)(random, &call);

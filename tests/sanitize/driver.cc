@@ -14,8 +14,8 @@
 // Prints "level LEVEL", and for each call its number and a digest of its results, which must not
 // depend on the level. A failure ends the process; the last line is the command that repeats it.
 //
-// To add an operator, add to operators.h a row in kOperators, a member of Params, and its
-// randomize() and spoil().
+// A new operator that pools boxes is called without a change here; calls.h makes the inputs of
+// others.
 #include <signal.h>
 #include <unistd.h>
 

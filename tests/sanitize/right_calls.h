@@ -140,7 +140,7 @@ inline void check_rows(const Call& call, const Results& results) {
     for (int64_t i = 0; i < columns; ++i) {
       const double value = d_rois.get(k * columns + i);
       const bool none =
-          row != Row::kValid || !call.so.rois_grad || i < columns - call.op->coordinates;
+          row != Row::kValid || !call.so.rois_grad || i < columns - call.op->coordinates();
       if (none && value != 0) fail("d_rois of " + name + " is not 0");
       if (call.finite && in_range && !std::isfinite(value)) {
         fail("d_rois of " + name + " is not finite");
@@ -191,7 +191,7 @@ inline uint64_t right_call(const Call& call) {
   };
   check_code("forward", results.forward);
   check_code("backward", results.backward);
-  const char* name = call.op->name;
+  const char* name = call.op->name();
   if (results.forward != GLUON_ROI_OK) {
     check_refused("forward", name, {&results.out, &results.second}, 0xff);
   }

@@ -86,7 +86,7 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
     }
     case 5: {
       // A row of record that is none, or a row of im_info.
-      const std::string name = call.op->name;
+      const std::string name = call.op->name();
       const bool is_record = name == "BoxNMS";
       const Array& values = is_record ? call.second : call.inputs.back();
       if ((!is_record && name != "Proposal") || values.size() == 0) return 0;
@@ -135,7 +135,7 @@ inline uint64_t wrong_call(Random* random, const Call& call) {
     return code != GLUON_ROI_OK;
   };
   omp_set_num_threads(2);
-  const char* name = call.op->name;
+  const char* name = call.op->name();
   if (done("forward",
            call.op->forward(params_or_null, inputs_or_null, count, out_or_null, device_or_null),
            forward_may_pass)) {
