@@ -62,8 +62,8 @@ def of_rows(form: str) -> Tuple[Any, Shapes]:
 def of_proposals(form: str) -> Tuple[Any, Shapes]:
     """A call of Proposal, for three rows of two images."""
     shapes: Shapes = {"cls": (3, 24, 5, 6), "pred": (3, 48, 5, 6), "info": (3, 3)}
-    inputs = (read(name, form) for name in shapes)
-    return gluon_roi.sym.Proposal(*inputs, rpn_post_nms_top_n=1, name="proposal"), shapes
+    cls, pred, info = (read(name, form) for name in shapes)
+    return gluon_roi.sym.Proposal(cls, pred, info, rpn_post_nms_top_n=1, name="proposal"), shapes
 
 
 def behind_proposals(form: str) -> Iterator[Tuple[Any, Shapes]]:
