@@ -465,6 +465,20 @@ def test_forms_of_a_cut(tmp_path):
         assert found == expected
 
 
+@pytest.mark.parametrize("form", ["symbol", "file", "unknown operator"])
+def test_names_with_control_characters(form, tmp_path):
+    """MXNet writes them into files as they are."""
+    path, file = tmp_path / "model.onnx", tmp_path / "net-symbol.json"
+    symbol = S.relu(_detector()[1], name="a\x01\b\f", attr={"__note__": "\x02"})
+    model: Any = symbol
+    if form != "symbol":
+        operator = "onnx_test_proposal" if form == "file" else "not_registered"
+        file.write_text(symbol.tojson().replace("onnx_test_proposal", operator))
+        model = file
+    gluon_roi.onnx.export(model, [(1, 3, 12, 9)], path, _parameters(), inputs={"rois": (6, 5)})
+    assert _names(path) == (["data", "rois"], ["a\x01\b\f_output"])
+
+
 def _refusals() -> dict[str, Any]:
     detector, rois, data = _detector(), {"rois": (6, 5)}, [(1, 3, 12, 9)]
     return {

@@ -4,80 +4,55 @@
 from __future__ import annotations
 
 import difflib
-import json
-from typing import Any, Iterable, NamedTuple, Sequence
+from typing import Any, Sequence
 
 import mxnet as mx
 
+from ..bridge.nodes import Nodes, Place, described, parsed, text
 from .inference import loaded
 
 #: MXNet's operators that run Python code.
 _PYTHON = ("Custom", "_NDArray", "_Native")
 
 
-class _Place(NamedTuple):
-    """An output of a node."""
+class _Nodes(Nodes):
+    """The nodes of a model by their names and those of their outputs."""
 
-    node: int
-    output: int
-
-
-class _Nodes:
-    """The nodes of a symbol, as in its file, and its outputs."""
-
-    def __init__(self, described: dict, heads: Sequence) -> None:
-        self.nodes = described["nodes"]
-        self.attributes = described.get("attrs", {})  # newer files: version of MXNet
-        self.heads = [_Place(*head[:2]) for head in heads]
-        self.places: dict[str, list[_Place]] = {}
+    def __init__(self, content: dict) -> None:
+        super().__init__(content)
+        self.places: dict[str, list[Place]] = {}
 
     @classmethod
     def of_symbol(cls, symbol: Any) -> _Nodes:
         internals = symbol.get_internals()
-        described = json.loads(mx.sym.Group([internals, symbol]).tojson(remove_amp_cast=False))
-        names, heads = internals.list_outputs(), described["heads"]
-        made = cls(described, heads[len(names) :])
-        for name, head in zip(names, heads):
-            made._name(name, _Place(*head[:2]))
+        made = cls(described(mx.sym.Group([internals, symbol])))
+        names = internals.list_outputs()
+        for name, head in zip(names, made.heads):
+            made._name(name, head)
+        made.heads = made.heads[len(names) :]
         return made
 
     @classmethod
-    def of_text(cls, text: str) -> _Nodes:
+    def of_text(cls, content: str) -> _Nodes:
         """From a file that MXNet cannot load, because an operator is not registered."""
-        described = json.loads(text)
-        made = cls(described, described["heads"])
+        made = cls(parsed(content))
+        used: dict[int, list[Place]] = {}
+        for place in sorted(made.used()):
+            used.setdefault(place.node, []).append(place)
         for number, node in enumerate(made.nodes):
-            used = sorted({place for place in made.used() if place.node == number})
-            for place in used or [_Place(number, 0)]:
-                several = str(place.output) if len(used) > 1 else ""
+            places = used.get(number, [Place(number, 0)])
+            for place in places:
+                several = str(place.output) if len(places) > 1 else ""
                 plain = node["op"] == "null"
                 made._name(node["name"] if plain else f"{node['name']}_output{several}", place)
         return made
 
-    def _name(self, name: str, place: _Place) -> None:
+    def _name(self, name: str, place: Place) -> None:
         """Record both names of a place: its own, and that of its node."""
         for one in {name, self.nodes[place.node]["name"]}:
             self.places.setdefault(one, []).append(place)
 
-    def used(self) -> set[_Place]:
-        """The places that a node reads, or that are outputs of the model."""
-        needed = self.needed()
-        read = {_Place(*entry[:2]) for number in needed for entry in self.nodes[number]["inputs"]}
-        return read | set(self.heads)
-
-    def needed(self) -> list[int]:
-        """Numbers of the nodes that the outputs depend on, in their order."""
-        needed: set[int] = set()
-        left = [place.node for place in self.heads]
-        while left:
-            number = left.pop()
-            if number not in needed:
-                needed.add(number)
-                left += [entry[0] for entry in self.nodes[number]["inputs"]]
-                left += self.nodes[number].get("control_deps", ())
-        return sorted(needed)
-
-    def find(self, argument: str, name: str) -> list[_Place]:
+    def find(self, argument: str, name: str) -> list[Place]:
         places = self.places.get(name, [])
         if not places:
             near = difflib.get_close_matches(name, self.places, n=3, cutoff=0.5)
@@ -86,30 +61,6 @@ class _Nodes:
         if len({place.node for place in places}) > 1:
             raise ValueError(f"onnx.export: {argument}: the model has several nodes {name!r}")
         return places
-
-    def add(self, op: str, name: str, inputs: Sequence = ()) -> _Place:
-        self.nodes.append({"op": op, "name": name, "inputs": list(inputs)})
-        return _Place(len(self.nodes) - 1, 0)
-
-    def symbol(self) -> Any:
-        """The symbol of all nodes that the outputs depend on."""
-        # Variables go first, because new ones are at the end of the list.
-        needed = sorted(self.needed(), key=lambda number: self.nodes[number]["op"] != "null")
-        number = {old: new for new, old in enumerate(needed)}
-
-        def moved(entries: Iterable) -> list:
-            return [[number[entry[0]], *entry[1:]] for entry in entries]
-
-        nodes = []
-        for old in needed:
-            node = {**self.nodes[old], "inputs": moved(self.nodes[old]["inputs"])}
-            if "control_deps" in node:
-                node["control_deps"] = [number[dependency] for dependency in node["control_deps"]]
-            nodes.append(node)
-        variables = [new for new, node in enumerate(nodes) if node["op"] == "null"]
-        heads = [[*head, 0] for head in moved(self.heads)]
-        described = {"nodes": nodes, "arg_nodes": variables, "heads": heads}
-        return loaded(json.dumps({**described, "attrs": self.attributes}))
 
 
 def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
@@ -139,7 +90,7 @@ def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any
     _refuse_python(nodes)
     if outputs is None and not inputs:
         return loaded(model) if isinstance(model, str) else model
-    return nodes.symbol()
+    return loaded(text(nodes.content()))
 
 
 def _nodes(model: Any) -> _Nodes:
@@ -169,13 +120,10 @@ def _make_input(nodes: _Nodes, name: str) -> None:
         raise ValueError(f"onnx.export: inputs: the model has another input {name!r}")
     (place,) = used
     variable = nodes.add("null", name)
-    for node in nodes.nodes:
-        node["inputs"] = [
-            [*variable, 0] if tuple(entry[:2]) == place else entry for entry in node["inputs"]
-        ]
+    nodes.redirect({place: variable})
     if place in nodes.heads:  # an output of the model keeps its name
         node_name = name[: -len("_output")] if name.endswith("_output") else name
-        same = nodes.add("_copy", node_name, [[*variable, 0]])
+        same = nodes.add("_copy", node_name, [variable])
         nodes.heads = [same if head == place else head for head in nodes.heads]
 
 

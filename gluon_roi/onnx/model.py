@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import mxnet as mx
 import onnx
 
+from ..bridge.nodes import described
 from . import mxnet, roi  # noqa: F401  (register their rules)
 from .graph import Graph, Node
 from .inference import Entry, Source, infer
@@ -46,8 +46,8 @@ def _translate(
     # One graph, with every output of every node among its heads and the model's outputs last.
     symbol, arrays, free = source.symbol, source.arrays, source.free
     internals = symbol.get_internals()
-    described = json.loads(mx.sym.Group([internals, symbol]).tojson(remove_amp_cast=False))
-    nodes, heads = described["nodes"], [tuple(head[:2]) for head in described["heads"]]
+    content = described(mx.sym.Group([internals, symbol]))
+    nodes, heads = content["nodes"], [tuple(head[:2]) for head in content["heads"]]
     entries = infer(internals, nodes, source)
     by_place = dict(zip(heads, entries))
     graph = Graph()

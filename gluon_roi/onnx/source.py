@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import reprlib
 import warnings
@@ -12,6 +11,7 @@ from typing import Any, Iterator, Sequence
 import mxnet as mx
 import numpy as np
 
+from ..bridge.nodes import described, parsed
 from ..switch.models import count, optimize
 from .cut import cut
 from .inference import Source, inferred
@@ -91,9 +91,9 @@ def _symbol_or_text(model: Any) -> Any:
     with open(model) as file:
         text = file.read()
     try:
-        described = json.loads(text)
-        nodes = described["nodes"]
-        entries = [entry for node in nodes for entry in node["inputs"]] + described["heads"]
+        content = parsed(text)
+        nodes = content["nodes"]
+        entries = [entry for node in nodes for entry in node["inputs"]] + content["heads"]
         is_symbol = all(isinstance(node[key], str) for node in nodes for key in ("op", "name"))
         is_symbol &= all(0 <= entry[0] < len(nodes) and entry[1] >= 0 for entry in entries)
     except (ValueError, LookupError, TypeError):
@@ -105,7 +105,7 @@ def _symbol_or_text(model: Any) -> Any:
 
 def _labels(symbol: Any) -> set[str]:
     """The inputs that only a loss reads, and only in training."""
-    nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]
+    nodes = described(symbol)["nodes"]
     readers: dict[int, set[bool]] = {}
     for node in nodes:
         for place, entry in enumerate(node["inputs"]):

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nodes of a symbol as its file lists them, for changes that MXNet has no function for."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Iterable, Mapping, NamedTuple, Sequence
+
+import mxnet as mx
+
+
+class Place(NamedTuple):
+    """An output of a node."""
+
+    node: int
+    output: int
+
+
+def parsed(text: str) -> dict:
+    """The content of a symbol file, in which MXNet does not escape control characters."""
+    return json.loads(text, strict=False)
+
+
+def described(symbol: mx.sym.Symbol) -> dict:
+    """The content of a symbol's file."""
+    return parsed(symbol.tojson(remove_amp_cast=False))
+
+
+class Nodes:
+    """The nodes of a symbol, or of the body of a loop, and its outputs.
+
+    Parameters
+    ----------
+    content : dict
+        As in a symbol file.
+    """
+
+    def __init__(self, content: dict) -> None:
+        self.nodes: list[dict] = content["nodes"]
+        for node in self.nodes:
+            node["inputs"] = [Place(*entry[:2]) for entry in node["inputs"]]
+        self.heads = [Place(*head[:2]) for head in content["heads"]]
+        self.attributes = content.get("attrs", {})  # newer files: version of MXNet
+
+    def add(self, op: str, name: str, inputs: Sequence[Place] = ()) -> Place:
+        """Add a node at the end, and return its output."""
+        self.nodes.append({"op": op, "name": name, "inputs": list(inputs)})
+        return Place(len(self.nodes) - 1, 0)
+
+    def redirect(self, moved: Mapping[Place, Place]) -> None:
+        """Let all nodes read other outputs."""
+        for node in self.nodes:
+            node["inputs"] = [moved.get(place, place) for place in node["inputs"]]
+
+    def used(self) -> set[Place]:
+        """The outputs that a node reads, or that are outputs of the symbol."""
+        read = (self.nodes[number]["inputs"] for number in self.needed())
+        return {*self.heads, *(place for inputs in read for place in inputs)}
+
+    def needed(self) -> list[int]:
+        """Numbers of the nodes that the outputs depend on, in the order of MXNet's files.
+
+        A node comes after those that it reads.
+        """
+        order: list[int] = []
+        seen: set[int] = set()
+        left = [(place.node, False) for place in reversed(self.heads)]
+        while left:
+            number, is_done = left.pop()
+            if is_done:
+                order.append(number)
+            elif number not in seen:
+                seen.add(number)
+                node = self.nodes[number]
+                read = [*(place.node for place in node["inputs"]), *node.get("control_deps", ())]
+                left.append((number, True))
+                left += [(one, False) for one in reversed(read)]
+        return order
+
+    def content(self) -> dict:
+        """The content of a file with all nodes that the outputs depend on."""
+        needed = self.needed()
+        number = {old: new for new, old in enumerate(needed)}
+
+        def moved(places: Iterable[Place]) -> list:
+            return [[number[place.node], place.output, 0] for place in places]
+
+        nodes = []
+        for old in needed:
+            node = {**self.nodes[old], "inputs": moved(self.nodes[old]["inputs"])}
+            if "control_deps" in node:
+                node["control_deps"] = [number[one] for one in node["control_deps"]]
+            nodes.append(node)
+        variables = [new for new, node in enumerate(nodes) if node["op"] == "null"]
+        made = {"nodes": nodes, "arg_nodes": variables, "heads": moved(self.heads)}
+        return {**made, "attrs": self.attributes} if self.attributes else made
+
+
+def text(content: dict) -> str:
+    """The text of a symbol file. MXNet reads no escapes but those of \\, \", \\n, \\r and \\t."""
+    return re.sub(
+        r"\\(u....|.)",
+        lambda found: found[0] if found[1] in r"\"nrt" else json.loads(f'"{found[0]}"'),
+        json.dumps(content, ensure_ascii=False),
+    )
