@@ -138,7 +138,7 @@ def train(
         mix_ratio=1.0,
         amp_enabled=False,
     )
-    # As GluonCV's script does; it switches back what hybridize(backend=) had switched.
+    # As GluonCV's script does.
     net.hybridize(static_alloc=True)
     start = time.perf_counter()
     for step, inputs in zip(range(1, steps + 1), endless(loader)):

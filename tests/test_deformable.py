@@ -300,7 +300,7 @@ def test_export_and_shapes(tmp_path):
     ],
     ids=row_id,
 )
-def test_graph_pass(more):
+def test_optimize(more):
     """A node of MXNet's operator becomes ours, and gives the same."""
     names = ("x", "rois", "trans")[: 2 if more.get("no_trans") else 3]
     symbol = mx.sym.contrib.DeformablePSROIPooling(
@@ -312,7 +312,7 @@ def test_graph_pass(more):
         name="pool",
         **more,
     )
-    switched = symbol.optimize_for("gluon_roi")
+    switched = gluon_roi.optimize(symbol)
     assert "_gluon_roi_DeformablePSROIPool" in switched.tojson()
     assert "_contrib_DeformablePSROIPooling" not in switched.tojson()
     assert switched.list_arguments() == list(names)

@@ -498,7 +498,7 @@ def nodes_of(symbol):
 @pytest.mark.parametrize("no_bias", [False, True])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_optimize(name, no_bias, ctx):
-    """The graph pass and the function make the same nodes; arguments, outputs, numbers stay."""
+    """optimize() and the function make the same nodes; arguments, outputs, numbers stay."""
     inputs, arguments = convolution_inputs(name, ctx)
     arguments["no_bias"] = no_bias
 

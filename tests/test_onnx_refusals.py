@@ -122,10 +122,16 @@ ATTRIBUTES: dict[str, list[tuple[dict, str]]] = {
     "rois": [
         ({"scales": "some"}, "node rois (_contrib_Proposal): "),
         ({"scales": "(8, 16)"}, "cls_prob has shape (1, 2, 12, 9), expected 4 along axis 1"),
-        ({"scales": "()"}, "node rois_boxes: Proposal: argument scales: expected a list of 1 to"),
-        ({"ratios": "(0,)"}, "node rois_boxes: Proposal: argument ratios: expected a list of 1"),
-        ({"feature_stride": "0"}, "node rois_boxes: Proposal: argument feature_stride: expected"),
-        ({"threshold": "nan"}, "node rois_boxes: Proposal: argument threshold: expected a finite"),
+        ({"scales": "()"}, "node rois (_contrib_Proposal): Proposal: argument scales: expected"),
+        ({"ratios": "(0,)"}, "node rois (_contrib_Proposal): Proposal: argument ratios: expected"),
+        (
+            {"feature_stride": "0"},
+            "node rois (_contrib_Proposal): Proposal: argument feature_stride: ",
+        ),
+        (
+            {"threshold": "nan"},
+            "node rois (_contrib_Proposal): Proposal: argument threshold: expected",
+        ),
     ],
 }
 

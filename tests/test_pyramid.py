@@ -477,8 +477,8 @@ def test_other_sums_stay(name):
 
 def test_maps_or_boxes_that_are_shared_stay():
     """They would be pooled in turns, without gain."""
-    x, y, rois, other = map(mx.sym.var, ("x", "y", "rois", "other"))
-    for maps, lists in (((x, x), (rois, other)), ((x, y), (rois, rois))):
+    x, y, rois = map(mx.sym.var, ("x", "y", "rois"))
+    for maps, lists in (((x, x), (rois * 2, rois * 3)), ((x, y), (rois, rois))):
         parts = [
             mx.sym.contrib.ROIAlign(one, own, (2, 2), 0.5, sample_ratio=2)
             for one, own in zip(maps, lists)
@@ -496,8 +496,51 @@ def test_pyramids_of_context_groups_stay():
         with mx.AttrScope(ctx_group=name):
             parts.append(
                 mx.sym.contrib.ROIAlign(
-                    mx.sym.var(name), mx.sym.var(f"r{name}"), (2, 2), 0.5, sample_ratio=2
+                    mx.sym.var(name), mx.sym.var("rois") * 2, (2, 2), 0.5, sample_ratio=2
                 )
             )
     used = gluon_roi.count(gluon_roi.optimize(mx.sym.add_n(*parts)))
     assert used["_gluon_roi_PyramidROIAlign"] == 0
+
+
+#: Boxes of two ROIAligns, of which nobody knows that they are alike in type and form.
+UNLIKE: dict[str, Any] = {
+    "types": lambda F, rois, more: (rois * 1, F.cast(rois, "float64")),
+    "forms": lambda F, rois, more: (
+        rois * 1,
+        F.reshape(F.slice_axis(rois, axis=1, begin=1, end=5), (2, -1, 4)),
+    ),
+    "variables": lambda F, rois, more: (rois, more),
+    "variables behind": lambda F, rois, more: (rois * 1, more * 1),
+}
+
+
+class Unlike(gluon.HybridBlock):
+    def __init__(self, lists):
+        super().__init__()
+        self.lists = lists
+
+    def hybrid_forward(self, F, x, y, rois, more):
+        lists = self.lists(F, rois, more)
+        return F.add_n(*(F.contrib.ROIAlign(a, own, (3, 3), 0.25) for a, own in zip((x, y), lists)))
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_boxes_that_may_be_unlike_stay(name):
+    maps = [mx.nd.array(one) for one in pyramid(levels=1) * 2]
+    rois = mx.nd.array([[k // 3, 4, k, 40, 40 + k] for k in range(6)])
+    arrays = [*maps, rois, rois]
+    net = Unlike(UNLIKE[name])
+    with gluon_roi.replace_builtins():
+        right = net(*arrays).asnumpy()
+    names = ["x", "y", "rois", "more"]
+    symbol = gluon_roi.optimize(net(*map(mx.sym.var, names)))
+    used = symbol.list_arguments()
+    given = {key: array for key, array in zip(names, arrays) if key in used}
+    results = [symbol.bind(mx.cpu(), given).forward()[0]]
+    results.append(gluon_roi.optimize(net, *arrays)(*arrays))
+    for one in results:
+        np.testing.assert_array_equal(one.asnumpy(), right)
+    for model in (symbol, net):
+        used = {key: n for key, n in gluon_roi.count(model).items() if n}
+        assert used == {"_gluon_roi_ROIAlign": 2}

@@ -137,24 +137,8 @@ def by_symbol(form, x, rois):
     return run_symbol(gluon_roi.optimize(symbol_of(form)), x, rois)
 
 
-def by_symbol_backend(form, x, rois):
-    return run_symbol(symbol_of(form).optimize_for("gluon_roi"), x, rois)
-
-
 def by_network(form, x, rois):
     return run_block(gluon_roi.optimize(Head(form), x, rois, static_alloc=True), x, rois)
-
-
-def by_network_backend(form, x, rois):
-    net = Head(form)
-    net.hybridize(backend="gluon_roi")
-    return run_block(net, x, rois)
-
-
-def by_optimize_for(form, x, rois):
-    net = Head(form)
-    net.optimize_for(x, rois, backend="gluon_roi")
-    return run_block(net, x, rois)
 
 
 def by_symbol_block(form, x, rois):
@@ -177,10 +161,7 @@ WAYS = {
     function.__name__: function
     for function in (
         by_symbol,
-        by_symbol_backend,
         by_network,
-        by_network_backend,
-        by_optimize_for,
         by_symbol_block,
         by_functions,
         by_functions_of_symbols,
@@ -443,6 +424,51 @@ def test_old_file():
         np.testing.assert_allclose(actual, right, rtol=1e-5, atol=1e-5)
 
 
+TEXTS = {
+    "backslash": "a\\",
+    "quotes": '"a"\\"',
+    "control characters": "a\x01\b\f\x1f\x7f",
+    "lines": "a\n\r\tb",
+    "escapes": "\\b\\u0041\\\\u0041",
+    "other letters": "\u00e9\u6f22\U0001f600",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_names_and_attributes_of_any_text(text):
+    text = TEXTS[text]
+    note, variables = {"__note__": text}, [mx.sym.var("x"), mx.sym.var("rois")]
+    pool = mx.sym.ROIPooling(*variables, (3, 3), SCALE, name=f"pool{text}", attr=note)
+    symbol = mx.sym.relu(pool, name=text, attr=note)
+    switched = gluon_roi.optimize(symbol)
+    net = gluon_roi.optimize(gluon.SymbolBlock(symbol, variables), *inputs("pool"))
+    for one in (switched, net._cached_graph[1]):
+        assert one.list_outputs() == [f"{text}_output"]
+        assert one.attr_dict()[f"pool{text}"]["__note__"] == text
+        assert parts(one) == {"_gluon_roi_ROIPool": 1}
+
+
+def test_scopes_of_the_caller_do_not_matter():
+    symbol = symbol_of("deformable")
+    expected = gluon_roi.optimize(symbol).tojson()
+    with mx.AttrScope(ctx_group="a", __note__="b"), mx.name.Prefix("c_"):
+        assert gluon_roi.optimize(symbol).tojson() == expected
+
+
+@pytest.mark.slow
+def test_deep_symbols():
+    """Nothing is quadratic, and nothing calls itself as deep as the graph."""
+    x, rois, other = map(mx.sym.var, ("x", "rois", "other"))
+    symbol = mx.sym.add_n(
+        *(mx.sym.contrib.ROIAlign(x * k, rois * k, (3, 3), SCALE) for k in range(2))
+    )
+    for _ in range(100_000):
+        symbol = symbol + other
+    switched = gluon_roi.optimize(symbol)
+    assert parts(switched) == {"_gluon_roi_PyramidROIAlign": 1}
+    assert switched.list_arguments() == symbol.list_arguments()
+
+
 def test_gluoncv():
     """An FPN detector, whose padding rows MXNet's ROIAlign gets wrong."""
     from gluoncv.model_zoo import get_model
@@ -472,10 +498,6 @@ def hidden_output():
     return mx.sym.load_json(json.dumps(text))
 
 
-def symbol_with(**attributes):
-    return mx.sym.relu(symbol_of("pool"), attr=attributes)
-
-
 SYMBOLS: dict = {
     "no operator": (
         lambda: mx.sym.var("x") + 1,
@@ -483,7 +505,6 @@ SYMBOLS: dict = {
     ),
     "no input": (lambda: edited(inputs=[[0, 0, 0]]), r"\(ROIPooling\) has 1 inputs, expected 2"),
     "hidden": (hidden_output, r"an output of node a \(ROIPooling\) other than the first is used"),
-    "backslash": (lambda: symbol_with(__a__="\\"), "attribute __a__ of node .* ends in a backsl"),
 }
 
 
@@ -675,6 +696,11 @@ MISUSES: dict = {
     "inputs": (lambda: gluon_roi.optimize(symbol_of("pool"), 1), TypeError, "takes no inputs"),
     "bad_index": (
         lambda: gluon_roi.optimize(symbol_of("pool"), bad_index="x"),
+        ValueError,
+        "bad_index: expected 'error' or 'padding', got 'x'",
+    ),
+    "bad_index of a network": (
+        lambda: gluon_roi.optimize(Head("pool"), *inputs("pool"), bad_index="x"),
         ValueError,
         "bad_index: expected 'error' or 'padding', got 'x'",
     ),

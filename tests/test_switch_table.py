@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of switches against MXNet's operators, ours, the graph pass and docs/switch.md."""
+"""The table of switches against MXNet's operators, ours and docs/switch.md."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import mxnet as mx
 import pytest
 
 import gluon_roi
-from gluon_roi.switch.mapping import switches
+from gluon_roi.switch.mapping import SWITCHES
 
 PAGE = Path(__file__).parents[1] / "docs/switch.md"
 OURS = gluon_roi.library.operators()
 INPUTS = ("data", "offset", "mask", "weight", "bias")
-every_switch = pytest.mark.parametrize("switch", switches(), ids=lambda switch: switch.theirs)
+every_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.theirs)
 
 
 def operators_of(switch):
@@ -60,6 +60,8 @@ def test_arguments(switch):
     known = [argument.theirs for argument in switch.arguments if argument.theirs]
     assert sorted(declared.names) == sorted([*switch.inputs, *known])
     types = dict(zip(declared.names, declared.types))
+    if switch.pools_boxes:
+        assert {ours.parameters["bad_index"] for ours in operators_of(switch)} == {"error"}
     for argument in switch.arguments:
         found = re.search("default=(.*)", types.get(argument.theirs, ""))
         theirs = as_ours(found[1]) if found else None
@@ -78,8 +80,6 @@ def test_arguments(switch):
                 assert (theirs, default) == ("0", None if default is None else "None")
             elif argument.becomes == "always":
                 assert theirs in (argument.value, str(int(argument.value == "True")))
-            elif argument.becomes == "option":
-                assert argument.ours == "bad_index" and default == "error"
 
 
 @every_switch
@@ -187,12 +187,12 @@ def make(switch, arguments):
 
 @every_switch
 @pytest.mark.parametrize("bad_index", ["error", "padding"])
-def test_graph_pass_and_functions_agree(switch, bad_index):
+def test_optimize_and_functions_agree(switch, bad_index):
     for arguments in calls(switch):
-        by_pass = gluon_roi.optimize(make(switch, arguments), bad_index=bad_index)
+        optimized = gluon_roi.optimize(make(switch, arguments), bad_index=bad_index)
         with gluon_roi.replace_builtins(bad_index):
             by_function = make(switch, arguments)
-        assert node_of(by_pass) == node_of(by_function), arguments
+        assert node_of(optimized) == node_of(by_function), arguments
 
 
 def test_page():
@@ -205,7 +205,7 @@ def test_page():
             named[function] = ours, changes
     expected = {
         (name, flag): ours.name
-        for switch in switches()
+        for switch in SWITCHES
         for name in switch.functions
         for flag, ours in zip(
             ["", *(a.theirs for a in switch.arguments if a.becomes == "operator")],
@@ -213,13 +213,13 @@ def test_page():
         )
     }
     assert {function: ours for function, (ours, _) in named.items()} == expected
-    for switch in switches():
+    for switch in SWITCHES:
         for name in switch.functions:
             changes = "".join(
                 text for (function, _), (_, text) in named.items() if function == name
             )
             for argument in switch.arguments:
-                if argument.becomes in ("operator", "option"):
+                if argument.becomes == "operator":
                     continue
                 if argument.becomes == "same" and argument.theirs == argument.ours:
                     continue

@@ -68,9 +68,9 @@ def guarded_symbol(
 
     Both have a cost on a whole map. So maps get the stateful guard only if copies can be merged at
     all. A map that depends on parameters is a different map in each copy, because each copy has its
-    own parameters; if it is composed with the same parameters again, the graph pass renumbers the
-    guards. (Guards of counts may merge: every user's gradient is 0.) The body of a loop is a graph
-    of its own, in which nothing is composed.
+    own parameters; if it is composed with the same parameters again, gluon_roi.optimize
+    renumbers the guards. (Guards of counts may merge: every user's gradient is 0.) The body of a
+    loop is a graph of its own, in which nothing is composed.
 
     Parameters
     ----------

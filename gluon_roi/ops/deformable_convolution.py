@@ -220,8 +220,10 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
         expected = (int(filters), inputs["data"].shape[1] // int(groups), *kernel)
         if weight.shape != expected:
             raise ValueError(f"{op}: weight has shape {weight.shape}, expected {expected}")
+        matrix = weight.reshape((0, -1, 1, 1))
     else:
         weight = _of_known_rank(weight, node, (int(filters), -1, *kernel))
+        matrix = mx.sym.reshape(weight, shape=(0, -1, 1, 1), name=f"{node}_weight_matrix")
     product = {
         "kernel": (1, 1),
         "num_filter": filters,
@@ -229,7 +231,7 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
         "workspace": given["workspace"],
         "no_bias": no_bias,
         **{name: inputs[name] for name in weights},
-        "weight": weight.reshape((0, -1, 1, 1)),
+        "weight": matrix,
     }
     if arrays:
         out = given["out"]

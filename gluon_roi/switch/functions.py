@@ -37,7 +37,7 @@ def _adapter(function: Callable, switch: Switch, options: Options | None) -> Cal
         if not any(isinstance(given.get(name), NDArray) for name in switch.inputs):
             # MXNet names the node, makes missing variables and checks the arguments.
             return _switched_node(original(*args, **kwargs), switch, chosen.bad_index)
-        ours, arguments = switch.translate(given, bad_index=chosen.bad_index)
+        ours, arguments = switch.translate(given, chosen.bad_index)
         return getattr(nd, ours)(**{**dict.fromkeys(switch.inputs), **arguments})
 
     adapter._original = original  # type: ignore[attr-defined]
@@ -62,15 +62,10 @@ def _switched_node(symbol: mx.sym.Symbol, switch: Switch, bad_index: str) -> mx.
     """Our operator with the name, inputs and attributes of a node of MXNet's."""
     node = symbol.as_nd_ndarray() if isinstance(symbol, NumpySymbol) else symbol
     given = node.list_attr()
-    hidden = {key: given.pop(key) for key in list(given) if key.startswith("__")}
-    for key in hidden:
+    for key in [key for key in given if key.startswith("__")]:
         given.pop(key.strip("_"), None)  # MXNet lists __lr_mult__ and others without __, too
-    ours, arguments = switch.translate(given, bad_index=bad_index)
-    children = node.get_children()
-    inputs = {name: children[i] for i, name in zip(range(len(children)), switch.inputs)}
-    # The name already has its prefix.
-    with mx.name.NameManager():
-        result = getattr(nd, ours)(**inputs, **arguments, name=node.name, attr=hidden)
+    inputs = dict(zip(switch.inputs, node.get_children()))
+    result = switch.node(node.name, inputs, given, bad_index)
     return result if node is symbol else result.as_np_ndarray()
 
 
@@ -140,12 +135,7 @@ def replace_builtins(bad_index: str = "error", rois_only: bool = False) -> conte
     [1.0, 0.0]
     """
     global _active
-    if bad_index not in ("error", "padding"):
-        raise ValueError(
-            "replace_builtins: argument bad_index: expected 'error' or 'padding', got "
-            f"{bad_index!r}"
-        )
-    replacement = _Replacement(Options(bad_index, bool(rois_only)))
+    replacement = _Replacement(Options.checked("replace_builtins", bad_index, rois_only))
     with _changes:
         _replace()
         _active = (*_active, replacement)

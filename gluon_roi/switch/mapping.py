@@ -1,79 +1,193 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of MXNet's operators that ours replace, from the library (src/bindings/switches.cc)."""
+"""The table of MXNet's operators that ours replace, and the translation of their arguments.
+
+tests/test_switch_table.py compares it with MXNet's own arguments and with docs/switch.md.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import json
+import re
 from typing import Any, NamedTuple
 
 import mxnet as mx
 
-from .. import library
+from .. import nd
 from ..bridge.arguments import is_true
 
 
 class Argument(NamedTuple):
-    """How one of MXNet's arguments is translated; see Becomes in src/bindings/switches.h."""
+    """How one of MXNet's arguments is translated.
+
+    =========  =====================================================================================
+    same       To our argument, if it is given. As a flag it leaves out the input `value`, if any.
+    always     The same. If it is not given, MXNet's default `value` is written: ours differs.
+    not zero   The same, but 0, MXNet's default, leaves our argument out.
+    constant   MXNet has no such argument. Ours always gets `value`.
+    operator   A flag: it selects another of our operators, `value`.
+    no input   A flag: it leaves out the input `value`.
+    =========  =====================================================================================
+    """
 
     theirs: str  # "" if there is none
     ours: str  # "" if there is none
-    becomes: str
-    value: str
+    becomes: str = "same"
+    value: str = ""
 
 
 class Switch(NamedTuple):
-    """One of MXNet's operators, and our equivalent."""
+    """One of MXNet's operators, and our equivalent.
+
+    If ours pools boxes, it also gets bad_index, an option of the switch.
+    """
 
     theirs: str  # in graphs
     functions: tuple[str, ...]  # in mx.nd, mx.sym, their contrib, and mx.npx
     ours: str  # a function of gluon_roi.nd
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # in the order that both share
     arguments: tuple[Argument, ...]
 
     @property
     def pools_boxes(self) -> bool:
         return "rois" in self.inputs
 
-    def translate(self, given: dict[str, Any], **options: str) -> tuple[str, dict[str, Any]]:
+    def inputs_of(self, given: dict[str, Any]) -> tuple[str, ...]:
+        """The inputs that a node of MXNet's with these arguments has."""
+        flags = [one for one in self.arguments if is_true(given.get(one.theirs))]
+        left_out = [flag.value for flag in flags]
+        return tuple(name for name in self.inputs if name not in left_out)
+
+    def translate(self, given: dict[str, Any], bad_index: str) -> tuple[str, dict[str, Any]]:
         """Translate arguments of MXNet's function to our function and its arguments.
 
-        Unknown arguments stay. The library translates attributes of nodes in the same way
-        (apply_switch).
+        Unknown arguments stay.
         """
         ours, result = self.ours, {k: v for k, v in given.items() if v is not mx.base._Null}
         for theirs, name, becomes, value in self.arguments:
             got = result.pop(theirs, None)
+            if isinstance(got, str):  # files written by Python 2 have long integers: (7L, 7L)
+                got = re.sub(r"(?<=\d)L", "", got)
             if becomes == "operator":
                 ours = value if is_true(got) else ours
             elif becomes == "no input":
                 if is_true(got):
                     result.pop(value, None)
-            elif becomes == "option":
-                result[name] = options[name]
             elif becomes == "constant" or (becomes == "always" and got is None):
                 result[name] = value
             elif got is not None and not (becomes == "not zero" and str(got) == "0"):
                 result[name] = got
+        if self.pools_boxes:
+            result["bad_index"] = bad_index
         return ours, result
 
+    def node(
+        self, name: str, inputs: dict[str, Any], given: dict[str, str], bad_index: str
+    ) -> mx.sym.Symbol:
+        """Our operator, with the name, the inputs and the attributes of a node of MXNet's."""
+        hidden = {key: value for key, value in given.items() if key.startswith("__")}
+        own = {key: value for key, value in given.items() if key not in hidden}
+        ours, arguments = self.translate(own, bad_index)
+        with mx.name.NameManager():  # the name already has its prefix
+            return getattr(nd, ours)(**inputs, **arguments, name=name, attr=hidden)
 
-@functools.lru_cache(maxsize=None)
-def switches() -> tuple[Switch, ...]:
-    """Every switch that the library knows."""
-    c = ctypes.CDLL(str(library.PATH))
-    c.gluon_roi_switches.restype = ctypes.c_char_p
-    return tuple(
-        Switch(
-            one["theirs"],
-            tuple(one["functions"]),
-            one["ours"],
-            tuple(one["inputs"]),
-            tuple(Argument(**argument) for argument in one["arguments"]),
-        )
-        for one in json.loads(c.gluon_roi_switches())
-    )
+
+def _same(names: str) -> tuple[Argument, ...]:
+    return tuple(Argument(name, name) for name in names.split())
+
+
+_ROIS = ("data", "rois")
+_CONVOLUTION = (
+    *_same("kernel stride dilate pad num_filter num_group num_deformable_group workspace layout"),
+    Argument("no_bias", "no_bias", "same", "bias"),
+)
+_PROPOSAL = (
+    ("cls_prob", "bbox_pred", "im_info"),
+    _same(
+        "rpn_pre_nms_top_n rpn_post_nms_top_n threshold rpn_min_size scales ratios feature_stride "
+        "output_score iou_loss"
+    ),
+)
+SWITCHES = (
+    Switch(
+        "ROIPooling",
+        ("ROIPooling", "roi_pooling"),
+        "ROIPool",
+        _ROIS,
+        _same("pooled_size spatial_scale"),
+    ),
+    Switch(
+        "_contrib_ROIAlign",
+        ("ROIAlign",),
+        "ROIAlign",
+        _ROIS,
+        (
+            *_same("pooled_size spatial_scale"),
+            Argument("sample_ratio", "sampling_ratio"),
+            Argument("aligned", "aligned", "always", "False"),
+            Argument("position_sensitive", "", "operator", "PSROIAlign"),
+        ),
+    ),
+    Switch(
+        "_contrib_PSROIPooling",
+        ("PSROIPooling",),
+        "PSROIPool",
+        _ROIS,
+        (
+            *_same("spatial_scale output_dim pooled_size"),
+            Argument("group_size", "group_size", "not zero"),
+        ),
+    ),
+    Switch(
+        "_contrib_DeformablePSROIPooling",
+        ("DeformablePSROIPooling",),
+        "DeformablePSROIPool",
+        (*_ROIS, "trans"),
+        (
+            *_same("spatial_scale output_dim group_size pooled_size trans_std"),
+            Argument("part_size", "part_size", "not zero"),
+            Argument("sample_per_part", "sample_per_part", "always", "1"),
+            Argument("no_trans", "", "no input", "trans"),
+        ),
+    ),
+    Switch(
+        "_contrib_RROIAlign",
+        ("RROIAlign",),
+        "RotatedROIAlign",
+        _ROIS,
+        (
+            *_same("pooled_size spatial_scale sampling_ratio"),
+            Argument("", "aligned", "constant", "False"),
+        ),
+    ),
+    Switch(
+        "_contrib_DeformableConvolution",
+        ("DeformableConvolution",),
+        "DeformableConvolution",
+        ("data", "offset", "weight", "bias"),
+        _CONVOLUTION,
+    ),
+    Switch(
+        "_contrib_ModulatedDeformableConvolution",
+        ("ModulatedDeformableConvolution",),
+        "ModulatedDeformableConvolution",
+        ("data", "offset", "mask", "weight", "bias"),
+        (*_CONVOLUTION, *_same("im2col_step")),
+    ),
+    Switch(
+        "_contrib_box_nms",
+        ("box_nms", "box_non_maximum_suppression"),
+        "BoxNMS",
+        ("data",),
+        _same(
+            "overlap_thresh valid_thresh topk coord_start score_index id_index background_id "
+            "force_suppress in_format out_format"
+        ),
+    ),
+    Switch("_contrib_Proposal", ("Proposal",), "Proposal", *_PROPOSAL),
+    Switch("_contrib_MultiProposal", ("MultiProposal",), "Proposal", *_PROPOSAL),
+)
+#: The switches by the names of MXNet's operators in graphs.
+BY_OPERATOR = {switch.theirs: switch for switch in SWITCHES}
 
 
 class Options(NamedTuple):
@@ -82,6 +196,21 @@ class Options(NamedTuple):
     bad_index: str
     rois_only: bool = False
 
+    @classmethod
+    def checked(cls, caller: str, bad_index: str, rois_only: bool) -> Options:
+        """Options that a caller got.
+
+        Raises
+        ------
+        ValueError
+            `bad_index` has another value.
+        """
+        if bad_index not in ("error", "padding"):
+            raise ValueError(
+                f"{caller}: argument bad_index: expected 'error' or 'padding', got {bad_index!r}"
+            )
+        return cls(bad_index, bool(rois_only))
+
     def includes(self, switch: Switch) -> bool:
         return switch.pools_boxes or not self.rois_only
 
@@ -89,9 +218,9 @@ class Options(NamedTuple):
 @functools.lru_cache(maxsize=None)
 def by_function() -> dict[str, Switch]:
     """The switches by the names of MXNet's functions, in any module."""
-    return {name: switch for switch in switches() for name in switch.functions}
+    return {name: switch for switch in SWITCHES for name in switch.functions}
 
 
 def builtins(options: Options | None = None) -> tuple[str, ...]:
     """The names of MXNet's operators in graphs (npx.roi_pooling is ROIPooling there)."""
-    return tuple(one.theirs for one in switches() if options is None or options.includes(one))
+    return tuple(one.theirs for one in SWITCHES if options is None or options.includes(one))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import warnings
 from collections import Counter
 from types import CodeType
@@ -16,9 +15,12 @@ from mxnet import gluon
 
 from .. import library
 from ..bridge import OperatorBlock
-from ..bridge.arguments import NumpySymbol, Symbol
+from ..bridge.arguments import Symbol
+from ..bridge.nodes import described
 from .functions import is_replaced, switched_namespace
 from .mapping import Options, builtins, by_function
+from .pyramids import fuse_sums
+from .symbols import loaded, switch_nodes
 
 #: MXNet's operators that run arbitrary Python code.
 _PYTHON = ("Custom", "_NDArray", "_Native")
@@ -76,8 +78,7 @@ def _count(caller: str, model: Any) -> dict[str, int]:
     used: Counter = Counter()
     types: Counter = Counter()
     for graph in graphs:
-        nodes = json.loads(graph.tojson(remove_amp_cast=False))["nodes"]
-        for node in _with_bodies(nodes):
+        for node in _with_bodies(described(graph)["nodes"]):
             if node["op"] in _PYTHON:
                 types[node.get("attrs", {}).get("op_type", node["op"])] += 1
             used[node["op"]] += 1
@@ -208,13 +209,13 @@ def optimize(
     >>> net(data, rois).shape, gluon_roi.count(net)['_gluon_roi_ROIAlign']
     ((1, 8, 2, 2), 1)
     """
-    options = Options(bad_index, bool(rois_only))
+    options = Options.checked("optimize", bad_index, rois_only)
     if isinstance(model, Symbol):
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
         used = count(model)
         _check_any(used, "symbol", options)
-        result = _optimized_symbol(model, options)
+        result = _optimized(model, options, in_network=False)
         _warn_of_python(used)
         return result
     if not isinstance(model, gluon.Block):
@@ -275,28 +276,16 @@ def _warn_of_python(used: dict[str, int]) -> None:
         )
 
 
-def _optimized_symbol(symbol: mx.sym.Symbol, options: Options, **more: bool) -> mx.sym.Symbol:
-    for node, attributes in symbol.attr_dict().items():
-        for key, value in attributes.items():
-            if value.endswith("\\"):
-                raise ValueError(
-                    f"optimize: attribute {key} of node {node} ends in a backslash, which MXNet "
-                    "cannot hand to a graph pass; remove it"
-                )
-    try:
-        result = symbol.optimize_for("gluon_roi", **options._asdict(), **more)
-    except mx.MXNetError as error:
-        raise ValueError(str(error)) from None
-    return _same_kind(result, symbol)
+def _optimized(symbol: mx.sym.Symbol, options: Options, in_network: bool) -> mx.sym.Symbol:
+    content = switch_nodes(described(symbol), options)
+    return loaded(fuse_sums(content, in_network), symbol)
 
 
 def _switch_block(block: gluon.Block, options: Options) -> None:
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
         if any(count(symbol)[name] for name in builtins(options)):
-            # (In a compiled graph, a guard that tells the rank of a map fills as many zeros.)
-            switched = _optimized_symbol(symbol, options, ranks_known=True)
-            block._cached_graph = variables, switched
+            block._cached_graph = variables, _optimized(symbol, options, in_network=True)
             block._clear_cached_op()
         return
     if not isinstance(block, gluon.HybridBlock):
@@ -318,12 +307,9 @@ def _graph(get_graph: Callable, *args: Any) -> tuple:
     made = not block._cached_graph
     inputs, symbol = get_graph(*args)
     if made and count(symbol)["_gluon_roi_ROIAlign"] > 1:
-        block._cached_graph = inputs, _same_kind(symbol.optimize_for("gluon_roi_pyramid"), symbol)
+        content = fuse_sums(described(symbol), in_network=True)
+        block._cached_graph = inputs, loaded(content, symbol)
     return block._cached_graph
-
-
-def _same_kind(result: mx.sym.Symbol, symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    return result.as_np_ndarray() if isinstance(symbol, NumpySymbol) else result
 
 
 def _forward(hybrid_forward: Callable, options: Options, F: Any, *args: Any, **kwargs: Any) -> Any:

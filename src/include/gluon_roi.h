@@ -256,10 +256,6 @@ const char* gluon_roi_last_error(void);
  * their type, offset and name in the struct. */
 const char* gluon_roi_operators(void);
 
-/* The operators of MXNet that ours replace, and the translation of their arguments, as a JSON
- * array. */
-const char* gluon_roi_switches(void);
-
 /* How the library was built and what it runs on, as a JSON object. */
 const char* gluon_roi_build_info(void);
 

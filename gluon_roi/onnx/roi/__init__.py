@@ -14,7 +14,7 @@ MaxRoiPool or RoiAlign:
 
 PrROIPool is a product of matrices.
 
-MXNet's own RoI operators need no rules, because the graph pass has replaced them by these.
+MXNet's own RoI operators need no rules, because gluon_roi.optimize has replaced them by these.
 """
 
 from . import align, cells, precise, samples
