@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXNet 1.9.1 and GluonCV 0.10.5 on newer Pythons and NumPys.
+"""MXNet 1.9.1 and GluonCV 0.10.5 on newer Pythons, NumPys and processors.
 
 Both stopped at Python 3.11 and NumPy 1.23. This module patches their modules for later versions.
 ``Finder``, in ``sys.meta_path``, runs them with their own ``__import__``, for which ``numpy`` still
 has the names that it dropped, ``distutils.version`` exists and ``multiprocessing`` forks. A few of
 their source lines are edited on import. Other modules in the process are unaffected, and on Python
-3.8 to 3.11 with NumPy 1.23 nothing is changed at all.
+3.8 to 3.11 with NumPy 1.23 no module is changed. MXNet's OpenBLAS gets kernels for AVX2 on
+processors that it does not know.
 
 ``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth if mxnet or gluoncv is
 imported first. GLUON_ROI_COMPAT=0 in the environment switches it off. Each patch has a test in
@@ -13,6 +14,7 @@ tests/test_compat.py and a row in docs/compat.md.
 """
 
 import builtins
+import ctypes
 import functools
 import importlib.abc
 import importlib.machinery
@@ -119,11 +121,15 @@ finder = Finder()
 
 
 class LibraryLoader(importlib.machinery.SourceFileLoader):
-    """Provides the libraries that libmxnet.so needs, or reports which one is missing."""
+    """Provides the libraries that libmxnet.so needs, or reports which one is missing.
+
+    Then chooses OpenBLAS's kernels.
+    """
 
     def exec_module(self, module: ModuleType) -> None:
         if self.name != "mxnet":
-            return super().exec_module(module)
+            super().exec_module(module)
+            return
         if sys.platform == "linux" and os.uname().machine == "aarch64":
             _sibling("_arm").load_libraries(os.path.dirname(self.path))
         try:
@@ -137,6 +143,48 @@ class LibraryLoader(importlib.machinery.SourceFileLoader):
                 f"MXNet needs {missing[1]}.so.{missing[2]}, which this system does not have; "
                 f"run 'apt-get install {missing[1]}{missing[2]}'"
             ) from None
+        _choose_core(module.base._LIB)
+
+
+# The kernels of OpenBLAS.
+
+CORE = "OPENBLAS_CORETYPE"
+# The cores it falls back to, on processors of Intel and AMD. Those named so have no AVX2.
+FALLBACKS = (b"Prescott", b"Barcelona")
+CPUINFO = "/proc/cpuinfo"
+
+
+def _choose_core(libmxnet: ctypes.CDLL) -> None:
+    """Let MXNet's OpenBLAS use AVX2 on processors that it does not know, unless CORE is set.
+
+    The OpenBLAS in MXNet's wheels (0.3.13; 0.3.7 in 1.8.0) knows the processors of its time, by
+    their numbers. On later ones (Ice Lake's servers, Tiger Lake, Zen 5) it uses kernels for SSE3.
+    Its newest kernels are Haswell's: the wheels have none for AVX-512, and Zen's are as fast.
+    """
+    try:
+        corename = libmxnet.openblas_get_corename
+        forget, choose = libmxnet.gotoblas_dynamic_quit, libmxnet.gotoblas_dynamic_init
+    except AttributeError:  # an MXNet with another library of linear algebra
+        return
+    corename.restype = ctypes.c_char_p
+    if CORE in os.environ or corename() not in FALLBACKS or not _has_avx2():
+        return
+    os.environ[CORE] = "Haswell"  # for this library only: choose() reads it
+    try:
+        forget()
+        choose()
+    finally:
+        del os.environ[CORE]
+
+
+def _has_avx2() -> bool:
+    """Whether the processor and the system have all that OpenBLAS's kernels for Haswell use."""
+    try:
+        with open(CPUINFO) as file:
+            flags = re.search(r"^flags\s*:(.*)", file.read(), re.M)
+    except OSError:
+        return False
+    return flags is not None and {"avx2", "fma"} <= set(flags[1].split())
 
 
 def _sibling(name: str) -> Any:
