@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,7 +68,13 @@ def load() -> None:
         )
     # After importlib.reload the operators still exist: they stay until the process ends.
     if not any(hasattr(mx.nd._internal, f"_gluon_roi_{name}") for name in operators()):
+        # MXNet makes all its functions again, without the wrappers that AMP or others have put
+        # around them.
+        modules = [module for name, module in sys.modules.items() if name.startswith("mxnet.")]
+        before = [(module, dict(vars(module))) for module in modules]
         mx.library.load(str(PATH), verbose=False)
+        for module, functions in before:
+            vars(module).update(functions)
 
 
 def mxnet_lib_api() -> int | None:

@@ -88,6 +88,11 @@ def call_arrays(
     except mx.MXNetError as error:
         if calls:
             calls.compiled = None  # after an error, a CachedOp takes the bad shapes for known
+        if "has dtype bfloat16" in str(error):
+            # AMP in bfloat16 casts the inputs of an identity to float32, and so those of ours.
+            cast = {key: mx.nd.identity(array) for key, array in inputs.items()}
+            if any(cast[key].dtype != inputs[key].dtype for key in cast):
+                return call_arrays(operator, present, cast, values, out)
         reason = str(error).replace("MXNetError: ", "")
         reason = re.sub(rf"Error in operator \S*{operator.name}: ", "", reason)
         if out is not None and "inconsistent" in reason:

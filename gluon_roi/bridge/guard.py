@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from typing import Callable
 
 import mxnet as mx
 from mxnet import base
+from mxnet.symbol.register import _make_symbol_function
 
 # Distinguishes the guards of computed maps. The numbers follow the order of the calls, so that a
 # program exports the same file each time.
@@ -22,6 +24,20 @@ ATTRIBUTE = "__gluon_roi_guard__"
 _numbers = itertools.count()
 
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
+
+
+def _function(operator: str) -> Callable:
+    """MXNet's function for an operator on symbols, never the one that AMP has wrapped.
+
+    In bfloat16, AMP wraps those below. Its wrapper fails on a node without inputs.
+    """
+    handle = base.OpHandle()
+    base.check_call(base._LIB.NNGetOpHandle(base.c_str(operator), ctypes.byref(handle)))
+    return _make_symbol_function(handle, operator, operator)
+
+
+_zeros = _function("_zeros_without_dtype")
+_identity_of_shape = _function("_identity_with_attr_like_rhs")
 
 
 def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
@@ -48,10 +64,12 @@ def of_shape(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | 
     body MXNet infers shapes from inputs only, so a source node would have no shape.
     """
     sizes = {"shape": shape} if shape else {}
-    nowhere = mx.sym._internal._zeros_without_dtype(name=f"{name}_shape", **sizes)
+    nowhere = _zeros(name=f"{name}_shape", **sizes)
     if nowhere.attr("__subgraph_name__") is not None:
         return None
-    return mx.sym._internal._identity_with_attr_like_rhs(symbol, nowhere, name=name)
+    # In bfloat16, AMP puts a cast to float32 in front of an identity.
+    (symbol,) = mx.sym.identity(symbol, name=name).get_children()
+    return _identity_of_shape(symbol, nowhere, name=name)
 
 
 def guarded_symbol(

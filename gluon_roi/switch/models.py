@@ -229,6 +229,9 @@ def optimize(
         for block in blocks:
             _switch_block(block, options)
         model.hybridize(**flags)
+        for block, state in before:  # as of net.optimize_for(x, backend='MKLDNN')
+            if state.get("_backend") and "backend" not in flags:
+                block._backend, block._backend_opts = state["_backend"], state["_backend_opts"]
         model(*inputs)
         used = _count("optimize", model)
         left = [f"{name} ({used[name]})" for name in builtins(options) if used[name]]
@@ -282,6 +285,8 @@ def _optimized(symbol: mx.sym.Symbol, options: Options, in_network: bool) -> mx.
 
 
 def _switch_block(block: gluon.Block, options: Options) -> None:
+    if not isinstance(block.summary, functools.partial):
+        block.summary = functools.partial(_summary, block.summary)
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
         if any(count(symbol)[name] for name in builtins(options)):
@@ -310,6 +315,20 @@ def _graph(get_graph: Callable, *args: Any) -> tuple:
         content = fuse_sums(described(symbol), in_network=True)
         block._cached_graph = inputs, loaded(content, symbol)
     return block._cached_graph
+
+
+def _summary(summary: Callable, *inputs: Any) -> None:
+    """``block.summary``, which MXNet refuses for networks that are hybridized."""
+    blocks: list[gluon.Block] = []
+    summary.__self__.apply(blocks.append)  # type: ignore[attr-defined]
+    active = [block for block in blocks if getattr(block, "_active", False)]
+    for block in active:
+        block._active = False
+    try:
+        summary(*inputs)
+    finally:
+        for block in active:
+            block._active = True
 
 
 def _forward(hybrid_forward: Callable, options: Options, F: Any, *args: Any, **kwargs: Any) -> Any:
