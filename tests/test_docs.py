@@ -51,7 +51,7 @@ BLOCKS = {
     r"import (mxnet as mx|sys)$|params = mx|model, file": "test_onnx_detectors.py runs it",
     r"net = gluoncv|net = gluon_roi.optimize": "downloads weights; test_switch.py has such calls",
     r"symbol, arg_params|block = gluon_roi": "needs files; test_switch.py has such calls",
-    r"gluon_roi\.optimize\(net, image\)|.*import quantize_net": "tests/test_combinations.py runs them",
+    r"gluon_roi\.optimize\(net|.*import quantize_net": "tests/test_combinations.py does so",
     r"gluon_roi\.replace_builtins": "tests/test_builtins.py has such calls",
     r"import gluon_roi, mxnet as mx$": "tests/demo/test_demo_use.py has such calls",
     r"nd: 20000|gluon_roi 0|work  |idle ROIPool": "what a command printed",
