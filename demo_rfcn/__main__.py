@@ -12,6 +12,12 @@ try:
 except OSError as error:  # what it imports may look for a temporary folder
     print(f"demo_rfcn: {error}", file=sys.stderr)
     sys.exit(2)
+except ImportError as error:
+    install = "pip install '.[demo]' && pip install --no-deps mxnet==1.9.1 gluoncv==0.10.5"
+    missing = isinstance(error, ModuleNotFoundError)
+    advice = f'; run "{install}" in the source folder of gluon_roi' if missing else ""
+    print(f"demo_rfcn: {error}{advice}", file=sys.stderr)
+    sys.exit(2)
 
 
 def status_of_main() -> int:

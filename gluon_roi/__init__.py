@@ -13,6 +13,10 @@ import sys
 if sys.version_info < (3, 8):  # noqa: UP036
     raise ImportError("gluon_roi needs Python 3.8 or newer, this is " + sys.version.split()[0])
 
+from . import _source  # noqa: E402
+
+_source.use_installed(__path__)
+
 from . import _compat  # noqa: E402
 
 _compat.install()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any, Callable
 
@@ -49,7 +50,8 @@ def _inputs(name: str, rng: np.random.RandomState) -> tuple[list, dict[str, Any]
 
 
 def main() -> int:
-    for key, value in gluon_roi.build_info().items():
+    shown = {"library": gluon_roi.library.PATH, **gluon_roi.build_info()}
+    for key, value in shown.items():
         print(f"{key:12} {value}")
     failed = 0
     for block in gluon_roi.OPERATORS:
@@ -61,4 +63,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # As other programs do, end silently if the reader of a pipe has gone (head, less).
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

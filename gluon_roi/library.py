@@ -45,10 +45,9 @@ def load() -> None:
         source = PATH.parent.parent
         named = os.environ.get("GLUON_ROI_LIBRARY")
         if not named and (source / "setup.py").is_file():
-            # An installed gluon_roi is not seen from there: the current folder comes first.
             raise ImportError(
-                f"gluon_roi: the operator library of the source folder {source} is not built; run "
-                "'make build' there, or start Python in another folder to use an installed package"
+                f"gluon_roi: the operator library of the source folder {source} is not built, and "
+                "no installed package has one; run 'pip install .' or 'make build' there"
             )
         raise ImportError(f"gluon_roi: the operator library {PATH.name} is missing; {REBUILD}")
     try:
@@ -72,9 +71,16 @@ def load() -> None:
         # around them.
         modules = [module for name, module in sys.modules.items() if name.startswith("mxnet.")]
         before = [(module, dict(vars(module))) for module in modules]
-        mx.library.load(str(PATH), verbose=False)
+        mx.library.load(_Path(PATH), verbose=False)
         for module, functions in before:
             vars(module).update(functions)
+
+
+class _Path(str):
+    """Encoded as the system's file names are; MXNet's UTF-8 fails under LC_ALL=C."""
+
+    def encode(self, encoding: str = "", errors: str = "") -> bytes:
+        return os.fsencode(str(self))
 
 
 def mxnet_lib_api() -> int | None:

@@ -1,13 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input raises one sentence that names operator, argument, expected and got."""
 
-import ctypes
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -15,10 +9,7 @@ import pytest
 from cases import feature_map, row_id
 from operators import OPERATORS
 
-import gluon_roi
-
 POOLED, SCALE = (3, 3), 0.5
-ROOT = Path(__file__).resolve().parent.parent
 operators = pytest.mark.parametrize("op", OPERATORS, ids=row_id)
 
 # (keyword arguments, what the message says after "<operator>: ")
@@ -232,100 +223,3 @@ def test_static_alloc_reports_bad_rows(op):
         with raises(op, "rois row 0 has batch index 7, expected an integer below 2"):
             net(x, mx.nd.array(op.rois([[7, 0, 0, 4, 4]]))).wait_to_read()
         assert np.isfinite(net(x, mx.nd.array(op.rois([[1, 0, 0, 4, 4]]))).asnumpy()).all()
-
-
-# ---- Loading -------------------------------------------------------------------------------------
-
-
-def import_error(folder):
-    """The error of `import gluon_roi` for the copy of the package in folder."""
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    run = subprocess.run(
-        [sys.executable, "-c", "import gluon_roi"],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode != 0
-    return run.stderr.strip().splitlines()[-1]
-
-
-@pytest.fixture
-def copy(tmp_path):
-    source = Path(gluon_roi.__file__).parent
-    shutil.copytree(source, tmp_path / "gluon_roi", ignore=shutil.ignore_patterns("*.so"))
-    return tmp_path
-
-
-def test_missing_library(copy):
-    assert re.fullmatch(
-        r"ImportError: gluon_roi: the operator library libgluon_roi.so is missing; "
-        r"run 'pip install .*' in the source folder of gluon_roi",
-        import_error(copy),
-    )
-
-
-def test_source_folder(copy):
-    """From there an installed gluon_roi is not seen."""
-    (copy / "setup.py").touch()
-    expected = f"the operator library of the source folder {copy} is not built; run 'make build'"
-    assert expected in import_error(copy)
-
-
-def test_library_that_is_none(copy):
-    (copy / "gluon_roi/libgluon_roi.so").write_text("not a library")
-    message = import_error(copy)
-    assert "gluon_roi: the operator library cannot be loaded (" in message
-    assert "run 'pip install" in message
-
-
-def test_library_of_another_lib_api(copy):
-    source = copy / "other.c"
-    source.write_text("int _opVersion(void) { return 7; }")
-    target = copy / "gluon_roi/libgluon_roi.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(target)], check=True)
-    message = import_error(copy)
-    found = f"MXNet {mx.__version__} has {gluon_roi.build_info()['lib_api']}"
-    assert f"built for library API 7, but {found}; run 'pip install" in message
-
-
-def build_error(**environment):
-    run = subprocess.run(
-        [sys.executable, "setup.py", "build_ext", "--build-lib", os.devnull],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode != 0
-    return run.stderr.strip().splitlines()[-1]
-
-
-def test_missing_compiler():
-    message = build_error(CXX="no-such-compiler", GLUON_ROI_CUDA="0")
-    assert message == (
-        "gluon_roi: the C++ compiler 'no-such-compiler' was not found; "
-        "run 'apt-get install g++', or set CXX to a compiler with C++17"
-    )
-
-
-def test_missing_nvcc(tmp_path):
-    message = build_error(CUDA_HOME=str(tmp_path), GLUON_ROI_CUDA="1")
-    assert message.startswith("gluon_roi: GLUON_ROI_CUDA=1, but nvcc was not found; set CUDA_HOME")
-
-
-def test_build_info():
-    info = gluon_roi.build_info()
-    keys = "version mxnet lib_api compiler cuda cuda_archs openmp simd"
-    assert set(keys.split()) <= set(info)
-    assert info["version"] == gluon_roi.__version__
-    assert info["mxnet"] == mx.__version__
-    assert info["lib_api"] == ctypes.CDLL(str(gluon_roi.library.PATH))._opVersion()
-    assert gluon_roi.has_cuda() is (info["cuda"] is not None)
-
-
-def test_self_check():
-    run = subprocess.run([sys.executable, "-m", "gluon_roi"], capture_output=True, text=True)
-    assert run.returncode == 0
-    assert run.stdout.count("agrees with the reference") == len(gluon_roi.OPERATORS)

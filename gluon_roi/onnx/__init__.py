@@ -60,7 +60,7 @@ def export(
     Raises
     ------
     ImportError
-        The package onnx is not installed; ``pip install 'gluon_roi[onnx]'`` installs it.
+        The package onnx is not installed; ``pip install onnx`` installs it.
     ValueError
         An argument does not fit the model.
     NotImplementedError
@@ -90,8 +90,7 @@ def export(
         import onnx  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"gluon_roi.onnx.export needs the package onnx ({error}); "
-            "run pip install 'gluon_roi[onnx]'"
+            f"gluon_roi.onnx.export needs the package onnx ({error}); run 'pip install onnx'"
         ) from error
     from .model import export_model
 

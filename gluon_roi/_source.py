@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets a source folder whose library is not built use the installed package.
+
+In a clone, Python finds the clone's gluon_roi/ before the installed one, which has the library.
+"""
+
+import filecmp
+import os
+import re
+import sys
+from pathlib import Path
+from typing import List, Optional
+
+LIBRARY = "libgluon_roi.so"
+
+
+def use_installed(path: List[str]) -> None:
+    """Replace the package's search path by that of the installed package, if the two are equal.
+
+    Raises ImportError if they are not: an edit of the source folder is never ignored silently.
+    """
+    package = Path(path[0]).resolve()
+    built = (package / LIBRARY).is_file() or "GLUON_ROI_LIBRARY" in os.environ
+    if built or not (package.parent / "setup.py").is_file():
+        return
+    others = (Path(folder, "gluon_roi").resolve() for folder in sys.path)
+    installed = next((other for other in others if (other / LIBRARY).is_file()), None)
+    if installed is None:
+        return  # library.load() says what to do
+    different = first_different(package, installed)
+    if different:
+        raise ImportError(
+            f"gluon_roi: the source folder {package.parent} (version {version_of(package)}) is not "
+            f"built, and its gluon_roi/{different} differs from that of gluon_roi "
+            f"{version_of(installed)} in {installed.parent}; run "
+            "'pip install --force-reinstall --no-deps .' or 'make build' in the source folder, or "
+            "start Python in another folder"
+        )
+    path[:] = [str(installed)]
+
+
+def first_different(package: Path, installed: Path) -> Optional[Path]:
+    for file in sorted(package.rglob("*.py")):
+        inside = file.relative_to(package)
+        other = installed / inside
+        if not (other.is_file() and filecmp.cmp(str(file), str(other), shallow=False)):
+            return inside
+    return None
+
+
+def version_of(package: Path) -> str:
+    text = (package / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.+)"', text, re.M)
+    return found[1] if found else "unknown"
