@@ -64,9 +64,10 @@ wheel: $(VENV)/wheel
 		$(REPAIR) auto build/packed/*_aarch64.whl; \
 	fi
 
-# Checks the wheel of make wheel in new environments, and the files of the sdist.
+# Checks the wheel of make wheel in new environments, the files of the sdist, and the lines of README.md.
 check-dist: wheel
 	$(BIN)/python build_tools/check_dist.py
+	$(BIN)/python build_tools/check_install.py
 
 # Compiles the library for 64-bit Arm, and runs random calls under qemu-user if it is installed.
 cross: $(VENV)/ready
