@@ -9,6 +9,8 @@ import pytest
 from cases import feature_map, row_id
 from operators import OPERATORS
 
+import gluon_roi
+
 POOLED, SCALE = (3, 3), 0.5
 operators = pytest.mark.parametrize("op", OPERATORS, ids=row_id)
 
@@ -223,3 +225,37 @@ def test_static_alloc_reports_bad_rows(op):
         with raises(op, "rois row 0 has batch index 7, expected an integer below 2"):
             net(x, mx.nd.array(op.rois([[7, 0, 0, 4, 4]]))).wait_to_read()
         assert np.isfinite(net(x, mx.nd.array(op.rois([[1, 0, 0, 4, 4]]))).asnumpy()).all()
+
+
+class Quantizable(mx.gluon.HybridBlock):
+    """A convolution, and ROIAlign with the batch index 1 beside coordinates."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = mx.gluon.nn.Conv2D(4, 3)
+
+    def hybrid_forward(self, F, data):
+        corner = F.slice_axis(10 * F.mean(data, axis=(2, 3)), axis=1, begin=0, end=2)
+        index = F.slice_axis(corner, axis=1, begin=0, end=1) * 0 + 1
+        rois = F.concat(index, corner, corner + 20, dim=1)
+        return F.contrib.ROIAlign(self.conv(data), rois, (3, 3), 0.5, 2)
+
+
+@pytest.mark.skipif(not mx.runtime.Features().is_enabled("MKLDNN"), reason="MXNet has no MKLDNN")
+@pytest.mark.filterwarnings("ignore:.*quantize_net_v2")
+def test_quantized_batch_index():
+    """MXNet quantizes it unless Concat is excluded, as docs/switch.md and the error say."""
+    data = mx.nd.array(np.random.RandomState(0).rand(2, 3, 20, 20))
+    net = Quantizable()
+    net.initialize()
+    expected = gluon_roi.optimize(net, data)(data).asnumpy()
+    batches = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(data, mx.nd.zeros(2)), 2)
+
+    def quantized(**options):
+        quantize_net = mx.contrib.quantization.quantize_net
+        return quantize_net(net, calib_mode="naive", calib_data=batches, **options)(data).asnumpy()
+
+    with pytest.raises(mx.MXNetError, match="0.99.*; quantization has to exclude 'Concat'"):
+        quantized()
+    found = quantized(exclude_operators=["Concat", "slice_axis", "SliceChannel"])
+    assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()

@@ -2,6 +2,7 @@
 // The rows of rois, decoded and checked once a call.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -45,9 +46,11 @@ struct RoiTable {
     for (int64_t k = 0; k < rows.rows; ++k) {
       const Roi<G>& roi = rois[k] = rows.template decode<G>(k);
       if (roi.state == RoiState::kBadBatch) {
-        fail(op, "rois row ", k, " has batch index ", rows.batch_index(k),
-             ", expected an integer below ", rows.images,
-             " (the batch size of data), or negative for a padding row");
+        const double index = rows.batch_index(k);
+        const bool fraction = std::isfinite(index) && index != std::floor(index);
+        fail(op, "rois row ", k, " has batch index ", index, ", expected an integer below ",
+             rows.images, " (the batch size of data), or negative for a padding row",
+             fraction ? "; quantization has to exclude 'Concat' (docs/switch.md)" : "");
       }
       if (roi.state == RoiState::kValid) ++begin[roi.image + 1];
     }
