@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Benchmarks of the operators and other libraries: ``python -m benchmarks --help``, README.md."""
+
+import sys
+
+from .ways import ROOT
+
+sys.path.append(str(ROOT / "tests"))  # for support.c_api

@@ -21,15 +21,16 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from .kernels import Kernels, touched_cells
-from .measure import MOST_CALLS, ROOT, Contender, note
+from .measure import MOST_CALLS, Contender, note
 from .report import columns
+from .ways import ROOT
 from .work import OPERATORS, Item
 from .worker import serve
 
 PASSES, UNITS = ("forward", "forward+backward"), ("ms", "MB")
 COLUMNS = [f"{passed} {unit}" for unit in UNITS for passed in PASSES]
 LEAST = 0.004  # MB: a page, where there is none
-FOLDER = Path(ROOT) / "benchmarks"
+FOLDER = ROOT / "benchmarks"
 #: What stays the same along the other axes.
 ROIS, CHANNELS, MAP, BINS = 512, 128, (38, 50), 7
 #: Image pixels per cell, and the boxes of a map of MAP: 32 to 400 pixels of 608 x 800.

@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from .ways import ROOT
+
 # Folder of objects, its objdump, and what a packed operation looks like.
 SIDES = (
     ("release", "objdump", r"(?:mul|add|sub|div|max|cmp\w*|and|andn|or)p[sd] "),

@@ -6,13 +6,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support import c_api
 
-from . import c_api
-from .measure import ROOT
+from .ways import ROOT
 from .work import Item, Row
 
 CPU = c_api.Device(c_api.CPU)
@@ -20,8 +22,10 @@ CPU = c_api.Device(c_api.CPU)
 
 @functools.lru_cache(maxsize=None)
 def library() -> c_api.Library:
-    path = os.path.join(ROOT, "gluon_roi", "libgluon_roi.so")
-    return c_api.Library(os.environ.get("GLUON_ROI_LIBRARY") or path)
+    """That of GLUON_ROI_LIBRARY, of this repository, or of an installed package."""
+    named = os.environ.get("GLUON_ROI_LIBRARY")
+    places = [Path(folder, "gluon_roi/libgluon_roi.so") for folder in [str(ROOT), *sys.path]]
+    return c_api.Library(named or next((place for place in places if place.is_file()), places[0]))
 
 
 class Kernels:

@@ -9,15 +9,13 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, Sequence
 
 import numpy as np
 
-from .libraries import WAYS
 from .rows import Row
+from .ways import ROOT, WAYS
 
-ROOT = str(Path(__file__).resolve().parents[1])
 OURS, LIMIT = "gluon_roi", "limit"
 #: Outputs that differ by more than this part of the largest value are of another convention.
 SAME = {"float16": 1e-2, "float32": 1e-3, "float64": 1e-3}
@@ -58,12 +56,12 @@ class Contender:
         threads = str(self.threads)
         return subprocess.Popen(
             [self.python, "-m", self.module, self.library, threads],
-            cwd=ROOT,
+            cwd=str(ROOT),
             env={
                 **os.environ,
                 **KEEP_MEMORY,
                 **dict.fromkeys(variables, threads),
-                "PYTHONPATH": ROOT,
+                "PYTHONPATH": str(ROOT),
                 **self.variables,
             },
             stdin=subprocess.PIPE,

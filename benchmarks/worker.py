@@ -18,7 +18,8 @@ from typing import Callable
 
 import numpy as np
 
-from .libraries import LIBRARIES, WAYS, Library, Unsupported, Work
+from .libraries import LIBRARIES, Library, Unsupported, Work
+from .ways import WAYS
 from .work import Row
 
 #: Elements of an output that are sent to be compared.

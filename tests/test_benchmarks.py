@@ -14,8 +14,8 @@ from operators import BY_NAME
 from benchmarks import growth, small, speed
 from benchmarks.convolutions import Convolution
 from benchmarks.kernels import library, moved_bytes, touched_cells
-from benchmarks.libraries import WAYS
 from benchmarks.rows import Row
+from benchmarks.ways import WAYS
 from benchmarks.work import ITEMS, OPERATORS, POOLING, Item
 
 pytestmark = pytest.mark.slow

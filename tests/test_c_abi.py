@@ -18,9 +18,9 @@ import pytest
 from cases import feature_map, row_id
 from mxnet import autograd
 from operators import ROWS
+from support import c_api
 
 import gluon_roi
-from benchmarks import c_api
 
 HEADER = Path(__file__).parents[1] / "src/include/gluon_roi.h"
 CPU = c_api.Device(c_api.CPU)
@@ -373,7 +373,7 @@ def test_fork(used_before):
     """A child of a process that has used all its threads computes the same, in good time."""
     script = Path(__file__).parent / "scripts" / "fork.py"
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    command = [sys.executable, str(script), used_before]
+    command = [sys.executable, str(script), used_before, str(LIBRARY.path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["equal"] * 4, done.stdout + done.stderr
 

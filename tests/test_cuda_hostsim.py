@@ -20,9 +20,8 @@ from cases import feature_map, row_id
 from deformed import CALLS as SAMPLED
 from kernel_checks import CHECKS, Kernels, arguments_of
 from operators import ROWS
+from support import c_api
 from suppressed import CALLS as SUPPRESSED
-
-from benchmarks import c_api
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ import pytest
 from cases import AGREEMENT_FUSED, PRECISION, assert_near
 from deformed import CALLS, RECORDED, Sampled, every_half
 from mxnet import autograd, gluon
+from support import c_api
 
 import gluon_roi
-from benchmarks import c_api
 from gluon_roi import reference
 
 sampling: Any = gluon_roi.nd.DeformableSampling

@@ -89,8 +89,12 @@ def test_the_package_does_not_know_the_demo():
             assert not any(imported.startswith("demo_rfcn") for imported in imports(name)), name
 
 
-def test_benchmarks_do_not_know_the_tests():
-    """What both need belongs to the benchmarks."""
+def test_benchmarks_and_tests_do_not_know_each_other():
+    """What both need is in tests/support. Programs that measure use the rows of the benchmarks."""
+    measuring = ("test_benchmarks", "check_kernels", "detectors")
+    for name in FILES:
+        if TESTS in FILES[name].parents and FILES[name].stem not in measuring:
+            assert not [imported for imported in imports(name) if "benchmarks" in imported], name
     of_tests = {file.stem for file in (ROOT / "tests").glob("*.py")} | {"operators", "tests"}
     for file in (ROOT / "benchmarks").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

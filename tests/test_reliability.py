@@ -13,9 +13,9 @@ from cases import row_id
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operators import ROWS
+from support import c_api
 
 import gluon_roi
-from benchmarks import c_api
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
+from support import c_api
 from suppressed import CALLS, NMS, PROPOSALS, Suppressed
 
 import gluon_roi
-from benchmarks import c_api
 from gluon_roi import reference
 
 box_nms: Any = gluon_roi.nd.BoxNMS

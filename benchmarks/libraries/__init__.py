@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .base import COMMON, WAYS, Library, Unsupported, Work
+from .base import COMMON, Library, Unsupported, Work
 from .every_level import EveryLevel
 from .gluon_roi import GluonRoi
 from .limit import Limit
@@ -19,4 +19,4 @@ LIBRARIES: dict[str, type[Library]] = {
     for library in (GluonRoi, Mxnet, EveryLevel, Torchvision, Paddle, Openvino, Onnxruntime, Limit)
 }
 
-__all__ = ["COMMON", "LIBRARIES", "WAYS", "Library", "Mxnet", "Torchvision", "Unsupported", "Work"]
+__all__ = ["COMMON", "LIBRARIES", "Library", "Mxnet", "Torchvision", "Unsupported", "Work"]

@@ -23,14 +23,6 @@ import numpy as np
 
 from ..work import Row
 
-#: What can be measured, in the order of the table.
-WAYS = (
-    "forward",
-    "forward, out=",
-    "forward+backward",
-    "forward in a network",
-    "forward+backward in a network",
-)
 #: Operators that several libraries have.
 COMMON = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
 #: float32 elements that another operator writes between two calls in a network.

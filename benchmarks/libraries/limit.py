@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import functools
-import importlib
 
 import numpy as np
 
+from ..kernels import moved_bytes
 from ..work import Row
 from .base import Library, Work, writing
 
@@ -19,7 +19,7 @@ class Limit(Library):
     operators = None
 
     def prepare(self, item: Row) -> Work:
-        moved = importlib.import_module("benchmarks.kernels").moved_bytes(item)
+        moved = moved_bytes(item)
         source, target = (np.ones(max(moved.values()) // 2, np.int8) for _ in range(2))
         work: Work = {"bytes": moved}
         for way, count in moved.items():

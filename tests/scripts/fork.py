@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uses the library on all threads, forks, and uses it in the child, twice: prints 4 x "equal".
 
-python fork.py c|mxnet      what the process used before the fork: only the C interface, or MXNet
+python fork.py c|mxnet LIBRARY   what the process used before the fork: the C interface, or MXNet
 """
 
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-from benchmarks import c_api  # noqa: E402
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from support import c_api  # noqa: E402
 
-LIBRARY = c_api.Library(ROOT / "gluon_roi/libgluon_roi.so")
+LIBRARY = c_api.Library(sys.argv[2])
 RNG = np.random.RandomState(0)
 DATA = RNG.randn(2, 64, 40, 60).astype("float32")
 LOW = RNG.uniform(0, 500, (100, 2))

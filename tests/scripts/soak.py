@@ -295,7 +295,8 @@ def check_threads(count: int) -> None:
 
 def check_fork() -> None:
     for used_before in ("c", "mxnet"):
-        command = [sys.executable, str(HERE / "fork.py"), used_before]
+        script, library = str(HERE / "fork.py"), str(gluon_roi.library.PATH)
+        command = [sys.executable, script, used_before, library]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300)
         if done.stdout.split() != ["equal"] * 4:
             sys.exit(f"fork after {used_before}: expected 4 x equal, got '{done.stdout}'")
