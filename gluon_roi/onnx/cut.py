@@ -9,7 +9,6 @@ from typing import Any, Sequence
 import mxnet as mx
 
 from ..bridge.nodes import Nodes, Place, described, parsed, text
-from .inference import loaded
 
 #: MXNet's operators that run Python code.
 _PYTHON = ("Custom", "_NDArray", "_Native")
@@ -64,7 +63,7 @@ class _Nodes(Nodes):
 
 
 def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
-    """The symbol of a part of a model.
+    """A part of a model, as the content of a symbol file; the model itself if nothing is cut.
 
     Parameters
     ----------
@@ -89,8 +88,8 @@ def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any
         _make_input(nodes, name)
     _refuse_python(nodes)
     if outputs is None and not inputs:
-        return loaded(model) if isinstance(model, str) else model
-    return loaded(text(nodes.content()))
+        return model
+    return text(nodes.content())
 
 
 def _nodes(model: Any) -> _Nodes:

@@ -118,25 +118,11 @@ def inferred(infer: Callable, what: str, **known: Any) -> Any:
             warnings.simplefilter("ignore")
             return infer(**known)
     except mx.MXNetError as error:
-        reason = _sentence(str(error).strip().splitlines()[-1])
+        reason = sentence(str(error).strip().splitlines()[-1])
         raise ValueError(f"onnx.export: the {what} do not fit the model: {reason}") from None
 
 
-def loaded(text: str) -> Any:
-    """The symbol that a symbol file describes."""
-    try:
-        return mx.sym.load_json(text)
-    except mx.MXNetError as error:
-        found = str(error).strip()
-        # Between an unknown attribute and the node, MXNet lists all arguments.
-        reason = _sentence(re.split(r", Possible Arguments:|, in operator ", found)[0])
-        node = re.search(r', in operator (?P<op>\w+)\(name="(?P<name>.*?)"', found)
-        node = node or re.search(r"Failed loading Op (?P<name>.*?) of type (?P<op>\w+)", found)
-        where = f"node {node['name']} ({node['op']})" if node else "the model cannot be loaded"
-        raise ValueError(f"onnx.export: {where}: {reason}") from None
-
-
-def _sentence(reason: str) -> str:
+def sentence(reason: str) -> str:
     """MXNet's message, without its place in MXNet's source."""
     reason = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: |MXNetError: ", "", reason)
     return " ".join(reason.split())

@@ -11,7 +11,7 @@ import mxnet as mx
 import onnx
 
 from ..bridge.nodes import described
-from . import mxnet, roi  # noqa: F401  (register their rules)
+from . import roi, rules  # noqa: F401  (register their rules)
 from .graph import Graph, Node
 from .inference import Entry, Source, infer
 from .registry import RULES

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 import warnings
 from typing import Any, Iterator, Sequence
@@ -14,8 +15,8 @@ import numpy as np
 from ..bridge.nodes import described, parsed
 from ..switch.models import count, optimize
 from .cut import cut
-from .inference import Source, inferred
-from .mxnet.layers import LOSSES
+from .inference import Source, inferred, sentence
+from .rules.layers import LOSSES
 
 #: Types of MXNet's arrays.
 _TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
@@ -44,10 +45,10 @@ def source_of(
         unused = set(names).difference(symbol.list_inputs())
         if unused:
             raise ValueError(f"onnx.export: the model does not use its input {min(unused)}")
-        symbol = cut(symbol, list(cuts), outputs)
+        symbol = _part(symbol, list(cuts), outputs)
     elif isinstance(model, (mx.sym.Symbol, str, os.PathLike)):
         values = _by_name(_named("params", params or {}, "names and arrays"))
-        symbol = cut(_symbol_or_text(model), list(cuts), outputs)
+        symbol = _part(_symbol_or_text(model), list(cuts), outputs)
         without = {*values, *cuts, *_labels(symbol)}
         names = [name for name in symbol.list_inputs() if name not in without]
     else:
@@ -101,6 +102,26 @@ def _symbol_or_text(model: Any) -> Any:
     if not is_symbol:
         raise ValueError(f"onnx.export: {os.fspath(model)} is no symbol file")
     return text
+
+
+def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
+    """The symbol between these inputs and outputs."""
+    part = cut(model, inputs, outputs)
+    return _loaded(part) if isinstance(part, str) else part
+
+
+def _loaded(text: str) -> Any:
+    """The symbol that a symbol file describes."""
+    try:
+        return mx.sym.load_json(text)
+    except mx.MXNetError as error:
+        found = str(error).strip()
+        # Between an unknown attribute and the node, MXNet lists all arguments.
+        reason = sentence(re.split(r", Possible Arguments:|, in operator ", found)[0])
+        node = re.search(r', in operator (?P<op>\w+)\(name="(?P<name>.*?)"', found)
+        node = node or re.search(r"Failed loading Op (?P<name>.*?) of type (?P<op>\w+)", found)
+        where = f"node {node['name']} ({node['op']})" if node else "the model cannot be loaded"
+        raise ValueError(f"onnx.export: {where}: {reason}") from None
 
 
 def _labels(symbol: Any) -> set[str]:
