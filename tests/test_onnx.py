@@ -23,6 +23,7 @@ from onnx_evaluator import HAS_RUNTIME, run
 import gluon_roi
 
 onnx = pytest.importorskip("onnx")
+from gluon_roi.onnx import file  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 MODELS = onnx_models.models()
@@ -416,6 +417,35 @@ def test_outputs_keep_their_names_and_order(tmp_path):
     gluon_roi.onnx.export(symbol, [(2, 3)], path)
     names = [value.name for value in onnx.load(str(path)).graph.output]
     assert [name.replace("x_1", "x") for name in names] == ["z_output", "x", "a_output"]
+
+
+def test_weights_of_large_models_have_their_own_file(monkeypatch, tmp_path):
+    """The limit is lowered for it."""
+    symbol = S.FullyConnected(_var(), _var("w"), num_hidden=40, no_bias=True)
+    symbol = S.broadcast_add(symbol, _var("b"))
+    random = np.random.RandomState(0)
+    params = {"w": random.randn(40, 30).astype("float32"), "b": random.randn(1, 40)}
+    x = random.randn(2, 30).astype("float32")
+    params["b"] = params["b"].astype("float32")
+    path, data = tmp_path / "model.onnx", tmp_path / "model.onnx.data"
+
+    def found():
+        gluon_roi.onnx.export(symbol, [(2, 30)], path, params)
+        return run(path, x)[0]
+
+    whole = found()
+    size = path.stat().st_size
+    assert sorted(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr(file, "LIMIT", 4000)
+    assert (found() == whole).all()
+    assert data.read_bytes() == params["w"].tobytes()  # the bias is small
+    assert path.stat().st_size < size - 4000
+    assert sorted(tmp_path.iterdir()) == [path, data]
+    before = path.read_bytes()
+    monkeypatch.setattr(file, "_external", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        found()
+    assert sorted(tmp_path.iterdir()) == [path, data] and path.read_bytes() == before
 
 
 # ---- Refusals ------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "
 
 #: The end of an axis, for Slice.
 END = int(np.iinfo(np.int64).max)
+#: Constants of more bytes are weights. No size of a tensor depends on their values.
+_WEIGHT = 1024
 
 
 def onnx_type(dtype: Any) -> int:
@@ -97,8 +99,10 @@ class Graph:
 
     # ---- The model ----
 
-    def model(self, opset: int, inputs: Sequence, outputs: Sequence) -> onnx.ModelProto:
-        """A model of the nodes that its outputs depend on.
+    def model(
+        self, opset: int, inputs: Sequence, outputs: Sequence
+    ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+        """A model of the nodes that its outputs depend on, and its weights, which it lacks.
 
         Parameters
         ----------
@@ -117,10 +121,12 @@ class Graph:
             if needed.intersection(node.output):
                 needed.update(node.input)
                 kept.append(node)
+        constants = {name: value for name, value in self.constants.items() if name in needed}
+        weights = {name: value for name, value in constants.items() if value.nbytes > _WEIGHT}
         tensors = [
             numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
-            for name, value in self.constants.items()
-            if name in needed
+            for name, value in constants.items()
+            if name not in weights
         ]
         graph = helper.make_graph(
             kept[::-1] + ends,
@@ -135,7 +141,7 @@ class Graph:
             opset_imports=[helper.make_opsetid("", opset)],
         )
         model.ir_version = 8  # that of opset 16, because older runtimes reject newer ones
-        return model
+        return model, weights
 
 
 class Node:

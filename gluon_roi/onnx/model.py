@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import mxnet as mx
+import numpy as np
 import onnx
 
 from ..bridge.nodes import described
 from . import roi, rules  # noqa: F401  (register their rules)
-from .graph import Graph, Node
+from .file import file_of, save
+from .graph import Graph, Node, onnx_type
 from .inference import Entry, Source, infer
 from .registry import RULES
 from .source import source_of
@@ -20,29 +20,16 @@ from .source import source_of
 
 def export_model(opset: int, path: Any, *arguments: Any) -> None:
     """See :func:`gluon_roi.onnx.export`."""
-    file = _file(path)
-    made, known = _translate(opset, source_of(*arguments))
-    _check(made, known)
-    _save(made, file)
-
-
-def _file(path: Any) -> Path:
-    """Check the path of the file before any work is done."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"onnx.export: path: expected a file, got {path!r}")
-    file = Path(path)
-    if file.is_dir():
-        raise IsADirectoryError(f"onnx.export: path: {file} is a folder")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"onnx.export: path: there is no folder {file.parent}")
-    return file
+    file = file_of(path)
+    made, weights, known = _translate(opset, source_of(*arguments))
+    _check(made, weights, known)
+    save(made, weights, file)
 
 
 def _translate(
-    opset: int,
-    source: Source,
-) -> tuple[onnx.ModelProto, dict[str, Entry]]:
-    """The model, and MXNet's shape and type of each of its tensors, except for free sizes."""
+    opset: int, source: Source
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray], dict[str, Entry]]:
+    """The model, its weights, and MXNet's shape and type of each tensor, except for free sizes."""
     # One graph, with every output of every node among its heads and the model's outputs last.
     symbol, arrays, free = source.symbol, source.arrays, source.free
     internals = symbol.get_internals()
@@ -88,11 +75,20 @@ def _translate(
         shape = [None] * len(entry.shape) if any(free.values()) else list(entry.shape)
         outputs.append(((entry.tensor, graph.unique(name)), entry.dtype, shape))
     known = {} if any(free.values()) else {entry.tensor: entry for entry in entries}
-    return graph.model(opset, [listed[name] for name in source.shapes], outputs), known
+    return (*graph.model(opset, [listed[name] for name in source.shapes], outputs), known)
 
 
-def _check(model: onnx.ModelProto, known: dict[str, Entry]) -> None:
-    """Raise RuntimeError unless onnx accepts the model and infers MXNet's shapes and types."""
+def _check(model: onnx.ModelProto, weights: dict[str, np.ndarray], known: dict[str, Entry]) -> None:
+    """Raise RuntimeError unless onnx accepts the model and infers MXNet's shapes and types.
+
+    onnx copies the model several times. So it gets the weights as inputs: shapes without values.
+    """
+    whole, model = model, onnx.ModelProto()
+    model.CopyFrom(whole)
+    model.graph.input.extend(
+        onnx.helper.make_tensor_value_info(name, onnx_type(value.dtype), value.shape)
+        for name, value in weights.items()
+    )
     try:
         onnx.checker.check_model(model)
         inferred = onnx.shape_inference.infer_shapes(
@@ -117,13 +113,3 @@ def _check(model: onnx.ModelProto, known: dict[str, Entry]) -> None:
                 f"onnx.export: tensor {tensor.name} is {found} {dims} in the exported graph, "
                 f"but {entry.dtype} {list(entry.shape)} in MXNet"
             )
-
-
-def _save(model: onnx.ModelProto, path: Path) -> None:
-    """Write the whole file, or leave an existing one as it is."""
-    part = path.with_name(f"{path.stem}.part{path.suffix}")
-    try:
-        onnx.save(model, str(part))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
