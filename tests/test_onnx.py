@@ -18,6 +18,7 @@ import mxnet as mx
 import numpy as np
 import onnx_models
 import pytest
+import test_pyramid
 from onnx_evaluator import HAS_RUNTIME, run
 
 import gluon_roi
@@ -93,6 +94,60 @@ def test_free_sizes(tmp_path):
         expected = model.call(*maps, rois).asnumpy()
         assert check.difference(run(*maps, rois)[0], expected) <= check.tolerance(name), name
         assert run(*maps, rois[:0])[0].shape == (0, *expected.shape[1:])
+
+
+#: The map of each row in a pyramid of four; -1: padding, 9: in two lists, nan: a bad batch index.
+LEVELS = {
+    "no row": [],
+    "one row": [2],
+    "padding only": [-1, -1],
+    "one map": [1] * 7,
+    "every map": [3, 0, -1, 2, 2, np.nan, 1, 0],
+    "two maps": [9, 1, 9],
+}
+
+
+@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
+@pytest.mark.parametrize("form", ["size", "given"])
+def test_rows_of_pyramids(form, tmp_path):
+    """Each box is pooled on its own map alone; no mask has the size of the output."""
+    path = tmp_path / "model.onnx"
+    given = form == "given"
+    block = gluon_roi.PyramidROIAlign(3, test_pyramid.SCALES, sampling_ratio=2, assignment=form)
+    maps = test_pyramid.pyramid("float32", 2)
+    shapes = [[one.shape for one in maps], (4 * given + 4, 5)]
+    gluon_roi.onnx.export(block, shapes, path, dynamic=[()] * 4 + [(0,)])
+    graph = onnx.shape_inference.infer_shapes(onnx.load(str(path))).graph
+    ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in graph.value_info}
+    masks = [n.name for n in graph.node if n.op_type == "Where" and ranks[n.output[0]] == 4]
+    assert not masks
+    run = check.onnxruntime(str(path))
+    for name, levels in LEVELS.items():
+        numbers = np.array(levels)
+        bad = np.isnan(numbers)
+        corner = np.arange(len(levels))[:, None] * [3.0, 2.0]
+        side = 224 * 2.0 ** (np.where(bad, 0, numbers) % 4 - 2.5)[:, None]
+        rois = np.hstack([np.where(numbers < 0, -1, 1)[:, None], corner, corner + side])
+        expected = [np.where(bad, 0, rois[:, 0]), *rois.T[1:]]
+        rois[bad, 0] = 7  # beyond the batch, an error of the operator
+        expected = np.stack(expected, axis=1).reshape(-1, 5)
+        if given:
+            rois, expected = (
+                np.vstack([_list(rows, numbers, n) for n in range(4)]) for rows in (rois, expected)
+            )
+        rois, expected = rois.astype("float32"), expected.astype("float32")
+        (found,) = run(*maps, rois)
+        assert found.shape == (len(levels), maps[0].shape[1], 3, 3), name
+        assert np.isnan(found[bad]).all(), name
+        if levels:
+            (wanted,) = onnx_models.Model(block, (*maps, expected), maps=4).outputs()
+            np.testing.assert_allclose(found[~bad], wanted[~bad], atol=2e-6, err_msg=name)
+
+
+def _list(rows, numbers, number):
+    """The rows of one map's list, the others padding."""
+    of_map = np.isin(numbers, [number, 9 if number in (1, 3) else number]) | np.isnan(numbers)
+    return np.where(of_map[:, None], rows, -1)
 
 
 @pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")

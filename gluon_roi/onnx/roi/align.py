@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..graph import Graph, Node
 from ..registry import rule
 from .arithmetic import FARTHEST
 from .bins import SampleAxis, align_bins, sample_axes
-from .boxes import align, axes_of, data_of, decode, finish, pooled_size
+from .boxes import Rows, align, axes_of, data_of, decode, finish, pooled_size
 
 
 @rule("_gluon_roi_ROIAlign")
@@ -26,7 +27,11 @@ def roi_align(g: Graph, node: Node) -> str:
                   |                                       |
                   +-- valid, fill ------------------------+-> finish
     """
-    return _align_rows(g, node, node.get("spatial_scale"))
+    data, dtype = data_of(g, node)
+    rows = decode(g, node, dtype)
+    scale = float(node.get("spatial_scale"))
+    out = _align_boxes(g, node, data, rows.image, rows.box, scale, dtype)
+    return finish(g, node, rows, out, dtype)
 
 
 @rule("_gluon_roi_PSROIAlign")
@@ -64,53 +69,57 @@ def ps_roi_align(g: Graph, node: Node) -> str:
 
 @rule("_gluon_roi_PyramidROIAlign")
 def pyramid_roi_align(g: Graph, node: Node) -> str:
-    """ROIAlign of each map's boxes, then put in the order of rois.
+    """ROIAlign of each map's boxes, added to the rows of the output that they belong to.
 
     ::
 
-        rois -> decode -> box -> number of its map --+
-                                                     |  for each map
-        map n ----------------------> NonZero(number == n) -> Gather -> _align_boxes --+
-                                           |                                           |
-                                           +----------------> Concat -> ScatterND <- Concat
-                                                                            |
-                                                  valid, fill -----------> finish
+        rois -> decode -> Equal(number of its map) or, of lists, valid -> NonZero --+
+                  |                                                     |           |
+                  |  map n --------------------------------> Gather -> _align_boxes |
+                  |                                                          |      |
+                  +-> fill -> Expand -------> ScatterND for each map <-------+------+
+
+    A row of a list that is for another map is padding, so each box is pooled once.
     """
     scales = node.sizes("spatial_scale")
+    geometry = np.float64 if node.dtype == np.float64 else np.float32
     if node.get("assignment", "size") == "given":
-        return _sum_of_lists(g, node, scales)
-    rows_of = node.with_inputs(0, *range(len(scales), len(node.inputs)))
-    rows = decode(g, rows_of, np.float64 if node.dtype == np.float64 else np.float32)
-    numbers = _map_numbers(g, node, rows.box, scales)
-    rows_by_map, parts = [], []
-    for number, scale in enumerate(scales):
+        rows = _rows_of_lists(g, node, len(scales), geometry)
+        of_maps = [one.valid for one in rows]
+    else:
+        rows_of = node.with_inputs(0, *range(len(scales), len(node.inputs)))
+        rows = [decode(g, rows_of, geometry)] * len(scales)
+        numbers = _map_numbers(g, node, rows[0].box, scales)
+        of_maps = [
+            g("And", rows[0].valid, g("Equal", numbers, np.array(number)))
+            for number in range(len(scales))
+        ]
+    # Of all lists, a row is NaN if it is in one.
+    fills = [g("Where", one.valid, np.array(0, geometry), one.fill) for one in dict.fromkeys(rows)]
+    fill = functools.reduce(lambda total, one: g("Add", total, one), fills)
+    out = g("Unsqueeze", fill, np.array([1, 2, 3]))
+    out = g("Expand", out, g.joined(rows[0].rows, node.out_shapes[0][1], *pooled_size(node)))
+    for number, (scale, one, mine) in enumerate(zip(scales, rows, of_maps)):
         data, dtype = data_of(g, node, number)
-        own = g.reshape(g("NonZero", g("Equal", numbers, np.array(number))), -1)
-        image, box = g("Gather", rows.image, own), g("Gather", rows.box, own)
-        rows_by_map.append(own)
-        parts.append(_align_boxes(g, node, data, image, box, float(scale), dtype))
-    out = g("Concat", *parts, axis=0)
-    order = g("Unsqueeze", g("Concat", *rows_by_map, axis=0), np.array([1]))
-    return finish(g, node, rows, g("ScatterND", out, order, out), dtype)
+        own = g("NonZero", mine)
+        places = g("Transpose", own, perm=[1, 0])
+        own = g.reshape(own, -1)
+        image, box = g("Gather", one.image, own), g("Gather", one.box, own)
+        part = _align_boxes(g, node, data, image, box, float(scale), dtype)
+        out = g("ScatterND", out, places, part, reduction="add")
+    return out if geometry == node.dtype else g.cast(out, node.dtype)
 
 
-def _sum_of_lists(g: Graph, node: Node, scales: tuple) -> str:
-    """The sum of the ROIAligns of each map for its own list of boxes.
-
-    ::
-
-        rois -> Reshape -> for each map, Gather its list -> _align_rows -> Add
-    """
+def _rows_of_lists(g: Graph, node: Node, lists: int, geometry: Any) -> list[Rows]:
+    """The rows of each map's list of boxes."""
     node.accept("canonical_size", "canonical_level")
-    all_rois = node.inputs[-1]
-    lists = g.reshape(all_rois, len(scales), -1, g.shape(all_rois, 1))
-    total = ""
-    for number, scale in enumerate(scales):
+    all_rois, rows = node.inputs[-1], []
+    apart = g.reshape(all_rois, lists, -1, g.shape(all_rois, 1))
+    for number in range(lists):
         own = node.with_inputs(number, -1)
-        own.inputs[1] = g("Gather", lists, np.array(number), axis=0)
-        out = _align_rows(g, own, scale)
-        total = g("Add", total, out) if total else out
-    return total
+        own.inputs[1] = g("Gather", apart, np.array(number), axis=0)
+        rows.append(decode(g, own, geometry))
+    return rows
 
 
 def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:
@@ -126,14 +135,6 @@ def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:
     least = np.ldexp(1.0, np.clip([-5000, *powers], -5000, 5000))[None]
     passed = g.cast(g("GreaterOrEqual", relative, least), np.int64)
     return g("Sub", g("ReduceSum", passed, np.array([1]), keepdims=0), np.array(1))
-
-
-def _align_rows(g: Graph, node: Node, scale: float) -> str:
-    """ROIAlign of all rows of a node's rois on its map: (K, C, P, Q)."""
-    data, dtype = data_of(g, node)
-    rows = decode(g, node, dtype)
-    out = _align_boxes(g, node, data, rows.image, rows.box, float(scale), dtype)
-    return finish(g, node, rows, out, dtype)
 
 
 def _align_boxes(
