@@ -112,11 +112,13 @@ def axes_of(g: Graph, box: str) -> list[tuple[str, str]]:
 
 def finish(g: Graph, node: Node, rows: Rows, out: str, computed: Any) -> str:
     """Fill the rows without a result, and convert to the type of the data."""
-    four = np.array([1, 2, 3])
     fill = rows.fill
     if node.dtype == np.float64 and computed == np.float64:
         fill = g.cast(fill, np.float64)
-    out = g("Where", g("Unsqueeze", rows.valid, four), out, g("Unsqueeze", fill, four))
+    which = g("NonZero", g("Not", rows.valid))
+    fill = g("Unsqueeze", g("Gather", fill, g.reshape(which, -1)), np.array([1, 2, 3]))
+    fill = g("Expand", fill, g.joined(1, g.shape(out, 1)))
+    out = g("ScatterND", out, g("Transpose", which, perm=[1, 0]), fill)
     return out if computed == node.dtype else g.cast(out, node.dtype)
 
 
