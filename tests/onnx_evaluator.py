@@ -122,6 +122,21 @@ def _operators() -> list:
         def _run(self, x, indices, axis=0):
             return (np.take_along_axis(x, indices, axis),)
 
+    class GridSample(OpRun):
+        def _run(self, x, grid, mode=None, padding_mode=None, align_corners=None):
+            assert (mode, padding_mode, align_corners) == ("bilinear", "zeros", 1)
+            out = np.zeros((*x.shape[:2], *grid.shape[1:3]))
+            column, row = (
+                (grid[..., n].astype(np.float64) + 1) * (x.shape[3 - n] - 1) / 2 for n in range(2)
+            )
+            for n, i, j in np.ndindex(out.shape[0], *out.shape[2:]):
+                for dy, dx in itertools.product((0, 1), repeat=2):
+                    y, u = np.floor(row[n, i, j]) + dy, np.floor(column[n, i, j]) + dx
+                    if 0 <= y < x.shape[2] and 0 <= u < x.shape[3]:
+                        weight = (1 - abs(row[n, i, j] - y)) * (1 - abs(column[n, i, j] - u))
+                        out[n, :, i, j] += weight * x[n, :, int(y), int(u)]
+            return (out.astype(x.dtype),)
+
     class MaxRoiPool(OpRun):
         def _run(self, x, rois, pooled_shape=None, spatial_scale=1.0):
             out = np.zeros((len(rois), x.shape[1], *pooled_shape), x.dtype)
@@ -140,6 +155,6 @@ def _operators() -> list:
             return (out,)
 
     return [
-        *(AveragePool, ConvTranspose, Gather, GatherElements, GlobalMaxPool, LogSoftmax, LRN),
-        *(MaxPool, MaxRoiPool),
+        *(AveragePool, ConvTranspose, Gather, GatherElements, GlobalMaxPool, GridSample),
+        *(LogSoftmax, LRN, MaxPool, MaxRoiPool),
     ]

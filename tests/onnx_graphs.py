@@ -31,7 +31,9 @@ MAKERS: dict[str, Maker] = {}
 
 #: Results of these jump where their input is rounded otherwise: they get exact inputs alone.
 JUMPS = {
-    *("ceil", "floor", "round", "sign", "Cast", "where", "take", "pick", "Embedding", "gather_nd"),
+    *("ceil", "floor", "round", "rint", "fix", "trunc", "sign", "Cast"),
+    *("where", "take", "pick", "Embedding", "gather_nd", "one_hot"),
+    *("_mod", "broadcast_mod", "_mod_scalar", "_rmod_scalar"),
     *(f"{form}_{name}" for name in ("equal", "not_equal", "greater", "lesser", "greater_equal",
       "lesser_equal") for form in ("", "broadcast")),
     *(f"_{name}_scalar" for name in ("equal", "not_equal", "greater", "lesser", "greater_equal",
@@ -241,6 +243,7 @@ def _maker(*names: str) -> Callable[[Maker], Maker]:
 @_maker(
     "abs", "ceil", "floor", "negative", "relu", "square", "_copy", "BlockGrad", "make_loss",
     "zeros_like", "ones_like", "logical_not", "shape_array", "Flatten", "sign", "round",
+    "rint", "fix", "trunc",
 )  # fmt: skip
 def _one(g: Graph, x: Tensor) -> Call | None:
     return [x], {}
@@ -248,7 +251,7 @@ def _one(g: Graph, x: Tensor) -> Call | None:
 
 @_maker(
     "arccos", "arcsin", "arctan", "cos", "erf", "exp", "log", "log2", "reciprocal", "sigmoid",
-    "sin", "softsign", "sqrt", "tan", "tanh",
+    "sin", "softsign", "sqrt", "tan", "tanh", "rsqrt", "hard_sigmoid",
 )  # fmt: skip
 def _one_of_floats(g: Graph, x: Tensor) -> Call | None:
     return ([x], {}) if x.is_float else None
@@ -257,7 +260,7 @@ def _one_of_floats(g: Graph, x: Tensor) -> Call | None:
 @_maker(
     "elemwise_add", "elemwise_sub", "elemwise_mul", "_maximum", "_minimum",
     "_equal", "_not_equal", "_greater", "_lesser", "_greater_equal", "_lesser_equal",
-    "_identity_with_attr_like_rhs",
+    "_identity_with_attr_like_rhs", "_mod",
 )  # fmt: skip
 def _two(g: Graph, x: Tensor) -> Call | None:
     return [x, g.partner(x)], {}
@@ -277,7 +280,7 @@ def _power(g: Graph, x: Tensor) -> Call | None:
     "broadcast_add", "broadcast_sub", "broadcast_mul", "broadcast_maximum", "broadcast_minimum",
     "broadcast_equal", "broadcast_not_equal", "broadcast_greater",
     "broadcast_lesser", "broadcast_greater_equal", "broadcast_lesser_equal",
-    "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor",
+    "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor", "broadcast_mod",
 )  # fmt: skip
 def _broadcast(g: Graph, x: Tensor) -> Call | None:
     other = [1 if g.coin(0.4) else size for size in x.shape]
@@ -298,7 +301,8 @@ def _sum(g: Graph, x: Tensor) -> Call | None:
 @_maker(
     "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_mul_scalar", "_div_scalar",
     "_maximum_scalar", "_minimum_scalar", "_equal_scalar", "_not_equal_scalar", "_greater_scalar",
-    "_lesser_scalar", "_greater_equal_scalar", "_lesser_equal_scalar",
+    "_lesser_scalar", "_greater_equal_scalar", "_lesser_equal_scalar", "_mod_scalar",
+    "_rmod_scalar",
 )  # fmt: skip
 def _scalar(g: Graph, x: Tensor) -> Call | None:
     return [x], {"scalar": g.number() if x.is_float else float(g.size(-3, 3))}
@@ -617,6 +621,16 @@ def _embedding(g: Graph, x: Tensor) -> Call | None:
     return [index, g.input(rows, width)], {"input_dim": rows, "output_dim": width}
 
 
+@_maker("one_hot")
+def _one_hot(g: Graph, x: Tensor) -> Call | None:
+    return [x], {
+        "depth": g.size(),
+        "on_value": g.number(),
+        "off_value": g.number(),
+        "dtype": g.among(["float16", "float32", "int32"]),
+    }
+
+
 @_maker("gather_nd")
 def _gather_nd(g: Graph, x: Tensor) -> Call | None:
     depth = g.size(1, x.rank)
@@ -665,6 +679,14 @@ def _reduction(g: Graph, x: Tensor) -> Call | None:
     return [x], {"axis": axis, "keepdims": g.coin(), "exclude": g.coin(0.3)}
 
 
+@_maker("norm")
+def _norm(g: Graph, x: Tensor) -> Call | None:
+    if not x.is_float:
+        return None
+    axis = g.among([None, (), g.axis(x.rank)])
+    return [x], {"ord": g.among([1, 2]), "axis": axis, "keepdims": g.coin()}
+
+
 @_maker("softmax", "log_softmax")
 def _softmax(g: Graph, x: Tensor) -> Call | None:
     return [x], {"axis": g.axis(x.rank), "temperature": g.among([None, 1.0, 0.5, 3.0])}
@@ -685,6 +707,17 @@ def _batch_dot(g: Graph, x: Tensor) -> Call | None:
     first, second = g.coin(), g.coin()
     inner, outer = (rows if first else columns), g.size()
     other = g.input(batch, *((outer, inner) if second else (inner, outer)), dtype=x.dtype)
+    return [x, other], {"transpose_a": first, "transpose_b": second}
+
+
+@_maker("dot")
+def _dot(g: Graph, x: Tensor) -> Call | None:
+    if not x.is_float:
+        return None
+    first, second = g.coin(), g.coin()
+    size = x.shape[0 if first else -1]
+    others = [g.size() for _ in range(g.size(0, 2))]
+    other = g.input(*((*others, size) if second else (size, *others)), dtype=x.dtype)
     return [x, other], {"transpose_a": first, "transpose_b": second}
 
 
@@ -744,7 +777,7 @@ def _deconvolution(g: Graph, x: Tensor) -> Call | None:
     return [x, weight, *[g.input(each * groups, dtype=x.dtype)] * bias], attributes
 
 
-@_maker("BatchNorm")
+@_maker("BatchNorm", "_contrib_SyncBatchNorm")
 def _batch_norm(g: Graph, x: Tensor) -> Call | None:
     if x.rank < 2 or x.dtype != "float32":
         return None
@@ -756,6 +789,17 @@ def _batch_norm(g: Graph, x: Tensor) -> Call | None:
         "eps": g.among([1e-3, 1e-5, 1e-7]),
         "fix_gamma": g.coin(),
         "use_global_stats": g.coin(),
+    }
+
+
+@_maker("GroupNorm")
+def _group_norm(g: Graph, x: Tensor) -> Call | None:
+    if x.rank < 3 or x.dtype != "float32":
+        return None
+    groups = g.among(d for d in range(1, x.shape[1] + 1) if x.shape[1] % d == 0)
+    return [x, g.input(groups), g.input(groups)], {
+        "num_groups": groups,
+        "eps": g.among([1e-3, 1e-1]),
     }
 
 
@@ -868,7 +912,43 @@ def _modulated(g: Graph, x: Tensor) -> Call | None:
 
 @_maker("_contrib_AdaptiveAvgPooling2D")
 def _adaptive(g: Graph, x: Tensor) -> Call | None:
-    return ([x], {"output_size": g.among([1, (1, 1)])}) if x.rank == 4 else None
+    size = g.among([1, (1, 1), g.size(2, 7), (g.size(1, 7), g.size(1, 7))])
+    return ([x], {"output_size": size}) if x.rank == 4 and x.is_float else None
+
+
+@_maker("_contrib_BilinearResize2D")
+def _bilinear_resize(g: Graph, x: Tensor) -> Call | None:
+    if x.rank != 4 or not x.is_float:
+        return None
+    corners = {"align_corners": g.coin()}
+    mode = g.among(["size", "scale", "like", "odd_scale", "to_even_up", "to_odd_down", "to_odd_up"])
+    if mode == "like":
+        like = g.input(1, 2, g.size(1, 7), g.size(1, 7), dtype=x.dtype)
+        return [x, like], {"mode": mode, **corners}
+    scales = {f"scale_{name}": g.among([0.5, 1.0, 1.5, 2.5]) for name in ("height", "width")}
+    if mode == "size":
+        return [x], {"height": g.size(1, 9), "width": g.size(1, 9), **corners}
+    if mode == "scale":
+        return [x], {**scales, **corners}
+    return [x], {"mode": mode, **(scales if mode == "odd_scale" else {}), **corners}
+
+
+@_maker("GridGenerator")
+def _grid(g: Graph, x: Tensor) -> Call | None:
+    if g.coin():
+        flow = g.input(g.size(), 2, g.size(2), g.size(2), dtype=g.dtype)
+        return [flow], {"transform_type": "warp"}
+    affine = g.input(g.size(), 6, dtype=g.dtype)
+    return [affine], {"transform_type": "affine", "target_shape": (g.size(2, 5), g.size(2, 5))}
+
+
+@_maker("BilinearSampler")
+def _sampler(g: Graph, x: Tensor) -> Call | None:
+    if x.rank != 4 or not x.is_float:
+        return None
+    grid = g.input(x.shape[0], 2, g.size(), g.size(), dtype=x.dtype)
+    grid.value = grid.value / 2  # inside of the map and around it
+    return [x, grid], {}
 
 
 @_maker("UpSampling")
@@ -902,6 +982,41 @@ def _box_nms(g: Graph, x: Tensor) -> Call | None:
         "force_suppress": g.coin(),
         "in_format": g.among(["corner", "center"]),
         "out_format": g.among(["corner", "center"]),
+    }
+
+
+@_maker("_contrib_MultiBoxPrior")
+def _priors(g: Graph, x: Tensor) -> Call | None:
+    if x.rank != 4 or not x.is_float:
+        return None
+    some = {
+        name: tuple(g.among([0.25, 0.5, 1.0, 3.0]) for _ in range(g.size()))
+        for name in ("sizes", "ratios")
+    }
+    if g.coin():
+        some.update(steps=(0.25, 0.125), offsets=(g.number(), 0.5))
+    return [x], {**some, "clip": g.coin()}
+
+
+@_maker("_contrib_MultiBoxDetection")
+def _multi_box(g: Graph, x: Tensor) -> Call | None:
+    images, number, classes = g.size(1, 2), g.size(1, 12), g.size(2, 4)
+    low = g.random.randint(0, 20, (1, number, 2)) / 32
+    boxes = np.concatenate([low, low + g.random.randint(-2, 12, low.shape) / 32], axis=-1)
+    scores = g.index(images, classes, number, low=-1, high=9)
+    scores.value = scores.value / 8  # some of them equal
+    moves = g.index(images, 4 * number, low=-1, high=1)
+    moves.value = moves.value * g.among([0.0, 0.5])
+    anchors = g.index(1, number, 4, low=0, high=1)
+    anchors.value = mx.nd.array(boxes)
+    return [scores, moves, anchors], {
+        "clip": g.coin(),
+        "threshold": g.among([0.0, 0.25]),
+        "nms_threshold": g.among([-1.0, 0.25, 0.5, 1.0]),
+        "force_suppress": g.coin(),
+        "nms_topk": g.among([-1, 3, 100]),
+        "background_id": g.among([0, -1]),
+        "variances": g.among([(0.125, 0.125, 0.25, 0.25), (1.0, 1.0, 1.0, 1.0)]),
     }
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import mxnet as mx
@@ -56,7 +57,7 @@ def _translate(
         rule = RULES.get(node["op"])
         if rule is None:
             raise NotImplementedError(
-                f"onnx.export: node {name} ({node['op']}): this operator has no translation"
+                f"onnx.export: node {name} ({node['op']}): {_reason(node['op'])}"
             )
         sources = [by_place[place[0], place[1]] for place in node["inputs"]]
         results: list[Entry] = []
@@ -76,6 +77,15 @@ def _translate(
         outputs.append(((entry.tensor, graph.unique(name)), entry.dtype, shape))
     known = {} if any(free.values()) else {entry.tensor: entry for entry in entries}
     return (*graph.model(opset, [listed[name] for name in source.shapes], outputs), known)
+
+
+def _reason(op: str) -> str:
+    """Why an operator has no translation, and what to export instead."""
+    if re.match(r"_contrib_(quantize|requantize|dequantize|quantized_)", op):
+        return "quantized models have no translation; export the float model"
+    if op.startswith("_sg_mkldnn_"):
+        return "nodes of MKLDNN have no translation; export the model before optimize_for"
+    return "this operator has no translation"
 
 
 def _check(model: onnx.ModelProto, weights: dict[str, np.ndarray], known: dict[str, Entry]) -> None:

@@ -1,7 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules for MXNet's own operators, as detectors use them."""
 
-from . import boxes, deformable, elementwise, indexing, layers, norms, pooling, proposals, shapes
+from . import (
+    boxes,
+    deformable,
+    elementwise,
+    indexing,
+    layers,
+    multibox,
+    norms,
+    pooling,
+    proposals,
+    sampling,
+    shapes,
+)
 
 __all__ = [
     "boxes",
@@ -9,8 +21,10 @@ __all__ = [
     "elementwise",
     "indexing",
     "layers",
+    "multibox",
     "norms",
     "pooling",
     "proposals",
+    "sampling",
     "shapes",
 ]

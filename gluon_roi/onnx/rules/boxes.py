@@ -163,7 +163,9 @@ def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppres
     boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
     scores = g("Unsqueeze", rank, np.array([1]))
     if what.apart:
-        scores = _scores_of_classes(g, rows, valid, scores, what.identity)
+        kind = _column(g, rows, what.identity)
+        kind = g("Where", g.cast(valid, np.bool_), kind, np.float32(0))
+        scores = scores_of_classes(g, kind, scores)
     return kept_boxes(g, boxes, scores, rank, count, what.threshold)
 
 
@@ -220,10 +222,9 @@ def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, thresho
     return g("ScatterND", g("Mul", rank, np.float32(0)), places, ones)
 
 
-def _scores_of_classes(g: Graph, rows: str, valid: str, scores: str, identity: int) -> str:
+def scores_of_classes(g: Graph, kind: str, scores: str) -> str:
     """Scores (B, 1, n) as (B, classes, n), with 0 where a row belongs to another class."""
-    valid = g.cast(valid, np.bool_)
-    kind = g.cast(g("Where", valid, _column(g, rows, identity), np.float32(0)), np.int64)
+    kind = g.cast(kind, np.int64)
     first, last = g("ReduceMin", kind, keepdims=0), g("ReduceMax", kind, keepdims=0)
     kinds = g("Range", first, g("Add", last, np.array(1)), np.array(1))
     same = g("Equal", g("Unsqueeze", kind, np.array([1])), g("Unsqueeze", kinds, np.array([0, 2])))

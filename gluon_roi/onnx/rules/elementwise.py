@@ -87,6 +87,36 @@ for _name, _op in {"rminus": "Sub", "rdiv": "Div", "rpower": "Pow"}.items():
     rule(f"_{_name}_scalar")(_scalar(_op, reverse=True))
 
 
+def _remainder(g: Graph, a: str, b: str, dtype: Any) -> str:
+    """MXNet's remainder has the sign of the divisor, and is 0 for a divisor of 0."""
+    zero = np.array(0, dtype)
+    by_zero = g("Equal", b, zero)
+    b = g("Where", by_zero, np.array(1, dtype), b)
+    if dtype.kind != "f":
+        return g("Where", by_zero, zero, g("Mod", a, b))
+    rest = g("Mod", a, b, fmod=1)  # has the sign of the dividend
+    other_sign = g("Less", g("Mul", g("Sign", rest), b), zero)
+    rest = g("Where", other_sign, g("Add", rest, b), rest)
+    return g("Where", by_zero, zero, rest)
+
+
+@rule("_mod", "broadcast_mod")
+def _mod(g: Graph, node: Node) -> str:
+    left, right = node.inputs
+    return _remainder(g, left, right, node.dtype)
+
+
+@rule("_mod_scalar", "_rmod_scalar")
+def _mod_scalar(g: Graph, node: Node) -> str:
+    node.accept("is_int")
+    if node.dtype.kind != "f" and float(node.get("scalar")) % 1:
+        raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
+    left, right = node.inputs[0], g.constant(np.array(node.get("scalar"), node.dtype))
+    if node.op == "_rmod_scalar":
+        left, right = right, left
+    return _remainder(g, left, right, node.dtype)
+
+
 # ---- Comparisons and logic -----------------------------------------------------------------------
 
 
@@ -180,6 +210,34 @@ def _sign(g: Graph, node: Node) -> str:
 @rule("round")
 def _round(g: Graph, node: Node) -> str:
     return round_away(g, node.inputs[0], node.dtype) if node.dtype.kind == "f" else node.inputs[0]
+
+
+@rule("rint")
+def _rint(g: Graph, node: Node) -> str:
+    """The nearest whole number, of two the lower one."""
+    if node.dtype.kind != "f":
+        return node.inputs[0]
+    low, high = (g(op, node.inputs[0]) for op in ("Floor", "Ceil"))
+    is_low = g("LessOrEqual", g("Sub", node.inputs[0], low), g("Sub", high, node.inputs[0]))
+    return g("Where", is_low, low, high)
+
+
+@rule("fix", "trunc")
+def _truncated(g: Graph, node: Node) -> str:
+    if node.dtype.kind != "f":
+        return node.inputs[0]
+    return g("Mul", g("Floor", g("Abs", node.inputs[0])), g("Sign", node.inputs[0]))
+
+
+@rule("rsqrt")
+def _reciprocal_root(g: Graph, node: Node) -> str:
+    return g("Reciprocal", _float_only("Sqrt")(g, node))
+
+
+@rule("hard_sigmoid")
+def _hard_sigmoid(g: Graph, node: Node) -> str:
+    alpha, beta = float(node.get("alpha", 0.2)), float(node.get("beta", 0.5))
+    return g("HardSigmoid", node.inputs[0], alpha=alpha, beta=beta)
 
 
 @rule("smooth_l1")

@@ -58,6 +58,16 @@ def _embedding(g: Graph, node: Node) -> str:
     return g("Gather", data, g("Max", index, np.array([0])))
 
 
+@rule("one_hot")
+def _one_hot(g: Graph, node: Node) -> str:
+    node.accept("dtype")
+    index = g("Unsqueeze", g.cast(node.inputs[0], np.int64), np.array([-1]))
+    on, off = (node.get(f"{name}_value", value) for name, value in (("on", 1.0), ("off", 0.0)))
+    dtype = node.out_dtypes[0]
+    is_on = g("Equal", index, np.arange(node.get("depth")))
+    return g("Where", is_on, np.array(on).astype(dtype), np.array(off).astype(dtype))
+
+
 @rule("gather_nd")
 def _gather_nd(g: Graph, node: Node) -> str:
     data, index = node.inputs
@@ -140,6 +150,21 @@ for _name, _op in {
     rule(_name)(_reduction(_op))
 
 
+@rule("norm")
+def _norm(g: Graph, node: Node) -> str:
+    node.expect("out_dtype", None, node.dtype.name)
+    node.expect("ord", 2, 1)
+    if node.dtype.kind != "f":
+        raise node.refusal(f"{node.dtype} data have no translation")
+    axes = node.axes() or list(range(node.rank))
+    keep = int(node.get("keepdims", False))
+    if node.get("ord", 2) == 2:
+        out = g("ReduceL2", node.inputs[0], axes=axes, keepdims=keep)
+    else:  # OpenVINO reduces all axes in ReduceL1
+        out = g("ReduceSum", g("Abs", node.inputs[0]), np.array(axes), keepdims=keep)
+    return out if keep or len(axes) < node.rank else g("Unsqueeze", out, np.array([0]))
+
+
 def _softmax_like(op: str) -> Rule:
     def translate(g: Graph, node: Node) -> str:
         node.expect("use_length", False)
@@ -172,3 +197,22 @@ def _batch_dot(g: Graph, node: Node) -> str:
         for tensor, flag in zip(node.inputs, ("transpose_a", "transpose_b"))
     ]
     return g("MatMul", *sides)
+
+
+@rule("dot")
+def _dot(g: Graph, node: Node) -> str:
+    """A product of matrices: the other axes of an input are one."""
+    node.accept("forward_stype")
+    sizes, sides = [], []
+    for place, (tensor, flag) in enumerate(zip(node.inputs, ("transpose_a", "transpose_b"))):
+        rank = len(node.shapes[place])
+        first = bool(node.get(flag, False)) != bool(place)  # whether the first axis is summed over
+        if rank != 2:
+            tensor = g("Flatten", tensor, axis=1 if first else rank - 1)
+        if rank > 1:
+            sizes.append(g.shape(node.inputs[place], *((1, rank) if first else (0, rank - 1))))
+        sides.append(g("Transpose", tensor, perm=[1, 0]) if first != bool(place) else tensor)
+    out = g("MatMul", *sides)
+    if all(len(shape) == 2 for shape in node.shapes):
+        return out
+    return g("Reshape", out, g.joined(*sizes) if sizes else np.array([1]))

@@ -111,21 +111,3 @@ def _leaky_relu(g: Graph, node: Node) -> str:
             gamma = g("Unsqueeze", gamma, np.arange(1, node.rank - 1))
         return g("PRelu", node.inputs[0], gamma)
     raise node.refusal(f"act_type={kind} has no translation")
-
-
-@rule("UpSampling")
-def _upsampling(g: Graph, node: Node) -> str:
-    node.expect("sample_type", "nearest")
-    node.accept("num_filter", "multi_input_mode")
-    if len(node.inputs) > 1:
-        raise node.refusal("several inputs have no translation")
-    scale = node.get("scale")
-    return g(
-        "Resize",
-        node.inputs[0],
-        None,
-        np.array([1, 1, scale, scale], np.float32),
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )

@@ -11,9 +11,10 @@ from ..graph import Graph, Node
 from ..registry import rule
 
 
-@rule("BatchNorm")
+@rule("BatchNorm", "_contrib_SyncBatchNorm")
 def _batch_norm(g: Graph, node: Node) -> str:
     node.accept("use_global_stats")  # always so outside of training
+    node.accept("ndev", "key")  # of SyncBatchNorm
     node.expect("output_mean_var", False)
     axis = node.axis("axis", 1)
     data, gamma, beta, mean, variance = node.inputs
@@ -32,6 +33,16 @@ def _batch_norm(g: Graph, node: Node) -> str:
 @rule("InstanceNorm")
 def _instance_norm(g: Graph, node: Node) -> str:
     return g("InstanceNormalization", *node.inputs, epsilon=float(node.get("eps", 1e-3)))
+
+
+@rule("GroupNorm")
+def _group_norm(g: Graph, node: Node) -> str:
+    """InstanceNormalization of groups of channels; gamma and beta are of groups, too."""
+    node.expect("output_mean_var", False)
+    data, gamma, beta = node.inputs
+    apart = g.reshape(data, g.shape(data, 0, 1), node.get("num_groups", 1), -1)
+    eps = float(node.get("eps", 1e-5))
+    return g("Reshape", g("InstanceNormalization", apart, gamma, beta, epsilon=eps), g.shape(data))
 
 
 @rule("LayerNorm")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..graph import Graph, Node
 from ..registry import rule
+from ..roi.boxes import count_to
 
 
 class _Axis(NamedTuple):
@@ -169,6 +170,25 @@ def _cells(g: Graph, axis: _Axis, count: Any, include: bool) -> str:
 
 @rule("_contrib_AdaptiveAvgPooling2D")
 def _adaptive_average(g: Graph, node: Node) -> str:
-    if set(node.sizes("output_size", (1,))) != {1}:
-        raise node.refusal("an output_size other than 1 has no translation")
-    return g("GlobalAveragePool", node.inputs[0])
+    """GlobalAveragePool, or two products with the share of each cell in each bin of an axis."""
+    bins = (node.sizes("output_size") or (1,)) * 2
+    if set(bins) == {1}:
+        return g("GlobalAveragePool", node.inputs[0])
+    shares = [_shares(g, node, axis, bins[axis - 2]) for axis in (2, 3)]
+    rows = g("MatMul", shares[0], node.inputs[0])
+    return g("MatMul", rows, g("Transpose", shares[1], perm=[1, 0]))
+
+
+def _shares(g: Graph, node: Node, axis: int, bins: int) -> str:
+    """(bins, cells): a bin reads all cells that it touches, with equal weight."""
+    size = g.shape(node.inputs[0], axis, axis + 1)
+    # In whole numbers: cell i is [i * bins, (i + 1) * bins), bin b is [b * size, (b + 1) * size).
+    begin = g("Mul", count_to(g, size), np.array(bins))
+    number = np.arange(bins)[:, None]
+    touched = g(
+        "And",
+        g("Greater", g("Add", begin, np.array(bins)), g("Mul", number, size)),
+        g("Less", begin, g("Mul", number + 1, size)),
+    )
+    touched = g.cast(touched, node.dtype)
+    return g("Div", touched, g("ReduceSum", touched, np.array([1])))
