@@ -303,7 +303,8 @@ rule("_ones")(_filled(1))
 
 def _filled_like(value: float) -> Rule:
     def translate(g: Graph, node: Node) -> str:
-        return g("Expand", np.array(value, node.dtype), g.shape(node.inputs[0]))
+        node.accept("dtype")
+        return g("Expand", np.array(value, node.out_dtypes[0]), g.shape(node.inputs[0]))
 
     return translate
 

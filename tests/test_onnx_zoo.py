@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The smallest model of every family of GluonCV gives the same outputs in ONNX.
+
+Without onnxruntime, onnx compares only the shapes and types of all tensors with MXNet's.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from onnx_evaluator import HAS_RUNTIME, run
+
+import gluon_roi
+
+pytest.importorskip("onnx")
+pytest.importorskip("gluoncv")
+sys.path.insert(0, str(Path(__file__).resolve().parent / "onnx_runtimes"))
+import zoo  # noqa: E402  (a script beside MXNet's environment)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+def test_family(family, tmp_path):
+    model = zoo.FAMILIES[family]
+    made = zoo.case(model)
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(made.net, list(model.shapes), path)
+    if not HAS_RUNTIME:
+        return
+    found = run(path, *made.inputs)
+    if not model.detects:
+        assert zoo.differences(found, made.outputs) < 2e-5
+        return
+    expected = zoo.detections(made.outputs)
+    assert len(expected) >= 40
+    assert zoo.compare(zoo.detections(found), expected)[0] == len(expected)
