@@ -13,6 +13,7 @@ runs the same models.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import sys
 import tempfile
@@ -194,7 +195,8 @@ def main() -> None:
     print("|---" * (2 + len(runtimes)) + "|")
     for family in arguments.families:
         model = FAMILIES[family]
-        made = case(model)
+        with contextlib.redirect_stdout(sys.stderr):  # some of GluonCV's models print
+            made = case(model)
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "model.onnx")
             try:
