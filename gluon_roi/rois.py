@@ -15,13 +15,15 @@ from typing import Any, Sequence
 import mxnet as mx
 import numpy as np
 
-__all__ = ["assign_levels", "from_batch", "from_counts", "from_list"]
+__all__ = ["assign_levels", "check", "from_batch", "from_counts", "from_list", "from_xywh"]
 
 
 def _real(boxes: Any) -> Any:
     """An NDArray or NumPy array, of float64 if `boxes` is, otherwise of float32."""
     if not isinstance(boxes, (mx.nd.NDArray, np.ndarray)):
         boxes = np.asarray(boxes, np.float32)
+    if boxes.size == 0:  # outside of np_shape, MXNet copies no empty array
+        boxes = np.zeros(boxes.shape, boxes.dtype)
     return boxes if boxes.dtype == np.float64 else boxes.astype(np.float32)
 
 
@@ -61,7 +63,7 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
     ----------
     boxes : sequence of arrays, shape (L_i, 4)
         ``x1, y1, x2, y2`` of image i, in image coordinates; NDArrays, NumPy arrays or lists.
-        NumPy arrays may be empty.
+        An image may have no boxes: an empty array or ``[]``.
 
     Returns
     -------
@@ -159,6 +161,141 @@ def from_batch(boxes: Any) -> mx.nd.NDArray:
     return _rows("from_batch", images, [boxes.reshape((len(images), 4))])
 
 
+def from_xywh(boxes: Any) -> Any:
+    """Convert boxes ``[x, y, width, height]``, COCO's form, to corners ``[x1, y1, x2, y2]``.
+
+    Parameters
+    ----------
+    boxes : array, shape (..., 4) or (K, 5)
+        Left, top, width and height in image coordinates; columns 1 to 4 of rows with a batch index.
+
+    Returns
+    -------
+    mxnet.nd.NDArray or numpy.ndarray, shape of `boxes`
+        With ``x2 = x + width`` and ``y2 = y + height``; an NDArray if `boxes` is one.
+
+    Raises
+    ------
+    ValueError
+        `boxes` has neither 4 nor 5 columns.
+
+    Examples
+    --------
+    >>> from_xywh([[10, 20, 30, 40]])
+    array([[10., 20., 40., 60.]], dtype=float32)
+    """
+    boxes = _real(boxes)
+    _check_columns("from_xywh: boxes", boxes)
+    corners, sizes = boxes[..., :-2], boxes[..., -2:]
+    join = mx.nd.concat if isinstance(boxes, mx.nd.NDArray) else _concatenate
+    return join(corners, corners[..., -2:] + sizes, dim=boxes.ndim - 1)
+
+
+def _concatenate(*arrays: np.ndarray, dim: int) -> np.ndarray:
+    return np.concatenate(arrays, axis=dim)
+
+
+def _check_columns(where: str, boxes: Any) -> None:
+    columns = boxes.shape[-1] if boxes.ndim else 0
+    if not (columns == 4 or (boxes.ndim == 2 and columns == 5)):
+        raise ValueError(f"{where} has shape {boxes.shape}, expected (..., 4) or (K, 5)")
+
+
+def check(rois: Any, image_shape: Sequence[int], spatial_scale: float | None = None) -> None:
+    """Raise ValueError if boxes look like another form of boxes than the operators take.
+
+    The operators accept any numbers, so a wrong form gives wrong features silently. Call this once
+    on a typical batch. It finds ``(x, y, width, height)``, normalised coordinates, pixels of
+    another size of the image, cells of the map, something else than a batch index in the first
+    column, and a scale above 1. Padding rows (a negative batch index) may hold anything.
+
+    Parameters
+    ----------
+    rois : array, shape (..., 4) or (K, 5)
+        ``x1, y1, x2, y2``, or rows ``[batch_index, x1, y1, x2, y2]``.
+    image_shape : sequence of int
+        The shape of the image that the network gets: (height, width), (height, width, channels) as
+        image readers return it, or (N, channels, height, width) as the network takes it.
+    spatial_scale : float, optional
+        Map cells per image pixel, as the operator gets it.
+
+    Raises
+    ------
+    ValueError
+        What the boxes look like, and how to convert them; or an argument has another shape.
+
+    Examples
+    --------
+    >>> check([[0, 10, 20, 300, 200]], (480, 640), spatial_scale=1 / 16)
+    >>> check([[0, 0.1, 0.1, 0.5, 0.9]], (480, 640))
+    Traceback (most recent call last):
+    ValueError: rois.check: no coordinate is above 1: the boxes look normalised; multiply x by 640 \
+and y by 480
+    """
+    rois = rois.asnumpy() if isinstance(rois, mx.nd.NDArray) else np.asarray(rois, np.float64)
+    _check_columns("rois.check: rois", rois)
+    sides = {2: (0, 1), 3: (0, 1), 4: (2, 3)}.get(len(image_shape))
+    if sides is None:
+        raise ValueError(
+            f"rois.check: image_shape is {tuple(image_shape)}, expected (height, width), "
+            "(height, width, channels) or (N, channels, height, width)"
+        )
+    height, width = (int(image_shape[side]) for side in sides)
+    if spatial_scale is not None and not 0 < spatial_scale <= 1:
+        raise ValueError(
+            f"rois.check: spatial_scale is {spatial_scale}, expected map cells per image pixel: "
+            "1 / stride, such as 1 / 16"
+        )
+    if rois.shape[-1] == 5:
+        index = rois[:, 0]
+        if (index != np.floor(index)).any():
+            raise ValueError(
+                f"rois.check: the first column holds {index[index != np.floor(index)][0]:g}, "
+                "expected a batch index: rows are [batch_index, x1, y1, x2, y2]"
+            )
+        rois = rois[index >= 0]
+    found = _suspicion(rois[..., -4:].reshape(-1, 4), height, width, spatial_scale)
+    if found:
+        raise ValueError(f"rois.check: {found}")
+
+
+def _suspicion(boxes: np.ndarray, height: int, width: int, scale: float | None) -> str | None:
+    """What boxes look like if not corners in pixels of the image."""
+    if not np.isfinite(boxes).all():
+        return f"box {boxes[~np.isfinite(boxes).all(axis=1)][0].tolist()} is not finite"
+    if len(boxes) == 0:
+        return None
+    low, high = boxes[:, :2], boxes[:, 2:]
+    image = np.array([width, height])
+    if boxes.max() <= 1 and min(height, width) > 4:
+        return (
+            "no coordinate is above 1: the boxes look normalised; "
+            f"multiply x by {width} and y by {height}"
+        )
+    inverted = (high < low).any(axis=1)
+    if inverted.any():
+        first = boxes[inverted][0].tolist()
+        if (low + high <= image + 1).all():
+            return (
+                f"box {first} ends before it begins: it looks like (x, y, width, height); call "
+                "gluon_roi.rois.from_xywh"
+            )
+        return f"box {first} ends before it begins, expected x1 <= x2 and y1 <= y2"
+    reach = high.max(axis=0)
+    if (reach > 1.1 * image).any():
+        return (
+            f"boxes reach to x = {reach[0]:g}, y = {reach[1]:g}, but the image has {width} x "
+            f"{height} pixels: scale them as the image was scaled"
+        )
+    # A few boxes may be in the corner by chance.
+    if scale is not None and scale < 0.5 and len(boxes) > 4 and (reach <= scale * image + 1).all():
+        return (
+            f"all boxes end before x = {reach[0]:g}, y = {reach[1]:g}: they look like cells of the "
+            "map; the operator multiplies by spatial_scale itself"
+        )
+    return None
+
+
 def assign_levels(
     rois: Any,
     k_min: int = 2,
@@ -197,8 +334,7 @@ def assign_levels(
     array([4, 3, 2])
     """
     rois = rois.asnumpy() if isinstance(rois, mx.nd.NDArray) else np.asarray(rois)
-    if rois.ndim < 1 or not (rois.shape[-1] == 4 or (rois.ndim == 2 and rois.shape[1] == 5)):
-        raise ValueError(f"assign_levels: rois has shape {rois.shape}, expected (..., 4) or (K, 5)")
+    _check_columns("assign_levels: rois", rois)
     x1, y1, x2, y2 = np.moveaxis(rois[..., -4:].astype(np.float64), -1, 0)
     area = np.maximum(x2 - x1, 0) * np.maximum(y2 - y1, 0)
     with np.errstate(divide="ignore"):

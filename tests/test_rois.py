@@ -55,6 +55,11 @@ def test_images_without_boxes():
     np.testing.assert_array_equal(rows.asnumpy()[:, 0], [1, 1, 1, 3])
 
 
+def test_an_empty_array_of_mxnet_is_an_image_without_boxes():
+    empty = mx.nd.array(BOXES)[0:0]
+    np.testing.assert_array_equal(rois.from_list([empty, BOXES]).asnumpy()[:, 0], [1] * 4)
+
+
 def test_mixed_list_keeps_the_larger_type():
     rows = rois.from_list([mx.nd.array(BOXES, dtype="float32"), BOXES])
     assert rows.dtype == np.float64 and rows.shape == (8, 5)
@@ -106,3 +111,63 @@ def test_levels():
     assert rois.assign_levels(boxes.reshape(2, 5, 4)).tolist() == [expected[:5], expected[5:]]
     assert rois.assign_levels([[9, 9, 2, 2]]).tolist() == [2]
     assert rois.assign_levels(boxes, k_min=3, k_max=4).tolist() == np.clip(expected, 3, 4).tolist()
+
+
+@pytest.mark.parametrize("make", [np.array, mx.nd.array], ids=["numpy", "mxnet"])
+@pytest.mark.parametrize("shape", [(4, 4), (2, 2, 4), (4, 5)])
+def test_corners_from_widths_and_heights(make, shape):
+    given = (ROWS if shape[1] == 5 else BOXES).reshape(shape)
+    expected = given.copy()
+    expected[..., -2:] += given[..., -4:-2]
+    corners = rois.from_xywh(make(given))
+    assert isinstance(corners, type(make(given)))
+    np.testing.assert_array_equal(
+        np.asarray(getattr(corners, "asnumpy", lambda: corners)()), expected
+    )
+
+
+GOOD = np.array([[0, 10, 20, 300, 200], [1, 0, 0, 640, 480], [-1, np.nan, -1, 0.5, 9000]])
+
+
+@pytest.mark.parametrize("shape", [(480, 640), (480, 640, 3), (2, 3, 480, 640)])
+@pytest.mark.parametrize("form", [GOOD, mx.nd.array(GOOD), GOOD[:2, 1:], GOOD[None, :2, 1:]])
+def test_usual_boxes_pass_the_check(form, shape):
+    assert rois.check(form, shape, spatial_scale=1 / 16) is None
+
+
+# name -> boxes, spatial_scale, message
+SUSPICIOUS = {
+    "normalised": ([[0, 0.1, 0.2, 0.5, 1]], None, "no coordinate is above 1: .* multiply x by 640"),
+    "x, y, width, height": (
+        [[0, 300, 200, 100, 50]],
+        None,
+        r"box \[300.* call gluon_roi.rois.from",
+    ),
+    "inverted": ([[0, 600, 400, 500, 50]], None, r"box \[600.* expected x1 <= x2 and y1 <= y2"),
+    "another size": (
+        [[0, 10, 20, 1200, 900]],
+        None,
+        "reach to x = 1200, y = 900, but the image has",
+    ),
+    "cells": ([[0, i, i, i + 9, i + 9] for i in range(9)], 1 / 16, "look like cells of the map"),
+    "not finite": ([[0, np.inf, 20, 300, 200]], None, r"box \[inf, 20.0.* is not finite"),
+    "a stride": ([[0, 10, 20, 300, 200]], 16, "spatial_scale is 16, expected .* such as 1 / 16"),
+    "a score in front": (
+        [[0.5, 10, 20, 300, 200]],
+        None,
+        "first column holds 0.5, expected a batch",
+    ),
+    "three columns": ([[10, 20, 300]], None, r"rois has shape \(1, 3\), expected"),
+}
+
+
+@pytest.mark.parametrize("case", SUSPICIOUS)
+def test_another_form_of_boxes_is_named(case):
+    boxes, scale, message = SUSPICIOUS[case]
+    with pytest.raises(ValueError, match=f"^rois.check: .*{message}"):
+        rois.check(np.array(boxes), (480, 640), scale)
+
+
+def test_image_shape_of_another_length_is_rejected():
+    with pytest.raises(ValueError, match=r"^rois.check: image_shape is \(480,\), expected"):
+        rois.check(GOOD, (480,))
