@@ -82,7 +82,7 @@ def write(folder: Path, summary: dict) -> Path:
     folder : pathlib.Path
         Holds the pictures that the summary names.
     summary : dict
-        See `demo.report`.
+        See `report` in demo_rfcn/commands/evaluate.py.
 
     Returns
     -------
