@@ -26,6 +26,10 @@ class AlignOperator : public RoiOperator<Op> {
   static void forward(Gpu, const P& p, const Inputs& in, const Tensor& out);
   static void backward(Gpu, const P& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
   static size_t workspace(const P& p, const Inputs& in, bool backward);
+
+ private:
+  AlignOperator() = default;
+  friend Op;
 };
 
 }  // namespace gluon_roi
