@@ -386,6 +386,26 @@ def test_roi_operators_of_mxnet_become_ours(tmp_path):
         assert exported(theirs) == exported(gluon_roi.optimize(theirs))
 
 
+def test_sums_of_aligns_become_pyramids(tmp_path):
+    """Of MXNet's operators, and of ours, which an optimized block has."""
+
+    def nodes(align, **options):
+        rois, level = _var("rois"), _var("level")
+        total: Any = 0
+        for number, scale in enumerate((0.5, 0.25)):
+            own = S.where(level == number, rois, -S.ones_like(rois))
+            pooled = align(_var(f"map{number}"), own, (2, 2), scale, **options)
+            total = total + pooled if number else pooled
+        shapes = {"map0": (1, 3, 9, 9), "map1": (1, 3, 5, 5), "rois": (4, 5), "level": (4,)}
+        path = tmp_path / "model.onnx"
+        gluon_roi.onnx.export(total, [shapes[n] for n in total.list_arguments()], path)
+        return onnx_models.graph(path)["nodes"]
+
+    theirs = nodes(S.contrib.ROIAlign, sample_ratio=2)
+    assert nodes(gluon_roi.sym.ROIAlign, sampling_ratio=2) == theirs
+    assert theirs["RoiAlign"] == theirs["NonZero"] == 2  # each pools the boxes of its map
+
+
 # ---- Forms of models -----------------------------------------------------------------------------
 
 

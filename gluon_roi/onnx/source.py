@@ -136,9 +136,13 @@ def _labels(symbol: Any) -> set[str]:
 
 
 def _switched(symbol: Any) -> Any:
-    """The symbol with MXNet's RoI operators switched to those of this package."""
+    """The symbol with MXNet's RoI operators switched to those of this package.
+
+    Sums of ROIAligns become pyramids, also if the operators have been switched before.
+    """
     used = count(symbol)
-    if not any(used[name] for name in used if not name.startswith(("_gluon_roi_", "Custom"))):
+    others = (used[name] for name in used if not name.startswith(("_gluon_roi_", "Custom")))
+    if not any(others) and used["_gluon_roi_ROIAlign"] < 2:
         return symbol
     try:
         with warnings.catch_warnings():
