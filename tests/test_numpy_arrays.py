@@ -143,3 +143,27 @@ def test_numbers_of_numpy():
     out = mx.nd.gluon_roi.ROIAlign(data, rois, size, np.float32(0.5), sampling_ratio=np.int64(2))
     wanted = gluon_roi.nd.ROIAlign(data, rois, (2, 3), 0.5, sampling_ratio=2)
     np.testing.assert_array_equal(out.asnumpy(), wanted.asnumpy())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["DeformableConvolution", "ModulatedDeformableConvolution"])
+def test_deformable_blocks(name, mode):
+    """They can be made under set_np(), and compute what they compute without it."""
+    values = np.random.RandomState(0).randn(1, 8, 9, 9).astype("float32")
+    results = []
+    for array in (mx.np.array, mx.nd.array):
+        if array is mx.nd.array:
+            npx.reset_np()
+        net = getattr(gluon_roi, name)(4, kernel_size=3, padding=1, weight_initializer="ones")
+        net.initialize()
+        if MODES[mode] is not None:
+            net.hybridize(**MODES[mode])
+        x = array(values)
+        x.attach_grad()
+        with autograd.record():
+            out = net(x)
+        out.backward()
+        assert type(out) is type(x)
+        results.append((out.asnumpy(), x.grad.asnumpy()))
+    for with_np, without in zip(*results):
+        np.testing.assert_array_equal(with_np, without)

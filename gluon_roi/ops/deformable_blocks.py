@@ -71,7 +71,9 @@ class DeformableConvolution(cnn.DeformableConvolution):
     """
 
     def __init__(self, *args: Any, convention: str = "mxnet", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        # MXNet infers shapes here, in which 0 means unknown.
+        with mx.util.np_array(False), mx.util.np_shape(False):
+            super().__init__(*args, **kwargs)
         _set_up(self, convention)
 
     def hybrid_forward(
@@ -133,7 +135,9 @@ use_bias, in_channels, activation, initializers
     """
 
     def __init__(self, *args: Any, convention: str = "torchvision", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        # MXNet infers shapes here, in which 0 means unknown.
+        with mx.util.np_array(False), mx.util.np_shape(False):
+            super().__init__(*args, **kwargs)
         _set_up(self, convention)
 
     def hybrid_forward(
