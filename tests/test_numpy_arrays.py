@@ -156,8 +156,9 @@ def test_deformable_blocks(name, mode):
             npx.reset_np()
         net = getattr(gluon_roi, name)(4, kernel_size=3, padding=1, weight_initializer="ones")
         net.initialize()
-        if MODES[mode] is not None:
-            net.hybridize(**MODES[mode])
+        flags = MODES[mode]
+        if flags is not None:
+            net.hybridize(**flags)
         x = array(values)
         x.attach_grad()
         with autograd.record():
