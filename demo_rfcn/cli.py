@@ -5,30 +5,26 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from .commands import ablate, data, demo, detect, evaluate, export, launch, profile, train
-from .errors import InputError, OutputError, RunError
+from .commands import ablate, data, demo, detect, evaluate, export, train
+from .distributed import launch
+from .errors import InputError, Interrupted, OutputError, RunError
+from .options import add_options, natural, positive, probability, shown
 from .run import checkpoint
-from .run.options import (
-    add_options,
-    as_arguments,
-    gpu_numbers,
-    natural,
-    positive,
-    probability,
-    shown,
-)
-from .run.settings import OWN, RUNS, Settings, options
-from .run.train import LAST, Interrupted
+from .run.record import LAST
+from .settings import LOCATION, NOT_INHERITED, OPTIONS, PARTS, RUNS, Data, Settings
+from .settings import build as build_parts
+from .settings import inherited as checked
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Shows defaults, where there is one to show."""
+    """Shows the defaults that there are."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
@@ -38,7 +34,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers bad input with one sentence, as the commands do."""
+    """Reports bad input in one sentence, as the commands do."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"demo_rfcn: {message}; see '{self.prog} --help'\n")
@@ -47,24 +43,24 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    0; 1 where a run cannot go on; 2 where the command is refused; 130 where it is interrupted.
+    0 on success, 1 if the run cannot continue, 2 if the command is rejected, 130 if interrupted.
     """
     try:
         parse(argv)()
         sys.stdout.flush()
     except (InputError, OutputError) as error:
-        return _said(str(error), 2)
+        return _report(str(error), 2)
     except RunError as error:
-        return _said(str(error), error.status)
-    except OSError as error:  # of what writes to no file of its own
-        return _said(f"{error.filename or 'standard output'}: {error.strerror}", 2)
+        return _report(str(error), error.status)
+    except OSError as error:  # of the standard output
+        return _report(f"{error.filename or 'standard output'}: {error.strerror}", 2)
     except (Interrupted, KeyboardInterrupt) as stopped:
-        return _said(str(stopped) or "interrupted", 130)
+        return _report(str(stopped) or "interrupted", 130)
     return 0
 
 
-def _said(sentences: str, status: int) -> int:
-    """Say why a command ends, and return its status."""
+def _report(sentences: str, status: int) -> int:
+    """Print why a command ends, and return its status."""
     with contextlib.suppress(OSError):  # nobody may be left to read it
         for sentence in sentences.splitlines():
             print(f"demo_rfcn: {sentence}", file=sys.stderr, flush=True)
@@ -72,56 +68,52 @@ def _said(sentences: str, status: int) -> int:
 
 
 def parse(argv: list[str] | None = None) -> partial[None]:
-    """Parse a command line.
+    """Return the command of a line, to be called.
 
-    What a checkpoint was trained with stands for what the line does not say: in `eval` for the data
-    and its scale, in `train --resume` for the whole run, with `--pretrained` for the network.
-
-    Returns
-    -------
-    functools.partial
-        The command, to be called; its first argument is the `Settings`, where it takes any.
+    Options that the line lacks come from a checkpoint: for `eval` those of the data and its scale,
+    for `train --resume` those of the whole run, with `--pretrained` those of the network. A command
+    of training has all five parts as its first argument, `Settings`.
     """
-    parser = _parser()
     argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["launch"]:
-        return _parse_launch(parser, argv)
-    given = vars(parser.parse_args(argv))
-    if before := _inherited(given):
-        given = vars(parser.parse_args([argv[0], *before, *argv[1:]]))
+    end = argv.index("--") if argv[:1] == ["launch"] and "--" in argv else len(argv)
+    given = vars(_parser().parse_args(argv[:end]))
     command: Callable[..., None] = given.pop("command")
-    if not given.pop("settings"):
-        return partial(command, **given)
-    names = [each.name for each in options() if each.name in given]
-    return partial(command, Settings(**{name: given.pop(name) for name in names}), **given)
+    if command is launch.command:
+        del given["parts"]
+        line = argv[end + 1 :]
+        if line[:1] == ["train"]:  # so that bad input is reported once
+            store = parse(line).args[0].run.kv_store
+            if "--kv-store" in line and not store.startswith("dist"):
+                raise InputError(f"launch: --kv-store {store}, expected dist_sync")
+        return partial(command, **given, line=line)
+    parts: dict[str, Any] = given.pop("parts")
+    values = {**_inherited(command, given), **given}
+    made = build_parts(parts, values)
+    used = {each.name for part in parts.values() for each in dataclasses.fields(part)}
+    rest = {name: value for name, value in given.items() if name not in used}
+    if len(made) == len(PARTS):
+        return partial(command, Settings(**made), **rest)
+    return partial(command, **made, **rest)
 
 
-def _parse_launch(parser: _Parser, argv: list[str]) -> partial[None]:
-    """Parse the line of `launch`, and the line of the workers, for which errors are said once."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    given, line = vars(parser.parse_args(argv[:end])), argv[end + 1 :]
-    if line[:1] == ["train"]:
-        settings = parse(line).args[0]
-        if "--kv-store" in line and not settings.kv_store.startswith("dist"):
-            raise InputError(f"launch: --kv-store {settings.kv_store}, expected dist_sync")
-    return partial(
-        launch.command, given["workers"], given["servers"], given["address"], given["only"], line
-    )
-
-
-def _inherited(given: dict) -> list[str]:
-    """Return the arguments that a checkpoint gives to a command."""
+def _inherited(command: Callable, given: dict) -> dict[str, Any]:
+    """Return the options that a checkpoint gives to a command."""
     source = given.get("path") or given.get("resume") or given.get("pretrained")
-    if not (given["settings"] and source and source.is_file()):
-        return []  # the command says what is missing
-    if given["command"] is evaluate.command:
-        return evaluate.inherited(given)
+    if command in (detect.command, export.command) or not (source and source.is_file()):
+        return {}  # the command reports a missing file
+    stored = checkpoint.read(source)
+    if command is evaluate.command:
+        scale = {key: stored.notes[key] for key in ("short", "max_size")}
+        if given.get("dataset", stored.arguments.get("dataset")) != stored.arguments.get("dataset"):
+            return scale
+        left_out = LOCATION if "dataset_root" in given or "val_annotations" in given else ()
+        names = [name for name in Data.__dataclass_fields__ if name not in left_out]
+        return {**checked(source, stored.arguments, names), **scale}
     if given.get("resume"):
-        stored = checkpoint.read_meta(given["resume"])["arguments"]
-        return as_arguments([each for each in options() if each.name not in OWN], stored)
-    stored = checkpoint.read_meta(source)["config"].to_dict()
-    named = ("network", "head", "k", "class_agnostic", "fpn", "deform")
-    return as_arguments([each for each in options() if each.name in named], stored)
+        names = [name for name in OPTIONS if name not in NOT_INHERITED]
+        return checked(source, stored.arguments, names)
+    names = ["network", "head", "k", "class_agnostic", "fpn", "deform"]
+    return checked(source, stored.config.to_dict(), names)
 
 
 def _parser() -> _Parser:
@@ -129,31 +121,29 @@ def _parser() -> _Parser:
         prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    reading = ("data",)
-    training = (*reading, "augmentation", "network", "training", "devices", "workers", "run")
-    for name, function, groups, own, text in (
-        ("data", data.command, reading, (), "generate an embedded data set on disk in VOC layout"),
-        ("train", train.command, (*training, "precision"), (), "train a detector"),
+    every = tuple(PARTS)
+    for name, function, parts, own, text in (
+        ("data", data.command, ("data",), (), "generate an embedded data set in VOC layout"),
+        ("train", train.command, every, (), "train a detector"),
         (
             "eval",
             evaluate.command,
-            reading,
-            (_checkpoint, _devices),
+            ("data", "devices"),
+            (_checkpoint,),
             "mAP and pictures of a checkpoint, on its own data and scale unless others are given",
         ),
         (
             "ablate",
             ablate.command,
-            training,
+            every,
             (_ablation,),
             "compare variants of the head and of the training over seeds",
         ),
-        ("profile", profile.command, training, (_profile,), "time the parts of a training step"),
         (
             "detect",
             detect.command,
-            (),
-            (_images, _checkpoint, _devices),
+            ("devices",),
+            (_images, _checkpoint),
             "detect objects in image files",
         ),
         (
@@ -173,7 +163,7 @@ def _parser() -> _Parser:
         (
             "demo",
             demo.command,
-            training,
+            every,
             (),
             "everything: data, training, evaluation, pictures; reuses what is there",
         ),
@@ -184,10 +174,11 @@ def _parser() -> _Parser:
             description=text[0].upper() + text[1:] + ".",
             formatter_class=_HelpFormatter,
         )
-        add_options(sub, options(), groups)
+        chosen = {part: PARTS[part] for part in parts}
+        add_options(sub, chosen, name)
         for add in own:
             add(sub)
-        sub.set_defaults(command=function, settings=bool(groups))
+        sub.set_defaults(command=function, parts=chosen)
     return parser
 
 
@@ -231,17 +222,6 @@ def _checkpoint(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _devices(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("devices")
-    group.add_argument(
-        "--gpus", type=gpu_numbers, default=(), metavar="0,1", help="GPUs to compute on"
-    )
-    group.add_argument("--cpus", type=positive, default=1, help="CPU contexts, without --gpus")
-    group.add_argument(
-        "--batch-size", type=positive, default=4, help="images at a time, of all devices together"
-    )
-
-
 def _images(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("images")
     group.add_argument(
@@ -278,10 +258,3 @@ def _ablation(parser: argparse.ArgumentParser) -> None:
         help=f"further variants out of {', '.join(ablate.FURTHER)}",
     )
     parser.set_defaults(steps=1000, save_prefix=RUNS / "ablation")
-
-
-def _profile(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "profile", "Runs on one CPU context, whatever the arguments on devices and on the run."
-    )
-    group.add_argument("--repeats", type=positive, default=20, help="timed calls per figure")

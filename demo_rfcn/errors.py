@@ -10,6 +10,10 @@ class BrokenFile(InputError):
     """One file of a data set cannot be used; the message begins with its path."""
 
 
+class LostImage(InputError):
+    """An image was whole when the data set was opened, and no longer is."""
+
+
 class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or of another configuration."""
 
@@ -23,11 +27,15 @@ class RunError(Exception):
     status = 1
 
 
+class Interrupted(Exception):
+    """A signal stopped the run after it had written a checkpoint."""
+
+
 class OutputError(OSError):
     """A file cannot be written; the message names it and the reason."""
 
 
 def reason(error: BaseException) -> str:
-    """Return one line that says what went wrong; MXNet's errors begin with a C++ traceback."""
+    """Return the last line of an error; MXNet's errors begin with a C++ traceback."""
     lines = str(error).strip().splitlines()
     return lines[-1].replace("MXNetError: ", "") if lines else type(error).__name__

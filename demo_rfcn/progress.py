@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -19,22 +18,9 @@ _T = TypeVar("_T")
 
 
 class Progress:
-    """Counts something that takes a while, on the standard error output.
+    """Shows a count on the standard error output: tqdm's bar on a terminal, lines in a log.
 
-    Parameters
-    ----------
-    total : int
-        Total number.
-    title : str
-        Name of the activity, such as "training".
-    unit : str
-        Name of the things counted, in the plural.
-    initial : int
-        Number already done.
-    shown : bool
-        False for a count that is not displayed.
-    brief : bool
-        True if a line in a log is only useful after some time.
+    With `brief`, a log has a line only after some time; `shown=False` shows nothing.
     """
 
     def __init__(
@@ -50,31 +36,35 @@ class Progress:
         self._initial = self._done = initial
         self._figures = ""
         self._shown, self._brief = shown, brief
-        self._start = self._said = time.monotonic()
-        self._bar = None
-        if shown and sys.stderr.isatty():
-            self._bar = tqdm(
-                total=total, initial=initial, desc=title, unit=f" {unit}", mininterval=1
-            )
+        self._start = self._printed = time.monotonic()
+        hidden = not (shown and sys.stderr.isatty())
+        self._bar = tqdm(
+            total=total,
+            initial=initial,
+            desc=title,
+            unit=f" {unit}",
+            mininterval=1,
+            disable=hidden,
+        )
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        elif kind is None and self._done > self._initial and not self._brief:
-            self._say()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._bar.close()
+        if self._bar.disable and kind is None and self._done > self._initial and not self._brief:
+            self._print()
 
     def update(self, count: int = 1) -> None:
         """Count some more."""
         self._done += count
-        if self._bar is not None:
-            self._bar.update(count)
-        elif time.monotonic() - self._said >= INTERVAL:
-            self._say()
+        self._bar.update(count)
+        if self._bar.disable and time.monotonic() - self._printed >= INTERVAL:
+            self._print()
+
+    def reach(self, done: int) -> None:
+        """Count up to a number."""
+        self.update(done - self._done)
 
     def over(self, items: Iterable[_T]) -> Iterator[_T]:
         """Yield items, and count each when the next one is asked for."""
@@ -84,24 +74,23 @@ class Progress:
                 self.update()
 
     def figures(self, text: str) -> None:
-        """Show some figures of the moment beside the count."""
+        """Show some current figures beside the count."""
         self._figures = f", {text}"
-        if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
+        self._bar.set_postfix_str(text, refresh=False)
 
     def write(self, text: str) -> None:
         """Write a line of results to the standard output, above the bar if there is one."""
         if self._shown:
             tqdm.write(text)
 
-    def _say(self) -> None:
-        self._said, self._brief = time.monotonic(), False
+    def _print(self) -> None:
+        self._printed, self._brief = time.monotonic(), False
         if not self._shown:
             return
-        elapsed = self._said - self._start
+        elapsed = self._printed - self._start
         rest = elapsed * (self._total - self._done) / max(self._done - self._initial, 1)
         times = duration(elapsed) + (f", {duration(rest)} left" if self._done < self._total else "")
-        with suppress(OSError):  # work goes on where nobody is left to read it
+        with suppress(OSError):  # the work continues even if nobody is left to read this
             print(
                 f"{self._title}: {100 * self._done // max(self._total, 1)} %, "
                 f"{self._done} of {self._total} {self._unit} in {times}{self._figures}",

@@ -7,7 +7,6 @@ detectors again with their map groups rotated by 180 degrees, which needs no tra
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,11 @@ from .. import files
 from ..data.dataset import DetectionSet
 from ..model.detector import RFCN
 from ..run import checkpoint, evaluate, train
-from ..run.settings import Settings
+from ..run.record import LAST
+from ..settings import Settings
 from ..show import pictures
+from .data import command as generate
+from .demo import check_run
 
 REFERENCE = "R-FCN, k = 3"
 ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
@@ -54,9 +56,9 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     CheckpointError
         The folder holds a study of other arguments.
     """
-    if settings.spec.paint:
-        settings.generate()
-    folder = settings.save_prefix
+    if settings.data.spec.paint:
+        generate(settings.data)
+    folder = settings.run.save_prefix
     results = folder / "ablation.json"
     rows = files.read_json(results, "ablate") if results.is_file() else []
     runs = []
@@ -65,15 +67,16 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     for seed in dict.fromkeys(seeds):
         for key, name, changes in variants:
             run = variant_settings(settings, changes, seed, folder / f"{key}-seed{seed}")
-            if run.resume:
-                checkpoint.check_run(run.resume, run, "steps")
+            if run.run.resume:
+                check_run(run.run.resume, run, "steps")
             if any(row["variant"] == name and row["seed"] == seed for row in rows):
+                print(f"reused: {name}, seed {seed}")
                 continue
             runs.append((name, run))
     if runs:
         datasets = settings.open("train", "val", "test")
     for name, run in runs:
-        print(f"{name}, seed {run.seed}")
+        print(f"{name}, seed {run.schedule.seed}")
         rows += one_run(run, name, *datasets)
         files.write_json(results, rows)
         write_table(folder / "ablation.md", rows)
@@ -84,13 +87,12 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
 
 def variant_settings(settings: Settings, changes: dict, seed: int, folder: Path) -> Settings:
     """Return the settings of one run, which continues where it was interrupted."""
-    last = folder / train.LAST
-    return dataclasses.replace(
-        settings,
+    last = folder / LAST
+    return settings.changed(
         **changes,
         seed=seed,
         save_prefix=folder,
-        val_interval=settings.steps,
+        val_interval=settings.schedule.steps,
         resume=last if last.is_file() else None,
     )
 
@@ -103,18 +105,18 @@ def one_run(
     test_set: DetectionSet,
 ) -> list[dict]:
     """Train one variant and return its result rows: one, or two for the reference."""
-    train.run(settings, train_set, val_set)
-    last = settings.save_prefix / train.LAST
-    spec = settings.spec
-    # Voting would make up for a part of what a head gets wrong.
-    detect, _ = checkpoint.load_detector(last, [mx.cpu()], vote_thresh=None)
+    train.train(settings, train_set, val_set)
+    # Voting would hide a part of a head's mistakes.
+    stored = checkpoint.read(settings.run.save_prefix / LAST)
+    detect = stored.detector([mx.cpu()], vote_thresh=None)
+    seed, steps = settings.schedule.seed, settings.schedule.steps
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):
         if label == ROTATED:
             rotate_bins(detect.net)
-        scores = evaluate.evaluate(detect, test_set, (spec.short, spec.max_size), [mx.cpu()])
+        scores = evaluate.evaluate(detect, test_set, settings.data.scale, [mx.cpu()])
         values = {key: scores[key] for key in SCORES}
-        rows.append({"variant": label, "seed": settings.seed, "steps": settings.steps, **values})
+        rows.append({"variant": label, "seed": seed, "steps": steps, **values})
     return rows
 
 

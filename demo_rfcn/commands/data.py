@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from ..run.settings import Settings
+from ..data import ensure_dataset
+from ..settings import Data
 
 
-def command(settings: Settings) -> None:
+def command(data: Data) -> None:
     """Generate a data set and print its location."""
-    verb = "wrote" if settings.generate() else "found"
-    print(f"{verb} {settings.dataset} in {settings.dataset_root.resolve()}")
+    made = ensure_dataset(data.dataset, data.dataset_root, data.data_seed)
+    print(f"{'wrote' if made else 'reused'} {data.dataset} in {data.dataset_root.resolve()}")

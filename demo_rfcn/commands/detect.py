@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -17,18 +16,12 @@ from ..errors import BrokenFile, InputError
 from ..model.detections import Detection, detect_images
 from ..progress import Progress
 from ..run import checkpoint
-from ..run.devices import contexts
+from ..settings import Devices
 from ..show import pictures
 
 
 def command(
-    images: list[Path],
-    thresh: float,
-    path: Path,
-    save_prefix: Path,
-    gpus: Sequence[int],
-    cpus: int,
-    batch_size: int,
+    devices: Devices, images: list[Path], thresh: float, path: Path, save_prefix: Path
 ) -> None:
     """Check all images, then write <stem>.png and <stem>.json for each.
 
@@ -40,23 +33,23 @@ def command(
             check_image(image)
             progress.update()
     check_targets(images, save_prefix)
-    ctx = contexts(gpus, cpus)
-    meta = checkpoint.read_meta(path)
+    ctx, batch_size = devices.contexts(), devices.batch_size
+    stored = checkpoint.read(path)
     files.prepare(save_prefix)
-    detect, meta = checkpoint.load_detector(path, ctx)
+    detect = stored.detector(ctx)
+    limits = stored.notes["short"], stored.notes["max_size"]
     with Progress(len(images), "detecting", "images") as progress:
         for first in range(0, len(images), batch_size):
             chunk = [(image, read_image(image)) for image in images[first : first + batch_size]]
             scaled = [
-                (image, pixels, *resize(pixels, meta["short"], meta["max_size"]))
-                for image, pixels in chunk
+                (image, pixels, *resize(pixels, *limits)) for image, pixels in chunk
             ]
             for _, group in groupby(scaled, key=lambda each: each[2].shape):
                 names, originals, smaller, scales = zip(*group)
                 found = detect_images(detect, smaller, scales, ctx)
                 for image, pixels, detection in zip(names, originals, found):
                     stem = save_prefix / image.stem
-                    count = write(stem, pixels, detection, meta["config"].classes, thresh)
+                    count = write(stem, pixels, detection, stored.config.classes, thresh)
                     progress.write(f"{image}: {count} objects -> {stem}.png, .json")
                     progress.update()
 

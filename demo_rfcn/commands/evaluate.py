@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -10,92 +11,63 @@ from typing import NoReturn
 import numpy as np
 
 from .. import files
+from ..data import Held
 from ..data.dataset import DetectionSet
 from ..data.loader import load_image
 from ..data.specs import DatasetSpec
 from ..errors import CheckpointError
 from ..model.detections import detect_dataset
 from ..model.detector import RFCN
-from ..run import checkpoint, evaluate, train
-from ..run.devices import contexts
-from ..run.options import as_arguments
-from ..run.settings import WHERE, Settings, options
+from ..run import checkpoint, evaluate
+from ..run.record import LAST, SUMMARY
+from ..settings import LOCATION, Data, Devices
 from ..show import inside, pictures
+from ..show.report import REPORT
 from ..show.report import write as write_report
 
-SUMMARY = "summary.json"
 PICTURED = 12  # images of the detection picture
 PARTS = 8  # RoIs of the picture of moved bins
 
 
-def command(settings: Settings, path: Path) -> None:
+def command(data: Data, devices: Devices, path: Path, save_prefix: Path) -> None:
     """Evaluate a checkpoint on the test images of a data set, with pictures."""
-    print_summary(report(path, settings))
-    print(f"results in {settings.save_prefix.resolve()}")
+    print_summary(report(data, devices, path, save_prefix), save_prefix)
 
 
-def inherited(given: dict) -> list[str]:
-    """Return the arguments that a checkpoint gives to `eval`: its scale, and its data if the same.
-
-    Parameters
-    ----------
-    given : dict
-        What the command line says.
-    """
-    meta = checkpoint.read_meta(given["path"])
-    stored = meta["arguments"]
-    line = [f"--short={meta['short']}", f"--max-size={meta['max_size']}"]
-    left_out = {"short", "max_size"}
-    if given.get("dataset", stored.get("dataset")) != stored.get("dataset"):
-        return line
-    if "dataset_root" in given or "val_annotations" in given:
-        left_out |= set(WHERE)
-    of_data = [each for each in options() if each.metadata["group"] == "data"]
-    return line + as_arguments([each for each in of_data if each.name not in left_out], stored)
-
-
-def report(path: Path, settings: Settings) -> dict:
-    """Evaluate a checkpoint, write the pictures and summary.json, and return the summary.
-
-    Raises
-    ------
-    InputError
-        The data set or the checkpoint is missing, or the checkpoint knows other classes.
-    """
-    ctx = contexts(settings.gpus, settings.cpus)
-    meta = checkpoint.read_meta(path)
-    if settings.spec.classes and set(meta["config"].classes) != set(settings.spec.classes):
-        _refuse_classes(path, meta, settings, settings.spec.classes)
-    settings.keep(meta, evaluating=True)
-    spec = settings.spec
-    (test_set,) = settings.open("test")
-    if not test_set.known & set(spec.classes):
-        _refuse_classes(path, meta, settings, sorted(test_set.known))
+def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
+    """Evaluate a checkpoint, write the pictures and summary.json, and return the summary."""
+    ctx = devices.contexts()
+    stored = checkpoint.read(path)
+    classes = stored.config.classes
+    if data.spec.classes and set(classes) != set(data.spec.classes):
+        _refuse_classes(stored, data, data.spec.classes)
+    data.spec = dataclasses.replace(data.spec, classes=classes)
+    (test_set,) = data.open(_held_back(stored, data), "test")
+    if not test_set.known & set(classes):
+        _refuse_classes(stored, data, sorted(test_set.known))
     evaluate.check_annotated(test_set, None)
-    folder = settings.save_prefix
     files.prepare(folder)
-    detect, meta = checkpoint.load_detector(path, ctx)
-    scale = (spec.short, spec.max_size)
-    print(f"{path}, trained for {meta['step']} steps, on {len(test_set)} images of {test_set}")
-    scores = evaluate.evaluate(detect, test_set, scale, ctx, batch_size=settings.batch_size)
-    scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, scale, ctx[0])
+    detect = stored.detector(ctx)
+    print(f"{path}, trained for {stored.step} steps, on {len(test_set)} images of {test_set}")
+    scores = evaluate.evaluate(detect, test_set, data.scale, ctx, batch_size=devices.batch_size)
+    scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, data.scale, ctx[0])
     shown = range(min(PICTURED, len(test_set)))
-    found = dict(detect_dataset(detect, test_set, shown, scale, ctx))
+    found = dict(detect_dataset(detect, test_set, shown, data.scale, ctx))
     pictures.detections(folder / "detections.png", test_set, found)
     # The best checkpoint knows the run up to its own step; the last one knows all of it.
-    last = path.with_name(train.LAST)
-    whole = checkpoint.read_meta(last) if last.is_file() else meta
-    pictures.curves(folder, whole["history"])
+    last = path.with_name(LAST)
+    whole = checkpoint.read(last) if last.is_file() else stored
+    pictures.curves(folder, whole.notes["history"])
     drawn = ["detections.png", "loss.png", "map.png"]
     summary = {
-        "dataset": spec.name,
-        "checkpoint_step": meta["step"],
-        "config": meta["config"].to_dict(),
-        "arguments": meta["arguments"],
+        "dataset": data.spec.name,
+        "checkpoint_step": stored.step,
+        "config": stored.config.to_dict(),
+        "arguments": stored.arguments,
         "test": scores,
     }
     if hasattr(detect.net.head, "class_pool"):
-        cls, objects = typical_objects(detect.net, test_set, spec)
+        cls, objects = typical_objects(detect.net, test_set, data.spec)
         summary["score_maps"] = inside.score_maps(
             folder / "score_maps.png", detect.net, *objects[0], cls
         )
@@ -110,27 +82,30 @@ def report(path: Path, settings: Settings) -> dict:
     return summary
 
 
-def _refuse_classes(path: Path, meta: dict, settings: Settings, wanted: Sequence[str]) -> NoReturn:
+def _held_back(stored: checkpoint.Checkpoint, data: Data) -> Held | None:
+    """Return the images that the checkpoint's run held back, if they are of this data set."""
+    names, arguments = stored.notes["held_back"], stored.arguments
+    same = arguments.get("dataset") == data.dataset and all(
+        arguments.get(name) == (str(value) if (value := getattr(data, name)) else None)
+        for name in LOCATION
+    )
+    return Held(names=set(names)) if names and same else None
+
+
+def _refuse_classes(stored: checkpoint.Checkpoint, data: Data, wanted: Sequence[str]) -> NoReturn:
     raise CheckpointError(
-        f"checkpoint: {path} knows classes {', '.join(meta['config'].classes)}; expected those of "
-        f"'{settings.dataset}': {', '.join(wanted)}"
+        f"checkpoint: {stored.path} knows classes {', '.join(stored.config.classes)}; expected "
+        f"those of '{data.dataset}': {', '.join(wanted)}"
     )
 
 
 def typical_objects(
     net: RFCN, dataset: DetectionSet, spec: DatasetSpec, candidates: int = 40
 ) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
-    """Choose the objects for the pictures of RoIs: the larger ones, the surest first.
+    """Choose a class and its objects for the pictures of RoIs: larger ones, the surest first.
 
     Only objects above the median size of the first images come into question, in the class that the
-    data set shows, or in the one with the most of them.
-
-    Returns
-    -------
-    cls : int
-        Class index, background not counted.
-    objects : list of (numpy.ndarray, numpy.ndarray)
-        Image (H, W, 3), uint8, and box (4,), float32.
+    data set shows, or in the one with the most of them. An object is an image and a box.
     """
     objects = []
     for index in range(min(candidates, len(dataset))):
@@ -151,8 +126,8 @@ def typical_objects(
     return cls, [(image, row[:4]) for image, row in chosen]
 
 
-def print_summary(summary: dict) -> None:
-    """Print the figures of a summary as a short table."""
+def print_summary(summary: dict, folder: Path) -> None:
+    """Print the figures of a summary as a short table, and the location of its report."""
     scores = summary["test"]
     print(f"{summary['dataset']}: {scores['images']} held-back images", end=", ")
     print(f"mAP@.5 {scores['map50']:.3f}, mAP@.75 {scores['map75']:.3f}")
@@ -164,3 +139,4 @@ def print_summary(summary: dict) -> None:
             for key in ("map50", "map75")
         )
         print(f"  {name:<16} {row}")
+    print(f"report in {(folder / REPORT).resolve()}")

@@ -27,11 +27,12 @@ FORMATS = ("mxnet", "onnx")
 def command(name: str, path: Path, save_prefix: Path, format: str) -> None:
     """Write <name>-symbol.json and <name>-0000.params, or <name>.onnx."""
     files.prepare(save_prefix)
-    detect, meta = checkpoint.load_detector(path, [mx.cpu()])
+    stored = checkpoint.read(path)
+    detect, short = stored.detector([mx.cpu()]), stored.notes["short"]
     if format == "onnx":
-        print(export_onnx(detect, save_prefix / f"{name}.onnx", meta["short"]))
+        print(export_onnx(detect, save_prefix / f"{name}.onnx", short))
         return
-    for written in export(detect, save_prefix / name, meta["short"]):
+    for written in export(detect, save_prefix / name, short):
         print(written)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from ..errors import BrokenFile, InputError
+from ..errors import BrokenFile, InputError, LostImage
 from .augment import Augmentation
 from .dataset import DetectionSet
 
@@ -94,7 +94,7 @@ def load_image(
         image, labels = dataset.read(index), dataset.entries[index].labels.copy()
     except BrokenFile as error:
         path = dataset.images[index]
-        raise InputError(f"dataset: {path} cannot be read any more: {error}") from error
+        raise LostImage(f"dataset: {path} cannot be read any more: {error}") from error
     image, scale = resize(image, short, max_size)
     labels[:, [0, 2]] *= scale[0]
     labels[:, [1, 3]] *= scale[1]
@@ -113,8 +113,8 @@ class TrainLoader:
     dataset : dataset.DetectionSet
     batch_size : int
         Images per step of all workers together.
-    short, max_size : int
-        Image scale, pixels.
+    scale : tuple of int
+        Short side of the scaled images and limit of the long one, pixels.
     size_divisor : int
         Padded height and width are multiples of this.
     augmentation : augment.Augmentation
@@ -130,8 +130,7 @@ class TrainLoader:
         self,
         dataset: DetectionSet,
         batch_size: int,
-        short: int,
-        max_size: int,
+        scale: tuple[int, int],
         size_divisor: int,
         augmentation: Augmentation,
         rpn_targets: Callable,
@@ -143,7 +142,7 @@ class TrainLoader:
             raise InputError(f"train: batch-size {batch_size}, but only {len(dataset)} images")
         self._dataset = dataset
         self.batch_size = batch_size
-        self._scale = (short, max_size)
+        self._scale = scale
         self._divisor = size_divisor
         self._augmentation = augmentation
         self._rpn_targets = rpn_targets
@@ -153,11 +152,6 @@ class TrainLoader:
         self._max_objects = max(max(len(labels) for labels in dataset.labels), 1)
         self._wide = np.array([dataset.aspect_ratio(index) >= 1 for index in range(len(dataset))])
         self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
-
-    @property
-    def images(self) -> int:
-        """Images of the data set."""
-        return len(self._dataset)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -25,7 +25,7 @@ from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
-from .. import params
+from ..errors import reason
 from ..files import save_and_reload, temporary_folder
 from .arrays import Array
 
@@ -238,12 +238,13 @@ def deform(stage: HybridBlock) -> None:
 
 def load_without_classes(load: Callable, filename: str) -> None:
     """Load a parameter file of a classification network, but for its last layer."""
-    stored = params.read(filename)
-    kept = {
-        k: mx.nd.array(v, dtype=v.dtype)
-        for k, v in stored.items()
-        if not k.startswith(("fc.", "output."))
-    }
+    try:
+        stored = mx.nd.load(str(filename))
+    except Exception as error:  # MXNet's reader raises this base class too
+        raise ValueError(f"it is not a parameter file of MXNet: {reason(error)}") from error
+    if not isinstance(stored, dict):
+        raise ValueError("it holds arrays without names")
+    kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
     with temporary_folder() as work:
         path = work / "params"
         save_and_reload(lambda: mx.nd.save(str(path), kept), path)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of a detector: mean average precision through GluonCV's metrics, recall of the RPN."""
+"""Scores of a detector: GluonCV's and COCO's average precision, recall of the RPN."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 
 import mxnet as mx
 import numpy as np
@@ -18,7 +20,6 @@ from ..errors import InputError
 from ..model.detections import Detection, detect_dataset
 from ..model.detector import Detector
 from ..progress import Progress
-from .coco_ap import average_precision
 
 METRICS = {
     "map50": (VOCMApMetric, 0.5),
@@ -27,15 +28,11 @@ METRICS = {
     "voc07_map75": (VOC07MApMetric, 0.75),
 }
 
+_COCO = ("coco_ap", "coco_ap50", "coco_ap75")
+
 
 def check_annotated(dataset: DetectionSet, limit: int | None) -> None:
-    """Refuse images by which no detector could be scored.
-
-    Raises
-    ------
-    InputError
-        None of the first `limit` images has an annotated object that is not difficult.
-    """
+    """Raise InputError unless the first `limit` images have an object that is not difficult."""
     labels = dataset.labels[:limit]
     if not any((rows[:, 5] == 0).any() for rows in labels):
         raise InputError(
@@ -54,26 +51,8 @@ def evaluate(
 ) -> dict:
     """Evaluate a detector on the first `limit` images of a data set.
 
-    Parameters
-    ----------
-    detector : detector.Detector
-    dataset : dataset.DetectionSet
-    scale : tuple of int
-        Short side of the scaled images and limit of the long one, pixels.
-    ctx : sequence of mxnet.Context
-        Each batch is divided among them.
-    limit : int or None
-    batch_size : int
-
-    Returns
-    -------
-    dict
-        JSON-ready: see `scores`, and `ms_per_image`, reading and scaling included.
-
-    Raises
-    ------
-    InputError
-        No image has an annotated object.
+    `scale` is the short side of the scaled images and the limit of the long one, pixels. Each batch
+    is divided among the contexts. Returns `scores`, and `ms_per_image` with reading and scaling.
     """
     check_annotated(dataset, limit)
     indices = range(min(limit or len(dataset), len(dataset)))
@@ -92,7 +71,7 @@ def detect_all(
     batch_size: int = 4,
     shown: bool = True,
 ) -> dict[int, Detection]:
-    """Return the detections of some images by index, and show how far it is."""
+    """Return the detections of some images by index, with a progress bar."""
     found = {}
     with Progress(len(indices), "evaluating", "images", shown=shown) as progress:
         for index, detection in detect_dataset(detector, dataset, indices, scale, ctx, batch_size):
@@ -102,13 +81,10 @@ def detect_all(
 
 
 def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
-    """Score the detections of some images.
+    """Return the scores of the detections of some images, ready for JSON.
 
-    Returns
-    -------
-    dict
-        JSON-ready: the names of `METRICS` to mAP, `per_class` to the AP of every class under each,
-        and `images`; COCO's own figures for one of its files. A class without objects has None.
+    The names of `METRICS` lead to mAP, `per_class` to the AP of every class under each, `images` to
+    their number; a COCO file has COCO's own figures too. A class without objects has None.
     """
     metrics = {
         name: (kind(iou_thresh=iou, class_names=dataset.classes), iou)
@@ -142,10 +118,10 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
 def outside_crowds(
     detection: Detection, entry: Entry, iou_thresh: float
 ) -> tuple[Detection, np.ndarray]:
-    """Leave out crowds, and the detections that lie in one of their class and on no object of it.
+    """Leave out crowds, and the detections in one of their class that are on no object of it.
 
-    COCO marks a region with many objects as one. A detection may be of any of them, so it is
-    neither right nor wrong.
+    COCO marks a region with many objects as a crowd. A detection may be of any of them, so it is
+    neither right nor wrong. GluonCV's metrics know only difficult objects.
     """
     truth = entry.labels[~entry.crowd]
     if not entry.crowd.any():
@@ -173,22 +149,9 @@ def rpn_recall(
     ctx: mx.Context,
     images: int = 100,
 ) -> dict[str, float]:
-    """Return the part of the objects that the best n proposals cover with an IoU of .5.
+    """Return the share of the objects that the best n proposals cover with an IoU of .5, by n.
 
-    Parameters
-    ----------
-    detector : detector.Detector
-    dataset : dataset.DetectionSet
-    scale : tuple of int
-        See `evaluate`.
-    ctx : mxnet.Context
-    images : int
-        How many of the first images count; difficult objects do not.
-
-    Returns
-    -------
-    dict
-        n to recall, for n = 10, 30 and 100.
+    Only the first images count, and no difficult objects.
     """
     tops = (10, 30, 100)
     covered = dict.fromkeys(tops, 0)
@@ -209,3 +172,60 @@ def rpn_recall(
                     covered[top] += int((iou.max(axis=0) >= 0.5).sum())
             progress.update()
     return {str(top): covered[top] / max(total, 1) for top in tops}
+
+
+def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dict[str, float]:
+    """Return COCO's AP (IoU .5 to .95), AP50 and AP75 of the found detections by image index."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    rows = [
+        {
+            "image_id": index,
+            "category_id": int(cls),
+            "score": float(score),
+            "bbox": _corner_and_size(box),
+        }
+        for index, detection in found.items()
+        for cls, score, box in zip(*detection)
+    ]
+    if not rows:
+        return dict.fromkeys(_COCO, 0.0)
+    truth = COCO()
+    truth.dataset = {
+        "info": {},
+        "images": [{"id": index} for index in found],
+        "categories": [{"id": cls, "name": name} for cls, name in enumerate(dataset.classes)],
+        "annotations": _annotations(dataset, found),
+    }
+    with redirect_stdout(StringIO()):
+        truth.createIndex()
+        scorer = COCOeval(truth, truth.loadRes(rows), "bbox")
+        scorer.evaluate()
+        scorer.accumulate()
+        scorer.summarize()
+    return {name: float(value) for name, value in zip(_COCO, scorer.stats)}
+
+
+def _annotations(dataset: DetectionSet, found: dict[int, Detection]) -> list[dict]:
+    made: list[dict] = []
+    for index in found:
+        entry = dataset.entries[index]
+        for row, crowd in zip(entry.labels, entry.crowd):
+            box = _corner_and_size(row[:4])
+            made.append(
+                {
+                    "id": len(made) + 1,
+                    "image_id": index,
+                    "category_id": int(row[4]),
+                    "bbox": box,
+                    "area": box[2] * box[3],
+                    "iscrowd": int(crowd),
+                }
+            )
+    return made
+
+
+def _corner_and_size(box: np.ndarray) -> list[float]:
+    """Return COCO's form of a box whose ends are inclusive."""
+    return [float(side) for side in (*box[:2], *(box[2:] - box[:2] + 1))]

@@ -13,6 +13,7 @@ _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>R-FCN on {dataset}</title>
 <style>
 body {{ font: 16px/1.5 sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
@@ -22,8 +23,10 @@ td:first-child, th:first-child {{ text-align: left; }}
 figure {{ margin: 1.5rem 0; }}
 figcaption {{ color: #444; margin-top: .4rem; }}
 img {{ max-width: 100%; }}
-.pair {{ display: flex; gap: 1rem; }}
-.columns {{ columns: 2; }}
+.pair {{ display: flex; flex-wrap: wrap; gap: 1rem; }}
+.pair figure {{ flex: 1 1 18rem; margin: 0; }}
+.table {{ overflow-x: auto; }}
+.columns {{ columns: 2 20rem; overflow-wrap: anywhere; }}
 .columns table {{ margin: 0; }}
 </style>
 </head>
@@ -62,6 +65,7 @@ _CAPTIONS = {
     "loss.png": "The four losses and their sum, smoothed.",
     "map.png": "Mean average precision at two overlaps, on the validation images.",
 }
+REPORT = "report.html"
 _CURVES = ("loss.png", "map.png")
 _COLUMNS = {
     "map50": "AP@.5",
@@ -75,19 +79,7 @@ _COLUMNS = {
 
 
 def write(folder: Path, summary: dict) -> Path:
-    """Write report.html into the folder of a run.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Holds the pictures that the summary names.
-    summary : dict
-        See `report` in demo_rfcn/commands/evaluate.py.
-
-    Returns
-    -------
-    pathlib.Path
-    """
+    """Write report.html beside the pictures that `commands.evaluate.report` names in a summary."""
     test, config = summary["test"], summary["config"]
     names = [name for name in _COLUMNS if name in test]
     means = [["mean", *(_number(test[name]) for name in names)]]
@@ -118,7 +110,7 @@ def write(folder: Path, summary: dict) -> Path:
         curves="\n".join(_figure(folder / name) for name in _CURVES),
         arguments=_table(["argument", "value"], [[k, v] for k, v in summary["arguments"].items()]),
     )
-    path = folder / "report.html"
+    path = folder / REPORT
     with replacing(path) as part:
         part.write_text(page, encoding="utf-8")
     return path
@@ -141,4 +133,4 @@ def _table(head: list[str], rows: list[list]) -> str:
     lines = ["<tr>" + "".join(f"<th>{escape(str(cell))}</th>" for cell in head) + "</tr>"]
     for row in rows:
         lines.append("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>")
-    return "<table>\n" + "\n".join(lines) + "\n</table>"
+    return '<div class="table"><table>\n' + "\n".join(lines) + "\n</table></div>"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler or a server of a distributed run: python -m demo_rfcn.run.serve ROLE.
+"""The scheduler or a server of a distributed run: python -m demo_rfcn.distributed.serve ROLE.
 
 `import mxnet` does the same if DMLC_ROLE is set, but these end when a process of the run is lost.
 """
@@ -17,16 +17,16 @@ from typing import Any
 import mxnet as mx
 from mxnet.base import _LIB, check_call
 
-from . import cluster
+from . import workers
 from .stop import StopRequest
 
 
 def serve(role: str) -> str | None:
-    """Be the scheduler or a server of a run until it ends; return why if that is too early."""
-    cluster.listen_to_heartbeats()
-    os.environ[cluster.ROLE] = role  # not before: MXNet would become one as it is imported
+    """Be the scheduler or a server of a run until it ends; return the reason if it ends early."""
+    workers.listen_to_heartbeats()
+    os.environ[workers.ROLE] = role  # not before: MXNet would become one as it is imported
     kvstore = mx.kv.create("dist")
-    watched = cluster.SERVERS_AND_WORKERS if role == "scheduler" else cluster.SCHEDULER
+    watched = workers.SERVERS_AND_WORKERS if role == "scheduler" else workers.SCHEDULER
     with StopRequest() as stop:
         serving = threading.Thread(target=_run_server, args=(kvstore,), daemon=True)
         serving.start()
@@ -34,16 +34,16 @@ def serve(role: str) -> str | None:
         while serving.is_alive():
             serving.join(1)
             # MXNet has made the list of nodes long before.
-            if time.monotonic() - started > 5 and cluster.silent_nodes(kvstore, watched):
+            if time.monotonic() - started > 5 and workers.silent_nodes(kvstore, watched):
                 return "a process of the run does not answer any more"
-            if stop.raised or cluster.launcher_is_gone():
+            if stop.raised or workers.launcher_is_gone():
                 return "was told to stop"
     return None
 
 
 def _run_server(kvstore: Any) -> None:
-    """Serve; unlike MXNet's own server, do not unpickle what a command holds."""
-    cluster.listen_to_no_signals()
+    """Serve; unlike MXNet's own server, never unpickle the body of a command."""
+    workers.block_signals()
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
     check_call(_LIB.MXKVStoreRunServer(kvstore.handle, kind(lambda *_: None), None))
 

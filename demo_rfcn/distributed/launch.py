@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`launch`: starts the processes of a distributed run, on one or several machines."""
+"""`launch`: starts the processes of a distributed run, on one or several machines.
+
+MXNet's wheel brings dmlc_tracker, which also starts them. But it runs each line through a shell,
+does not notice a dead worker, and leaves the others behind.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +20,20 @@ from contextlib import suppress
 from typing import IO
 
 from ..errors import InputError, RunError
-from ..run.cluster import LAUNCHER, ROLE, SILENCE, listen_to_heartbeats
-from ..run.stop import GONE, StopRequest
+from .stop import PEER_LOST, StopRequest
+from .workers import LAUNCHER, ROLE, SILENCE, listen_to_heartbeats
 
 ROLES = ("scheduler", "server", "worker")
-PATIENCE = 4.0  # seconds that the others have to end by themselves after one has failed
-LAST_WORD = 20.0  # seconds for the last checkpoint, after which what still runs is killed
+PATIENCE = 4.0  # seconds for the others to end by themselves after one has failed
+SHUTDOWN_GRACE = 20.0  # seconds for the last checkpoint, before the rest is killed
 
 
 def command(workers: int, servers: int, address: str, only: Sequence[str], line: list[str]) -> None:
-    """Start processes, pass on their output, and end all when one fails.
+    """Start processes, print their output, and end all when one fails.
 
-    Parameters
-    ----------
-    workers, servers : int
-        Of the whole run, on all machines.
-    address : str
-        HOST:PORT of the scheduler; empty for this machine and a free port.
-    only : sequence of str
-        The roles of the processes to start here; all of the run's if empty.
-    line : list of str
-        The command line of a worker.
-
-    Raises
-    ------
-    InputError
-        The arguments do not go together.
-    RunError
-        A process failed, or was stopped by a signal; with the status of a worker, if it had one.
+    `workers` and `servers` count those of all machines. `address` is HOST:PORT of the scheduler, or
+    empty for this machine and a free port. `only` lists the roles to start here; empty for all.
+    `line` is the command line of a worker. A failure has the status of the worker, if it had one.
     """
     if line[:1] != ["train"]:
         raise InputError("launch: expected '-- train' and its arguments at the end of the line")
@@ -70,7 +60,7 @@ def command(workers: int, servers: int, address: str, only: Sequence[str], line:
     print(f"launch: {', '.join(roles)}; scheduler at {host}:{port}", flush=True)
     with StopRequest() as stop, _Processes() as processes:
         for role in roles:
-            module = ["demo_rfcn", *line] if role == "worker" else ["demo_rfcn.run.serve", role]
+            module = ["demo_rfcn", *line] if role == "worker" else ["demo_rfcn.distributed.serve", role]
             processes.start(role, [sys.executable, "-m", *module], environment)
         processes.watch(stop)
 
@@ -88,7 +78,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 class _Processes:
-    """The processes that were started, and their output."""
+    """The started processes, and their output."""
 
     def __init__(self) -> None:
         self._children: list[tuple[str, subprocess.Popen]] = []
@@ -109,7 +99,7 @@ class _Processes:
             reader.join(5)
 
     def start(self, role: str, line: list[str], environment: dict[str, str]) -> None:
-        """Start a process in a session of its own: signals of a terminal come through here."""
+        """Start a process in its own session, so that signals of a terminal come only here."""
         own = {**environment, ROLE: role} if role == "worker" else environment
         child = subprocess.Popen(
             line,
@@ -147,10 +137,10 @@ class _Processes:
                 role, status = failed
                 patient = time.monotonic() + (PATIENCE if role == "worker" and status > 0 else 0)
             if failed and time.monotonic() > patient and not told:
-                self._tell("worker", GONE)
-                self._tell("worker", signal.SIGCONT)  # one that was stopped may still hear it
+                self._tell("worker", PEER_LOST)
+                self._tell("worker", signal.SIGCONT)  # a stopped one may still react
                 told = True
-            if told and time.monotonic() > patient + LAST_WORD:
+            if told and time.monotonic() > patient + SHUTDOWN_GRACE:
                 break
             if stop.raised:
                 self._tell("worker", signal.SIGTERM)
@@ -158,7 +148,7 @@ class _Processes:
         failed = failed or self._failed()
         role, status = failed or ("", 0)
         if role == "worker" and status > 0:
-            error = RunError("")  # the worker has said what it is, and the others need not
+            error = RunError("")  # the worker has printed the reason
             error.status = status
             raise error
         self._end_servers()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stopping by a signal, between two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+
+#: Tells a worker that another process of its run is lost.
+PEER_LOST = signal.SIGUSR1
+SIGNALS = (signal.SIGINT, signal.SIGTERM, PEER_LOST)
+
+
+class StopRequest:
+    """Turns signals into flags, so that no step is cut in two.
+
+    A thread reads the signals: Python's own handlers wait until a call into MXNet returns.
+
+    Attributes
+    ----------
+    raised, repeated : bool
+        Whether SIGINT or SIGTERM came, and whether a second one did.
+    peer_lost : bool
+        Whether another process of the run is known to be lost.
+    announcement : str
+        Printed at the first signal.
+    ends_at_once : bool
+        Whether the second signal ends the process.
+    """
+
+    def __enter__(self) -> StopRequest:
+        self.raised = self.repeated = self.peer_lost = self.ends_at_once = False
+        self.announcement = ""
+        self._end, self._written = socket.socketpair()
+        self._written.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
+        self._previous = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+        threading.Thread(target=self._listen, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._wakeup)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._written.close()
+
+    def _listen(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        with self._end:
+            while data := self._end.recv(1):
+                if data[0] == PEER_LOST:
+                    self.peer_lost = True
+                elif data[0] in SIGNALS:
+                    self.raised, self.repeated = True, self.raised
+                    self._react()
+
+    def _react(self) -> None:
+        with contextlib.suppress(OSError):  # nobody may be left to read it
+            if self.announcement and not self.repeated:
+                print(f"{self.announcement}; a second signal ends at once", file=sys.stderr)
+            if self.repeated and self.ends_at_once:
+                print("demo_rfcn: ended at once, without a checkpoint", file=sys.stderr)
+                sys.stderr.flush()
+        if self.repeated and self.ends_at_once:
+            os._exit(130)

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers of a run behind one object: `join` it, `start`, `reduce`, `evaluate`, `close`.
+
+For a single process, the object does nothing that one device would not need. For several, MXNet's
+distributed key-value store (ps-lite) sums what the workers push. It waits forever for a worker that
+has died, and ignores signals meanwhile. So everything that may wait for others runs in a thread,
+while the main thread heeds signals and checks ps-lite's heartbeats. The scheduler receives those of
+all nodes, and ends when one stops. The others receive the scheduler's answers, and end when these
+stop.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import mxnet as mx
+import numpy as np
+from mxnet.base import _LIB
+
+from ..data.dataset import DetectionSet
+from ..errors import InputError, Interrupted, RunError
+from ..model.detections import Detection
+from ..model.detector import RFCN, Detector
+from ..run import evaluate
+from .stop import SIGNALS, StopRequest
+
+SCHEDULER, SERVERS_AND_WORKERS = 1, 2 + 4  # ps-lite's numbers for groups of nodes
+ROLE, LAUNCHER = "DMLC_ROLE", "DEMO_RFCN_LAUNCHER"
+NEEDED = (ROLE, *(f"DMLC_{n}" for n in ("PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER")))
+INTERVAL, SILENCE = "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT"  # seconds
+START = 300  # seconds for all processes to come together
+_FIRST_KEY = 10_000_000  # parameters have the small ones
+
+_T = TypeVar("_T")
+
+
+class Lost(RunError):
+    """Another process of the run no longer answers."""
+
+
+def listen_to_heartbeats() -> None:
+    """Have ps-lite send heartbeats; call this before it starts."""
+    os.environ.setdefault(INTERVAL, "2")
+    os.environ.setdefault(SILENCE, "15")
+
+
+def silent_nodes(kvstore: mx.kv.KVStore, group: int) -> int:
+    """Return the number of nodes of a group that have been silent for too long."""
+    count = ctypes.c_int()
+    timeout = ctypes.c_int(int(os.environ[SILENCE]))
+    # An error means that there is no list of nodes any more: the run has ended.
+    _LIB.MXKVStoreGetNumDeadNode(kvstore.handle, group, ctypes.byref(count), timeout)
+    return count.value
+
+
+def launcher_is_gone() -> bool:
+    """Return whether the `launch` that started this process has ended."""
+    return os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid())
+
+
+def block_signals() -> None:
+    """Leave signals to other threads than this one and those that it starts."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+class Alone:
+    """The workers of a run in a single process: this one.
+
+    Attributes
+    ----------
+    rank, num_workers : int
+    kvstore : mxnet.kv.KVStore or None
+        Sums the gradients of the devices; None for one device.
+    """
+
+    rank, num_workers = 0, 1
+
+    def __init__(self, kvstore: Any = None) -> None:
+        self.kvstore = kvstore
+
+    def __enter__(self) -> Alone:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        pass
+
+    def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
+        """Begin with the weights of worker 0.
+
+        The parts are numbers below 2**24 in which all workers must agree, or InputError is raised.
+        """
+
+    def reduce(self, trainer: mx.gluon.Trainer, *wishes: bool) -> tuple[bool, ...]:
+        """Sum the gradients of all workers; return each wish if any worker has it."""
+        trainer.allreduce_grads()
+        return wishes
+
+    def restore(self) -> None:
+        """Undo the part of a step that a lost worker has cut off."""
+
+    def evaluate(
+        self,
+        detect: Detector,
+        dataset: DetectionSet,
+        scale: tuple[int, int],
+        ctx: Sequence[mx.Context],
+        limit: int,
+    ) -> dict | None:
+        """Evaluate a detector, each worker on a share of the images; worker 0 gets the scores."""
+        return evaluate.evaluate(detect, dataset, scale, ctx, limit)
+
+
+class Cluster(Alone):
+    """A worker of a distributed run with a `dist_sync` or `dist_device_sync` store."""
+
+    def __init__(self, kind: str, stop: StopRequest) -> None:
+        if missing := [name for name in NEEDED if name not in os.environ]:
+            raise InputError(
+                f"train: --kv-store {kind} expects MXNet's environment variables of a cluster; "
+                f"not set: {', '.join(missing)}; 'python -m demo_rfcn launch' sets them"
+            )
+        listen_to_heartbeats()
+        super().__init__()
+        self._stop = stop
+        self._keys: dict[tuple, int] = {}
+        self._started = time.monotonic()
+        self.kvstore = self._wait(lambda: mx.kv.create(kind), "for all processes to start")
+        self.rank, self.num_workers = self.kvstore.rank, self.kvstore.num_workers
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._close()
+        elif issubclass(kind, Interrupted):
+            with suppress(Lost):  # all workers stop, and everything to keep is kept
+                self._close()
+
+    def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
+        """Compare the parts, then share the weights of worker 0."""
+        own = np.zeros((self.num_workers, len(parts)), np.float32)
+        own[self.rank] = [*parts.values()]
+        table = self._total(own)
+        for rank, row in enumerate(table):
+            for name, value, first in zip(parts, row, table[0]):
+                if value != first:
+                    raise InputError(
+                        f"train: worker {rank} has another run than worker 0: {name} {value:.0f}, "
+                        f"not {first:.0f}"
+                    )
+        self._net, self._statistics = net, _read_statistics(net)
+
+        def share_weights() -> None:
+            # By itself the trainer would fetch the first worker's weights within the first step,
+            # after the backward pass. Nothing would order this before the exchange of gradients
+            # under the same keys, and a worker may then get a gradient for a weight. The first
+            # forward pass waits for a fetch that has begun before it.
+            trainer._init_kvstore()
+            trainer._init_params()
+            mx.nd.waitall()
+
+        self._wait(share_weights, "for the weights of worker 0")
+
+    def reduce(self, trainer: mx.gluon.Trainer, *wishes: bool) -> tuple[bool, ...]:
+        """Sum the gradients and wishes, and take worker 0's statistics of batch normalisation."""
+
+        def sum_gradients() -> None:
+            trainer.allreduce_grads()
+            mx.nd.waitall()
+
+        self._wait(sum_gradients, "for the gradients of the others")
+        own = _read_statistics(self._net)
+        own = own if self.rank == 0 else np.zeros_like(own)
+        total = self._total(np.append(np.array(wishes, np.float32), own))
+        self._statistics = total[len(wishes) :]
+        self.restore()
+        return tuple(bool(value) for value in total[: len(wishes)])
+
+    def restore(self) -> None:
+        """Set the statistics of the last step that all workers finished."""
+        _write_statistics(self._net, self._statistics)
+
+    def evaluate(
+        self,
+        detect: Detector,
+        dataset: DetectionSet,
+        scale: tuple[int, int],
+        ctx: Sequence[mx.Context],
+        limit: int,
+    ) -> dict | None:
+        """Detect in a share of the images; worker 0 scores them all."""
+        first, count = self.rank == 0, min(limit, len(dataset))
+        own = np.array_split(np.arange(count), self.num_workers)[self.rank].tolist()
+        found = evaluate.detect_all(detect, dataset, own, scale, ctx, shown=first)
+        # Rows of class + 1, score and box; zeros if there is no detection.
+        table = np.zeros((count, detect.post_nms, 6), np.float32)
+        for index, (ids, scores, boxes) in found.items():
+            table[index, : len(ids)] = np.column_stack([ids + 1, scores, boxes])
+        found = {}
+        for index, rows in enumerate(self._total(table)):
+            rows = rows[rows[:, 0] > 0]
+            found[index] = Detection(rows[:, 0].astype(int) - 1, rows[:, 1], rows[:, 2:])
+        return evaluate.scores(dataset, found) if first else None
+
+    def _wait(self, function: Callable[[], _T], doing: str) -> _T:
+        """Return the result of a function that may wait for other workers, or raise `Lost`."""
+        done = threading.Event()
+        results: list[_T] = []
+        errors: list[Exception] = []
+
+        def run() -> None:
+            block_signals()
+            try:
+                results.append(function())
+            except Exception as error:
+                errors.append(error)
+            done.set()
+
+        self._heed()  # even if nobody keeps it waiting
+        threading.Thread(target=run, daemon=True).start()
+        looked = time.monotonic()
+        while not done.wait(0.1):
+            self._heed()
+            if time.monotonic() - looked > 1:
+                looked = time.monotonic()
+                self._look(doing)
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def _heed(self) -> None:
+        """Raise `Lost` if a signal says so; notice the end of `launch`."""
+        self._stop.raised |= launcher_is_gone()
+        if self._stop.peer_lost:
+            raise self._lost("ends because another process of the run is gone")
+        if self._stop.repeated:
+            raise self._lost("was told twice to stop, and does not wait for the other workers")
+
+    def _look(self, doing: str) -> None:
+        """Raise `Lost` if the others do not answer any more."""
+        if self.kvstore is None:
+            if self._stop.raised:
+                raise self._lost("was told to stop before all processes had started")
+            if time.monotonic() - self._started > START:
+                where = f"{os.environ[NEEDED[1]]}:{os.environ[NEEDED[2]]}"
+                raise self._lost(
+                    f"waited {START} seconds for the scheduler at {where}, "
+                    f"{os.environ[NEEDED[3]]} servers and {os.environ[NEEDED[4]]} workers"
+                )
+        elif silent_nodes(self.kvstore, SCHEDULER):
+            raise self._lost(f"waited {doing}, and a process of the run does not answer any more")
+
+    def _lost(self, why: str) -> Lost:
+        return Lost(f"train: worker {self.rank} {why}")
+
+    def _total(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of float32 arrays of all workers; exact if all but one term are zero."""
+
+        def exchange() -> np.ndarray:
+            array = mx.nd.array(values, dtype="float32")
+            key = self._keys.get(values.shape)
+            if key is None:
+                key = self._keys[values.shape] = _FIRST_KEY + len(self._keys)
+                self.kvstore.init(key, mx.nd.zeros(values.shape))
+            self.kvstore.pushpull(key, array)
+            return array.asnumpy()
+
+        return self._wait(exchange, "for the other workers")
+
+    def _close(self) -> None:
+        """End together with the others, or raise `Lost`."""
+        self._wait(self.kvstore._barrier, "for the other workers to finish")
+        # All workers are done; losing one no longer matters.
+        handle, self.kvstore.handle = self.kvstore.handle, None
+        ending = threading.Thread(target=_LIB.MXKVStoreFree, args=(handle,), daemon=True)
+        ending.start()
+        ending.join(20)
+
+
+def join(kind: str, devices: int, stop: StopRequest) -> Alone:
+    """Return the workers of a run with a kind of key-value store and that many devices each."""
+    if kind.startswith("dist"):
+        return Cluster(kind, stop)
+    return Alone(mx.kv.create(kind) if devices > 1 else None)
+
+
+def _statistics(net: RFCN) -> list[mx.gluon.Parameter]:
+    """Return the parameters that hold the running statistics of batch normalisation."""
+    return [*net.collect_params(".*running_(mean|var)$").values()]
+
+
+def _read_statistics(net: RFCN) -> np.ndarray:
+    """Return these statistics as one vector."""
+    values = [parameter.list_data()[0].asnumpy().ravel() for parameter in _statistics(net)]
+    return np.concatenate([np.zeros(0, np.float32), *values])
+
+
+def _write_statistics(net: RFCN, vector: np.ndarray) -> None:
+    """Set these statistics from such a vector, of this worker or another one."""
+    place = 0
+    for parameter in _statistics(net):
+        size = int(np.prod(parameter.shape))
+        parameter.set_data(mx.nd.array(vector[place : place + size].reshape(parameter.shape)))
+        place += size

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history of a run, and the files in its folder."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from .. import files
+from ..data.dataset import DetectionSet
+from ..distributed.workers import Alone
+from ..errors import CheckpointError, InputError
+from ..model.detector import RFCN, TrainGraph
+from ..progress import Progress
+from ..settings import Settings
+from . import checkpoint
+
+LAST, BEST, SUMMARY = "last.ckpt", "best.ckpt", "summary.json"
+
+
+class Record:
+    """The losses and scores of a run, and its checkpoints; `losses` are those not yet written."""
+
+    def __init__(
+        self, settings: Settings, writes: bool, resumed: checkpoint.Checkpoint | None
+    ) -> None:
+        self.folder = settings.run.save_prefix
+        self.writes = writes  # False in all but one of several workers
+        self.losses: list[np.ndarray] = []
+        self._settings = settings
+        self._loss = math.nan
+        self._notes: dict[str, Any] = {
+            "step": 0,
+            "best": None,
+            "history": {"losses": [], "val": []},
+            "held_back": None,
+        }
+        if resumed:
+            self._notes.update({key: resumed.notes[key] for key in ("step", "best", "history")})
+        short, max_size = settings.data.scale
+        self._notes.update(arguments=settings.to_dict(), short=short, max_size=max_size)
+
+    @property
+    def step(self) -> int:
+        """The number of finished steps."""
+        return self._notes["step"]
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._notes["step"] = step
+
+    def print(self, text: str) -> None:
+        """Print a line, if this worker writes."""
+        if self.writes:
+            print(text)
+
+    def open_folder(self, train_set: DetectionSet, val_set: DetectionSet) -> None:
+        """Make the folder, and write down which images are held back from training."""
+        if val_set.held_back:
+            self._notes["held_back"] = [entry.name for entry in val_set.entries]
+        if not self.writes:
+            return
+        files.prepare(self.folder)
+        if self._settings.run.overwrite:
+            for name in (LAST, BEST, SUMMARY, "history.json", "split.json"):
+                (self.folder / name).unlink(missing_ok=True)
+        if val_set.held_back:
+            content = {
+                "seed": self._settings.schedule.seed,
+                "val_share": self._settings.data.val_share,
+                "held_back": self._notes["held_back"],
+                "trained_on": [entry.name for entry in train_set.entries],
+            }
+            files.write_json(self.folder / "split.json", content)
+
+    def watch(self, net: RFCN, trainer: mx.gluon.Trainer, workers: Alone) -> None:
+        """Take the parts that a checkpoint is written from."""
+        self._net, self._trainer, self._workers = net, trainer, workers
+
+    def write_losses(self, progress: Progress) -> None:
+        """Move the losses of the last steps into the history, as one mean."""
+        if not self.losses:
+            return
+        means = np.mean(self.losses, axis=0)
+        self.losses.clear()
+        row = {name: float(value) for name, value in zip(TrainGraph.LOSSES, means)}
+        if not np.isfinite(means).all():
+            raise InputError(
+                f"train: a loss is not finite at step {self.step} ({row}); lower --lr"
+            )
+        self._notes["history"]["losses"].append({"step": self.step, **row})
+        self._loss = means.sum()
+        self._show(progress)
+
+    def write_scores(self, scores: dict, progress: Progress) -> None:
+        """Write validation scores, the best detector so far and the last one."""
+        row = {"step": self.step, "map50": scores["map50"], "map75": scores["map75"]}
+        self._notes["history"]["val"].append(row)
+        if self._notes["best"] is None or row["map50"] >= self._notes["best"]:
+            self._notes["best"] = row["map50"]
+            self.save(BEST)
+            self._show(progress)
+        self.save(LAST)
+        files.write_json(self.folder / "history.json", self._notes["history"])
+        progress.write(f"step {row['step']}: mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}")
+
+    def _show(self, progress: Progress) -> None:
+        best = self._notes["best"]
+        shown = "" if best is None else f", best mAP@.5 {best:.3f}"
+        progress.figures(f"loss {self._loss:.3f}{shown}")
+
+    def save(self, name: str) -> None:
+        """Write a checkpoint, if this worker writes."""
+        if self.writes:
+            checkpoint.save(self.folder / name, self._net, self._trainer, self._notes)
+
+    def hint(self) -> str:
+        """Return how to continue from the last step."""
+        if not self.writes:
+            return "worker 0 keeps the checkpoint"
+        return f"continue with --resume {self.folder / LAST} (step {self.step})"
+
+    def rescue(self, first: int, progress: Progress) -> str:
+        """Save the last step that all workers finished; return a message with its location."""
+        resume = self._settings.run.resume
+        if self.step == first:
+            hint = f"continue with --resume {resume} (step {first})"
+            return hint if resume else "no step had been finished"
+        self._workers.restore()
+        # Worker 0 may be the one that is lost. All others have the same weights.
+        until = time.monotonic() + min(5 * self._workers.rank, 15)
+        written = False
+        while not self.writes and not written and time.monotonic() < until:
+            time.sleep(0.5)
+            with suppress(CheckpointError):
+                written = checkpoint.read(self.folder / LAST).step == self.step
+        self.writes = True
+        if not written:
+            self.write_losses(progress)
+            self.save(LAST)
+        return self.hint()

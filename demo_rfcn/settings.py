@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings, in five parts; each field is an option of the command line, spelled once."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+
+from .data import Files, Held, open_datasets
+from .data.dataset import DetectionSet
+from .data.specs import DATASETS, DatasetSpec
+from .errors import CheckpointError, InputError
+from .model.config import ModelConfig
+from .model.heads import FPN_HEADS, HEADS, MAX_K
+from .model.network import BACKBONES, DEFORMABLE, FPN_BACKBONES
+from .options import (
+    above_zero,
+    below_one,
+    from_zero,
+    gpu_numbers,
+    integer,
+    natural,
+    option,
+    pixels,
+    positive,
+    probability,
+    share,
+    up_to_one,
+)
+
+RUNS = Path("runs")
+# The location of a data set.
+LOCATION = ("dataset_root", "train_annotations", "train_images", "val_annotations", "val_images")
+# Settings that a resumed run does not inherit.
+NOT_INHERITED = ("resume", "overwrite", "max_seconds")
+
+
+@dataclass
+class Data:
+    """The data set and its scale."""
+
+    dataset: str = option("signals", "data set", choices=sorted(DATASETS))
+    dataset_root: Path = option(
+        None, "folder of the data set; runs/data/<dataset> if not given", Path, True, metavar="DIR"
+    )
+    data_seed: int = option(0, "seed of a generated data set", natural)
+    train_annotations: Path | None = option(
+        None, "COCO file to train on", Path, True, metavar="FILE"
+    )
+    train_images: Path | None = option(None, "folder of its images", Path, True, metavar="DIR")
+    val_annotations: Path | None = option(
+        None, "COCO file to validate on", Path, True, metavar="FILE"
+    )
+    val_images: Path | None = option(None, "folder of its images", Path, True, metavar="DIR")
+    val_share: float = option(
+        0.1, "share of the training images held back for validation, if no list names those", share
+    )
+    classes: list[str] | None = option(
+        None,
+        "classes of a voc-like folder or a COCO file; all that its annotations have if not given",
+        nargs="+",
+        metavar="NAME",
+    )
+    skip_broken: bool = option(False, "leave out images whose files are broken", same_run=True)
+    short: int | None = option(None, "short side of the scaled images, pixels", pixels)
+    max_size: int | None = option(None, "limit of their long side, pixels", pixels)
+
+    def __post_init__(self) -> None:
+        spec = DATASETS[self.dataset]
+        self.dataset_root = self.dataset_root or RUNS / "data" / self.dataset
+        if self.classes and not spec.open_classes:
+            raise InputError(f"dataset: '{spec.name}' has its own classes; leave out --classes")
+        named = self.classes or (() if spec.open_classes else spec.classes)
+        classes = tuple(name.strip() for name in named)
+        if not all(classes) or len(set(classes)) < len(classes):
+            raise InputError(f"dataset: --classes {', '.join(classes)}, expected different names")
+        short = self.short or spec.short
+        max_size = max(self.max_size or spec.max_size, short)
+        self.spec: DatasetSpec = dataclasses.replace(
+            spec, classes=classes, short=short, max_size=max_size
+        )
+        self.files: dict[str, Files] = {}
+        for purpose in ("train", "val"):
+            pair = [getattr(self, f"{purpose}_{part}") for part in ("annotations", "images")]
+            flags = [f"--{purpose}-{part}" for part in ("annotations", "images")]
+            for path, flag in zip(pair, flags):
+                if path and self.dataset != "coco":
+                    raise InputError(
+                        f"dataset: {flag} with --dataset {self.dataset}, expected --dataset coco"
+                    )
+                if path and not all(pair):
+                    raise InputError(f"dataset: {flag} alone, expected {' and '.join(flags)}")
+            if all(pair):
+                self.files[purpose] = Files(*pair)
+
+    @property
+    def scale(self) -> tuple[int, int]:
+        """The short side of scaled images and the limit of the long one, pixels."""
+        return self.spec.short, self.spec.max_size
+
+    def open(self, held: Held | None, *purposes: str) -> list[DetectionSet]:
+        """Open the data set for some purposes; see `data.open_datasets`."""
+        return open_datasets(
+            self.spec, self.dataset_root, purposes, self.skip_broken, self.files, held
+        )
+
+
+@dataclass
+class Model:
+    """The detector."""
+
+    network: str = option("small", "backbone", choices=sorted(BACKBONES))
+    head: str = option("psroi", "detection head", choices=sorted(HEADS))
+    k: int = option(7, "bins per side of the pooling", integer(1, MAX_K))
+    fpn: bool = option(False, "a feature pyramid between backbone and head")
+    deform: bool = option(False, "deformable convolutions in the last stage of the backbone")
+    class_agnostic: bool = option(True, "box offsets per class instead of shared ones")
+    pretrained_base: str | None = option(
+        None, "weights of GluonCV's classification network", metavar="FILE"
+    )
+    pretrained: Path | None = option(
+        None,
+        "checkpoint of a detector to fine-tune: it gives the layers that fit, and network, head "
+        "and k unless they are given",
+        Path,
+        metavar="FILE",
+    )
+    freeze_bn: bool = option(False, "do not train batch normalisation")
+
+    def __post_init__(self) -> None:
+        for flag, name, fitting in (
+            ("fpn", "head", FPN_HEADS),
+            ("fpn", "network", FPN_BACKBONES),
+            ("deform", "network", DEFORMABLE),
+        ):
+            chosen = getattr(self, name)
+            if getattr(self, flag) and chosen not in fitting:
+                known = ", ".join(f"'{each}'" for each in sorted(fitting))
+                raise InputError(
+                    f"train: --{flag} with --{name} '{chosen}', expected one of {known}"
+                )
+
+
+@dataclass
+class Schedule:
+    """Everything between the images and the weights."""
+
+    steps: int = option(
+        None,
+        "batches in all; if not given, 2000 for generated data, and otherwise 40 passes over the "
+        "training images, but from 500 to 30000 steps",
+        positive,
+        True,
+    )
+    optimizer: str = option("adam", "update rule", choices=("adam", "sgd"))
+    momentum: float = option(0.9, "of sgd", below_one)
+    lr: float = option(2e-3, "highest learning rate", above_zero)
+    lr_warmup: int = option(100, "steps of linear warm-up", natural)
+    lr_mode: str = option("cosine", "form of the learning rate", choices=("cosine", "step"))
+    lr_decay: float = option(0.1, "factor of --lr-mode step", up_to_one)
+    lr_decay_steps: list[int] | None = option(
+        None,
+        "when it applies; two thirds of --steps if not given",
+        positive,
+        nargs="+",
+        metavar="STEP",
+    )
+    head_lr_mult: float = option(1.0, "factor on the head's learning rate", from_zero)
+    clip_gradient: float | None = option(
+        None, "largest absolute gradient value", above_zero, metavar="LIMIT"
+    )
+    wd: float = option(1e-4, "weight decay", from_zero)
+    rpn_num_sample: int = option(128, "anchors per image in the RPN loss", positive)
+    ohem: bool = option(True, "random RoIs instead of the hardest ones")
+    flip_p: float = option(None, "probability of a horizontal flip", probability)
+    scale_jitter: tuple[float, float] = option(
+        (1.0, 1.0),
+        "range of a random factor on the short side",
+        above_zero,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+    )
+    color_jitter: float = option(0.0, "brightness, contrast, saturation", probability)
+    seed: int = option(0, "weights, data order, augmentation", natural)
+    # AMP cannot be ended, and the other commands compute in float32 afterwards.
+    amp: bool = option(False, "use MXNet AMP for mixed precision training", only="train")
+
+    def __post_init__(self) -> None:
+        low, high = self.scale_jitter
+        self.scale_jitter = low, high
+        if low > high:
+            raise InputError(f"train: --scale-jitter {low} {high}, expected 0 < LOW <= HIGH")
+        steps = self.lr_decay_steps or []
+        if any(first >= second for first, second in zip(steps, steps[1:])):
+            shown = " ".join(map(str, steps))
+            raise InputError(f"train: --lr-decay-steps {shown}, expected an increasing order")
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step: a linear warm-up, then half a cosine or steps.
+
+        The cosine ends at a hundredth of the highest rate.
+        """
+        warmup = {
+            "base_lr": self.lr,
+            "warmup_steps": min(self.lr_warmup, self.steps - 1),
+            "warmup_begin_lr": self.lr / 10,
+        }
+        if self.lr_mode == "cosine":
+            final = self.lr / 100
+            return mx.lr_scheduler.CosineScheduler(self.steps, final_lr=final, **warmup)(step)
+        steps = self.lr_decay_steps or [max(self.steps * 2 // 3, 1)]
+        return mx.lr_scheduler.MultiFactorScheduler(steps, factor=self.lr_decay, **warmup)(step)
+
+
+@dataclass
+class Devices:
+    """The devices of a process."""
+
+    gpus: Sequence[int] = option((), "GPUs to compute on", gpu_numbers, True, metavar="0,1")
+    cpus: int = option(1, "CPU contexts, without --gpus", positive, True)
+    batch_size: int = option(4, "images at a time, of all devices together", positive)
+
+    def contexts(self) -> list[mx.Context]:
+        """Return the MXNet contexts, or raise InputError if a GPU is missing."""
+        present = mx.context.num_gpus() if self.gpus else 0
+        for gpu in self.gpus:
+            if gpu >= present:
+                raise InputError(f"--gpus {gpu}, but MXNet sees {present} GPUs")
+        return [mx.gpu(gpu) for gpu in self.gpus] or [mx.cpu(cpu) for cpu in range(self.cpus)]
+
+
+@dataclass
+class Run:
+    """The files of a run, and its surroundings."""
+
+    save_prefix: Path = option(
+        None, "folder of the run; runs/<dataset> if not given", Path, True, metavar="DIR"
+    )
+    resume: Path | None = option(None, "continue from this checkpoint", Path, True, metavar="FILE")
+    overwrite: bool = option(
+        False, "replace the run that the folder holds", same_run=True, only="train"
+    )
+    log_interval: int = option(20, "steps per loss entry", positive, True)
+    val_interval: int = option(250, "steps per validation", positive, True)
+    val_limit: int = option(100, "images of a validation", positive, True)
+    max_seconds: float | None = option(None, "stop early, with a checkpoint", above_zero, True)
+    kv_store: str = option(
+        "device",
+        "sum of the gradients of several contexts; dist_sync for several processes",
+        same_run=True,
+        choices=("local", "device", "dist_sync", "dist_device_sync"),
+    )
+
+    def __post_init__(self) -> None:
+        if self.save_prefix and self.save_prefix.is_file():
+            raise InputError(f"--save-prefix {self.save_prefix} is a file, expected a folder")
+
+
+PARTS: dict[str, Any] = {
+    "data": Data,
+    "model": Model,
+    "schedule": Schedule,
+    "devices": Devices,
+    "run": Run,
+}
+OPTIONS = {each.name: each for part in PARTS.values() for each in fields(part)}
+
+
+class Settings:
+    """All five parts, which fill in each other's defaults."""
+
+    def __init__(
+        self, data: Data, model: Model, schedule: Schedule, devices: Devices, run: Run
+    ) -> None:
+        self.data, self.model, self.schedule = data, model, schedule
+        self.devices, self.run = devices, run
+        run.save_prefix = run.save_prefix or RUNS / data.dataset
+        if schedule.flip_p is None:
+            schedule.flip_p = data.spec.flip_p
+        if schedule.steps is None and data.spec.paint:
+            schedule.steps = 2000
+
+    def config(self, classes: Sequence[str]) -> ModelConfig:
+        """Return the configuration of the detector for some classes."""
+        model, spec = self.model, self.data.spec
+        return ModelConfig(
+            classes=tuple(classes),
+            network=model.network,
+            head=model.head,
+            k=1 if model.head == "global" else model.k,
+            class_agnostic=model.class_agnostic,
+            anchor_scales=spec.anchor_scales,
+            anchor_ratios=spec.anchor_ratios,
+            fpn=model.fpn,
+            deform=model.deform,
+        )
+
+    def open(self, *purposes: str) -> list[DetectionSet]:
+        """Open the data set; the number of training images sets the steps if nothing else does."""
+        opened = self.data.open(Held(self.data.val_share, self.schedule.seed), *purposes)
+        if self.schedule.steps is None:
+            images = len(opened[purposes.index("train")])
+            steps = 40 * images // self.devices.batch_size
+            self.schedule.steps = min(max(steps, 500), 30_000)
+        return opened
+
+    def values(self) -> dict[str, Any]:
+        """Return all options by name."""
+        return {
+            each.name: getattr(getattr(self, name), each.name)
+            for name, part in PARTS.items()
+            for each in fields(part)
+        }
+
+    def changed(self, **values: Any) -> Settings:
+        """Return settings that differ in some options."""
+        return Settings(**build(PARTS, {**self.values(), **values}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all options as JSON holds them."""
+        return json.loads(json.dumps(self.values(), default=str))
+
+    def differences(self, stored: dict, *also: str) -> list[str]:
+        """Return "name: theirs, not mine" for the options that make this another run.
+
+        `stored` is a checkpoint's; an option that it lacks has its default. `also` are names that
+        count although the run could be the same.
+        """
+        wanted = self.to_dict()
+        return [
+            f"{name}: {theirs}, not {wanted[name]}"
+            for name, each in OPTIONS.items()
+            if (not each.metadata["same_run"] or name in also)
+            and (theirs := stored.get(name, each.default)) != wanted[name]
+        ]
+
+
+def build(parts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return instances of some parts, each with its own of the values."""
+    return {
+        name: part(**{each.name: values[each.name] for each in fields(part) if each.name in values})
+        for name, part in parts.items()
+    }
+
+
+def inherited(path: Path, stored: dict, names: Sequence[str]) -> dict[str, Any]:
+    """Return options that a checkpoint gives, checked as on the command line: a file may lie."""
+    values = {}
+    for name in names:
+        each, value = OPTIONS[name], stored.get(name)
+        how = each.metadata["how"]
+        if value is None:
+            continue
+        try:
+            if isinstance(each.default, bool):
+                converted: Any = bool(["False", "True"].index(str(value)))
+            elif "nargs" in how:
+                converted = [how.get("type", str)(str(one)) for one in value]
+            else:
+                text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+                converted = how.get("type", str)(text)
+            if converted not in how.get("choices", [converted]):
+                raise ValueError(f"expected one of {', '.join(how['choices'])}, got {converted}")
+        except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
+            raise CheckpointError(f"checkpoint: {path} has no valid '{name}': {error}") from error
+        values[name] = converted
+    return values
