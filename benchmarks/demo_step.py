@@ -1,26 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`profile`: the parts of a training step, and the cost of a RoI in each head."""
+"""Times the parts of the demo's training step, and the cost of a RoI in each head.
+
+    python -m benchmarks.demo_step --repeats 20 --k 7 --dataset-root DIR
+
+Further arguments are those of `python -m demo_rfcn train`; it runs on one CPU context.
+"""
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
 import mxnet as mx
 
-from ..model import detector
-from ..run import train
-from ..run.settings import Settings
+from demo_rfcn import cli
+from demo_rfcn.commands.data import command as generate
+from demo_rfcn.data.augment import Augmentation
+from demo_rfcn.data.loader import TrainLoader
+from demo_rfcn.distributed.workers import Alone
+from demo_rfcn.model import detector
+from demo_rfcn.model.targets import RPNTargets
+from demo_rfcn.run.optimizer import make_trainer
+from demo_rfcn.settings import Settings
 
 ROI_COUNTS = (300, 1000)
 HEADS = (("psroi", 7), ("roi_fc", 7))
 HEAD_MAP = (40, 50)  # cells, a 640 x 800 image at stride 16
 
 
-def command(settings: Settings, repeats: int) -> None:
-    """Print the profile of a step at the given settings, then the cost of the heads."""
-    if settings.spec.paint:
-        settings.generate()
+def main(argv: list[str] | None = None) -> None:
+    """Print the parts of a step at the given settings, then the cost of the heads."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.demo_step", add_help=False)
+    parser.add_argument("--repeats", type=int, default=20)
+    given, rest = parser.parse_known_args(argv)
+    settings, repeats = cli.parse(["train", *rest]).args[0], given.repeats
+    if settings.data.spec.paint:
+        generate(settings.data)
     parts = step_parts(settings, repeats)
     print("| part | ms |\n|---|---|")
     for name, milliseconds in parts.items():
@@ -29,7 +45,7 @@ def command(settings: Settings, repeats: int) -> None:
     print("|---|" + "---|" * len(ROI_COUNTS))
     for name, k in HEADS:
         cells = [
-            f"{head_cost(name, k, rois, settings.seed, repeats):.1f} ms" for rois in ROI_COUNTS
+            f"{head_cost(name, k, rois, settings.schedule.seed, repeats):.1f} ms" for rois in ROI_COUNTS
         ]
         print(f"| {name} | {' | '.join(cells)} |")
 
@@ -47,25 +63,29 @@ def median_ms(function: Callable[[], object], repeats: int) -> float:
 
 
 def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
-    """Time the parts of a training step one by one, and a whole step in training.
+    """Time the parts of a training step one by one, and a whole step in training, in milliseconds.
 
     The forward parts are timed as separate graphs; "targets, PSROI and loss" is the time of the
     whole forward pass minus those of the backbone and the proposals. In training, a separate thread
     makes the batches, so a step takes less time than the sum.
-
-    Returns
-    -------
-    dict
-        Name to milliseconds.
     """
     (train_set,) = settings.open("train")
     config = settings.config(train_set.classes)
-    net = detector.build(config, [mx.cpu()], settings.seed)
-    graph = detector.TrainGraph(net, settings.rpn_num_sample, settings.ohem)
+    schedule, batch_size = settings.schedule, settings.devices.batch_size
+    net = detector.build(config, [mx.cpu()], schedule.seed)
+    graph = detector.TrainGraph(net, schedule.rpn_num_sample, schedule.ohem)
     graph.hybridize(static_alloc=True)
-    trainer = train.make_trainer(settings, net)
-    loader = train.make_loader(settings, config, train_set, 0, 1)
-    numbers = iter(range(settings.steps))
+    trainer = make_trainer(schedule, net, Alone())
+    loader = TrainLoader(
+        train_set,
+        batch_size,
+        settings.data.scale,
+        config.stride,
+        Augmentation(schedule.flip_p, schedule.scale_jitter, schedule.color_jitter),
+        RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
+        schedule.seed,
+    )
+    numbers = iter(range(schedule.steps))
     batch = next(loader.batches())
     inputs = [mx.nd.array(part) for part in batch]
     features = net.backbone(inputs[0])[0]
@@ -80,7 +100,7 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
 
     def forward_backward_update() -> None:
         forward_backward()
-        trainer.step(settings.batch_size)
+        trainer.step(batch_size)
 
     def backbone() -> None:
         with mx.autograd.record():
@@ -107,9 +127,8 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
         if count == 2:
             mx.nd.waitall()
             start = time.perf_counter()
-        train.train_step(
-            graph, trainer, next(batches), [mx.cpu()], settings.batch_size, settings.lr
-        )
+        inputs = [mx.nd.array(part) for part in next(batches)]
+        forward_backward_update()
     mx.nd.waitall()
     parts["step, as training runs it"] = 1000 * (time.perf_counter() - start) / repeats
     return parts
@@ -132,3 +151,7 @@ def head_cost(name: str, k: int, count: int, seed: int, repeats: int) -> float:
     rois = mx.nd.concat(mx.nd.zeros((count, 1)), boxes, dim=1)
     features = mx.nd.random.uniform(shape=(1, 1024, *HEAD_MAP))
     return median_ms(lambda: head(features, rois), repeats)
+
+
+if __name__ == "__main__":
+    main()

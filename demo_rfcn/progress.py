@@ -37,29 +37,27 @@ class Progress:
         self._figures = ""
         self._shown, self._brief = shown, brief
         self._start = self._printed = time.monotonic()
-        hidden = not (shown and sys.stderr.isatty())
-        self._bar = tqdm(
-            total=total,
-            initial=initial,
-            desc=title,
-            unit=f" {unit}",
-            mininterval=1,
-            disable=hidden,
-        )
+        self._bar: tqdm | None = None
+        if shown and sys.stderr.isatty():
+            self._bar = tqdm(
+                total=total, initial=initial, desc=title, unit=f" {unit}", mininterval=1
+            )
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._bar.close()
-        if self._bar.disable and kind is None and self._done > self._initial and not self._brief:
+        if self._bar is not None:
+            self._bar.close()
+        elif kind is None and self._done > self._initial and not self._brief:
             self._print()
 
     def update(self, count: int = 1) -> None:
         """Count some more."""
         self._done += count
-        self._bar.update(count)
-        if self._bar.disable and time.monotonic() - self._printed >= INTERVAL:
+        if self._bar is not None:
+            self._bar.update(count)
+        elif time.monotonic() - self._printed >= INTERVAL:
             self._print()
 
     def reach(self, done: int) -> None:
@@ -76,7 +74,8 @@ class Progress:
     def figures(self, text: str) -> None:
         """Show some current figures beside the count."""
         self._figures = f", {text}"
-        self._bar.set_postfix_str(text, refresh=False)
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
 
     def write(self, text: str) -> None:
         """Write a line of results to the standard output, above the bar if there is one."""

@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import tempfile
-import zipfile
 from pathlib import Path
 
-import mxnet as mx
 import numpy as np
 
 from demo_rfcn import cli
 from demo_rfcn.data import signals, voc_files
-from demo_rfcn.run.settings import Settings
+from demo_rfcn.run import checkpoint
+from demo_rfcn.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPLITS = ("trainval", "val", "test")
@@ -50,7 +47,7 @@ def photographs(names: list, seed: int) -> list:
 def train_arguments(data: Path, folder: Path, *more: str) -> list:
     """Return a command line that trains six steps; later arguments override earlier ones."""
     line = ["train", "--dataset-root", str(data), "--save-prefix", str(folder)]
-    line += ["--steps", "6", "--batch-size", "2", "--lr-warmup", "2", "--val-images", "2"]
+    line += ["--steps", "6", "--batch-size", "2", "--lr-warmup", "2", "--val-limit", "2"]
     return [*line, *more]
 
 
@@ -59,18 +56,29 @@ def settings_of(line: list) -> Settings:
     return cli.parse(line).args[0]
 
 
-def parameters(path: Path, entry: str = "model.params") -> dict:
+def parameters(path: Path) -> dict:
     """Return the parameters of a checkpoint as NumPy arrays."""
-    with tempfile.TemporaryDirectory() as work, zipfile.ZipFile(path) as archive:
-        stored = mx.nd.load(archive.extract(entry, work))
-        return {name: value.asnumpy() for name, value in dict(stored).items()}
+    return checkpoint.read(path).model
 
 
 def optimizer(path: Path) -> dict:
-    """Return the optimizer's state in a checkpoint: its arrays, and how often it was used."""
-    with zipfile.ZipFile(path) as archive:
-        updates = json.loads(archive.read("checkpoint.json"))["updates"]
-    return {**parameters(path, "optimizer.params"), **updates}
+    """Return the optimizer's state in a checkpoint: its arrays, and the numbers of updates."""
+    stored = checkpoint.read(path)
+    arrays = {
+        f"{name} {place}": array
+        for name, state in stored.optimizer.items()
+        for place, array in enumerate(state)
+    }
+    return {**arrays, **stored.notes["updates"]}
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    """Compare the parameters and the optimizers of two checkpoints bit for bit."""
+    for read in (parameters, optimizer):
+        first, second = read(one), read(other)
+        assert first.keys() == second.keys()
+        for name, value in first.items():
+            np.testing.assert_array_equal(value, second[name], err_msg=name)
 
 
 def free_port() -> int:

@@ -17,11 +17,13 @@ BELOW: dict[str, set[str]] = {
     "data": set(),
     "model": {"data"},
     "show": {"data", "model"},
-    "run": {"data", "model"},
-    "commands": {"data", "model", "run", "show"},
+    "settings": {"data", "model"},
+    "distributed": {"data", "model", "run"},
+    "run": {"data", "model", "settings", "distributed"},
+    "commands": {"data", "model", "run", "show", "settings"},
 }
 #: What the folders of the demo stand on.
-BASE = {"errors", "files", "params", "progress"}
+BASE = {"errors", "files", "options", "progress"}
 
 
 def module(file: Path) -> str:

@@ -215,7 +215,7 @@ def test_every_broken_file_is_named(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("split", ["trainval", "val", "test"])
-@pytest.mark.parametrize("command", ["train", "demo", "ablate", "profile", "eval"])
+@pytest.mark.parametrize("command", ["train", "demo", "ablate", "eval"])
 def test_every_command_looks_at_the_files_that_it_will_read(
     command, split, folder, short_run, tmp_path, monkeypatch, capsys
 ):
@@ -230,7 +230,7 @@ def test_every_command_looks_at_the_files_that_it_will_read(
         line += ["--pretrained", str(short_run / "best.ckpt")]
     else:
         line = [command, *train_arguments(folder.parent, tmp_path / "run")[1:]]
-    read = {"train": ("trainval", "val"), "profile": ("trainval",), "eval": ("test",)}
+    read = {"train": ("trainval", "val"), "eval": ("test",)}
     if split in read.get(command, (split,)):
         (message,) = refusal(line, capsys)
         assert f"{folder / JPEG} is cut short" in message

@@ -11,7 +11,7 @@ from demo_runs import photographs, train_arguments, write_voc
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, augment, coco, digits, loader, open_dataset, signals, voc_files
-from demo_rfcn.run.coco_ap import average_precision
+from demo_rfcn.run.evaluate import average_precision
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +109,7 @@ def batches_of(dataset, seed: int = 0, **parts) -> loader.TrainLoader:
         return np.zeros(1, np.float32), np.zeros((1, 4), np.float32)
 
     change = augment.Augmentation(0.5, (0.8, 1.2), 0.2)
-    return loader.TrainLoader(dataset, 4, 80, 200, 16, change, no_targets, seed, **parts)
+    return loader.TrainLoader(dataset, 4, (80, 200), 16, change, no_targets, seed, **parts)
 
 
 def test_batches_keep_wide_and_tall_images_apart(voc_root):

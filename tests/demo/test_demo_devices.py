@@ -12,12 +12,11 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY, free_port, parameters, settings_of, train_arguments
+from demo_runs import REPOSITORY, free_port, parameters, train_arguments
 
 from demo_rfcn import cli
 from demo_rfcn.commands import evaluate as evaluation
-from demo_rfcn.model import detector
-from demo_rfcn.run import cluster, train
+from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -25,31 +24,17 @@ pytestmark = pytest.mark.slow
 WORKER = str(REPOSITORY / "tests/scripts/train_worker.py")
 
 
-def one_step(data: Path, contexts: int) -> tuple:
-    """Do one step with two images on CPU contexts; returns (losses, parameters per context)."""
-    line = train_arguments(data, Path("unused"), "--cpus", str(contexts), "--freeze-bn")
-    settings = settings_of(line)
-    ctx = train.contexts(settings)
-    (train_set,) = settings.open("train")
-    config = settings.config(train_set.classes)
-    net = detector.build(config, ctx, settings.seed, freeze_bn=True)
-    graph = detector.TrainGraph(net, settings.rpn_num_sample, settings.ohem)
-    graph.hybridize(static_alloc=True)
-    workers = cluster.Alone(mx.kv.create("device") if contexts > 1 else None)
-    trainer = train.make_trainer(settings, net, workers)
-    loader = train.make_loader(settings, config, train_set, 0, 1)
-    losses = train.train_step(graph, trainer, loader.make(0), ctx, settings.batch_size, 1e-3)
-    values = net.collect_params(".*weight|.*bias").values()
-    return losses.asnumpy(), [[p.data(c).asnumpy() for p in values] for c in ctx]
-
-
-def test_two_contexts_equal_one_with_the_joined_batch(eight_images):
-    losses, (single,) = one_step(eight_images, 1)
-    divided_losses, (first, second) = one_step(eight_images, 2)
-    np.testing.assert_allclose(divided_losses, losses, rtol=1e-5)
-    for expected, one, other in zip(single, first, second):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-4)
+def test_two_contexts_equal_one_with_the_joined_batch(eight_images, tmp_path):
+    """After one step with two images."""
+    stored = []
+    for contexts in ("1", "2"):
+        line = ("--cpus", contexts, "--freeze-bn", "--steps", "1", "--optimizer", "sgd")
+        assert cli.main(train_arguments(eight_images, tmp_path / contexts, *line)) == 0
+        stored.append(checkpoint.read(tmp_path / contexts / "last.ckpt"))
+    (row,), (divided,) = (each.notes["history"]["losses"] for each in stored)
+    assert divided == pytest.approx(row, rel=1e-5)
+    for name, expected in stored[0].model.items():
+        np.testing.assert_allclose(stored[1].model[name], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_run_on_two_contexts_resumes(eight_images, tmp_path):

@@ -11,15 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import mxnet as mx
-import numpy as np
 import pytest
-from demo_runs import REPOSITORY, parameters, train_arguments
+from demo_runs import REPOSITORY, assert_equal_runs, train_arguments
 
 from demo_rfcn import cli, files
 from demo_rfcn.data import DATASETS
@@ -71,7 +69,7 @@ def names(folder: Path) -> list:
 
 
 @pytest.mark.parametrize("size", [0, 300, 5000])
-@pytest.mark.parametrize("command", ["data", "demo", "ablate", "profile"])
+@pytest.mark.parametrize("command", ["data", "demo", "ablate"])
 def test_data_that_cannot_be_written(command, size, tmp_path, monkeypatch, capsys):
     few = dataclasses.replace(SIGNALS, counts={"trainval": 3, "val": 1, "test": 1})
     monkeypatch.setitem(DATASETS, "signals", few)
@@ -99,25 +97,15 @@ def test_the_last_whole_checkpoint_stays_and_resumes(eight_images, short_run, tm
     line = train_arguments(eight_images, tmp_path)
     assert cli.main([*line, "--max-seconds", "1e-9"]) == 0
     last = tmp_path / "last.ckpt"
-    assert checkpoint.read_meta(last)["step"] == 1
+    assert checkpoint.read(last).step == 1
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with zipfile.ZipFile(last) as archive:
-        sizes = [archive.getinfo(name).file_size for name in ("model.params", "optimizer.params")]
-    cuts = [size - cut for size in sizes for cut in (1, 2000, size // 2)]
     line += ["--resume", str(last)]
-    for size in (*cuts, len(before[last]) - 1):
+    for size in (2000, len(before[last]) // 2, len(before[last]) - 1):
         message = refused(line, size, capsys)
         assert message.endswith(".ckpt: File too large"), size
         assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert cli.main(line) == 0
     assert_equal_runs(last, short_run / "last.ckpt")
-
-
-def assert_equal_runs(one: Path, other: Path) -> None:
-    """Compare the parameters of two checkpoints bit for bit."""
-    expected = parameters(other)
-    for name, value in parameters(one).items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
 @pytest.mark.parametrize("command", ["eval", "detect", "export"])

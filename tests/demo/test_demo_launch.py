@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 import pytest
-from demo_runs import REPOSITORY, free_port, optimizer, parameters, train_arguments
+from demo_runs import REPOSITORY, assert_equal_runs, free_port, train_arguments
 
 from demo_rfcn import cli
 from demo_rfcn.run import checkpoint, evaluate
-from demo_rfcn.run.cluster import SILENCE
+from demo_rfcn.distributed.workers import SILENCE
 
 pytestmark = pytest.mark.slow
 
@@ -112,14 +111,6 @@ def uninterrupted(eight_images, tmp_path_factory) -> Path:
     return folder / "last.ckpt"
 
 
-def assert_equal_runs(one: Path, other: Path) -> None:
-    for read in (parameters, optimizer):
-        first, second = read(one), read(other)
-        assert first.keys() == second.keys()
-        for name, value in first.items():
-            np.testing.assert_array_equal(value, second[name], err_msg=name)
-
-
 #: What ends a run early: which process gets which signal; status and last word of `launch`.
 ENDS: dict[str, tuple[str, int, int, str]] = {
     "time limit": ("", 0, 0, ""),
@@ -154,9 +145,9 @@ def test_whatever_ends_a_run_at_a_random_step_it_resumes(eight_images, uninterru
             os.kill(random.choice(run.children.get(role, [run.process.pid])), number)
         code, sentences = run.end()
         assert code == status, (name, run.lines)
-        step = checkpoint.read_meta(last)["step"]
+        step = checkpoint.read(last).step
         assert before <= step < STEPS, name  # equal if it ended before its first step
-        hint = f"go on with --resume {last}, of step {step}"
+        hint = f"continue with --resume {last} (step {step})"
         hints = (hint, "worker 0 keeps the checkpoint")
         # (A worker that was stopped may be woken in time to agree with the other one to stop.)
         told = [each for each in sentences if re.search(" train: worker | stopped after ", each)]
@@ -175,13 +166,13 @@ def test_whatever_ends_a_run_at_a_random_step_it_resumes(eight_images, uninterru
 
 
 def test_evaluation_is_divided_among_the_workers(eight_images, uninterrupted):
-    meta = checkpoint.read_meta(uninterrupted)
-    detect, _ = checkpoint.load_detector(uninterrupted, [mx.cpu()])
+    stored = checkpoint.read(uninterrupted)
+    detect = stored.detector([mx.cpu()])
     (dataset,) = cli.parse(arguments(eight_images, Path("unused"), 1)).args[0].open("val")
     scores = evaluate.evaluate(detect, dataset, (160, 160), [mx.cpu()], limit=4)
-    last = meta["history"]["val"][-1]
+    last = stored.notes["history"]["val"][-1]
     assert (last["map50"], last["map75"]) == pytest.approx((scores["map50"], scores["map75"]))
-    assert [row["step"] for row in meta["history"]["val"]] == [40, 80, 120, 160, STEPS]
+    assert [row["step"] for row in stored.notes["history"]["val"]] == [40, 80, 120, 160, STEPS]
 
 
 def test_two_machines(eight_images, tmp_path):
@@ -202,7 +193,7 @@ def test_two_machines(eight_images, tmp_path):
     assert other == 1 and any(each.startswith(f"demo_rfcn: {words}") for each in sentences)
     assert "launch: a worker was stopped by signal 19; all other processes" in others[-1]
     assert not lives(frozen)
-    assert checkpoint.read_meta(tmp_path / "last.ckpt")["step"] >= 40
+    assert checkpoint.read(tmp_path / "last.ckpt").step >= 40
 
 
 def test_bad_input_is_one_sentence(eight_images, tmp_path):
@@ -244,7 +235,7 @@ def started_by_hand(data: Path, folder: Path, *own: list) -> list[subprocess.Pop
         "DMLC_NODE_HOST": "127.0.0.1",
     }
     lines: list[tuple[dict, list]] = [
-        (cluster, [*PYTHON, "demo_rfcn.run.serve", role]) for role in ("scheduler", "server")
+        (cluster, [*PYTHON, "demo_rfcn.distributed.serve", role]) for role in ("scheduler", "server")
     ]
     worker = {**cluster, "DMLC_ROLE": "worker"}
     line = [*PYTHON, "demo_rfcn", *arguments(data, folder, 100_000, "--kv-store", "dist_sync")]
@@ -279,7 +270,7 @@ def test_heartbeats_are_enough_without_launch(eight_images, tmp_path):
         time.sleep(0.2)
     processes[3].kill()
     assert ends(processes[:3], "does not answer any more") == [1, 1, 1]
-    assert checkpoint.read_meta(tmp_path / "last.ckpt")["step"] >= 40
+    assert checkpoint.read(tmp_path / "last.ckpt").step >= 40
 
 
 def test_workers_on_different_runs_are_refused(eight_images, tmp_path):
@@ -296,7 +287,7 @@ def test_a_worker_alone_says_whom_it_waits_for(eight_images, tmp_path):
     port = str(free_port())
     variables = {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "127.0.0.1"}
     variables.update(DMLC_PS_ROOT_PORT=port, DMLC_NUM_SERVER="1", DMLC_NUM_WORKER="2")
-    program = "import sys; from demo_rfcn.run import cluster; cluster.START = 3; import runpy; "
+    program = "import sys; from demo_rfcn.distributed import workers; workers.START = 3; import runpy; "
     program += "runpy.run_module('demo_rfcn', run_name='__main__')"
     made = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program, *line],

@@ -61,10 +61,10 @@ def test_the_tutorial(tmp_path, monkeypatch, capsys):
         assert cli.main(line) == 0, line
     assert "classes of the annotations: cup, spoon\n" in capsys.readouterr().out
     for run in ("photos", "export", "tuned", "imagenet"):
-        assert checkpoint.read_meta(Path("runs", run, "last.ckpt"))["config"].classes == (
+        assert checkpoint.read(Path("runs", run, "last.ckpt")).config.classes == (
             "cup",
             "spoon",
         )
-    assert checkpoint.read_meta(Path("runs/photos/last.ckpt"))["step"] == 3  # resumed
+    assert checkpoint.read(Path("runs/photos/last.ckpt")).step == 3  # resumed
     for name in ("found/one.png", "found/two.json", "exported/rfcn.onnx"):
         assert Path(name).is_file()

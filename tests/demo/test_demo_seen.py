@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from demo_rfcn import cli, progress
-from demo_rfcn.commands import ablate, profile
+from benchmarks import demo_step
+from demo_rfcn.commands import ablate
 
 COMMANDS = (
-    *("data", "train", "eval", "ablate", "profile"),
+    *("data", "train", "eval", "ablate"),
     *("detect", "export", "launch", "demo"),
 )
 
@@ -27,7 +28,7 @@ def train(steps: int) -> None:
     with progress.Progress(steps, "training", "steps") as shown:
         for step in range(steps):
             shown.figures(f"loss {step}")
-            shown.update()
+            shown.reach(step + 1)
         shown.write("step 3: mAP@.5 0.500")
 
 
@@ -102,9 +103,9 @@ def test_one_seed_has_no_deviation(seeds, row, tmp_path):
 def test_no_part_of_a_step_takes_a_negative_time(eight_images, tmp_path, monkeypatch):
     """On a busy machine each measurement may be shorter than the one before."""
     times = itertools.count(100, -10)
-    monkeypatch.setattr(profile, "median_ms", lambda *_: float(next(times)))
-    line = ["profile", "--dataset-root", str(eight_images), "--save-prefix", str(tmp_path)]
+    monkeypatch.setattr(demo_step, "median_ms", lambda *_: float(next(times)))
+    line = ["train", "--dataset-root", str(eight_images), "--save-prefix", str(tmp_path)]
     settings = cli.parse([*line, "--batch-size", "2"]).args[0]
-    parts = profile.step_parts(settings, 1)
+    parts = demo_step.step_parts(settings, 1)
     assert min(parts.values()) >= 0
     assert parts["sum"] == sum(value for name, value in [*parts.items()][:-2])

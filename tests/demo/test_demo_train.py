@@ -11,20 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import optimizer, parameters, settings_of, train_arguments, write_voc
+from demo_runs import assert_equal_runs, parameters, settings_of, train_arguments, write_voc
 
 from demo_rfcn import cli
 from demo_rfcn.data import loader, signals
 from demo_rfcn.model import detector
 from demo_rfcn.model.heads import FPN_HEADS, HEADS
-from demo_rfcn.run import checkpoint, train
+from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
 
 
 def test_overfits_eight_images(eight_images, tmp_path, capsys):
     arguments = ("--steps", "260", "--batch-size", "4", "--val-interval", "260")
-    line = train_arguments(eight_images, tmp_path, *arguments, "--val-images", "8")
+    line = train_arguments(eight_images, tmp_path, *arguments, "--val-limit", "8")
     assert cli.main(line) == 0
     history = json.loads((tmp_path / "history.json").read_text())
     assert history["val"][-1]["map50"] > 0.9
@@ -46,21 +46,14 @@ def test_resume_equals_an_uninterrupted_run(
         patch.setattr(loader.TrainLoader, "make", batch_then_signal)
         assert cli.main(train_arguments(eight_images, tmp_path / "run")) == 130
     last = tmp_path / "run" / "last.ckpt"
-    assert 1 <= checkpoint.read_meta(last)["step"] < 6
+    assert 1 <= checkpoint.read(last).step < 6
     assert f"--resume {last}" in capsys.readouterr().err
 
     assert cli.main(train_arguments(eight_images, tmp_path / "run", "--resume", str(last))) == 0
     uninterrupted = short_run / "last.ckpt"
-    expected = parameters(uninterrupted)
-    resumed = parameters(last)
-    assert expected.keys() == resumed.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
-    assert optimizer(last).keys() == optimizer(uninterrupted).keys()
-    for name, value in optimizer(uninterrupted).items():
-        np.testing.assert_array_equal(optimizer(last)[name], value, err_msg=name)
-    history = checkpoint.read_meta(uninterrupted)["history"]
-    assert checkpoint.read_meta(last)["history"]["val"] == history["val"]
+    assert_equal_runs(last, uninterrupted)
+    history = checkpoint.read(uninterrupted).notes["history"]
+    assert checkpoint.read(last).notes["history"]["val"] == history["val"]
 
 
 @pytest.mark.parametrize("boxes", [[], ["--no-class-agnostic"]])
@@ -82,7 +75,7 @@ def test_images_without_boxes(ohem, tmp_path):
     images = [signals.paint(np.random.default_rng(index)) for index in range(2)]
     images += [(image[::-1], []) for image, _ in images]
     data = write_voc(tmp_path / "data", images)
-    line = train_arguments(data, tmp_path / "run", "--val-images", "4", "--steps", "4", *ohem)
+    line = train_arguments(data, tmp_path / "run", "--val-limit", "4", "--steps", "4", *ohem)
     assert cli.main(line) == 0
     history = json.loads((tmp_path / "run" / "history.json").read_text())
     assert np.isfinite(list(history["losses"][-1].values())).all()
@@ -131,13 +124,13 @@ def test_schedules():
     line = train_arguments(
         Path("data"), Path("run"), "--steps", "100", "--lr", "1", "--lr-warmup", "10"
     )
-    cosine = [train.learning_rate(settings_of(line), step) for step in (0, 10, 55, 100)]
+    cosine = [settings_of(line).schedule.rate(step) for step in (0, 10, 55, 100)]
     np.testing.assert_allclose(cosine, [0.1, 1, 0.505, 0.01], atol=1e-6)
     line += ["--lr-mode", "step"]
     stepped = settings_of([*line, "--lr-decay-steps", "40", "80"])
-    steps = [train.learning_rate(stepped, step) for step in (5, 20, 60, 90)]
+    steps = [stepped.schedule.rate(step) for step in (5, 20, 60, 90)]
     np.testing.assert_allclose(steps, [0.55, 1, 0.1, 0.01], atol=1e-6)
-    assert train.learning_rate(settings_of([*line, "--steps", "1"]), 0) == 1
+    assert settings_of([*line, "--steps", "1"]).schedule.rate(0) == 1
 
 
 def test_resume_refuses_another_optimizer(eight_images, short_run, tmp_path, capsys):

@@ -15,7 +15,8 @@ from demo_runs import REPOSITORY, train_arguments
 from matplotlib import image as pictures
 
 from demo_rfcn import cli
-from demo_rfcn.commands import ablate, profile
+from benchmarks import demo_step
+from demo_rfcn.commands import ablate
 from demo_rfcn.data import DATASETS, signals
 from demo_rfcn.run import checkpoint
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.slow
 def test_export_gives_the_same_boxes_in_a_new_process(run, size, request, tmp_path):
     """The third size has fewer anchors than the proposals that are chosen among them."""
     trained = request.getfixturevalue(run)
-    detect, _ = checkpoint.load_detector(trained / "last.ckpt", [mx.cpu()])
+    detect = checkpoint.read(trained / "last.ckpt").detector([mx.cpu()])
     saved = ["--pretrained", str(trained / "last.ckpt"), "--save-prefix", str(tmp_path)]
     assert cli.main(["export", "--name", "small", *saved]) == 0
     stem = tmp_path / "small"
@@ -54,7 +55,7 @@ def test_export_as_onnx_gives_the_same_boxes(run, request, tmp_path):
     """At two sizes and two numbers of images, in one file."""
     onnx = pytest.importorskip("onnx")
     trained = request.getfixturevalue(run)
-    detect, _ = checkpoint.load_detector(trained / "last.ckpt", [mx.cpu()])
+    detect = checkpoint.read(trained / "last.ckpt").detector([mx.cpu()])
     saved = ["--pretrained", str(trained / "last.ckpt"), "--save-prefix", str(tmp_path)]
     assert cli.main(["export", "--format", "onnx", "--name", "small", *saved]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["small.onnx"]
@@ -77,7 +78,7 @@ def test_demo_writes_everything_and_reuses_it(tmp_path, monkeypatch, capsys):
     line = ["demo", *train_arguments(tmp_path / "data", tmp_path / "run")[1:]]
     assert cli.main(line) == 0
     output = capsys.readouterr().out
-    assert output.strip().endswith(f"results in {tmp_path / 'run'}")
+    assert output.strip().endswith(f"report in {tmp_path / 'run' / 'report.html'}")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["test"]["images"] == 3
     assert 0 <= summary["test"]["map75"] <= summary["test"]["map50"] <= 1
@@ -85,7 +86,9 @@ def test_demo_writes_everything_and_reuses_it(tmp_path, monkeypatch, capsys):
         assert pictures.imread(tmp_path / "run" / name).std() > 0.01
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert cli.main(line) == 0
-    assert output.endswith(capsys.readouterr().out)
+    again = capsys.readouterr().out
+    assert again.count("reused ") == 3  # the data, the run, its results
+    assert output.endswith(again[again.index("signals: 3 held-back") :])
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert cli.main([*line, "--steps", "8"]) == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["checkpoint_step"] == 8
@@ -116,7 +119,7 @@ def test_data_is_reproducible_and_reused(tmp_path, monkeypatch, capsys):
     assert first == second
     assert capsys.readouterr().out.count("wrote signals") == 2
     assert cli.main(["data", "--dataset-root", str(tmp_path / "first")]) == 0
-    assert "found signals" in capsys.readouterr().out
+    assert "reused signals" in capsys.readouterr().out
     assert cli.main(["data", "--dataset-root", str(tmp_path / "first"), "--data-seed", "1"]) == 0
     third = (tmp_path / "first" / "VOC2007" / "JPEGImages" / "test_00000.jpg").read_bytes()
     assert third != second["test_00000.jpg"]
@@ -145,7 +148,7 @@ def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch,
 
 
 def test_rotating_twice_changes_nothing(short_run):
-    detect, _ = checkpoint.load_detector(short_run / "best.ckpt", [mx.cpu()])
+    detect = checkpoint.read(short_run / "best.ckpt").detector([mx.cpu()])
     weight = detect.net.head.class_maps.weight
     before = weight.data().asnumpy()
     ablate.rotate_bins(detect.net)
@@ -155,11 +158,11 @@ def test_rotating_twice_changes_nothing(short_run):
 
 
 def test_profile_names_every_part(eight_images, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(profile, "HEAD_MAP", (6, 8))
+    monkeypatch.setattr(demo_step, "HEAD_MAP", (6, 8))
     spec = dataclasses.replace(DATASETS["signals"], paint=None)
     monkeypatch.setitem(DATASETS, "signals", spec)
     line = train_arguments(eight_images, tmp_path, "--repeats", "1")
-    assert cli.main(["profile", *line[1:]]) == 0
+    demo_step.main(line[1:])
     output = capsys.readouterr().out
     for part in ("data", "backbone", "proposals", "PSROI", "backward", "update", "roi_fc"):
         assert part in output
@@ -184,6 +187,6 @@ def test_report_is_one_file(eight_images, short_run, tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 4
     assert page.count("<figcaption>") == 4
-    for words in ("signal_top", "AP@.75", "checkpoint of step 6 of 6"):
+    for words in ("signal_top", "AP@.75", "checkpoint of step 6 of 6", "width=device-width"):
         assert words in page
     assert 'src="http' not in page

@@ -61,9 +61,10 @@ def export_rfcn(folder: Path, pretrained: Path, images: list[Path]) -> None:
     from demo_rfcn.commands.detect import read_image
     from demo_rfcn.commands.export import export_onnx
     from demo_rfcn.data.loader import normalise, resize
-    from demo_rfcn.run.checkpoint import load_detector
+    from demo_rfcn.run.checkpoint import read
 
-    detect, meta = load_detector(pretrained, mx.cpu())
+    stored = read(pretrained)
+    detect, meta = stored.detector([mx.cpu()]), stored.notes
     arrays: dict[str, Any] = {}
     for i, path in enumerate(images):
         image = normalise(resize(read_image(path), meta["short"], meta["max_size"])[0])[None]

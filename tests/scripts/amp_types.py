@@ -15,13 +15,13 @@ from mxnet.contrib import amp
 
 from demo_rfcn.model import detector
 from demo_rfcn.model.config import ModelConfig
-from demo_rfcn.run import step
+from demo_rfcn.run import optimizer
 
 network, head, agnostic, deform = sys.argv[1:]
 shape = ("a", "b"), network, head, 3, agnostic == "True", (2.0, 4.0), (1.0,)
 config = ModelConfig(*shape, deform=deform == "True")
 net = detector.build(config, [mx.cpu()], seed=0)
-amp.init("float16", **step.AMP_OPERATORS)
+amp.init("float16", **optimizer.AMP_OPERATORS)
 names = ("data", "labels", "rpn_cls", "rpn_box")
 losses = detector.TrainGraph(net, rpn_num_sample=128, ohem=True)(*map(mx.sym.var, names))
 graph = mx.sym.Group(losses).get_internals()

@@ -1,32 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads randomly damaged files; a separate program, because MXNet may crash on one.
 
-    python damaged_files.py {parameters,symbols} COUNT FOLDER
+    python damaged_files.py {checkpoints,symbols} COUNT FOLDER
 
 Prints how many were read, and how many raised an exception.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from pathlib import Path
 
 import mxnet as mx
+import numpy as np
 
 import gluon_roi
-from demo_rfcn import params
+from demo_rfcn.model.config import ModelConfig
+from demo_rfcn.run import checkpoint
 
 kind, count, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-path = folder / ("damaged.json" if kind == "symbols" else "damaged.params")
+path = folder / ("damaged.json" if kind == "symbols" else "damaged.ckpt")
 #: Sizes and types that a header should not have.
 WORDS = (0, 1, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
 
 
 def whole() -> bytes:
-    if kind == "parameters":
-        arrays = {"a.weight": mx.nd.ones((2, 3)), "b": mx.nd.zeros(4), "c": mx.nd.ones((1, 2, 2))}
-        mx.nd.save(str(path), arrays)
+    if kind == "checkpoints":
+        config = ModelConfig(("a",), "small", "psroi", 3, True, (2.0,), (1.0,))
+        notes = {"format": checkpoint.FORMAT, "config": config.to_dict(), "updates": {}, "step": 1}
+        notes.update(short=9, max_size=9, best=None, held_back=None)
+        notes.update(history={"losses": [], "val": []}, arguments={"optimizer": "adam", "steps": 9})
+        text = np.frombuffer(json.dumps(notes).encode(), np.uint8)
+        with path.open("wb") as file:
+            np.savez(file, **{"model/a": np.ones((2, 3)), "model/b": np.zeros(4), "notes": text})
     else:
         data, rois = mx.sym.var("data"), mx.sym.var("rois")
         pooled = mx.sym.ROIPooling(data, rois, pooled_size=(2, 2), spatial_scale=0.5)
@@ -56,9 +64,8 @@ original, rng, read, refused = whole(), random.Random(0), 0, 0
 for _ in range(count):
     path.write_bytes(damaged(original, rng))
     try:
-        if kind == "parameters":
-            for value in params.read(path).values():
-                value.sum()
+        if kind == "checkpoints":
+            checkpoint.read(path)
         else:
             symbol = mx.sym.load(str(path))
             gluon_roi.count(symbol)
