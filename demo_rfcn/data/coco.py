@@ -52,7 +52,7 @@ class COCOFolder(DetectionSet):
             raise InputError(f"dataset: {annotations} is missing{layout}")
         if images and not images.is_dir():
             raise InputError(f"dataset: folder {images} of images is missing")
-        super().__init__(f"COCOFolder({annotations.stem})", (), ())
+        super().__init__(annotations.stem, (), ())
         self.of_coco = True
         self._path, self._folder = annotations, images
         self._empty, self._turned = 0, 0
@@ -67,6 +67,7 @@ class COCOFolder(DetectionSet):
         categories = self._read_categories(content["categories"])
         self.known = set(categories.values())
         self.classes = tuple(categories.values() if classes is None else classes)
+        self._note_case()
         found = self._read_images(content["images"])
         self._check_folder(found)
         whole = self._read_annotations(content["annotations"], categories, found)

@@ -118,6 +118,13 @@ class DetectionSet(mx.gluon.data.Dataset):
                 f"{', '.join(self.classes)}: {shown}"
             )
 
+    def _note_case(self) -> None:
+        """Note classes whose names differ only in case, perhaps by mistake."""
+        for name in sorted(self.known):
+            same = sorted(each for each in self.known if each.lower() == name.lower())
+            if len(same) > 1 and same[0] == name:
+                self.notes.append(f"classes that differ only in case: {', '.join(same)}")
+
     def _note_turned(self, count: int) -> None:
         """Note the assumption for images whose annotation has the size of their stored pixels."""
         if count:

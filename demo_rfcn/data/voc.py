@@ -24,7 +24,7 @@ LISTS = Path("ImageSets", "Main")
 
 
 class VOCObject(NamedTuple):
-    """An <object>: its class in lower case, its box (inclusive, counted from 0), and a flag."""
+    """An <object>: its class, its box (inclusive, counted from 0), and a flag."""
 
     name: str
     box: tuple[float, float, float, float]
@@ -41,7 +41,7 @@ class VOCFolder(DetectionSet):
         Year (the folder VOC<year>) or folder, and name of the list in ImageSets/Main, as in
         GluonCV; None for all that have an annotation.
     classes : sequence of str or None
-        Lower-case names; those of the annotations, sorted, if None.
+        Those of the annotations, sorted, if None.
     leaves_out : bool
         Whether an object of another class is left out and counted. Otherwise its file is broken.
 
@@ -58,12 +58,12 @@ class VOCFolder(DetectionSet):
         classes: Sequence[str] | None,
         leaves_out: bool = False,
     ) -> None:
+        folders = (f"VOC{folder}" if isinstance(folder, int) else folder for folder, _ in splits)
         parts = [
-            f"{folder}{name or ''}" if folder != "." else name or Path(root).resolve().name
-            for folder, name in splits
+            f"{Path(root, folder).resolve().name} {name or ''}".strip()
+            for folder, (_, name) in zip(folders, splits)
         ]
-        title = ",".join(parts)
-        super().__init__(f"VOCFolder({title})", classes or (), ())
+        super().__init__(" and ".join(parts), classes or (), ())
         self._outside: Counter[str] = Counter()
         self._turned = 0
         read: list[tuple[Entry, list[VOCObject]]] = []
@@ -73,6 +73,7 @@ class VOCFolder(DetectionSet):
         self.known = {each.name for _, found in read for each in found}
         if classes is None:
             self.classes = tuple(sorted(self.known))
+        self._note_case()
         self.entries = [self._labelled(entry, found) for entry, found in read]
         self._note_outside(self._outside, " left out, of classes")
         self._note_turned(self._turned)
@@ -240,7 +241,7 @@ def read_annotation(
     ----------
     path : pathlib.Path
     classes : sequence of str or None
-        The names that an object may have, in lower case; any if None.
+        The names that an object may have; any if None.
 
     Returns
     -------
@@ -280,7 +281,7 @@ def _refuse_entity(name: str, *_: object) -> None:
 def _object(
     entry: ElementTree.Element, width: float, height: float, classes: Sequence[str] | None
 ) -> VOCObject:
-    name = (_child(entry, "name").text or "").strip().lower()
+    name = (_child(entry, "name").text or "").strip()
     if not name or (classes is not None and name not in classes):
         expected = "a name" if classes is None else f"one of {', '.join(classes)}"
         raise BrokenFile(f"holds class '{name}', expected {expected}")

@@ -245,7 +245,7 @@ def test_nothing_is_left_without_broken_images(folder, tmp_path, capsys):
     line = train_arguments(folder.parent, tmp_path / "run", "--skip-broken")
     messages = refusal(line, capsys)
     assert messages[0].endswith("leaves out 8 of 8 images")
-    assert "no image of VOCFolder(2007trainval)" in messages[1]
+    assert "no image of VOC2007 trainval" in messages[1]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def test_voc_like_folder_with_named_classes(tmp_path, capsys):
     made = write_voc(tmp_path / "made", photographs(["cup", "spoon"], 3))
     root = made / voc_files.YEAR_FOLDER
     line = train_arguments(root, tmp_path / "run", "--dataset", "voc-like", "--steps", "1", *SMALL)
-    assert cli.main([*line, "--classes", "Cup", "spoon"]) == 0
+    assert cli.main([*line, "--classes", "cup", "spoon"]) == 0
+    line += ["--overwrite"]
     assert cli.main([*line, "--classes", "cup", "spoon", "fork"]) == 2
     assert "class 'fork' of --classes has no object" in capsys.readouterr().err
     assert cli.main([*line, "--dataset", "voc", "--classes", "cup"]) == 2

@@ -68,7 +68,7 @@ def test_too_few_images(tmp_path, capsys):
 def test_no_objects_to_evaluate(tmp_path, capsys):
     data = write_voc(tmp_path / "data", [(signals.paint(default_rng(0))[0], [])] * 2)
     line = train_arguments(data, tmp_path / "run")
-    refused(line, capsys, "no annotated object in the first 2 images", "2007val")
+    refused(line, capsys, "no annotated object in the first 2 images", "VOC2007 val")
 
 
 @pytest.mark.parametrize("command", ["train", "demo"])
@@ -142,7 +142,7 @@ def test_detect_loses_no_image(short_run, tmp_path, capsys):
         (("--lr-decay-steps", "5", "3"), "--lr-decay-steps 5 3, expected an increasing order"),
         (("--classes", "a"), "'signals' has its own classes; leave out --classes"),
         (
-            ("--dataset", "voc-like", "--classes", "cup", "Cup"),
+            ("--dataset", "voc-like", "--classes", "cup", " cup"),
             "--classes cup, cup, expected different names",
         ),
         (("--kv-store", "dist_sync"), "not set: DMLC_ROLE, DMLC_PS_ROOT_URI"),

@@ -142,7 +142,7 @@ def test_three_thousand_files(tmp_path, monkeypatch, no_training, capsys):
     line = train_arguments(folder, tmp_path / "run", "--dataset", "voc-like")
     with pytest.raises(NetworkBuilt):
         cli.main(line)
-    assert "300 of 3000 images of VOCFolder(data) are held back" in capsys.readouterr().out
+    assert "300 of 3000 images of data are held back" in capsys.readouterr().out
     split = json.loads((tmp_path / "run" / "split.json").read_text())
     assert len(split["trained_on"]) == 2700 and len(split["held_back"]) == 300
 
@@ -219,6 +219,13 @@ def test_a_phone_format_that_opencv_does_not_decode_is_named(voc_like, tmp_path,
     assert words in refused(line, capsys)
 
 
+def test_classes_keep_their_case(voc_like, tmp_path, capsys):
+    root = Path(shutil.copytree(voc_like, tmp_path / "data"))
+    annotation(root / "Annotations" / "plain.xml", (96, 72), [("Cup", (20, 10, 59, 49))])
+    assert open_dataset(VOC_LIKE, root, "train").classes == ("Cup", "cup", "spoon")
+    assert "dataset: classes that differ only in case: Cup, cup\n" in capsys.readouterr().out
+
+
 def test_two_images_of_one_name_are_refused(voc_like, tmp_path, capsys):
     root = Path(shutil.copytree(voc_like, tmp_path / "data"))
     shutil.copy(root / "JPEGImages" / "grey.jpg", root / "JPEGImages" / "plain.jpeg")
@@ -279,7 +286,7 @@ def test_too_few_images_to_hold_one_back(count, tmp_path, no_training, capsys):
     line = train_arguments(made / "VOC2007", tmp_path / "run", "--dataset", "voc-like")
     line += ["--batch-size", "1"]
     if count == 1:
-        assert "1 images of VOCFolder(VOC2007) are too few to hold back" in refused(line, capsys)
+        assert "1 images of VOC2007 are too few to hold back" in refused(line, capsys)
     else:
         with pytest.raises(NetworkBuilt):
             cli.main(line)

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import assert_equal_runs, parameters, settings_of, train_arguments, write_voc
+from demo_runs import REPOSITORY, assert_equal_runs, parameters, settings_of, train_arguments, write_voc
 
-from demo_rfcn import cli
+from demo_rfcn import cli, progress
 from demo_rfcn.data import loader, signals
 from demo_rfcn.model import detector
 from demo_rfcn.model.heads import FPN_HEADS, HEADS
@@ -131,6 +134,75 @@ def test_schedules():
     steps = [stepped.schedule.rate(step) for step in (5, 20, 60, 90)]
     np.testing.assert_allclose(steps, [0.55, 1, 0.1, 0.01], atol=1e-6)
     assert settings_of([*line, "--steps", "1"]).schedule.rate(0) == 1
+
+
+def test_a_folder_with_a_run_is_refused(eight_images, short_run, tmp_path, capsys):
+    run = Path(shutil.copytree(short_run, tmp_path / "run"))
+    before = (run / "best.ckpt").read_bytes()
+    line = train_arguments(eight_images, run, "--seed", "1")
+    assert cli.main(line) == 2
+    words = f"{run} has a run of 6 steps: --resume {run / 'last.ckpt'}, or --overwrite"
+    assert words in capsys.readouterr().err
+    assert (run / "best.ckpt").read_bytes() == before
+    assert cli.main([*line, "--overwrite"]) == 0
+    assert checkpoint.read(run / "best.ckpt").arguments["seed"] == 1
+
+
+@pytest.mark.parametrize("images, steps", [(8, 500), (60, 600), (10**6, 30_000)])
+def test_steps_follow_from_the_number_of_images(images, steps, monkeypatch):
+    settings = settings_of(["train", "--dataset", "voc-like"])
+    monkeypatch.setattr(settings.data, "open", lambda *_: [[0] * images, [0]])
+    settings.open("train", "val")
+    assert settings.schedule.steps == steps
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_signals_are_answered_at_once(signals, eight_images, tmp_path):
+    """Even while a step computes: one ends the run after the step, two end it there and then."""
+    program = f"""
+import os, signal, sys, time
+from demo_rfcn import cli
+from demo_rfcn.distributed.workers import Alone
+reduce, calls = Alone.reduce, []
+def slow(self, *arguments):
+    calls.append(0)
+    if len(calls) == 3:
+        for _ in range({signals}):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+    return reduce(self, *arguments)
+Alone.reduce = slow
+sys.exit(cli.main(sys.argv[1:]))
+"""
+    line = train_arguments(eight_images, tmp_path / "run", "--steps", "50")
+    made = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, *line],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 130
+    words = re.search(r"stopping after step (\d+) of 50; a second signal ends at once", made.stderr)
+    assert words, made.stderr
+    last = tmp_path / "run" / "last.ckpt"
+    if signals == 1:
+        assert checkpoint.read(last).step == int(words[1])
+    else:
+        assert "ended at once" in made.stderr and not last.exists()
+
+
+def test_progress_is_of_finished_steps(eight_images, tmp_path, monkeypatch):
+    """A step counts when MXNet has computed it, and two at most are queued."""
+    seen = []
+    reach = progress.Progress.reach
+
+    def note(self, done):
+        seen.append(done)
+        reach(self, done)
+
+    monkeypatch.setattr(progress.Progress, "reach", note)
+    assert cli.main(train_arguments(eight_images, tmp_path)) == 0
+    assert seen == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_resume_refuses_another_optimizer(eight_images, short_run, tmp_path, capsys):
