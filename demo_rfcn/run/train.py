@@ -107,12 +107,14 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
             f"{schedule.steps} steps = {passes:.3g} passes, from step {first}; the run is in "
             f"{run.save_prefix}"
         )
-        stop.ends_at_once = workers.num_workers == 1
+        alone = stop.ends_at_once = workers.num_workers == 1
+        stop.announcement = "stopping as soon as all workers agree"
         batches = loader.batches(first)
         with Progress(schedule.steps, "training", "steps", first, record.writes) as progress:
             try:
                 for step in range(first, schedule.steps):
-                    stop.announcement = f"stopping after step {step + 1} of {schedule.steps}"
+                    if alone:
+                        stop.announcement = f"stopping after step {step + 1} of {schedule.steps}"
                     batch = next(batches)
                     parts = [mx.gluon.utils.split_and_load(p, ctx, even_split=False) for p in batch]
 
@@ -139,6 +141,7 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
                     record.losses.append(mx.nd.concat(*stacked, dim=1).mean(axis=1).asnumpy())
                     record.step = step + 1
                     progress.reach(step)
+                    stops |= alone and stop.raised
 
                     final = record.step == schedule.steps or late
                     if record.step % run.log_interval == 0 or final or stops:

@@ -126,7 +126,7 @@ def test_a_deformable_run(eight_images, short_run, deformable_run, tmp_path, cap
     assert np.abs(learned["backbone.body.4.conv2.offset.weight"]).max() > 0
     further = ("--steps", "8", "--resume", last)
     assert cli.main(train_arguments(eight_images, tmp_path / "a", *further)) == 0
-    assert "from step 6 to 8" in capsys.readouterr().out
+    assert "8 steps = 2 passes, from step 6;" in capsys.readouterr().out
     saved = ["--pretrained", last, "--save-prefix", str(tmp_path / "b")]
     assert cli.main(["eval", "--dataset-root", str(eight_images), *saved]) == 0
     # Weights of the plain network fit.

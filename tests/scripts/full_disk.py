@@ -54,7 +54,7 @@ def fill(free: int) -> None:
 results = {}
 fill(0)
 results["full"] = train()
-fill(6 * 2**20)
+fill(2 * 2**20)
 results["filling"] = train()
 ballast.unlink()
 subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
