@@ -45,7 +45,8 @@ def main(argv: list[str] | None = None) -> None:
     print("|---|" + "---|" * len(ROI_COUNTS))
     for name, k in HEADS:
         cells = [
-            f"{head_cost(name, k, rois, settings.schedule.seed, repeats):.1f} ms" for rois in ROI_COUNTS
+            f"{head_cost(name, k, rois, settings.schedule.seed, repeats):.1f} ms"
+            for rois in ROI_COUNTS
         ]
         print(f"| {name} | {' | '.join(cells)} |")
 

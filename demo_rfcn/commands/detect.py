@@ -41,9 +41,7 @@ def command(
     with Progress(len(images), "detecting", "images") as progress:
         for first in range(0, len(images), batch_size):
             chunk = [(image, read_image(image)) for image in images[first : first + batch_size]]
-            scaled = [
-                (image, pixels, *resize(pixels, *limits)) for image, pixels in chunk
-            ]
+            scaled = [(image, pixels, *resize(pixels, *limits)) for image, pixels in chunk]
             for _, group in groupby(scaled, key=lambda each: each[2].shape):
                 names, originals, smaller, scales = zip(*group)
                 found = detect_images(detect, smaller, scales, ctx)

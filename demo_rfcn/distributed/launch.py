@@ -60,7 +60,9 @@ def command(workers: int, servers: int, address: str, only: Sequence[str], line:
     print(f"launch: {', '.join(roles)}; scheduler at {host}:{port}", flush=True)
     with StopRequest() as stop, _Processes() as processes:
         for role in roles:
-            module = ["demo_rfcn", *line] if role == "worker" else ["demo_rfcn.distributed.serve", role]
+            module = (
+                ["demo_rfcn", *line] if role == "worker" else ["demo_rfcn.distributed.serve", role]
+            )
             processes.start(role, [sys.executable, "-m", *module], environment)
         processes.watch(stop)
 

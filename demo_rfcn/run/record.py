@@ -90,9 +90,7 @@ class Record:
         self.losses.clear()
         row = {name: float(value) for name, value in zip(TrainGraph.LOSSES, means)}
         if not np.isfinite(means).all():
-            raise InputError(
-                f"train: a loss is not finite at step {self.step} ({row}); lower --lr"
-            )
+            raise InputError(f"train: a loss is not finite at step {self.step} ({row}); lower --lr")
         self._notes["history"]["losses"].append({"step": self.step, **row})
         self._loss = means.sum()
         self._show(progress)

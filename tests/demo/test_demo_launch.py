@@ -18,8 +18,8 @@ import pytest
 from demo_runs import REPOSITORY, assert_equal_runs, free_port, train_arguments
 
 from demo_rfcn import cli
-from demo_rfcn.run import checkpoint, evaluate
 from demo_rfcn.distributed.workers import SILENCE
+from demo_rfcn.run import checkpoint, evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -235,7 +235,8 @@ def started_by_hand(data: Path, folder: Path, *own: list) -> list[subprocess.Pop
         "DMLC_NODE_HOST": "127.0.0.1",
     }
     lines: list[tuple[dict, list]] = [
-        (cluster, [*PYTHON, "demo_rfcn.distributed.serve", role]) for role in ("scheduler", "server")
+        (cluster, [*PYTHON, "demo_rfcn.distributed.serve", role])
+        for role in ("scheduler", "server")
     ]
     worker = {**cluster, "DMLC_ROLE": "worker"}
     line = [*PYTHON, "demo_rfcn", *arguments(data, folder, 100_000, "--kv-store", "dist_sync")]
@@ -287,7 +288,9 @@ def test_a_worker_alone_says_whom_it_waits_for(eight_images, tmp_path):
     port = str(free_port())
     variables = {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "127.0.0.1"}
     variables.update(DMLC_PS_ROOT_PORT=port, DMLC_NUM_SERVER="1", DMLC_NUM_WORKER="2")
-    program = "import sys; from demo_rfcn.distributed import workers; workers.START = 3; import runpy; "
+    program = (
+        "import sys; from demo_rfcn.distributed import workers; workers.START = 3; import runpy; "
+    )
     program += "runpy.run_module('demo_rfcn', run_name='__main__')"
     made = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program, *line],

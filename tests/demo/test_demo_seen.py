@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from demo_rfcn import cli, progress
 from benchmarks import demo_step
+from demo_rfcn import cli, progress
 from demo_rfcn.commands import ablate
 
 COMMANDS = (

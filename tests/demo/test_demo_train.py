@@ -14,7 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY, assert_equal_runs, parameters, settings_of, train_arguments, write_voc
+from demo_runs import (
+    REPOSITORY,
+    assert_equal_runs,
+    parameters,
+    settings_of,
+    train_arguments,
+    write_voc,
+)
 
 from demo_rfcn import cli, progress
 from demo_rfcn.data import loader, signals

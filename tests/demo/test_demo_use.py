@@ -14,8 +14,8 @@ import pytest
 from demo_runs import REPOSITORY, train_arguments
 from matplotlib import image as pictures
 
-from demo_rfcn import cli
 from benchmarks import demo_step
+from demo_rfcn import cli
 from demo_rfcn.commands import ablate
 from demo_rfcn.data import DATASETS, signals
 from demo_rfcn.run import checkpoint

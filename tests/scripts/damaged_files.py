@@ -12,6 +12,7 @@ import json
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -34,7 +35,8 @@ def whole() -> bytes:
         notes.update(history={"losses": [], "val": []}, arguments={"optimizer": "adam", "steps": 9})
         text = np.frombuffer(json.dumps(notes).encode(), np.uint8)
         with path.open("wb") as file:
-            np.savez(file, **{"model/a": np.ones((2, 3)), "model/b": np.zeros(4), "notes": text})
+            arrays: Any = {"model/a": np.ones((2, 3)), "model/b": np.zeros(4), "notes": text}
+            np.savez(file, **arrays)
     else:
         data, rois = mx.sym.var("data"), mx.sym.var("rois")
         pooled = mx.sym.ROIPooling(data, rois, pooled_size=(2, 2), spatial_scale=0.5)
