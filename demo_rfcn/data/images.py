@@ -11,11 +11,10 @@ import contextlib
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
@@ -27,7 +26,7 @@ Image.MAX_IMAGE_PIXELS = 2**27
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".gif"),
     *(".jp2", ".ppm", ".pgm", ".pbm", ".pnm", ".pxm", ".ras", ".sr", ".avif"),
-    *(".heic", ".heif"),  # of phones: no image for OpenCV, and named as such
+    *(".heic", ".heif"),  # of phones: Pillow does not decode them; they are reported as such
 )
 
 _START, _END = b"\xff\xd8", b"\xff\xd9"
@@ -49,7 +48,7 @@ class Header(NamedTuple):
     Attributes
     ----------
     kind : str
-        Pillow's name of the format; empty if only OpenCV knows it.
+        Pillow's name of the format.
     size : tuple of int
         Width and height of the stored pixels.
     orientation : int
@@ -66,53 +65,47 @@ class Header(NamedTuple):
         return self.size if self.orientation <= 4 else (self.size[1], self.size[0])
 
 
-def read_header(path: Path) -> Header:
-    """Read the header of an image file.
-
-    Raises
-    ------
-    BrokenFile
-        The file is missing, empty, damaged, no image, or has more pixels than any camera's.
-    """
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """Open an image file with Pillow; raise BrokenFile if its content makes that fail."""
     check_there(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large images, and of tags that nobody reads
+            warnings.simplefilter("ignore")  # of large images and of unused tags
             with Image.open(path) as image:
-                kind, size = str(image.format), image.size
-                # OpenCV turns TIFFs by itself; Pillow decodes a PNG to look for a late tag.
-                tagged = kind != "TIFF" and (kind != "PNG" or "exif" in image.info)
-                orientation = _orientation(image) if tagged else 1
-                if kind == "TIFF":
-                    size = _tiff_size(image)
-                return Header(kind, size, orientation)
-    except UnidentifiedImageError:
-        height, width = _decoded(path, "").shape[:2]
-        return Header("", (width, height), 1)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+                yield image
+    except UnidentifiedImageError as error:
+        with path.open("rb") as file:
+            heif = file.read(8)[4:] == b"ftyp"
+        why = (
+            "of a kind that Pillow does not decode (HEIF); make it a JPEG"
+            if heif
+            else "not an image"
+        )
+        raise BrokenFile(f"{path} is {why}") from error
+    except BrokenFile:
+        raise
+    except Exception as error:  # Pillow's decoders raise many
         raise BrokenFile(f"{path} cannot be read: {error}") from error
 
 
-def _orientation(image: Image.Image) -> int:
-    value = None
-    with contextlib.suppress(Exception):  # a broken tag says nothing, and raises anything
-        value = image.getexif().get(_ORIENTATION)
-    return value if isinstance(value, int) and 1 <= value <= 8 else 1
-
-
-def _tiff_size(image: Image.Image) -> tuple[int, int]:
-    """Return the upright size of a TIFF, as OpenCV does."""
+def _header(image: Image.Image) -> Header:
+    """Return the header of an opened image."""
+    kind, orientation = str(image.format), None
+    if kind != "PNG" or "exif" in image.info:  # a PNG would be decoded to look for a late tag
+        with contextlib.suppress(Exception):  # a broken tag may raise anything
+            orientation = image.getexif().get(_ORIENTATION)
+    if not isinstance(orientation, int) or not 1 <= orientation <= 8:
+        orientation = 1
+    if kind != "TIFF":
+        return Header(kind, image.size, orientation)
+    # Pillow turns TIFFs by itself, and some versions give the size before that.
     width, height = (int(image.tag_v2[tag]) for tag in (256, 257))  # type: ignore[attr-defined]
-    return (width, height) if _orientation(image) <= 4 else (height, width)
+    return Header(kind, (width, height) if orientation <= 4 else (height, width), 1)
 
 
 def check_there(path: Path) -> None:
-    """Refuse a file that is missing or empty.
-
-    Raises
-    ------
-    BrokenFile
-    """
+    """Raise BrokenFile if a file is missing or empty."""
     if not os.path.isfile(path):  # of any text, unlike Path.is_file
         raise BrokenFile(f"{path} is missing")
     if not path.stat().st_size:
@@ -120,52 +113,32 @@ def check_there(path: Path) -> None:
 
 
 def check_image(path: Path) -> Header:
-    """Refuse an image file that could not be read, or only in part; return its header.
+    """Return the header of an image file; raise BrokenFile if the file is not a whole image.
 
-    Decoders fill the lost part of a JPEG with grey pixels, without an error. The header and the
-    last bytes of a JPEG or PNG show whether it is complete, in a fraction of the time of decoding.
-    Files in other formats are decoded.
-
-    Raises
-    ------
-    BrokenFile
+    The last bytes of a JPEG or PNG show whether it is complete, in a fraction of the time of
+    decoding. Files in other formats are decoded.
     """
-    header = read_header(path)
-    if header.kind in ("JPEG", "MPO"):
-        if is_cut_jpeg(path):
-            raise BrokenFile(f"{path} is cut short")
-    elif header.kind and not (header.kind == "PNG" and _ends_with(path, _PNG_END)):
-        _decoded(path, header.kind)
+    with _opened(path) as image:
+        header = _header(image)
+        if header.kind in ("JPEG", "MPO"):
+            if is_cut_jpeg(path):
+                raise BrokenFile(f"{path} is cut short")
+        elif header.kind == "PNG":
+            if not _ends_with(path, _PNG_END):
+                image.verify()
+        else:
+            image.load()
     return header
 
 
 def boxes_as_meant(
     path: Path, header: Header, size: Sequence[float], boxes: np.ndarray
 ) -> tuple[np.ndarray, bool]:
-    """Return boxes of the upright image, where an annotation gives the size that they are within.
+    """Return boxes (M, 4) in the upright image, and whether they had to be turned.
 
     Most tools show images upright and write boxes for the upright image; some ignore the tag. If
-    the size matches only the stored pixels, the boxes are turned with them.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    header : Header
-    size : sequence of float
-        Width and height that the annotation gives.
-    boxes : numpy.ndarray
-        (M, 4) x1, y1, x2, y2, ends inclusive, counted from 0.
-
-    Returns
-    -------
-    boxes : numpy.ndarray
-    turned : bool
-        Whether the annotation was of the stored pixels.
-
-    Raises
-    ------
-    BrokenFile
-        The annotation gives another size.
+    the annotation's size (width, height) matches only the stored pixels, the boxes are turned with
+    them. Any other size raises BrokenFile.
     """
     if tuple(size) == header.upright:
         return boxes, False
@@ -201,35 +174,21 @@ def turn(image: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def read_image(path: Path, header: Header) -> np.ndarray:
-    """Read the pixels of an image file, (H, W, 3) uint8, RGB, upright.
-
-    Raises
-    ------
-    BrokenFile
-    """
-    return turn(_decoded(path, header.kind)[..., ::-1], header.orientation)
-
-
-def _decoded(path: Path, kind: str) -> np.ndarray:
-    """Decode an image as it is stored, (H, W, 3) uint8, BGR."""
-    try:
-        data = np.fromfile(path, np.uint8)  # imread takes no name that is not UTF-8
-    except OSError as error:
-        raise BrokenFile(f"{path} cannot be read: {error.strerror}") from error
-    image = None
-    with contextlib.suppress(cv2.error):
-        image = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    if image is None and kind:
-        raise BrokenFile(f"{path} is cut short, or of a kind that OpenCV does not decode ({kind})")
-    if image is None and data[4:8].tobytes() == b"ftyp":
-        raise BrokenFile(f"{path} is of a kind that OpenCV does not decode (HEIF); make it a JPEG")
-    if image is None:
-        raise BrokenFile(f"{path} is not an image")
-    return image
+    """Read the pixels of an image file, (H, W, 3) uint8, RGB, upright."""
+    with _opened(path) as image:
+        if image.mode.startswith("I"):  # Pillow would clip 16 bits to 255
+            grey = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)
+            pixels = np.repeat(grey[..., None], 3, axis=2)
+        else:
+            pixels = np.asarray(image.convert("RGB"))
+    return turn(pixels, header.orientation)
 
 
 def is_cut_jpeg(path: Path) -> bool:
-    """Tell whether a file is a JPEG that ends before its end marker; anything may follow that."""
+    """Return whether a JPEG ends before its end marker; anything may follow that.
+
+    Pillow decodes zeros in place of lost data without an error.
+    """
     with path.open("rb") as file:
         if file.read(2) != _START:
             return False

@@ -210,12 +210,12 @@ def test_images_and_annotations_in_one_folder(voc_like, tmp_path, capsys):
     assert "dataset: 1 image without annotation left out: grey.jpg\n" in said
 
 
-def test_a_phone_format_that_opencv_does_not_decode_is_named(voc_like, tmp_path, capsys):
+def test_a_phone_format_that_pillow_does_not_decode_is_named(voc_like, tmp_path, capsys):
     root = Path(shutil.copytree(voc_like, tmp_path / "data"))
     (root / "JPEGImages" / "plain.jpg").unlink()
     (root / "JPEGImages" / "plain.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(99))
     line = train_arguments(root, tmp_path / "run", "--dataset", "voc-like")
-    words = "plain.HEIC is of a kind that OpenCV does not decode (HEIF); make it a JPEG"
+    words = "plain.HEIC is of a kind that Pillow does not decode (HEIF); make it a JPEG"
     assert words in refused(line, capsys)
 
 
