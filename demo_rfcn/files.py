@@ -32,12 +32,7 @@ def read_json(path: Path, topic: str) -> Any:
 
 @contextmanager
 def writing(target: Path | str) -> Iterator[None]:
-    """Turn the errors of writing a target into one sentence.
-
-    Raises
-    ------
-    OutputError
-    """
+    """Turn the errors of writing a target into one sentence."""
     try:
         yield
     except OutputError:
@@ -53,10 +48,6 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in an empty folder, and move the file to its path when it is complete.
 
     On failure the previous file stays, and nothing else remains.
-
-    Raises
-    ------
-    OutputError
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,10 +70,6 @@ def save_and_reload(save: Callable[[], None], *paths: Path) -> None:
 
     MXNet does not look whether the last bytes of a file reached the disk. A shortened file does not
     load.
-
-    Raises
-    ------
-    OSError
     """
     try:
         save()
@@ -97,23 +84,13 @@ def save_and_reload(save: Callable[[], None], *paths: Path) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Yield a folder that is removed at the end.
-
-    Raises
-    ------
-    OutputError
-    """
+    """Yield a folder that is removed at the end."""
     with writing("a temporary folder"), tempfile.TemporaryDirectory() as work, writing(work):
         yield Path(work)
 
 
 def prepare(folder: Path) -> None:
-    """Make a folder, and refuse it before the work is done if nothing can be written there.
-
-    Raises
-    ------
-    OutputError
-    """
+    """Make a folder, and refuse it before the work is done if nothing can be written there."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -154,7 +154,7 @@ class Schedule:
 
     steps: int = option(
         None,
-        "batches in all; if not given, 2000 for generated data, and otherwise 40 passes over the "
+        "batches in all; if not given, 2000 for generated data, and otherwise 100 passes over the "
         "training images, but from 500 to 30000 steps",
         positive,
         True,
@@ -307,7 +307,7 @@ class Settings:
         opened = self.data.open(Held(self.data.val_share, self.schedule.seed), *purposes)
         if self.schedule.steps is None:
             images = len(opened[purposes.index("train")])
-            steps = 40 * images // self.devices.batch_size
+            steps = 100 * images // self.devices.batch_size
             self.schedule.steps = min(max(steps, 500), 30_000)
         return opened
 

@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "R-FCN, k = 3, no OHEM": {"head": "psroi", "k": 3, "ohem": False},
     "ROIPool 7 x 7 + 2 fc": {"head": "roi_fc", "k": 7},
 }
-# On request: what goes beyond the question of the study.
+# On request: variants beyond the question of the study.
 FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
     "deformable": ("R-FCN, k = 3, deformable bins", {"head": "deformable_psroi", "k": 3}),
     "fpn": ("FPN, ROIAlign 7 x 7 + 2 fc", {"head": "roi_fc", "k": 7, "fpn": True}),

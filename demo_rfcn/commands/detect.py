@@ -86,12 +86,7 @@ def write(
 
 
 def check_targets(images: list[Path], save_prefix: Path) -> None:
-    """Make sure that no image is lost to another one's files.
-
-    Raises
-    ------
-    InputError
-    """
+    """Make sure that no image is lost to another one's files."""
     inputs = {path.resolve(): path for path in images}
     writers: dict[str, Path] = {}
     for path in inputs.values():
@@ -125,12 +120,7 @@ def check_image(path: Path) -> image_files.Header:
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Read an image file, (H, W, 3) uint8, RGB, upright as its header says.
-
-    Raises
-    ------
-    InputError
-    """
+    """Read an image file, (H, W, 3) uint8, RGB, upright as its header says."""
     header = check_image(path)
     try:
         return image_files.read_image(path, header)

@@ -34,18 +34,7 @@ class Held(NamedTuple):
 
 
 def ensure_dataset(name: str, root: Path, seed: int) -> bool:
-    """Generate an embedded data set under root unless it is there already.
-
-    Returns
-    -------
-    bool
-        True when images were written.
-
-    Raises
-    ------
-    InputError
-        The data set is not a generated one.
-    """
+    """Generate an embedded data set under root unless it is there; return whether it was made."""
     spec = DATASETS[name]
     if spec.paint is None:
         raise InputError(f"data: dataset '{name}' is not generated; pass its --dataset-root")
@@ -60,36 +49,15 @@ def open_datasets(
     files: dict[str, Files] | None = None,
     held: Held | None = None,
 ) -> list[DetectionSet]:
-    """Check all files of a data set, and open it for several purposes.
+    """Check all files of a data set, and open it for several purposes: train, val, test.
 
-    Assumptions and omissions are reported once.
+    A voc-like or COCO set without classes has those of its training images; if it has some, objects
+    of others are left out. A `test` without its own list is `val`, and a `val` without one is the
+    part of `train` that is held back, or all of it if `held` is None. `files` replace the root of a
+    COCO set. Assumptions and omissions are printed once.
 
-    Parameters
-    ----------
-    spec : DatasetSpec
-        A voc-like or COCO set without classes has those of its training images. Where it has some,
-        objects of others are left out.
-    root : pathlib.Path
-        Folder that holds the `VOC<year>` folders, or the annotations of COCO.
-    purposes : sequence of {'train', 'val', 'test'}
-        A `test` without a list of its own is `val`, and that a part of `train`.
-    skip_broken : bool
-        Leave out images with broken files and report their number, instead of raising.
-    files : dict of str to Files or None
-        In place of the root, for `coco`: the files for training, and for validation if there are.
-    held : Held or None
-        What is held back from training where `val` has no list of its own. If None, nothing is, and
-        such a `val` is all images.
-
-    Returns
-    -------
-    list of DetectionSet
-
-    Raises
-    ------
-    InputError
-        The folder, or every year of the purpose's lists, is missing; files are broken, each named
-        in a line of its own; or a class that the user named has no object in the training images.
+    Raises InputError if a folder or list is missing, if files are broken (each named in its own
+    line), or if a named class has no object in the training images.
     """
     root = Path(root)
     if not files and not root.is_dir():
@@ -183,7 +151,7 @@ def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
     if not skip_broken:
         raise InputError(
             "\n".join(f"dataset: {sentence}" for sentence in broken)
-            + f"; --skip-broken goes on without {some}"
+            + f"; --skip-broken continues without {some}"
         )
     print(f"demo_rfcn: dataset: --skip-broken leaves out {some}", file=sys.stderr)
 

@@ -128,12 +128,7 @@ class COCOFolder(DetectionSet):
         return found
 
     def _check_folder(self, images: dict[int | str, dict]) -> None:
-        """Reject a folder that has none of the images, rather than report each missing file.
-
-        Raises
-        ------
-        InputError
-        """
+        """Reject a folder that has none of the images, rather than report each missing file."""
         paths = [entry["path"] for entry in images.values()]
         if len(paths) > 1 and not any(map(os.path.isfile, paths)):
             raise InputError(

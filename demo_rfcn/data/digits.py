@@ -34,7 +34,7 @@ def handwriting() -> tuple[np.ndarray, np.ndarray]:
 
 
 def paint(rng: np.random.Generator) -> tuple[np.ndarray, list[painting.Object]]:
-    """Paint one image with one to four digits; see `painting.compose` for what is returned."""
+    """Paint one image with one to four digits; returns as `painting.compose`."""
     images, digits = handwriting()
     sprites = []
     for index in rng.integers(len(images), size=rng.integers(1, 5)):

@@ -23,7 +23,7 @@ _SMOOTH = 4  # sprites are drawn this many times larger, then averaged down
 
 
 def paint(rng: np.random.Generator) -> tuple[np.ndarray, list[painting.Object]]:
-    """Paint one image with one to four objects; see `painting.compose` for what is returned."""
+    """Paint one image with one to four objects; returns as `painting.compose`."""
     sprites = []
     for _ in range(rng.integers(1, 5)):
         name = CLASSES[rng.integers(len(CLASSES))]

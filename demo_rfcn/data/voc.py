@@ -248,10 +248,6 @@ def read_annotation(
     size : tuple of float
         Width and height of the image, pixels.
     objects : list of VOCObject
-
-    Raises
-    ------
-    BrokenFile
     """
     check_there(path)
     try:

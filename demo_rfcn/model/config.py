@@ -69,7 +69,7 @@ class ModelConfig:
         Raises
         ------
         TypeError, ValueError
-            They are no configuration.
+            They are not a configuration.
         """
         known: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in values.items()

@@ -63,7 +63,7 @@ class PSROIHead(HybridBlock):
             self.box_pool = self.pool(k, stride, 4 * num_boxes)
 
     def pool(self, k: int, stride: int, output_dim: int) -> HybridBlock:
-        """Return what pools maps."""
+        """Return the pooling layer."""
         return gluon_roi.PSROIPool(k, 1 / stride, output_dim=output_dim)
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
@@ -71,7 +71,7 @@ class PSROIHead(HybridBlock):
         return self.vote(F, self.class_maps(features), self.box_maps(features), rois)
 
     def class_votes(self, features: Array, rois: Array) -> Array:
-        """Return (K, C + 1, k, k): what each bin says of each class."""
+        """Return the vote of each bin for each class, (K, C + 1, k, k)."""
         return self.class_pool(self.class_maps(features), rois)
 
     def vote(
@@ -131,7 +131,7 @@ class DeformablePSROIHead(PSROIHead):
             self.parts = nn.Dense(2 * k * k, weight_initializer="zeros")
 
     def pool(self, k: int, stride: int, output_dim: int) -> HybridBlock:
-        """Return what pools maps at offsets."""
+        """Return the pooling layer, which takes offsets."""
         return gluon_roi.DeformablePSROIPool(
             k, 1 / stride, output_dim=output_dim, trans_std=self.TRANS_STD
         )
@@ -142,7 +142,7 @@ class DeformablePSROIHead(PSROIHead):
         return self.vote(F, self.class_maps(features), self.box_maps(features), rois, trans)
 
     def class_votes(self, features: Array, rois: Array) -> Array:
-        """Return (K, C + 1, k, k): what each bin says of each class."""
+        """Return the vote of each bin for each class, (K, C + 1, k, k)."""
         trans = self.offsets(nd, features, rois)
         return self.class_pool(self.class_maps(features), rois, trans)
 

@@ -195,7 +195,7 @@ def test_a_broken_file_is_named_before_training(fault, folder, tmp_path, capsys)
     (message,) = refusal(line, capsys)
     assert message.startswith(f"demo_rfcn: dataset: {folder / path} ")
     assert words in message
-    assert message.endswith("; --skip-broken goes on without 1 of 8 images")
+    assert message.endswith("; --skip-broken continues without 1 of 8 images")
     assert not (tmp_path / "run").exists()
     with pytest.raises(NetworkBuilt):
         cli.main([*line, "--skip-broken"])
@@ -211,7 +211,7 @@ def test_every_broken_file_is_named(folder, tmp_path, capsys):
     assert len(messages) == 3
     for path, message in zip((XML, JPEG, "JPEGImages/000005.jpg"), messages):
         assert message.startswith(f"demo_rfcn: dataset: {folder / path} ")
-    assert messages[-1].endswith("; --skip-broken goes on without 2 of 8 images")
+    assert messages[-1].endswith("; --skip-broken continues without 2 of 8 images")
 
 
 @pytest.mark.parametrize("split", ["trainval", "val", "test"])
