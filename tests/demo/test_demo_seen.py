@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import demo_step
 from demo_rfcn import cli, progress
 from demo_rfcn.commands import ablate
 
@@ -97,15 +96,3 @@ def test_one_seed_has_no_deviation(seeds, row, tmp_path):
     ablate.write_table(tmp_path / "table.md", rows)
     assert (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()[-1] == row
     ablate.bar_chart(tmp_path / "chart.png", rows)
-
-
-@pytest.mark.slow
-def test_no_part_of_a_step_takes_a_negative_time(eight_images, tmp_path, monkeypatch):
-    """On a busy machine each measurement may be shorter than the one before."""
-    times = itertools.count(100, -10)
-    monkeypatch.setattr(demo_step, "median_ms", lambda *_: float(next(times)))
-    line = ["train", "--dataset-root", str(eight_images), "--save-prefix", str(tmp_path)]
-    settings = cli.parse([*line, "--batch-size", "2"]).args[0]
-    parts = demo_step.step_parts(settings, 1)
-    assert min(parts.values()) >= 0
-    assert parts["sum"] == sum(value for name, value in [*parts.items()][:-2])
