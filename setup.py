@@ -117,7 +117,7 @@ setup(
     # as a clone of this repository.
     package_dir={"": "."},
     packages=find_packages(include=["gluon_roi*", "demo_rfcn*"]),
-    package_data={"gluon_roi": ["py.typed", "*.pyi"]},
+    package_data={"gluon_roi": ["py.typed"]},
     py_modules=["_gluon_roi_start"],
     # MXNet's requirements without its bounds (numpy<2, graphviz<0.9), and without MXNet itself,
     # which would bring them back: README.md has the line that installs both.

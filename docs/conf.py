@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import sys
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -41,19 +38,3 @@ html_show_sphinx = html_show_copyright = html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
-
-
-def keep_own_words(
-    app: Any, what: str, name: str, function: Any, options: Any, lines: list[str]
-) -> None:
-    """An operator's function repeats its block's docstring, which is on the same page."""
-    block = getattr(gluon_roi, getattr(function, "__name__", ""), None)
-    if inspect.isfunction(function) and name.startswith("gluon_roi.nd.") and block:
-        text = "\n".join(lines)
-        head = inspect.getdoc(block).split("\nParameters\n")[0].strip()
-        if text.startswith(head):
-            lines[:] = re.split(r"\n\w+\n-+\n", text[len(head) :].strip())[0].splitlines()
-
-
-def setup(app: Any) -> None:
-    app.connect("autodoc-process-docstring", keep_own_words, priority=400)

@@ -13,40 +13,54 @@ import sys
 if sys.version_info < (3, 8):  # noqa: UP036
     raise ImportError("gluon_roi needs Python 3.8 or newer, this is " + sys.version.split()[0])
 
-from . import _source  # noqa: E402
+from . import _source
 
 _source.use_installed(__path__)
 
-from . import _compat  # noqa: E402
+from . import _compat
 
 _compat.install()
 _compat.check_mxnet()
 
-import mxnet as _mx  # noqa: E402
+import mxnet as _mx
 
-from . import library, reference, rois  # noqa: E402
-from .library import build_info, has_cuda, include  # noqa: E402
+from . import library, reference, rois
+from .library import build_info, has_cuda, include
 
 library.load()
 
-from . import nd, onnx, sym  # noqa: E402  (they need the loaded library)
-from .ops import (  # noqa: E402
-    OPERATORS,
-    BoxNMS,
-    DeformableConvolution,
-    DeformablePSROIPool,
-    DeformableSampling,
-    ModulatedDeformableConvolution,
-    Proposal,
-    PrROIPool,
-    PSROIAlign,
-    PSROIPool,
-    PyramidROIAlign,
-    ROIAlign,
-    ROIPool,
-    RotatedROIAlign,
+from . import nd, onnx, sym  # they need the loaded library
+from .ops.box_nms import BoxNMS as BoxNMS
+from .ops.deformable_blocks import DeformableConvolution as DeformableConvolution
+from .ops.deformable_blocks import (
+    ModulatedDeformableConvolution as ModulatedDeformableConvolution,
 )
-from .switch import count, optimize, replace_builtins  # noqa: E402
+from .ops.deformable_ps_roi_pool import DeformablePSROIPool as DeformablePSROIPool
+from .ops.deformable_sampling import DeformableSampling as DeformableSampling
+from .ops.pr_roi_pool import PrROIPool as PrROIPool
+from .ops.proposal import Proposal as Proposal
+from .ops.ps_roi_align import PSROIAlign as PSROIAlign
+from .ops.ps_roi_pool import PSROIPool as PSROIPool
+from .ops.pyramid_roi_align import PyramidROIAlign as PyramidROIAlign
+from .ops.roi_align import ROIAlign as ROIAlign
+from .ops.roi_pool import ROIPool as ROIPool
+from .ops.rotated_roi_align import RotatedROIAlign as RotatedROIAlign
+from .switch import count, optimize, replace_builtins
+
+# Every operator of the package, in the order of tables and pictures.
+OPERATORS = (
+    ROIPool,
+    ROIAlign,
+    PSROIPool,
+    PSROIAlign,
+    RotatedROIAlign,
+    PrROIPool,
+    DeformablePSROIPool,
+    PyramidROIAlign,
+    DeformableSampling,
+    BoxNMS,
+    Proposal,
+)
 
 for _namespace in (_mx.nd, _mx.nd.numpy_extension, _mx.npx):
     _namespace.gluon_roi = nd
@@ -55,19 +69,6 @@ for _namespace in (_mx.sym, _mx.sym.numpy_extension):
 
 __all__ = [
     "OPERATORS",
-    "BoxNMS",
-    "DeformableConvolution",
-    "DeformablePSROIPool",
-    "DeformableSampling",
-    "ModulatedDeformableConvolution",
-    "PSROIAlign",
-    "PSROIPool",
-    "PrROIPool",
-    "Proposal",
-    "PyramidROIAlign",
-    "ROIAlign",
-    "ROIPool",
-    "RotatedROIAlign",
     "build_info",
     "count",
     "has_cuda",
@@ -81,3 +82,4 @@ __all__ = [
     "rois",
     "sym",
 ]
+__all__ += nd.__all__

@@ -172,6 +172,17 @@ def test_unknown_and_missing_arguments(op):
         function(x, rois, POOLED, SCALE, pool_size=3)
     with pytest.raises(TypeError, match=f"{op.name}: missing a required argument: 'pooled_size'"):
         function(x, rois)
+    with pytest.raises(TypeError, match=f"{op.name}: missing a required argument: 'rois'"):
+        function(x, pooled_size=POOLED, spatial_scale=SCALE)
+    with pytest.raises(TypeError, match=f"{op.name}: multiple values for argument 'rois'; expec"):
+        function(x, rois, rois=rois, pooled_size=POOLED, spatial_scale=SCALE)
+    with pytest.raises(TypeError, match=f"{op.name}: too many positional arguments; expected"):
+        function(x, rois, *[1] * 20)
+    block = getattr(gluon_roi, op.name)
+    with pytest.raises(TypeError, match=f"{op.name}: .*pool_size.*; expected {op.name}.pooled_"):
+        block(POOLED, SCALE, pool_size=3)
+    with pytest.raises(TypeError, match=f"{op.name}: missing a required argument: 'spatial_scale'"):
+        block(POOLED)
     with pytest.raises(TypeError, match=f"{op.name}: argument data0?: expected an array .*, got "):
         function(x.asnumpy(), rois, POOLED, SCALE)
     with pytest.raises(TypeError, match=f"{op.name}: argument rois: .*, got mxnet.numpy.ndarray"):

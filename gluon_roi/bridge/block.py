@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any, Callable
 
@@ -11,32 +12,36 @@ from mxnet.gluon import HybridBlock
 
 from .. import library
 from .arrays import check_rows
-from .docs import docstring_of_function, with_shared_entries
+from .call import AnyFunction, binder
 
 _SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
 
 
-class OperatorBlock(HybridBlock):
-    """Keeps the parameters of a call; a subclass names the `function` that it calls.
+def keeps_arguments(constructor: AnyFunction) -> AnyFunction:
+    """Decorator: makes the constructor of an operator's block, without a body, keep its arguments.
 
-    Parameters
-    ----------
-    given : dict
-        The subclass's ``locals()``: the parameters of its operator by name, and `kwargs`, the
-        arguments of the Gluon block.
+    They are the operator's parameters, and `prefix` and `params` of the Gluon block.
     """
+    name = constructor.__qualname__.partition(".")[0]
+    signature = inspect.signature(constructor)
+    _, *parameters = signature.parameters.values()
+    bind = binder(name, signature.replace(parameters=parameters))
+
+    @functools.wraps(constructor)
+    def construct(self: OperatorBlock, *args: Any, **kwargs: Any) -> None:
+        OperatorBlock.__init__(self, **bind(args, kwargs))
+
+    return construct  # type: ignore[return-value]
+
+
+class OperatorBlock(HybridBlock):
+    """Keeps the parameters of a call; a subclass names the `function` that it calls."""
 
     function: Callable
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if cls.__doc__ and "function" in vars(cls):
-            cls.__doc__ = with_shared_entries(inspect.cleandoc(cls.__doc__))
-            cls.function.__doc__ = docstring_of_function(cls.function, cls.__doc__)
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        super().__init__(**given["kwargs"])
-        self._parameters = {name: given[name] for name in self._operator.parameters}
+    def __init__(self, prefix: str | None, params: Any, **parameters: Any) -> None:
+        super().__init__(prefix, params)
+        self._parameters = {name: parameters[name] for name in self._operator.parameters}
 
     @property
     def _operator(self) -> library.Declared:

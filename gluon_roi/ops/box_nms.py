@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
 @operator_function("BoxNMS")
@@ -26,22 +26,17 @@ def box_nms(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.BoxNMS` as a function: the input first, then parameters.
-
-    Arguments and their order are those of MXNet's ``contrib.box_nms``. For arrays, `out` is
-    available too; for symbols, `name` and `attr`.
-    """
-    return call("BoxNMS", locals())
-
-
-class BoxNMS(OperatorBlock):
     """Non-maximum suppression, as MXNet's ``contrib.box_nms``.
 
     The best `topk` valid rows of each batch are taken in turn, by descending score. A row is kept
     unless a kept one of its class overlaps it by more than `overlap_thresh`.
 
+    Arguments and their order are those of MXNet's ``contrib.box_nms``.
+
     Parameters
     ----------
+    data : (..., n, w), float16, float32 or float64
+        Batches of n rows of w columns.
     overlap_thresh : float
         Intersection over union above which the better of two boxes suppresses the other.
     valid_thresh : float
@@ -62,13 +57,14 @@ class BoxNMS(OperatorBlock):
         Boxes of data: x1, y1, x2, y2, or centre x, y and width, height.
     out_format : {'corner', 'center'}
         Boxes of the output. Those with a negative first coordinate are not converted.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Inputs
-    ------
-    data : (..., n, w), float16, float32 or float64
-        Batches of n rows of w columns.
-
-    Outputs
+    Returns
     -------
     out : shape and dtype of data
         The kept rows of each batch, best first, then rows of -1.
@@ -78,6 +74,8 @@ class BoxNMS(OperatorBlock):
     mxnet.base.MXNetError
         An invalid argument, shape or dtype. The message names the operator, the argument, the
         expected value and the actual one.
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -95,12 +93,28 @@ class BoxNMS(OperatorBlock):
     --------
     >>> import mxnet as mx, gluon_roi
     >>> boxes = mx.nd.array([[0.5, 0, 0, 4, 4], [0.75, 0, 0, 4, 5], [0.25, 9, 0, 9, 4]])
+    >>> gluon_roi.nd.BoxNMS(boxes, coord_start=1, score_index=0).asnumpy()[:, 0].tolist()
+    [0.75, 0.25, -1.0]
+    """
+    ...
+
+
+class BoxNMS(OperatorBlock):
+    """See :func:`gluon_roi.nd.BoxNMS`, which this block calls with its parameters.
+
+    The input is data.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> boxes = mx.nd.array([[0.5, 0, 0, 4, 4], [0.75, 0, 0, 4, 5], [0.25, 9, 0, 9, 4]])
     >>> gluon_roi.BoxNMS(coord_start=1, score_index=0)(boxes).asnumpy()[:, 0].tolist()
     [0.75, 0.25, -1.0]
     """
 
     function = box_nms
 
+    @keeps_arguments
     def __init__(
         self,
         overlap_thresh: float = 0.5,
@@ -113,6 +127,7 @@ class BoxNMS(OperatorBlock):
         force_suppress: bool = False,
         in_format: str = "corner",
         out_format: str = "corner",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

@@ -27,7 +27,76 @@ from ..bridge.symbols import node_name
 from .deformable_sampling import deformable_sampling
 
 
-@operator_function("DeformableConvolution")
+def _convolve(op: str, given: dict[str, Any]) -> Any:
+    """The samples, and their product with the weights: a convolution with a kernel of 1."""
+    kind = kind_of(op, "data", given["data"])
+    arrays = kind in (NDArray, NumpyArray)
+    moves = [name for name in ("data", "offset", "mask") if name in given]
+    weights = [name for name in ("weight", "bias") if given[name] is not None]
+    # Of symbols MXNet makes variables for what is not there.
+    no_bias = is_true(given["no_bias"]) or (arrays and "bias" not in weights)
+    if no_bias and "bias" in weights:
+        weights.remove("bias")
+    if arrays and "weight" not in weights:
+        raise TypeError(f"{op}: argument weight: expected an array, got None")
+    check_kinds(op, {name: given[name] for name in moves + weights}, kind)
+    check_extras(op, not arrays, given["out"], given["attr"])
+    inputs = {name: given[name].as_nd_ndarray() for name in moves + weights}
+    if given["layout"] not in (None, "None", "NCHW"):
+        raise ValueError(f"{op}: argument layout: expected None or 'NCHW', got {given['layout']!r}")
+    filters = given["num_filter"]
+    if filters is None and arrays:
+        filters = inputs["weight"].shape[0]
+    groups = given["num_group"]
+    _check_groups(op, filters, groups, inputs["data"].shape[1] if arrays else None)
+
+    node = None if arrays else node_name(given["name"], op)
+    samples = deformable_sampling(
+        inputs["data"],
+        inputs["offset"],
+        inputs.get("mask"),
+        given["kernel"],
+        given["stride"],
+        given["dilate"],
+        given["pad"],
+        given["num_deformable_group"],
+        given["convention"],
+        layout="columns",
+        name=node and f"{node}_sampling",
+    )
+    kernel = _pair(given["kernel"])
+    weight = inputs.get("weight")
+    if weight is None:  # as MXNet makes variables, with the attributes of the node
+        weight = mx.sym.var(f"{node}_weight", attr=given["attr"])
+    if arrays:
+        expected = (int(filters), inputs["data"].shape[1] // int(groups), *kernel)
+        if weight.shape != expected:
+            raise ValueError(f"{op}: weight has shape {weight.shape}, expected {expected}")
+        matrix = weight.reshape((0, -1, 1, 1))
+    else:
+        weight = _of_known_rank(weight, node, (int(filters), -1, *kernel))
+        matrix = mx.sym.reshape(weight, shape=(0, -1, 1, 1), name=f"{node}_weight_matrix")
+    product = {
+        "kernel": (1, 1),
+        "num_filter": filters,
+        "num_group": groups,
+        "workspace": given["workspace"],
+        "no_bias": no_bias,
+        **{name: inputs[name] for name in weights},
+        "weight": matrix,
+    }
+    if arrays:
+        out = given["out"]
+        if out is not None:
+            mx.nd.Convolution(samples, out=out.as_nd_ndarray(), **product)
+            return out
+        result = mx.nd.Convolution(samples, **product)
+    else:
+        result = mx.sym.Convolution(samples, name=node, attr=given["attr"], **product)
+    return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
+
+
+@operator_function("DeformableConvolution", _convolve)
 def deformable_convolution(
     data: Tensor,
     offset: Tensor,
@@ -111,10 +180,10 @@ def deformable_convolution(
     >>> gluon_roi.nd.DeformableConvolution(x, offset, weight, kernel=3, pad=1, num_filter=4).shape
     (1, 4, 16, 16)
     """
-    return _convolve("DeformableConvolution", locals())
+    ...
 
 
-@operator_function("ModulatedDeformableConvolution")
+@operator_function("ModulatedDeformableConvolution", _convolve)
 def modulated_deformable_convolution(
     data: Tensor,
     offset: Tensor,
@@ -178,70 +247,7 @@ def modulated_deformable_convolution(
     ...     x, offset, mask, weight, kernel=3, pad=1, num_filter=4).shape
     (1, 4, 16, 16)
     """
-    return _convolve("ModulatedDeformableConvolution", locals())
-
-
-def _convolve(op: str, given: dict[str, Any]) -> Any:
-    """The samples, and their product with the weights: a convolution with a kernel of 1."""
-    kind = kind_of(op, "data", given["data"])
-    arrays = kind in (NDArray, NumpyArray)
-    moves = [name for name in ("data", "offset", "mask") if name in given]
-    weights = [name for name in ("weight", "bias") if given[name] is not None]
-    # Of symbols MXNet makes variables for what is not there.
-    no_bias = is_true(given["no_bias"]) or (arrays and "bias" not in weights)
-    if no_bias and "bias" in weights:
-        weights.remove("bias")
-    if arrays and "weight" not in weights:
-        raise TypeError(f"{op}: argument weight: expected an array, got None")
-    check_kinds(op, {name: given[name] for name in moves + weights}, kind)
-    check_extras(op, not arrays, given["out"], given["attr"])
-    inputs = {name: given[name].as_nd_ndarray() for name in moves + weights}
-    if given["layout"] not in (None, "None", "NCHW"):
-        raise ValueError(f"{op}: argument layout: expected None or 'NCHW', got {given['layout']!r}")
-    filters = given["num_filter"]
-    if filters is None and arrays:
-        filters = inputs["weight"].shape[0]
-    groups = given["num_group"]
-    _check_groups(op, filters, groups, inputs["data"].shape[1] if arrays else None)
-
-    node = None if arrays else node_name(given["name"], op)
-    samples = deformable_sampling(
-        *(inputs.get(name) for name in ("data", "offset", "mask")),
-        *(given[name] for name in ("kernel", "stride", "dilate", "pad", "num_deformable_group")),
-        given["convention"],
-        "columns",
-        name=node and f"{node}_sampling",
-    )
-    kernel = _pair(given["kernel"])
-    weight = inputs.get("weight")
-    if weight is None:  # as MXNet makes variables, with the attributes of the node
-        weight = mx.sym.var(f"{node}_weight", attr=given["attr"])
-    if arrays:
-        expected = (int(filters), inputs["data"].shape[1] // int(groups), *kernel)
-        if weight.shape != expected:
-            raise ValueError(f"{op}: weight has shape {weight.shape}, expected {expected}")
-        matrix = weight.reshape((0, -1, 1, 1))
-    else:
-        weight = _of_known_rank(weight, node, (int(filters), -1, *kernel))
-        matrix = mx.sym.reshape(weight, shape=(0, -1, 1, 1), name=f"{node}_weight_matrix")
-    product = {
-        "kernel": (1, 1),
-        "num_filter": filters,
-        "num_group": groups,
-        "workspace": given["workspace"],
-        "no_bias": no_bias,
-        **{name: inputs[name] for name in weights},
-        "weight": matrix,
-    }
-    if arrays:
-        out = given["out"]
-        if out is not None:
-            mx.nd.Convolution(samples, out=out.as_nd_ndarray(), **product)
-            return out
-        result = mx.nd.Convolution(samples, **product)
-    else:
-        result = mx.sym.Convolution(samples, name=node, attr=given["attr"], **product)
-    return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
+    ...
 
 
 def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:

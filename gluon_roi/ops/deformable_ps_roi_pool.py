@@ -3,11 +3,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
+# For editors: trans may be left out among positional arguments.
+@overload
+def deformable_ps_roi_pool(
+    data: Tensor,
+    rois: Tensor,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    *more: Any,
+    trans: Tensor | None = None,
+    **named: Any,
+) -> Tensor: ...
+@overload
+def deformable_ps_roi_pool(
+    data: Tensor,
+    rois: Tensor,
+    trans: Tensor | None,
+    pooled_size: int | tuple[int, int],
+    spatial_scale: float,
+    output_dim: int | None = None,
+    group_size: int | tuple[int, int] | None = None,
+    part_size: int | tuple[int, int] | None = None,
+    sample_per_part: int = 4,
+    trans_std: float = 0.0,
+    rois_num: Tensor | None = None,
+    bad_index: str = "error",
+    *,
+    out: Tensor | None = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Tensor: ...
 @operator_function("DeformablePSROIPool", left_out="trans")
 def deformable_ps_roi_pool(
     data: Tensor,
@@ -27,15 +57,6 @@ def deformable_ps_roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.DeformablePSROIPool` as a function: inputs first, then parameters.
-
-    `trans` may be None or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``. For
-    arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    return call("DeformablePSROIPool", locals())
-
-
-class DeformablePSROIPool(OperatorBlock):
     """Position-sensitive pooling of bilinear samples, with each bin moved by an offset.
 
     Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of a regular grid
@@ -43,9 +64,27 @@ class DeformablePSROIPool(OperatorBlock):
     the bin. The bin moves by ``trans * trans_std`` widths and heights of the box. Samples off the
     map are left out of sum and count; a bin without samples is 0.
 
+    `trans` may be None or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``.
+
     Parameters
     ----------
-    pooled_size, spatial_scale, output_dim, group_size
+    data : (N, C, H, W), float16, float32 or float64
+        Score maps, C = output_dim * G * G.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
+        together with rois_num. float16 is converted.
+    trans : (K, 2 * classes, T, T), dtype of data, optional
+        Offsets x and y of each class; output channel c belongs to class
+        ``c // (output_dim / classes)``. Without it bins do not move (MXNet's ``no_trans``).
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    output_dim : int, optional
+        Channels of the output; C / (G * G) if not given.
+    group_size : int or (int, int), optional
+        Groups G per axis; the pooled size if not given.
     part_size : int or (int, int), optional
         Parts T per axis, each with its own offset: bin p belongs to part floor(p * T / P). The
         pooled size if not given.
@@ -54,19 +93,19 @@ class DeformablePSROIPool(OperatorBlock):
     trans_std : float
         Factor of trans; 0.1 in the paper. With the default of 0, which is MXNet's too, bins do not
         move.
-    bad_index
+    rois_num : (N,), int32 or int64, optional
+        Number of boxes of each image, for rois without an index.
+    bad_index : {'error', 'padding'}
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Inputs
-    ------
-    data : (N, C, H, W), float16, float32 or float64
-        Score maps, C = output_dim * G * G.
-    rois
-    trans : (K, 2 * classes, T, T), dtype of data, optional
-        Offsets x and y of each class; output channel c belongs to class
-        ``c // (output_dim / classes)``. Without it bins do not move (MXNet's ``no_trans``).
-    rois_num
-
-    Outputs
+    Returns
     -------
     out : (K, output_dim, P, Q), dtype of data
         0 for a padding row; NaN for a row with a NaN or infinite coordinate, and for a bin with a
@@ -75,6 +114,11 @@ class DeformablePSROIPool(OperatorBlock):
     Raises
     ------
     mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
+        or beyond the batch. The message names the operator, the argument, the expected value and
+        the actual one. (On a GPU such a row is NaN.)
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -91,6 +135,27 @@ class DeformablePSROIPool(OperatorBlock):
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
     >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
+    >>> pool = gluon_roi.nd.DeformablePSROIPool
+    >>> pool(ramp, rois, 2, 1.0, sample_per_part=2).asnumpy().ravel().tolist()
+    [1.25, 3.0, 8.25, 10.0]
+    >>> right = mx.nd.array([1, 0]).reshape((1, 2, 1, 1)).tile((1, 1, 2, 2))
+    >>> moved = pool(ramp, rois, right, 2, 1.0, sample_per_part=2, trans_std=0.25)
+    >>> moved.asnumpy().ravel().tolist()
+    [2.0, 3.75, 9.0, 10.75]
+    """
+    ...
+
+
+class DeformablePSROIPool(OperatorBlock):
+    """See :func:`gluon_roi.nd.DeformablePSROIPool`, which this block calls with its parameters.
+
+    The inputs are data, rois, optionally trans and, for rois without an index, rois_num.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
+    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
     >>> pool = gluon_roi.DeformablePSROIPool(2, 1.0, sample_per_part=2, trans_std=0.25)
     >>> pool(ramp, rois).asnumpy().ravel().tolist()
     [1.25, 3.0, 8.25, 10.0]
@@ -101,6 +166,7 @@ class DeformablePSROIPool(OperatorBlock):
 
     function = deformable_ps_roi_pool
 
+    @keeps_arguments
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -111,6 +177,7 @@ class DeformablePSROIPool(OperatorBlock):
         sample_per_part: int = 4,
         trans_std: float = 0.0,
         bad_index: str = "error",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

@@ -3,11 +3,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
+# For editors: mask may be left out among positional arguments.
+@overload
+def deformable_sampling(
+    data: Tensor,
+    offset: Tensor,
+    kernel: int | tuple[int, int],
+    *more: Any,
+    mask: Tensor | None = None,
+    **named: Any,
+) -> Tensor: ...
+@overload
+def deformable_sampling(
+    data: Tensor,
+    offset: Tensor,
+    mask: Tensor | None,
+    kernel: int | tuple[int, int],
+    stride: int | tuple[int, int] = 1,
+    dilate: int | tuple[int, int] = 1,
+    pad: int | tuple[int, int] = 0,
+    num_deformable_group: int = 1,
+    convention: str = "mxnet",
+    layout: str = "map",
+    *,
+    out: Tensor | None = None,
+    name: str | None = None,
+    attr: dict | None = None,
+) -> Tensor: ...
 @operator_function("DeformableSampling", left_out="mask")
 def deformable_sampling(
     data: Tensor,
@@ -25,15 +52,6 @@ def deformable_sampling(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.DeformableSampling` as a function: inputs first, then parameters.
-
-    `mask` may be None or left out: ``DeformableSampling(data, offset, kernel, ...)``. For arrays,
-    `out` is available too; for symbols, `name` and `attr`.
-    """
-    return call("DeformableSampling", locals())
-
-
-class DeformableSampling(OperatorBlock):
     """The bilinear samples that a deformable convolution multiplies by its weights.
 
     The sample for output (oy, ox) and kernel cell (i, j) lies at ``oy * stride - pad + i * dilate``
@@ -43,8 +61,17 @@ class DeformableSampling(OperatorBlock):
     channel ``(c * kh + i) * kw + j``; the convolution then has a kernel of 1 and the same weights,
     reshaped, as in :func:`gluon_roi.nd.DeformableConvolution`.
 
+    `mask` may be None or left out: ``DeformableSampling(data, offset, kernel, ...)``.
+
     Parameters
     ----------
+    data : (N, C, H, W), float16, float32 or float64
+        Feature maps.
+    offset : (N, 2 * num_deformable_group * kh * kw, Ho, Wo), dtype of data
+        In map cells, y and x of each kernel cell in turn. A NaN or infinite one leaves its sample
+        0, without a gradient.
+    mask : (N, num_deformable_group * kh * kw, Ho, Wo), dtype of data, optional
+        What each sample is multiplied by.
     kernel : int or (int, int)
         Cells kh x kw of the kernel (height, width).
     stride : int or (int, int)
@@ -61,18 +88,14 @@ class DeformableSampling(OperatorBlock):
         torchvision's ``deform_conv2d`` and MXNet's ``contrib.ModulatedDeformableConvolution``.
     layout : {'map', 'columns'}
         Of the result. MXNet multiplies columns faster.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Inputs
-    ------
-    data : (N, C, H, W), float16, float32 or float64
-        Feature maps.
-    offset : (N, 2 * num_deformable_group * kh * kw, Ho, Wo), dtype of data
-        In map cells, y and x of each kernel cell in turn. A NaN or infinite one leaves its sample
-        0, without a gradient.
-    mask : (N, num_deformable_group * kh * kw, Ho, Wo), dtype of data, optional
-        What each sample is multiplied by.
-
-    Outputs
+    Returns
     -------
     out : (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo), dtype of data
         As layout says; Ho = floor((H + 2 * pad - dilate * (kh - 1) - 1) / stride) + 1, Wo alike.
@@ -82,6 +105,8 @@ class DeformableSampling(OperatorBlock):
     mxnet.base.MXNetError
         An invalid argument, shape or dtype. The message names the operator, the argument, the
         expected value and the actual one.
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -98,12 +123,29 @@ class DeformableSampling(OperatorBlock):
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
     >>> offset = mx.nd.array([0.5, 0.25]).reshape((1, 2, 1, 1)).tile((1, 1, 4, 4))
+    >>> gluon_roi.nd.DeformableSampling(ramp, offset, 1)[0, 0, 0].asnumpy().tolist()
+    [2.25, 3.25, 4.25, 5.0]
+    """
+    ...
+
+
+class DeformableSampling(OperatorBlock):
+    """See :func:`gluon_roi.nd.DeformableSampling`, which this block calls with its parameters.
+
+    The inputs are data, offset and optionally mask.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
+    >>> offset = mx.nd.array([0.5, 0.25]).reshape((1, 2, 1, 1)).tile((1, 1, 4, 4))
     >>> gluon_roi.DeformableSampling(1)(ramp, offset)[0, 0, 0].asnumpy().tolist()
     [2.25, 3.25, 4.25, 5.0]
     """
 
     function = deformable_sampling
 
+    @keeps_arguments
     def __init__(
         self,
         kernel: int | tuple[int, int],
@@ -113,6 +155,7 @@ class DeformableSampling(OperatorBlock):
         num_deformable_group: int = 1,
         convention: str = "mxnet",
         layout: str = "map",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

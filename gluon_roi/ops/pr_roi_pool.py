@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
 @operator_function("PrROIPool")
@@ -22,14 +22,6 @@ def pr_roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.PrROIPool` as a function: inputs first, then parameters.
-
-    For arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    return call("PrROIPool", locals())
-
-
-class PrROIPool(OperatorBlock):
     """Precise RoI pooling: the mean of the bilinear surface over each bin, without samples.
 
     The box is scaled to the map, without rounding or shifting, and split into P x Q bins. The
@@ -40,15 +32,31 @@ class PrROIPool(OperatorBlock):
 
     Parameters
     ----------
-    pooled_size, spatial_scale, rois_grad, bad_index
-
-    Inputs
-    ------
     data : (N, C, H, W), float16, float32 or float64
         Feature maps.
-    rois, rois_num
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
+        together with rois_num. float16 is converted.
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    rois_grad : bool
+        Whether rois get a gradient (in units of out per image pixel) instead of zeros.
+    rois_num : (N,), int32 or int64, optional
+        Number of boxes of each image, for rois without an index.
+    bad_index : {'error', 'padding'}
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Outputs
+    Returns
     -------
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
@@ -56,6 +64,11 @@ class PrROIPool(OperatorBlock):
     Raises
     ------
     mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
+        or beyond the batch. The message names the operator, the argument, the expected value and
+        the actual one. (On a GPU such a row is NaN.)
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -71,6 +84,22 @@ class PrROIPool(OperatorBlock):
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
     >>> rois = mx.nd.array([[0, 0, 0, 2, 2]])
+    >>> gluon_roi.nd.PrROIPool(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
+    [2.5, 3.5, 6.5, 7.5]
+    """
+    ...
+
+
+class PrROIPool(OperatorBlock):
+    """See :func:`gluon_roi.nd.PrROIPool`, which this block calls with its parameters.
+
+    The inputs are data, rois and, for rois without an index, rois_num.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
+    >>> rois = mx.nd.array([[0, 0, 0, 2, 2]])
     >>> pool = gluon_roi.PrROIPool(pooled_size=2, spatial_scale=1.0)
     >>> pool(ramp, rois).asnumpy().ravel().tolist()
     [2.5, 3.5, 6.5, 7.5]
@@ -78,12 +107,14 @@ class PrROIPool(OperatorBlock):
 
     function = pr_roi_pool
 
+    @keeps_arguments
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
         spatial_scale: float,
         rois_grad: bool = False,
         bad_index: str = "error",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

@@ -7,12 +7,29 @@ from typing import Any
 
 import mxnet as mx
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, keeps_arguments, operator_function
 from ..bridge.arguments import NumpySymbol, Symbol, is_true
 from ..bridge.symbols import node_name
 
 
-@operator_function("Proposal")
+def _propose(name: str, given: dict[str, Any]) -> Any:
+    """Call the operator, and give the outputs of a symbol the names of MXNet's operator."""
+    shown = 2 if is_true(given["output_score"]) else 1
+    if not isinstance(given["cls_prob"], (Symbol, NumpySymbol)):
+        return call(name, given, shown)
+    # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind an
+    # identity the first one keeps the name that it has in MXNet's operators, rois_output.
+    node, attr = node_name(given["name"], name), given["attr"]
+    whole = call(name, {**given, "name": f"{node}_boxes"}, 2)
+    is_numpy = isinstance(whole, NumpySymbol)
+    outputs = list(whole.as_nd_ndarray() if is_numpy else whole)
+    names = (node, f"{node}_score")[:shown]
+    results = [mx.sym.identity(outputs[i], name=names[i], attr=attr) for i in range(shown)]
+    result = results[0] if shown == 1 else mx.sym.Group(results)
+    return result.as_np_ndarray() if is_numpy else result
+
+
+@operator_function("Proposal", _propose)
 def proposal(
     cls_prob: Tensor,
     bbox_pred: Tensor,
@@ -31,35 +48,23 @@ def proposal(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Any:
-    """:class:`gluon_roi.Proposal` as a function: inputs first, then parameters.
-
-    Arguments and their order are those of MXNet's ``contrib.Proposal`` and
-    ``contrib.MultiProposal``. For arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    given = locals()
-    shown = 2 if is_true(output_score) else 1
-    if not isinstance(cls_prob, (Symbol, NumpySymbol)):
-        return call("Proposal", given, shown)
-    # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind an
-    # identity the first one keeps the name that it has in MXNet's operators, rois_output.
-    node = node_name(name, "Proposal")
-    whole = call("Proposal", {**given, "name": f"{node}_boxes"}, 2)
-    is_numpy = isinstance(whole, NumpySymbol)
-    outputs = list(whole.as_nd_ndarray() if is_numpy else whole)
-    names = (node, f"{node}_score")[:shown]
-    results = [mx.sym.identity(outputs[i], name=names[i], attr=attr) for i in range(shown)]
-    result = results[0] if shown == 1 else mx.sym.Group(results)
-    return result.as_np_ndarray() if is_numpy else result
-
-
-class Proposal(OperatorBlock):
     """Proposals of a region proposal network, as MXNet's ``contrib.Proposal`` for any batch.
 
     The network moves the anchors of each cell, and gives each box a score. The best boxes of each
     image are taken in turn; one is kept unless a kept one overlaps it by more than `threshold`.
 
+    Arguments and their order are those of MXNet's ``contrib.Proposal`` and
+    ``contrib.MultiProposal``.
+
     Parameters
     ----------
+    cls_prob : (N, 2 * A, H, W), float16, float32 or float64
+        Probabilities; the last A channels are the scores of A = len(ratios) * len(scales) anchors.
+    bbox_pred : (N, 4 * A, H, W), dtype of cls_prob
+        For each anchor dx, dy, in its lengths, and logarithms dw, dh of factors.
+    im_info : (N, 3), dtype of cls_prob
+        Rows [height, width, scale] of the images, in pixels. Cells beyond an image have the score
+        -1.
     rpn_pre_nms_top_n : int
         Boxes of an image that are considered; all if not positive.
     rpn_post_nms_top_n : int
@@ -79,18 +84,14 @@ class Proposal(OperatorBlock):
         Whether to return scores as well.
     iou_loss : bool
         Whether bbox_pred moves the corners of the anchors, in pixels.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Inputs
-    ------
-    cls_prob : (N, 2 * A, H, W), float16, float32 or float64
-        Probabilities; the last A channels are the scores of A = len(ratios) * len(scales) anchors.
-    bbox_pred : (N, 4 * A, H, W), dtype of cls_prob
-        For each anchor dx, dy, in its lengths, and logarithms dw, dh of factors.
-    im_info : (N, 3), dtype of cls_prob
-        Rows [height, width, scale] of the images, in pixels. Cells beyond an image have the score
-        -1.
-
-    Outputs
+    Returns
     -------
     out : (N * rpn_post_nms_top_n, 5), dtype of cls_prob
         Rows [image, x1, y1, x2, y2], as RoI operators take them; x2 is the last pixel of the box.
@@ -103,6 +104,8 @@ class Proposal(OperatorBlock):
         An invalid argument, shape or dtype; on the CPU, also a row of im_info that is not finite,
         negative or beyond the map. The message names the operator, the argument, the expected value
         and the actual one.
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -121,6 +124,25 @@ class Proposal(OperatorBlock):
     >>> scores = mx.nd.array([0, 0, 0.5, 0.75]).reshape((1, 2, 1, 2))
     >>> moves = mx.nd.zeros((1, 4, 1, 2))
     >>> image = mx.nd.array([[16, 32, 1]])
+    >>> gluon_roi.nd.Proposal(
+    ...     scores, moves, image, scales=(1.0,), ratios=(1.0,), rpn_post_nms_top_n=2
+    ... ).asnumpy().tolist()
+    [[0.0, 16.0, 0.0, 31.0, 15.0], [0.0, 0.0, 0.0, 15.0, 15.0]]
+    """
+    ...
+
+
+class Proposal(OperatorBlock):
+    """See :func:`gluon_roi.nd.Proposal`, which this block calls with its parameters.
+
+    The inputs are cls_prob, bbox_pred and im_info.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> scores = mx.nd.array([0, 0, 0.5, 0.75]).reshape((1, 2, 1, 2))
+    >>> moves = mx.nd.zeros((1, 4, 1, 2))
+    >>> image = mx.nd.array([[16, 32, 1]])
     >>> propose = gluon_roi.Proposal(scales=(1.0,), ratios=(1.0,), rpn_post_nms_top_n=2)
     >>> propose(scores, moves, image).asnumpy().tolist()
     [[0.0, 16.0, 0.0, 31.0, 15.0], [0.0, 0.0, 0.0, 15.0, 15.0]]
@@ -128,6 +150,7 @@ class Proposal(OperatorBlock):
 
     function = proposal
 
+    @keeps_arguments
     def __init__(
         self,
         rpn_pre_nms_top_n: int = 6000,
@@ -139,6 +162,7 @@ class Proposal(OperatorBlock):
         feature_stride: int = 16,
         output_score: bool = False,
         iou_loss: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
 @operator_function("PSROIAlign")
@@ -25,38 +25,46 @@ def ps_roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.PSROIAlign` as a function: inputs first, then parameters.
-
-    For arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    return call("PSROIAlign", locals())
-
-
-class PSROIAlign(OperatorBlock):
     """Position-sensitive RoI pooling by bilinear samples: each bin reads its own score map.
 
-    Bin (p, q) of output channel c is that bin of :class:`gluon_roi.ROIAlign` on input channel
+    Bin (p, q) of output channel c is that bin of :func:`gluon_roi.nd.ROIAlign` on input channel
     ``(c * P + p) * Q + q``.
 
     Parameters
     ----------
-    pooled_size, spatial_scale
+    data : (N, C, H, W), float16, float32 or float64
+        Score maps, C = output_dim * P * Q.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
+        together with rois_num. float16 is converted.
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
     output_dim : int, optional
         Channels of the output; C / (P * Q) if not given.
-    sampling_ratio
+    sampling_ratio : int
+        Samples per bin and axis; if not positive, as many as the bin has cells, rounded up.
     aligned : bool
         True (torchvision's ``ps_roi_align``): the box moves by half a cell. False (MXNet's
         ``contrib.ROIAlign`` with position_sensitive): the box does not move, and is at least one
         cell in size.
-    rois_grad, bad_index
+    rois_grad : bool
+        Whether rois get a gradient (in units of out per image pixel) instead of zeros.
+    rois_num : (N,), int32 or int64, optional
+        Number of boxes of each image, for rois without an index.
+    bad_index : {'error', 'padding'}
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Inputs
-    ------
-    data : (N, C, H, W), float16, float32 or float64
-        Score maps, C = output_dim * P * Q.
-    rois, rois_num
-
-    Outputs
+    Returns
     -------
     out : (K, output_dim, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
@@ -64,6 +72,11 @@ class PSROIAlign(OperatorBlock):
     Raises
     ------
     mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
+        or beyond the batch. The message names the operator, the argument, the expected value and
+        the actual one. (On a GPU such a row is NaN.)
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -78,6 +91,22 @@ class PSROIAlign(OperatorBlock):
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
     >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
+    >>> gluon_roi.nd.PSROIAlign(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
+    [1.5625, 3.0, 7.3125, 8.75]
+    """
+    ...
+
+
+class PSROIAlign(OperatorBlock):
+    """See :func:`gluon_roi.nd.PSROIAlign`, which this block calls with its parameters.
+
+    The inputs are data, rois and, for rois without an index, rois_num.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
+    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
     >>> align = gluon_roi.PSROIAlign(pooled_size=2, spatial_scale=1.0)
     >>> align(ramp, rois).asnumpy().ravel().tolist()
     [1.5625, 3.0, 7.3125, 8.75]
@@ -85,6 +114,7 @@ class PSROIAlign(OperatorBlock):
 
     function = ps_roi_align
 
+    @keeps_arguments
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -94,6 +124,7 @@ class PSROIAlign(OperatorBlock):
         aligned: bool = True,
         rois_grad: bool = False,
         bad_index: str = "error",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
 @operator_function("PSROIPool")
@@ -24,14 +24,6 @@ def ps_roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.PSROIPool` as a function: inputs first, then parameters.
-
-    For arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    return call("PSROIPool", locals())
-
-
-class PSROIPool(OperatorBlock):
     """Position-sensitive RoI pooling: each bin averages its own score map.
 
     Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of input channel
@@ -40,21 +32,38 @@ class PSROIPool(OperatorBlock):
 
     Parameters
     ----------
-    pooled_size, spatial_scale, output_dim, group_size
+    data : (N, C, H, W), float16, float32 or float64
+        Score maps, C = output_dim * G * G.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
+        together with rois_num. float16 is converted.
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    output_dim : int, optional
+        Channels of the output; C / (G * G) if not given.
+    group_size : int or (int, int), optional
+        Groups G per axis; the pooled size if not given.
     convention : {'rfcn', 'torchvision'}
         'rfcn' (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's ``psroi_pool``) rounds the
         box in image pixels, before scaling, and includes its last pixel. 'torchvision'
         (``ps_roi_pool``) rounds on the map, after scaling, and never reads the last row and column
         of the map.
-    bad_index
+    rois_num : (N,), int32 or int64, optional
+        Number of boxes of each image, for rois without an index.
+    bad_index : {'error', 'padding'}
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Inputs
-    ------
-    data : (N, C, H, W), float16, float32 or float64
-        Score maps, C = output_dim * G * G.
-    rois, rois_num
-
-    Outputs
+    Returns
     -------
     out : (K, output_dim, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
@@ -62,6 +71,11 @@ class PSROIPool(OperatorBlock):
     Raises
     ------
     mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
+        or beyond the batch. The message names the operator, the argument, the expected value and
+        the actual one. (On a GPU such a row is NaN.)
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -78,6 +92,22 @@ class PSROIPool(OperatorBlock):
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
     >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
+    >>> gluon_roi.nd.PSROIPool(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
+    [2.5, 4.5, 10.5, 12.5]
+    """
+    ...
+
+
+class PSROIPool(OperatorBlock):
+    """See :func:`gluon_roi.nd.PSROIPool`, which this block calls with its parameters.
+
+    The inputs are data, rois and, for rois without an index, rois_num.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
+    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
     >>> pool = gluon_roi.PSROIPool(pooled_size=2, spatial_scale=1.0)
     >>> pool(ramp, rois).asnumpy().ravel().tolist()
     [2.5, 4.5, 10.5, 12.5]
@@ -85,6 +115,7 @@ class PSROIPool(OperatorBlock):
 
     function = ps_roi_pool
 
+    @keeps_arguments
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -93,6 +124,7 @@ class PSROIPool(OperatorBlock):
         group_size: int | tuple[int, int] | None = None,
         convention: str = "rfcn",
         bad_index: str = "error",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

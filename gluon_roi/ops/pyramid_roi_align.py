@@ -7,10 +7,26 @@ from typing import Any, Sequence
 
 import mxnet as mx
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, call, keeps_arguments, operator_function
 
 
-@operator_function("PyramidROIAlign")
+def _call_with_maps(name: str, given: dict[str, Any]) -> Any:
+    """Call the operator, after checking the list of maps, whose length the call depends on."""
+    maps, scales = given["data"], given["spatial_scale"]
+    if not isinstance(maps, (list, tuple)):
+        raise TypeError(
+            f"{name}: argument data: expected a list of maps, got {type(maps).__name__}"
+        )
+    # The library reports a spatial_scale that is not a list of numbers.
+    if isinstance(scales, (list, tuple)) and len(maps) != len(scales):
+        raise mx.MXNetError(
+            f"{name}: data has {len(maps)} maps, expected {len(scales)}, one for each number in "
+            "spatial_scale"
+        )
+    return call(name, given)
+
+
+@operator_function("PyramidROIAlign", _call_with_maps)
 def pyramid_roi_align(
     data: Sequence[Tensor],
     rois: Tensor,
@@ -29,57 +45,51 @@ def pyramid_roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.PyramidROIAlign` as a function: inputs first, then parameters.
-
-    For arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    if not isinstance(data, (list, tuple)):
-        raise TypeError(
-            f"PyramidROIAlign: argument data: expected a list of maps, got {type(data).__name__}"
-        )
-    # The library reports a spatial_scale that is not a list of numbers.
-    if isinstance(spatial_scale, (list, tuple)) and len(data) != len(spatial_scale):
-        raise mx.MXNetError(
-            f"PyramidROIAlign: data has {len(data)} maps, expected {len(spatial_scale)}, "
-            f"one for each number in spatial_scale"
-        )
-    return call("PyramidROIAlign", locals())
-
-
-class PyramidROIAlign(OperatorBlock):
     """ROIAlign on a feature pyramid: one call pools each RoI from one of several maps.
 
     A box belongs to level ``floor(canonical_level + log2(sqrt(area) / canonical_size + 1e-6))``. It
     is pooled from the map of that level, or from the finest or coarsest map if there is none. A map
-    of stride 2^k has level k. Each row of the output is bit for bit the result of :class:`ROIAlign`
-    for its box on that map, and the rows are in the order of rois.
+    of stride 2^k has level k. Each row of the output is bit for bit the result of
+    :func:`gluon_roi.nd.ROIAlign` for its box on that map, and the rows are in the order of rois.
 
     Parameters
     ----------
-    pooled_size
+    data : list of (N, C, H_i, W_i), float16, float32 or float64
+        Up to 8 feature maps, one for each number in spatial_scale.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
+        together with rois_num. float16 is converted.
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
     spatial_scale : sequence of float
         Cells per image pixel of each map, finest first, such as (1 / 4, 1 / 8, 1 / 16, 1 / 32).
         Each is at most half of the one before.
     sampling_ratio, aligned, rois_grad
-        As in :class:`ROIAlign`. The gradient of rois treats the choice of the map as constant.
+        As in :func:`gluon_roi.nd.ROIAlign`. The gradient of rois treats the choice of the map as
+        constant.
     canonical_size : float
         Side in image pixels of a box that belongs to canonical_level.
     canonical_level : int
         That level: 4 is the map of stride 16.
-    bad_index
+    rois_num : (N,), int32 or int64, optional
+        Number of boxes of each image, for rois without an index.
+    bad_index : {'error', 'padding'}
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
     assignment : {'size', 'given'}
         'given': the caller assigns boxes to maps. rois holds a list of K boxes for each map, one
         list after the other, with padding rows for boxes of other maps. Row k of the output is the
         sum of what row k of each list pools. rois_num is not available, and canonical_size and
         canonical_level have no effect.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Inputs
-    ------
-    data : list of (N, C, H_i, W_i), float16, float32 or float64
-        Up to 8 feature maps, one for each number in spatial_scale.
-    rois, rois_num
-
-    Outputs
+    Returns
     -------
     out : (K, C, P, Q), dtype of the maps
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
@@ -87,11 +97,34 @@ class PyramidROIAlign(OperatorBlock):
     Raises
     ------
     mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
+        or beyond the batch. The message names the operator, the argument, the expected value and
+        the actual one. (On a GPU such a row is NaN.)
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     References
     ----------
     Lin et al. 2017, Feature Pyramid Networks for Object Detection, arXiv:1612.03144, equation 1;
     torchvision's ``MultiScaleRoIAlign``.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> maps = [mx.nd.full((1, 1, 128 // n, 128 // n), n) for n in (1, 2, 4, 8)]
+    >>> rois = mx.nd.array([[0, 0, 0, 60, 60], [0, 0, 0, 224, 224], [0, 0, 0, 224, 250]])
+    >>> scales = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+    >>> pooled = gluon_roi.nd.PyramidROIAlign(maps, rois, 1, scales, sampling_ratio=2)
+    >>> pooled.asnumpy().ravel().tolist()
+    [1.0, 4.0, 4.0]
+    """
+    ...
+
+
+class PyramidROIAlign(OperatorBlock):
+    """See :func:`gluon_roi.nd.PyramidROIAlign`, which this block calls with its parameters.
+
+    The inputs are the list of maps, rois and, for rois without an index, rois_num.
 
     Examples
     --------
@@ -105,6 +138,7 @@ class PyramidROIAlign(OperatorBlock):
 
     function = pyramid_roi_align
 
+    @keeps_arguments
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -116,6 +150,7 @@ class PyramidROIAlign(OperatorBlock):
         canonical_level: int = 4,
         bad_index: str = "error",
         assignment: str = "size",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

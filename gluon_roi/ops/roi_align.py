@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
 @operator_function("ROIAlign")
@@ -24,14 +24,6 @@ def roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.ROIAlign` as a function: inputs first, then parameters.
-
-    For arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    return call("ROIAlign", locals())
-
-
-class ROIAlign(OperatorBlock):
     """RoI pooling by bilinear samples, without rounding the box.
 
     The box is scaled to the map and split into P x Q bins. A bin is the mean of a regular grid of
@@ -39,19 +31,36 @@ class ROIAlign(OperatorBlock):
 
     Parameters
     ----------
-    pooled_size, spatial_scale, sampling_ratio
+    data : (N, C, H, W), float16, float32 or float64
+        Feature maps.
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
+        together with rois_num. float16 is converted.
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    sampling_ratio : int
+        Samples per bin and axis; if not positive, as many as the bin has cells, rounded up.
     aligned : bool
         True (detectron2): the box moves by half a cell, so that pixel centres of image and map
         agree. False (the original): the box does not move, and is at least one cell in size.
-    rois_grad, bad_index
+    rois_grad : bool
+        Whether rois get a gradient (in units of out per image pixel) instead of zeros.
+    rois_num : (N,), int32 or int64, optional
+        Number of boxes of each image, for rois without an index.
+    bad_index : {'error', 'padding'}
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Inputs
-    ------
-    data : (N, C, H, W), float16, float32 or float64
-        Feature maps.
-    rois, rois_num
-
-    Outputs
+    Returns
     -------
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
@@ -59,6 +68,11 @@ class ROIAlign(OperatorBlock):
     Raises
     ------
     mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
+        or beyond the batch. The message names the operator, the argument, the expected value and
+        the actual one. (On a GPU such a row is NaN.)
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -74,6 +88,22 @@ class ROIAlign(OperatorBlock):
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
     >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
+    >>> gluon_roi.nd.ROIAlign(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
+    [3.75, 5.25, 9.75, 11.25]
+    """
+    ...
+
+
+class ROIAlign(OperatorBlock):
+    """See :func:`gluon_roi.nd.ROIAlign`, which this block calls with its parameters.
+
+    The inputs are data, rois and, for rois without an index, rois_num.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
+    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
     >>> align = gluon_roi.ROIAlign(pooled_size=2, spatial_scale=1.0)
     >>> align(ramp, rois).asnumpy().ravel().tolist()
     [3.75, 5.25, 9.75, 11.25]
@@ -81,6 +111,7 @@ class ROIAlign(OperatorBlock):
 
     function = roi_align
 
+    @keeps_arguments
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -89,6 +120,7 @@ class ROIAlign(OperatorBlock):
         aligned: bool = False,
         rois_grad: bool = False,
         bad_index: str = "error",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

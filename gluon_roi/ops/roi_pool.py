@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
 @operator_function("ROIPool")
@@ -21,14 +21,6 @@ def roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.ROIPool` as a function: inputs first, then parameters.
-
-    For arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    return call("ROIPool", locals())
-
-
-class ROIPool(OperatorBlock):
     """RoI max pooling: each bin takes the maximum of its cells.
 
     The box is scaled to the map and rounded, with halves away from zero. It includes its last cell
@@ -37,15 +29,29 @@ class ROIPool(OperatorBlock):
 
     Parameters
     ----------
-    pooled_size, spatial_scale, bad_index
-
-    Inputs
-    ------
     data : (N, C, H, W), float16, float32 or float64
         Feature maps.
-    rois, rois_num
+    rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
+        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
+        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
+        together with rois_num. float16 is converted.
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    rois_num : (N,), int32 or int64, optional
+        Number of boxes of each image, for rois without an index.
+    bad_index : {'error', 'padding'}
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Outputs
+    Returns
     -------
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
@@ -53,6 +59,11 @@ class ROIPool(OperatorBlock):
     Raises
     ------
     mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
+        or beyond the batch. The message names the operator, the argument, the expected value and
+        the actual one. (On a GPU such a row is NaN.)
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -69,6 +80,22 @@ class ROIPool(OperatorBlock):
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(48).reshape((1, 1, 8, 6))
     >>> rois = mx.nd.array([[0, 0, 0, 4, 4]])
+    >>> gluon_roi.nd.ROIPool(ramp, rois, (2, 2), spatial_scale=0.7).asnumpy().ravel().tolist()
+    [7.0, 9.0, 19.0, 21.0]
+    """
+    ...
+
+
+class ROIPool(OperatorBlock):
+    """See :func:`gluon_roi.nd.ROIPool`, which this block calls with its parameters.
+
+    The inputs are data, rois and, for rois without an index, rois_num.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(48).reshape((1, 1, 8, 6))
+    >>> rois = mx.nd.array([[0, 0, 0, 4, 4]])
     >>> pool = gluon_roi.ROIPool(pooled_size=(2, 2), spatial_scale=0.7)
     >>> pool(ramp, rois).asnumpy().ravel().tolist()
     [7.0, 9.0, 19.0, 21.0]
@@ -76,11 +103,13 @@ class ROIPool(OperatorBlock):
 
     function = roi_pool
 
+    @keeps_arguments
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
         spatial_scale: float,
         bad_index: str = "error",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...

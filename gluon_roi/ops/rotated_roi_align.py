@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, call, operator_function
+from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
 
 
 @operator_function("RotatedROIAlign")
@@ -24,36 +24,14 @@ def rotated_roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """:class:`gluon_roi.RotatedROIAlign` as a function: inputs first, then parameters.
-
-    For arrays, `out` is available too; for symbols, `name` and `attr`.
-    """
-    return call("RotatedROIAlign", locals())
-
-
-class RotatedROIAlign(OperatorBlock):
     """RoI pooling by bilinear samples of a rotated box.
 
-    The samples are those of :class:`ROIAlign` for a box of the same size around the origin, rotated
-    by theta and moved to the box's centre. Samples more than one cell off the map count as 0. With
-    theta = 0 the result is ROIAlign's.
+    The samples are those of :func:`gluon_roi.nd.ROIAlign` for a box of the same size around the
+    origin, rotated by theta and moved to the box's centre. Samples more than one cell off the map
+    count as 0. With theta = 0 the result is ROIAlign's.
 
     Parameters
     ----------
-    pooled_size : int or (int, int)
-        Bins of the output, P x Q, along the height and the width of the box.
-    spatial_scale, sampling_ratio
-    aligned : bool
-        True (detectron2, mmcv): the centre moves by half a cell, so that pixel centres of image and
-        map agree. False (MXNet): the centre does not move, and both sides are at least one cell
-        long.
-    rois_grad : bool
-        Whether rois get a gradient (in units of out per image pixel, and per degree) instead of
-        zeros.
-    bad_index
-
-    Inputs
-    ------
     data : (N, C, H, W), float16, float32 or float64
         Feature maps.
     rois : (K, 6), (N, R, 5) or (K, 5), float32 or float64
@@ -61,9 +39,32 @@ class RotatedROIAlign(OperatorBlock):
         negative batch index marks a padding row; or R boxes per image, K = N * R; or boxes without
         an index, together with rois_num. theta is in degrees, counter-clockwise in an image whose
         y points down. float16 is converted.
-    rois_num
+    pooled_size : int or (int, int)
+        Bins of the output, P x Q, along the height and the width of the box.
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    sampling_ratio : int
+        Samples per bin and axis; if not positive, as many as the bin has cells, rounded up.
+    aligned : bool
+        True (detectron2, mmcv): the centre moves by half a cell, so that pixel centres of image and
+        map agree. False (MXNet): the centre does not move, and both sides are at least one cell
+        long.
+    rois_grad : bool
+        Whether rois get a gradient (in units of out per image pixel, and per degree) instead of
+        zeros.
+    rois_num : (N,), int32 or int64, optional
+        Number of boxes of each image, for rois without an index.
+    bad_index : {'error', 'padding'}
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
+    out : array, optional
+        Array for the result, which is returned; arrays only.
+    name : str, optional
+        Name of the node; arrays ignore it.
+    attr : dict, optional
+        Further attributes of the node; symbols only.
 
-    Outputs
+    Returns
     -------
     out : (K, C, P, Q), dtype of data
         0 for a padding row, NaN for a row with a NaN or infinite coordinate.
@@ -71,6 +72,11 @@ class RotatedROIAlign(OperatorBlock):
     Raises
     ------
     mxnet.base.MXNetError
+        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
+        or beyond the batch. The message names the operator, the argument, the expected value and
+        the actual one. (On a GPU such a row is NaN.)
+    TypeError
+        An unknown or missing argument, or an input that is not an array or symbol like the others.
 
     Notes
     -----
@@ -87,6 +93,22 @@ class RotatedROIAlign(OperatorBlock):
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
     >>> rois = mx.nd.array([[0, 1.5, 1.5, 2, 2, 90]])
+    >>> gluon_roi.nd.RotatedROIAlign(ramp, rois, 2, 1.0).asnumpy().ravel().round(4).tolist()
+    [9.0, 5.0, 10.0, 6.0]
+    """
+    ...
+
+
+class RotatedROIAlign(OperatorBlock):
+    """See :func:`gluon_roi.nd.RotatedROIAlign`, which this block calls with its parameters.
+
+    The inputs are data, rois and, for rois without an index, rois_num.
+
+    Examples
+    --------
+    >>> import mxnet as mx, gluon_roi
+    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
+    >>> rois = mx.nd.array([[0, 1.5, 1.5, 2, 2, 90]])
     >>> align = gluon_roi.RotatedROIAlign(pooled_size=2, spatial_scale=1.0)
     >>> align(ramp, rois).asnumpy().ravel().round(4).tolist()
     [9.0, 5.0, 10.0, 6.0]
@@ -94,6 +116,7 @@ class RotatedROIAlign(OperatorBlock):
 
     function = rotated_roi_align
 
+    @keeps_arguments
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -102,6 +125,7 @@ class RotatedROIAlign(OperatorBlock):
         aligned: bool = False,
         rois_grad: bool = False,
         bad_index: str = "error",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(locals())
+        *,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None: ...
