@@ -4,8 +4,7 @@
     python build_tools/cross.py [--calls 200]
 
 Under qemu, a C program (tests/scripts/program.c) and random calls of every operator
-(tests/sanitize/driver.cc) have to give the same output and results as on this machine. Both use the
-C interface.
+(tests/sanitize/driver.cc) have to give the same output and results as on this machine.
 
 Needs g++-aarch64-linux-gnu; CROSS_CXX names another compiler, such as 'clang++
 --target=aarch64-linux-gnu'.
@@ -65,7 +64,7 @@ def main():
         compiler = native.compiler_of(name)
         emulator = [QEMU, "-L", SYSTEM] if name == "arm64" else []
         printed[name] = run(*emulator, compile_with(compiler, PROGRAM, library))
-        driver = compile_with(compiler, native.DRIVER, library)
+        driver = native.build("arm64-driver" if name == "arm64" else "driver")
         level, *digests[name] = run(*emulator, driver, 1, 0, arguments.calls)
         print(f"{name}: {len(digests[name])} calls, {level}")
     if printed["arm64"] != printed["release"]:

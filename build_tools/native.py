@@ -99,7 +99,10 @@ VARIANTS = {
     "debug": Variant((*DEBUG, "-g", "-fopenmp"), mxnet=True),
     # For a machine that has a GPU and no MXNet (tests/gpu).
     "gpu": Variant(FAST, cuda="nvcc", nvcc_flags=("-lineinfo",)),
-    # Random hostile calls (make sanitize).
+    # Random hostile calls (make cross; make sanitize). They read the operators' declarations, which
+    # the library does not export.
+    "driver": Variant(FAST, program=DRIVER),
+    "arm64-driver": Variant(FAST, program=DRIVER, cross=ARM64),
     "asan": Variant((*DEBUG, LINES, "-fopenmp", *ASAN), program=DRIVER),
     "tsan": Variant((*DEBUG, "-O1", LINES, "-fopenmp", "-fsanitize=thread"), program=DRIVER),
     # The CUDA kernels where there is no GPU (tests/test_cuda_hostsim.py).
