@@ -97,13 +97,12 @@ class Finder(importlib.abc.MetaPathFinder):
         spec = self._found_by_others(name, path, target)
         if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
             return spec
-        another = name == "mxnet" and not mxnet_version(spec.loader.path).startswith(MXNETS)
-        if another or (name in PACKAGES and not is_needed()):
+        if name == "mxnet" and not mxnet_version(spec.loader.path).startswith(MXNETS):
             sys.meta_path.remove(self)
-            if name == "mxnet" and not another:
-                spec.loader = LibraryLoader(spec.loader.name, spec.loader.path)
-            return spec
-        spec.loader = Loader(spec.loader.name, spec.loader.path)
+        elif is_needed():
+            spec.loader = Loader(spec.loader.name, spec.loader.path)
+        elif name == "mxnet":
+            spec.loader = LibraryLoader(spec.loader.name, spec.loader.path)
         return spec
 
     def _found_by_others(
@@ -130,6 +129,8 @@ class LibraryLoader(importlib.machinery.SourceFileLoader):
         if self.name != "mxnet":
             super().exec_module(module)
             return
+        if not is_needed() and finder in sys.meta_path:
+            sys.meta_path.remove(finder)
         if sys.platform == "linux" and os.uname().machine == "aarch64":
             _sibling("_arm").load_libraries(os.path.dirname(self.path))
         try:

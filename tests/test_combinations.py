@@ -139,6 +139,7 @@ def operators(net):
 FUSED, SWITCHED = "_sg_mkldnn_conv", "_gluon_roi_ROIAlign"
 
 
+@pytest.mark.skipif(mx.__version__ < "1.9", reason="MXNet 1.8 fails to fuse this network")
 @pytest.mark.parametrize("steps", [*itertools.permutations((switch, fuse)), (fuse_later, switch)])
 def test_fusion(steps):
     expected = Detector()(DATA, BOXES).asnumpy()
