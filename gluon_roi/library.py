@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import json
@@ -74,6 +75,22 @@ def load() -> None:
         mx.library.load(_Path(PATH), verbose=False)
         for module, functions in before:
             vars(module).update(functions)
+        atexit.register(_close, ctypes.CDLL(str(PATH)))
+
+
+def _close(library: ctypes.CDLL) -> None:
+    """Remove the library from MXNet's list; ``library`` keeps it loaded.
+
+    MXNet before 1.9.1 erases from that list while it walks through it, at the end of the process,
+    which then may end in SIGABRT.
+    """
+    try:
+        initializer = mx.base._LIB._ZN5mxnet18LibraryInitializer3GetEv
+        close = mx.base._LIB._ZN5mxnet18LibraryInitializer9lib_closeEPv
+    except AttributeError:  # MXNet 1.9.1
+        return
+    initializer.restype = ctypes.c_void_p
+    close(ctypes.c_void_p(initializer()), ctypes.c_void_p(library._handle))
 
 
 class _Path(str):

@@ -174,7 +174,7 @@ def test_unknown_and_missing_arguments(op):
         function(x, rois)
     with pytest.raises(TypeError, match=f"{op.name}: missing a required argument: 'rois'"):
         function(x, pooled_size=POOLED, spatial_scale=SCALE)
-    with pytest.raises(TypeError, match=f"{op.name}: multiple values for argument 'rois'; expected"):
+    with pytest.raises(TypeError, match=f"{op.name}: multiple values for argument 'rois'"):
         function(x, rois, rois=rois, pooled_size=POOLED, spatial_scale=SCALE)
     with pytest.raises(TypeError, match=f"{op.name}: too many positional arguments; expected"):
         function(x, rois, *[1] * 20)
