@@ -31,11 +31,16 @@ def test_every_file_of_code_names_its_licence():
 
 
 def test_versions_agree():
+    """The changelog and the citation name a date once a version has a tag."""
     version = re.escape(gluon_roi.__version__)
     citation, changes = (ROOT / "CITATION.cff").read_text(), (ROOT / "CHANGELOG.md").read_text()
     assert re.search(rf"^version: {version}$", citation, re.M)
-    dates = re.findall(rf"^## \[{version}\] - (\d{{4}}-\d\d-\d\d)$", changes, re.M)
-    assert dates == re.findall(r"^date-released: (.*)$", citation, re.M)
+    (date,) = re.findall(rf"^## \[{version}\] - (\d{{4}}-\d\d-\d\d|unreleased)$", changes, re.M)
+    released = re.findall(r"^date-released: (.*)$", citation, re.M)
+    assert released == ([] if date == "unreleased" else [date])
+    if (ROOT / ".git").exists():
+        tags = subprocess.check_output(["git", "tag"], cwd=ROOT, text=True).split()
+        assert date != "unreleased" or f"v{gluon_roi.__version__}" not in tags
 
 
 @pytest.mark.parametrize("repository", ["", "https://host.example/name"])

@@ -104,3 +104,8 @@ def text(content: dict) -> str:
         lambda found: found[0] if found[1] in r"\"nrt" else json.loads(f'"{found[0]}"'),
         json.dumps(content, ensure_ascii=False),
     )
+
+
+def without_longs(attribute: str) -> str:
+    """An attribute without the long integers of files that Python 2 wrote: (7L, 7L)."""
+    return re.sub(r"(?<=\d)[lL]\b", "", attribute)

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any, Sequence
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from ..bridge.nodes import without_longs
 
 #: Attributes that any node may have and that have no effect in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
@@ -187,8 +188,7 @@ class Node:
             return default
         text = self._attributes[name]
         try:
-            # Files written by Python 2 have long integers: (7L, 7L).
-            return ast.literal_eval(re.sub(r"(?<=\d)[lL]\b", "", text))
+            return ast.literal_eval(without_longs(text))
         except (ValueError, SyntaxError):
             return {"true": True, "false": False}.get(text.lower(), text)
 

@@ -7,13 +7,13 @@ tests/test_switch_table.py compares it with MXNet's own arguments and with docs/
 from __future__ import annotations
 
 import functools
-import re
 from typing import Any, NamedTuple
 
 import mxnet as mx
 
 from .. import nd
 from ..bridge.arguments import is_true
+from ..bridge.nodes import without_longs
 
 
 class Argument(NamedTuple):
@@ -65,8 +65,7 @@ class Switch(NamedTuple):
         ours, result = self.ours, {k: v for k, v in given.items() if v is not mx.base._Null}
         for theirs, name, becomes, value in self.arguments:
             got = result.pop(theirs, None)
-            if isinstance(got, str):  # files written by Python 2 have long integers: (7L, 7L)
-                got = re.sub(r"(?<=\d)L", "", got)
+            got = without_longs(got) if isinstance(got, str) else got
             if becomes == "operator":
                 ours = value if is_true(got) else ours
             elif becomes == "no input":
