@@ -85,7 +85,7 @@ def libraries():
     return names
 
 
-version_line = (ROOT / "gluon_roi/__init__.py").read_text()
+version_line = (ROOT / "gluon_roi/_version.py").read_text()
 setup(
     name="gluon_roi",
     version=re.search(r'^__version__ = "(.+)"', version_line, re.M)[1],

@@ -6,14 +6,13 @@ Gluon blocks (``gluon_roi.PSROIPool``), as functions (``gluon_roi.nd``, ``gluon_
 inside ``hybrid_forward``, as ``F.gluon_roi``. ``mx.npx.gluon_roi`` is the same module.
 """
 
-__version__ = "1.0.0"
-
 import sys
 
 if sys.version_info < (3, 8):  # noqa: UP036
     raise ImportError("gluon_roi needs Python 3.8 or newer, this is " + sys.version.split()[0])
 
 from . import _source
+from ._version import __version__ as __version__
 
 _source.use_installed(__path__)
 

@@ -49,6 +49,6 @@ def first_different(package: Path, installed: Path) -> Optional[Path]:
 
 
 def version_of(package: Path) -> str:
-    text = (package / "__init__.py").read_text(encoding="utf-8")
+    text = (package / "_version.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "(.+)"', text, re.M)
     return found[1] if found else "unknown"

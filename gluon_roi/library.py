@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import mxnet as mx
 
+from ._version import __version__
+
 __all__ = ["build_info", "has_cuda", "include", "load", "mxnet_lib_api", "operators"]
 
 PATH = Path(__file__).resolve().parent / "libgluon_roi.so"
@@ -213,8 +215,6 @@ def build_info() -> dict[str, Any]:
     >>> gluon_roi.build_info()['mxnet'] in ('1.9.1', '1.9.0', '1.8.0')
     True
     """
-    from . import __version__
-
     library = ctypes.CDLL(str(PATH))
     library.gluon_roi_build_info.restype = ctypes.c_char_p
     built = json.loads(library.gluon_roi_build_info())

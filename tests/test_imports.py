@@ -52,8 +52,7 @@ def imports(name: str) -> tuple[str, ...]:
             base = base if node.level else str(node.module)
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
-                if not alias.name.startswith("__"):  # as __version__ is, before all imports
-                    found.append(inner if inner in FILES else base)
+                found.append(inner if inner in FILES else base)
     return tuple(sorted({each for each in found if each in FILES} - {name}))
 
 

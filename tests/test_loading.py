@@ -99,8 +99,8 @@ def test_edited_source_folder_is_not_ignored(clone, installed, edited):
 
 
 def test_another_version_is_installed(clone, installed):
-    init = installed / "gluon_roi/__init__.py"
-    init.write_text(re.sub(r'__version__ = ".+"', '__version__ = "0.0.1"', init.read_text()))
+    file = installed / "gluon_roi/_version.py"
+    file.write_text(re.sub(r'__version__ = ".+"', '__version__ = "0.0.1"', file.read_text()))
     (message,) = python(PLACES, clone, installed)
     assert f"(version {gluon_roi.__version__}) is not built" in message
     assert f"differs from that of gluon_roi 0.0.1 in {installed}; run {PIP}" in message
