@@ -5,4 +5,4 @@ import sys
 
 from .ways import ROOT
 
-sys.path.append(str(ROOT / "tests"))  # for support.c_api
+sys.path.append(str(ROOT / "tests"))  # for support/

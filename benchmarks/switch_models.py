@@ -5,8 +5,7 @@
 
 GluonCV's detectors with random weights, and the heads of Fast R-CNN and R-FCN as symbols. The
 reference runs MXNet's own operators without padding rows. In GluonCV's FPN models each level of the
-pyramid gets all RoIs, with those of other levels as padding rows. With plain random weights one
-level would get all proposals, so maps and scores are spread until every level has some.
+pyramid gets all RoIs, with those of other levels as padding rows.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import Any, Callable, Iterator
 
 import mxnet as mx
 import numpy as np
-from gluoncv.model_zoo import get_model
 from mxnet import autograd, gluon
+from support.detectors import KEPT, make_detector
 
 import gluon_roi
 
@@ -32,40 +31,7 @@ DETECTORS = (
     "faster_rcnn_fpn_resnet50_v1b_coco",
     "mask_rcnn_fpn_resnet50_v1b_coco",
 )
-KEPT = 100  # detections of an image
 MXNET_ALIGN = mx.nd.contrib.ROIAlign
-
-
-class FanIn(mx.init.Xavier):
-    """GluonCV's FPN has biases that Xavier refuses."""
-
-    def _init_weight(self, name: str, arr: mx.nd.NDArray) -> None:
-        if arr.ndim < 2:
-            arr[:] = 0
-        else:
-            super()._init_weight(name, arr)
-
-
-def make_detector(name: str, image: mx.nd.NDArray) -> gluon.HybridBlock:
-    mx.random.seed(0)
-    np.random.seed(0)
-    net = get_model(name, pretrained=False, pretrained_base=False)
-    net.set_nms(nms_thresh=0.5, nms_topk=4 * KEPT, post_nms=KEPT)
-    net._rcnn_max_dets = KEPT
-    net.initialize(FanIn(factor_type="in", magnitude=1.5))
-    maps = net.features(image)
-    if isinstance(maps, (list, tuple)):
-        parameters = net.features.collect_params()
-        for level, stretch in zip(range(2, 7), (1, 2, 8, 32, 128)):
-            scale(parameters[f"P{level}_conv1_weight"], stretch / maps[level - 2].abs().mean())
-            maps = net.features(image)
-        scores = mx.nd.concat(*[net.rpn.rpn_head(x)[2].reshape(-1) for x in maps], dim=0)
-        scale(net.rpn.rpn_head.score.weight, 1 / scores.asnumpy().std())
-    return net
-
-
-def scale(parameter: gluon.Parameter, factor: Any) -> None:
-    parameter.set_data(parameter.data() * factor)
 
 
 def without_padding(data: Any, rois: Any, *args: Any, **kwargs: Any) -> mx.nd.NDArray:

@@ -38,10 +38,10 @@ def rows(outputs: list) -> np.ndarray:
 
 def export_gluoncv(folder: Path) -> None:
     import mxnet as mx
+    from support.detectors import make_detector, scale
 
     import gluon_roi
     import gluon_roi.onnx
-    from benchmarks.switch_models import make_detector, scale
 
     image = mx.nd.random.normal(shape=(1, 3, *SIZE))
     for name in GLUONCV:
@@ -116,7 +116,7 @@ def main() -> None:
     if bool(arguments.pretrained) != bool(arguments.images):
         parser.error("--pretrained and --images: expected both or none")
     if arguments.export:
-        sys.path.insert(0, str(ROOT))
+        sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
         arguments.folder.mkdir(parents=True, exist_ok=True)
         export_gluoncv(arguments.folder)
         if arguments.pretrained:

@@ -25,7 +25,7 @@ import numpy as np
 from check import RUNTIMES, difference
 from detectors import compare, rows
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 class Model(NamedTuple):
@@ -144,8 +144,7 @@ def case(model: Model) -> Case:
 def built(model: Model, inputs: list) -> Any:
     import mxnet as mx
     from gluoncv.model_zoo import get_model
-
-    from benchmarks.switch_models import FanIn, make_detector
+    from support.detectors import FanIn, make_detector
 
     if "rcnn" in model.name:
         return make_detector(model.name, *inputs)
