@@ -103,6 +103,7 @@ docs: build $(VENV)/docs
 # The pictures of README.md and docs/, drawn from the operators' own output.
 pictures: build
 	$(BIN)/python docs/draw_operators.py
+	$(BIN)/python docs/draw_rois.py
 
 # Compiles what has changed since the last call.
 build: $(VENV)/ready

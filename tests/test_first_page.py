@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README.md's lines from a photo to a picture with boxes run, with random weights."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+LINES = re.search(r"((?:    .*\n|\n)+?    pyplot\.savefig.*\n)", README.read_text())
+
+
+@pytest.mark.slow
+def test_photo_to_picture(tmp_path, monkeypatch):
+    pytest.importorskip("gluoncv")
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.RandomState(0).randint(0, 256, (96, 128, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save("photo.jpg")
+    code = textwrap.dedent(LINES[1]).replace("short=600", "short=96")
+    code = code.replace("pretrained=True)", "pretrained_base=False)\nnet.initialize()")
+    exec(code, {})
+    assert Image.open("detections.png").size > (100, 100)
