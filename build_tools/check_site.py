@@ -5,7 +5,7 @@
 
 Checks: no error on the console, no alert on a page, and no file that is missing; links and their
 anchors exist; pictures are there, and have alternative texts and their sizes, so that text does not
-jump; nothing is loaded from elsewhere; the search finds each operator, also without a server. One
+jump; no block of code has to be scrolled; nothing is loaded from elsewhere; the search finds each operator, also without a server. One
 Chromium visits all pages in a frame, and sends its findings back.
 """
 
@@ -71,6 +71,11 @@ async function visit(page) {
     const sizes = ['width', 'height'].map((side) => Number(picture.getAttribute(side)));
     if (String(sizes) !== String([picture.naturalWidth, picture.naturalHeight])) {
       report(`${picture.src} has the size ${sizes}, not that of its file`);
+    }
+  }
+  for (const code of text.querySelectorAll('pre')) {
+    if (code.scrollWidth > code.clientWidth) {
+      report(`a block of code is cut off: ${code.textContent.trim().slice(0, 40)}`);
     }
   }
   for (const { name } of frame.contentWindow.performance.getEntriesByType('resource')) {

@@ -35,6 +35,7 @@ nitpick_ignore_regex = [("py:.*", r"(mxnet|mx|np|numpy|contextlib|pathlib|collec
 html_theme = "furo"
 html_title = f"gluon_roi {release}"
 html_show_sphinx = html_show_copyright = html_copy_source = False
+html_static_path = html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-LINES = re.search(r"((?:    .*\n|\n)+?    pyplot\.savefig.*\n)", README.read_text())
 
 
 @pytest.mark.slow
@@ -19,7 +18,9 @@ def test_photo_to_picture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pixels = np.random.RandomState(0).randint(0, 256, (96, 128, 3)).astype(np.uint8)
     Image.fromarray(pixels).save("photo.jpg")
-    code = textwrap.dedent(LINES[1]).replace("short=600", "short=96")
+    lines = re.search(r"(    import gluon_roi\n(?:    .*\n|\n)+?)\S", README.read_text())
+    assert lines is not None
+    code = textwrap.dedent(lines[1]).replace("short=600", "short=96")
     code = code.replace("pretrained=True)", "pretrained_base=False)\nnet.initialize()")
     exec(code, {})
     assert Image.open("detections.png").size > (100, 100)
