@@ -5,8 +5,9 @@
 
 Checks: no error on the console, no alert on a page, and no file that is missing; links and their
 anchors exist; pictures are there, and have alternative texts and their sizes, so that text does not
-jump; no block of code has to be scrolled; nothing is loaded from elsewhere; the search finds each operator, also without a server. One
-Chromium visits all pages in a frame, and sends its findings back.
+jump; no block of code has to be scrolled; nothing is loaded from elsewhere; the search finds each
+operator, also without a server. One Chromium visits all pages in a frame, and sends its findings
+back.
 """
 
 from __future__ import annotations
