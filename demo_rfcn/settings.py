@@ -29,6 +29,7 @@ from .options import (
     natural,
     option,
     pixels,
+    place,
     positive,
     probability,
     share,
@@ -47,18 +48,14 @@ class Data:
     """The data set and its scale."""
 
     dataset: str = option("signals", "data set", choices=sorted(DATASETS))
-    dataset_root: Path = option(
-        None, "folder of the data set; runs/data/<dataset> if not given", Path, True, metavar="DIR"
+    dataset_root: Path = place(
+        "folder of the data set; runs/data/<dataset> if not given", metavar="DIR"
     )
     data_seed: int = option(0, "seed of a generated data set", natural)
-    train_annotations: Path | None = option(
-        None, "COCO file to train on", Path, True, metavar="FILE"
-    )
-    train_images: Path | None = option(None, "folder of its images", Path, True, metavar="DIR")
-    val_annotations: Path | None = option(
-        None, "COCO file to validate on", Path, True, metavar="FILE"
-    )
-    val_images: Path | None = option(None, "folder of its images", Path, True, metavar="DIR")
+    train_annotations: Path | None = place("COCO file to train on", metavar="FILE")
+    train_images: Path | None = place("folder of its images", metavar="DIR")
+    val_annotations: Path | None = place("COCO file to validate on", metavar="FILE")
+    val_images: Path | None = place("folder of its images", metavar="DIR")
     val_share: float = option(
         0.1, "share of the training images held back for validation, if no list names those", share
     )
@@ -88,17 +85,17 @@ class Data:
         )
         self.files: dict[str, Files] = {}
         for purpose in ("train", "val"):
-            pair = [getattr(self, f"{purpose}_{part}") for part in ("annotations", "images")]
-            flags = [f"--{purpose}-{part}" for part in ("annotations", "images")]
-            for path, flag in zip(pair, flags):
-                if path and self.dataset != "coco":
-                    raise InputError(
-                        f"dataset: {flag} with --dataset {self.dataset}, expected --dataset coco"
-                    )
-                if path and not all(pair):
-                    raise InputError(f"dataset: {flag} alone, expected {' and '.join(flags)}")
-            if all(pair):
-                self.files[purpose] = Files(*pair)
+            names = [f"{purpose}_{part}" for part in ("annotations", "images")]
+            pair = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+            given = [flag for flag, path in pair.items() if path]
+            if given and self.dataset != "coco":
+                raise InputError(
+                    f"dataset: {given[0]} with --dataset {self.dataset}, expected --dataset coco"
+                )
+            if len(given) == 1:
+                raise InputError(f"dataset: {given[0]} alone, expected {' and '.join(pair)}")
+            if given:
+                self.files[purpose] = Files(*pair.values())
 
     @property
     def scale(self) -> tuple[int, int]:
@@ -126,26 +123,20 @@ class Model:
         None, "weights of GluonCV's classification network", metavar="FILE"
     )
     pretrained: Path | None = option(
-        None,
-        "checkpoint of a detector to fine-tune: it gives the layers that fit, and network, head "
-        "and k unless they are given",
-        Path,
-        metavar="FILE",
+        None, "detector to fine-tune; it sets network, head and k", Path, metavar="FILE"
     )
     freeze_bn: bool = option(False, "do not train batch normalisation")
 
     def __post_init__(self) -> None:
-        for flag, name, fitting in (
-            ("fpn", "head", FPN_HEADS),
-            ("fpn", "network", FPN_BACKBONES),
-            ("deform", "network", DEFORMABLE),
+        for flag, on, name, chosen, fitting in (
+            ("fpn", self.fpn, "head", self.head, FPN_HEADS),
+            ("fpn", self.fpn, "network", self.network, FPN_BACKBONES),
+            ("deform", self.deform, "network", self.network, DEFORMABLE),
         ):
-            chosen = getattr(self, name)
-            if getattr(self, flag) and chosen not in fitting:
+            if on and chosen not in fitting:
                 known = ", ".join(f"'{each}'" for each in sorted(fitting))
-                raise InputError(
-                    f"train: --{flag} with --{name} '{chosen}', expected one of {known}"
-                )
+                words = f"--{flag} with --{name} '{chosen}', expected one of {known}"
+                raise InputError(f"train: {words}")
 
 
 @dataclass
@@ -154,8 +145,7 @@ class Schedule:
 
     steps: int = option(
         None,
-        "batches in all; if not given, 2000 for generated data, and otherwise 100 passes over the "
-        "training images, but from 500 to 30000 steps",
+        "batches; if not given, 2000 for generated data, otherwise 100 passes, from 500 to 30000",
         positive,
         True,
     )
@@ -166,26 +156,16 @@ class Schedule:
     lr_mode: str = option("cosine", "form of the learning rate", choices=("cosine", "step"))
     lr_decay: float = option(0.1, "factor of --lr-mode step", up_to_one)
     lr_decay_steps: list[int] | None = option(
-        None,
-        "when it applies; two thirds of --steps if not given",
-        positive,
-        nargs="+",
-        metavar="STEP",
+        None, "steps of --lr-decay; two thirds of --steps if not given", positive, nargs="+"
     )
     head_lr_mult: float = option(1.0, "factor on the head's learning rate", from_zero)
-    clip_gradient: float | None = option(
-        None, "largest absolute gradient value", above_zero, metavar="LIMIT"
-    )
+    clip_gradient: float | None = option(None, "largest absolute gradient value", above_zero)
     wd: float = option(1e-4, "weight decay", from_zero)
     rpn_num_sample: int = option(128, "anchors per image in the RPN loss", positive)
     ohem: bool = option(True, "random RoIs instead of the hardest ones")
     flip_p: float = option(None, "probability of a horizontal flip", probability)
     scale_jitter: tuple[float, float] = option(
-        (1.0, 1.0),
-        "range of a random factor on the short side",
-        above_zero,
-        nargs=2,
-        metavar=("LOW", "HIGH"),
+        (1.0, 1.0), "LOW and HIGH factor on the short side", above_zero, nargs=2
     )
     color_jitter: float = option(0.0, "brightness, contrast, saturation", probability)
     seed: int = option(0, "weights, data order, augmentation", natural)
@@ -240,20 +220,16 @@ class Devices:
 class Run:
     """The files of a run, and its surroundings."""
 
-    save_prefix: Path = option(
-        None, "folder of the run; runs/<dataset> if not given", Path, True, metavar="DIR"
-    )
-    resume: Path | None = option(None, "continue from this checkpoint", Path, True, metavar="FILE")
-    overwrite: bool = option(
-        False, "replace the run that the folder holds", same_run=True, only="train"
-    )
+    save_prefix: Path = place("folder of the run; runs/<dataset> if not given", metavar="DIR")
+    resume: Path | None = place("continue from this checkpoint", metavar="FILE")
+    overwrite: bool = option(False, "replace the run in the folder", same_run=True, only="train")
     log_interval: int = option(20, "steps per loss entry", positive, True)
     val_interval: int = option(250, "steps per validation", positive, True)
     val_limit: int = option(100, "images of a validation", positive, True)
     max_seconds: float | None = option(None, "stop early, with a checkpoint", above_zero, True)
     kv_store: str = option(
         "device",
-        "sum of the gradients of several contexts; dist_sync for several processes",
+        "where gradients are summed; dist_sync for several processes",
         same_run=True,
         choices=("local", "device", "dist_sync", "dist_device_sync"),
     )
@@ -263,29 +239,26 @@ class Run:
             raise InputError(f"--save-prefix {self.save_prefix} is a file, expected a folder")
 
 
-PARTS: dict[str, Any] = {
-    "data": Data,
-    "model": Model,
-    "schedule": Schedule,
-    "devices": Devices,
-    "run": Run,
-}
+PARTS: dict[str, Any] = dict(data=Data, model=Model, schedule=Schedule, devices=Devices, run=Run)
 OPTIONS = {each.name: each for part in PARTS.values() for each in fields(part)}
 
 
+@dataclass
 class Settings:
     """All five parts, which fill in each other's defaults."""
 
-    def __init__(
-        self, data: Data, model: Model, schedule: Schedule, devices: Devices, run: Run
-    ) -> None:
-        self.data, self.model, self.schedule = data, model, schedule
-        self.devices, self.run = devices, run
-        run.save_prefix = run.save_prefix or RUNS / data.dataset
-        if schedule.flip_p is None:
-            schedule.flip_p = data.spec.flip_p
-        if schedule.steps is None and data.spec.paint:
-            schedule.steps = 2000
+    data: Data
+    model: Model
+    schedule: Schedule
+    devices: Devices
+    run: Run
+
+    def __post_init__(self) -> None:
+        self.run.save_prefix = self.run.save_prefix or RUNS / self.data.dataset
+        if self.schedule.flip_p is None:
+            self.schedule.flip_p = self.data.spec.flip_p
+        if self.schedule.steps is None and self.data.spec.paint:
+            self.schedule.steps = 2000
 
     def config(self, classes: Sequence[str]) -> ModelConfig:
         """Return the configuration of the detector for some classes."""
@@ -303,12 +276,11 @@ class Settings:
         )
 
     def open(self, *purposes: str) -> list[DetectionSet]:
-        """Open the data set; the number of training images sets the steps if nothing else does."""
+        """Open the data set; the number of training images sets the steps, if no option does."""
         opened = self.data.open(Held(self.data.val_share, self.schedule.seed), *purposes)
         if self.schedule.steps is None:
             images = len(opened[purposes.index("train")])
-            steps = 100 * images // self.devices.batch_size
-            self.schedule.steps = min(max(steps, 500), 30_000)
+            self.schedule.steps = min(max(100 * images // self.devices.batch_size, 500), 30_000)
         return opened
 
     def values(self) -> dict[str, Any]:
@@ -330,8 +302,8 @@ class Settings:
     def differences(self, stored: dict, *also: str) -> list[str]:
         """Return "name: theirs, not mine" for the options that make this another run.
 
-        `stored` is a checkpoint's; an option that it lacks has its default. `also` are names that
-        count although the run could be the same.
+        `stored` are those of a checkpoint; an option that it lacks has its default. `also` are
+        further names to compare.
         """
         wanted = self.to_dict()
         return [
@@ -343,32 +315,29 @@ class Settings:
 
 
 def build(parts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Return instances of some parts, each with its own of the values."""
-    return {
-        name: part(**{each.name: values[each.name] for each in fields(part) if each.name in values})
-        for name, part in parts.items()
-    }
+    """Return an instance of each part with those of the values that are its fields."""
+    own = {name: {each.name for each in fields(parts[name])} & values.keys() for name in parts}
+    return {name: parts[name](**{each: values[each] for each in own[name]}) for name in parts}
 
 
 def inherited(path: Path, stored: dict, names: Sequence[str]) -> dict[str, Any]:
     """Return options that a checkpoint gives, checked as on the command line: a file may lie."""
-    values = {}
+    values: dict[str, Any] = {}
     for name in names:
         each, value = OPTIONS[name], stored.get(name)
         how = each.metadata["how"]
+        kind = how.get("type", str)
         if value is None:
             continue
         try:
             if isinstance(each.default, bool):
-                converted: Any = bool(["False", "True"].index(str(value)))
+                values[name] = bool(["False", "True"].index(str(value)))
             elif "nargs" in how:
-                converted = [how.get("type", str)(str(one)) for one in value]
+                values[name] = [kind(str(one)) for one in value]
             else:
-                text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-                converted = how.get("type", str)(text)
-            if converted not in how.get("choices", [converted]):
-                raise ValueError(f"expected one of {', '.join(how['choices'])}, got {converted}")
+                values[name] = kind(",".join(map(str, value)) if name == "gpus" else str(value))
+            if values[name] not in how.get("choices", [values[name]]):
+                raise ValueError(f"expected one of {', '.join(how['choices'])}, got {value}")
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
             raise CheckpointError(f"checkpoint: {path} has no valid '{name}': {error}") from error
-        values[name] = converted
     return values

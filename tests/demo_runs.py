@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from demo_rfcn import cli
-from demo_rfcn.data import signals, voc_files
+from demo_rfcn.data import open_datasets, signals, voc_files
+from demo_rfcn.data.dataset import DetectionSet
+from demo_rfcn.data.specs import DatasetSpec
 from demo_rfcn.run import checkpoint
 from demo_rfcn.settings import Settings
 
@@ -49,6 +51,11 @@ def train_arguments(data: Path, folder: Path, *more: str) -> list:
     line = ["train", "--dataset-root", str(data), "--save-prefix", str(folder)]
     line += ["--steps", "6", "--batch-size", "2", "--lr-warmup", "2", "--val-limit", "2"]
     return [*line, *more]
+
+
+def open_dataset(spec: DatasetSpec, root: Path, purpose: str) -> DetectionSet:
+    """Open a data set for one purpose, without its broken images."""
+    return open_datasets(spec, root, (purpose,), skip_broken=True)[0]
 
 
 def settings_of(line: list) -> Settings:

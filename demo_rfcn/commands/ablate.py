@@ -44,17 +44,11 @@ SCORES = ("map50", "map75")
 
 
 def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
-    """Train and evaluate all variants with all seeds; finished runs are not repeated.
-
-    `further` are keys of FURTHER, variants that are trained as well.
+    """Train and evaluate all variants, and those of `further`; finished runs are not repeated.
 
     `ablation.json`, `ablation.md` and `ablation.png` are rewritten after every run, so that an
-    interrupted study shows its results so far.
-
-    Raises
-    ------
-    CheckpointError
-        The folder holds a study of other arguments.
+    interrupted study shows its results so far. Raises CheckpointError if the folder holds a study
+    of other arguments.
     """
     if settings.data.spec.paint:
         generate(settings.data)
@@ -97,14 +91,9 @@ def variant_settings(settings: Settings, changes: dict, seed: int, folder: Path)
     )
 
 
-def one_run(
-    settings: Settings,
-    name: str,
-    train_set: DetectionSet,
-    val_set: DetectionSet,
-    test_set: DetectionSet,
-) -> list[dict]:
+def one_run(settings: Settings, name: str, *datasets: DetectionSet) -> list[dict]:
     """Train one variant and return its result rows: one, or two for the reference."""
+    train_set, val_set, test_set = datasets
     train.train(settings, train_set, val_set)
     # Voting would hide a part of a head's mistakes.
     stored = checkpoint.read(settings.run.save_prefix / LAST)
@@ -131,10 +120,7 @@ def rotate_bins(net: RFCN) -> None:
 
 
 def summarise(rows: list[dict]) -> dict[str, dict[str, tuple[float, float | None, int]]]:
-    """Return variant -> score name -> (mean, sample standard deviation, runs).
-
-    One run has no deviation.
-    """
+    """Return variant -> score name -> (mean, sample standard deviation or None, runs)."""
     table: dict = {}
     for name in dict.fromkeys(row["variant"] for row in rows):
         own = [row for row in rows if row["variant"] == name]

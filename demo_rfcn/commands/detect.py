@@ -28,10 +28,8 @@ def command(
     A folder stands for all its images.
     """
     images = [*dict.fromkeys(image for path in images for image in images_of(path))]
-    with Progress(len(images), "looking at files", "images", brief=True) as progress:
-        for image in images:
-            check_image(image)
-            progress.update()
+    for image in Progress(len(images), "looking at files", "images", brief=True).over(images):
+        check_image(image)
     check_targets(images, save_prefix)
     ctx, batch_size = devices.contexts(), devices.batch_size
     stored = checkpoint.read(path)
@@ -48,18 +46,12 @@ def command(
                 for image, pixels, detection in zip(names, originals, found):
                     stem = save_prefix / image.stem
                     count = write(stem, pixels, detection, stored.config.classes, thresh)
-                    progress.write(f"{image}: {count} objects -> {stem}.png, .json")
+                    progress.results(f"{image}: {count} objects -> {stem}.png, .json")
                     progress.update()
 
 
 def images_of(path: Path) -> list[Path]:
-    """Return the image files of a folder, or the file itself.
-
-    Raises
-    ------
-    InputError
-        The folder has none.
-    """
+    """Return the image files of a folder, at least one, or the file itself."""
     if not path.is_dir():
         return [path]
     found = [each for each in sorted(path.iterdir()) if image_files.has_suffix(each)]
@@ -72,7 +64,9 @@ def write(
     stem: Path, image: np.ndarray, detection: Detection, classes: tuple[str, ...], thresh: float
 ) -> int:
     """Write the detections of an image, and return their number."""
-    figure, axis = plt.subplots(figsize=pictures.size_of(image))
+    height, width = image.shape[:2]
+    scale = 9 / max(height, width)  # the longer side is 9 inches, none is below 2
+    figure, axis = plt.subplots(figsize=(max(scale * width, 2), max(scale * height, 2)))
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1)
     pictures.draw_detections(axis, image, detection, classes, thresh, 10)
     pictures.write(figure, Path(f"{stem}.png"))
@@ -86,7 +80,7 @@ def write(
 
 
 def check_targets(images: list[Path], save_prefix: Path) -> None:
-    """Make sure that no image is lost to another one's files."""
+    """Raise InputError if the results of an image would replace those of another, or an image."""
     inputs = {path.resolve(): path for path in images}
     writers: dict[str, Path] = {}
     for path in inputs.values():
@@ -96,23 +90,16 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
                 f"detect: {other} and {path} would both be written to "
                 f"{save_prefix / path.stem}.png, expected different names"
             )
-        for suffix in (".png", ".json"):
-            target = save_prefix / f"{path.stem}{suffix}"
-            if target.resolve() in inputs:
-                raise InputError(
-                    f"detect: {target} is an image to read, and would be written; expected "
-                    "another folder as --save-prefix"
-                )
+        target = save_prefix / f"{path.stem}.png"
+        if target.resolve() in inputs:
+            raise InputError(
+                f"detect: {target} is an image to read, and would be written; expected another "
+                "folder as --save-prefix"
+            )
 
 
 def check_image(path: Path) -> image_files.Header:
-    """Check an image file.
-
-    Raises
-    ------
-    InputError
-        It is missing, no image, or not a whole one.
-    """
+    """Return the header of an image file; raise InputError if it is not a whole image."""
     try:
         return image_files.check_image(path)
     except BrokenFile as error:
@@ -120,9 +107,8 @@ def check_image(path: Path) -> image_files.Header:
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Read an image file, (H, W, 3) uint8, RGB, upright as its header says."""
-    header = check_image(path)
+    """Read an image file, (H, W, 3) uint8, RGB, upright according to its header."""
     try:
-        return image_files.read_image(path, header)
+        return image_files.read_image(path, check_image(path))
     except BrokenFile as error:
         raise InputError(f"detect: {error}") from error

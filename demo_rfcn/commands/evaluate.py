@@ -51,8 +51,8 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     print(f"{path}, trained for {stored.step} steps, on {len(test_set)} images of {test_set}")
     scores = evaluate.evaluate(detect, test_set, data.scale, ctx, batch_size=devices.batch_size)
     scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, data.scale, ctx[0])
-    shown = range(min(PICTURED, len(test_set)))
-    found = dict(detect_dataset(detect, test_set, shown, data.scale, ctx))
+    pictured = range(min(PICTURED, len(test_set)))
+    found = dict(detect_dataset(detect, test_set, pictured, data.scale, ctx))
     pictures.detections(folder / "detections.png", test_set, found)
     # The best checkpoint knows the run up to its own step; the last one knows all of it.
     last = path.with_name(LAST)
@@ -102,10 +102,10 @@ def _refuse_classes(stored: checkpoint.Checkpoint, data: Data, wanted: Sequence[
 def typical_objects(
     net: RFCN, dataset: DetectionSet, spec: DatasetSpec, candidates: int = 40
 ) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
-    """Choose a class and its objects for the pictures of RoIs: larger ones, the surest first.
+    """Choose a class and its objects for the pictures of RoIs: large ones, the surest first.
 
-    Only objects above the median size of the first images come into question, in the class that the
-    data set shows, or in the one with the most of them. An object is an image and a box.
+    The objects are above the median size of the first images, in the class that the data set shows,
+    or in the most frequent one. An object is an image and a box.
     """
     objects = []
     for index in range(min(candidates, len(dataset))):
@@ -134,9 +134,9 @@ def print_summary(summary: dict, folder: Path) -> None:
     print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall", end=" ")
     print(", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items()))
     for name, values in scores["per_class"].items():
-        row = " ".join(
-            f"AP@.{key[-2:]} {'  -  ' if values[key] is None else format(values[key], '.3f')}"
-            for key in ("map50", "map75")
+        pair = (
+            "  -  " if value is None else f"{value:.3f}"
+            for value in (values["map50"], values["map75"])
         )
-        print(f"  {name:<16} {row}")
+        print("  {:<16} AP@.50 {} AP@.75 {}".format(name, *pair))
     print(f"report in {(folder / REPORT).resolve()}")

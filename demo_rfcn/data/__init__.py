@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from . import voc_files
-from .coco import COCOFolder
-from .dataset import DetectionSet, choose_held_back, counted
+from . import coco, voc, voc_files
+from .dataset import DetectionSet, counted
 from .specs import DATASETS, DatasetSpec
-from .voc import LISTS, VOCFolder
 
 PURPOSES = ("train", "val", "test")
 
@@ -65,11 +65,9 @@ def open_datasets(
         raise InputError(f"dataset: folder {root} of '{spec.name}' is missing{make}")
     lists = {purpose: _lists(spec, root, purpose, files) for purpose in PURPOSES}
     lists["test"] = lists["test"] or lists["val"]
-    if not spec.classes:
-        purposes = ("train", *purposes)
     read: dict[Any, DetectionSet] = {}
-    classes = spec.classes or None
-    for purpose in purposes:
+    classes = spec.classes
+    for purpose in (*(() if classes else ("train",)), *purposes):
         key = lists[purpose] or lists["train"]
         if not key:
             flag = f"--{purpose}-annotations"
@@ -77,14 +75,15 @@ def open_datasets(
                 f"dataset: '{spec.name}' without images for '{purpose}', expected {flag}"
             )
         if key not in read:
-            read[key] = _open(spec, root, key, classes)
+            if spec.name == "coco":
+                read[key] = coco.read_file(key[0], key[1], classes)
+            else:
+                read[key] = voc.read_folders(root, key, classes, spec.open_classes)
             classes = classes or read[key].classes
     _refuse_broken(list(read.values()), skip_broken)
-    notes = [note for dataset in read.values() for note in dataset.notes]
-    if not spec.classes:
-        purposes = purposes[1:]
-        notes.insert(0, f"classes of the annotations: {', '.join(classes or ())}")
+    notes = [] if spec.classes else [f"classes of the annotations: {', '.join(classes)}"]
     for dataset in read.values():
+        notes += dataset.notes
         if not len(dataset):
             raise InputError(f"dataset: no image of {dataset} in {root} is whole")
     if "train" in purposes and spec.open_classes:
@@ -101,43 +100,21 @@ def open_datasets(
     return opened
 
 
-def open_dataset(
-    spec: DatasetSpec, root: Path, purpose: str, skip_broken: bool = False
-) -> DetectionSet:
-    """Open a data set for one purpose; see `open_datasets`."""
-    return open_datasets(spec, root, (purpose,), skip_broken)[0]
-
-
-def _lists(
-    spec: DatasetSpec, root: Path, purpose: str, files: dict[str, Files] | None
-) -> tuple | None:
+def _lists(spec: DatasetSpec, root: Path, purpose: str, files: dict[str, Files] | None) -> Any:
     """Return the sources of a purpose: VOC's folders and lists, or COCO's files; None if none."""
     if files:
         return files.get(purpose)
-    if spec.name == "voc-like":
-        return _lists_of_folder(root, purpose)
     wanted = getattr(spec, purpose)
     if spec.name == "coco":
         return root / "annotations" / f"{wanted[0]}.json", None
-    return tuple(entry for entry in wanted if (root / f"VOC{entry[0]}").is_dir()) or wanted or None
-
-
-def _lists_of_folder(root: Path, purpose: str) -> tuple | None:
-    """Choose among the lists of any VOC-like folder; without one, train on all images."""
-    present = {path.stem for path in (root / LISTS).glob("*.txt")}
-    if purpose == "train":
-        order = ("train", "trainval") if "val" in present else ("trainval", "train")
-        return ((".", next((name for name in order if name in present), None)),)
-    return ((".", purpose),) if purpose in present else None
-
-
-def _open(
-    spec: DatasetSpec, root: Path, lists: tuple, classes: Sequence[str] | None
-) -> DetectionSet:
-    if spec.name == "coco":
-        annotations, images = lists
-        return COCOFolder(annotations, images, classes)
-    return VOCFolder(root, lists, classes, leaves_out=spec.open_classes)
+    if spec.name != "voc-like":
+        present = tuple(entry for entry in wanted if (root / f"VOC{entry[0]}").is_dir())
+        return present or wanted or None
+    names = {path.stem for path in (root / voc.LISTS).glob("*.txt")}
+    if purpose != "train":
+        return ((".", purpose),) if purpose in names else None
+    order = ("train", "trainval") if "val" in names else ("trainval", "train")
+    return ((".", next((name for name in order if name in names), None)),)
 
 
 def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
@@ -146,13 +123,11 @@ def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
     if not broken:
         return
     left_out = {path for dataset in datasets for path in dataset.left_out}
-    images = left_out.union(*(dataset.images for dataset in datasets))
+    images = left_out.union(entry.path for dataset in datasets for entry in dataset.entries)
     some = f"{len(left_out)} of {len(images)} images"
     if not skip_broken:
-        raise InputError(
-            "\n".join(f"dataset: {sentence}" for sentence in broken)
-            + f"; --skip-broken continues without {some}"
-        )
+        sentences = "\n".join(f"dataset: {sentence}" for sentence in broken)
+        raise InputError(f"{sentences}; --skip-broken continues without {some}")
     print(f"demo_rfcn: dataset: --skip-broken leaves out {some}", file=sys.stderr)
 
 
@@ -170,12 +145,9 @@ def _check_classes(spec: DatasetSpec, train_set: DetectionSet, root: Path) -> No
 
 
 def _divided(dataset: DetectionSet, purpose: str, held: Held, notes: list[str]) -> DetectionSet:
-    """Return the training images without those that are held back, or these."""
+    """Return the training images that are not held back, or for another purpose those that are."""
     names = {entry.name for entry in dataset.entries}
-    if held.names is None:
-        back = choose_held_back(dataset, held.share, held.seed)
-    else:
-        back = held.names & names
+    back = _choose(dataset, held) if held.names is None else held.names & names
     if not back or back == names:
         raise InputError(
             f"dataset: {len(names)} images of {dataset} are too few to hold back some for "
@@ -189,4 +161,22 @@ def _divided(dataset: DetectionSet, purpose: str, held: Held, notes: list[str]) 
         return dataset.part(f"{dataset} without those held back", names - back)
     chosen = dataset.part(f"those held back of {dataset}", back)
     chosen.held_back = True
+    return chosen
+
+
+def _choose(dataset: DetectionSet, held: Held) -> set[str]:
+    """Choose the names of the images to hold back from training.
+
+    The seed gives each image a place in an order that does not depend on the other images, so few
+    images change sides when some are added. Images with boxes and those without are divided in the
+    same way, and at least one with boxes is held back.
+    """
+    chosen: set[str] = set()
+    for annotated in (True, False):
+        names = [entry.name for entry in dataset.entries if bool(len(entry.labels)) == annotated]
+        names.sort(key=lambda name: hashlib.sha256(os.fsencode(f"{held.seed} {name}")).digest())
+        count = round(held.share * len(names))
+        if annotated and len(names) > 1:
+            count = min(max(count, 1), len(names) - 1)
+        chosen.update(names[:count])
     return chosen

@@ -12,14 +12,9 @@ import numpy as np
 class Augmentation:
     """Random changes of a training image, all drawn from the generator that is passed in.
 
-    Attributes
-    ----------
-    flip_p : float
-        Probability of a horizontal flip.
-    scale_jitter : tuple of float
-        Lowest and highest factor on the short side.
-    color_jitter : float
-        Largest relative change of brightness, contrast and saturation.
+    `flip_p` is the probability of a horizontal flip. `scale_jitter` is the range of a factor on the
+    short side, and `color_jitter` the largest relative change of brightness, contrast and
+    saturation.
     """
 
     flip_p: float = 0.5

@@ -25,11 +25,11 @@ Image.MAX_IMAGE_PIXELS = 2**27
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".gif"),
-    *(".jp2", ".ppm", ".pgm", ".pbm", ".pnm", ".pxm", ".ras", ".sr", ".avif"),
-    *(".heic", ".heif"),  # of phones: Pillow does not decode them; they are reported as such
+    *(".jp2", ".ppm", ".pgm", ".pbm", ".pnm", ".ras", ".avif"),
+    *(".heic", ".heif"),  # of phones; reported, because Pillow does not decode them
 )
 
-_START, _END = b"\xff\xd8", b"\xff\xd9"
+_END = b"\xff\xd9"
 _PNG_END = b"IEND\xaeB`\x82"
 # Within compressed data, ff stands before 00 or before the number of a restart; before another
 # marker it may be repeated.
@@ -43,17 +43,7 @@ def has_suffix(path: Path) -> bool:
 
 
 class Header(NamedTuple):
-    """Contents of the header of an image file.
-
-    Attributes
-    ----------
-    kind : str
-        Pillow's name of the format.
-    size : tuple of int
-        Width and height of the stored pixels.
-    orientation : int
-        Transformation that makes them upright, 1 (none) to 8, as in EXIF.
-    """
+    """Format, width and height of the stored pixels, and EXIF orientation, 1 (upright) to 8."""
 
     kind: str
     size: tuple[int, int]
@@ -75,13 +65,9 @@ def _opened(path: Path) -> Iterator[Image.Image]:
             with Image.open(path) as image:
                 yield image
     except UnidentifiedImageError as error:
-        with path.open("rb") as file:
-            heif = file.read(8)[4:] == b"ftyp"
-        why = (
-            "of a kind that Pillow does not decode (HEIF); make it a JPEG"
-            if heif
-            else "not an image"
-        )
+        why = "not an image"
+        if path.read_bytes()[4:8] == b"ftyp":
+            why = "of a kind that Pillow does not decode (HEIF); make it a JPEG"
         raise BrokenFile(f"{path} is {why}") from error
     except BrokenFile:
         raise
@@ -152,7 +138,7 @@ def boxes_as_meant(
 
 
 def turn_boxes(boxes: np.ndarray, header: Header) -> np.ndarray:
-    """Turn boxes (M, 4) of the stored pixels with them."""
+    """Turn boxes (M, 4) of the stored pixels upright."""
     (width, height), orientation = header.size, header.orientation
     x1, y1, x2, y2 = boxes.T
     if orientation in (2, 3, 7, 8):
@@ -185,18 +171,14 @@ def read_image(path: Path, header: Header) -> np.ndarray:
 
 
 def is_cut_jpeg(path: Path) -> bool:
-    """Return whether a JPEG ends before its end marker; anything may follow that.
+    """Return whether a JPEG ends before its end marker; other bytes may follow the marker.
 
     Pillow decodes zeros in place of lost data without an error.
     """
-    with path.open("rb") as file:
-        if file.read(2) != _START:
-            return False
-        if _ends_with(path, _END):
-            return False
-        file.seek(0)
-        content = file.read()
-    # From segment to segment, so that the end of a thumbnail in the header is not taken for it.
+    if _ends_with(path, _END):
+        return False
+    content = path.read_bytes()
+    # From segment to segment, so that the end of a thumbnail in the header does not count.
     place = 2
     while marker := _MARKER.search(content, place):
         if marker[0] == _END:

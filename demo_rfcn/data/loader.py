@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     rpn_cls : (B, A) float32
         1 object, 0 background, -1 ignored.
     rpn_box : (B, A, 4) float32
-        Regression targets, zero where rpn_cls is not 1.
+        Regression targets, zero unless rpn_cls is 1.
     """
 
     data: np.ndarray
@@ -43,20 +43,9 @@ class Batch(NamedTuple):
 
 
 def resize(image: np.ndarray, short: int, max_size: int) -> tuple[np.ndarray, tuple[float, float]]:
-    """Scale an image to a short side, or less when the long side would exceed max_size.
+    """Scale an image to a short side, or less if the long side would exceed max_size, pixels.
 
-    Parameters
-    ----------
-    image : numpy.ndarray
-        (H, W, 3) uint8.
-    short, max_size : int
-        Pixels.
-
-    Returns
-    -------
-    image : numpy.ndarray
-    scale : tuple of float
-        (x, y) factors from old to new coordinates.
+    Returns the image, (H, W, 3) uint8, and the factors (x, y) from old to new coordinates.
     """
     height, width = image.shape[:2]
     factor = min(short / min(height, width), max_size / max(height, width))
@@ -74,28 +63,17 @@ def normalise(image: np.ndarray) -> np.ndarray:
 def load_image(
     dataset: DetectionSet, index: int, short: int, max_size: int
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
-    """Read one image, scaled.
+    """Read one image, scaled: (H, W, 3) uint8 RGB, its labels (M, 6), and the factors (x, y).
 
-    Returns
-    -------
-    image : numpy.ndarray
-        (H, W, 3) uint8, RGB.
-    labels : numpy.ndarray
-        (M, 6) float32 in pixels of the scaled image.
-    scale : tuple of float
-        (x, y) factors from file to scaled image.
-
-    Raises
-    ------
-    InputError
-        The file was whole when the data set was opened, and no longer is.
+    Raises LostImage if the file was whole when the data set was opened, and no longer is.
     """
+    entry = dataset.entries[index]
     try:
-        image, labels = dataset.read(index), dataset.entries[index].labels.copy()
+        image = dataset.read(index)
     except BrokenFile as error:
-        path = dataset.images[index]
-        raise LostImage(f"dataset: {path} cannot be read any more: {error}") from error
+        raise LostImage(f"dataset: {entry.path} cannot be read any more: {error}") from error
     image, scale = resize(image, short, max_size)
+    labels = entry.labels.copy()
     labels[:, [0, 2]] *= scale[0]
     labels[:, [1, 3]] *= scale[1]
     return image, labels, scale
@@ -140,17 +118,14 @@ class TrainLoader:
     ) -> None:
         if len(dataset) < batch_size:
             raise InputError(f"train: batch-size {batch_size}, but only {len(dataset)} images")
-        self._dataset = dataset
-        self.batch_size = batch_size
-        self._scale = scale
-        self._divisor = size_divisor
-        self._augmentation = augmentation
-        self._rpn_targets = rpn_targets
-        self._seed = seed
+        self._dataset, self.batch_size, self._scale = dataset, batch_size, scale
+        self._divisor, self._augmentation = size_divisor, augmentation
+        self._rpn_targets, self._seed = rpn_targets, seed
         share = batch_size // num_workers
         self._rows = range(rank * share, (rank + 1) * share)
         self._max_objects = max(max(len(labels) for labels in dataset.labels), 1)
-        self._wide = np.array([dataset.aspect_ratio(index) >= 1 for index in range(len(dataset))])
+        sizes = np.array([entry.header.upright for entry in dataset.entries])
+        self._wide = sizes[:, 0] >= sizes[:, 1]
         self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
 
     @property
@@ -170,7 +145,7 @@ class TrainLoader:
     def _draw_order(self, epoch: int) -> np.ndarray:
         """Return the images of an epoch's batches, (steps, batch_size).
 
-        Wide and tall images are kept apart, so that a batch is padded little; the rest of both,
+        Batches have either wide or tall images, so that they are padded little. The rest of both,
         less than a batch each, is mixed.
         """
         rng = np.random.default_rng([self._seed, 0, epoch])

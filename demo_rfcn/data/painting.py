@@ -22,13 +22,7 @@ def random_colour(rng: np.random.Generator, low: int = 0, high: int = 256) -> np
 
 
 def texture(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Paint a size x size patch of noise, stripes, checkers or a gradient.
-
-    Returns
-    -------
-    numpy.ndarray
-        (size, size, 3) float32, RGB in [0, 255].
-    """
+    """Paint noise, stripes, checkers or a gradient, (size, size, 3) float32, RGB in [0, 255]."""
     y, x = np.mgrid[:size, :size].astype(np.float32)
     angle = rng.uniform(0, np.pi)
     along = np.cos(angle) * x + np.sin(angle) * y
@@ -65,24 +59,10 @@ def compose(
 ) -> tuple[np.ndarray, list[Object]]:
     """Paste sprites at random places, later ones in front.
 
-    A place is taken when its box covers at most `MAX_OVERLAP` of the smaller box of every pair; an
-    object that finds none in 30 tries is left out.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    size : int
-        Height and width of the image, pixels.
-    sprites : list of (str, numpy.ndarray)
-        Class name and an (h, w, 4) float32 patch: RGB in [0, 255], then opacity in [0, 1].
-
-    Returns
-    -------
-    image : numpy.ndarray
-        (size, size, 3) uint8, RGB.
-    objects : list of (str, tuple of int, bool)
-        Class name, box (x1, y1, x2, y2) with inclusive ends counted from 0, and whether less than
-        `DIFFICULT_BELOW` of the object can be seen.
+    A sprite is a class name and an (h, w, 4) float32 patch: RGB in [0, 255], opacity in [0, 1].
+    Boxes overlap by at most `MAX_OVERLAP` of the smaller one; an object without such a place in 30
+    tries is left out. Returns the image, (size, size, 3) uint8, RGB, and its objects: class name,
+    box, and whether less than `DIFFICULT_BELOW` of it is visible.
     """
     image = background(rng, size)
     owner = np.full((size, size), -1, np.int16)

@@ -4,8 +4,7 @@
 Disk, square and triangle are ordinary shapes with a random surface and an outline. The three
 signals are one housing with three lamps, of which the top, the middle or the bottom one is lit.
 They have the same parts and differ only in their arrangement, which position-sensitive pooling can
-read. A horizontal flip keeps the vertical order, so flipping is a valid
-augmentation.
+read. A horizontal flip keeps the vertical order, so flipping is a valid augmentation.
 """
 
 from __future__ import annotations

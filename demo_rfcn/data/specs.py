@@ -14,50 +14,34 @@ from .painting import Painter
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """Properties of a data set that commands need before it is opened.
-
-    Attributes
-    ----------
-    name : str
-    classes : tuple of str
-        Empty for those of the annotations.
-    open_classes : bool
-        Whether the user may name some, and objects of others are left out.
-    train, val, test : tuple
-        Lists of images; `val` guides training, `test` is for the final figures. VOC: (year or
-        folder, name in ImageSets/Main); COCO: the name of the annotation file. Empty where a folder
-        shows them, and where images are held back from training.
-    short, max_size : int
-        Images are scaled to this short side unless the long one would exceed max_size, pixels.
-    anchor_scales, anchor_ratios : tuple of float
-        Anchor sides in units of 16 pixels, and height / width.
-    flip_p : float
-        Probability of a horizontal flip in training; 0 where it would change the class.
-    shown_class : str or None
-        Class of the score-map picture; the most frequent one if None.
-    paint : callable or None
-        The painter of a generated set.
-    recipe : str
-        Name and version of the painter; a folder with another recipe is generated again.
-    counts : dict of str to int
-        Images per split of a generated set.
-    """
+    """Properties of a data set that commands need before it is opened."""
 
     name: str
+    #: Those of the annotations if empty.
     classes: tuple[str, ...]
-    train: tuple
-    val: tuple
-    test: tuple
-    short: int
-    max_size: int
-    anchor_scales: tuple[float, ...]
+    #: Lists of images; `val` guides training, `test` gives the final figures. VOC: (year or folder,
+    #: name in ImageSets/Main); COCO: the name of the annotation file. If empty, the lists in the
+    #: folder, or images that are held back from training.
+    train: tuple = ()
+    val: tuple = ()
+    test: tuple = ()
+    #: Images are scaled to this short side unless the long one would exceed max_size, pixels.
+    short: int = 600
+    max_size: int = 1000
+    #: Anchor sides in units of 16 pixels, and height / width.
+    anchor_scales: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0, 32.0)
     anchor_ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
+    #: Probability of a horizontal flip in training; 0 if a flip would change the class.
     flip_p: float = 0.5
+    #: Whether the user may name classes, and objects of others are left out.
+    open_classes: bool = False
+    #: Class of the score-map picture; the most frequent one if None.
     shown_class: str | None = None
+    #: Of a generated set: its painter, the painter's name and version, and images per split.
+    #: A folder of another recipe is generated again.
     paint: Painter | None = None
     recipe: str = ""
     counts: dict[str, int] = field(default_factory=dict)
-    open_classes: bool = False
 
 
 _GENERATED: dict[str, Any] = {
@@ -65,21 +49,16 @@ _GENERATED: dict[str, Any] = {
     "val": ((2007, "val"),),
     "test": ((2007, "test"),),
     "counts": {"trainval": 3000, "val": 100, "test": 300},
-}
-_PHOTOGRAPHS: dict[str, Any] = {
-    "short": 600,
-    "max_size": 1000,
-    "anchor_scales": (2.0, 4.0, 8.0, 16.0, 32.0),
+    "short": signals.IMAGE_SIZE,
+    "max_size": signals.IMAGE_SIZE,
 }
 
 DATASETS = {
     spec.name: spec
     for spec in (
         DatasetSpec(
-            name="signals",
-            classes=signals.CLASSES,
-            short=signals.IMAGE_SIZE,
-            max_size=signals.IMAGE_SIZE,
+            "signals",
+            signals.CLASSES,
             anchor_scales=(2.0, 3.5, 5.5),
             anchor_ratios=(1.0, 2.0),
             shown_class="signal_top",
@@ -88,10 +67,8 @@ DATASETS = {
             **_GENERATED,
         ),
         DatasetSpec(
-            name="digits",
-            classes=digits.CLASSES,
-            short=digits.IMAGE_SIZE,
-            max_size=digits.IMAGE_SIZE,
+            "digits",
+            digits.CLASSES,
             anchor_scales=(1.5, 2.5, 4.0),
             anchor_ratios=(1.0, 1.6, 3.0),
             flip_p=0.0,
@@ -100,31 +77,21 @@ DATASETS = {
             recipe="digits-1",
             **_GENERATED,
         ),
+        # Validation images are held back: the best checkpoint is not chosen on the test images.
         DatasetSpec(
-            name="voc",
-            classes=VOCDetection.CLASSES,
+            "voc",
+            VOCDetection.CLASSES,
             train=((2007, "trainval"), (2012, "trainval")),
-            val=(),  # held back: the best checkpoint is not chosen on the test images
             test=((2007, "test"),),
-            **_PHOTOGRAPHS,
         ),
+        DatasetSpec("voc-like", (), open_classes=True),
         DatasetSpec(
-            name="voc-like",
-            classes=(),
-            train=(),
-            val=(),
-            test=(),
-            open_classes=True,
-            **_PHOTOGRAPHS,
-        ),
-        DatasetSpec(
-            name="coco",
-            classes=tuple(COCODetection.CLASSES),
+            "coco",
+            tuple(COCODetection.CLASSES),
             train=("instances_train2017",),
             val=("instances_val2017",),
             test=("instances_val2017",),
             open_classes=True,
-            **_PHOTOGRAPHS,
         ),
     )
 }

@@ -6,223 +6,118 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-import numpy as np
-
 from ..errors import BrokenFile, InputError
-from ..progress import Progress
-from .dataset import LABEL_WIDTH, DetectionSet, Entry, counted
-from .images import boxes_as_meant, check_image, check_there, has_suffix
+from .dataset import Described, DetectionSet, Object, counted
+from .images import check_there, has_suffix
 
-PARTS = ("JPEGImages", "Annotations")
 LISTS = Path("ImageSets", "Main")
 
 
-class VOCObject(NamedTuple):
-    """An <object>: its class, its box (inclusive, counted from 0), and a flag."""
+def read_folders(
+    root: Path,
+    lists: Sequence[tuple[int | str, str | None]],
+    classes: Sequence[str],
+    leaves_out: bool,
+) -> DetectionSet:
+    """Read VOC folders; raise InputError if a folder or list is missing or empty.
 
-    name: str
-    box: tuple[float, float, float, float]
-    difficult: bool
-
-
-class VOCFolder(DetectionSet):
-    """Images of VOC folders.
-
-    Parameters
-    ----------
-    root : str or pathlib.Path
-    splits : sequence of (int or str, str or None)
-        Year (the folder VOC<year>) or folder, and name of the list in ImageSets/Main, as in
-        GluonCV; None for all that have an annotation.
-    classes : sequence of str or None
-        Those of the annotations, sorted, if None.
-    leaves_out : bool
-        Whether an object of another class is left out and counted. Otherwise its file is broken.
-
-    Raises
-    ------
-    InputError
-        A folder or list is missing or empty.
+    `lists` are pairs: a year (for the folder VOC<year>) or a folder, and the name of a list in
+    ImageSets/Main, or None for all images that have an annotation. Objects of other classes are
+    left out if `leaves_out`; otherwise their file is broken.
     """
-
-    def __init__(
-        self,
-        root: Path | str,
-        splits: Sequence[tuple[int | str, str | None]],
-        classes: Sequence[str] | None,
-        leaves_out: bool = False,
-    ) -> None:
-        folders = (f"VOC{folder}" if isinstance(folder, int) else folder for folder, _ in splits)
-        parts = [
-            f"{Path(root, folder).resolve().name} {name or ''}".strip()
-            for folder, (_, name) in zip(folders, splits)
-        ]
-        super().__init__(" and ".join(parts), classes or (), ())
-        self._outside: Counter[str] = Counter()
-        self._turned = 0
-        read: list[tuple[Entry, list[VOCObject]]] = []
-        for folder, name in splits:
-            place = Path(root, f"VOC{folder}" if isinstance(folder, int) else folder)
-            self._read_folder(place, str(folder), name, None if leaves_out else classes, read)
-        self.known = {each.name for _, found in read for each in found}
-        if classes is None:
-            self.classes = tuple(sorted(self.known))
-        self._note_case()
-        self.entries = [self._labelled(entry, found) for entry, found in read]
-        self._note_outside(self._outside, " left out, of classes")
-        self._note_turned(self._turned)
-
-    def _read_folder(
-        self,
-        folder: Path,
-        title: str,
-        list_name: str | None,
-        allowed: Sequence[str] | None,
-        read: list,
-    ) -> None:
-        path = folder / LISTS / f"{list_name}.txt"
-        places = _places(folder)
-        for wanted in (*([path] if list_name else []), *places):
-            if not wanted.exists():
-                raise InputError(
-                    f"dataset: {wanted} is missing; expected a VOC layout with JPEGImages, "
-                    f"Annotations and ImageSets/Main in {folder}"
-                )
-        files = _Files(*places)
-        if list_name:
-            names = [files.known(line) for line in read_list(path)]
-        else:
-            names = files.annotated()
-            self._note_unannotated(files.unannotated())
-        for name, count in Counter(names).items():
-            if count > 1:
-                self.broken.append(f"{path} names {name} more than once")
-        progress = Progress(len(names), "looking at files", "images", brief=True)
-        for name in progress.over(dict.fromkeys(names)):
-            faults: list[str] = []
-            image, xml = files.first_image(name), files.annotation(name)
-            try:
-                size, found = read_annotation(xml, allowed)
-            except BrokenFile as error:
-                faults.append(str(error))
-            try:
-                files.check_one_image(name)
-                header = check_image(image)
-                if not faults:
-                    boxes = np.array([each.box for each in found], np.float32).reshape(-1, 4)
-                    boxes, turned = boxes_as_meant(image, header, size, boxes)
-                    self._turned += turned
-            except BrokenFile as error:
-                faults.append(str(error))
-            if faults:
-                self.broken += faults
-                self.left_out.add(str(image))
-            else:
-                known = name if title == "." else f"{title}/{name}"
-                entry = Entry(known, str(image), header, boxes, np.zeros(0, bool))
-                read.append((entry, found))
-
-    def _note_unannotated(self, names: list[str]) -> None:
-        if names:
-            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-            count = counted(len(names), "image")
-            self.notes.append(f"{count} without annotation left out: {shown}")
-
-    def _labelled(self, entry: Entry, found: Iterable[VOCObject]) -> Entry:
-        """Give an entry, which has boxes alone, the labels of its objects."""
-        rows = []
-        for box, each in zip(entry.labels, found):
-            if each.name in self.classes:
-                rows.append((*box, self.classes.index(each.name), each.difficult))
-            else:
-                self._outside[each.name] += 1
-        labels = np.array(rows, np.float32).reshape(-1, LABEL_WIDTH)
-        return entry._replace(labels=labels, crowd=np.zeros(len(labels), bool))
+    places = [root / (f"VOC{at}" if isinstance(at, int) else at) for at, _ in lists]
+    titles = [f"{p.resolve().name} {name or ''}".strip() for p, (_, name) in zip(places, lists)]
+    dataset = DetectionSet(" and ".join(titles), classes)
+    dataset.known = set()
+    images: list[Described] = []
+    for place, (at, name) in zip(places, lists):
+        prefix = "" if at == "." else f"{at}/"
+        images += _described(dataset, place, name, prefix, None if leaves_out else classes)
+    dataset.take(images)
+    return dataset
 
 
-def _places(folder: Path) -> tuple[Path, Path]:
-    """Return the folders of images and annotations; some tools write both into one."""
-    images, annotations = (folder / part for part in PARTS)
-    if not images.exists() and not annotations.exists() and any(folder.glob("*.[xX][mM][lL]")):
-        return folder, folder
-    return images, annotations
+def _described(
+    dataset: DetectionSet,
+    folder: Path,
+    list_name: str | None,
+    prefix: str,
+    allowed: Sequence[str] | None,
+) -> Iterator[Described]:
+    """Yield the images of a list, or all that have an annotation."""
+    list_path = folder / LISTS / f"{list_name}.txt"
+    places = [folder / "JPEGImages", folder / "Annotations"]
+    if not any(place.exists() for place in places) and any(folder.glob("*.[xX][mM][lL]")):
+        places = [folder, folder]  # as labelImg writes them
+    for wanted in (*([list_path] if list_name else []), *places):
+        if not wanted.exists():
+            raise InputError(
+                f"dataset: {wanted} is missing; expected a VOC layout with JPEGImages, "
+                f"Annotations and ImageSets/Main in {folder}"
+            )
+    images = _by_name(places[0], has_suffix)
+    annotations = _by_name(places[1], lambda path: path.suffix.lower() == ".xml")
+    if list_name:
+        names = [_meant(line, {*images, *annotations}) for line in read_list(list_path)]
+    else:
+        if not annotations:
+            raise InputError(f"dataset: {places[1]} holds no annotation, expected *.xml")
+        names = list(annotations)
+        if others := sorted(images.keys() - annotations.keys()):
+            others = [path.name for name in others for path in images[name]]
+            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            dataset.notes.append(
+                f"{counted(len(others), 'image')} without annotation left out: {shown}"
+            )
+    for name, count in Counter(names).items():
+        if count > 1:
+            dataset.broken.append(f"{list_path} names {name} more than once")
+        paths = images.get(name, [places[0] / f"{name}.jpg"])
+        xml = annotations.get(name, [places[1] / f"{name}.xml"])[0]
+        size: tuple[float, float] = (0.0, 0.0)
+        objects: list[Object] = []
+        faults: list[str] = []
+        try:
+            size, objects = read_annotation(xml, allowed)
+        except BrokenFile as error:
+            faults.append(str(error))
+        if len(paths) > 1:
+            others = [path.name for path in paths[1:]]
+            faults.append(f"{paths[0]} has the name of {', '.join(others)}")
+        yield Described(prefix + name, paths[0], size, objects, faults)
 
 
-class _Files:
-    """The files of a VOC folder by their names without endings."""
+def _by_name(folder: Path, wanted: Callable[[Path], bool]) -> dict[str, list[Path]]:
+    """Return the wanted files of a folder by their names without endings."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if wanted(path):
+            found.setdefault(path.stem, []).append(path)
+    return found
 
-    def __init__(self, images: Path, annotations: Path) -> None:
-        self._images, self._annotations = images, annotations
-        self._of_name: dict[str, list[str]] = {}
-        for path in sorted(self._images.iterdir()):
-            if has_suffix(path):
-                self._of_name.setdefault(path.stem, []).append(path.name)
-        self._xml = {
-            path.stem: path
-            for path in sorted(self._annotations.iterdir())
-            if path.suffix.lower() == ".xml"
-        }
 
-    def annotated(self) -> list[str]:
-        """Return the names of all annotations."""
-        if not self._xml:
-            raise InputError(f"dataset: {self._annotations} holds no annotation, expected *.xml")
-        return list(self._xml)
+def _meant(line: str, known: set[str]) -> str:
+    """Return the name that a line of a list means.
 
-    def unannotated(self) -> list[str]:
-        """Return the file names of the images without annotation."""
-        return [each for name, of in self._of_name.items() if name not in self._xml for each in of]
-
-    def known(self, line: str) -> str:
-        """Return the name that a line of a list means.
-
-        The lists of one class have rows "name 1", "name 0" and "name -1"; but a name may end so.
-        """
-        short = re.sub(r"\s+(-1|0|1)$", "", line)
-        candidates = [line, short]
-        candidates += [
-            str(Path(each).with_suffix("")) for each in candidates if has_suffix(Path(each))
-        ]
-        for name in candidates:
-            if name in self._xml or name in self._of_name:
-                return name
-        return short
-
-    def first_image(self, name: str) -> Path:
-        """Return the path of an image, or the one that it is expected to have."""
-        return self._images / self._of_name.get(name, [f"{name}.jpg"])[0]
-
-    def check_one_image(self, name: str) -> None:
-        """Refuse a name that two images have."""
-        found = self._of_name.get(name, [])
-        if len(found) > 1:
-            raise BrokenFile(f"{self._images / found[0]} has the name of {', '.join(found[1:])}")
-
-    def annotation(self, name: str) -> Path:
-        """Return the path of an annotation, or the one that it is expected to have."""
-        return self._xml.get(name, self._annotations / f"{name}.xml")
+    The lists of one class have rows "name 1", "name 0" and "name -1"; but a name may end so.
+    """
+    short = re.sub(r"\s+(-1|0|1)$", "", line)
+    stems = [str(Path(each).with_suffix("")) for each in (line, short) if has_suffix(Path(each))]
+    return next((name for name in (line, short, *stems) if name in known), short)
 
 
 def read_list(path: Path) -> list[str]:
-    """Return the lines of a list of images.
-
-    Raises
-    ------
-    InputError
-        The list is not text, or names nothing.
-    """
+    """Return the lines of a list of images; raise InputError if it is not text or is empty."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"dataset: {path} is not a list of images in UTF-8: {error}") from error
-    names = [line.strip() for line in lines]
-    names = [name for name in names if name.strip("\0")]
+    names = [line.strip() for line in lines if line.strip().strip("\0")]
     if not names:
         raise InputError(f"dataset: {path} names no image, expected one name per line")
     return names
@@ -230,24 +125,12 @@ def read_list(path: Path) -> list[str]:
 
 def read_annotation(
     path: Path, classes: Sequence[str] | None
-) -> tuple[tuple[float, float], list[VOCObject]]:
-    """Read the XML file of an image.
+) -> tuple[tuple[float, float], list[Object]]:
+    """Read the XML file of an image: its width and height in pixels, and its objects.
 
-    <difficult>, <truncated> and <pose> may be absent. Boxes may reach out of the image by a pixel,
-    as those of tools do that count from 0, or to the width instead of the last column; they are
-    clipped.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    classes : sequence of str or None
-        The names that an object may have; any if None.
-
-    Returns
-    -------
-    size : tuple of float
-        Width and height of the image, pixels.
-    objects : list of VOCObject
+    <difficult>, <truncated> and <pose> may be absent. Boxes may extend beyond the image by a pixel,
+    as those of tools that count from 0, or to the width instead of the last column; they are
+    clipped. `classes` are the names that an object may have; any if None.
     """
     check_there(path)
     try:
@@ -270,13 +153,13 @@ def read_annotation(
 
 
 def _refuse_entity(name: str, *_: object) -> None:
-    """Entities of entities may grow a small file to gigabytes, and no annotation needs any."""
+    """Refuse entities: nested ones turn a small file into gigabytes; annotations need none."""
     raise ValueError(f"it declares an entity, '{name}'")
 
 
 def _object(
     entry: ElementTree.Element, width: float, height: float, classes: Sequence[str] | None
-) -> VOCObject:
+) -> Object:
     name = (_child(entry, "name").text or "").strip()
     if not name or (classes is not None and name not in classes):
         expected = "a name" if classes is None else f"one of {', '.join(classes)}"
@@ -291,7 +174,7 @@ def _object(
     if not (x1 <= x2 and y1 <= y2):
         raise BrokenFile(f"has a box {shown}, expected xmin <= xmax and ymin <= ymax")
     difficult = (entry.findtext("difficult") or "").strip().lower() in ("1", "true")
-    return VOCObject(name, (x1, y1, x2, y2), difficult)
+    return Object(name, (x1, y1, x2, y2), difficult)
 
 
 def _child(entry: ElementTree.Element, tag: str) -> ElementTree.Element:

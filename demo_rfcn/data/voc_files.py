@@ -23,19 +23,8 @@ RECIPE_FILE = "recipe.json"
 
 
 def write_image(folder: Path, name: str, image: np.ndarray, objects: list[Object]) -> None:
-    """Write JPEGImages/<name>.jpg and Annotations/<name>.xml.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The year's folder.
-    name : str
-    image : numpy.ndarray
-        (H, W, 3) uint8, RGB.
-    objects : list of (str, tuple of int, bool)
-        Class name, box with inclusive ends counted from 0, difficult.
-    """
-    # Not imwrite, which says nothing about a disk that is full.
+    """Write an image, (H, W, 3) uint8, RGB, as JPEGImages/<name>.jpg and Annotations/<name>.xml."""
+    # Not imwrite, which ignores a full disk.
     coded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1]
     (folder / "JPEGImages" / f"{name}.jpg").write_bytes(coded.tobytes())
     root = ElementTree.Element("annotation")
@@ -58,24 +47,9 @@ def generate(root: Path, paint: Painter, splits: dict[str, int], seed: int, reci
 
     Image i of a split is painted by its own generator, seeded with (seed, split, i), so a larger
     split begins with the images of a smaller one. The set is written beside its final place and
-    moved there when complete: an interrupted call leaves nothing half made.
-
-    Parameters
-    ----------
-    root : pathlib.Path
-        Folder that will hold `VOC2007`.
-    paint : callable
-        rng -> (image, objects), as `signals.paint`.
-    splits : dict of str to int
-        Images per split.
-    seed : int
-    recipe : str
-        Name of the painter, compared with the one recorded in an existing folder.
-
-    Returns
-    -------
-    bool
-        True when images were written, False when the folder was reused.
+    moved there when complete: an interrupted call leaves nothing half made. `splits` has the images
+    per split, `recipe` the name of the painter, which an existing folder records. Returns False if
+    the folder is reused.
     """
     recorded = {"recipe": recipe, "seed": seed, "splits": splits}
     recipe_path = root / RECIPE_FILE

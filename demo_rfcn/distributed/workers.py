@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -71,14 +71,7 @@ def block_signals() -> None:
 
 
 class Alone:
-    """The workers of a run in a single process: this one.
-
-    Attributes
-    ----------
-    rank, num_workers : int
-    kvstore : mxnet.kv.KVStore or None
-        Sums the gradients of the devices; None for one device.
-    """
+    """The only worker of a run; `kvstore` sums the gradients of several devices."""
 
     rank, num_workers = 0, 1
 
@@ -92,10 +85,7 @@ class Alone:
         pass
 
     def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
-        """Begin with the weights of worker 0.
-
-        The parts are numbers below 2**24 in which all workers must agree, or InputError is raised.
-        """
+        """Begin with the weights of worker 0; raise InputError unless the workers' parts agree."""
 
     def reduce(self, trainer: mx.gluon.Trainer, *wishes: bool) -> tuple[bool, ...]:
         """Sum the gradients of all workers; return each wish if any worker has it."""
@@ -106,12 +96,7 @@ class Alone:
         """Undo the part of a step that a lost worker has cut off."""
 
     def evaluate(
-        self,
-        detect: Detector,
-        dataset: DetectionSet,
-        scale: tuple[int, int],
-        ctx: Sequence[mx.Context],
-        limit: int,
+        self, detect: Detector, dataset: DetectionSet, scale: tuple, ctx: list, limit: int
     ) -> dict | None:
         """Evaluate a detector, each worker on a share of the images; worker 0 gets the scores."""
         return evaluate.evaluate(detect, dataset, scale, ctx, limit)
@@ -142,7 +127,7 @@ class Cluster(Alone):
                 self._close()
 
     def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
-        """Compare the parts, then share the weights of worker 0."""
+        """Compare the parts, numbers below 2**24, then share the weights of worker 0."""
         own = np.zeros((self.num_workers, len(parts)), np.float32)
         own[self.rank] = [*parts.values()]
         table = self._total(own)
@@ -156,10 +141,9 @@ class Cluster(Alone):
         self._net, self._statistics = net, _read_statistics(net)
 
         def share_weights() -> None:
-            # By itself the trainer would fetch the first worker's weights within the first step,
-            # after the backward pass. Nothing would order this before the exchange of gradients
-            # under the same keys, and a worker may then get a gradient for a weight. The first
-            # forward pass waits for a fetch that has begun before it.
+            # The trainer would fetch the weights after the first backward pass, in no order with
+            # the exchange of gradients under the same keys: a worker might get a gradient for a
+            # weight.
             trainer._init_kvstore()
             trainer._init_params()
             mx.nd.waitall()
@@ -186,12 +170,7 @@ class Cluster(Alone):
         _write_statistics(self._net, self._statistics)
 
     def evaluate(
-        self,
-        detect: Detector,
-        dataset: DetectionSet,
-        scale: tuple[int, int],
-        ctx: Sequence[mx.Context],
-        limit: int,
+        self, detect: Detector, dataset: DetectionSet, scale: tuple, ctx: list, limit: int
     ) -> dict | None:
         """Detect in a share of the images; worker 0 scores them all."""
         first, count = self.rank == 0, min(limit, len(dataset))
@@ -234,7 +213,7 @@ class Cluster(Alone):
         return results[0]
 
     def _heed(self) -> None:
-        """Raise `Lost` if a signal says so; notice the end of `launch`."""
+        """Raise `Lost` after a signal that ends the run; notice the end of `launch`."""
         self._stop.raised |= launcher_is_gone()
         if self._stop.peer_lost:
             raise self._lost("ends because another process of the run is gone")
@@ -242,7 +221,7 @@ class Cluster(Alone):
             raise self._lost("was told twice to stop, and does not wait for the other workers")
 
     def _look(self, doing: str) -> None:
-        """Raise `Lost` if the others do not answer any more."""
+        """Raise `Lost` if the other processes do not answer."""
         if self.kvstore is None:
             if self._stop.raised:
                 raise self._lost("was told to stop before all processes had started")
@@ -301,9 +280,8 @@ def _read_statistics(net: RFCN) -> np.ndarray:
 
 
 def _write_statistics(net: RFCN, vector: np.ndarray) -> None:
-    """Set these statistics from such a vector, of this worker or another one."""
-    place = 0
-    for parameter in _statistics(net):
-        size = int(np.prod(parameter.shape))
-        parameter.set_data(mx.nd.array(vector[place : place + size].reshape(parameter.shape)))
-        place += size
+    """Set these statistics from such a vector."""
+    parameters = _statistics(net)
+    ends = np.cumsum([np.prod(parameter.shape, dtype=int) for parameter in parameters])
+    for parameter, values in zip(parameters, np.split(vector, ends)):
+        parameter.set_data(mx.nd.array(values.reshape(parameter.shape)))

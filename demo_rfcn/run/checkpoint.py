@@ -34,8 +34,8 @@ class Checkpoint:
     """The content of a checkpoint.
 
     `notes` are step, best score, history, arguments, the scale (short, max_size), held_back (names
-    of images, or None) and updates (how often each parameter was updated). `optimizer` holds the
-    arrays of each parameter's state.
+    of images, or None) and updates (the number for each parameter). `optimizer` holds the arrays of
+    each parameter's state.
     """
 
     path: Path
@@ -64,30 +64,27 @@ class Checkpoint:
     def load_parameters(self, net: RFCN) -> None:
         """Load the parameters into a net of the same configuration."""
         named = net._collect_params_with_prefix()
-        if different := sorted(self.model.keys() ^ named.keys()):
-            where = "not in it" if different[0] in named else "of no layer"
-            raise self._damaged(f"parameter '{different[0]}' is {where}")
+        for name in sorted(self.model.keys() | named.keys()):
+            shape, expected = (
+                getattr(each.get(name), "shape", None) for each in (self.model, named)
+            )
+            if shape != expected:
+                raise self._damaged(f"parameter '{name}' has shape {shape}, expected {expected}")
         for name, parameter in named.items():
-            if self.model[name].shape != parameter.shape:
-                shapes = f"{self.model[name].shape}, expected {parameter.shape}"
-                raise self._damaged(f"parameter '{name}' is {shapes}")
             parameter.set_data(mx.nd.array(self.model[name]))
 
     def load_fitting(self, net: RFCN) -> str:
         """Load the parameters that fit another net, and return a sentence about the others."""
         named = net._collect_params_with_prefix()
-        fitting = [
-            name
-            for name, parameter in named.items()
-            if name in self.model and self.model[name].shape == parameter.shape
-        ]
+        model = self.model
+        fitting = [n for n in named if n in model and model[n].shape == named[n].shape]
         if not any(name.startswith("backbone.") for name in fitting):
             raise CheckpointError(
                 f"checkpoint: no backbone in {self.path} that fits; it is of another "
                 f"configuration: {'; '.join(self.config.differences(net.config))}"
             )
         for name in fitting:
-            named[name].set_data(mx.nd.array(self.model[name]))
+            named[name].set_data(mx.nd.array(model[name]))
         missing = named.keys() - set(fitting) - {"anchor_grid.base"}
         others = sorted({name.rpartition(".")[0] for name in missing})
         left = f"; not kept, and trained from scratch: {', '.join(others)}" if others else ""
@@ -216,9 +213,7 @@ def _check(notes: dict) -> None:
 
 def _arrays(state: Any) -> list:
     """Return the arrays of one parameter's state, which MXNet keeps as None, one or a tuple."""
-    if state is None:
-        return []
-    return list(state) if isinstance(state, (tuple, list)) else [state]
+    return [] if state is None else [*state] if isinstance(state, (tuple, list)) else [state]
 
 
 def _names(net: RFCN, trainer: mx.gluon.Trainer) -> dict[int, str]:

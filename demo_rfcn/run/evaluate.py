@@ -49,10 +49,10 @@ def evaluate(
     limit: int | None = None,
     batch_size: int = 4,
 ) -> dict:
-    """Evaluate a detector on the first `limit` images of a data set.
+    """Return `scores` of the first `limit` images, and `ms_per_image` with reading and scaling.
 
     `scale` is the short side of the scaled images and the limit of the long one, pixels. Each batch
-    is divided among the contexts. Returns `scores`, and `ms_per_image` with reading and scaling.
+    is divided among the contexts.
     """
     check_annotated(dataset, limit)
     indices = range(min(limit or len(dataset), len(dataset)))
@@ -83,8 +83,8 @@ def detect_all(
 def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
     """Return the scores of the detections of some images, ready for JSON.
 
-    The names of `METRICS` lead to mAP, `per_class` to the AP of every class under each, `images` to
-    their number; a COCO file has COCO's own figures too. A class without objects has None.
+    These are the mAP of each of `METRICS`, the same `per_class`, and the number of `images`; a COCO
+    file has COCO's own figures too. The AP of a class without objects is None.
     """
     metrics = {
         name: (kind(iou_thresh=iou, class_names=dataset.classes), iou)
@@ -118,7 +118,7 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
 def outside_crowds(
     detection: Detection, entry: Entry, iou_thresh: float
 ) -> tuple[Detection, np.ndarray]:
-    """Leave out crowds, and the detections in one of their class that are on no object of it.
+    """Leave out crowds, and detections inside one of their class unless they match an object.
 
     COCO marks a region with many objects as a crowd. A detection may be of any of them, so it is
     neither right nor wrong. GluonCV's metrics know only difficult objects.
@@ -180,23 +180,24 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
     from pycocotools.cocoeval import COCOeval
 
     rows = [
-        {
-            "image_id": index,
-            "category_id": int(cls),
-            "score": float(score),
-            "bbox": _corner_and_size(box),
-        }
+        {**_annotation(index, cls, box), "score": float(score)}
         for index, detection in found.items()
         for cls, score, box in zip(*detection)
     ]
     if not rows:
         return dict.fromkeys(_COCO, 0.0)
+    entries = [(index, dataset.entries[index]) for index in found]
+    objects = [
+        {**_annotation(index, row[4], row[:4]), "iscrowd": int(crowd)}
+        for index, entry in entries
+        for row, crowd in zip(entry.labels, entry.crowd)
+    ]
     truth = COCO()
     truth.dataset = {
         "info": {},
         "images": [{"id": index} for index in found],
         "categories": [{"id": cls, "name": name} for cls, name in enumerate(dataset.classes)],
-        "annotations": _annotations(dataset, found),
+        "annotations": [{"id": number, **each} for number, each in enumerate(objects, start=1)],
     }
     with redirect_stdout(StringIO()):
         truth.createIndex()
@@ -207,25 +208,13 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
     return {name: float(value) for name, value in zip(_COCO, scorer.stats)}
 
 
-def _annotations(dataset: DetectionSet, found: dict[int, Detection]) -> list[dict]:
-    made: list[dict] = []
-    for index in found:
-        entry = dataset.entries[index]
-        for row, crowd in zip(entry.labels, entry.crowd):
-            box = _corner_and_size(row[:4])
-            made.append(
-                {
-                    "id": len(made) + 1,
-                    "image_id": index,
-                    "category_id": int(row[4]),
-                    "bbox": box,
-                    "area": box[2] * box[3],
-                    "iscrowd": int(crowd),
-                }
-            )
-    return made
-
-
-def _corner_and_size(box: np.ndarray) -> list[float]:
+def _annotation(index: int, cls: float, box: np.ndarray) -> dict:
     """Return COCO's form of a box whose ends are inclusive."""
-    return [float(side) for side in (*box[:2], *(box[2:] - box[:2] + 1))]
+    width, height = (float(side) for side in box[2:] - box[:2] + 1)
+    corner = [float(side) for side in box[:2]]
+    return {
+        "image_id": index,
+        "category_id": int(cls),
+        "bbox": [*corner, width, height],
+        "area": width * height,
+    }

@@ -105,7 +105,9 @@ class Record:
             self._show(progress)
         self.save(LAST)
         files.write_json(self.folder / "history.json", self._notes["history"])
-        progress.write(f"step {row['step']}: mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}")
+        progress.results(
+            f"step {row['step']}: mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}"
+        )
 
     def _show(self, progress: Progress) -> None:
         best = self._notes["best"]

@@ -18,24 +18,11 @@ from .pictures import frame, write
 def votes(
     net: RFCN, image: np.ndarray, rois: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Look inside a position-sensitive head.
+    """Return the maps and votes of a position-sensitive head for boxes (K, 4) of an image.
 
-    Parameters
-    ----------
-    net : detector.RFCN
-    image : numpy.ndarray
-        (H, W, 3) uint8, RGB, scaled.
-    rois : numpy.ndarray
-        (K, 4) boxes in pixels.
-
-    Returns
-    -------
-    maps : numpy.ndarray
-        (C + 1, k, k, H', W') class maps, background first.
-    pooled : numpy.ndarray
-        (K, C + 1, k, k) votes.
-    probability : numpy.ndarray
-        (K, C + 1) softmax of the mean votes.
+    The image is (H, W, 3) uint8, RGB, scaled, and the boxes are in its pixels. Returns the class
+    maps (C + 1, k, k, H', W'), background first; the votes (K, C + 1, k, k); and the softmax of
+    their means, (K, C + 1).
     """
     ctx = net.head.class_maps.weight.list_ctx()[0]
     features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
@@ -62,25 +49,10 @@ def score_maps(
     """Draw how a good RoI and a shifted one collect votes, as in figures 3 and 4 of the paper.
 
     One row per RoI: the image; maps of one class, each with the RoI and its own bin; the votes of
-    all bins; their mean and the probability of the class. Up to k = 4 all maps are drawn, otherwise
-    those of the corners, the sides and the centre.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    net : detector.RFCN
-        With a `psroi` head.
-    image : numpy.ndarray
-        (H, W, 3) uint8, RGB, scaled.
-    box : numpy.ndarray
-        (4,) the good RoI in pixels of the image.
-    cls : int
-        Class index, background not counted.
-
-    Returns
-    -------
-    dict
-        Probability of the class for the `good` and the `shifted` RoI.
+    all bins, their mean and the probability of the class. Up to k = 4 all maps are drawn, otherwise
+    those of the corners, the sides and the centre. The image is (H, W, 3) uint8, RGB, scaled, `box`
+    the good RoI in its pixels, and `cls` a class index without background. Returns the probability
+    of the class for the `good` and the `shifted` RoI.
     """
     height, width = image.shape[:2]
     rois = np.stack([box, shifted(box, height, width)])
@@ -137,20 +109,10 @@ def score_maps(
 
 
 def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Draw where the bins of good RoIs have moved to: as they were dashed, as they are solid.
+    """Draw the bins of good RoIs, dotted where the box divides and solid where they have moved to.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-    net : detector.RFCN
-        With a `deformable_psroi` head.
-    objects : list of (numpy.ndarray, numpy.ndarray)
-        Images (H, W, 3), uint8, RGB, scaled, each with a RoI (4,) in its pixels.
-
-    Returns
-    -------
-    float
-        Mean distance that a bin has moved, in sides of its RoI.
+    The head is a `deformable_psroi` one. `objects` are images (H, W, 3), uint8, RGB, scaled, each
+    with a RoI (4,) in its pixels. Returns the mean distance of a bin, in sides of its RoI.
     """
     columns = 4
     rows = -(-len(objects) // columns)
@@ -169,13 +131,12 @@ def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -
         width, height = x2 - x1, y2 - y1
         axis.imshow(image)
         for i, j in np.ndindex(k, k):
-            x, y = x1 + j * width / k, y1 + i * height / k
-            for right, down, colour, style in (
-                (0.0, 0.0, "white", ":"),
-                (*moves[:, i, j], "lime", "-"),
+            for (right, down), colour, style in (
+                ((0.0, 0.0), "white", ":"),
+                (moves[:, i, j], "lime", "-"),
             ):
-                left, top = x + right * width, y + down * height
-                bin_ = (left, top, left + width / k, top + height / k)
-                frame(axis, bin_, colour, linestyle=style)
+                left, top = x1 + (j / k + right) * width, y1 + (i / k + down) * height
+                bounds = (left, top, left + width / k, top + height / k)
+                frame(axis, bounds, colour, linestyle=style)
     write(figure, path)
     return float(np.mean(distances))

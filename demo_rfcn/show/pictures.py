@@ -13,8 +13,6 @@ matplotlib.use("Agg")
 import numpy as np  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
 from ..data.dataset import DetectionSet  # noqa: E402
@@ -53,47 +51,31 @@ def draw_detections(
     thresh: float,
     fontsize: float,
 ) -> None:
-    """Draw the detections of one image that score at least thresh, the best one on top."""
+    """Draw the detections of one image that score at least thresh, the best one on top.
+
+    A label is above its box, or within it at the top of the image, and extends to the side with
+    more room.
+    """
     axis.imshow(image)
     axis.set_axis_off()
-    axis.apply_aspect()  # the axis has its final size, which labels are kept within
     colours = class_colours(len(classes))
     kept = [row for row in zip(*detection) if row[1] >= thresh]
     for cls, _, box in reversed(kept):
         frame(axis, box, colours[cls], 2)
-    for cls, score, box in reversed(kept):
-        label(axis, box, f"{classes[cls]} {score:.2f}", colours[cls], fontsize)
-
-
-def size_of(image: np.ndarray) -> tuple[float, float]:
-    """Return the size of a picture of one image in inches: the longer side is 9, none below 2."""
     height, width = image.shape[:2]
-    return max(9 * width / max(image.shape), 2), max(9 * height / max(image.shape), 2)
-
-
-def label(
-    axis: Axes, box: np.ndarray, text: str, colour: tuple[float, ...], fontsize: float
-) -> None:
-    """Write a text on a box, above its first corner if there is room, and always in the image."""
-    written = axis.text(
-        box[0],
-        box[1],
-        text,
-        fontsize=fontsize,
-        color=text_colour(colour),
-        verticalalignment="top",
-        bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.5},
-    )
-    figure = axis.get_figure()
-    assert isinstance(figure, Figure)
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    covered = written.get_window_extent(renderer).padded(1.5 * figure.dpi / 72)
-    within = axis.get_window_extent(renderer)
-    x = min(covered.x0, within.x1 - covered.width)
-    y = min(covered.y1 + covered.height, within.y1)
-    shift = np.array([max(x, within.x0) - covered.x0, max(y, within.y0) - covered.y1])
-    x, y = axis.transData.transform((box[0], box[1])) + shift
-    written.set_position(tuple(axis.transData.inverted().transform((x, y))))
+    for cls, score, (x1, y1, x2, _) in reversed(kept):
+        left = x1 + x2 < width
+        axis.text(
+            np.clip(x1 if left else x2, 0, width),
+            max(y1, 0),
+            f"{classes[cls]} {score:.2f}",
+            fontsize=fontsize,
+            color=text_colour(colours[cls]),
+            horizontalalignment="left" if left else "right",
+            verticalalignment="bottom" if y1 > 0.1 * height else "top",
+            clip_on=True,
+            bbox={"facecolor": colours[cls], "edgecolor": "none", "pad": 0},
+        )
 
 
 def detections(
@@ -103,18 +85,7 @@ def detections(
     thresh: float = 0.5,
     columns: int = 4,
 ) -> None:
-    """Draw images with their true boxes (white, dashed; dotted when difficult) and detections.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    dataset : dataset.DetectionSet
-    found : dict of int to Detection
-        By image index.
-    thresh : float
-        Lowest score drawn.
-    columns : int
-    """
+    """Draw images with their true boxes and their detections, by image index."""
     rows = -(-len(found) // columns)
     size = 3.2 * columns, 3.2 * rows + 0.5
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
@@ -123,43 +94,40 @@ def detections(
     for axis in axes.flat[len(found) :]:
         axis.set_axis_off()
     for axis, (index, detection) in zip(axes.flat, found.items()):
-        image, truth = dataset[index]
-        draw_detections(axis, image.asnumpy(), detection, dataset.classes, thresh, 7)
-        for *box, _, difficult in truth:
+        draw_detections(axis, dataset.read(index), detection, dataset.classes, thresh, 7)
+        for *box, _, difficult in dataset.labels[index]:
             frame(axis, box, "white", 1.2, ":" if difficult else "--")
     write(figure, path)
 
 
-def curves(folder: Path, history: dict) -> list[Path]:
-    """Write loss.png and map.png from the history of a run and return their paths."""
-    figure, axis = plt.subplots(figsize=(7, 4))
+def curves(folder: Path, history: dict) -> None:
+    """Write loss.png and map.png from the history of a run."""
     rows = history["losses"]
-    steps = [row["step"] for row in rows]
     names = [name for name in rows[0] if name != "step"]
-    marker = "o" if len(rows) < 10 else None
-    for name in names:
-        values = _smooth([row[name] for row in rows])
-        axis.plot(steps, values, marker=marker, markersize=3, label=name)
-    total = [sum(row[name] for name in names) for row in rows]
-    axis.plot(steps, total, color="0.75", zorder=0, label="sum, not smoothed")
-    axis.plot(steps, _smooth(total), marker=marker, markersize=3, color="black", label="sum")
+    lines = {name: [row[name] for row in rows] for name in names}
+    total = np.sum(list(lines.values()), axis=0).tolist()
+    figure, axis = plt.subplots(figsize=(7, 4))
+    steps = [row["step"] for row in rows]
+    axis.plot(steps, total, color="0.75", label="sum, not smoothed")
+    for name, values in {**lines, "sum": total}.items():
+        colour = "black" if name == "sum" else None
+        axis.plot(steps, _smooth(values), "o-" if len(rows) < 10 else "-", label=name, color=colour)
     axis.set(xlabel="step", ylabel="loss per image", title="Training loss", ylim=(0, None))
-    axis.legend()
-    axis.grid(alpha=0.3)
-    loss_path = folder / "loss.png"
-    write(figure, loss_path)
+    _finish(axis, folder / "loss.png")
 
     figure, axis = plt.subplots(figsize=(7, 4))
     rows = history["val"]
-    for key, label in (("map50", "mAP@.5"), ("map75", "mAP@.75")):
-        axis.plot([row["step"] for row in rows], [row[key] for row in rows], "o-", label=label)
+    for key, name in (("map50", "mAP@.5"), ("map75", "mAP@.75")):
+        axis.plot([row["step"] for row in rows], [row[key] for row in rows], "o-", label=name)
     axis.set(xlabel="step", ylabel="mAP", title="Validation images during training")
     axis.set_ylim(0, 1.02)
-    axis.legend(loc="lower right")
+    _finish(axis, folder / "map.png")
+
+
+def _finish(axis: Axes, path: Path) -> None:
+    axis.legend()
     axis.grid(alpha=0.3)
-    map_path = folder / "map.png"
-    write(figure, map_path)
-    return [loss_path, map_path]
+    write(axis.figure, path)
 
 
 def _smooth(values: list[float], width: int = 5) -> np.ndarray:
@@ -168,7 +136,7 @@ def _smooth(values: list[float], width: int = 5) -> np.ndarray:
     return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
 
 
-def write(figure: Figure, path: Path) -> None:
+def write(figure: Any, path: Path) -> None:
     """Save and close a figure."""
     with replacing(path) as part:
         figure.savefig(part, bbox_inches="tight")

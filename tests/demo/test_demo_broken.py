@@ -14,10 +14,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from demo_runs import train_arguments
+from demo_runs import open_dataset, train_arguments
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, images, open_dataset
+from demo_rfcn.data import DATASETS, images
 from demo_rfcn.errors import BrokenFile
 from demo_rfcn.model import detector
 
@@ -209,7 +209,7 @@ def test_every_broken_file_is_named(folder, tmp_path, capsys):
     start(0.5)(folder, "JPEGImages/000005.jpg")
     messages = refusal(train_arguments(folder.parent, tmp_path / "run"), capsys)
     assert len(messages) == 3
-    for path, message in zip((XML, JPEG, "JPEGImages/000005.jpg"), messages):
+    for path, message in zip((JPEG, XML, "JPEGImages/000005.jpg"), messages):
         assert message.startswith(f"demo_rfcn: dataset: {folder / path} ")
     assert messages[-1].endswith("; --skip-broken continues without 2 of 8 images")
 
@@ -313,7 +313,7 @@ LISTS = {
     "utf-16": (content(NAMES.decode().encode("utf-16")), "is not a list of images in UTF-8"),
     "images": (lambda folder, _: shutil.rmtree(folder / "JPEGImages"), "JPEGImages is missing"),
     "labels": (lambda folder, _: shutil.rmtree(folder / "Annotations"), "Annotations is missing"),
-    "absent": (content(NAMES + b"000009\n"), "000009.xml is missing"),
+    "absent": (content(NAMES + b"000009\n"), "000009.jpg is missing"),
     "twice": (content(NAMES + b"000001\n"), "trainval.txt names 000001 more than once"),
 }
 
@@ -471,11 +471,13 @@ def test_broken_images_keep_their_numbers_in_coco(coco_root, tmp_path):
     pytest.importorskip("pycocotools")
     root = Path(shutil.copytree(coco_root, tmp_path / "data"))
     gone(root, "val2017/000000000011.jpg")
-    dataset = open_dataset(DATASETS["coco"], root, "test", skip_broken=True)
+    dataset = open_dataset(DATASETS["coco"], root, "test")
     whole = open_dataset(DATASETS["coco"], coco_root, "test")
-    assert [dataset.image_id(index) for index in range(len(dataset))] == [10, 12, 13, 14, 15]
+    assert [entry.name for entry in dataset.entries] == [
+        f"{n:012}.jpg" for n in (10, 12, 13, 14, 15)
+    ]
     np.testing.assert_array_equal(dataset.labels[1], whole.labels[2])
-    assert dataset.images[1].endswith("val2017/000000000012.jpg")
+    assert dataset.entries[1].path.endswith("val2017/000000000012.jpg")
 
 
 @pytest.mark.parametrize(

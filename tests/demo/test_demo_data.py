@@ -7,10 +7,10 @@ import json
 
 import numpy as np
 import pytest
-from demo_runs import photographs, train_arguments, write_voc
+from demo_runs import open_dataset, photographs, train_arguments, write_voc
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, augment, coco, digits, loader, open_dataset, signals, voc_files
+from demo_rfcn.data import DATASETS, augment, coco, digits, loader, signals, voc_files
 from demo_rfcn.run.evaluate import average_precision
 
 pytestmark = pytest.mark.slow

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from demo_runs import parameters, photographs, train_arguments, write_voc
+from demo_runs import open_dataset, parameters, photographs, train_arguments, write_voc
 from odd_images import CLASSES, KINDS, annotation, picture, turned, write_coco, write_voc_like
 from PIL import Image
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, Files, Held, images, open_dataset, open_datasets
+from demo_rfcn.data import DATASETS, Files, Held, images, open_datasets
 from demo_rfcn.data.dataset import DetectionSet, Entry
 from demo_rfcn.data.specs import DatasetSpec
 from demo_rfcn.model import detector
@@ -171,7 +171,7 @@ def test_annotations_of_the_stored_size_are_turned_and_this_is_said(orientation,
     dataset = open_dataset(VOC_LIKE, folder, "train")
     for rows in dataset.labels:
         np.testing.assert_array_equal(rows[:, :4], [[20, 10, 59, 49]])
-    assert capsys.readouterr().out.count("1 image stored turned") == 1
+    assert capsys.readouterr().out.count("1 image of data stored turned") == 1
     annotation(folder / "Annotations" / "1.xml", (72, 97), [("cup", stored)])
     line = train_arguments(folder, tmp_path / "run", "--dataset", "voc-like")
     assert "1.jpg has 96 x 72 pixels, and its annotation says 72 x 97" in refused(line, capsys)
@@ -308,7 +308,8 @@ def test_labels_outside_the_classes_leave_out_objects_alone(voc_like, tmp_path, 
     assert {int(row[4]) for rows in dataset.labels for row in rows} == {0}
     said = capsys.readouterr().out
     count = len(KINDS) // 2 + 1
-    assert said == f"dataset: {count} objects left out, of classes outside cup: 'spoon' ({count})\n"
+    words = f"{count} objects of my data left out, of classes outside cup: 'spoon' ({count})"
+    assert said == f"dataset: {words}\n"
 
 
 def test_categories_of_a_coco_file(tmp_path, capsys):
@@ -328,7 +329,7 @@ def test_categories_of_a_coco_file(tmp_path, capsys):
             assert names[int(own[0][4])] == order[number % len(order)]
     capsys.readouterr()
     (dataset,) = open_datasets(with_classes(COCO, "\u732b"), tmp_path, ("train",), files=files)
-    assert "left out, of categories outside \u732b: 'zebra' (8), 'Coffee Cup' (6)" in (
+    assert "left out, of classes outside \u732b: 'zebra' (8), 'Coffee Cup' (6)" in (
         capsys.readouterr().out
     )
     assert len(dataset) == len(KINDS) + 1

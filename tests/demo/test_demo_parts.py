@@ -6,8 +6,9 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
+from demo_runs import open_dataset
 
-from demo_rfcn.data import DATASETS, augment, loader, open_dataset, signals
+from demo_rfcn.data import DATASETS, augment, loader, signals
 from demo_rfcn.model import detector, losses, rpn, targets
 
 BASE = rpn.base_anchors(8, (2.0, 4.0), (0.5, 1.0, 2.0))

@@ -6,10 +6,11 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
+from demo_runs import open_dataset
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from demo_rfcn.data import DATASETS, open_dataset
+from demo_rfcn.data import DATASETS
 from demo_rfcn.model import detector
 from demo_rfcn.model.config import ModelConfig
 from demo_rfcn.model.detections import Detection
