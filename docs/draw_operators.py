@@ -7,6 +7,7 @@ instead: those that it takes, and those that it keeps.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ BINS = 3
 HEIGHT, WIDTH = 12, 15
 ROI = (2.3, 1.6, 11.4, 10.2)  # x1 y1 x2 y2; image and map coordinates are the same here
 TILTED = (7.0, 6.0, 10.0, 5.5, 30.0)  # cx cy w h theta
+KERNEL: dict[str, Any] = {"kernel": BINS, "dilate": (4, 5)}
 PLACE = (2, 2)  # y x of an output of a kernel
 # Without the grey of the maps.
 COLOURS = plt.cm.tab10([0, 1, 2, 3, 4, 5, 6, 8, 9])[:, :3]
@@ -33,13 +35,12 @@ COLOURS = plt.cm.tab10([0, 1, 2, 3, 4, 5, 6, 8, 9])[:, :3]
 
 @dataclass
 class Card:
-    """An operator, its maps (each (1, C, H, W)), and the text of its card.
+    """An operator and its maps (each (1, C, H, W)).
 
     Without a roi it has a kernel of BINS x BINS cells, of which the output at PLACE is drawn.
     """
 
     name: str
-    text: str
     maps: list[np.ndarray]
     arguments: dict[str, Any] = field(default_factory=dict)
     scale: Any = 1.0
@@ -64,10 +65,9 @@ class Card:
 
 @dataclass
 class Suppression:
-    """An operator whose output are boxes, its inputs, and the text of its card."""
+    """An operator whose output are boxes, and its inputs."""
 
     name: str
-    text: str
     inputs: list[np.ndarray]
     arguments: dict[str, Any]
 
@@ -82,6 +82,12 @@ class Suppression:
         rows = out.asnumpy()
         rows = rows[rows[:, 0] >= 0]
         return rows[:, 0], rows[:, 1:]
+
+
+def bin_values() -> dict[str, str]:
+    """How the table of docs/operators.md describes the bins of each operator."""
+    page = Path(__file__).with_name("operators.md").read_text()
+    return dict(re.findall(r"^\| \[(\w+)\]\(operators/\w+\.md\) \| (.+?) \|", page, re.M))
 
 
 def bump(x: float, y: float, size: float, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
@@ -224,13 +230,11 @@ def suppressions() -> list[Suppression]:
     return [
         Suppression(
             "BoxNMS",
-            "boxes with scores: those that no better one overlaps are kept",
             [np.array(rows)],
             {"coord_start": 1, "score_index": 0, "overlap_thresh": 0.3},
         ),
         Suppression(
             "Proposal",
-            "each cell has a score and moves a box (arrows); the best are kept",
             [np.stack([1 - scores, scores])[None], np.stack(moves)[None], [[HEIGHT, WIDTH, 1]]],
             {
                 "scales": (side,),
@@ -246,6 +250,7 @@ def suppressions() -> list[Suppression]:
 
 
 def cards() -> list[Card | Suppression]:
+    """The card of every operator, in the order of tables."""
     parts = part_maps()
     hills = ((4, 3, 1.6), (9.5, 4.5, 2.2), (3.5, 9, 1.2), (10, 9.5, 1.0), (7, 7, 1.4))
     whole = sum(bump(*hill) for hill in hills)[None, None]
@@ -256,39 +261,20 @@ def cards() -> list[Card | Suppression]:
     wander = np.random.RandomState(1).uniform(-1.8, 1.8, (1, 2 * BINS * BINS, 1, 1))
     wander = np.tile(wander, (1, 1, HEIGHT - 8, WIDTH - 10))  # the same at every place
     sampled = {"sampling_ratio": 2}
-    drawn = [
+    levels = {"canonical_size": 4, "canonical_level": 0}
+    special: list[Card | Suppression] = [
         *suppressions(),
-        Card("ROIPool", "the maximum of the cells of each bin (coloured)", [whole]),
-        Card("ROIAlign", "the mean of bilinear samples (their weights)", [whole], sampled),
-        Card("PSROIPool", "each bin averages a score map of its own", [parts]),
-        Card("PSROIAlign", "each bin samples a score map of its own", [parts], sampled),
-        Card("RotatedROIAlign", "bilinear samples of a rotated box", [whole], sampled, roi=TILTED),
-        Card("PrROIPool", "the mean of the bilinear surface, an integral", [whole]),
-        Card(
-            "DeformablePSROIPool",
-            "each bin, moved by its offset, samples its own map",
-            [parts],
-            {"trans_std": 0.1},
-            trans=apart,
-        ),
-        Card(
-            "PyramidROIAlign",
-            "a RoI reads the one map that suits its size",
-            [whole, half],
-            {"sampling_ratio": 2, "canonical_size": 4, "canonical_level": 0},
-            scale=(1.0, 0.5),
-        ),
-        Card(
-            "DeformableSampling",
-            "the cells of a kernel (dots), moved by offsets; bilinear samples",
-            [whole],
-            {"kernel": BINS, "dilate": (4, 5)},
-            roi=None,
-            trans=wander,
-        ),
+        Card("ROIAlign", [whole], sampled),
+        Card("PSROIPool", [parts]),
+        Card("PSROIAlign", [parts], sampled),
+        Card("RotatedROIAlign", [whole], sampled, roi=TILTED),
+        Card("DeformablePSROIPool", [parts], {"trans_std": 0.1}, trans=apart),
+        Card("PyramidROIAlign", [whole, half], {**sampled, **levels}, scale=(1.0, 0.5)),
+        Card("DeformableSampling", [whole], KERNEL, roi=None, trans=wander),
     ]
-    order = [block.__name__ for block in gluon_roi.OPERATORS]
-    return sorted(drawn, key=lambda card: order.index(card.name))
+    by_name = {card.name: card for card in special}
+    names = [block.__name__ for block in gluon_roi.OPERATORS]
+    return [by_name.get(name) or Card(name, [whole]) for name in names]
 
 
 def draw_pooling(figure, place, card: Card) -> None:
@@ -312,7 +298,7 @@ def draw_pooling(figure, place, card: Card) -> None:
 
 
 def main() -> None:
-    drawn = cards()
+    drawn, texts = cards(), bin_values()
     rows = (len(drawn) + 1) // 2
     figure = plt.figure(figsize=(11, 3.25 * rows))
     grid = figure.add_gridspec(rows, 2, hspace=0.38, wspace=0.12)
@@ -320,7 +306,7 @@ def main() -> None:
         whole = grid[index].get_position(figure)
         line = 0.056 / rows
         figure.text(whole.x0, whole.y1 + 1.6 * line, card.name, fontsize=11, weight="bold")
-        figure.text(whole.x0, whole.y1 + 0.6 * line, card.text, fontsize=9)
+        figure.text(whole.x0, whole.y1 + 0.6 * line, texts[card.name], fontsize=9)
         place = grid[index].subgridspec(1, 2, width_ratios=(1.5, 1), wspace=0.1)
         if isinstance(card, Suppression):
             show_given(figure.add_subplot(place[0]), card)

@@ -191,6 +191,8 @@ class Operator:
     mxnet_has: Callable[[tuple[int, int], Arguments], bool] = lambda pooled, arguments: True
     coordinates: int = 4  # of a box; 5 for a rotated one
     several_maps: bool = False  # reads a list of maps: one map in the tests of all operators
+    #: Box, spatial_scale, arguments and 2 x 2 bins: those of the ramp 0 to 15 on a map of 4 x 4.
+    ramps: tuple[tuple[list, float, Arguments, list], ...] = ()
     #: Errors of its own parameters, for 27 channels and a pooled_size of 3 where they say no other.
     refused: tuple[Refused, ...] = ()
     recorded: tuple[Recorded, ...] = ()

@@ -24,16 +24,14 @@ import operators
 import test_pyramid
 
 import gluon_roi
+from gluon_roi.onnx.registry import RULES
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 ARRAYS, GRAPHS = GOLDEN / "onnx.npz", GOLDEN / "onnx.json"
 SCALE, POOLED = 0.3, (2, 7)
 
 #: Operators with a translation, of those that take boxes.
-NAMES = (
-    *("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign"),
-    *("PyramidROIAlign", "PrROIPool", "RotatedROIAlign", "DeformablePSROIPool"),
-)
+NAMES = [op.name for op in operators.OPERATORS if f"_gluon_roi_{op.name}" in RULES]
 
 #: Rows beyond those of cases.all_rois(), in cells: far away, and not finite.
 FAR = np.array(

@@ -152,31 +152,14 @@ def test_without_an_angle_it_is_roi_align(arguments, dtype):
     assert_agrees(d_data, d_wanted, d_terms, tolerance)
 
 
-RAMPS = [
-    ("ROIAlign", [0, 0, 3, 3], 1, {"aligned": False}, [3.75, 5.25, 9.75, 11.25]),
-    ("ROIAlign", [0, 0, 3, 3], 1, {"aligned": True}, [1.5625, 3, 7.3125, 8.75]),
-    ("PSROIAlign", [0, 0, 3, 3], 1, {"aligned": False}, [3.75, 5.25, 9.75, 11.25]),
-    ("PSROIAlign", [0, 0, 3, 3], 1, {}, [1.5625, 3, 7.3125, 8.75]),
-    ("PrROIPool", [0, 0, 2, 2], 1, {}, [2.5, 3.5, 6.5, 7.5]),
-    ("RotatedROIAlign", [1.5, 1.5, 3, 3, 0], 1, {}, [3.75, 5.25, 9.75, 11.25]),
-    ("RotatedROIAlign", [1.5, 1.5, 3, 3, 0], 1, {"aligned": True}, [1.5625, 3, 7.3125, 8.75]),
-    ("PSROIPool", [0, 0, 3, 3], 1, {}, [2.5, 4.5, 10.5, 12.5]),
-    ("PSROIPool", [0, 0, 4, 4], 1, {}, [5, 6.5, 11, 12.5]),
-    ("PSROIPool", [1, 1, 4, 4], 0.5, {}, [2.5, 3.5, 6.5, 7.5]),
-    ("PSROIPool", [0, 0, 3, 3], 1, {"convention": "torchvision"}, [2.5, 3.5, 6.5, 7.5]),
-    ("PSROIPool", [0, 0, 4, 4], 1, {"convention": "torchvision"}, [2.5, 4, 8.5, 10]),
-    ("PSROIPool", [1, 1, 4, 4], 0.5, {"convention": "torchvision"}, [5, 5, 5, 5]),
-    ("DeformablePSROIPool", [0, 0, 3, 3], 1, {"sample_per_part": 2}, [1.25, 3, 8.25, 10]),
-]
-
-
-@pytest.mark.parametrize("name, box, scale, arguments, expected", RAMPS)
-def test_ramp(name, box, scale, arguments, expected):
+@pytest.mark.parametrize("op", [op for op in OPERATORS if op.ramps], ids=lambda op: op.name)
+def test_ramp(op):
     """The ramp 0..15 on 4 x 4, in every channel."""
-    channels = next(op for op in OPERATORS if op.name == name).channels(1, (2, 2), arguments)
-    data = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, channels, 1, 1))
-    out = getattr(gluon_roi.nd, name)(data, mx.nd.array([[0] + box]), 2, scale, **arguments)
-    assert out.asnumpy().ravel().tolist() == expected
+    for box, scale, arguments, expected in op.ramps:
+        channels = op.channels(1, (2, 2), arguments)
+        data = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, channels, 1, 1))
+        out = op.function(data, mx.nd.array([[0, *box]]), 2, scale, **arguments)
+        assert out.asnumpy().ravel().tolist() == expected
 
 
 # ---- torchvision and Paddle ----------------------------------------------------------------------

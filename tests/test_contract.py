@@ -134,7 +134,8 @@ def test_every_operator_is_there():
     # Tables and pictures keep one order.
     order = [block.__name__ for block in gluon_roi.OPERATORS]
     assert [name for name in order if DECLARED[name].rois_name] == [op.name for op in OPERATORS]
-    rows = re.findall(r"^\| \[(\w+)\]\(docs/operators/", (ROOT / "README.md").read_text(), re.M)
+    page = (ROOT / "docs/operators.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\(operators/", page, re.M)
     assert order == rows
 
 

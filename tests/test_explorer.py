@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from browser import Page
 from mxnet import autograd
+from operators import OPERATORS
 
 import gluon_roi
 
@@ -25,12 +26,18 @@ pytestmark = [
     pytest.mark.skipif(not any(map(shutil.which, check_site.BROWSERS)), reason="no Chromium"),
 ]
 
+#: Operators that pool boxes of one map.
+CHOICES = [op for op in OPERATORS if not op.several_maps]
 #: Views, as the page's address has them: every operator, argument and convention, awkward boxes.
 VIEWS = [
-    "op=ROIPool",
+    *(f"op={op.name}" for op in CHOICES),
+    *(
+        f"op={op.name}&box=-0.75,1.25,3.6,14.5&pooled_size=1,2"
+        for op in CHOICES
+        if op.coordinates == 4
+    ),
     "op=ROIPool&box=2.5,1.5,9.5,7.5&pattern=ramp&bin=2,1",
     "op=ROIPool&box=-3,-2,30,40&spatial_scale=1/2&pooled_size=2,5",
-    "op=ROIAlign",
     "op=ROIAlign&aligned=true",
     "op=ROIAlign&aligned=true&sampling_ratio=0&box=1,1,10,4&bin=0,0",
     "op=ROIAlign&sampling_ratio=-1&box=2.3,1.6,11.3,7.6&pattern=ramp",
@@ -39,17 +46,11 @@ VIEWS = [
     "op=ROIAlign&spatial_scale=1/16&box=36.8,25.6,182.4,163.2&aligned=true&pattern=checks",
     "op=ROIAlign&spatial_scale=0.3&box=3,4,50,33",
     "op=ROIAlign&aligned=true&box=9,9,3,4&bin=1,0",
-    "op=PSROIPool",
     "op=PSROIPool&convention=torchvision&box=4,3,16,12",
     "op=PSROIPool&group_size=2,3&pooled_size=4,6&pattern=ramp",
-    "op=PSROIAlign",
     "op=PSROIAlign&aligned=false&sampling_ratio=-1&pooled_size=2,3",
-    "op=RotatedROIAlign",
     "op=RotatedROIAlign&box=7.5,6,10,5.5,-63.5&aligned=true&sampling_ratio=0&pooled_size=2,4",
     "op=RotatedROIAlign&box=1,1,0.2,9,90&sampling_ratio=4",
-    "op=PrROIPool",
-    "op=PrROIPool&box=-0.75,1.25,3.6,14.5&pooled_size=1,2",
-    "op=DeformablePSROIPool",
     "op=DeformablePSROIPool&trans=1,1,0.7,-1.3&trans=0,2,2.5,-0.4&trans_std=0.2&sample_per_part=3",
     "op=DeformablePSROIPool&pooled_size=4,5&part_size=2,3&group_size=1,1&trans=1,2,-1.1,0.3&bin=3,4",
     "op=DeformablePSROIPool&spatial_scale=1/16&box=-20.5,2.5,190,170&bin=0,0",
@@ -316,14 +317,10 @@ def test_emptied_inputs(explorer, name):
 
 
 def test_all_operators_of_one_map(explorer):
-    """Those that pool boxes of one map can be chosen."""
     listed = explorer.run(
         "[...document.getElementById('explorer-operator').options].map((one) => one.value)"
     )
-    several = {"PyramidROIAlign"}
-    no_boxes = {"DeformableSampling", "BoxNMS", "Proposal"}
-    assert set(listed) == {one.__name__ for one in gluon_roi.OPERATORS} - several - no_boxes
-    assert {view.split("&")[0][3:] for view in VIEWS} == set(listed)
+    assert set(listed) == {op.name for op in CHOICES}
 
 
 def test_without_the_compiler(monkeypatch, capsys):

@@ -14,6 +14,8 @@ DTYPES = (
     pytest.param("float64", marks=pytest.mark.slow),
     pytest.param("float16", marks=pytest.mark.slow),
 )
+#: Those whose boxes have no angle, so that their corners limit what they read.
+UPRIGHT = [op for op in OPERATORS if op.coordinates == 4]
 
 
 def call(op, data, rois, pooled, scale, **arguments):
@@ -110,13 +112,13 @@ def test_wide_groups(name, channels, pooled, group, dtype, ctx):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["ROIAlign", "PrROIPool", "PSROIPool", "PSROIAlign"])
-def test_parts_of_the_rois(name, dtype, ctx):
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_parts_of_the_rois(op, dtype, ctx):
     """Tables of a part of the RoIs at a time, where the maps are small: the same bytes.
 
     With many more images, which no RoI is on, the maps are large enough for all at once.
     """
-    op, pooled, scale = BY_NAME[name], (2, 3), 1 / 16
+    pooled, scale = (2, 3), 1 / 16
     data = feature_map(op.channels(4, pooled, {}), dtype)
     images = len(data)
     rois = np.tile(op.all_rois(scale, "float64" if dtype == "float64" else "float32"), (8, 1))
@@ -132,10 +134,10 @@ def test_parts_of_the_rois(name, dtype, ctx):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["ROIPool", "ROIAlign", "PrROIPool", "PSROIPool", "PSROIAlign"])
-def test_columns_that_no_roi_reaches(name, dtype, ctx):
+@pytest.mark.parametrize("op", UPRIGHT, ids=lambda op: op.name)
+def test_columns_that_no_roi_reaches(op, dtype, ctx):
     """The same bytes on a wider map, of which fewer rows fit the cache at a time."""
-    op, pooled, scale = BY_NAME[name], (3, 2), 1 / 2
+    pooled, scale = (3, 2), 1 / 2
     random = np.random.RandomState(6)
     data = random.randn(2, op.channels(3, pooled, {}), 160, 40).astype(dtype)
     wider = np.concatenate([data, np.ones((*data.shape[:3], 600), dtype)], axis=3)

@@ -173,11 +173,16 @@ def test_rois_gradient_is_the_finite_difference(operator, arguments, boxes):
     assert (d_rois[:, 0] == 0).all()
 
 
-def test_precise_pooling_is_the_limit_of_finer_and_finer_samples():
+@pytest.mark.parametrize(
+    "operator",
+    [op for op in OPERATORS if op.rois_grad and not op.sampled],
+    ids=lambda op: op.name,
+)
+def test_an_integral_is_the_limit_of_finer_and_finer_samples(operator):
     """Midpoints of n x n parts of each bin: the error falls with the square of n."""
     data, pooled, scale = feature_map(2, "float64"), (2, 3), 0.3
     rois = np.vstack([roi_rows(name, scale) for name in ("inside", "crossing", "touching")])
-    exact = reference.pr_roi_pool(data, rois, pooled, scale)
+    exact = operator.forward(data, rois, pooled, scale)
     # The surface falls to 0 around the map.
     surface = np.pad(data, ((0, 0), (0, 0), (1, 1), (1, 1)))
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of ROIAlign, PrROIPool and PyramidROIAlign: cpu/align.h and cuda/align.h define
-// what is declared here.
+// The common part of the operators whose bins read all channels of a map: cpu/align.h and
+// cuda/align.h define what is declared here.
 #pragma once
 #include "geometry/channels.h"
 #include "roi_contract.h"

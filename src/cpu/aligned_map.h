@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The maps of ROIAlign, PrROIPool and PyramidROIAlign, each with its RoIs, cut into bands.
+// The maps of an AlignOperator, each with its RoIs, cut into bands.
 #pragma once
 #include "../core/geometry/pyramid.h"
 #include "taps.h"

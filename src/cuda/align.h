@@ -153,7 +153,7 @@ struct AlignGradientRule {
   }
 };
 
-// ---- ROIAlign, PrROIPool and PyramidROIAlign ----------------------------------------------------
+// ---- AlignOperator ------------------------------------------------------------------------------
 
 // Their bins read all channels. Op::rule(params) defines the weights of a bin, Op::pyramid(params)
 // the map of each RoI. The tables hold every RoI on its own map; the main kernels run once per map.

@@ -58,4 +58,5 @@ OPERATOR = Operator(
     channels=group_channels,
     mxnet=by_mxnet,
     mxnet_has=lambda pooled, arguments: pooled[0] == pooled[1],
+    ramps=(([0, 0, 3, 3], 1, {"sample_per_part": 2}, [1.25, 3, 8.25, 10]),),
 )

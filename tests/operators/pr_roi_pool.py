@@ -17,4 +17,5 @@ OPERATOR = Operator(
     linear=True,
     channels=same_channels,
     refused=(TOO_MANY_BINS, BAD_ROIS_GRAD),
+    ramps=(([0, 0, 2, 2], 1, {}, [2.5, 3.5, 6.5, 7.5]),),
 )

@@ -49,4 +49,8 @@ OPERATOR = Operator(
         Recorded("torchvision", "ps_roi_align", {"sampling_ratio": -1}, {"sampling_ratio": -1}),
         Recorded("torchvision", "ps_roi_align", {"sampling_ratio": 2}, {"sampling_ratio": 2}),
     ),
+    ramps=(
+        ([0, 0, 3, 3], 1, {"aligned": False}, [3.75, 5.25, 9.75, 11.25]),
+        ([0, 0, 3, 3], 1, {}, [1.5625, 3, 7.3125, 8.75]),
+    ),
 )

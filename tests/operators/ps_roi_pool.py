@@ -69,4 +69,12 @@ OPERATOR = Operator(
         Recorded("torchvision", "ps_roi_pool", {}, {"convention": "torchvision"}, gradient=False),
         Recorded("paddle", "psroi_pool", {}, {"convention": "rfcn"}),
     ),
+    ramps=(
+        ([0, 0, 3, 3], 1, {}, [2.5, 4.5, 10.5, 12.5]),
+        ([0, 0, 4, 4], 1, {}, [5, 6.5, 11, 12.5]),
+        ([1, 1, 4, 4], 0.5, {}, [2.5, 3.5, 6.5, 7.5]),
+        ([0, 0, 3, 3], 1, {"convention": "torchvision"}, [2.5, 3.5, 6.5, 7.5]),
+        ([0, 0, 4, 4], 1, {"convention": "torchvision"}, [2.5, 4, 8.5, 10]),
+        ([1, 1, 4, 4], 0.5, {"convention": "torchvision"}, [5, 5, 5, 5]),
+    ),
 )

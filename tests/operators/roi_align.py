@@ -52,4 +52,8 @@ OPERATOR = Operator(
             {"sampling_ratio": 2, "aligned": True},
         )
     ),
+    ramps=(
+        ([0, 0, 3, 3], 1, {"aligned": False}, [3.75, 5.25, 9.75, 11.25]),
+        ([0, 0, 3, 3], 1, {"aligned": True}, [1.5625, 3, 7.3125, 8.75]),
+    ),
 )

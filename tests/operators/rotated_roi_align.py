@@ -35,4 +35,8 @@ OPERATOR = Operator(
     mxnet_has=lambda pooled, arguments: not arguments.get("aligned", False),
     coordinates=5,
     refused=(TOO_MANY_BINS, *BAD_SAMPLES, BAD_ROIS_GRAD),
+    ramps=(
+        ([1.5, 1.5, 3, 3, 0], 1, {}, [3.75, 5.25, 9.75, 11.25]),
+        ([1.5, 1.5, 3, 3, 0], 1, {"aligned": True}, [1.5625, 3, 7.3125, 8.75]),
+    ),
 )

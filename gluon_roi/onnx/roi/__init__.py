@@ -12,8 +12,6 @@ MaxRoiPool or RoiAlign:
 - RotatedROIAlign, whose samples form no upright grid, and DeformablePSROIPool, where some samples
   do not count, make each sample a RoI.
 
-PrROIPool is a product of matrices.
-
 MXNet's own RoI operators need no rules, because gluon_roi.optimize has replaced them by these.
 """
 
