@@ -102,7 +102,7 @@ def test_threads():
     assert held() == before
 
 
-def test_the_newest_bad_index_decides():
+def test_nested_replacements_use_the_innermost_bad_index():
     data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[5, 0, 0, 3, 3]])
 
     def accepted():
@@ -121,7 +121,7 @@ def test_the_newest_bad_index_decides():
     assert accepted()  # MXNet's own
 
 
-def test_whoever_took_a_function_meanwhile():
+def test_functions_taken_while_replaced_are_restored():
     """A module that was imported, and a variable: both end with MXNet's function."""
     module = ModuleType("importer")
     data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[5, 0, 0, 3, 3]])
@@ -149,14 +149,14 @@ def test_wrong_bad_index():
     assert held() == before
 
 
-def test_back_after_an_error():
+def test_functions_are_restored_after_an_error():
     before = held()
     with pytest.raises(KeyError), gluon_roi.replace_builtins():
         raise KeyError
     assert held() == before
 
 
-def test_for_good():
+def test_close_restores_every_function():
     before = held()
     replaced = gluon_roi.replace_builtins()
     during = held()

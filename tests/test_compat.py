@@ -45,7 +45,7 @@ def test_environment_variable_switches_it_off():
     assert (alone == mx.__version__) != NEEDED
 
 
-def test_nobody_else_sees_a_change():
+def test_other_modules_are_unaffected():
     look = """
 import builtins, multiprocessing, numpy
 def look():
@@ -160,7 +160,7 @@ def test_another_mxnet(tmp_path):
     assert python("import mxnet", tmp_path) == "another"
 
 
-def test_library_that_the_system_lacks(tmp_path):
+def test_missing_system_library(tmp_path):
     init = "raise OSError('libquadmath.so.0: cannot open shared object file: No such file')"
     fake(tmp_path, "mxnet", init, libinfo='__version__ = "1.9.1"\n')
     assert python("import mxnet", tmp_path) == (
@@ -232,7 +232,7 @@ import gluon_roi
     )
 
 
-def test_numpy_beyond_those_tried_that_mxnet_cannot_be_imported_with(tmp_path):
+def test_untested_numpy_that_breaks_mxnet(tmp_path):
     fake(tmp_path, "mxnet", "import gone", libinfo='__version__ = "1.9.1"\n')
     fake(tmp_path, "numpy", "__version__ = '9.1.0'")
     message = python("import mxnet", tmp_path)

@@ -201,7 +201,7 @@ def test_names_that_numpy_dropped(name):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_names_that_numpy_had_dropped_before():
+def test_functions_removed_before_numpy_1_23():
     with pytest.raises(RuntimeError, match="removed from NumPy"):
         mx.np.npv(0.1, [1, 2])
 

@@ -108,7 +108,7 @@ def test_loads_without_a_driver(library, tmp_path):
 
 
 @needs_nvcc
-def test_missing_half(library, tmp_path):
+def test_operator_without_its_cuda_half_does_not_link(library, tmp_path):
     """An operator whose CUDA half is missing does not link, and the error names it."""
     command = shlex.split(Path(f"{library}.cmd").read_text())
     link = [word for word in command if not word.endswith("/roi_pool.cu.o")]

@@ -51,7 +51,7 @@ def test_kernels(kernels, check, order, monkeypatch):
 
 
 @pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
-def test_order_does_not_show(kernels, op, arguments, monkeypatch):
+def test_bytes_do_not_depend_on_the_order_of_threads(kernels, op, arguments, monkeypatch):
     """The same bytes for any order of threads: no element has two writers."""
     symbol = kernels.library.symbols[op.name]
     p = kernels.library.params(symbol, (3, 2), 0.3, **arguments_of(op, arguments))
@@ -68,7 +68,7 @@ def test_order_does_not_show(kernels, op, arguments, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SAMPLED)
-def test_order_does_not_show_in_samples(kernels, name, monkeypatch):
+def test_bytes_of_samples_do_not_depend_on_the_order_of_threads(kernels, name, monkeypatch):
     results = []
     for order in ORDERS:
         monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)
@@ -79,7 +79,7 @@ def test_order_does_not_show_in_samples(kernels, name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SUPPRESSED)
-def test_order_does_not_show_in_suppression(kernels, name, monkeypatch):
+def test_bytes_of_suppression_do_not_depend_on_the_order_of_threads(kernels, name, monkeypatch):
     results = []
     for order in ORDERS:
         monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)

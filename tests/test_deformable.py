@@ -154,7 +154,7 @@ def test_numeric_gradient_of_trans(case):
 
 @pytest.mark.parametrize("value", (np.nan, np.inf, -np.inf))
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_offset_that_is_no_number(value, dtype):
+def test_nan_and_infinite_offsets(value, dtype):
     """NaN in the bins of that part and class, and nowhere else; no gradient from there."""
     data, rois, trans, arguments = inputs((6, 3, (4, 4), {"part_size": 2}), dtype, 1.0)
     rois, trans = rois[1:4], trans[1:4]

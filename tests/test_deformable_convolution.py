@@ -116,7 +116,7 @@ def test_many_images_at_a_time(ctx):
 
 @pytest.mark.parametrize("convention", ["mxnet", "torchvision"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_offsets_that_lead_nowhere(dtype, convention, ctx):
+def test_nan_infinite_and_enormous_offsets(dtype, convention, ctx):
     """NaN, infinite and enormous offsets leave 0, whatever the mask, and give no gradient."""
     call = Sampled(3, (4, 5), {"kernel": 1, "convention": convention}, True)
     data, offset, mask = call.arrays(dtype, scale=0.1)

@@ -94,7 +94,7 @@ def blocks(page):
             yield inspect.cleandoc(text).strip("`\n")
 
 
-def test_every_block_runs_or_says_why_not():
+def test_every_block_of_code_is_accounted_for():
     used = set()
     for page in ("README.md", *SITE):
         for block in blocks(page):

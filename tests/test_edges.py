@@ -264,7 +264,7 @@ def test_maps_without_cells(ctx):
 
 
 @pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
-def test_an_earlier_call_does_not_show(op, arguments, ctx):
+def test_earlier_calls_do_not_change_wide_boxes(op, arguments, ctx):
     """Boxes so wide that coordinates round to whole cells: no tap reads what no call has packed."""
     pooled, height, width = (3, 5), 13, 29
     channels = op.channels(1, pooled, arguments)

@@ -206,7 +206,7 @@ def test_unknown_and_missing_arguments(op):
 
 
 @operators
-def test_errors_do_not_pile_up(op):
+def test_repeated_errors_show_one_message(op):
     """The third failure shows its own sentence only, and the operator still works after it."""
     x, rois = mx.nd.array(feature_map(27)), mx.nd.array(op.rois([[0, 0, 0, 4, 4]]))
     function = op.function

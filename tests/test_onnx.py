@@ -578,7 +578,7 @@ REFUSALS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_cannot_be_said_is_refused(name, tmp_path):
+def test_unsupported_models_are_refused(name, tmp_path):
     make, shapes, message = REFUSALS[name]
     path = tmp_path / "model.onnx"
     with pytest.raises((ValueError, NotImplementedError)) as raised:

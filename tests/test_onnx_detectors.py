@@ -275,7 +275,7 @@ def test_deformable_convolution_of_float16(modulated, tmp_path):
     np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-5)
 
 
-def test_cells_that_are_not_finite_show_where_mxnet_reads_them(tmp_path):
+def test_nan_and_infinite_cells_at_the_border(tmp_path):
     """Samples outside of the map read nothing, not even 0 times a cell."""
     data = np.zeros((1, 1, 3, 4), "float32")
     data[0, 0, 0, 0], data[0, 0, 2, 3] = np.nan, np.inf

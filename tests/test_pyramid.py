@@ -237,7 +237,7 @@ def test_wrong_maps(data, scales, message):
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_wrong_kinds():
+def test_lists_and_arrays_are_not_exchanged():
     rois = mx.nd.array([[0, 0, 0, 60, 60]])
     with pytest.raises(TypeError, match="^PyramidROIAlign: argument data: expected a list of maps"):
         align(MAPS[0], rois, 7, SCALES)

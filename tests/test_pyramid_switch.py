@@ -138,7 +138,7 @@ OTHER_SUMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", OTHER_SUMS)
-def test_other_sums_stay(name):
+def test_sums_that_are_not_pyramids_are_kept(name):
     net, inputs = OTHER_SUMS[name], levels_input()
     inputs = inputs[: 2 + min(4, len(net.scales))]
     variables = [mx.sym.var(f"x{i}", dtype="float32") for i in range(len(inputs))]
@@ -201,7 +201,7 @@ class Unlike(gluon.HybridBlock):
 
 
 @pytest.mark.parametrize("name", UNLIKE)
-def test_boxes_that_may_be_unlike_stay(name):
+def test_boxes_of_unknown_type_are_not_fused(name):
     maps = [mx.nd.array(one) for one in pyramid(levels=1) * 2]
     rois = mx.nd.array([[k // 3, 4, k, 40, 40 + k] for k in range(6)])
     arrays = [*maps, rois, rois]

@@ -109,7 +109,7 @@ def test_mxnet(operator, arguments, dtype, tolerance, scale, pooled):
 
 
 @pytest.mark.parametrize("fill", [np.nan, -np.inf, np.finfo("float32").min])
-def test_roi_pool_of_nothing_finite_is_mxnets(fill):
+def test_roi_pool_without_finite_cells_equals_mxnet(fill):
     data = np.full((1, 1, 4, 4), fill, "float32")
     data[0, 0, 1, 1] = 5
     rois = [[0, 0, 0, 3, 3]]

@@ -337,7 +337,7 @@ def test_c_interface(name, dtype):
 
 
 @pytest.mark.parametrize("bad", [12, -(2**31), 3, 2**31 - 1])
-def test_records_of_others(bad):
+def test_record_with_invalid_rows_is_rejected(bad):
     """A record that names no row of its batch is an error; negative numbers are no rows."""
     data = np.zeros((2, 6, 6), "float32")
     record = np.full((2, 6, 1), -1, "int32")
