@@ -3,38 +3,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from .common import (
-    Call,
-    Channels,
-    as_rois,
-    backward,
-    bins_of,
+    Axis,
     check,
-    forward,
     own_channels,
     position_sensitive,
     saturate,
-    weighted,
+    separable_backward,
+    separable_forward,
 )
 
 #: Up to this many samples per bin, all are visited; above, only those that may lie on the map.
 FEW_SAMPLES = 4096
-
-
-class _AlignAxis(NamedTuple):
-    """The weight of each cell in each bin along one axis; the bins of a box are a product of two.
-
-    Bilinear weights, validity and the divisor are products of a factor for y and one for x, so
-    out = weights_y . map . weights_x^T.
-    """
-
-    weights: np.ndarray  # (bins, size)
-    d_lo: np.ndarray  # derivative of weights with respect to the box's lower image coordinate
-    d_hi: np.ndarray  # ... and to its upper one
 
 
 def _visible_samples(start: Any, bin_size: Any, count: float, size: int) -> np.ndarray:
@@ -54,15 +39,15 @@ def _visible_samples(start: Any, bin_size: Any, count: float, size: int) -> np.n
 
 
 def _align_axis(
+    aligned: bool,
+    sampling_ratio: int,
+    geometry: type,
     lo: float,
     hi: float,
     scale: float,
-    aligned: bool,
-    sampling_ratio: int,
     bins: int,
     size: int,
-    geometry: type,
-) -> _AlignAxis:
+) -> Axis:
     """Tables of one axis of one box, in the order of operations of the peers."""
     real: Any = geometry
     with np.errstate(over="ignore"):
@@ -75,7 +60,7 @@ def _align_axis(
     bin_size = length / real(bins)
     count = float(sampling_ratio) if sampling_ratio > 0 else max(float(np.ceil(bin_size)), 1.0)
 
-    axis = _AlignAxis(*(np.zeros((bins, size)) for _ in range(3)))
+    axis = Axis.zeros(bins, size)
     for q in range(bins):
         begin = start + real(q) * bin_size
         i = _visible_samples(begin, bin_size, count, size)
@@ -97,62 +82,6 @@ def _align_axis(
     return axis
 
 
-def _align_axes(
-    call: Call, box: np.ndarray, aligned: bool, sampling_ratio: int, geometry: type
-) -> tuple[_AlignAxis, _AlignAxis]:
-    (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
-    common = call.scale, aligned, sampling_ratio
-    return (
-        _align_axis(y1, y2, *common, call.pooled[0], height, geometry),
-        _align_axis(x1, x2, *common, call.pooled[1], width, geometry),
-    )
-
-
-def _align_forward(
-    call: Call,
-    count: int,
-    channels: Channels,
-    sampling_ratio: int,
-    aligned: bool,
-    geometry: type,
-) -> np.ndarray:
-    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
-        ay, ax = _align_axes(call, box, aligned, sampling_ratio, geometry)
-        for p, q in bins_of(call.pooled):
-            out[:, p, q] = weighted(maps, channels(p, q), ay.weights[p], ax.weights[q])
-
-    return forward(call, count, per_roi)
-
-
-def _align_backward(
-    name: str,
-    call: Call,
-    d_out: Any,
-    rois: Any,
-    count: int,
-    channels: Channels,
-    sampling_ratio: int,
-    aligned: bool,
-    geometry: type,
-) -> tuple[np.ndarray, np.ndarray]:
-    def per_roi(
-        maps: np.ndarray, box: np.ndarray, d_row: np.ndarray, d_maps: np.ndarray, d_box: np.ndarray
-    ) -> None:
-        ay, ax = _align_axes(call, box, aligned, sampling_ratio, geometry)
-        for p, q in bins_of(call.pooled):
-            c, d = channels(p, q), d_row[:, p, q]
-            wy, wx = ay.weights[p], ax.weights[q]
-            y, x = np.flatnonzero(wy), np.flatnonzero(wx)
-            d_maps[np.ix_(c, y, x)] += np.einsum("c,y,x->cyx", d, wy[y], wx[x])
-            for i, (dy, dx) in enumerate(
-                ((wy, ax.d_lo[q]), (ay.d_lo[p], wx), (wy, ax.d_hi[q]), (ay.d_hi[p], wx))
-            ):
-                d_box[i] += d @ weighted(maps, c, dy, dx)
-
-    d_data, d_boxes = backward(name, call, d_out, count, per_roi)
-    return d_data, as_rois(d_boxes, rois)
-
-
 def align_of_every_channel(
     name: str,
     data: Any,
@@ -166,8 +95,8 @@ def align_of_every_channel(
 ) -> np.ndarray:
     """:func:`roi_align` for the operator `name`."""
     call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    count = call.data.shape[1]
-    return _align_forward(call, count, own_channels(count), sampling_ratio, aligned, geometry)
+    count, axis = call.data.shape[1], partial(_align_axis, aligned, sampling_ratio, geometry)
+    return separable_forward(call, count, own_channels(count), axis)
 
 
 def align_of_every_channel_backward(
@@ -184,10 +113,8 @@ def align_of_every_channel_backward(
 ) -> tuple[np.ndarray, np.ndarray]:
     """:func:`roi_align_backward` for the operator `name`."""
     call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    count = call.data.shape[1]
-    return _align_backward(
-        name, call, d_out, rois, count, own_channels(count), sampling_ratio, aligned, geometry
-    )
+    count, axis = call.data.shape[1], partial(_align_axis, aligned, sampling_ratio, geometry)
+    return separable_backward(name, call, d_out, rois, count, own_channels(count), axis)
 
 
 def roi_align(
@@ -338,7 +265,8 @@ def ps_roi_align(
     count, channels = position_sensitive(
         name, call.data.shape[1], output_dim, call.pooled, call.pooled
     )
-    return _align_forward(call, count, channels, sampling_ratio, aligned, geometry)
+    axis = partial(_align_axis, aligned, sampling_ratio, geometry)
+    return separable_forward(call, count, channels, axis)
 
 
 def ps_roi_align_backward(
@@ -384,6 +312,5 @@ def ps_roi_align_backward(
     count, channels = position_sensitive(
         name, call.data.shape[1], output_dim, call.pooled, call.pooled
     )
-    return _align_backward(
-        name, call, d_out, rois, count, channels, sampling_ratio, aligned, geometry
-    )
+    axis = partial(_align_axis, aligned, sampling_ratio, geometry)
+    return separable_backward(name, call, d_out, rois, count, channels, axis)

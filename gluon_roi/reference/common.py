@@ -187,6 +187,72 @@ def weighted(maps: np.ndarray, channels: np.ndarray, wy: np.ndarray, wx: np.ndar
     return np.einsum("cyx,y,x->c", maps[np.ix_(channels, y, x)], wy[y], wx[x])
 
 
+class Axis(NamedTuple):
+    """The weight of each cell in each bin along one axis, of bins that are products of two axes.
+
+    out = weights_y . map . weights_x^T.
+    """
+
+    weights: np.ndarray  # (bins, size)
+    d_lo: np.ndarray  # derivative of weights with respect to the box's lower image coordinate
+    d_hi: np.ndarray  # ... and to its upper one
+
+    @classmethod
+    def zeros(cls, bins: int, size: int) -> Axis:
+        return cls(*(np.zeros((bins, size)) for _ in range(3)))
+
+
+def axes_of(call: Call, box: np.ndarray, axis: Callable[..., Axis]) -> tuple[Axis, Axis]:
+    """The axes y and x of a box by axis(lo, hi, scale, bins, size)."""
+    (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
+    return (
+        axis(y1, y2, call.scale, call.pooled[0], height),
+        axis(x1, x2, call.scale, call.pooled[1], width),
+    )
+
+
+def separable_forward(
+    call: Call, count: int, channels: Channels, axis: Callable[..., Axis]
+) -> np.ndarray:
+    """The output of an operator whose bins are products of two axes."""
+
+    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
+        ay, ax = axes_of(call, box, axis)
+        for p, q in bins_of(call.pooled):
+            out[:, p, q] = weighted(maps, channels(p, q), ay.weights[p], ax.weights[q])
+
+    return forward(call, count, per_roi)
+
+
+def separable_backward(
+    name: str,
+    call: Call,
+    d_out: Any,
+    rois: Any,
+    count: int,
+    channels: Channels,
+    axis: Callable[..., Axis],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients of data and rois of such an operator."""
+
+    def per_roi(
+        maps: np.ndarray, box: np.ndarray, d_row: np.ndarray, d_maps: np.ndarray, d_box: np.ndarray
+    ) -> None:
+        ay, ax = axes_of(call, box, axis)
+        for p, q in bins_of(call.pooled):
+            c, d = channels(p, q), d_row[:, p, q]
+            wy, wx = ay.weights[p], ax.weights[q]
+            y, x = np.flatnonzero(wy), np.flatnonzero(wx)
+            d_maps[np.ix_(c, y, x)] += np.einsum("c,y,x->cyx", d, wy[y], wx[x])
+            for i, (dy, dx) in enumerate(
+                ((wy, ax.d_lo[q]), (ay.d_lo[p], wx), (wy, ax.d_hi[q]), (ay.d_hi[p], wx))
+            ):
+                d_box[i] += d @ weighted(maps, c, dy, dx)
+
+    d_data, d_boxes = backward(name, call, d_out, count, per_roi)
+    return d_data, as_rois(d_boxes, rois)
+
+
 def saturate(value: Any) -> Any:
     limit = type(value)(FARTHEST)
     return max(-limit, min(value, limit))

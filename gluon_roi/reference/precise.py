@@ -3,29 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from .common import (
-    Call,
-    as_rois,
-    backward,
-    bins_of,
-    check,
-    forward,
-    own_channels,
-    saturate,
-    weighted,
-)
-
-
-class _PreciseAxis(NamedTuple):
-    """The weight of each cell in the mean over each bin along one axis."""
-
-    weights: np.ndarray  # (bins, size)
-    d_lo: np.ndarray  # derivative of weights with respect to the box's lower image coordinate
-    d_hi: np.ndarray  # ... and to its upper one
+from .common import Axis, check, own_channels, saturate, separable_backward, separable_forward
 
 
 def _hats(x: np.ndarray, size: int) -> np.ndarray:
@@ -33,10 +15,10 @@ def _hats(x: np.ndarray, size: int) -> np.ndarray:
     return np.maximum(0.0, 1.0 - np.abs(np.asarray(x)[..., None] - np.arange(size)))
 
 
-def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> _PreciseAxis:
+def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> Axis:
     start = saturate(np.float64(lo) * scale)
     bin_size = (saturate(np.float64(hi) * scale) - start) / bins
-    axis = _PreciseAxis(*(np.zeros((bins, size)) for _ in range(3)))
+    axis = Axis.zeros(bins, size)
     for q in range(bins):
         begin, end = start + q * bin_size, start + (q + 1) * bin_size
         if not end > begin:
@@ -57,14 +39,6 @@ def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> _
             axis.d_lo[q] += scale * (1 - t) * d_edge
             axis.d_hi[q] += scale * t * d_edge
     return axis
-
-
-def _precise_axes(call: Call, box: np.ndarray) -> tuple[_PreciseAxis, _PreciseAxis]:
-    (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
-    return (
-        _precise_axis(y1, y2, call.scale, call.pooled[0], height),
-        _precise_axis(x1, x2, call.scale, call.pooled[1], width),
-    )
 
 
 def pr_roi_pool(
@@ -100,14 +74,7 @@ def pr_roi_pool(
     """
     call = check("PrROIPool", data, rois, pooled_size, spatial_scale, rois_num)
     count = call.data.shape[1]
-    channels = own_channels(count)
-
-    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
-        ay, ax = _precise_axes(call, box)
-        for p, q in bins_of(call.pooled):
-            out[:, p, q] = weighted(maps, channels(p, q), ay.weights[p], ax.weights[q])
-
-    return forward(call, count, per_roi)
+    return separable_forward(call, count, own_channels(count), _precise_axis)
 
 
 def pr_roi_pool_backward(
@@ -154,20 +121,5 @@ def pr_roi_pool_backward(
     """
     name = "PrROIPool"
     call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    channels = own_channels(call.data.shape[1])
-
-    def per_roi(
-        maps: np.ndarray, box: np.ndarray, d_row: np.ndarray, d_maps: np.ndarray, d_box: np.ndarray
-    ) -> None:
-        ay, ax = _precise_axes(call, box)
-        for p, q in bins_of(call.pooled):
-            c, d = channels(p, q), d_row[:, p, q]
-            wy, wx = ay.weights[p], ax.weights[q]
-            d_maps[c] += np.einsum("c,y,x->cyx", d, wy, wx)
-            for i, (dy, dx) in enumerate(
-                ((wy, ax.d_lo[q]), (ay.d_lo[p], wx), (wy, ax.d_hi[q]), (ay.d_hi[p], wx))
-            ):
-                d_box[i] += d @ weighted(maps, c, dy, dx)
-
-    d_data, d_boxes = backward(name, call, d_out, call.data.shape[1], per_roi)
-    return d_data, as_rois(d_boxes, rois)
+    count = call.data.shape[1]
+    return separable_backward(name, call, d_out, rois, count, own_channels(count), _precise_axis)
