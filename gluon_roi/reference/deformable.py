@@ -105,19 +105,15 @@ class _Deformable(NamedTuple):
 
 
 def _prepare(
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
+    inputs: tuple,
+    sizes: tuple,
     spatial_scale: float,
     output_dim: int | None,
-    group_size: Any,
-    part_size: Any,
     sample_per_part: int,
     trans_std: float,
-    trans: Any,
-    rois_num: Any,
     geometry: type,
 ) -> _Deformable:
+    (data, rois, rois_num, trans), (pooled_size, group_size, part_size) = inputs, sizes
     call = check(NAME, data, rois, pooled_size, spatial_scale, rois_num)
     group = call.pooled if group_size is None else pair(NAME, "group_size", group_size)
     parts = call.pooled if part_size is None else pair(NAME, "part_size", part_size)
@@ -137,16 +133,8 @@ def _prepare(
             f"{parts[0]}, {parts[1]}), classes dividing output_dim = {output_dim}"
         )
     real: Any = geometry
-    return _Deformable(
-        call,
-        output_dim,
-        channels,
-        parts,
-        sample_per_part,
-        given.astype(real),
-        real(trans_std),
-        real,
-    )
+    moves = given.astype(real), real(trans_std)
+    return _Deformable(call, output_dim, channels, parts, sample_per_part, *moves, real)
 
 
 def deformable_ps_roi_pool(
@@ -207,20 +195,8 @@ def deformable_ps_roi_pool(
     array([[[[ 1.25,  3.  ],
              [ 8.25, 10.  ]]]])
     """
-    this = _prepare(
-        data,
-        rois,
-        pooled_size,
-        spatial_scale,
-        output_dim,
-        group_size,
-        part_size,
-        sample_per_part,
-        trans_std,
-        trans,
-        rois_num,
-        geometry,
-    )
+    inputs, sizes = (data, rois, rois_num, trans), (pooled_size, group_size, part_size)
+    this = _prepare(inputs, sizes, spatial_scale, output_dim, sample_per_part, trans_std, geometry)
     call = this.call
     out = np.zeros((len(call.images), this.output_dim) + call.pooled)
     out[(call.images >= 0) & ~np.isfinite(call.boxes).all(axis=1)] = np.nan
@@ -287,20 +263,8 @@ def deformable_ps_roi_pool_backward(
     <BLANKLINE>
             [[2.]]]])
     """
-    this = _prepare(
-        data,
-        rois,
-        pooled_size,
-        spatial_scale,
-        output_dim,
-        group_size,
-        part_size,
-        sample_per_part,
-        trans_std,
-        trans,
-        rois_num,
-        geometry,
-    )
+    inputs, sizes = (data, rois, rois_num, trans), (pooled_size, group_size, part_size)
+    this = _prepare(inputs, sizes, spatial_scale, output_dim, sample_per_part, trans_std, geometry)
     call = this.call
     d_out = as_numpy(d_out).astype(np.float64)
     expected = (len(call.images), this.output_dim) + call.pooled

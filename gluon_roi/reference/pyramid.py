@@ -91,16 +91,11 @@ def pyramid_roi_align(
     array([0., 1.])
     """
     maps = [as_numpy(one) for one in data]
-    arguments: dict[str, Any] = {
-        "sampling_ratio": sampling_ratio,
-        "aligned": aligned,
-        "rois_num": None,
-        "geometry": geometry,
-    }
+    arguments = sampling_ratio, aligned, None, geometry
     if assignment == "given":
         lists = _lists(rois, rois_num, maps)
         parts = [
-            align_of_every_channel(NAME, one, own, pooled_size, scale, **arguments)
+            align_of_every_channel(NAME, one, own, pooled_size, scale, *arguments)
             for one, own, scale in zip(maps, lists, spatial_scale)
         ]
         return np.sum(parts, axis=0)
@@ -108,7 +103,7 @@ def pyramid_roi_align(
         rois, spatial_scale, canonical_size, canonical_level, rois_num, len(maps[0])
     )
     each = [
-        align_of_every_channel(NAME, one, rows, pooled_size, scale, **arguments)
+        align_of_every_channel(NAME, one, rows, pooled_size, scale, *arguments)
         for one, scale in zip(maps, spatial_scale)
     ]
     return np.stack(each)[numbers, np.arange(len(rows))]
@@ -157,17 +152,12 @@ def pyramid_roi_align_backward(
     [0.0, 1.0]
     """
     maps = [as_numpy(one) for one in data]
-    arguments: dict[str, Any] = {
-        "sampling_ratio": sampling_ratio,
-        "aligned": aligned,
-        "rois_num": None,
-        "geometry": geometry,
-    }
+    arguments = sampling_ratio, aligned, None, geometry
     d_out = as_numpy(d_out).astype(np.float64)
     if assignment == "given":
         lists = _lists(rois, rois_num, maps)
         each = [
-            align_of_every_channel_backward(NAME, d_out, one, own, pooled_size, scale, **arguments)
+            align_of_every_channel_backward(NAME, d_out, one, own, pooled_size, scale, *arguments)
             for one, own, scale in zip(maps, lists, spatial_scale)
         ]
         d_lists = np.concatenate([d_own for _, d_own in each])
@@ -179,7 +169,7 @@ def pyramid_roi_align_backward(
     for number, (one, scale) in enumerate(zip(maps, spatial_scale)):
         own = np.where((numbers == number)[:, None, None, None], d_out, 0)
         d_map, d_own = align_of_every_channel_backward(
-            NAME, own, one, rows, pooled_size, scale, **arguments
+            NAME, own, one, rows, pooled_size, scale, *arguments
         )
         d_maps.append(d_map)
         d_rows += np.where((numbers == number)[:, None], d_own, 0)

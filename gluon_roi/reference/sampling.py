@@ -83,7 +83,8 @@ def deformable_sampling(
     >>> gluon_roi.reference.deformable_sampling(ramp, offset)[0, 0, 0].tolist()
     [2.25, 3.25, 4.25, 5.0]
     """
-    call = _check(**locals())
+    sizes = kernel, stride, dilate, pad
+    call = _check(data, offset, mask, sizes, num_deformable_group, convention, layout, geometry)
     out = np.zeros(_output_shape(call))
     apart = _apart(call, out)
     for sample in _samples(call):
@@ -134,9 +135,8 @@ def deformable_sampling_backward(
     >>> d_offset[0, :, 0, 0].tolist()                           # downwards, to the right
     [4.0, 1.0]
     """
-    given = dict(locals())
-    del given["d_out"]
-    call = _check(**given)
+    sizes = kernel, stride, dilate, pad
+    call = _check(data, offset, mask, sizes, num_deformable_group, convention, layout, geometry)
     d_out = _apart(call, as_numpy(d_out).astype("float64"))
     d_data, d_offset, d_mask = (np.zeros(a.shape) for a in (call.data, call.offset, call.mask))
     images = np.arange(len(call.data))[:, None, None]
@@ -165,16 +165,13 @@ def _check(
     data: Any,
     offset: Any,
     mask: Any,
-    kernel: Any,
-    stride: Any,
-    dilate: Any,
-    pad: Any,
-    num_deformable_group: int,
+    sizes: tuple,
+    groups: int,
     convention: str,
     layout: str,
     geometry: Any,
 ) -> _Call:
-    name, groups = "deformable_sampling", num_deformable_group
+    name, (kernel, stride, dilate, pad) = "deformable_sampling", sizes
     data, offset = as_numpy(data).astype("float64"), as_numpy(offset).astype(geometry)
     kernel, stride, dilate = (
         pair(name, argument, value)
