@@ -57,12 +57,9 @@ def box_nms(
         Boxes of data: x1, y1, x2, y2, or centre x, y and width, height.
     out_format : {'corner', 'center'}
         Boxes of the output. Those with a negative first coordinate are not converted.
-    out : array, optional
-        Array for the result, which is returned; arrays only.
-    name : str, optional
-        Name of the node; arrays ignore it.
-    attr : dict, optional
-        Further attributes of the node; symbols only.
+    out, name, attr : array, str, dict, optional
+        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
+        further attributes of the node (symbols only).
 
     Returns
     -------
@@ -72,8 +69,7 @@ def box_nms(
     Raises
     ------
     mxnet.base.MXNetError
-        An invalid argument, shape or dtype. The message names the operator, the argument, the
-        expected value and the actual one.
+        An invalid argument, shape or dtype.
     TypeError
         An unknown or missing argument, or an input that is not an array or symbol like the others.
 

@@ -88,12 +88,9 @@ def deformable_sampling(
         torchvision's ``deform_conv2d`` and MXNet's ``contrib.ModulatedDeformableConvolution``.
     layout : {'map', 'columns'}
         Of the result. MXNet multiplies columns faster.
-    out : array, optional
-        Array for the result, which is returned; arrays only.
-    name : str, optional
-        Name of the node; arrays ignore it.
-    attr : dict, optional
-        Further attributes of the node; symbols only.
+    out, name, attr : array, str, dict, optional
+        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
+        further attributes of the node (symbols only).
 
     Returns
     -------
@@ -103,8 +100,7 @@ def deformable_sampling(
     Raises
     ------
     mxnet.base.MXNetError
-        An invalid argument, shape or dtype. The message names the operator, the argument, the
-        expected value and the actual one.
+        An invalid argument, shape or dtype.
     TypeError
         An unknown or missing argument, or an input that is not an array or symbol like the others.
 

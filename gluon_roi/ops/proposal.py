@@ -84,12 +84,9 @@ def proposal(
         Whether to return scores as well.
     iou_loss : bool
         Whether bbox_pred moves the corners of the anchors, in pixels.
-    out : array, optional
-        Array for the result, which is returned; arrays only.
-    name : str, optional
-        Name of the node; arrays ignore it.
-    attr : dict, optional
-        Further attributes of the node; symbols only.
+    out, name, attr : array, str, dict, optional
+        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
+        further attributes of the node (symbols only).
 
     Returns
     -------

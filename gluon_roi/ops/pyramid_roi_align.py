@@ -82,12 +82,9 @@ def pyramid_roi_align(
         list after the other, with padding rows for boxes of other maps. Row k of the output is the
         sum of what row k of each list pools. rois_num is not available, and canonical_size and
         canonical_level have no effect.
-    out : array, optional
-        Array for the result, which is returned; arrays only.
-    name : str, optional
-        Name of the node; arrays ignore it.
-    attr : dict, optional
-        Further attributes of the node; symbols only.
+    out, name, attr : array, str, dict, optional
+        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
+        further attributes of the node (symbols only).
 
     Returns
     -------
@@ -98,8 +95,7 @@ def pyramid_roi_align(
     ------
     mxnet.base.MXNetError
         An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or beyond the batch. The message names the operator, the argument, the expected value and
-        the actual one. (On a GPU such a row is NaN.)
+        or beyond the batch. (On a GPU such a row is NaN.)
     TypeError
         An unknown or missing argument, or an input that is not an array or symbol like the others.
 

@@ -44,12 +44,9 @@ def roi_pool(
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
         padding, as MXNet's ``ROIPooling`` does.
-    out : array, optional
-        Array for the result, which is returned; arrays only.
-    name : str, optional
-        Name of the node; arrays ignore it.
-    attr : dict, optional
-        Further attributes of the node; symbols only.
+    out, name, attr : array, str, dict, optional
+        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
+        further attributes of the node (symbols only).
 
     Returns
     -------
@@ -60,8 +57,7 @@ def roi_pool(
     ------
     mxnet.base.MXNetError
         An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or beyond the batch. The message names the operator, the argument, the expected value and
-        the actual one. (On a GPU such a row is NaN.)
+        or beyond the batch. (On a GPU such a row is NaN.)
     TypeError
         An unknown or missing argument, or an input that is not an array or symbol like the others.
 
