@@ -99,8 +99,7 @@ def proposal(
     ------
     mxnet.base.MXNetError
         An invalid argument, shape or dtype; on the CPU, also a row of im_info that is not finite,
-        negative or beyond the map. The message names the operator, the argument, the expected value
-        and the actual one.
+        negative or beyond the map.
     TypeError
         An unknown or missing argument, or an input that is not an array or symbol like the others.
 
