@@ -119,6 +119,7 @@ setup(
     packages=find_packages(include=["gluon_roi*", "demo_rfcn*"]),
     package_data={"gluon_roi": ["py.typed"]},
     py_modules=["_gluon_roi_start"],
+    entry_points={"console_scripts": ["gluon-roi = gluon_roi.__main__:program"]},
     # MXNet's requirements without its bounds (numpy<2, graphviz<0.9), and without MXNet itself,
     # which would bring them back: README.md has the line that installs both.
     install_requires=[

@@ -100,7 +100,7 @@ def check_install(python, wheel, work):
     output(*pip, "install", "--no-deps", "mxnet==1.9.1")
     before = files_in(venv)
     output(*pip, "install", "--no-deps", "--no-compile", wheel)
-    print(output(inside, "-m", "gluon_roi", cwd=work))
+    print(output(venv / "bin/gluon-roi", cwd=work))
     example = re.findall(r"^    >>> .*?\n\n", (ROOT / "README.md").read_text(), re.M | re.S)
     (work / "example.txt").write_text("\n".join(example))
     output(inside, "-m", "doctest", work / "example.txt", cwd=work)

@@ -1,68 +1,221 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m gluon_roi``: prints how the package was built, and checks every operator."""
+"""The command line: ``python -m gluon_roi``, or ``gluon-roi``."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import signal
 import sys
-from typing import Any, Callable
-
-import mxnet as mx
-import numpy as np
+import warnings
+from pathlib import Path
+from typing import Any, Callable, NoReturn, Sequence
 
 import gluon_roi
-from gluon_roi.bridge import OperatorBlock
+from gluon_roi.switch import files, programs
 
 
-def check(block: Callable[..., OperatorBlock]) -> bool:
-    """Compare an operator with its NumPy reference on one batch, in float64."""
-    declared = gluon_roi.library.operators()[block.__name__]
-    rng = np.random.RandomState(0)
-    if declared.rois_name is None:
-        arrays, arguments = _inputs(block.__name__, rng)
-        expected = getattr(gluon_roi.reference, declared.symbol)(*arrays, **arguments)
-        if isinstance(expected, tuple):
-            expected = expected[0]
-        inputs = (mx.nd.array(value, dtype="float64") for value in arrays)
-        return np.allclose(block(**arguments)(*inputs).asnumpy(), expected, 1e-12, 1e-12)
-    data: Any = rng.randn(2, 27, 20, 30)
-    low = rng.uniform(0, 200, (16, 2))
-    boxes = np.hstack([rng.randint(0, 2, (16, 1)), low, low + rng.uniform(1, 150, (16, 2))])
-    # Rotated boxes have an angle as well.
-    if declared.coordinates == 5:
-        boxes = np.hstack([boxes, rng.uniform(-180, 180, (16, 1))])
-    x, rois = (mx.nd.array(value, dtype="float64") for value in (data, boxes))
-    scale: Any = 0.1
-    if declared.several_maps:
-        x, data, scale = [x, x[:, :, ::2, ::2]], [data, data[:, :, ::2, ::2]], (0.1, 0.05)
-    expected = getattr(gluon_roi.reference, declared.symbol)(data, boxes, 3, scale)
-    return np.allclose(block(3, scale)(x, rois).asnumpy(), expected, rtol=1e-12, atol=1e-12)
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong line in one sentence."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"gluon_roi: {message}; see '{self.prog} --help'\n")
 
 
-def _inputs(name: str, rng: np.random.RandomState) -> tuple[list, dict[str, Any]]:
-    """Inputs and arguments of an operator that does not pool boxes."""
-    if name == "BoxNMS":
-        return [np.sort(rng.rand(2, 90, 6))], {"overlap_thresh": 0.25}
-    if name == "Proposal":
-        maps = [rng.rand(2, 6, 9, 8), 0.3 * rng.randn(2, 12, 9, 8), np.full((2, 3), 120.0)]
-        return maps, {"scales": (4.0,), "rpn_post_nms_top_n": 30, "rpn_min_size": 0}
-    return [rng.randn(2, n, 20, 30) for n in (4, 18, 9)], {"kernel": 3, "pad": 1}
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command, and return its exit status: 0, 1 if a check fails, or 2 if it is rejected."""
+    line = list(sys.argv[1:] if argv is None else argv)
+    end = programs.program_at(line) if line[:1] == ["run"] else len(line)
+    given = vars(_parser().parse_args(line[:end]))
+    command: Callable[..., int] = given.pop("command")
+    if command is programs.run:
+        return programs.run(line[end:], **given)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return command(**given)
+    except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
+        print(f"gluon_roi: {files.sentence(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
 
 
-def main() -> int:
-    shown = {"library": gluon_roi.library.PATH, **gluon_roi.build_info()}
-    for key, value in shown.items():
-        print(f"{key:12} {value}")
-    failed = 0
-    for block in gluon_roi.OPERATORS:
-        ok = check(block)
-        failed += not ok
-        verdict = "agrees with" if ok else "DIFFERS from"
-        print(f"{block.__name__:20} {verdict} the reference")
-    return 1 if failed else 0
+def program() -> NoReturn:
+    """The console script."""
+    # As other programs do, end silently if the reader of a pipe has gone (head, less).
+    if sys.argv[1:2] != ["run"]:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.exit(main())
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    print(f"gluon_roi: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+# ---- Commands ------------------------------------------------------------------------------------
+
+
+def _check() -> int:
+    from gluon_roi.self_check import check
+
+    return check()
+
+
+def _count(model: str, all: bool) -> int:
+    counted = gluon_roi.count(model)
+    shown = {name: uses for name, uses in counted.items() if uses or all}
+    for name, uses in shown.items():
+        print(f"{name:40} {uses}")
+    if not shown:
+        print(f"{model}: no RoI operator, MXNet's or gluon_roi's")
+    return 0
+
+
+def _switch(model: str, result: str, bad_index: str, rois_only: bool) -> int:
+    file = files.target("switch: OUT", result)
+    symbol = gluon_roi.optimize(model, bad_index=bad_index, rois_only=rois_only)
+    with files.replacing(file) as part:
+        part.write_text(symbol.tojson(remove_amp_cast=False), encoding="utf-8")
+    print(file)
+    return 0
+
+
+def _export(
+    model: str,
+    params: str,
+    result: str,
+    shape: list[tuple[str, tuple]],
+    dynamic: list[tuple[str, tuple]],
+    inputs: list[tuple[str, tuple]],
+    outputs: list[str] | None,
+) -> int:
+    file = files.target("export: -o", result)
+    for option, path in (("SYMBOL", model), ("PARAMS", params)):
+        if file.exists() and os.path.exists(path) and file.samefile(path):
+            raise ValueError(f"export: -o: expected another file than {option}, got {result}")
+    given, free = _by_name("--shape", shape), _by_name("--dynamic", dynamic)
+    cuts: dict[str, Any] = _by_name("--inputs", inputs)
+    arrays = files.read_parameters("export: PARAMS", params)
+    names = gluon_roi.onnx.input_names(model, arrays, list(cuts), outputs)
+    for option, found, known in (("--shape", given, names), ("--dynamic", free, [*names, *cuts])):
+        for name in found:
+            if name not in known:
+                raise ValueError(
+                    f"export: {option}: the model has no input {name!r}, expected one of "
+                    f"{', '.join(known)}"
+                )
+    for name in names:
+        if name not in given:
+            raise ValueError(f"export: --shape: expected a shape for input {name}, got none")
+    gluon_roi.onnx.export(
+        model,
+        [given[name] for name in names],
+        file,
+        arrays,
+        dynamic=[free.get(name, ()) for name in (*names, *cuts)],
+        inputs=cuts,
+        outputs=outputs,
+    )
+    print(file)
+    return 0
+
+
+def _by_name(option: str, pairs: list[tuple[str, tuple]]) -> dict[str, tuple]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"export: {option}: expected {twice} once, got it several times")
+    return found
+
+
+def _bench() -> int:
+    from gluon_roi.side_by_side import bench
+
+    return bench()
+
+
+# ---- Arguments -----------------------------------------------------------------------------------
+
+
+def _sizes(text: str) -> tuple[str, tuple[int, ...]]:
+    """NAME=1,3,600,800."""
+    name, equals, numbers = text.rpartition("=")
+    try:
+        sizes = tuple(int(number) for number in numbers.split(",") if numbers)
+    except ValueError:
+        sizes = (-1,)
+    if not (name and equals) or any(size < 0 for size in sizes):
+        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER,NUMBER,..., got {text!r}")
+    return name, sizes
+
+
+def _parser() -> _Parser:
+    is_script = Path(sys.argv[0]).name == "gluon-roi"
+    parser = _Parser(
+        prog="gluon-roi" if is_script else "python -m gluon_roi",
+        description="RoI operators for MXNet. Without a command, check is run.",
+    )
+    parser.add_argument("--version", action="version", version=f"gluon_roi {gluon_roi.__version__}")
+    parser.set_defaults(command=_check)
+    commands = parser.add_subparsers(metavar="COMMAND")
+
+    def command(name: str, function: Callable, text: str) -> _Parser:
+        made = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        made.set_defaults(command=function)
+        return made
+
+    command("check", _check, "print how the package was built, and check every operator")
+
+    sub = command("count", _count, "count the RoI operators of a symbol file")
+    sub.add_argument("model", metavar="MODEL", help="symbol file, such as net-symbol.json")
+    sub.add_argument("--all", action="store_true", help="list operators that the model lacks, too")
+
+    sub = command("switch", _switch, "switch MXNet's operators in a symbol file to gluon_roi's")
+    sub.add_argument("model", metavar="IN", help="symbol file")
+    sub.add_argument("result", metavar="OUT", help="symbol file to write")
+    _add_options(sub)
+
+    sub = command("export", _export, "write a model to an ONNX file")
+    sub.add_argument("model", metavar="SYMBOL", help="symbol file")
+    sub.add_argument("params", metavar="PARAMS", help="file of parameters")
+    sub.add_argument("-o", dest="result", metavar="FILE", required=True, help="file to write")
+    lists: dict[str, Any] = {"type": _sizes, "action": "append", "default": []}
+    sub.add_argument(
+        "--shape",
+        **lists,
+        required=True,
+        metavar="NAME=SIZES",
+        help="such as data=1,3,600,800",
+    )
+    sub.add_argument("--dynamic", **lists, metavar="NAME=AXES", help="that may vary: data=0,2,3")
+    lists.update(nargs="+", action="extend")
+    sub.add_argument("--inputs", **lists, metavar="NAME=SIZES", help="nodes that become inputs")
+    sub.add_argument("--outputs", nargs="+", metavar="NAME", help="nodes that become the outputs")
+
+    sub = command("run", programs.run, "run a Python program with MXNet's operators switched")
+    _add_options(sub)
+    sub.usage = f"{sub.prog} [--bad-index padding] [--rois-only] (SCRIPT | -m MODULE) ARGS..."
+
+    command("bench", _bench, "time operators beside MXNet's own on this machine's CPU")
+    return parser
+
+
+def _add_options(parser: _Parser) -> None:
+    parser.add_argument(
+        "--bad-index",
+        choices=("error", "padding"),
+        default="error",
+        help="how to treat a batch index beyond the batch: as an error, or its row as padding",
+    )
+    parser.add_argument(
+        "--rois-only", action="store_true", help="switch only operators that pool boxes"
+    )
 
 
 if __name__ == "__main__":
-    # As other programs do, end silently if the reader of a pipe has gone (head, less).
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.exit(main())
+    program()

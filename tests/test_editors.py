@@ -21,6 +21,9 @@ import gluon_roi
 from mxnet.nd import NDArray
 from mxnet.np import ndarray
 from mxnet.sym import Symbol
+from mxnet.gluon import HybridBlock
+
+class Net(HybridBlock): ...
 
 def calls(x: NDArray, y: ndarray, s: Symbol) -> None:
     reveal_type(gluon_roi.nd.ROIAlign(x, x, 7, 1 / 16))                          # mxnet.nd.NDArray
@@ -33,6 +36,10 @@ def calls(x: NDArray, y: ndarray, s: Symbol) -> None:
     reveal_type(gluon_roi.nd.DeformableSampling(x, x, 3, 1, mask=x, pad=1))      # mxnet.nd.NDArray
     reveal_type(gluon_roi.nd.PyramidROIAlign([x, x], x, 7, (1 / 4, 1 / 8)))      # mxnet.nd.NDArray
     reveal_type(gluon_roi.ROIAlign(7, 1 / 16, prefix="a"))        # gluon_roi.ops.roi_align.ROIAlign
+    reveal_type(gluon_roi.optimize(s))                                           # mxnet.sym.Symbol
+    reveal_type(gluon_roi.optimize("net-symbol.json", rois_only=True))           # mxnet.sym.Symbol
+    reveal_type(gluon_roi.optimize(Net(), x, static_alloc=True))                 # calls.Net
+    gluon_roi.optimize(3)                                                        # call-overload
     gluon_roi.nd.ROIAlign(3, x, 7, 1 / 16)                                       # type-var
     gluon_roi.nd.ROIAlign(x, x, 7)                                               # call-arg
     gluon_roi.nd.ROIAlign(x, x, 7, 1 / 16, sampling_ratio="2")                   # arg-type
@@ -42,7 +49,7 @@ def calls(x: NDArray, y: ndarray, s: Symbol) -> None:
 """
 CLASSES = {
     "__init__": "from . import gluon as gluon, nd as nd, np as np, sym as sym",
-    "gluon": "class HybridBlock: ...",
+    "gluon": "class Block: ...\nclass HybridBlock(Block): ...",
     "nd": "class NDArray: ...",
     "np": "from .nd import NDArray\nclass ndarray(NDArray): ...",
     "sym": "class Symbol: ...",

@@ -48,7 +48,7 @@ LIST = "expected a list with an entry for each input, got"
 ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
     "params": [
         ([1, 2], "params: expected a dict of names and arrays, got [1, 2]"),
-        ("net.params", "params: expected a dict of names and arrays, got 'net.params'"),
+        ("net.params", "params: expected a file of parameters, but there is no file net.params"),
         ({"fc_weight": "abc"}, "params: fc_weight: expected an array, got 'abc'"),
         ({"fc_weight": None}, "params: fc_weight: expected an array, got None"),
         ({"fc_weight": np.ones((3, 5))}, "Error in operator fc: Shape inconsistent"),
@@ -164,10 +164,10 @@ def test_files(tmp_path):
         {"nodes": [x, {"op": "relu", "name": "r", "inputs": [[7, 0, 0]]}], **heads},
     ):
         file.write_text(json.dumps(described))
-        _refused(path, "net-symbol.json is no symbol file", file, [(1, 3)], path)
+        _refused(path, "net-symbol.json is not a symbol file", file, [(1, 3)], path)
     for text in ("", "no json", "\0\1"):
         file.write_text(text)
-        _refused(path, "net-symbol.json is no symbol file", file, [(1, 3)], path)
+        _refused(path, "net-symbol.json is not a symbol file", file, [(1, 3)], path)
     unknown = {"op": "Nonsense", "name": "n", "inputs": [[0, 0, 0]]}
     file.write_text(json.dumps({"nodes": [x, unknown], "heads": [[1, 0, 0]], "arg_nodes": [0]}))
     _refused(path, "node n (Nonsense): ", file, [(1, 3)], path)

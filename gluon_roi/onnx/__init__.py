@@ -14,7 +14,7 @@ def export(
     model: Any,
     input_shapes: Sequence,
     path: Any,
-    params: dict[str, Any] | None = None,
+    params: Any = None,
     input_types: Sequence | None = None,
     dynamic: Sequence[Sequence[int]] | None = None,
     inputs: dict[str, Sequence[int]] | None = None,
@@ -41,9 +41,10 @@ def export(
         shapes.
     path : str or pathlib.Path
         The file to write.
-    params : dict, optional
-        Parameters and auxiliary states of a symbol: name -> array. Names may have the prefixes
-        ``arg:`` and ``aux:`` of ``mx.model.save_checkpoint``. A block has its own.
+    params : dict, str or pathlib.Path, optional
+        Parameters and auxiliary states of a symbol: name -> array, or the path of their file. Names
+        may have the prefixes ``arg:`` and ``aux:`` of ``mx.model.save_checkpoint``. A block has its
+        own.
     input_types : sequence, optional
         A dtype for each input, those of `inputs` last. By default, types follow from the
         parameters; otherwise they are int32 for rois_num and float32 for all others.
@@ -86,12 +87,26 @@ def export(
     >>> sorted({node.domain for node in model.graph.node})
     ['']
     """
+    _check_onnx()
+    from .model import export_model
+
+    export_model(OPSET, path, model, input_shapes, params, input_types, dynamic, inputs, outputs)
+
+
+def input_names(
+    model: Any, params: Any, inputs: Sequence[str], outputs: Sequence[str] | None
+) -> list[str]:
+    """The inputs of a symbol or symbol file that need a shape, in the order of `export`."""
+    _check_onnx()
+    from .source import named_inputs
+
+    return named_inputs(model, params, inputs, outputs)[2]
+
+
+def _check_onnx() -> None:
     try:
         import onnx  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f"gluon_roi.onnx.export needs the package onnx ({error}); run 'pip install onnx'"
         ) from error
-    from .model import export_model
-
-    export_model(OPSET, path, model, input_shapes, params, input_types, dynamic, inputs, outputs)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+
+from ..switch.files import replacing
 
 #: Weights of more bytes have their own file: protobuf, in which ONNX writes models, ends at 2**31.
 LIMIT = 2_000_000_000
@@ -16,25 +18,12 @@ LIMIT = 2_000_000_000
 _PAGE = 4096
 
 
-def file_of(path: Any) -> Path:
-    """Check the path of the file before any work is done."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"onnx.export: path: expected a file, got {path!r}")
-    file = Path(path)
-    if file.is_dir():
-        raise IsADirectoryError(f"onnx.export: path: {file} is a folder")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"onnx.export: path: there is no folder {file.parent}")
-    return file
-
-
 def save(model: onnx.ModelProto, weights: dict[str, np.ndarray], file: Path) -> None:
     """Write the whole model with its weights, or leave existing files as they are."""
-    part = file.with_name(f"{file.stem}.part{file.suffix}")  # onnx.save goes by the suffix
-    part_of_weights = file.with_name(f"{_data(file)}.part")
-    apart = sum(value.nbytes for value in weights.values()) > LIMIT
-    try:
-        if apart:
+    with contextlib.ExitStack() as parts:
+        part = parts.enter_context(replacing(file))
+        if sum(value.nbytes for value in weights.values()) > LIMIT:
+            part_of_weights = parts.enter_context(replacing(file.with_name(_data(file))))
             with open(part_of_weights, "wb") as data:
                 for name, value in weights.items():
                     model.graph.initializer.append(_external(name, value, data, file))
@@ -43,12 +32,6 @@ def save(model: onnx.ModelProto, weights: dict[str, np.ndarray], file: Path) -> 
                 onnx.numpy_helper.from_array(value, name) for name, value in weights.items()
             )
         onnx.save(model, str(part))
-        if apart:
-            part_of_weights.replace(file.with_name(_data(file)))
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-        part_of_weights.unlink(missing_ok=True)
 
 
 def _data(file: Path) -> str:

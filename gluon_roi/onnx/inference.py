@@ -6,12 +6,13 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import re
 import warnings
 from typing import Any, Callable, Iterator, NamedTuple
 
 import mxnet as mx
 import numpy as np
+
+from ..switch.files import sentence
 
 _FLOAT32 = np.dtype("float32")
 #: How many combinations of input types are tried.
@@ -120,9 +121,3 @@ def inferred(infer: Callable, what: str, **known: Any) -> Any:
     except mx.MXNetError as error:
         reason = sentence(str(error).strip().splitlines()[-1])
         raise ValueError(f"onnx.export: the {what} do not fit the model: {reason}") from None
-
-
-def sentence(reason: str) -> str:
-    """MXNet's message, without its place in MXNet's source."""
-    reason = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: |MXNetError: ", "", reason)
-    return " ".join(reason.split())

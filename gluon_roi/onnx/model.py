@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 
 from ..bridge.nodes import described
+from ..switch.files import target
 from . import roi, rules  # noqa: F401  (register their rules)
-from .file import file_of, save
+from .file import save
 from .graph import Graph, Node, onnx_type
 from .inference import Entry, Source, infer
 from .registry import RULES
@@ -21,7 +22,7 @@ from .source import source_of
 
 def export_model(opset: int, path: Any, *arguments: Any) -> None:
     """See :func:`gluon_roi.onnx.export`."""
-    file = file_of(path)
+    file = target("onnx.export: path", path)
     made, weights, known = _translate(opset, source_of(*arguments))
     _check(made, weights, known)
     save(made, weights, file)

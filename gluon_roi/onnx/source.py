@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 import reprlib
 import warnings
 from typing import Any, Iterator, Sequence
@@ -12,10 +11,11 @@ from typing import Any, Iterator, Sequence
 import mxnet as mx
 import numpy as np
 
-from ..bridge.nodes import described, parsed
+from ..bridge.nodes import described
+from ..switch.files import load_symbol, read_parameters, read_symbol
 from ..switch.models import count, optimize
 from .cut import cut
-from .inference import Source, inferred, sentence
+from .inference import Source, inferred
 from .rules.layers import LOSSES
 
 #: Types of MXNet's arrays.
@@ -27,7 +27,7 @@ _PLAIN = (int, float, str, list, tuple, dict, set, range, type(None))
 def source_of(
     model: Any,
     input_shapes: Sequence,
-    params: dict[str, Any] | None,
+    params: Any,
     input_types: Sequence | None,
     dynamic: Sequence[Sequence[int]] | None,
     inputs: dict[str, Any] | None,
@@ -46,16 +46,8 @@ def source_of(
         if unused:
             raise ValueError(f"onnx.export: the model does not use its input {min(unused)}")
         symbol = _part(symbol, list(cuts), outputs)
-    elif isinstance(model, (mx.sym.Symbol, str, os.PathLike)):
-        values = _by_name(_named("params", params or {}, "names and arrays"))
-        symbol = _part(_symbol_or_text(model), list(cuts), outputs)
-        without = {*values, *cuts, *_labels(symbol)}
-        names = [name for name in symbol.list_inputs() if name not in without]
     else:
-        raise TypeError(
-            "onnx.export: expected a gluon.HybridBlock, a Symbol or the path of a symbol file, "
-            f"got {type(model).__name__}"
-        )
+        symbol, values, names = named_inputs(model, params, list(cuts), outputs)
     if len(names) != len(shapes):
         listed = ", ".join(names if len(names) < 9 else [*names[:8], "..."])
         raise ValueError(
@@ -86,42 +78,32 @@ def source_of(
     return Source(symbol, arrays, sizes, types, free)
 
 
-def _symbol_or_text(model: Any) -> Any:
-    if isinstance(model, mx.sym.Symbol):
-        return model
-    with open(model) as file:
-        text = file.read()
-    try:
-        content = parsed(text)
-        nodes = content["nodes"]
-        entries = [entry for node in nodes for entry in node["inputs"]] + content["heads"]
-        is_symbol = all(isinstance(node[key], str) for node in nodes for key in ("op", "name"))
-        is_symbol &= all(0 <= entry[0] < len(nodes) and entry[1] >= 0 for entry in entries)
-    except (ValueError, LookupError, TypeError):
-        is_symbol = False
-    if not is_symbol:
-        raise ValueError(f"onnx.export: {os.fspath(model)} is no symbol file")
-    return text
+def named_inputs(
+    model: Any, params: Any, cuts: Sequence[str], outputs: Sequence[str] | None
+) -> tuple[Any, dict[str, Any], list[str]]:
+    """The symbol of a model that is not a block, its parameters, and its inputs' names in order.
+
+    The new inputs `cuts` are not among them.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        model = read_symbol("onnx.export", model)
+    elif not isinstance(model, mx.sym.Symbol):
+        raise TypeError(
+            "onnx.export: expected a gluon.HybridBlock, a Symbol or the path of a symbol file, "
+            f"got {type(model).__name__}"
+        )
+    if isinstance(params, (str, os.PathLike)):
+        params = read_parameters("onnx.export: params", params)
+    values = _by_name(_named("params", params or {}, "names and arrays"))
+    symbol = _part(model, cuts, outputs)
+    without = {*values, *cuts, *_labels(symbol)}
+    return symbol, values, [name for name in symbol.list_inputs() if name not in without]
 
 
 def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
     """The symbol between these inputs and outputs."""
     part = cut(model, inputs, outputs)
-    return _loaded(part) if isinstance(part, str) else part
-
-
-def _loaded(text: str) -> Any:
-    """The symbol that a symbol file describes."""
-    try:
-        return mx.sym.load_json(text)
-    except mx.MXNetError as error:
-        found = str(error).strip()
-        # Between an unknown attribute and the node, MXNet lists all arguments.
-        reason = sentence(re.split(r", Possible Arguments:|, in operator ", found)[0])
-        node = re.search(r', in operator (?P<op>\w+)\(name="(?P<name>.*?)"', found)
-        node = node or re.search(r"Failed loading Op (?P<name>.*?) of type (?P<op>\w+)", found)
-        where = f"node {node['name']} ({node['op']})" if node else "the model cannot be loaded"
-        raise ValueError(f"onnx.export: {where}: {reason}") from None
+    return load_symbol("onnx.export", part) if isinstance(part, str) else part
 
 
 def _labels(symbol: Any) -> set[str]:

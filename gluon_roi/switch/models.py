@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import warnings
 from collections import Counter
 from types import CodeType
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, TypeVar, Union, overload
 
 import mxnet as mx
 from mxnet import gluon
@@ -16,15 +17,19 @@ from mxnet import gluon
 from .. import library
 from ..bridge import OperatorBlock
 from ..bridge.arguments import Symbol
-from ..bridge.nodes import described
+from ..bridge.nodes import described, parsed
+from .files import PathLike, load_symbol, read_symbol
 from .functions import is_replaced, switched_namespace
 from .mapping import Options, builtins, by_function
 from .pyramids import fuse_sums
 from .symbols import loaded, switch_nodes
 
+#: In signatures: a symbol or a network, of any class.
+Model = TypeVar("Model", bound=Union[mx.sym.Symbol, gluon.Block])
 #: MXNet's operators that run arbitrary Python code.
 _PYTHON = ("Custom", "_NDArray", "_Native")
 _CUSTOM = "Custom:"
+_EXPECTED = "expected a symbol or a block, or the path of a symbol file"
 _ARRAY_CODE = "array code calls, such as that of a plain gluon.Block or a Custom operator"
 
 
@@ -33,9 +38,10 @@ def count(model: Any) -> dict[str, int]:
 
     Parameters
     ----------
-    model : mxnet.sym.Symbol or mxnet.gluon.Block
-        A network has to be hybridized and run once before; the operators of its graph in the last
-        run are counted, whether for training or inference.
+    model : mxnet.sym.Symbol, mxnet.gluon.Block, str or pathlib.Path
+        A symbol, the path of a symbol file, whose operators need not be registered, or a network. A
+        network has to be hybridized and run once before; the operators of its graph in the last run
+        are counted, whether for training or inference.
 
     Returns
     -------
@@ -48,9 +54,12 @@ def count(model: Any) -> dict[str, int]:
     Raises
     ------
     TypeError
-        `model` is neither a symbol nor a block.
+        `model` is none of these.
     ValueError
-        A part of the network that may use such operators has no graph yet.
+        A part of the network that may use such operators has no graph yet, or the file is not a
+        symbol file.
+    OSError
+        The file cannot be read.
 
     Examples
     --------
@@ -64,23 +73,27 @@ def count(model: Any) -> dict[str, int]:
 
 
 def _count(caller: str, model: Any) -> dict[str, int]:
-    if isinstance(model, Symbol):
-        graphs = [model]
+    if isinstance(model, (str, os.PathLike)):
+        graphs = [parsed(read_symbol(caller, model))]
+    elif isinstance(model, Symbol):
+        graphs = [described(model)]
     elif isinstance(model, gluon.Block):
-        graphs = list(_graphs(caller, model))
+        graphs = [described(graph) for graph in _graphs(caller, model)]
         if not graphs:
             blocks: list[gluon.Block] = []
             model.apply(blocks.append)
             hybrid = any(isinstance(block, gluon.HybridBlock) for block in blocks)
             raise ValueError(_no_graph(caller, model, hybrid))
     else:
-        raise TypeError(f"{caller}: expected a symbol or a block, got {type(model)}")
+        raise TypeError(f"{caller}: {_EXPECTED}, got {type(model)}")
     used: Counter = Counter()
     types: Counter = Counter()
     for graph in graphs:
-        for node in _with_bodies(described(graph)["nodes"]):
+        for node in _with_bodies(graph["nodes"]):
             if node["op"] in _PYTHON:
-                types[node.get("attrs", {}).get("op_type", node["op"])] += 1
+                # Old files call the attributes attr or param.
+                given = node.get("attrs") or node.get("attr") or node.get("param") or {}
+                types[given.get("op_type", node["op"])] += 1
             used[node["op"]] += 1
     return {
         **{name: used[name] for name in (*builtins(), *_ours())},
@@ -141,6 +154,14 @@ def _code_mentions(code: CodeType, wanted: frozenset) -> bool:
     )
 
 
+@overload
+def optimize(
+    model: PathLike, *, bad_index: str = "error", rois_only: bool = False
+) -> mx.sym.Symbol: ...
+@overload
+def optimize(
+    model: Model, *inputs: Any, bad_index: str = "error", rois_only: bool = False, **flags: Any
+) -> Model: ...
 def optimize(
     model: Any, *inputs: Any, bad_index: str = "error", rois_only: bool = False, **flags: Any
 ) -> Any:
@@ -157,12 +178,13 @@ def optimize(
 
     Parameters
     ----------
-    model : mxnet.sym.Symbol or mxnet.gluon.Block
-        A network is switched in place, for inference, training and use inside other networks. It
-        stays switched after later calls of ``hybridize()``. Pass the outermost network.
+    model : mxnet.sym.Symbol, mxnet.gluon.Block, str or pathlib.Path
+        A symbol, the path of a symbol file, or a network. A network is switched in place, for
+        inference, training and use inside other networks. It stays switched after later calls of
+        ``hybridize()``. Pass the outermost network.
     inputs : arrays
         Inputs of one call of the network, which is made at the end to inspect its graph. This also
-        finishes deferred initialization. A symbol takes none.
+        finishes deferred initialization. A symbol or file takes none.
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
         padding row, as MXNet's ``ROIPooling`` does.
@@ -180,11 +202,13 @@ def optimize(
     Raises
     ------
     TypeError
-        `model` is neither a symbol nor a block.
+        `model` is none of these.
+    OSError
+        The file cannot be read.
     ValueError
-        The model has no such operator, or one that cannot be switched: an unknown attribute, a
-        missing input, a hidden second output that is used, a call that does not go through ``F``.
-        The model is unchanged then.
+        The file is not a symbol file. The model has no such operator, or one that cannot be
+        switched: an unknown attribute, a missing input, a hidden second output that is used, a call
+        that does not go through ``F``. The model is unchanged then.
 
     Warns
     -----
@@ -210,6 +234,8 @@ def optimize(
     ((1, 8, 2, 2), 1)
     """
     options = Options.checked("optimize", bad_index, rois_only)
+    if isinstance(model, (str, os.PathLike)):
+        model = load_symbol("optimize", read_symbol("optimize", model))
     if isinstance(model, Symbol):
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
@@ -219,7 +245,7 @@ def optimize(
         _warn_of_python(used)
         return result
     if not isinstance(model, gluon.Block):
-        raise TypeError(f"optimize: expected a symbol or a block, got {type(model)}")
+        raise TypeError(f"optimize: {_EXPECTED}, got {type(model)}")
     if not inputs:
         raise TypeError("optimize: a network needs the inputs of one call: optimize(net, data)")
     blocks: list[gluon.Block] = []

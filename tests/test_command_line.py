@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m gluon_roi` and its commands; the functions that take the same files."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+from onnx_evaluator import run
+
+import gluon_roi
+from gluon_roi.__main__ import main
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMANDS = ("check", "count", "switch", "export", "run", "bench")
+ROIS = [[0, 0, 0, 9, 9], [0, 4, 2, 11, 8], [-1, 0, 0, 0, 0]]
+
+
+def program(*line, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "gluon_roi", *map(str, line)],
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The prefix of a symbol and its parameters; the inputs are data and rois."""
+    maps = mx.sym.Convolution(mx.sym.var("data"), kernel=(1, 1), num_filter=2, name="maps")
+    pooled = mx.sym.contrib.ROIAlign(
+        maps, mx.sym.var("rois"), (2, 2), 0.5, sample_ratio=2, name="pool"
+    )
+    symbol = mx.sym.exp(pooled, name="last")
+    rng = np.random.RandomState(0)
+    weights = {"maps_weight": rng.randn(2, 3, 1, 1), "maps_bias": rng.randn(2)}
+    arrays = {name: mx.nd.array(value) for name, value in weights.items()}
+    prefix = tmp_path / "net"
+    mx.model.save_checkpoint(str(prefix), 0, symbol, arrays, {})
+    return prefix
+
+
+def files(prefix):
+    return f"{prefix}-symbol.json", f"{prefix}-0000.params"
+
+
+def test_check_is_the_default():
+    shown = [program(*line) for line in ((), ("check",))]
+    assert shown[0].stdout == shown[1].stdout and not shown[0].returncode
+    assert f"library      {gluon_roi.library.PATH}\n" in shown[0].stdout
+    for block in gluon_roi.OPERATORS:
+        assert f"{block.__name__:20} agrees with the reference\n" in shown[0].stdout
+
+
+def test_version_and_help(capsys):
+    lines = [["--version"], ["--help"], *([name, "--help"] for name in COMMANDS)]
+    for line in lines:
+        with pytest.raises(SystemExit) as ended:
+            main(line)
+        shown = capsys.readouterr()
+        assert ended.value.code == 0 and not shown.err
+        if line == ["--version"]:
+            assert shown.out == f"gluon_roi {gluon_roi.__version__}\n"
+        else:
+            assert shown.out.startswith("usage: ") and line[0].strip("-") in shown.out
+
+
+def test_console_script():
+    """setup.py names the function, which reads the line of the process."""
+    assert '"gluon-roi = gluon_roi.__main__:program"' in (ROOT / "setup.py").read_text()
+    code = "import sys; from gluon_roi.__main__ import program\nsys.argv[0] = '/bin/gluon-roi'\n"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}program()", "--help"], stdout=subprocess.PIPE, text=True
+    )
+    assert run.returncode == 0 and run.stdout.startswith("usage: gluon-roi [")
+
+
+def test_count(model, capsys):
+    symbol, _ = files(model)
+    assert main(["count", symbol]) == 0
+    assert capsys.readouterr().out.split() == ["_contrib_ROIAlign", "1"]
+    assert main(["count", symbol, "--all"]) == 0
+    rows = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert rows == {name: str(uses) for name, uses in gluon_roi.count(symbol).items()}
+    mx.sym.var("x").save(symbol)
+    assert main(["count", symbol]) == 0
+    assert capsys.readouterr().out == f"{symbol}: no RoI operator, MXNet's or gluon_roi's\n"
+
+
+def test_count_of_an_operator_that_is_not_registered(model):
+    symbol, _ = files(model)
+    text = Path(symbol).read_text()
+    Path(symbol).write_text(
+        text.replace('"op": "exp",', '"op": "Custom", "param": {"op_type": "t"},')
+    )
+    used = gluon_roi.count(Path(symbol))
+    assert (used["Custom:t"], used["_contrib_ROIAlign"]) == (1, 1)
+
+
+def test_switch(model, tmp_path, capsys):
+    symbol, params = files(model)
+    result = tmp_path / "switched-symbol.json"
+    assert main(["switch", symbol, str(result), "--bad-index", "padding"]) == 0
+    assert capsys.readouterr().out == f"{result}\n"
+    expected = gluon_roi.optimize(mx.sym.load(symbol), bad_index="padding")
+    assert mx.sym.load(str(result)).tojson() == expected.tojson()
+    assert gluon_roi.optimize(symbol, bad_index="padding").tojson() == expected.tojson()
+    assert gluon_roi.optimize(Path(symbol), rois_only=True).list_arguments()[0] == "data"
+    assert main(["switch", symbol, symbol]) == 0  # in place
+    assert gluon_roi.count(symbol)["_gluon_roi_ROIAlign"] == 1
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        [Path(symbol).name, Path(params).name, result.name]
+    )
+
+
+def test_switch_warns_of_custom_operators(model, capsys):
+    symbol, _ = files(model)
+
+    @mx.operator.register("command_line_test")
+    class Property(mx.operator.CustomOpProp):
+        pass
+
+    both = mx.sym.Group(
+        [mx.sym.load(symbol), mx.sym.Custom(mx.sym.var("x"), op_type="command_line_test")]
+    )
+    both.save(symbol)
+    assert main(["switch", symbol, symbol]) == 0
+    error = capsys.readouterr().err
+    assert re.fullmatch(r"gluon_roi: optimize: the Custom operators command_line_test .*\n", error)
+
+
+@pytest.mark.parametrize("part", [False, True], ids=["whole", "part"])
+def test_export(model, tmp_path, part, capsys):
+    pytest.importorskip("onnx")
+    symbol, params = files(model)
+    path = tmp_path / "net.onnx"
+    line = ["export", symbol, params, "-o", str(path)]
+    if part:
+        line += ["--shape", "rois=3,5", "--inputs", "maps=1,2,5,6", "--outputs", "pool"]
+        line += ["--dynamic", "maps=2,3"]
+    else:
+        line += ["--shape", "rois=3,5", "--shape", "data=1,3,5,6", "--dynamic", "data=2,3"]
+    assert main(line) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+    rng = np.random.RandomState(1)
+    inputs = {"rois": np.array(ROIS, "float32")}
+    inputs["maps" if part else "data"] = rng.randn(1, 2 if part else 3, 7, 8).astype("float32")
+    net = mx.sym.load(symbol)
+    if part:
+        maps = mx.sym.var("maps")
+        net = mx.sym.contrib.ROIAlign(maps, mx.sym.var("rois"), (2, 2), 0.5, sample_ratio=2)
+    arrays = {name: mx.nd.array(value) for name, value in inputs.items()}
+    arrays.update((name[4:], value) for name, value in mx.nd.load(params).items() if not part)
+    expected = gluon_roi.optimize(net).bind(mx.cpu(), arrays).forward()[0].asnumpy()
+    order = ("rois", "maps") if part else ("data", "rois")
+    (out,) = run(path, *(inputs[name] for name in order))
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+    if not part:  # the function takes the same files
+        gluon_roi.onnx.export(
+            symbol, [(1, 3, 5, 6), (3, 5)], tmp_path / "same.onnx", params, dynamic=[(2, 3), ()]
+        )
+        assert (tmp_path / "same.onnx").read_bytes() == path.read_bytes()
+
+
+SCRIPT = """
+import sys
+import helper
+import mxnet as mx
+x, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array({rois})
+print(sys.argv[1:], __name__, helper.__name__)
+print(mx.nd.contrib.ROIAlign(x, rois, (1, 1), 1.0).asnumpy().ravel()[2])
+"""
+
+
+@pytest.mark.parametrize("way", ["script", "module"])
+def test_run(tmp_path, way):
+    """The script gets its own arguments, and our operators."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "helper.py").write_text("")
+    (folder / "program.py").write_text(SCRIPT.format(rois=ROIS))
+    own = ["--help", "--", "-m", "x", "--rois-only"]
+    line = ["package/program.py"] if way == "script" else ["-m", "program"]
+    done = program("run", "--rois-only", *line, *own, cwd=folder if way == "module" else tmp_path)
+    assert done.stdout == f"{own} __main__ helper\n0.0\n", done.stderr
+
+
+def test_run_of_a_program_that_fails(tmp_path):
+    """Its error and status are its own."""
+    (tmp_path / "fails.py").write_text("raise ValueError('its own')")
+    done = program("run", "fails.py", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.endswith("ValueError: its own\n")
+    assert done.stderr.startswith("Traceback")
+    (tmp_path / "exits.py").write_text("import sys; sys.exit(7)")
+    assert program("run", "exits.py", cwd=tmp_path).returncode == 7
+
+
+@pytest.mark.parametrize("option", ["--bad-index=padding", "--bad-index padding", ""])
+def test_run_with_a_bad_index(tmp_path, option):
+    rows = [*ROIS[:2], [3, 0, 0, 1, 1]]
+    (tmp_path / "helper.py").write_text("")
+    (tmp_path / "script.py").write_text(SCRIPT.format(rois=rows))
+    done = program("run", *option.split(), "script.py", cwd=tmp_path)
+    if option:
+        assert done.stdout.endswith("\n0.0\n")
+    else:
+        assert "row 2 has batch index 3" in done.stderr
+
+
+#: Lines, and what the error says. S and P are the files of the model, F is another file.
+EXPORT = "export S P -o net.onnx"
+REFUSED = {
+    "frobnicate": "argument COMMAND: invalid choice: 'frobnicate'",
+    "check more": "unrecognized arguments: more",
+    "--al": "unrecognized arguments: --al",
+    "count": "the following arguments are required: MODEL",
+    "count none.json": "count: expected a symbol file, but there is no file none.json",
+    "count .": "count: expected a symbol file, but . is a folder",
+    "count P": "is not a symbol file",
+    "count F": "count: F is not a symbol file",
+    "count S --everything": "unrecognized arguments: --everything",
+    "switch S": "the following arguments are required: OUT",
+    "switch none.json out.json": "expected a symbol file, but there is no file none.json",
+    "switch F out.json": "F is not a symbol file",
+    "switch S .": "switch: OUT: . is a folder",
+    "switch S no/out.json": "switch: OUT: there is no folder no",
+    "switch S /dev/null": "switch: OUT: expected a file, but /dev/null is a device",
+    "switch S out.json --bad-index no": "argument --bad-index: invalid choice: 'no'",
+    "switch X out.json": "optimize: the symbol has no RoI operator, expected one of ROIPooling",
+    "export S P": "the following arguments are required: -o, --shape",
+    f"{EXPORT} --shape data": "argument --shape: expected NAME=NUMBER,NUMBER,..., got 'data'",
+    f"{EXPORT} --shape data=1,x": "argument --shape: expected NAME=NUMBER,NUMBER,..., got",
+    f"{EXPORT} --shape data=1,-2": "argument --shape: expected NAME=NUMBER,NUMBER,..., got",
+    f"{EXPORT} --shape data=1,3,5,6": "--shape: expected a shape for input rois, got none",
+    f"{EXPORT} --shape dat=1": "--shape: the model has no input 'dat', expected one of data, rois",
+    f"{EXPORT} --shape data=1 --shape data=2": "--shape: expected data once, got it several times",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --dynamic x=1": "--dynamic: the model has no",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --dynamic data=4": "dynamic=(4,) for input",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --outputs no": "outputs: the model has no nod",
+    f"{EXPORT} --shape data=1,4,5,6 --shape rois=3,5": "Error in operator maps: ",
+    "export S P -o P --shape data=1": "-o: expected another file than PARAMS, got ",
+    "export S none -o net.onnx --shape data=1": "PARAMS: expected a file of parameters, but there",
+    "export S F -o net.onnx --shape data=1": "PARAMS: F is not a whole file of parameters",
+    "export S . -o net.onnx --shape data=1": "PARAMS: expected a file of parameters, but . is a fo",
+    "export F P -o net.onnx --shape data=1": "F is not a symbol file",
+    "export S P -o no/net.onnx --shape data=1": "-o: there is no folder no",
+    "run": "run: expected SCRIPT or -m MODULE, got neither",
+    "run -m": "run: expected SCRIPT or -m MODULE, got neither",
+    "run none.py": "run: expected a script, but there is no file none.py",
+    "run -m none.here": "run: -m: expected a module, but there is none of the name none.here",
+    "run --bad-index no F": "argument --bad-index: invalid choice: 'no'",
+    "run --other F": "unrecognized arguments: --other",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_refusals(line, model, tmp_path, capsys, monkeypatch):
+    """One sentence, status 2, and no file more or less."""
+    monkeypatch.chdir(tmp_path)
+    Path("F").write_text("text")
+    mx.sym.var("x").save("X")
+    symbol, params = files("net")
+    before = {name: Path(name).read_bytes() for name in os.listdir()}
+    words = [{"S": symbol, "P": params}.get(word, word) for word in line.split()]
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(main(words))
+    shown = capsys.readouterr()
+    assert ended.value.code == 2 and not shown.out
+    assert REFUSED[line] in shown.err and re.fullmatch(r"gluon_roi: [^\n]+\n", shown.err)
+    assert before == {name: Path(name).read_bytes() for name in os.listdir()}
+
+
+def test_a_disk_that_is_full(model, tmp_path, monkeypatch, capsys):
+    """The previous file stays."""
+    result = tmp_path / "out.json"
+    result.write_text("previous")
+
+    def write(self, text, **_):
+        self.touch()
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_text", write)
+    assert main(["switch", files(model)[0], str(result)]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert result.read_text() == "previous" and not list(tmp_path.glob("*.part*"))
+
+
+@pytest.mark.parametrize("line", [["count", "--all"], ["bench"], ["--help"]])
+def test_a_pipe_that_is_closed(line, model):
+    """No traceback; tests/test_loading.py checks the self-check."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    line = [*line, files(model)[0]] if line[0] == "count" else line
+    run = subprocess.run(
+        [sys.executable, "-m", "gluon_roi", *line], stdout=writer, stderr=subprocess.PIPE
+    )
+    os.close(writer)
+    assert run.returncode and not run.stderr
+
+
+def test_the_commands_of_the_page(model, tmp_path):
+    """tests/test_loading.py runs the check, and test_bench the table."""
+    (tmp_path / "train.py").write_text("import sys; print('trained', *sys.argv)")
+    page = (ROOT / "docs/command_line.md").read_text()
+    lines = [line.split() for line in re.findall(r"^    python -m gluon_roi (.*)", page, re.M)]
+    assert [line[0] for line in lines] == list(COMMANDS)
+    for line in lines:
+        if line[0] == "run" or line[0] == "export" and importlib.util.find_spec("onnx"):
+            done = program(*line, cwd=tmp_path)
+            shown = {"run": "trained train.py --epochs 1\n", "export": "net.onnx\n"}[line[0]]
+            assert done.stdout == shown and not done.returncode, done.stderr
+
+
+def test_bench(monkeypatch, capsys):
+    """A row for each operator; their results agree."""
+    from gluon_roi import side_by_side
+
+    monkeypatch.setattr(side_by_side, "_BUDGET", 0)
+    assert main(["bench"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[4:]]
+    assert [row[0] for row in rows] == ["ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign"]
+    assert all(len(row) == 10 and float(row[-1]) < 1e-4 for row in rows)
