@@ -20,6 +20,8 @@ SCRIPT = Path(__file__).parent / "scripts/amp_orders.py"
 def amp_orders(*arguments):
     command = [sys.executable, "-W", "ignore", str(SCRIPT), *arguments]
     run = subprocess.run(command, capture_output=True, text=True)
+    if "mkldnn_convolution.cc" in run.stderr and "bfloat16" in arguments:
+        pytest.skip("this processor has no bfloat16 convolutions")
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 
