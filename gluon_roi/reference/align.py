@@ -18,6 +18,8 @@ from .common import (
     separable_forward,
 )
 
+__all__ = ["roi_align", "roi_align_backward", "ps_roi_align", "ps_roi_align_backward"]
+
 #: Up to this many samples per bin, all are visited; above, only those that may lie on the map.
 FEW_SAMPLES = 4096
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from .common import Call, Channels, as_numpy, bins_of, check, pair, position_sensitive, saturate
 
+__all__ = ["deformable_ps_roi_pool", "deformable_ps_roi_pool_backward"]
+
 NAME = "DeformablePSROIPool"
 
 

@@ -19,6 +19,8 @@ from .common import (
     saturate,
 )
 
+__all__ = ["roi_pool", "roi_pool_backward", "ps_roi_pool", "ps_roi_pool_backward"]
+
 CONVENTIONS = ("rfcn", "torchvision")
 
 

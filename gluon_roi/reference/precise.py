@@ -9,6 +9,8 @@ import numpy as np
 
 from .common import Axis, check, own_channels, saturate, separable_backward, separable_forward
 
+__all__ = ["pr_roi_pool", "pr_roi_pool_backward"]
+
 
 def _hats(x: np.ndarray, size: int) -> np.ndarray:
     """The weight of each cell in the surface at the coordinates x, shape (..., size)."""

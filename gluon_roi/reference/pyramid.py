@@ -10,6 +10,8 @@ import numpy as np
 from .align import align_of_every_channel, align_of_every_channel_backward
 from .common import as_numpy, batch_indices
 
+__all__ = ["pyramid_roi_align", "pyramid_roi_align_backward"]
+
 NAME = "PyramidROIAlign"
 
 

@@ -12,6 +12,8 @@ import numpy as np
 from .align import FEW_SAMPLES
 from .common import Call, as_rois, backward, bins_of, check, forward, saturate
 
+__all__ = ["rotated_roi_align", "rotated_roi_align_backward"]
+
 NAME = "RotatedROIAlign"
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from .common import as_numpy, pair
 
+__all__ = ["deformable_sampling", "deformable_sampling_backward"]
+
 
 class _Call(NamedTuple):
     data: np.ndarray  # (N, C, H, W), float64

@@ -9,6 +9,8 @@ import numpy as np
 
 from .common import as_numpy
 
+__all__ = ["box_nms", "box_nms_backward", "proposal"]
+
 
 def box_nms(
     data: Any,

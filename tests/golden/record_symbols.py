@@ -10,6 +10,8 @@ outputs (out0, ...) and gradients of the arguments (d_<name>).
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,10 @@ def results(
 if __name__ == "__main__":
     stem = FOLDER / f"symbol-{gluon_roi.__version__}"
     saved = symbol()
+    used = {node["op"] for node in json.loads(saved.tojson())["nodes"]}
+    missing = {f"_gluon_roi_{name}" for name in gluon_roi.library.operators()} - used
+    if missing:
+        sys.exit(f"record_symbols: symbol() has no call of {', '.join(sorted(missing))}")
     saved.save(f"{stem}.json")
     arrays: dict[str, Any] = arguments(np.random.RandomState(0))
     arrays.update(heads(saved, arrays))
