@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operators of gluon_roi on raw pointers: a plain C interface for any array library.
  *
- * For each <op> of roi_pool, roi_align, ps_roi_pool, ps_roi_align, rotated_roi_align, pr_roi_pool,
- * deformable_ps_roi_pool, pyramid_roi_align, deformable_sampling, box_nms, proposal the shared
- * library exports
+ * For each <op> of GLUON_ROI_OPERATORS, below, the shared library exports
  *
  *   int gluon_roi_<op>_forward  (params, inputs, count, out, device)
  *       out <- op(inputs)
