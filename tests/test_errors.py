@@ -164,6 +164,35 @@ def test_bad_values(op):
             function(x, boxes, POOLED, SCALE, rois_num=counted).wait_to_read()
 
 
+@pytest.mark.parametrize("call", [gluon_roi.nd.PSROIAlign, gluon_roi.PSROIAlign])
+def test_hints_for_arguments_of_other_libraries(call):
+    """Functions and blocks name the argument that a beginner means."""
+    arrays = [mx.nd.ones((1, 4, 6, 6)), mx.nd.zeros((1, 5))] if call.__module__[-2:] == "nd" else []
+    for wrong, meant in (
+        ("sample_ratio", "sampling_ratio"),
+        ("sampling_ration", "sampling_ratio"),
+        ("output_size", "pooled_size"),
+        ("align", "aligned"),
+    ):
+        with pytest.raises(TypeError) as raised:
+            call(*arrays, spatial_scale=SCALE, **{"pooled_size": POOLED, wrong: 2})
+        assert f"; did you mean {meant}?" in str(raised.value)
+    with pytest.raises(TypeError, match=r"missing .* 'pooled_size'.*; did you mean pooled_size\?"):
+        call(*arrays, output_size=POOLED, spatial_scale=SCALE)
+    with pytest.raises(TypeError) as raised:
+        call(*arrays, POOLED, SCALE, colour="red")
+    assert "did you mean" not in str(raised.value)
+
+
+@operators
+def test_hints_for_boxes(op):
+    x, boxes = mx.nd.array(feature_map(27)), op.rois([[0, 0, 0, 4, 4]])
+    with pytest.raises(TypeError, match=r"argument rois: .*; gluon_roi.rois.from_list converts"):
+        op.function(x, [[[0, 0, 4, 4]]], POOLED, SCALE)
+    with pytest.raises(TypeError, match=r"argument rois: .*; mx.nd.array\(rois\) converts it"):
+        op.function(x, np.array(boxes), POOLED, SCALE)
+
+
 @operators
 def test_unknown_and_missing_arguments(op):
     x, rois = mx.nd.array(feature_map(27)), mx.nd.array(op.rois([[0, 0, 0, 4, 4]]))

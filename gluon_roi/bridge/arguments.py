@@ -30,7 +30,7 @@ def kind_of(operator: str, name: str, value: Any) -> type:
     if kind is None:
         raise TypeError(
             f"{operator}: argument {name}: expected an array of mx.nd or mx.np, or a symbol, "
-            f"got {_type_name(type(value))}"
+            f"got {_type_name(type(value))}{_hint(name, value)}"
         )
     return kind
 
@@ -41,8 +41,17 @@ def check_kinds(operator: str, inputs: dict[str, Any], kind: type) -> None:
         if type(value) is not kind and _kind(value) is not kind:
             raise TypeError(
                 f"{operator}: argument {name}: expected a {_type_name(kind)}, "
-                f"got {_type_name(type(value))}"
+                f"got {_type_name(type(value))}{_hint(name, value)}"
             )
+
+
+def _hint(name: str, value: Any) -> str:
+    """The function that converts a value to an array, if there is one."""
+    if isinstance(value, np.ndarray):
+        return f"; mx.nd.array({name}) converts it"
+    if name == "rois" and isinstance(value, (list, tuple)):
+        return "; gluon_roi.rois.from_list converts a list with the boxes of each image"
+    return ""
 
 
 def check_extras(operator: str, symbolic: bool, out: Any, attr: Any) -> None:

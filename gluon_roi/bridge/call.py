@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from numbers import Integral
-from typing import Any, Callable, Dict, TypeVar, overload
+from typing import Any, Callable, Collection, Dict, Iterable, TypeVar, overload
 
 from .. import library
 from .arguments import KINDS, NumpyArray, NumpySymbol, Symbol, check_extras, check_kinds, kind_of
@@ -109,9 +110,31 @@ def binder(
         try:
             return signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise TypeError(f"{name}: {error}; expected {expected}") from None
+            hint = _hint(kwargs, defaults)
+            raise TypeError(f"{name}: {error}; expected {expected}{hint}") from None
 
     return bind
+
+
+#: Names of arguments in torchvision, Paddle and MXNet.
+_ELSEWHERE = {
+    "output_size": "pooled_size",
+    "boxes": "rois",
+    "boxes_num": "rois_num",
+    "input": "data",
+    "sample_ratio": "sampling_ratio",
+}
+
+
+def _hint(given: Iterable[str], known: Collection[str]) -> str:
+    """The arguments that unknown names may stand for."""
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = _ELSEWHERE.get(name, close[0] if close else None)
+            if meant in known:
+                return f"; did you mean {meant}?"
+    return ""
 
 
 @overload
