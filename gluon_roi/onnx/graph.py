@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
 import numpy as np
 import onnx
@@ -60,6 +60,13 @@ class Graph:
             self._known[key] = self.constant(array, "constant")
         return self._known[key]
 
+    def folded(self, name: str, value: np.ndarray) -> str:
+        """The name of a constant that replaces a tensor: its own, if the constant is a weight."""
+        if value.nbytes <= _WEIGHT:
+            return self.constant(value)
+        self.constants[name] = value
+        return name
+
     def __call__(self, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
         """Add a node, and return the name of its output, or a list if `outputs` is above 1."""
         names = [
@@ -100,10 +107,21 @@ class Graph:
 
     # ---- The model ----
 
+    def prune(self, outputs: Iterable[str]) -> set[str]:
+        """Keep only the nodes that these tensors depend on; return all tensors that are left."""
+        needed = set(outputs)
+        kept = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                kept.append(node)
+        self.nodes = kept[::-1]
+        return needed
+
     def model(
         self, opset: int, inputs: Sequence, outputs: Sequence
     ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-        """A model of the nodes that its outputs depend on, and its weights, which it lacks.
+        """A model of the nodes, and its weights, which it lacks.
 
         Parameters
         ----------
@@ -115,13 +133,9 @@ class Graph:
         ends = [
             helper.make_node("Identity", [tensor], [name], name=name)
             for (tensor, name), *_ in outputs
+            if tensor != name
         ]
-        needed = {tensor for (tensor, _), *_ in outputs}
-        kept = []
-        for node in reversed(self.nodes):
-            if needed.intersection(node.output):
-                needed.update(node.input)
-                kept.append(node)
+        needed = self.prune(tensor for (tensor, _), *_ in outputs)
         constants = {name: value for name, value in self.constants.items() if name in needed}
         weights = {name: value for name, value in constants.items() if value.nbytes > _WEIGHT}
         tensors = [
@@ -130,7 +144,7 @@ class Graph:
             if name not in weights
         ]
         graph = helper.make_graph(
-            kept[::-1] + ends,
+            self.nodes + ends,
             "gluon_roi",
             [helper.make_tensor_value_info(n, onnx_type(t), s) for n, t, s in inputs],
             [helper.make_tensor_value_info(n, onnx_type(t), s) for (_, n), t, s in outputs],

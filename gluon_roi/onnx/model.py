@@ -14,6 +14,7 @@ from ..bridge.nodes import described
 from ..switch.files import target
 from . import roi, rules  # noqa: F401  (register their rules)
 from .file import save
+from .fold import fold, kinds
 from .graph import Graph, Node, onnx_type
 from .inference import Entry, Source, infer
 from .registry import RULES
@@ -23,15 +24,19 @@ from .source import source_of
 def export_model(opset: int, path: Any, *arguments: Any) -> None:
     """See :func:`gluon_roi.onnx.export`."""
     file = target("onnx.export: path", path)
-    made, weights, known = _translate(opset, source_of(*arguments))
-    _check(made, weights, known)
+    graph, inputs, outputs, known = _translate(source_of(*arguments))
+    inferred = _checked(*graph.model(opset, inputs, outputs), known)
+    outputs = fold(graph, outputs, kinds(inferred))
+    made, weights = graph.model(opset, inputs, outputs)
+    _checked(made, weights, known)
     save(made, weights, file)
 
 
-def _translate(
-    opset: int, source: Source
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray], dict[str, Entry]]:
-    """The model, its weights, and MXNet's shape and type of each tensor, except for free sizes."""
+def _translate(source: Source) -> tuple[Graph, list, list, dict[str, Entry]]:
+    """The graph, its inputs and outputs, and MXNet's shape and type of each tensor.
+
+    The latter are empty if sizes are free.
+    """
     # One graph, with every output of every node among its heads and the model's outputs last.
     symbol, arrays, free = source.symbol, source.arrays, source.free
     internals = symbol.get_internals()
@@ -77,7 +82,7 @@ def _translate(
         shape = [None] * len(entry.shape) if any(free.values()) else list(entry.shape)
         outputs.append(((entry.tensor, graph.unique(name)), entry.dtype, shape))
     known = {} if any(free.values()) else {entry.tensor: entry for entry in entries}
-    return (*graph.model(opset, [listed[name] for name in source.shapes], outputs), known)
+    return graph, [listed[name] for name in source.shapes], outputs, known
 
 
 def _reason(op: str) -> str:
@@ -89,8 +94,12 @@ def _reason(op: str) -> str:
     return "this operator has no translation"
 
 
-def _check(model: onnx.ModelProto, weights: dict[str, np.ndarray], known: dict[str, Entry]) -> None:
+def _checked(
+    model: onnx.ModelProto, weights: dict[str, np.ndarray], known: dict[str, Entry]
+) -> onnx.ModelProto:
     """Raise RuntimeError unless onnx accepts the model and infers MXNet's shapes and types.
+
+    Returns the model with the shapes and types.
 
     onnx copies the model several times. So it gets the weights as inputs: shapes without values.
     """
@@ -124,3 +133,4 @@ def _check(model: onnx.ModelProto, weights: dict[str, np.ndarray], known: dict[s
                 f"onnx.export: tensor {tensor.name} is {found} {dims} in the exported graph, "
                 f"but {entry.dtype} {list(entry.shape)} in MXNet"
             )
+    return inferred

@@ -132,8 +132,8 @@ def _box_nms(g: Graph, node: Node) -> str:
         np.float32(-1),
     )
     if what.best > 0:
-        rest = g.joined(batch, g("Sub", number, count), width)
-        rows = g("Concat", rows, g("Expand", np.float32(-1), rest), axis=1)
+        rest = g.joined(np.zeros(4, np.int64), g("Sub", number, count), 0)
+        rows = g("Pad", rows, rest, np.float32(-1))
     if what.given != what.wanted:
         rows = _converted(g, rows, what)
     return g("Reshape", rows, g.shape(data))

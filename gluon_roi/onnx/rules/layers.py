@@ -47,7 +47,7 @@ def _logistic(g: Graph, node: Node) -> str:
 def _fully_connected(g: Graph, node: Node) -> str:
     node.accept("num_hidden", "no_bias")  # the inputs tell
     data, weight, *bias = node.inputs
-    if node.get("flatten", True):
+    if node.get("flatten", True) or node.rank == 2:
         flat = g("Flatten", data) if node.rank != 2 else data
         return g("Gemm", flat, weight, *bias, transB=1)
     out = g("MatMul", data, g("Transpose", weight, perm=[1, 0]))

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exported graphs have no batch normalisation behind layers, computed constants and no debris."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Callable
+
+import mxnet as mx
+import numpy as np
+import pytest
+from onnx_evaluator import run
+
+import gluon_roi
+
+onnx = pytest.importorskip("onnx")
+S = mx.sym
+X = S.var("x")
+
+
+@pytest.fixture(autouse=True)
+def _plain_mxnet(monkeypatch: Any) -> None:
+    """MXNet's own folding is wrong if something else reads the output of a layer, too."""
+    monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NONE")
+
+
+def _parameters(symbol: Any, shape: tuple, dtype: str = "float32", **given: Any) -> dict:
+    random = np.random.RandomState(0)
+    arguments, _, states = symbol.infer_shape(x=shape)
+    names = symbol.list_arguments() + symbol.list_auxiliary_states()
+    shapes = zip(names, arguments + states)
+    made = {
+        name: random.uniform(0.5, 2, size) * random.choice([-1, 1], size) for name, size in shapes
+    }
+    made = {
+        name: np.abs(v) if name.endswith("var") else v for name, v in made.items() if name != "x"
+    }
+    return {name: given.get(name, value).astype(dtype) for name, value in made.items()}
+
+
+def _export(symbol: Any, path: Any, shape: tuple, parameters: dict, **options: Any) -> tuple:
+    """The nodes and constants of the file, its output, and MXNet's."""
+    gluon_roi.onnx.export(symbol, [shape], path, parameters, **options)
+    graph = onnx.load(str(path)).graph
+    x = np.random.RandomState(1).randn(*shape).astype(options.get("input_types", ["float32"])[0])
+    arrays = {name: mx.nd.array(value, dtype=value.dtype) for name, value in parameters.items()}
+    arrays["x"] = mx.nd.array(x, dtype=x.dtype)
+    bound = symbol.bind(
+        mx.cpu(),
+        {name: arrays[name] for name in symbol.list_arguments()},
+        aux_states={name: arrays[name] for name in symbol.list_auxiliary_states()},
+    )
+    constants = {value.name for value in graph.initializer}
+    used = {name for node in graph.node for name in node.input}
+    assert constants <= used
+    return graph.node, constants, run(path, x)[0], bound.forward(is_train=False)[0].asnumpy()
+
+
+def _norm(data: Any, name: str = "norm", **attributes: Any) -> Any:
+    return S.BatchNorm(data, name=name, fix_gamma=False, **attributes)
+
+
+def _layer(operator: str, bias: bool, **attributes: Any) -> Any:
+    return getattr(S, operator)(X, name="layer", no_bias=not bias, **attributes)
+
+
+LAYERS: dict[str, tuple[Any, tuple]] = {
+    "Conv": (
+        _layer("Convolution", False, kernel=(3, 3), pad=(1, 1), num_filter=6),
+        (2, 4, 5, 6),
+    ),
+    "Conv, groups, bias": (
+        _layer("Convolution", True, kernel=(2, 3), stride=(2, 1), num_filter=6, num_group=2),
+        (2, 4, 5, 6),
+    ),
+    "ConvTranspose": (
+        _layer("Deconvolution", False, kernel=(4, 4), stride=(2, 2), pad=(1, 1), num_filter=6),
+        (2, 4, 3, 4),
+    ),
+    "ConvTranspose, groups, bias": (
+        _layer(
+            "Deconvolution", True, kernel=(3, 2), stride=(2, 2), adj=(1, 0), num_filter=6,
+            num_group=2,
+        ),
+        (2, 4, 3, 4),
+    ),
+    "Gemm": (_layer("FullyConnected", False, num_hidden=6), (2, 4, 3)),
+    "Gemm, bias": (_layer("FullyConnected", True, num_hidden=6), (2, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_norm_goes_into_the_layer_before(name, tmp_path):
+    layer, shape = LAYERS[name]
+    symbol = _norm(layer)
+    parameters = _parameters(symbol, shape)
+    nodes, constants, found, expected = _export(symbol, tmp_path / "m.onnx", shape, parameters)
+    names = [node.name for node in nodes if node.op_type != "Flatten"]
+    assert names == [f"layer/{name.split(',')[0]}"]
+    assert constants == {"layer_weight", "layer_bias"}
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def _conv(data: Any, name: str = "layer", **inputs: Any) -> Any:
+    return S.Convolution(data, name=name, kernel=(1, 1), num_filter=4, no_bias=True, **inputs)
+
+
+def _shared(x: Any) -> Any:
+    weight = S.var("w")
+    return _norm(_conv(x, "a", weight=weight)) + _norm(_conv(x + 1, "b", weight=weight), "other")
+
+
+#: Each: a function of the input, parameters, and how many norms stay.
+OTHERS: dict[str, tuple[Callable, dict, int]] = {
+    "before a layer": (lambda x: _conv(_norm(x)), {}, 1),
+    "after another function": (lambda x: _norm(S.relu(_conv(x))), {}, 1),
+    "output of a layer used twice": (lambda x: (lambda y: _norm(y) + y)(_conv(x)), {}, 1),
+    "weights that would vanish": (
+        lambda x: _norm(_norm(_conv(x)), "second", eps=1e-30),
+        {"norm_gamma": np.full(4, 1e-40), "second_moving_var": np.full(4, 1e-30)},
+        2,
+    ),
+    "two layers of one weight": (_shared, {}, 0),
+    "a norm of zeros": (lambda x: _norm(_conv(x)), {"norm_gamma": np.zeros(4)}, 0),
+    "two norms": (lambda x: _norm(_norm(_conv(x)), "second"), {}, 0),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_norms_that_stay(name, tmp_path):
+    make, given, norms = OTHERS[name]
+    symbol, shape = make(X), (2, 4, 3, 3)
+    parameters = _parameters(symbol, shape, **given)
+    nodes, _, found, expected = _export(symbol, tmp_path / "m.onnx", shape, parameters)
+    assert sum(node.op_type == "BatchNormalization" for node in nodes) == norms
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 * np.abs(expected).max())
+
+
+#: Each: a function of the input (2, 4, 6), and the operators that are left.
+DEBRIS: dict[str, tuple[Callable, list]] = {
+    "identity": (lambda x: S.identity(S.exp(S.identity(x))), ["Exp"]),
+    "output without a name of its own": (lambda x: S.identity(x), ["Identity"]),
+    "reshapes": (lambda x: S.exp(S.reshape(S.reshape(x, (8, 6)), (3, 16))), ["Exp", "Reshape"]),
+    "a reshape and back": (lambda x: S.exp(S.reshape(S.reshape(x, (8, 6)), (2, 4, 6))), ["Exp"]),
+    "axes and back": (lambda x: S.exp(S.squeeze(S.expand_dims(x, 1), 1)), ["Exp"]),
+    "transposes": (
+        lambda x: S.exp(S.transpose(S.transpose(x, (1, 2, 0)), (1, 2, 0))),
+        ["Exp", "Transpose"],
+    ),
+    "transposes that cancel": (
+        lambda x: S.exp(S.transpose(S.transpose(x, (1, 2, 0)), (2, 0, 1))),
+        ["Exp"],
+    ),
+    "casts that keep every number": (
+        lambda x: S.exp(S.cast(S.cast(x, "float64"), "float32")),
+        ["Exp"],
+    ),
+    "casts that round": (
+        lambda x: S.exp(S.cast(S.cast(x, "float16"), "float32")),
+        ["Cast", "Cast", "Exp"],
+    ),
+    "to whole numbers and back": (
+        lambda x: S.exp(S.cast(S.cast(x, "int32"), "float32")),
+        ["Cast", "Cast", "Exp"],
+    ),
+    "the same twice": (lambda x: S.exp(x) * S.exp(x), ["Exp", "Mul"]),
+    "constants": (
+        lambda x: S.broadcast_add(
+            x, S.transpose(S.broadcast_sub(S.ones((6, 4)) * 3, S.arange(4, 5).reshape((1, 1))))
+        ),
+        ["Add"],
+    ),
+    "sizes": (lambda x: S.broadcast_like(S.sum(x, 1, keepdims=True), x), ["Expand", "ReduceSum"]),
+}
+
+
+@pytest.mark.parametrize("name", DEBRIS)
+def test_debris(name, tmp_path):
+    make, left = DEBRIS[name]
+    nodes, _, found, expected = _export(make(X), tmp_path / "m.onnx", (2, 4, 6), {})
+    assert sorted(node.op_type for node in nodes) == left
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["a reshape and back", "sizes", "axes and back"])
+def test_free_sizes_stay_free(name, tmp_path):
+    make, _ = DEBRIS[name]
+    path = tmp_path / "m.onnx"
+    if name == "a reshape and back":
+        symbol = S.exp(S.reshape(S.reshape(X, (-3, 0)), (-4, -1, 4, 0)))
+    else:
+        symbol = make(X)
+    gluon_roi.onnx.export(symbol, [(2, 4, 6)], path, dynamic=[(0,)])
+    x = np.random.RandomState(2).randn(5, 4, 6).astype("float32")
+    expected = symbol.bind(mx.cpu(), {"x": mx.nd.array(x)}).forward()[0].asnumpy()
+    np.testing.assert_allclose(run(path, x)[0], expected, rtol=1e-6)
+
+
+def test_a_network_reads_as_its_source(tmp_path):
+    """Every layer of a ResNet is one node, named after MXNet's, and every constant has its name."""
+    vision = pytest.importorskip("gluoncv.model_zoo")
+    net = vision.get_model("resnet18_v1b", pretrained=False, pretrained_base=False)
+    net.initialize()
+    image = mx.nd.random.normal(shape=(1, 3, 64, 64))
+    expected = net(image).asnumpy()
+    path = tmp_path / "m.onnx"
+    gluon_roi.onnx.export(net, [image.shape], path, dynamic=[(0, 2, 3)])
+    graph = onnx.load(str(path)).graph
+    operators = Counter(node.op_type for node in graph.node)
+    assert set(operators) == {
+        "Conv",
+        "Relu",
+        "Add",
+        "MaxPool",
+        "GlobalAveragePool",
+        "Flatten",
+        "Gemm",
+    }
+    assert operators["Conv"] == 20
+    layers = {name[: -len("_output")] for name in net(X).get_internals().list_outputs()}
+    assert {node.name.split("/")[0] for node in graph.node} <= layers
+    parameters = {name.rsplit("_", 1)[0] for name in net.collect_params()}
+    assert {value.name.rsplit("_", 1)[0] for value in graph.initializer} <= parameters
+    np.testing.assert_allclose(run(path, image.asnumpy())[0], expected, rtol=1e-4, atol=1e-4)
