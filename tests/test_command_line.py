@@ -249,7 +249,7 @@ REFUSED = {
     "export S P -o P --shape data=1": "-o: expected another file than PARAMS, got ",
     "export S none -o net.onnx --shape data=1": "PARAMS: expected a file of parameters, but there",
     "export S F -o net.onnx --shape data=1": "PARAMS: F is not a whole file of parameters",
-    "export S . -o net.onnx --shape data=1": "PARAMS: expected a file of parameters, but . is a fo",
+    "export S . -o net.onnx --shape data=1": "PARAMS: expected a file of parameters, but . is a",
     "export F P -o net.onnx --shape data=1": "F is not a symbol file",
     "export S P -o no/net.onnx --shape data=1": "-o: there is no folder no",
     "run": "run: expected SCRIPT or -m MODULE, got neither",
