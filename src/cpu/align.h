@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of AlignOperator, whose bins read all channels of a map, each axis through its own taps:
-// out = Ay . X . Ax^T. Op::rule(params) gives the taps, Op::pyramid(params) the map of each RoI.
-// DESIGN.md ("Taps", "Bands") explains the loops.
+// The loops of AlignOperator, whose bins read all channels of a map, each axis through its own
+// taps: out = Ay . X . Ax^T. Op::rule(params) gives the taps, Op::pyramid(params) the map of each
+// RoI. DESIGN.md ("Taps", "Bands") explains the loops.
 #pragma once
 #include "../core/align_contract.h"
 #include "aligned_map.h"
