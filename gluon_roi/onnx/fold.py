@@ -12,7 +12,6 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from . import OPSET
 from .graph import Graph
 
 #: Operators that are computed if all inputs are constants.
@@ -49,9 +48,9 @@ def kinds(model: onnx.ModelProto) -> dict[str, Kind]:
     return found
 
 
-def fold(graph: Graph, outputs: list, known: dict[str, Kind]) -> list:
+def fold(opset: int, graph: Graph, outputs: list, known: dict[str, Kind]) -> list:
     """Simplify a graph in place, and return its outputs, as for :meth:`Graph.model`."""
-    folding = _Folding(graph, known)
+    folding = _Folding(opset, graph, known)
     for node in graph.nodes:
         folding.add(node)
     outputs = [((folding.same(tensor), name), *kind) for (tensor, name), *kind in outputs]
@@ -64,8 +63,8 @@ def fold(graph: Graph, outputs: list, known: dict[str, Kind]) -> list:
 class _Folding:
     """One walk through the nodes of a graph, in their order."""
 
-    def __init__(self, graph: Graph, known: dict[str, Kind]) -> None:
-        self.graph, self.known = graph, known
+    def __init__(self, opset: int, graph: Graph, known: dict[str, Kind]) -> None:
+        self.opset, self.graph, self.known = opset, graph, known
         self.nodes: list[onnx.NodeProto] = []
         self._same: dict[str, str] = {}  # tensors that are others
         self._makers: dict[str, onnx.NodeProto] = {}
@@ -167,14 +166,14 @@ class _Folding:
             return None
         if node.op_type == "Div" and any((value < 0).any() for value in inputs.values()):
             return None  # quotients of integers are rounded to 0, here and not there
-        values = _run(node, inputs)
+        values = _run(self.opset, node, inputs)
         limit = max(_GROWTH, sum(value.nbytes for value in inputs.values()))
         return values if sum(value.nbytes for value in values) <= limit else None
 
 
-def _run(node: onnx.NodeProto, inputs: dict[str, Any]) -> list[np.ndarray]:
+def _run(opset: int, node: onnx.NodeProto, inputs: dict[str, Any]) -> list[np.ndarray]:
     """The outputs of a node whose inputs are constants."""
-    opsets = [helper.make_opsetid("", OPSET)]
+    opsets = [helper.make_opsetid("", opset)]
     whole = helper.make_function("", "fold", list(inputs), node.output, [node], opsets)
     return [np.asarray(value) for value in ReferenceEvaluator(whole).run(None, inputs, {})]
 

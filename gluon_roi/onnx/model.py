@@ -26,7 +26,7 @@ def export_model(opset: int, path: Any, *arguments: Any) -> None:
     file = target("onnx.export: path", path)
     graph, inputs, outputs, known = _translate(source_of(*arguments))
     inferred = _checked(*graph.model(opset, inputs, outputs), known)
-    outputs = fold(graph, outputs, kinds(inferred))
+    outputs = fold(opset, graph, outputs, kinds(inferred))
     made, weights = graph.model(opset, inputs, outputs)
     _checked(made, weights, known)
     save(made, weights, file)
