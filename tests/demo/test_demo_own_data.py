@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own data: any COCO file, VOC-like folders, odd images, and held-back images."""
+"""A stranger's own data: any COCO file, VOC-like folders, odd images, and what is held back."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from demo_runs import open_dataset, parameters, photographs, refused, train_arguments, write_voc
+from demo_runs import open_dataset, parameters, photographs, train_arguments, write_voc
 from odd_images import CLASSES, KINDS, annotation, picture, turned, write_coco, write_voc_like
+from PIL import Image
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, Files, Held, images, open_datasets
 from demo_rfcn.data.dataset import DetectionSet, Entry
 from demo_rfcn.data.specs import DatasetSpec
+from demo_rfcn.model import detector
 from demo_rfcn.model.detections import Detection
 from demo_rfcn.run import checkpoint, evaluate
 
@@ -28,6 +30,20 @@ VOC_LIKE, COCO = DATASETS["voc-like"], DATASETS["coco"]
 def with_classes(spec: DatasetSpec, *classes: str) -> DatasetSpec:
     """Return a data set with these classes; with those of its annotations if there are none."""
     return dataclasses.replace(spec, classes=classes)
+
+
+class NetworkBuilt(Exception):
+    """The data was accepted: training is about to begin."""
+
+
+@pytest.fixture
+def no_training(monkeypatch) -> None:
+    """Stop as soon as a command builds a network."""
+
+    def build(*_, **__):
+        raise NetworkBuilt
+
+    monkeypatch.setattr(detector, "build", build)
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +57,11 @@ def coco(tmp_path_factory) -> Files:
     return Files(*write_coco(tmp_path_factory.mktemp("export")))
 
 
-@pytest.fixture
-def own(voc_like, tmp_path) -> Path:
-    """A copy of the VOC-like folder, to be changed."""
-    return Path(shutil.copytree(voc_like, tmp_path / "data"))
-
-
-def refusal(line: list, capsys: Any) -> str:
-    """Return the one sentence of a command that is rejected."""
-    (message,) = refused(line, capsys)
+def refused(line: list, capsys: Any) -> str:
+    """Return the sentence of a command that is refused."""
+    capsys.readouterr()
+    assert cli.main([str(word) for word in line]) == 2
+    (message,) = capsys.readouterr().err.strip().splitlines()
     return message
 
 
@@ -97,7 +109,7 @@ def test_odd_images_from_training_to_detection(voc_like, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_coco_export_from_training_to_detection(coco, tmp_path, capsys):
+def test_a_coco_export_from_training_to_detection(coco, tmp_path, capsys):
     run, out = tmp_path / "run", tmp_path / "out"
     train = ["--train-annotations", str(coco.annotations), "--train-images", str(coco.images)]
     line = ["train", "--dataset", "coco", *train, "--save-prefix", str(run), *SMALL]
@@ -117,6 +129,24 @@ def test_coco_export_from_training_to_detection(coco, tmp_path, capsys):
     assert "held back from" not in capsys.readouterr().out
 
 
+def test_three_thousand_files(tmp_path, monkeypatch, no_training, capsys):
+    folder = tmp_path / "data"
+    for part in ("JPEGImages", "Annotations"):
+        (folder / part).mkdir(parents=True)
+    Image.fromarray(picture(8, 6)).save(tmp_path / "small.jpg")
+    annotation(tmp_path / "small.xml", (8, 6), [("cup", (1, 1, 4, 4))])
+    coded = [(tmp_path / f"small.{kind}").read_bytes() for kind in ("jpg", "xml")]
+    for number in range(3000):
+        (folder / "JPEGImages" / f"{number} x.jpg").write_bytes(coded[0])
+        (folder / "Annotations" / f"{number} x.xml").write_bytes(coded[1])
+    line = train_arguments(folder, tmp_path / "run", "--dataset", "voc-like")
+    with pytest.raises(NetworkBuilt):
+        cli.main(line)
+    assert "300 of 3000 images of data are held back" in capsys.readouterr().out
+    split = json.loads((tmp_path / "run" / "split.json").read_text())
+    assert len(split["trained_on"]) == 2700 and len(split["held_back"]) == 300
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_boxes_turn_with_the_pixels(orientation):
     stored = np.zeros((7, 11, 3), np.uint8)
@@ -130,7 +160,7 @@ def test_boxes_turn_with_the_pixels(orientation):
 
 
 @pytest.mark.parametrize("orientation", [6, 8])
-def test_annotations_of_the_stored_size_are_turned_and_reported(orientation, tmp_path, capsys):
+def test_annotations_of_the_stored_size_are_turned_and_this_is_said(orientation, tmp_path, capsys):
     folder = tmp_path / "data"
     for part in ("JPEGImages", "Annotations"):
         (folder / part).mkdir(parents=True)
@@ -144,12 +174,13 @@ def test_annotations_of_the_stored_size_are_turned_and_reported(orientation, tmp
     assert capsys.readouterr().out.count("1 image of data stored turned") == 1
     annotation(folder / "Annotations" / "1.xml", (72, 97), [("cup", stored)])
     line = train_arguments(folder, tmp_path / "run", "--dataset", "voc-like")
-    assert "1.jpg has 96 x 72 pixels, and its annotation says 72 x 97" in refusal(line, capsys)
+    assert "1.jpg has 96 x 72 pixels, and its annotation says 72 x 97" in refused(line, capsys)
 
 
-def test_names_and_lists(own, tmp_path):
-    """The end of a line is a flag only if no file has it in its name."""
-    lists = own / "ImageSets" / "Main"
+def test_names_and_lists(voc_like, tmp_path):
+    """A list's second column is one only if no file has it in its name."""
+    root = Path(shutil.copytree(voc_like, tmp_path / "data"))
+    lists = root / "ImageSets" / "Main"
     lists.mkdir(parents=True)
     names = [
         "a b (copy) 1",
@@ -160,13 +191,13 @@ def test_names_and_lists(own, tmp_path):
         "16 bits.png",
     ]
     (lists / "trainval.txt").write_text("\n".join(names), encoding="utf-8")
-    dataset = open_dataset(VOC_LIKE, own, "train")
+    dataset = open_dataset(VOC_LIKE, root, "train")
     expected = ["a b (copy) 1", "grey", "UPPER", "two.dots.in.name", "phone-3", "16 bits"]
     assert [entry.name for entry in dataset.entries] == expected
 
 
 def test_images_and_annotations_in_one_folder(voc_like, tmp_path, capsys):
-    """labelImg writes such folders; images that nobody has labelled yet are named."""
+    """As labelImg writes them; images that nobody has labelled yet are named."""
     folder = tmp_path / "photos"
     folder.mkdir()
     for path in voc_like.rglob("*.*"):
@@ -179,24 +210,27 @@ def test_images_and_annotations_in_one_folder(voc_like, tmp_path, capsys):
     assert "dataset: 1 image without annotation left out: grey.jpg\n" in said
 
 
-def test_phone_format_that_pillow_does_not_decode_is_named(own, tmp_path, capsys):
-    (own / "JPEGImages" / "plain.jpg").unlink()
-    (own / "JPEGImages" / "plain.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(99))
-    line = train_arguments(own, tmp_path / "run", "--dataset", "voc-like")
+def test_a_phone_format_that_pillow_does_not_decode_is_named(voc_like, tmp_path, capsys):
+    root = Path(shutil.copytree(voc_like, tmp_path / "data"))
+    (root / "JPEGImages" / "plain.jpg").unlink()
+    (root / "JPEGImages" / "plain.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(99))
+    line = train_arguments(root, tmp_path / "run", "--dataset", "voc-like")
     words = "plain.HEIC is of a kind that Pillow does not decode (HEIF); make it a JPEG"
-    assert words in refusal(line, capsys)
+    assert words in refused(line, capsys)
 
 
-def test_classes_keep_their_case(own, tmp_path, capsys):
-    annotation(own / "Annotations" / "plain.xml", (96, 72), [("Cup", (20, 10, 59, 49))])
-    assert open_dataset(VOC_LIKE, own, "train").classes == ("Cup", "cup", "spoon")
+def test_classes_keep_their_case(voc_like, tmp_path, capsys):
+    root = Path(shutil.copytree(voc_like, tmp_path / "data"))
+    annotation(root / "Annotations" / "plain.xml", (96, 72), [("Cup", (20, 10, 59, 49))])
+    assert open_dataset(VOC_LIKE, root, "train").classes == ("Cup", "cup", "spoon")
     assert "dataset: classes that differ only in case: Cup, cup\n" in capsys.readouterr().out
 
 
-def test_two_images_of_one_name_are_rejected(own, tmp_path, capsys):
-    shutil.copy(own / "JPEGImages" / "grey.jpg", own / "JPEGImages" / "plain.jpeg")
-    line = train_arguments(own, tmp_path / "run", "--dataset", "voc-like")
-    assert "JPEGImages/plain.jpeg has the name of plain.jpg" in refusal(line, capsys)
+def test_two_images_of_one_name_are_refused(voc_like, tmp_path, capsys):
+    root = Path(shutil.copytree(voc_like, tmp_path / "data"))
+    shutil.copy(root / "JPEGImages" / "grey.jpg", root / "JPEGImages" / "plain.jpeg")
+    line = train_arguments(root, tmp_path / "run", "--dataset", "voc-like")
+    assert "JPEGImages/plain.jpeg has the name of plain.jpg" in refused(line, capsys)
 
 
 LISTS = [
@@ -212,14 +246,15 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("present", "train", "val", "test"), LISTS)
-def test_lists_of_a_voc_like_folder(present, train, val, test, own, tmp_path):
-    (own / "ImageSets" / "Main").mkdir(parents=True)
-    every = sorted(path.stem for path in (own / "Annotations").iterdir())
+def test_lists_of_a_voc_like_folder(present, train, val, test, voc_like, tmp_path):
+    root = Path(shutil.copytree(voc_like, tmp_path / "data"))
+    (root / "ImageSets" / "Main").mkdir(parents=True)
+    every = sorted(path.stem for path in (root / "Annotations").iterdir())
     parts = {"train": every[:10], "val": every[10:15], "test": every[15:], "trainval": every[:15]}
     for name in present:
-        (own / "ImageSets" / "Main" / f"{name}.txt").write_text("\n".join(parts[name]), "utf-8")
+        (root / "ImageSets" / "Main" / f"{name}.txt").write_text("\n".join(parts[name]), "utf-8")
     held = Held(0.2, 0)
-    sets = open_datasets(VOC_LIKE, own, ("train", "val", "test"), held=held)
+    sets = open_datasets(VOC_LIKE, root, ("train", "val", "test"), held=held)
     names = [{entry.name for entry in dataset.entries} for dataset in sets]
     whole = set(parts[train] if train else every)
     if val:
@@ -231,7 +266,7 @@ def test_lists_of_a_voc_like_folder(present, train, val, test, own, tmp_path):
     assert names[2] == (set(parts[test]) if test else names[1])
 
 
-def test_images_held_back_follow_from_the_seed(voc_like, tmp_path):
+def test_what_is_held_back_follows_from_the_seed(voc_like, tmp_path):
     def names(root: Path, seed: int) -> set:
         (dataset,) = open_datasets(VOC_LIKE, root, ("val",), held=Held(0.3, seed))
         return {entry.name for entry in dataset.entries}
@@ -244,15 +279,17 @@ def test_images_held_back_follow_from_the_seed(voc_like, tmp_path):
     assert len(names(more, 0) ^ first) <= 2
 
 
-def test_one_image_is_too_few_to_hold_one_back(tmp_path, no_training, capsys):
-    for count in (1, 2):
-        made = write_voc(tmp_path / str(count), photographs(["cup"], 3)[:count]) / "VOC2007"
-        shutil.rmtree(made / "ImageSets")
-        line = train_arguments(made, tmp_path / "run", "--dataset", "voc-like", "--batch-size", "1")
-        if count == 1:
-            assert "1 images of VOC2007 are too few to hold back" in refusal(line, capsys)
-    with pytest.raises(no_training):
-        cli.main(line)
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_images_to_hold_one_back(count, tmp_path, no_training, capsys):
+    made = write_voc(tmp_path / "made", photographs(["cup"], 3)[:count])
+    shutil.rmtree(made / "VOC2007" / "ImageSets")
+    line = train_arguments(made / "VOC2007", tmp_path / "run", "--dataset", "voc-like")
+    line += ["--batch-size", "1"]
+    if count == 1:
+        assert "1 images of VOC2007 are too few to hold back" in refused(line, capsys)
+    else:
+        with pytest.raises(NetworkBuilt):
+            cli.main(line)
 
 
 def test_voc_is_not_validated_on_its_test_images(tmp_path):
@@ -265,7 +302,7 @@ def test_voc_is_not_validated_on_its_test_images(tmp_path):
     assert test == {path for path in train | val if "VOC2007" in path}  # the lists are equal here
 
 
-def test_objects_of_other_classes_are_left_out_and_counted(voc_like, tmp_path, capsys):
+def test_labels_outside_the_classes_leave_out_objects_alone(voc_like, tmp_path, capsys):
     (dataset,) = open_datasets(with_classes(VOC_LIKE, "cup"), voc_like, ("train",))
     assert len(dataset) == len(KINDS) + 4
     assert {int(row[4]) for rows in dataset.labels for row in rows} == {0}
@@ -276,7 +313,7 @@ def test_objects_of_other_classes_are_left_out_and_counted(voc_like, tmp_path, c
 
 
 def test_categories_of_a_coco_file(tmp_path, capsys):
-    """Classes have the order of the training file, whatever the ids and order of other files."""
+    """In the order of the file, whatever their ids; a validation file may have others."""
     pytest.importorskip("pycocotools")
     names = ("zebra", "Coffee Cup", "\u732b", "never used")
     train, val = write_coco(tmp_path / "a", names[:3]), write_coco(tmp_path / "b", names[::-1])
@@ -314,7 +351,7 @@ def test_names_of_images_in_a_coco_file(written, coco, tmp_path):
 
 
 def test_crowds_are_ignored_regions():
-    """A detection in a crowd is neither right nor wrong, unless it matches an object."""
+    """A detection in a crowd counts neither way, unless it is on an object of its own."""
     labels = np.array([[0, 0, 99, 99, 0, 1], [10, 10, 29, 29, 0, 0]], np.float32)
     header = images.Header("PNG", (200, 100), 1)
     entry = Entry("a", "a.png", header, labels, np.array([True, False]))
@@ -331,53 +368,60 @@ def test_crowds_are_ignored_regions():
 
 
 WRONG = {
-    "annotations alone": (
-        "--train-annotations FILE",
-        "expected --train-annotations and --train-im",
-    ),
-    "images alone": ("--val-images DIR", "--val-images alone, expected --val-annotations and"),
+    "annotations alone": (("--train-annotations", "FILE"), "expected --train-annotations and --tr"),
+    "images alone": (("--val-images", "DIR"), "--val-images alone, expected --val-annotations and"),
     "another data set": (
-        "--dataset voc --train-images DIR --train-annotations FILE",
+        ("--dataset", "voc", "--train-images", "DIR", "--train-annotations", "FILE"),
         "--train-annotations with --dataset voc, expected --dataset coco",
     ),
     "no such file": (
-        "--train-annotations none.json --train-images DIR",
+        ("--train-annotations", "none.json", "--train-images", "DIR"),
         "dataset: none.json is missing",
     ),
     "a folder of other images": (
-        "--train-annotations FILE --train-images OTHER",
+        ("--train-annotations", "FILE", "--train-images", "OTHER"),
         f"none of the {len(KINDS) + 1} images of FILE is there, the first would be OTHER/plain.jpg",
     ),
     "no such folder": (
-        "--train-annotations FILE --train-images none",
+        ("--train-annotations", "FILE", "--train-images", "none"),
         "dataset: folder none of images is missing",
     ),
+    "a folder for a file": (
+        ("--train-annotations", "DIR", "--train-images", "DIR"),
+        "my photos is missing",
+    ),
     "validation alone": (
-        "--val-annotations FILE --val-images DIR",
+        ("--val-annotations", "FILE", "--val-images", "DIR"),
         "'coco' without images for 'train', expected --train-annotations",
     ),
     "unknown class": (
-        "--train-annotations FILE --train-images DIR --classes cup Spoon",
+        ("--train-annotations", "FILE", "--train-images", "DIR", "--classes", "cup", "Spoon"),
         "class 'Spoon' of --classes has no object in the training images",
     ),
+    "share": (("--val-share", "1"), "--val-share: expected a number > 0 and < 1, got 1"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments_for_coco(name, coco, no_training, tmp_path, capsys):
-    flags, words = WRONG[name][0].split(), WRONG[name][1]
+    flags, words = WRONG[name]
     places = {"FILE": str(coco.annotations), "DIR": str(coco.images), "OTHER": str(tmp_path)}
     line = ["train", "--dataset", "coco", "--save-prefix", str(tmp_path / "run")]
     line += [places.get(word, word) for word in flags]
     for word, place in places.items():
         words = words.replace(word, place)
-    assert words in refusal(line, capsys)
+    if name == "share":
+        with pytest.raises(SystemExit):
+            cli.main(line)
+        assert words in capsys.readouterr().err
+    else:
+        assert words in refused(line, capsys)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture(scope="module")
 def small_run(voc_like, tmp_path_factory) -> Path:
-    """A run with another scale than the default."""
+    """A run of a scale of its own."""
     run = tmp_path_factory.mktemp("small") / "run"
     line = ["train", "--dataset", "voc-like", "--dataset-root", str(voc_like)]
     assert cli.main([*line, "--save-prefix", str(run), *SMALL, "--batch-size", "2"]) == 0
@@ -385,11 +429,11 @@ def small_run(voc_like, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_evaluation_uses_data_scale_and_split_of_the_checkpoint(
+def test_evaluation_takes_what_the_checkpoint_was_trained_with(
     small_run, voc_like, tmp_path, monkeypatch
 ):
     class Evaluated(Exception):
-        """The evaluation has begun."""
+        """The command has come to what is looked at here."""
 
     def note(detect, dataset, scale, *rest, **named):
         raise Evaluated(scale, dataset.classes, {entry.name for entry in dataset.entries})
@@ -411,16 +455,16 @@ def test_evaluation_uses_data_scale_and_split_of_the_checkpoint(
         assert seen.value.args == (scale, CLASSES, names)
 
 
-def test_evaluation_of_other_classes_is_rejected(small_run, tmp_path, capsys):
+def test_evaluation_of_other_classes_is_refused(small_run, tmp_path, capsys):
     made = write_voc(tmp_path / "made", photographs(["fork", "knife"], 3)) / "VOC2007"
     saved = ["--pretrained", small_run / "last.ckpt", "--save-prefix", tmp_path / "out"]
-    message = refusal(["eval", *saved, "--dataset-root", made], capsys)
+    message = refused(["eval", *saved, "--dataset-root", made], capsys)
     assert "knows classes cup, spoon; expected those of 'voc-like': fork, knife" in message
 
 
 @pytest.mark.slow
 def test_fine_tuning_keeps_the_layers_that_fit(small_run, coco_root, tmp_path, capsys):
-    """The detector has other classes, and the data are of another kind."""
+    """Of a detector of other classes, on another kind of data."""
     pytest.importorskip("pycocotools")
     line = train_arguments(coco_root, tmp_path / "run", "--dataset", "coco", *SMALL, "--lr", "1e-9")
     last = small_run / "last.ckpt"
@@ -438,7 +482,7 @@ def test_fine_tuning_keeps_the_layers_that_fit(small_run, coco_root, tmp_path, c
     assert len(stored.config.classes) == 80 and stored.arguments["pretrained"] == str(last)
 
 
-def test_fine_tuning_of_a_foreign_checkpoint_is_rejected(small_run, voc_like, tmp_path, capsys):
+def test_what_cannot_be_fine_tuned(small_run, voc_like, tmp_path, capsys):
     line = ["train", "--dataset", "voc-like", "--dataset-root", voc_like]
     line += ["--save-prefix", tmp_path / "run", "--short", "80"]
     last = small_run / "last.ckpt"
@@ -452,4 +496,4 @@ def test_fine_tuning_of_a_foreign_checkpoint_is_rejected(small_run, voc_like, tm
             f"no backbone in {last} that fits; it is of another configuration: network: small, not",
         ),
     ):
-        assert words in refusal([*line, *more], capsys)
+        assert words in refused([*line, *more], capsys)

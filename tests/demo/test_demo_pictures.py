@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures: labels can be read, and stay within their image."""
+"""The pictures: what is written on them can be read, and stays where it belongs."""
 
 from __future__ import annotations
 
