@@ -57,7 +57,9 @@ class Progress(tqdm):
             disable=not shown,
             mininterval=INTERVAL if log else 1,
             miniters=1,
-            delay=INTERVAL if log and brief else 0,
+            # Any delay prevents a line at 0 %; a position of 0 codes that move a terminal's cursor.
+            delay=(INTERVAL if brief else 1e-9) if log else 0,
+            position=0 if log else None,
             **how,
         )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command shows while it works: bars on a terminal, lines in a log, helps, tables."""
+"""Output of the commands: bars on a terminal, lines in a log, helps, tables."""
 
 from __future__ import annotations
 
@@ -48,15 +48,22 @@ def test_a_log_has_lines_with_percent_and_time(monkeypatch, capsys):
     for line, words in zip(
         shown.err.splitlines(),
         (
-            f"training: 0 %, 0 of 3 steps {times}",
             f"training: 33 %, 1 of 3 steps {times}, loss 0",
             f"training: 67 %, 2 of 3 steps {times}, loss 1",
             f"training: 100 %, 3 of 3 steps {times}, loss 2",
         ),
     ):
         assert re.fullmatch(words, line), line
-    assert len(shown.err.splitlines()) == 4
+    assert len(shown.err.splitlines()) == 3
     assert shown.out == "step 3: mAP@.5 0.500\n"
+
+
+def test_a_log_has_no_codes_of_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "INTERVAL", 0)
+    with progress.Progress(1, "training", "steps"):
+        list(progress.Progress(2, "validation", "images").over(range(2)))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and all(line.startswith(("training: ", "validation: ")) for line in lines)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
