@@ -54,7 +54,8 @@ def load() -> None:
             )
         raise ImportError(f"gluon_roi: the operator library {PATH.name} is missing; {REBUILD}")
     try:
-        built_for = ctypes.CDLL(str(PATH))._opVersion()
+        library = ctypes.CDLL(str(PATH))
+        built_for = library._opVersion()
     except (OSError, AttributeError) as error:
         raise ImportError(
             f"gluon_roi: the operator library cannot be loaded ({error}); {REBUILD}"
@@ -77,7 +78,7 @@ def load() -> None:
         mx.library.load(_Path(PATH), verbose=False)
         for module, functions in before:
             vars(module).update(functions)
-        atexit.register(_close, ctypes.CDLL(str(PATH)))
+        atexit.register(_close, library)
 
 
 def _close(library: ctypes.CDLL) -> None:
