@@ -14,6 +14,13 @@ def ctx() -> mx.Context:
     return mx.gpu(0) if mx.context.num_gpus() else mx.cpu()
 
 
+@pytest.fixture
+def mxnet_cpu() -> None:
+    """Skip a test that compares with MXNet's own kernels on the CPU, if there is a GPU."""
+    if mx.context.num_gpus():
+        pytest.skip("MXNet's own kernels on the CPU are meant")
+
+
 @pytest.fixture(autouse=True)
 def errors_end_with_their_test() -> Iterator[None]:
     """Wait for errors that a test provokes, which would otherwise be raised in the next test.

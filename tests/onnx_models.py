@@ -21,7 +21,7 @@ import cases
 import mxnet as mx
 import numpy as np
 import operators
-import test_pyramid
+from support import pyramids
 
 import gluon_roi
 from gluon_roi.onnx.registry import RULES
@@ -143,10 +143,10 @@ def _forms() -> dict[str, Model]:
 
 def _pyramids() -> dict[str, Model]:
     def block(**arguments: Any) -> Any:
-        return gluon_roi.PyramidROIAlign((2, 3), test_pyramid.SCALES, **arguments)
+        return gluon_roi.PyramidROIAlign((2, 3), pyramids.SCALES, **arguments)
 
     def maps(dtype: str = "float32") -> list[np.ndarray]:
-        return [(np.round(one * 8) / 8).astype(dtype) for one in test_pyramid.pyramid(dtype, 2)]
+        return [(np.round(one * 8) / 8).astype(dtype) for one in pyramids.pyramid(dtype, 2)]
 
     models = {}
     rows: tuple[tuple[dict, str], ...] = (
@@ -157,16 +157,16 @@ def _pyramids() -> dict[str, Model]:
         ({"aligned": True}, "float32"),
     )
     for arguments, dtype in rows:
-        rois = np.vstack([test_pyramid.boxes(dtype), FAR * [1, 4, 4, 4, 4]])
+        rois = np.vstack([pyramids.boxes(dtype), FAR * [1, 4, 4, 4, 4]])
         rois = rois.astype("float64" if dtype == "float64" else "float32")
         models[f"PyramidROIAlign-{cases.row_id(arguments)}-{dtype}"] = Model(
             block(**arguments), (*maps(dtype), rois), maps=4
         )
-    boxes = test_pyramid.boxes()[-132::3, 1:]
+    boxes = pyramids.boxes()[-132::3, 1:]
     free = [(0, 2, 3)] * 4
     beyond = np.hstack([np.arange(len(boxes))[:, None] % 4 - 1, boxes]).astype("float32")
-    some = test_pyramid.boxes()[::5]
-    lists = test_pyramid.lists_of(some, np.arange(len(some)) % 5)
+    some = pyramids.boxes()[::5]
+    lists = pyramids.lists_of(some, np.arange(len(some)) % 5)
     forms: dict[str, tuple[Any, tuple, list]] = {
         "lists": (block(assignment="given"), (lists,), [()]),
         "images": (block(), (boxes.reshape(2, -1, 4),), [(0, 1)]),

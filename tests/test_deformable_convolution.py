@@ -12,7 +12,7 @@ import pytest
 from cases import AGREEMENT_FUSED, PRECISION, assert_near
 from deformed import CALLS, RECORDED, Sampled, every_half
 from mxnet import autograd
-from support.convolutions import CONVOLUTIONS, convolution_inputs
+from support.convolutions import CONVOLUTIONS, convolution_inputs, run_samples
 
 import gluon_roi
 from gluon_roi import reference
@@ -27,18 +27,6 @@ DTYPES = ("float32", "float64", "float16")
 every_call = pytest.mark.parametrize("name", CALLS)
 
 
-def run(call, arrays, d_out, ctx, **changed):
-    """Output and gradients, as NumPy arrays."""
-    inputs = [mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in arrays]
-    for array in inputs:
-        array.attach_grad()
-        array.grad[:] = 99  # what the operator leaves untouched shows
-    with autograd.record():
-        out = sampling(*inputs, **{**call.parameters, **changed})
-    out.backward(mx.nd.array(d_out, ctx=ctx, dtype=d_out.dtype))
-    return [out.asnumpy(), *(array.grad.asnumpy() for array in inputs)]
-
-
 # ---- Values --------------------------------------------------------------------------------------
 
 
@@ -48,7 +36,7 @@ def test_reference(name, dtype, ctx):
     call, precision = CALLS[name], PRECISION[dtype]
     arrays, d_out = call.arrays(dtype), call.d_out(dtype)
     exact = {**call.parameters, "geometry": precision.geometry}
-    out, *gradients = run(call, arrays, d_out, ctx)
+    out, *gradients = run_samples(call, arrays, d_out, ctx)
     assert out.dtype == np.dtype(dtype)
     assert_near(out, expected_samples(*arrays, **exact), precision.forward * 2)
     expected = expected_gradients(d_out, *arrays, **exact)
@@ -75,7 +63,7 @@ def test_every_float16(ctx):
     """Rounded as NumPy does, to the nearest, ties to even; one NaN of each sign."""
     data, offset, mask = every_half()
     call = Sampled(17, (64, 64), {"kernel": 1}, True)
-    out, d_data, *_ = run(call, [data, offset, mask], data, ctx)
+    out, d_data, *_ = run_samples(call, [data, offset, mask], data, ctx)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = (data.astype("float32") * mask.astype("float32")).astype("float16")
     for got in (out, d_data):
@@ -90,7 +78,7 @@ def test_numeric_gradients(name, ctx):
     arrays, d_out = call.arrays("float64"), call.d_out("float64")
     # Away from cells, where the derivative by the position jumps.
     arrays[1] = np.floor(arrays[1]) + np.random.RandomState(2).uniform(0.1, 0.9, arrays[1].shape)
-    _, *gradients = run(call, arrays, d_out, ctx)
+    _, *gradients = run_samples(call, arrays, d_out, ctx)
     for place, gradient in enumerate(gradients):
         direction = np.random.RandomState(3).randn(*gradient.shape)
         ends = []
@@ -107,9 +95,11 @@ def test_many_images_at_a_time(ctx):
     """Tables of some images at a time: the same bytes as one by one."""
     call = Sampled(2, (60, 80), {"kernel": 5, "pad": 2}, True)
     arrays, d_out = call.arrays("float32", batch=6), call.d_out("float32", batch=6)
-    whole = run(call, arrays, d_out, ctx)
+    whole = run_samples(call, arrays, d_out, ctx)
     for image in (0, 5):
-        one = run(call, [a[image : image + 1] for a in arrays], d_out[image : image + 1], ctx)
+        one = run_samples(
+            call, [a[image : image + 1] for a in arrays], d_out[image : image + 1], ctx
+        )
         for all_of_it, part in zip(whole, one):
             assert all_of_it[image : image + 1].tobytes() == part.tobytes()
 
@@ -128,7 +118,7 @@ def test_nan_infinite_and_enormous_offsets(dtype, convention, ctx):
     mask[0, 0, 0] = [np.nan, np.inf, 1, 0, 1]
     d_out = call.d_out(dtype)
     d_out[0, :, 0] = np.nan
-    out, d_data, d_offset, d_mask = run(call, [data, offset, mask], d_out, ctx)
+    out, d_data, d_offset, d_mask = run_samples(call, [data, offset, mask], d_out, ctx)
     nowhere = [np.s_[0, :, 0], np.s_[1, :, 1], np.s_[0, :, 2, :2]]
     for array in (out, d_offset, d_mask):
         assert all((array[place] == 0).all() for place in nowhere)

@@ -12,25 +12,13 @@ import pytest
 from cases import assert_near
 from deformed import CALLS
 from mxnet import autograd, gluon
-from support.convolutions import convolution_inputs
+from support.convolutions import convolution_inputs, run_samples
 
 import gluon_roi
 
 sampling: Any = gluon_roi.nd.DeformableSampling
 plain: Any = gluon_roi.nd.DeformableConvolution
 modulated: Any = gluon_roi.nd.ModulatedDeformableConvolution
-
-
-def run(call, arrays, d_out, ctx, **changed):
-    """Output and gradients, as NumPy arrays."""
-    inputs = [mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in arrays]
-    for array in inputs:
-        array.attach_grad()
-        array.grad[:] = 99  # what the operator leaves untouched shows
-    with autograd.record():
-        out = sampling(*inputs, **{**call.parameters, **changed})
-    out.backward(mx.nd.array(d_out, ctx=ctx, dtype=d_out.dtype))
-    return [out.asnumpy(), *(array.grad.asnumpy() for array in inputs)]
 
 
 # ---- Functions, symbols, blocks ------------------------------------------------------------------
@@ -40,7 +28,7 @@ def test_sums_of_gradients(ctx):
     """grad_req='add' and several users of every input, at once and one after the other."""
     call = CALLS["mask"]
     arrays, d_out = call.arrays("float32"), call.d_out("float32")
-    _, *once = run(call, arrays, d_out, ctx)
+    _, *once = run_samples(call, arrays, d_out, ctx)
     inputs = [mx.nd.array(a, ctx=ctx) for a in arrays]
     for array in inputs:
         array.attach_grad("add")

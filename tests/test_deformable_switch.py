@@ -12,29 +12,16 @@ import mxnet as mx
 import numpy as np
 import pytest
 from deformed import CALLS
-from mxnet import autograd, gluon
+from mxnet import gluon
 from support import c_api
-from support.convolutions import CONVOLUTIONS, convolution_inputs
+from support.convolutions import CONVOLUTIONS, convolution_inputs, run_samples
 
 import gluon_roi
 
-sampling: Any = gluon_roi.nd.DeformableSampling
 plain: Any = gluon_roi.nd.DeformableConvolution
 modulated: Any = gluon_roi.nd.ModulatedDeformableConvolution
 DTYPES = ("float32", "float64", "float16")
 every_call = pytest.mark.parametrize("name", CALLS)
-
-
-def run(call, arrays, d_out, ctx, **changed):
-    """Output and gradients, as NumPy arrays."""
-    inputs = [mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in arrays]
-    for array in inputs:
-        array.attach_grad()
-        array.grad[:] = 99  # what the operator leaves untouched shows
-    with autograd.record():
-        out = sampling(*inputs, **{**call.parameters, **changed})
-    out.backward(mx.nd.array(d_out, ctx=ctx, dtype=d_out.dtype))
-    return [out.asnumpy(), *(array.grad.asnumpy() for array in inputs)]
 
 
 # ---- The switch ----------------------------------------------------------------------------------
@@ -188,7 +175,7 @@ def test_c_interface(name, dtype):
     """The same bytes; a gradient that is not wanted may be absent."""
     call = CALLS[name]
     arrays, d_out = call.arrays(dtype), call.d_out(dtype)
-    out, *gradients = run(call, arrays, d_out, mx.cpu())
+    out, *gradients = run_samples(call, arrays, d_out, mx.cpu())
     p = LIBRARY.operators["deformable_sampling"].params_of(**call.parameters)
     inputs, result = c_api.tensors(*arrays), np.full_like(d_out, 99)
     LIBRARY.forward("deformable_sampling", p, inputs, result, CPU)

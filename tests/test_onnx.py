@@ -18,8 +18,8 @@ import mxnet as mx
 import numpy as np
 import onnx_models
 import pytest
-import test_pyramid
 from onnx_evaluator import HAS_RUNTIME, run
+from support import pyramids
 
 import gluon_roi
 
@@ -113,8 +113,8 @@ def test_rows_of_pyramids(form, tmp_path):
     """Each box is pooled on its own map alone; no mask has the size of the output."""
     path = tmp_path / "model.onnx"
     given = form == "given"
-    block = gluon_roi.PyramidROIAlign(3, test_pyramid.SCALES, sampling_ratio=2, assignment=form)
-    maps = test_pyramid.pyramid("float32", 2)
+    block = gluon_roi.PyramidROIAlign(3, pyramids.SCALES, sampling_ratio=2, assignment=form)
+    maps = pyramids.pyramid("float32", 2)
     shapes = [[one.shape for one in maps], (4 * given + 4, 5)]
     gluon_roi.onnx.export(block, shapes, path, dynamic=[()] * 4 + [(0,)])
     graph = onnx.shape_inference.infer_shapes(onnx.load(str(path))).graph

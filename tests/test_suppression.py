@@ -10,6 +10,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
+from support.suppression import arrays_of, record_of
 from suppressed import CALLS, NMS, PROPOSALS, Suppressed
 
 import gluon_roi
@@ -21,17 +22,6 @@ expected_proposals: Any = reference.proposal
 DTYPES = ("float32", "float64", "float16")
 #: The type in which boxes of each type are computed.
 GEOMETRY = {"float16": "float32"}
-
-
-def arrays_of(call: Suppressed, dtype, ctx):
-    return [mx.nd.array(a, ctx=ctx, dtype=dtype) for a in call.arrays(dtype)]
-
-
-def record_of(data, **parameters):
-    """The hidden second output, through a symbol."""
-    symbol = gluon_roi.sym.BoxNMS(mx.sym.var("data"), name="n", **parameters)
-    record = symbol.get_internals()["n_output1"]
-    return record.bind(data.context, {"data": data}).forward()[0].asnumpy()
 
 
 # ---- Values --------------------------------------------------------------------------------------
@@ -91,12 +81,6 @@ def test_worked_numbers(ctx):
 
 
 # ---- MXNet's own ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def mxnet_cpu():
-    if mx.context.num_gpus():
-        pytest.skip("MXNet's own kernels on the CPU are meant")
 
 
 VARIED = [

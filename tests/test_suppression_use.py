@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from support import c_api
+from support.suppression import arrays_of, record_of
 from suppressed import CALLS, Suppressed
 
 import gluon_roi
@@ -20,17 +21,6 @@ box_nms: Any = gluon_roi.nd.BoxNMS
 proposal: Any = gluon_roi.nd.Proposal
 propose_symbol: Any = gluon_roi.sym.Proposal
 DTYPES = ("float32", "float64", "float16")
-
-
-def arrays_of(call: Suppressed, dtype, ctx):
-    return [mx.nd.array(a, ctx=ctx, dtype=dtype) for a in call.arrays(dtype)]
-
-
-def record_of(data, **parameters):
-    """The hidden second output, through a symbol."""
-    symbol = gluon_roi.sym.BoxNMS(mx.sym.var("data"), name="n", **parameters)
-    record = symbol.get_internals()["n_output1"]
-    return record.bind(data.context, {"data": data}).forward()[0].asnumpy()
 
 
 # ---- Shapes and symbols --------------------------------------------------------------------------

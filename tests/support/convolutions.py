@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of MXNet's deformable convolutions."""
+"""Inputs of MXNet's deformable convolutions, and both passes of their samples."""
 
 from __future__ import annotations
 
 import mxnet as mx
 import numpy as np
 from deformed import Sampled
+from mxnet import autograd
+
+import gluon_roi
 
 #: channels, filters, num_group, num_deformable_group, stride, dilate, pad
 CONVOLUTIONS = {
@@ -40,3 +43,15 @@ def convolution_inputs(name, ctx, dtype="float32"):
         "num_deformable_group": deformable,
     }
     return [mx.nd.array(a, ctx=ctx, dtype=dtype) for a in arrays], arguments
+
+
+def run_samples(call, arrays, d_out, ctx, **changed):
+    """Output and gradients, as NumPy arrays."""
+    inputs = [mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in arrays]
+    for array in inputs:
+        array.attach_grad()
+        array.grad[:] = 99  # what the operator leaves untouched shows
+    with autograd.record():
+        out = gluon_roi.nd.DeformableSampling(*inputs, **{**call.parameters, **changed})
+    out.backward(mx.nd.array(d_out, ctx=ctx, dtype=d_out.dtype))
+    return [out.asnumpy(), *(array.grad.asnumpy() for array in inputs)]
