@@ -93,7 +93,7 @@ def deformable_ps_roi_pool(
     trans_std : float
         Factor of trans; 0.1 in the paper. With the default of 0, which is MXNet's too, bins do not
         move.
-    rois_num : (N,), int32 or int64, optional
+    rois_num : (N,), int32, int64, float32 or float64, optional
         Number of boxes of each image, for rois without an index.
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as

@@ -51,7 +51,7 @@ def ps_roi_pool(
         box in image pixels, before scaling, and includes its last pixel. 'torchvision'
         (``ps_roi_pool``) rounds on the map, after scaling, and never reads the last row and column
         of the map.
-    rois_num : (N,), int32 or int64, optional
+    rois_num : (N,), int32, int64, float32 or float64, optional
         Number of boxes of each image, for rois without an index.
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as

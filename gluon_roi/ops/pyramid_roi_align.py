@@ -72,7 +72,7 @@ def pyramid_roi_align(
         Side in image pixels of a box that belongs to canonical_level.
     canonical_level : int
         That level: 4 is the map of stride 16.
-    rois_num : (N,), int32 or int64, optional
+    rois_num : (N,), int32, int64, float32 or float64, optional
         Number of boxes of each image, for rois without an index.
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as

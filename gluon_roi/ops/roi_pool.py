@@ -39,7 +39,7 @@ def roi_pool(
         Bins of the output, P x Q (height, width).
     spatial_scale : float
         Map cells per image pixel, such as 1 / 16.
-    rois_num : (N,), int32 or int64, optional
+    rois_num : (N,), int32, int64, float32 or float64, optional
         Number of boxes of each image, for rois without an index.
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as

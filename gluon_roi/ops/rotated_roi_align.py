@@ -52,7 +52,7 @@ def rotated_roi_align(
     rois_grad : bool
         Whether rois get a gradient (in units of out per image pixel, and per degree) instead of
         zeros.
-    rois_num : (N,), int32 or int64, optional
+    rois_num : (N,), int32, int64, float32 or float64, optional
         Number of boxes of each image, for rois without an index.
     bad_index : {'error', 'padding'}
         How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
