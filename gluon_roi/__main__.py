@@ -92,9 +92,10 @@ def _export(
     dynamic: list[tuple[str, tuple]],
     inputs: list[tuple[str, tuple]],
     outputs: list[str] | None,
+    metadata: str | None,
 ) -> int:
     file = files.target("export: -o", result)
-    for option, path in (("SYMBOL", model), ("PARAMS", params)):
+    for option, path in (("SYMBOL", model), ("PARAMS", params), ("--metadata", metadata or "")):
         if file.exists() and os.path.exists(path) and file.samefile(path):
             raise ValueError(f"export: -o: expected another file than {option}, got {result}")
     given, free = _by_name("--shape", shape), _by_name("--dynamic", dynamic)
@@ -119,6 +120,7 @@ def _export(
         dynamic=[free.get(name, ()) for name in (*names, *cuts)],
         inputs=cuts,
         outputs=outputs,
+        metadata=None if metadata is None else files.read_json("export: --metadata", metadata),
     )
     print(file)
     return 0
@@ -196,6 +198,7 @@ def _parser() -> _Parser:
     lists.update(nargs="+", action="extend")
     sub.add_argument("--inputs", **lists, metavar="NAME=SIZES", help="nodes that become inputs")
     sub.add_argument("--outputs", nargs="+", metavar="NAME", help="nodes that become the outputs")
+    sub.add_argument("--metadata", metavar="FILE", help="JSON of names and values for the file")
 
     sub = command("run", programs.run, "run a Python program with MXNet's operators switched")
     _add_options(sub)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -139,7 +140,7 @@ def test_switch_warns_of_custom_operators(model, capsys):
 
 @pytest.mark.parametrize("part", [False, True], ids=["whole", "part"])
 def test_export(model, tmp_path, part, capsys):
-    pytest.importorskip("onnx")
+    onnx = pytest.importorskip("onnx")
     symbol, params = files(model)
     path = tmp_path / "net.onnx"
     line = ["export", symbol, params, "-o", str(path)]
@@ -148,8 +149,13 @@ def test_export(model, tmp_path, part, capsys):
         line += ["--dynamic", "maps=2,3"]
     else:
         line += ["--shape", "rois=3,5", "--shape", "data=1,3,5,6", "--dynamic", "data=2,3"]
+    about = {"short": 5, "classes": ["dog"]}
+    (tmp_path / "about.json").write_text(json.dumps(about))
+    line += ["--metadata", str(tmp_path / "about.json")]
     assert main(line) == 0
     assert capsys.readouterr().out == f"{path}\n"
+    written = {p.key: p.value for p in onnx.load(str(path)).metadata_props}
+    assert written == {"short": "5", "classes": '["dog"]'}
     rng = np.random.RandomState(1)
     inputs = {"rois": np.array(ROIS, "float32")}
     inputs["maps" if part else "data"] = rng.randn(1, 2 if part else 3, 7, 8).astype("float32")
@@ -165,7 +171,12 @@ def test_export(model, tmp_path, part, capsys):
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
     if not part:  # the function takes the same files
         gluon_roi.onnx.export(
-            symbol, [(1, 3, 5, 6), (3, 5)], tmp_path / "same.onnx", params, dynamic=[(2, 3), ()]
+            symbol,
+            [(1, 3, 5, 6), (3, 5)],
+            tmp_path / "same.onnx",
+            params,
+            dynamic=[(2, 3), ()],
+            metadata=about,
         )
         assert (tmp_path / "same.onnx").read_bytes() == path.read_bytes()
 
@@ -215,7 +226,7 @@ def test_run_with_a_bad_index(tmp_path, option):
         assert "row 2 has batch index 3" in done.stderr
 
 
-#: Lines, and what the error says. S and P are the files of the model, F is another file.
+#: Lines, and what the error says. S and P are the files of the model, F and J are others.
 EXPORT = "export S P -o net.onnx"
 REFUSED = {
     "frobnicate": "argument COMMAND: invalid choice: 'frobnicate'",
@@ -251,6 +262,10 @@ REFUSED = {
     "export S F -o net.onnx --shape data=1": "PARAMS: F is not a whole file of parameters",
     "export S . -o net.onnx --shape data=1": "PARAMS: expected a file of parameters, but . is a",
     "export F P -o net.onnx --shape data=1": "F is not a symbol file",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --metadata F": "--metadata: F is not a JSON",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --metadata no": "expected a JSON file, but",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --metadata J": "metadata: expected a dict of",
+    "export S P -o J --shape data=1 --metadata J": "-o: expected another file than --metadata",
     "export S P -o no/net.onnx --shape data=1": "-o: there is no folder no",
     "run": "run: expected SCRIPT or -m MODULE, got neither",
     "run -m": "run: expected SCRIPT or -m MODULE, got neither",
@@ -266,6 +281,7 @@ def test_refusals(line, model, tmp_path, capsys, monkeypatch):
     """One sentence, status 2, and no file more or less."""
     monkeypatch.chdir(tmp_path)
     Path("F").write_text("text")
+    Path("J").write_text("[]")
     mx.sym.var("x").save("X")
     symbol, params = files("net")
     before = {name: Path(name).read_bytes() for name in os.listdir()}

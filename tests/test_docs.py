@@ -24,7 +24,7 @@ MODULES = [
     *(
         f"gluon_roi.{name}"
         for name in (
-            *("library", "onnx", "rois", "switch.functions", "switch.models"),
+            *("library", "onnx", "onnx.metadata", "rois", "switch.functions", "switch.models"),
             *("nd", "ops.deformable_blocks"),
         )
     ),

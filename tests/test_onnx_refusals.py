@@ -84,6 +84,19 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
         ({5: (5, 5)}, "inputs: expected a dict of names and shapes, got {5: (5, 5)}"),
         ({"rois": np.ones((5, 5))}, "inputs: rois: expected a shape of whole numbers, got ndarray"),
     ],
+    "metadata": [
+        ([1], "metadata: expected a dict of names and values, got [1]"),
+        ({1: "x"}, "metadata: expected a dict of names and values, got {1: 'x'}"),
+        ({"mean": np.ones(3)}, "metadata: expected values that JSON can hold: Object of type nd"),
+        ({"mean": float("nan")}, "metadata: expected values that JSON can hold: "),
+    ],
+    "output_names": [
+        ("scores", "output_names: expected 1 different names, got 'scores'"),
+        (["ids", "scores"], "output_names: expected 1 different names, got ['ids', 'scores']"),
+        ([5], "output_names: expected 1 different names, got [5]"),
+        ([""], "output_names: expected 1 different names, got ['']"),
+        (["data"], "output_names: another tensor has the name data"),
+    ],
     "outputs": [
         (5, "outputs: expected a list of names, got 5"),
         ([5], "outputs: expected a list of names, got [5]"),

@@ -6,6 +6,7 @@ Without onnxruntime, onnx compares only the shapes and types of all tensors with
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from onnx_evaluator import HAS_RUNTIME, run
 
 import gluon_roi
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 pytest.importorskip("gluoncv")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "onnx_runtimes"))
 import zoo  # noqa: E402  (a script beside MXNet's environment)
@@ -28,6 +29,15 @@ def test_family(family, tmp_path):
     made = zoo.case(model)
     path = tmp_path / "model.onnx"
     gluon_roi.onnx.export(made.net, list(model.shapes), path)
+    written = onnx.load(str(path), load_external_data=False)
+    names, keys = ([each.name for each in written.graph.output], written.metadata_props)
+    if model.detects:
+        assert names == [*("ids", "scores", "boxes", "masks")][: len(made.outputs)]
+        about = {each.key: json.loads(each.value) for each in keys}
+        assert about == gluon_roi.onnx.detector_metadata(made.net)
+        assert 300 <= about["short"] < about["max_size"] and set(about["classes"]) >= {"person"}
+    else:
+        assert not keys and "scores" not in names
     if not HAS_RUNTIME:
         return
     found = run(path, *made.inputs)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+from .metadata import detector_metadata
+
 OPSET = 16
 
-__all__ = ["export"]
+__all__ = ["detector_metadata", "export"]
 
 
 def export(
@@ -19,6 +21,8 @@ def export(
     dynamic: Sequence[Sequence[int]] | None = None,
     inputs: dict[str, Sequence[int]] | None = None,
     outputs: Sequence[str] | None = None,
+    metadata: dict[str, Any] | None = None,
+    output_names: Sequence[str] | None = None,
 ) -> None:
     """Write a model to an ONNX file, using standard operators only.
 
@@ -57,6 +61,13 @@ def export(
         an input; nodes that only it depends on are left out.
     outputs : list of str, optional
         Names of nodes or of their outputs that become the model's outputs, in place of its own.
+    metadata : dict, optional
+        What programs have to know to use the file: name -> a value that JSON can hold, written to
+        ``metadata_props`` as JSON. A detector of GluonCV has that of :func:`detector_metadata`
+        already; what is given here takes precedence.
+    output_names : list of str, optional
+        The names of the outputs in the file, in place of MXNet's. Those of GluonCV's detectors are
+        ids, scores, boxes and, for Mask R-CNN, masks.
 
     Raises
     ------
@@ -90,7 +101,9 @@ def export(
     _check_onnx()
     from .model import export_model
 
-    export_model(OPSET, path, model, input_shapes, params, input_types, dynamic, inputs, outputs)
+    about = metadata, output_names
+    source = input_shapes, params, input_types, dynamic, inputs, outputs
+    export_model(OPSET, path, *about, model, *source)
 
 
 def input_names(

@@ -18,21 +18,27 @@ from .fold import fold, kinds
 from .graph import Graph, Node, onnx_type
 from .inference import Entry, Source, infer
 from .registry import RULES
-from .source import source_of
+from .source import metadata_of, output_names_of, source_of
 
 
-def export_model(opset: int, path: Any, *arguments: Any) -> None:
-    """See :func:`gluon_roi.onnx.export`."""
+def export_model(
+    opset: int, path: Any, metadata: Any, output_names: Any, model: Any, *arguments: Any
+) -> None:
+    """See :func:`gluon_roi.onnx.export`; the last of the arguments is `outputs`."""
     file = target("onnx.export: path", path)
-    graph, inputs, outputs, known = _translate(source_of(*arguments))
+    texts = metadata_of(model, metadata)
+    source = source_of(model, *arguments)
+    names = output_names_of(model, output_names, source.symbol, arguments[-1])
+    graph, inputs, outputs, known = _translate(source, names)
     inferred = _checked(*graph.model(opset, inputs, outputs), known)
     outputs = fold(opset, graph, outputs, kinds(inferred))
     made, weights = graph.model(opset, inputs, outputs)
+    onnx.helper.set_model_props(made, texts)
     _checked(made, weights, known)
     save(made, weights, file)
 
 
-def _translate(source: Source) -> tuple[Graph, list, list, dict[str, Entry]]:
+def _translate(source: Source, names: list[str]) -> tuple[Graph, list, list, dict[str, Entry]]:
     """The graph, its inputs and outputs, and MXNet's shape and type of each tensor.
 
     The latter are empty if sizes are free.
@@ -77,10 +83,13 @@ def _translate(source: Source) -> tuple[Graph, list, list, dict[str, Entry]]:
         for entry, tensor in zip(results, tensors):
             entry.tensor = tensor
     outputs = []
-    for name, head in zip(symbol.list_outputs(), heads[len(entries) :]):
+    for name, head in zip(names, heads[len(entries) :]):
         entry = by_place[head]
         shape = [None] * len(entry.shape) if any(free.values()) else list(entry.shape)
-        outputs.append(((entry.tensor, graph.unique(name)), entry.dtype, shape))
+        tensor = graph.unique(name)
+        if tensor != name and name not in symbol.list_outputs():
+            raise ValueError(f"onnx.export: output_names: another tensor has the name {name}")
+        outputs.append(((entry.tensor, tensor), entry.dtype, shape))
     known = {} if any(free.values()) else {entry.tensor: entry for entry in entries}
     return graph, [listed[name] for name in source.shapes], outputs, known
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import reprlib
 import warnings
@@ -16,6 +17,7 @@ from ..switch.files import load_symbol, read_parameters, read_symbol
 from ..switch.models import count, optimize
 from .cut import cut
 from .inference import Source, inferred
+from .metadata import detector_metadata, is_detector, output_names
 from .rules.layers import LOSSES
 
 #: Types of MXNet's arrays.
@@ -76,6 +78,31 @@ def source_of(
     }
     sizes = {name: shape for name, shape in zip(names, shapes) if name in used}
     return Source(symbol, arrays, sizes, types, free)
+
+
+def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[str]:
+    """The names of a file's outputs: those given, or those of GluonCV's detectors, or MXNet's."""
+    own = symbol.list_outputs()
+    if given is None:
+        return own if outputs else output_names(model, own)
+    is_list = isinstance(given, (list, tuple)) and all(isinstance(n, str) and n for n in given)
+    if not is_list or len({*given}) != len(given) or len(given) != len(own):
+        raise ValueError(
+            f"onnx.export: output_names: expected {len(own)} different names, got {_short(given)}"
+        )
+    return list(given)
+
+
+def metadata_of(model: Any, given: Any) -> dict[str, str]:
+    """The metadata of a file, values as JSON: what is given, before a detector's own."""
+    own = detector_metadata(model) if is_detector(model) else {}
+    metadata = {**own, **_named("metadata", {} if given is None else given, "names and values")}
+    try:
+        return {name: json.dumps(value, allow_nan=False) for name, value in metadata.items()}
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"onnx.export: metadata: expected values that JSON can hold: {error}"
+        ) from None
 
 
 def named_inputs(

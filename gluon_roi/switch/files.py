@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from pathlib import Path
@@ -95,6 +96,25 @@ def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:
     if not isinstance(arrays, dict):
         raise ValueError(f"{caller}: {os.fspath(path)} is not a whole file of parameters")
     return arrays
+
+
+def read_json(caller: str, path: PathLike) -> Any:
+    """The content of a JSON file.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ValueError
+        It is not whole JSON.
+    """
+    _check_there(caller, path, "JSON file")
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{caller}: {os.fspath(path)} is not a JSON file") from None
+    except OSError as error:
+        raise OSError(f"{caller}: {path} cannot be read: {error.strerror}") from None
 
 
 def target(caller: str, path: Any) -> Path:
