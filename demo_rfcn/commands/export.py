@@ -5,18 +5,23 @@ The files of MXNet load in a process that imports only mxnet and gluon_roi:
 
     net = mx.gluon.SymbolBlock.imports("rfcn-symbol.json", ["data"], "rfcn-0000.params")
     ids, scores, boxes = net(data)
+
+Classes and the preparation of images are beside them in rfcn-metadata.json, and inside of an ONNX
+file: examples/detect_mxnet.py and examples/detect_onnx.py read them.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 
 import gluon_roi.onnx
 
 from .. import files
+from ..data.loader import MEAN, STD
 from ..errors import InputError
 from ..model.detector import Detector
 from ..run import checkpoint
@@ -25,15 +30,32 @@ FORMATS = ("mxnet", "onnx")
 
 
 def command(name: str, path: Path, save_prefix: Path, format: str) -> None:
-    """Write <name>-symbol.json and <name>-0000.params, or <name>.onnx."""
+    """Write <name>-symbol.json, <name>-0000.params and <name>-metadata.json, or <name>.onnx."""
     files.prepare(save_prefix)
     stored = checkpoint.read(path)
-    detect, short = stored.detector([mx.cpu()]), stored.notes["short"]
+    detect, short, about = stored.detector([mx.cpu()]), stored.notes["short"], metadata(stored)
     if format == "onnx":
-        print(export_onnx(detect, save_prefix / f"{name}.onnx", short))
+        print(export_onnx(detect, save_prefix / f"{name}.onnx", short, about))
         return
     for written in export(detect, save_prefix / name, short):
         print(written)
+    file = save_prefix / f"{name}-metadata.json"
+    files.write_json(file, about)
+    print(file)
+
+
+def metadata(stored: checkpoint.Checkpoint) -> dict[str, Any]:
+    """Return what a program has to know: the keys of `gluon_roi.onnx.detector_metadata`."""
+    return {
+        "classes": list(stored.config.classes),
+        "short": stored.notes["short"],
+        "max_size": stored.notes["max_size"],
+        "resize": "INTER_LINEAR",
+        "colour_order": "RGB",
+        "mean": MEAN.tolist(),
+        "std": STD.tolist(),
+        "boxes": "x1, y1, x2, y2 in pixels of the resized image",
+    }
 
 
 def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
@@ -62,7 +84,9 @@ def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
     return symbol, parameters
 
 
-def export_onnx(detect: Detector, path: Path, side: int) -> Path:
+def export_onnx(
+    detect: Detector, path: Path, side: int, about: dict[str, Any] | None = None
+) -> Path:
     """Export a detector as ONNX, for any number of images of any size, as `export` does.
 
     Raises
@@ -72,7 +96,14 @@ def export_onnx(detect: Detector, path: Path, side: int) -> Path:
     """
     with files.replacing(path) as part:
         try:
-            gluon_roi.onnx.export(detect, [(1, 3, side, side)], part, dynamic=[(0, 2, 3)])
+            gluon_roi.onnx.export(
+                detect,
+                [(1, 3, side, side)],
+                part,
+                dynamic=[(0, 2, 3)],
+                metadata=about,
+                output_names=["ids", "scores", "boxes"],
+            )
         except (ImportError, NotImplementedError) as error:
             raise InputError(f"export: {error}") from error
     return path

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Detects objects in an image file with an ONNX file; docs/deploy.md explains it.
+
+    python detect_onnx.py MODEL.onnx IMAGE RESULT.png [--thresh 0.5]
+
+Writes a picture with boxes, and RESULT.json with class names, scores and boxes in pixels of IMAGE.
+It needs onnxruntime, NumPy, OpenCV and Pillow, and neither MXNet nor gluon_roi.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageDraw, ImageOps
+
+
+def prepare(image, about):
+    """Resize and normalise an image, (H, W, 3) uint8 RGB, as in training.
+
+    Returns the model's input (1, 3, h, w), and the factors (x, y, x, y) from IMAGE to it.
+    """
+    height, width = image.shape[:2]
+    scale = min(about["short"] / min(height, width), about["max_size"] / max(height, width))
+    size = max(round(width * scale), 1), max(round(height * scale), 1)
+    if size != (width, height):
+        image = cv2.resize(image, size, interpolation=getattr(cv2, about["resize"]))
+    mean, std = (np.array(about[key], "float32") for key in ("mean", "std"))
+    data = ((image - mean) / std).transpose(2, 0, 1)[None]
+    return np.ascontiguousarray(data), np.array([size[0] / width, size[1] / height] * 2, "float32")
+
+
+def main(model, file, result, thresh):
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    texts = session.get_modelmeta().custom_metadata_map
+    about = {key: json.loads(text) for key, text in texts.items()}
+
+    image = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
+    data, factors = prepare(np.asarray(image), about)
+    outputs = session.run(None, {session.get_inputs()[0].name: data})
+    ids, scores, boxes = (output[0] for output in outputs[:3])  # of the first image
+
+    rows, draw, thickness = [], ImageDraw.Draw(image), max(image.size) // 400 + 1
+    for kind, score, box in zip(ids[:, 0], scores[:, 0], boxes / factors):
+        if kind < 0 or score < thresh:  # the last rows are -1 if there are fewer objects
+            continue
+        name, box = about["classes"][int(kind)], box.tolist()
+        rows.append({"class": name, "score": float(score), "box": box})
+        colour = f"hsl({360 * int(kind) // len(about['classes'])}, 90%, 40%)"
+        x1, y1, x2, y2 = box
+        draw.line([x1, y1, x2, y1, x2, y2, x1, y2, x1, y1], colour, thickness)
+        outline = {"stroke_width": thickness, "stroke_fill": "white"}
+        draw.text((x1, y1), f"{name} {score:.2f}", colour, font_size=12 * thickness, **outline)
+    result = Path(result)
+    image.save(result.with_suffix(result.suffix or ".png"))
+    result.with_suffix(".json").write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    for name in ("model", "file", "result"):
+        parser.add_argument(name)
+    parser.add_argument("--thresh", type=float, default=0.5, help="lowest score, default 0.5")
+    main(**vars(parser.parse_args()))
