@@ -8,11 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import mxnet as mx
 import numpy as np
 import pytest
 from operators import BY_NAME
 
-from benchmarks import growth, small, speed
+from benchmarks import growth, onnx, small, speed
 from benchmarks.convolutions import Convolution
 from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.rows import Row
@@ -272,6 +273,23 @@ def test_whole_models():
     for name in ("Proposal", "DeformablePSROIPool", "BoxNMS", "DeformableSampling"):
         assert f"_gluon_roi_{name} |" in after and f"_gluon_roi_{name} |" not in before
     assert "_contrib_DeformableConvolution |" in before and "_contrib_" not in after
+
+
+def test_both_forms_of_suppression_keep_the_same_boxes():
+    random = np.random.RandomState(0)
+    corners = random.uniform(0, 100, (1, 200, 2))
+    rows = [random.randint(0, 5, (1, 200, 1)), random.rand(1, 200, 1), corners, corners + 30]
+    data = mx.nd.array(np.concatenate(rows, axis=2))
+    kept = [symbol.eval(data=data)[0].asnumpy()[0, :, 1] for symbol in onnx.suppressions()]
+    np.testing.assert_array_equal(*kept)
+    assert 5 < (kept[0] >= 0).sum() < 200
+
+
+def test_detections_of_an_rfcn_have_their_class():
+    """Its fifth output has rows of score and corners for each class, -1 if suppressed."""
+    found = np.full((2, 2, 5), -1.0)
+    found[1, 0] = 0.5, 1, 2, 3, 4
+    np.testing.assert_array_equal(onnx.detections([0, 0, 0, 0, found]), [[1, 0.5, 1, 2, 3, 4]])
 
 
 def test_speed(tmp_path):

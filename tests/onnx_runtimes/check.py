@@ -47,10 +47,13 @@ def onnxruntime(path: str, threads: int = 0) -> Callable[..., list]:
     return lambda *inputs: session.run(None, dict(zip(names, inputs)))
 
 
-def openvino(path: str, threads: int = 0) -> Callable[..., list]:
+def openvino(path: str, threads: int = 0, precision: str | None = "f32") -> Callable[..., list]:
+    """The same in OpenVINO; precision None is the runtime's own choice."""
     import openvino as runtime
 
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+    settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads}
+    if precision:
+        settings["INFERENCE_PRECISION_HINT"] = precision
     model = runtime.Core().compile_model(path, "CPU", settings)
     return lambda *inputs: list(model(list(inputs)).values())
 

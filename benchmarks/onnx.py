@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exported detectors in onnxruntime and OpenVINO beside MXNet: time and detections of whole models.
+
+    pip install onnxruntime openvino==2026.4.1
+    python -m benchmarks.onnx [--threads 1 2] [--only ssd yolo3] [--rounds 5]
+    python -m benchmarks.onnx --profile --only faster_rcnn_fpn mask_rcnn_fpn
+    python -m benchmarks.onnx --suppression
+
+Models have random weights, and one image of 600 x 800. MXNet as it is, MXNet switched by
+gluon_roi.optimize and the runtimes take turns in one process for each number of threads; values are
+medians. "Found" counts how many of the best 100 detections of the switched model are found again:
+the same class, a score within 1e-3, corners within 0.05 pixels. --profile prints where the runtimes
+spend their time instead. --suppression compares two forms of box_nms of 80 classes on one thread:
+NonMaxSuppression over classes, which is exported, and over boxes that are moved apart by class, as
+torchvision's batched_nms does it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .ways import ROOT
+
+sys.path.append(str(ROOT / "tests/onnx_runtimes"))
+
+IMAGE = (1, 3, 600, 800)
+SHOWN = 12  # nodes of a profile
+KEPT = 100  # the best detections, which are compared
+WAYS = ("MXNet", "switched", "onnxruntime", "OpenVINO", "OpenVINO's default")
+
+
+class Model(NamedTuple):
+    """How a detector is made, and the name it has in the table."""
+
+    title: str
+    make: Callable[[Any], Any]  # of its image
+    more: Callable[[Any], list] = lambda image: []  # inputs after the image
+
+
+def _demo(image: Any) -> Any:
+    import mxnet as mx
+
+    from demo_rfcn.model import detector
+    from demo_rfcn.model.config import ModelConfig
+
+    classes = tuple(f"class{n}" for n in range(20))
+    config = ModelConfig(classes, "resnet50_v1b", "psroi", 7, True, (8, 16, 32), (0.5, 1, 2))
+    return detector.Detector(detector.build(config, [mx.cpu()], seed=0))
+
+
+def _zoo(name: str, magnitude: float, image: Any) -> Any:
+    import zoo
+
+    return zoo.built(zoo.Model(name, (IMAGE,), magnitude=magnitude), [image])
+
+
+def _fpn(name: str, image: Any) -> Any:
+    from .switch_whole import make_fpn
+
+    return make_fpn(name, image, None)
+
+
+def _rfcn(name: str, image: Any) -> Any:
+    from .switch_whole import make_rfcn
+
+    return make_rfcn(name, image)
+
+
+def _info(image: Any) -> list:
+    from .switch_whole import info_of
+
+    return [info_of(image)]
+
+
+MODELS = {
+    "demo": Model("the demo's R-FCN, ResNet-50", _demo),
+    "ssd": Model("SSD 512, ResNet-50", partial(_zoo, "ssd_512_resnet50_v1_coco", 1.5)),
+    "yolo3": Model("YOLOv3, Darknet-53", partial(_zoo, "yolo3_darknet53_coco", 6)),
+    "center_net": Model("CenterNet, ResNet-50", partial(_zoo, "center_net_resnet50_v1b_coco", 3)),
+    "faster_rcnn_fpn": Model("Faster R-CNN FPN, ResNet-50", partial(_fpn, "faster_rcnn_fpn")),
+    "mask_rcnn_fpn": Model("Mask R-CNN FPN, ResNet-50", partial(_fpn, "mask_rcnn_fpn")),
+    "rfcn": Model("R-FCN of 2017, ResNet-50", partial(_rfcn, "rfcn"), _info),
+    "deformable_rfcn": Model(
+        "Deformable R-FCN, ResNet-50", partial(_rfcn, "deformable_rfcn"), _info
+    ),
+}
+
+
+def detections(outputs: list) -> np.ndarray:
+    """Rows of class, score and corners of the outputs of a detector."""
+    import zoo
+
+    if len(outputs) < 5:
+        return zoo.detections(outputs)
+    found = outputs[4]  # of R-FCN: score and corners for each class
+    kinds = np.broadcast_to(np.arange(len(found))[:, None, None], (*found.shape[:2], 1))
+    rows = np.concatenate([kinds, found], axis=2).reshape(-1, 6)
+    return rows[rows[:, 1] >= 0]
+
+
+class Detector:
+    """A model in MXNet, as it is and switched, and exported for the runtimes."""
+
+    def __init__(self, model: Model, folder: str) -> None:
+        import mxnet as mx
+
+        import gluon_roi
+
+        mx.random.seed(0)
+        np.random.seed(0)
+        image = mx.nd.random.uniform(-2, 2, shape=IMAGE)
+        self._inputs = [image, *model.more(image)]
+        self._nets = [model.make(image) for _ in range(2)]
+        before, after = self._nets
+        before.hybridize(static_alloc=True)
+        gluon_roi.optimize(after, *self._inputs, static_alloc=True)
+        self._path = str(Path(folder) / "model.onnx")
+        gluon_roi.onnx.export(after, [x.shape for x in self._inputs], self._path)
+
+    def calls(self, threads: int) -> dict[str, Callable[[], list]]:
+        import zoo
+        from check import onnxruntime, openvino
+
+        arrays = [x.asnumpy() for x in self._inputs]
+        before, after = (lambda n=net: zoo.flat(n(*self._inputs)) for net in self._nets)
+        calls = onnxruntime, openvino, partial(openvino, precision=None)
+        runtimes = [partial(load(self._path, threads), *arrays) for load in calls]
+        return dict(zip(WAYS, (before, after, *runtimes)))
+
+    def profiles(self) -> dict[str, dict[str, float]]:
+        """Milliseconds of each node in the runtimes, on one thread: way -> type and name -> ms."""
+        import onnxruntime
+        import openvino
+
+        arrays = [x.asnumpy() for x in self._inputs]
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.enable_profiling = True
+        options.profile_file_prefix = self._path
+        session = onnxruntime.InferenceSession(
+            self._path, options, providers=["CPUExecutionProvider"]
+        )
+        for _ in range(2):
+            session.run(None, dict(zip([one.name for one in session.get_inputs()], arrays)))
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        ran: dict[str, float] = {}
+        for event in events:  # the second run replaces the first, which prepares
+            if event["cat"] == "Node" and event["name"].endswith("_kernel_time"):
+                kind = event["args"]["op_name"]
+                ran[f"{kind} {event['name'][: -len('_kernel_time')]}"] = event["dur"] / 1e3
+        settings = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": 1,
+            "PERF_COUNT": True,
+        }
+        request = openvino.Core().compile_model(self._path, "CPU", settings).create_infer_request()
+        for _ in range(2):
+            request.infer(arrays)
+        nodes = request.get_profiling_info()
+        timed = {f"{n.node_type} {n.node_name}": n.real_time.total_seconds() * 1e3 for n in nodes}
+        return {"onnxruntime": ran, "OpenVINO": timed}
+
+
+def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
+    """Median seconds of each way, and how many of the switched model's detections it finds."""
+    from detectors import compare
+
+    with tempfile.TemporaryDirectory() as folder:
+        detector = Detector(MODELS[name], folder)
+        calls = detector.calls(threads)
+        found = {way: detections(call()) for way, call in calls.items()}
+        spent: dict[str, list[float]] = collections.defaultdict(list)
+        for _ in range(rounds):
+            for way, call in calls.items():
+                start = time.perf_counter()
+                call()
+                spent[way].append(time.perf_counter() - start)
+    rows = found["switched"]
+    expected = rows[np.argsort(-rows[:, 1], kind="stable")[:KEPT]]
+    return {
+        "seconds": {way: statistics.median(times) for way, times in spent.items()},
+        "found": {way: compare(rows, expected)[0] for way, rows in found.items()},
+        "expected": len(expected),
+    }
+
+
+def profile(name: str) -> None:
+    """Print the kinds of nodes, and the nodes, that take most of a pass in each runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        for runtime, nodes in Detector(MODELS[name], folder).profiles().items():
+            kinds: dict[str, float] = collections.defaultdict(float)
+            for node, milliseconds in nodes.items():
+                kinds[node.split()[0]] += milliseconds
+            for title, table in (("kind", kinds), ("node", nodes)):
+                print(f"\n| {name}, {runtime}: {title} | ms | share |\n|---|---|---|")
+                for key in sorted(table, key=lambda key: -table[key])[:SHOWN]:
+                    share = table[key] / sum(table.values())
+                    print(f"| {key} | {table[key]:.1f} | {share:.1%} |")
+            print(f"| all | {sum(nodes.values()):.1f} | |", flush=True)
+
+
+def suppressions() -> tuple[Any, Any]:
+    """The two forms of box_nms of rows (class, score, corners)."""
+    import mxnet as mx
+
+    rows = mx.sym.var("data")
+    options = {"overlap_thresh": 0.5, "valid_thresh": 0.01}
+    of_classes = mx.sym.contrib.box_nms(rows, id_index=0, **options)
+    kinds, scores, corners = (
+        mx.sym.slice_axis(rows, axis=2, begin=a, end=b) for a, b in ((0, 1), (1, 2), (2, 6))
+    )
+    largest = mx.sym.reshape(mx.sym.max(corners), shape=(1, 1, 1))
+    moved = mx.sym.broadcast_add(corners, mx.sym.broadcast_mul(kinds, largest + 1))
+    return of_classes, mx.sym.contrib.box_nms(mx.sym.concat(kinds, scores, moved, dim=2), **options)
+
+
+def suppress(boxes: int, rounds: int) -> str:
+    """The line of a number of boxes: milliseconds, and how many boxes are kept."""
+    import mxnet as mx
+    from check import RUNTIMES
+
+    import gluon_roi
+
+    random = np.random.RandomState(0)
+    low, sides = random.uniform(0, (1000, 600), (boxes, 2)), random.uniform(20, 200, (boxes, 2))
+    kinds, scores = random.randint(0, 80, (boxes, 1)), random.rand(boxes, 1)
+    rows = np.hstack([kinds, scores, low, low + sides]).astype(np.float32)[None]
+    calls: list[Callable[[], list]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for symbol in suppressions():
+            gluon_roi.onnx.export(symbol, [rows.shape], f"{folder}/model.onnx", {})
+            calls += [partial(load(f"{folder}/model.onnx", 1), rows) for load in RUNTIMES.values()]
+    array = mx.nd.array(rows)
+    calls.append(lambda: [gluon_roi.nd.BoxNMS(array, 0.5, valid_thresh=0.01, id_index=0).asnumpy()])
+    kept = [int((call()[0][0, :, 0] >= 0).sum()) for call in calls]
+    spent: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, times in zip(calls, spent):
+            start = time.process_time()
+            call()
+            times.append((time.process_time() - start) * 1e3)
+    cells = [f"{statistics.median(times):.1f} | {n}" for times, n in zip(spent, kept)]
+    return f"| {boxes} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--only", nargs="+", default=list(MODELS), choices=MODELS, metavar="MODEL")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", action="store_true", help="nodes of the runtimes, not times")
+    parser.add_argument("--suppression", action="store_true", help="two forms of box_nms")
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)  # of one process
+    given = parser.parse_args()
+    if given.profile:
+        for name in given.only:
+            profile(name)
+        return
+    if given.suppression:
+        forms = (f"{form}, {runtime}" for form in ("classes", "moved") for runtime in WAYS[2:4])
+        print("| boxes |", " | ".join(f"{name}: ms | kept" for name in (*forms, "gluon_roi")), "|")
+        print("|---" * 11 + "|")
+        for boxes in (600, 1000, 6000, 80000):
+            print(suppress(boxes, given.rounds), flush=True)
+        return
+    if given.json:
+        (name,), (threads,) = given.only, given.threads
+        print(json.dumps(measure(name, threads, given.rounds)))
+        return
+    print("| model | threads |", " | ".join(f"{way}: s | found" for way in WAYS), "|")
+    print("|---" * (2 + 2 * len(WAYS)) + "|", flush=True)
+    for name in given.only:
+        for threads in given.threads:
+            print(line(name, threads, given.rounds), flush=True)
+
+
+def line(name: str, threads: int, rounds: int) -> str:
+    """The line of a model, measured in a process with this number of threads."""
+    command = [sys.executable, "-m", "benchmarks.onnx", "--json", "--only", name]
+    command += ["--threads", str(threads), "--rounds", str(rounds)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MXNET_SUBGRAPH_VERBOSE": "0"}
+    made = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    result = json.loads(made.stdout.splitlines()[-1])
+    cells = [MODELS[name].title, str(threads)]
+    for way in WAYS:
+        cells += [
+            f"{result['seconds'][way]:.2f}",
+            f"{result['found'][way]} of {result['expected']}",
+        ]
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
