@@ -20,7 +20,7 @@ from typing import Any, Callable, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
-from onnx_evaluator import run
+from support.onnx_evaluator import run
 
 import gluon_roi
 

@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cases
 import mxnet as mx
 import numpy as np
 import operators
-from support import pyramids
+from support import cases, pyramids
 
 import gluon_roi
 from gluon_roi.onnx.registry import RULES

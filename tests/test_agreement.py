@@ -6,7 +6,9 @@ import importlib.util
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import (
+from golden import record
+from operators import OPERATORS, ROWS
+from support.cases import (
     AGREEMENT_FUSED,
     BATCH,
     BLOCKS,
@@ -19,8 +21,6 @@ from cases import (
     row_id,
     turned,
 )
-from golden import record
-from operators import OPERATORS, ROWS
 from test_golden import tolerance_of
 
 import gluon_roi

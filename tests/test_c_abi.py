@@ -15,10 +15,10 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import feature_map, row_id
 from mxnet import autograd
 from operators import ROWS
 from support import c_api
+from support.cases import feature_map, row_id
 
 import gluon_roi
 

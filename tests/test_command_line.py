@@ -14,7 +14,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from onnx_evaluator import run
+from support.onnx_evaluator import run
 
 import gluon_roi
 from gluon_roi.__main__ import main

@@ -11,10 +11,10 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import feature_map, row_id
 from golden import record_symbols
 from mxnet import autograd
 from operators import OPERATORS, ROWS
+from support.cases import feature_map, row_id
 
 import gluon_roi
 from gluon_roi.bridge import call

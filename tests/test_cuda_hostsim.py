@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import feature_map, row_id
-from deformed import CALLS as SAMPLED
-from kernel_checks import CHECKS, Kernels, arguments_of
 from operators import ROWS
 from support import c_api
-from suppressed import CALLS as SUPPRESSED
+from support.cases import feature_map, row_id
+from support.deformed import CALLS as SAMPLED
+from support.kernel_checks import CHECKS, Kernels, arguments_of
+from support.suppressed import CALLS as SUPPRESSED
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,9 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import (
+from mxnet import autograd, gluon
+from operators.deformable_ps_roi_pool import by_mxnet
+from support.cases import (
     PRECISION,
     all_rois,
     assert_agrees,
@@ -17,8 +19,6 @@ from cases import (
     for_mxnet,
     row_id,
 )
-from mxnet import autograd, gluon
-from operators.deformable_ps_roi_pool import by_mxnet
 
 import gluon_roi
 from gluon_roi import reference

@@ -9,10 +9,10 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import AGREEMENT_FUSED, PRECISION, assert_near
-from deformed import CALLS, RECORDED, Sampled, every_half
 from mxnet import autograd
+from support.cases import AGREEMENT_FUSED, PRECISION, assert_near
 from support.convolutions import CONVOLUTIONS, convolution_inputs, run_samples
+from support.deformed import CALLS, RECORDED, Sampled, every_half
 
 import gluon_roi
 from gluon_roi import reference

@@ -9,10 +9,10 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import assert_near
-from deformed import CALLS
 from mxnet import autograd, gluon
+from support.cases import assert_near
 from support.convolutions import convolution_inputs, run_samples
+from support.deformed import CALLS
 
 import gluon_roi
 

@@ -11,10 +11,10 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from deformed import CALLS
 from mxnet import gluon
 from support import c_api
 from support.convolutions import CONVOLUTIONS, convolution_inputs, run_samples
+from support.deformed import CALLS
 
 import gluon_roi
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import HEIGHT, PRECISION, WIDTH, assert_near, feature_map, row_id
 from mxnet import autograd
 from operators import OPERATORS, ROWS
+from support.cases import HEIGHT, PRECISION, WIDTH, assert_near, feature_map, row_id
 
 import gluon_roi
 

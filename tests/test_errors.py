@@ -6,8 +6,8 @@ import re
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import feature_map, row_id
 from operators import OPERATORS
+from support.cases import feature_map, row_id
 
 import gluon_roi
 

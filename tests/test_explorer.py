@@ -13,9 +13,9 @@ import mxnet as mx
 import native
 import numpy as np
 import pytest
-from browser import Page
 from mxnet import autograd
 from operators import OPERATORS
+from support.browser import Page
 
 import gluon_roi
 

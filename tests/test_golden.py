@@ -6,9 +6,9 @@ import os
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import AGREEMENT, AGREEMENT_FUSED, PRECISION, assert_agrees
 from golden import record
 from operators import BY_NAME
+from support.cases import AGREEMENT, AGREEMENT_FUSED, PRECISION, assert_agrees
 
 import gluon_roi
 

@@ -12,9 +12,9 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import feature_map, for_mxnet, row_id
 from mxnet import autograd, gluon
 from operators import OPERATORS
+from support.cases import feature_map, for_mxnet, row_id
 
 import gluon_roi
 

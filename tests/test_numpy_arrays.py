@@ -6,9 +6,9 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import feature_map, row_id
 from mxnet import autograd, gluon, npx
 from operators import OPERATORS
+from support.cases import feature_map, row_id
 
 import gluon_roi
 

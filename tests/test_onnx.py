@@ -13,13 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import cases
 import mxnet as mx
 import numpy as np
 import onnx_models
 import pytest
-from onnx_evaluator import HAS_RUNTIME, run
-from support import pyramids
+from support import cases, pyramids
+from support.onnx_evaluator import HAS_RUNTIME, run
 
 import gluon_roi
 

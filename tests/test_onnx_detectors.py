@@ -13,7 +13,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from onnx_evaluator import run
+from support.onnx_evaluator import run
 
 import gluon_roi
 

@@ -8,7 +8,7 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
-from onnx_evaluator import run
+from support.onnx_evaluator import run
 
 import gluon_roi
 

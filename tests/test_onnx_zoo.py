@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from onnx_evaluator import HAS_RUNTIME, run
+from support.onnx_evaluator import HAS_RUNTIME, run
 
 import gluon_roi
 

@@ -4,9 +4,9 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import POOLED, PRECISION, SCALES, assert_near, blocks_of, feature_map, row_id
 from mxnet import autograd
 from operators import BY_NAME, OPERATORS, ROWS
+from support.cases import POOLED, PRECISION, SCALES, assert_near, blocks_of, feature_map, row_id
 
 #: Of which the quick half keeps float32.
 DTYPES = (

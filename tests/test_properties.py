@@ -4,11 +4,11 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import PRECISION, assert_near, row_id
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mxnet import autograd
 from operators import OPERATORS
+from support.cases import PRECISION, assert_near, row_id
 
 pytestmark = pytest.mark.slow
 

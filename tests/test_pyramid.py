@@ -8,8 +8,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import PRECISION, assert_near
 from mxnet import autograd, gluon
+from support.cases import PRECISION, assert_near
 from support.pyramids import SCALES, boxes, lists_of, pyramid
 
 import gluon_roi

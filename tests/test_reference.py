@@ -8,7 +8,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from cases import (
+from operators import OPERATORS, ROWS
+from support.cases import (
     BATCH,
     HEIGHT,
     SCALES,
@@ -19,7 +20,6 @@ from cases import (
     roi_rows,
     row_id,
 )
-from operators import OPERATORS, ROWS
 
 from gluon_roi import reference
 

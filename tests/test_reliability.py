@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import row_id
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operators import ROWS
 from support import c_api
+from support.cases import row_id
 
 import gluon_roi
 

@@ -10,8 +10,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
+from support.suppressed import CALLS, NMS, PROPOSALS, Suppressed
 from support.suppression import arrays_of, record_of
-from suppressed import CALLS, NMS, PROPOSALS, Suppressed
 
 import gluon_roi
 from gluon_roi import reference

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from support import c_api
+from support.suppressed import CALLS, Suppressed
 from support.suppression import arrays_of, record_of
-from suppressed import CALLS, Suppressed
 
 import gluon_roi
 

@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from demo_runs import REPOSITORY
-from onnx_evaluator import HAS_RUNTIME, run
 from PIL import Image
+from support.onnx_evaluator import HAS_RUNTIME, run
 
 import gluon_roi
 from demo_rfcn import cli

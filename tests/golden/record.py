@@ -15,7 +15,7 @@ of the forward pass), Paddle's gradient with aligned=True for boxes below one ce
 without a size with aligned=True (0 / 0). Values are eighths in [-16, 16), so that inputs are exact
 in every type and maxima are often tied.
 
-deform_conv2d.npz has the calls RECORDED in tests/deformed.py: for each the output, and the
+deform_conv2d.npz has the calls RECORDED in tests/support/deformed.py: for each the output, and the
 gradients of the inputs in their order.
 """
 
@@ -32,8 +32,8 @@ import numpy as np
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.dirname(FOLDER))
-from deformed import RECORDED, Sampled  # noqa: E402
 from operators import BY_NAME, OPERATORS  # noqa: E402
+from support.deformed import RECORDED, Sampled  # noqa: E402
 
 # ---- Cases ---------------------------------------------------------------------------------------
 

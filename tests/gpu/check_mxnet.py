@@ -20,10 +20,10 @@ import numpy as np
 import gluon_roi
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cases import PRECISION, SCALES, feature_map, row_id  # noqa: E402
-from deformed import CALLS as SAMPLED  # noqa: E402
 from operators import ROWS  # noqa: E402
-from suppressed import CALLS as SUPPRESSED  # noqa: E402
+from support.cases import PRECISION, SCALES, feature_map, row_id  # noqa: E402
+from support.deformed import CALLS as SAMPLED  # noqa: E402
+from support.suppressed import CALLS as SUPPRESSED  # noqa: E402
 
 POOLED = (2, 3)
 

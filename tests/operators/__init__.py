@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from cases import Operator
+from support.cases import Operator
 
 _files = sorted(
     (importlib.import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import Operator, group_channels, of_reference
+from support.cases import Operator, group_channels, of_reference
 
 ORDER = 7
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cases import BAD_ROIS_GRAD, TOO_MANY_BINS, Operator, of_reference, same_channels
+from support.cases import BAD_ROIS_GRAD, TOO_MANY_BINS, Operator, of_reference, same_channels
 
 ORDER = 6
 

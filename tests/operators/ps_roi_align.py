@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import BAD_ROIS_GRAD, BAD_SAMPLES, Operator, Recorded, group_channels, of_reference
+from support.cases import (
+    BAD_ROIS_GRAD,
+    BAD_SAMPLES,
+    Operator,
+    Recorded,
+    group_channels,
+    of_reference,
+)
 
 ORDER = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import Arguments, Operator, Recorded, group_channels, of_reference
+from support.cases import Arguments, Operator, Recorded, group_channels, of_reference
 
 ORDER = 3
 

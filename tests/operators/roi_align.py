@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import (
+from support.cases import (
     BAD_ROIS_GRAD,
     BAD_SAMPLES,
     TOO_MANY_BINS,

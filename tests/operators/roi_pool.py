@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import TOO_MANY_BINS, Operator, Recorded, of_reference, same_channels
+from support.cases import TOO_MANY_BINS, Operator, Recorded, of_reference, same_channels
 
 ORDER = 1
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import BAD_ROIS_GRAD, BAD_SAMPLES, TOO_MANY_BINS, Operator, of_reference, same_channels
+from support.cases import (
+    BAD_ROIS_GRAD,
+    BAD_SAMPLES,
+    TOO_MANY_BINS,
+    Operator,
+    of_reference,
+    same_channels,
+)
 
 ORDER = 5
 

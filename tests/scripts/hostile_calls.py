@@ -13,9 +13,9 @@ import numpy as np
 import gluon_roi
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from deformed import CALLS as DEFORMED  # noqa: E402
 from operators import OPERATORS  # noqa: E402
-from suppressed import CALLS as SUPPRESSED  # noqa: E402
+from support.deformed import CALLS as DEFORMED  # noqa: E402
+from support.suppressed import CALLS as SUPPRESSED  # noqa: E402
 
 values = [np.nan, np.inf, -np.inf, 1e20, -1e20, 3e38, 0, -0.0, 1e-45, 7.5, 2**31, -(2**31), 2**63]
 rng = np.random.RandomState(int(sys.argv[1]))

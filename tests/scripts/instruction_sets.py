@@ -20,9 +20,9 @@ import numpy as np
 import gluon_roi
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from deformed import CALLS, every_half  # noqa: E402
 from operators import BY_NAME, OPERATORS  # noqa: E402
-from suppressed import CALLS as SUPPRESSED  # noqa: E402
+from support.deformed import CALLS, every_half  # noqa: E402
+from support.suppressed import CALLS as SUPPRESSED  # noqa: E402
 
 ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
 ROWS += [(op, {"rois_grad": True}) for op in OPERATORS if op.rois_grad]

@@ -34,7 +34,7 @@ import gluon_roi  # noqa: E402
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from operators import OPERATORS  # noqa: E402
-from suppressed import CALLS, Suppressed  # noqa: E402
+from support.suppressed import CALLS, Suppressed  # noqa: E402
 
 #: Megabytes that a process may grow by; a gradient has 0.1 or more, which adds up if it is lost.
 LIMIT = 8.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import mxnet as mx
 import numpy as np
-from deformed import Sampled
 from mxnet import autograd
+from support.deformed import Sampled
 
 import gluon_roi
 

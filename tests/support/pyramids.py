@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-from cases import all_rois
+from support.cases import all_rois
 
 SCALES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 

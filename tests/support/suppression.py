@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import mxnet as mx
-from suppressed import Suppressed
+from support.suppressed import Suppressed
 
 import gluon_roi
 

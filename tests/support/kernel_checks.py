@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any, Callable
 
 import numpy as np
-from cases import BATCH, PRECISION, SCALES, all_rois, feature_map, row_id
-from deformed import CALLS, Sampled
 from operators import OPERATORS, ROWS
 from support import c_api
-from suppressed import CALLS as SUPPRESSED
-from suppressed import Suppressed
+from support.cases import BATCH, PRECISION, SCALES, all_rois, feature_map, row_id
+from support.deformed import CALLS, Sampled
+from support.suppressed import CALLS as SUPPRESSED
+from support.suppressed import Suppressed
 
 DTYPES = ("float32", "float64", "float16")
 #: Output channels and pooled size: around a block of kTileChannels and of kUnroll, more bins than
