@@ -3,6 +3,7 @@
 
 import onnx_graphs
 import pytest
+from support.graphs import MAKERS, graph
 
 pytest.importorskip("onnx")
 
@@ -20,13 +21,13 @@ def test_every_rule_is_drawn():
 
     mine = {name for name in RULES if not name.startswith("_gluon_roi_")}
     # What an export switches first has the rules of our operators.
-    assert mine - OTHERS == set(onnx_graphs.MAKERS) - set(builtins())
+    assert mine - OTHERS == set(MAKERS) - set(builtins())
 
 
 def test_random_graphs(tmp_path):
     """Each operator twice, with others that are drawn."""
-    for seed in range(2 * len(onnx_graphs.MAKERS)):
+    for seed in range(2 * len(MAKERS)):
         assert not onnx_graphs.check(seed, tmp_path / "model.onnx"), (
             seed,
-            onnx_graphs.graph(seed).calls,
+            graph(seed).calls,
         )

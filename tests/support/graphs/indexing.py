@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that choose by index or order."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+
+from .growth import Call, Graph, Tensor, maker
+
+
+@maker("take")
+def _take(g: Graph, x: Tensor) -> Call | None:
+    axis = g.axis(x.rank)
+    index = g.index(*(g.size() for _ in range(g.size(1, 2))), low=-9, high=9)
+    return [x, index], {"axis": axis, "mode": g.among(["clip", "wrap"])}
+
+
+@maker("pick")
+def _pick(g: Graph, x: Tensor) -> Call | None:
+    axis, keep = g.axis(x.rank), g.coin()
+    shape = list(x.shape)
+    shape[axis] = 1
+    if not keep and x.rank > 1:
+        del shape[axis]
+    index = g.index(*shape, low=-9, high=9)
+    return [x, index], {"axis": axis, "keepdims": keep, "mode": g.among(["clip", "wrap"])}
+
+
+@maker("Embedding")
+def _embedding(g: Graph, x: Tensor) -> Call | None:
+    rows, width = g.size(), g.size()
+    index = g.index(*(g.size() for _ in range(g.size(1, 3))), low=-2, high=rows + 1)
+    return [index, g.input(rows, width)], {"input_dim": rows, "output_dim": width}
+
+
+@maker("one_hot")
+def _one_hot(g: Graph, x: Tensor) -> Call | None:
+    return [x], {
+        "depth": g.size(),
+        "on_value": g.number(),
+        "off_value": g.number(),
+        "dtype": g.among(["float16", "float32", "int32"]),
+    }
+
+
+@maker("gather_nd")
+def _gather_nd(g: Graph, x: Tensor) -> Call | None:
+    depth = g.size(1, x.rank)
+    index = g.index(depth, *(g.size() for _ in range(g.size(1, 2))), low=0, high=0)
+    value = [g.random.randint(size, size=index.shape[1:]) for size in x.shape[:depth]]
+    index.value = mx.nd.array(np.stack(value))
+    return [x, index], {}
+
+
+@maker("topk")
+def _topk(g: Graph, x: Tensor) -> Call | None:
+    axis = None if g.coin(0.2) else g.axis(x.rank)
+    return [x], {
+        "axis": axis,
+        "k": g.size(0, x.value.size if axis is None else x.shape[axis]),
+        "ret_typ": g.among(["indices", "value", "both"]),
+        "is_ascend": g.coin(),
+        "dtype": g.among(["float32", "int32", "int64"]),
+    }
+
+
+@maker("argsort")
+def _argsort(g: Graph, x: Tensor) -> Call | None:
+    axis = None if g.coin(0.3) else g.axis(x.rank)
+    return [x], {"axis": axis, "is_ascend": g.coin(), "dtype": g.among(["float32", "int32"])}
+
+
+@maker("sort")
+def _sort(g: Graph, x: Tensor) -> Call | None:
+    return [x], {"axis": None if g.coin(0.3) else g.axis(x.rank), "is_ascend": g.coin()}
+
+
+@maker("argmax", "argmin")
+def _argmax(g: Graph, x: Tensor) -> Call | None:
+    return [x], {"axis": None if g.coin(0.3) else g.axis(x.rank), "keepdims": g.coin()}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums, products and softmax."""
+
+from __future__ import annotations
+
+from .growth import Call, Graph, Tensor, maker
+
+
+@maker("sum", "mean", "max", "min", "prod")
+def _reduction(g: Graph, x: Tensor) -> Call | None:
+    if x.value.size > 100:
+        return None  # the product may overflow in another order
+    axis = g.among([None, (), g.axis(x.rank), g.axes(x.rank)])
+    return [x], {"axis": axis, "keepdims": g.coin(), "exclude": g.coin(0.3)}
+
+
+@maker("norm")
+def _norm(g: Graph, x: Tensor) -> Call | None:
+    if not x.is_float:
+        return None
+    axis = g.among([None, (), g.axis(x.rank)])
+    return [x], {"ord": g.among([1, 2]), "axis": axis, "keepdims": g.coin()}
+
+
+@maker("softmax", "log_softmax")
+def _softmax(g: Graph, x: Tensor) -> Call | None:
+    return [x], {"axis": g.axis(x.rank), "temperature": g.among([None, 1.0, 0.5, 3.0])}
+
+
+@maker("SoftmaxActivation")
+def _softmax_activation(g: Graph, x: Tensor) -> Call | None:
+    if x.dtype != "float32":
+        return None  # MXNet takes the bytes for float32 all the same
+    return [x], {"mode": g.among(["instance", "channel"]) if x.rank > 2 else "instance"}
+
+
+@maker("batch_dot")
+def _batch_dot(g: Graph, x: Tensor) -> Call | None:
+    if x.rank != 3:
+        return None
+    batch, rows, columns = x.shape
+    first, second = g.coin(), g.coin()
+    inner, outer = (rows if first else columns), g.size()
+    other = g.input(batch, *((outer, inner) if second else (inner, outer)), dtype=x.dtype)
+    return [x, other], {"transpose_a": first, "transpose_b": second}
+
+
+@maker("dot")
+def _dot(g: Graph, x: Tensor) -> Call | None:
+    if not x.is_float:
+        return None
+    first, second = g.coin(), g.coin()
+    size = x.shape[0 if first else -1]
+    others = [g.size() for _ in range(g.size(0, 2))]
+    other = g.input(*((*others, size) if second else (size, *others)), dtype=x.dtype)
+    return [x, other], {"transpose_a": first, "transpose_b": second}
