@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
-import sys
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY
 from PIL import Image
-from support.onnx_evaluator import HAS_RUNTIME, run
+from support.deployment import Session, assert_same, detect_mxnet, detect_onnx, rows_of
 
 import gluon_roi
 from demo_rfcn import cli
@@ -21,7 +16,6 @@ from demo_rfcn.data import signals
 from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
-EXAMPLES = REPOSITORY / "examples"
 
 
 def write_photo(path):
@@ -30,19 +24,6 @@ def write_photo(path):
     exif = Image.Exif()
     exif[0x112] = 6
     image.resize((410, 300)).save(path, quality=95, exif=exif)
-
-
-def rows_of(path):
-    rows = json.loads(path.read_text())
-    return sorted(rows, key=lambda row: -row["score"])
-
-
-def assert_same(found, expected):
-    assert len(found) == len(expected) > 3
-    assert [row["class"] for row in found] == [row["class"] for row in expected]
-    for key in ("score", "box"):
-        ours, theirs = (np.array([row[key] for row in rows]) for rows in (found, expected))
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
 
 
 def assert_drawn(path, photo):
@@ -63,44 +44,15 @@ def deployed(short_run, tmp_path):
     return tmp_path
 
 
-class Session:
-    """Of onnxruntime, in onnx's reference."""
-
-    def __init__(self, path, providers):
-        self.path, self.model = path, pytest.importorskip("onnx").load(path)
-
-    def get_modelmeta(self):
-        texts = {each.key: each.value for each in self.model.metadata_props}
-        return SimpleNamespace(custom_metadata_map=texts)
-
-    def get_inputs(self):
-        return self.model.graph.input
-
-    def run(self, names, inputs):
-        return run(self.path, *inputs.values())
-
-
-def load_example(name) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_onnx_file_gives_the_boxes_of_detect(deployed, monkeypatch):
-    if not HAS_RUNTIME:
-        monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Session))
     result = deployed / "drawn.png"
-    example = load_example("detect_onnx")
-    example.main(str(deployed / "rfcn.onnx"), deployed / "photo.jpg", result, 0.05)
+    detect_onnx(monkeypatch, deployed / "rfcn.onnx", deployed / "photo.jpg", result, 0.05)
     assert_same(rows_of(deployed / "drawn.json"), rows_of(deployed / "demo" / "photo.json"))
     assert_drawn(result, deployed / "photo.jpg")
 
 
 def test_mxnet_files_give_the_boxes_of_detect(deployed):
-    line = [EXAMPLES / "detect_mxnet.py", deployed / "rfcn", deployed / "photo.jpg"]
-    subprocess.run([sys.executable, *line, deployed / "drawn", "--thresh", "0.05"], check=True)
+    detect_mxnet(deployed / "rfcn", deployed / "photo.jpg", deployed / "drawn", 0.05)
     assert_same(rows_of(deployed / "drawn.json"), rows_of(deployed / "demo" / "photo.json"))
     assert_drawn(deployed / "drawn.png", deployed / "photo.jpg")
 

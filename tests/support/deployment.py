@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of examples/, and what they find."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.onnx_evaluator import HAS_RUNTIME, run
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+class Session:
+    """Of onnxruntime, in onnx's reference."""
+
+    def __init__(self, path, providers):
+        self.path, self.model = path, pytest.importorskip("onnx").load(path)
+
+    def get_modelmeta(self):
+        texts = {each.key: each.value for each in self.model.metadata_props}
+        return SimpleNamespace(custom_metadata_map=texts)
+
+    def get_inputs(self):
+        return self.model.graph.input
+
+    def run(self, names, inputs):
+        return run(self.path, *inputs.values())
+
+
+def detect_onnx(monkeypatch, model, photo, result, thresh):
+    """Run examples/detect_onnx.py; in onnx's reference if onnxruntime is not installed."""
+    if not HAS_RUNTIME:
+        monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Session))
+    spec = importlib.util.spec_from_file_location("detect_onnx", EXAMPLES / "detect_onnx.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main(str(model), photo, result, thresh)
+
+
+def detect_mxnet(prefix, photo, result, thresh):
+    """Run examples/detect_mxnet.py in a new process."""
+    line = [EXAMPLES / "detect_mxnet.py", prefix, photo, result, "--thresh", thresh]
+    subprocess.run([sys.executable, *map(str, line)], check=True)
+
+
+def rows_of(path):
+    rows = json.loads(path.read_text())
+    return sorted(rows, key=lambda row: -row["score"])
+
+
+def assert_same(found, expected, pixels=1e-3):
+    """The same classes in the same order; scores are within 1e-3, and corners within `pixels`."""
+    assert len(found) == len(expected) > 3
+    assert [row["class"] for row in found] == [row["class"] for row in expected]
+    for key, near in (("score", 1e-3), ("box", pixels)):
+        ours, theirs = (np.array([row[key] for row in rows]) for rows in (found, expected))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=near)
