@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mxnet as mx
+import numpy as np
 import pytest
 
 import gluon_roi
@@ -46,6 +48,56 @@ def test_the_commands_of_the_page(tmp_path):
     run(*compile_)
     shown = block("14 16 26 28").split("\n")
     assert run(*program).splitlines() == [line.strip() for line in shown]
+
+
+def save_detector(prefix, pixels):
+    """Save a switched detector, and return its ids, scores and boxes of an image, (rows, 6)."""
+    S = mx.sym
+    height, width = pixels.shape[:2]
+    im_info = S.concat(*(S.full((1, 1), size) for size in (height, width, 1)), dim=1)
+    maps = S.Convolution(S.var("data"), kernel=(8, 8), stride=(8, 8), num_filter=6, name="maps")
+    offsets = S.slice_axis(maps, axis=1, begin=2, end=6)
+    rois = S.contrib.Proposal(
+        *(S.slice_axis(maps, axis=1, begin=0, end=2), offsets * 0.1, im_info),
+        **{"feature_stride": 8, "scales": (2,), "ratios": (1,), "rpn_post_nms_top_n": 6},
+    )
+    pooled = S.contrib.ROIAlign(maps, rois, (2, 2), 1 / 8, sample_ratio=2)
+    classes = S.softmax(S.FullyConnected(pooled, num_hidden=3, name="classes"))
+    columns = S.argmax(classes, axis=1), S.max(classes, axis=1), S.slice_axis(rois, 1, 1, 5)
+    symbol = gluon_roi.optimize(S.Group([S.reshape(c, (1, 6, -1)) for c in columns]))
+    assert gluon_roi.count(symbol)["_gluon_roi_ROIAlign"] == 1
+    mean, std = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+    data = ((pixels - mean) / std).transpose(2, 0, 1)[None]
+    shapes, _, _ = symbol.infer_shape(data=data.shape)
+    random = np.random.RandomState(0)
+    arrays = {
+        name: mx.nd.array(random.randn(*shape) * 0.1)
+        for name, shape in zip(symbol.list_arguments(), shapes)
+    }
+    arrays["data"] = mx.nd.array(data)
+    outputs = symbol.bind(mx.cpu(), arrays).forward()
+    del arrays["data"]
+    mx.model.save_checkpoint(str(prefix), 0, symbol, arrays, {})
+    return np.concatenate([output.asnumpy()[0] for output in outputs], axis=1)
+
+
+def test_detector_without_python(tmp_path):
+    """detect.c gives Python's numbers, and reports a file that is missing."""
+    if shutil.which("cmake") is None or shutil.which("cc") is None:
+        pytest.skip("cmake or a C compiler is not installed")
+    pixels = np.random.RandomState(1).randint(0, 256, (40, 56, 3)).astype(np.uint8)
+    (tmp_path / "image.ppm").write_bytes(b"P6\n56 40\n255\n" + pixels.tobytes())
+    expected = save_detector(tmp_path / "net", pixels)
+    build = tmp_path / "build"
+    run("cmake", "-S", ROOT / "examples/c", "-B", build, f"-DPython3_EXECUTABLE={sys.executable}")
+    run("cmake", "--build", build)
+    line = [build / "detect", gluon_roi.library.PATH, tmp_path / "net", tmp_path / "image.ppm"]
+    shown = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = np.array([row.split() for row in shown.splitlines()], float)
+    assert len({*expected[:, 0]}) > 1
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+    missing = subprocess.run([*line[:-1], "no.ppm"], stderr=subprocess.PIPE, text=True)
+    assert missing.returncode == 1 and missing.stderr.startswith("detect: no.ppm: ")
 
 
 def test_the_call_of_the_page(tmp_path):
