@@ -35,7 +35,7 @@ def deployed(tmp_path_factory):
     net = zoo.built(zoo.FAMILIES["SSD"], [mx.nd.zeros((1, 3, 300, 400))])
     pixels = np.random.RandomState(0).randint(0, 256, (9, 12, 3)).astype("uint8")
     photo = folder / "photo.png"
-    Image.fromarray(pixels).resize((500, 375), Image.BICUBIC).save(photo)
+    Image.fromarray(pixels).resize((500, 375), Image.Resampling.BICUBIC).save(photo)
     about = gluon_roi.onnx.detector_metadata(net)
     scale = {key: about[key] for key in ("short", "max_size")}
     x, _ = gluoncv.data.transforms.presets.ssd.load_test(str(photo), **scale)
