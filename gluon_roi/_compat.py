@@ -5,7 +5,7 @@ Both stopped at Python 3.11 and NumPy 1.23. This module patches their modules fo
 ``Finder``, in ``sys.meta_path``, runs them with their own ``__import__``, for which ``numpy`` still
 has the names that it dropped, ``distutils.version`` exists and ``multiprocessing`` forks. A few of
 their source lines are edited on import. Other modules in the process are unaffected, and on Python
-3.8 to 3.11 with NumPy 1.23 no module is changed. MXNet's OpenBLAS gets kernels for AVX2 on
+3.8 to 3.11 with NumPy 1.23 only an error gets a hint. MXNet's OpenBLAS gets kernels for AVX2 on
 processors that it does not know.
 
 ``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth if mxnet or gluoncv is
@@ -145,6 +145,20 @@ class LibraryLoader(importlib.machinery.SourceFileLoader):
                 f"run 'apt-get install {missing[1]}{missing[2]}'"
             ) from None
         _choose_core(module.base._LIB)
+        _add_hint(module.base)
+
+
+def _add_hint(base: Any) -> None:
+    """Let MXNet's error about an operator of this package name the import that registers it."""
+    last_error = base.get_last_ffi_error
+
+    def get_last_ffi_error() -> Exception:
+        error = last_error()
+        if re.search(r"Operator _gluon_roi_\w+ is not registered", str(error)):
+            error.args = (f"{str(error).rstrip()}; 'import gluon_roi' registers it",)
+        return error
+
+    base.get_last_ffi_error = get_last_ffi_error
 
 
 # The kernels of OpenBLAS.
