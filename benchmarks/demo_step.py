@@ -15,7 +15,7 @@ from collections.abc import Callable
 import mxnet as mx
 
 from demo_rfcn import cli
-from demo_rfcn.commands.data import command as generate
+from demo_rfcn.commands.train import generate
 from demo_rfcn.data.augment import Augmentation
 from demo_rfcn.data.loader import TrainLoader
 from demo_rfcn.distributed.workers import Alone

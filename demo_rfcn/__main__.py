@@ -9,10 +9,7 @@ import traceback
 
 try:
     from .cli import main
-except OSError as error:  # what it imports may look for a temporary folder
-    print(f"demo_rfcn: {error}", file=sys.stderr)
-    sys.exit(2)
-except ImportError as error:
+except (ImportError, OSError) as error:  # some imports look for a temporary folder
     install = "pip install '.[demo]' && pip install --no-deps mxnet==1.9.1 gluoncv==0.10.5"
     missing = isinstance(error, ModuleNotFoundError)
     advice = f'; run "{install}" in the source folder of gluon_roi' if missing else ""

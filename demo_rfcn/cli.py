@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -12,15 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .commands import ablate, data, demo, detect, evaluate, export, train
+from . import settings
+from .commands import ablate, detect, evaluate, export, train
 from .distributed import launch
 from .errors import InputError, Interrupted, OutputError, RunError
-from .options import add_options, natural, option, positive, probability
 from .run import checkpoint
 from .run.record import LAST
-from .settings import LOCATION, NOT_INHERITED, OPTIONS, PARTS, RUNS, Data, Devices, Settings
-from .settings import build as build_parts
-from .settings import inherited as checked
+from .settings import (
+    LOCATION,
+    NOT_INHERITED,
+    OPTIONS,
+    PARTS,
+    RUNS,
+    Data,
+    Devices,
+    Settings,
+    natural,
+    option,
+    positive,
+    probability,
+)
 
 
 @dataclass
@@ -28,7 +40,11 @@ class Files:
     """The detector and the results."""
 
     path: Path = option(
-        RUNS / "signals" / LAST, "trained detector", Path, names=["--pretrained"], metavar="FILE"
+        RUNS / "signals" / LAST,
+        "trained detector",
+        Path,
+        names=["--pretrained"],
+        metavar="FILE",
     )
     save_prefix: Path = option(RUNS / "output", "folder for the results", Path, metavar="DIR")
 
@@ -87,40 +103,16 @@ class Processes:
     )
 
 
-#: By name: the function, its parts of options, and a line of help.
-COMMANDS: dict[str, tuple[Callable[..., None], dict[str, Any], str]] = {
-    "data": (data.command, {"data": Data}, "generate an embedded data set in VOC layout"),
-    "train": (train.command, PARTS, "train a detector"),
-    "eval": (
-        evaluate.command,
-        {"data": Data, "devices": Devices, "files": Files},
-        "score a checkpoint, with pictures, on its own data and scale unless others are given",
-    ),
-    "ablate": (
-        ablate.command,
-        {**PARTS, "ablation": Ablation},
-        "compare variants of the head and of the training over seeds",
-    ),
-    "detect": (
-        detect.command,
-        {"images": Images, "devices": Devices, "files": Files},
-        "detect objects in image files",
-    ),
-    "export": (
-        export.command,
-        {"export": Export, "files": Files},
-        "write symbol.json and parameters, or ONNX",
-    ),
-    "launch": (
-        launch.command,
-        {"processes": Processes},
-        "train with several processes: launch -n WORKERS -s SERVERS -- train ...",
-    ),
-    "demo": (
-        demo.command,
-        PARTS,
-        "everything: data, training, evaluation, pictures; reuses what is there",
-    ),
+# The function of each command, whose docstring begins with its line of help, and its options.
+COMMANDS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
+    "data": (train.generate, {"data": Data}),
+    "train": (train.command, PARTS),
+    "eval": (evaluate.command, {"data": Data, "devices": Devices, "files": Files}),
+    "ablate": (ablate.command, {**PARTS, "ablation": Ablation}),
+    "detect": (detect.command, {"images": Images, "devices": Devices, "files": Files}),
+    "export": (export.command, {"export": Export, "files": Files}),
+    "launch": (launch.command, {"processes": Processes}),
+    "demo": (train.demo, PARTS),
 }
 
 
@@ -164,8 +156,8 @@ def parse(argv: list[str] | None = None) -> partial[None]:
     argv = sys.argv[1:] if argv is None else argv
     end = argv.index("--") if argv[:1] == ["launch"] and "--" in argv else len(argv)
     given = vars(_parser().parse_args(argv[:end]))
-    command, parts, _ = COMMANDS[given.pop("chosen")]
-    own = build_parts(parts, {**_inherited(command, given), **given})
+    command, parts = COMMANDS[given.pop("chosen")]
+    own = settings.build(parts, {**_inherited(command, given), **given})
     core = {name: own.pop(name) for name in PARTS if name in own}
     rest = {each.name: getattr(part, each.name) for part in own.values() for each in fields(part)}
     if command is launch.command:
@@ -194,12 +186,12 @@ def _inherited(command: Callable, given: dict) -> dict[str, Any]:
             return scale
         left_out = LOCATION if "dataset_root" in given or "val_annotations" in given else ()
         names = [each.name for each in fields(Data) if each.name not in left_out]
-        return {**checked(source, stored.arguments, names), **scale}
+        return {**settings.inherited(source, stored.arguments, names), **scale}
     if given.get("resume"):
         names = [name for name in OPTIONS if name not in NOT_INHERITED]
-        return checked(source, stored.arguments, names)
+        return settings.inherited(source, stored.arguments, names)
     names = ["network", "head", "k", "class_agnostic", "fpn", "deform"]
-    return checked(source, stored.config.to_dict(), names)
+    return settings.inherited(source, stored.config.to_dict(), names)
 
 
 def _parser() -> _Parser:
@@ -207,9 +199,10 @@ def _parser() -> _Parser:
         prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="chosen")
-    for name, (_, parts, text) in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        add_options(sub, parts, name)
+    for name, (command, parts) in COMMANDS.items():
+        text = (inspect.getdoc(command) or "").splitlines()[0]
+        sub = commands.add_parser(name, help=text, description=text)
+        settings.add_options(sub, parts, name)
         if name == "ablate":
             sub.set_defaults(steps=1000, save_prefix=RUNS / "ablation")
     return parser

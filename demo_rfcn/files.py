@@ -82,13 +82,6 @@ def save_and_reload(save: Callable[[], None], *paths: Path) -> None:
         raise OSError("MXNet wrote only a part of it") from error
 
 
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Yield a folder that is removed at the end."""
-    with writing("a temporary folder"), tempfile.TemporaryDirectory() as work, writing(work):
-        yield Path(work)
-
-
 def prepare(folder: Path) -> None:
     """Make a folder, and refuse it before the work is done if nothing can be written there."""
     with writing(folder):

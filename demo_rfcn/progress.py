@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
@@ -17,8 +17,6 @@ LINE = (
     "{desc}: {percentage:.0f} %, {n_fmt} of {total_fmt}{unit} in {elapsed}, {remaining} left"
     "{postfix}"
 )
-
-_T = TypeVar("_T")
 
 
 class _Log(io.StringIO):
@@ -36,47 +34,25 @@ class _Log(io.StringIO):
 
 
 class Progress(tqdm):
-    """Shows a count; a `brief` one has a line in a log only if it takes long."""
+    """A bar over items, or with a `total`; a `brief` one has a line in a log only if it is slow.
+
+    Further arguments are those of tqdm.
+    """
 
     def __init__(
-        self,
-        total: int,
-        title: str,
-        unit: str,
-        initial: int = 0,
-        shown: bool = True,
-        brief: bool = False,
+        self, title: str, unit: str, items: Iterable | None = None, brief: bool = False, **how: Any
     ) -> None:
         log = not sys.stderr.isatty()
-        how = {"file": _Log(), "bar_format": LINE, "smoothing": 0, "ascii": True} if log else {}
-        super().__init__(
-            total=total,
-            desc=title,
-            unit=f" {unit}",
-            initial=initial,
-            disable=not shown,
-            mininterval=INTERVAL if log else 1,
-            miniters=1,
+        how.update(desc=title, unit=f" {unit}", miniters=1, mininterval=INTERVAL if log else 1)
+        if log:
             # Any delay prevents a line at 0 %; a position of 0 codes that move a terminal's cursor.
-            delay=(INTERVAL if brief else 1e-9) if log else 0,
-            position=0 if log else None,
-            **how,
-        )
+            how.update(delay=INTERVAL if brief else 1e-9, position=0)
+            how.update(file=_Log(), bar_format=LINE, smoothing=0, ascii=True)
+        super().__init__(items, **how)
 
     def reach(self, done: int) -> None:
         """Count up to a number."""
         self.update(done - self.n)
-
-    def over(self, items: Iterable[_T]) -> Iterator[_T]:
-        """Yield items, and count each when the next one is asked for."""
-        with self:
-            for item in items:
-                yield item
-                self.update()
-
-    def figures(self, text: str) -> None:
-        """Show some current figures beside the count."""
-        self.set_postfix_str(text, refresh=False)
 
     def results(self, text: str) -> None:
         """Write a line to the standard output, above the bar if there is one."""

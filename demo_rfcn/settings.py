@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +14,95 @@ import mxnet as mx
 
 from .data import Files, Held, open_datasets
 from .data.dataset import DetectionSet
-from .data.specs import DATASETS, DatasetSpec
+from .data.specs import DATASETS
 from .errors import CheckpointError, InputError
 from .model.config import ModelConfig
 from .model.heads import FPN_HEADS, HEADS, MAX_K
 from .model.network import BACKBONES, DEFORMABLE, FPN_BACKBONES
-from .options import (
-    above_zero,
-    below_one,
-    from_zero,
-    gpu_numbers,
-    integer,
-    natural,
-    option,
-    pixels,
-    place,
-    positive,
-    probability,
-    share,
-    up_to_one,
-)
 
 RUNS = Path("runs")
+MAX_SIDE = 10_000  # pixels of a scaled image
 # The location of a data set.
 LOCATION = ("dataset_root", "train_annotations", "train_images", "val_annotations", "val_images")
 # Settings that a resumed run does not inherit.
 NOT_INHERITED = ("resume", "overwrite", "max_seconds")
+
+
+def number(kind: type, words: str, accepts: Callable[[Any], bool]) -> Callable[[str], Any]:
+    """Return a conversion of text to an accepted finite number; words describe the range."""
+
+    def convert(text: str) -> Any:
+        try:
+            value = kind(text)
+            fits = abs(value) < float("inf") and accepts(value)
+        except ValueError:
+            fits = False
+        if not fits:
+            raise argparse.ArgumentTypeError(f"expected {words}, got {text}")
+        return value
+
+    return convert
+
+
+def integer(lowest: int, highest: int = 2**31 - 1) -> Callable[[str], int]:
+    """Return a conversion of text to an integer within a range."""
+    words = f">= {lowest}" if highest == 2**31 - 1 else f"from {lowest} to {highest}"
+    return number(int, f"an integer {words}", lambda value: lowest <= value <= highest)
+
+
+natural, positive, pixels = integer(0), integer(1), integer(1, MAX_SIDE)
+above_zero = number(float, "a number > 0", lambda value: value > 0)
+from_zero = number(float, "a number >= 0", lambda value: value >= 0)
+probability = number(float, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+below_one = number(float, "a number >= 0 and < 1", lambda value: 0 <= value < 1)
+up_to_one = number(float, "a number > 0 and <= 1", lambda value: 0 < value <= 1)
+share = number(float, "a number > 0 and < 1", lambda value: 0 < value < 1)
+
+
+def gpu_numbers(text: str) -> tuple[int, ...]:
+    """Convert a list such as 0,1."""
+    numbers = tuple(natural(part) for part in text.split(",") if part)
+    if len(set(numbers)) < len(numbers):
+        raise argparse.ArgumentTypeError(f"expected different numbers, got {text}")
+    return numbers
+
+
+def option(default: Any, text: str, kind: Any = str, same_run: bool = False, **how: Any) -> Any:
+    """Return a field that is an option; a flag inverts a bool.
+
+    `kind` converts the option's text. With `same_run`, another value still describes the same run.
+    `only` in `how` is the one command that has the option, `names` replace the field's name; the
+    rest are arguments of `add_argument`.
+    """
+    metadata = {"same_run": same_run, "how": {"help": text, "type": kind, **how}}
+    return field(default=default, metadata=metadata)
+
+
+def place(text: str, metavar: str) -> Any:
+    """Return a field that is an option: a file or folder, which may move within one run."""
+    return option(None, text, Path, True, metavar=metavar)
+
+
+def add_options(parser: argparse.ArgumentParser, parts: dict[str, Any], command: str) -> None:
+    """Add the options of some parts; the result of parsing lacks those that are not given."""
+    for title, part in parts.items():
+        group = parser.add_argument_group(title, part.__doc__)
+        for each in fields(part):
+            how, flag = dict(each.metadata["how"]), each.name.replace("_", "-")
+            if how.pop("only", command) != command:
+                continue
+            if isinstance(each.default, bool):
+                flag = f"no-{flag}" if each.default else flag
+                how["action"] = "store_false" if each.default else "store_true"
+                del how["type"]
+            elif each.default not in (None, (), ""):
+                values = each.default if isinstance(each.default, tuple) else (each.default,)
+                shown = (f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+                how["help"] += f" (default: {' '.join(shown)})"
+            names = how.pop("names", [f"--{flag}"])
+            if names[0].startswith("-"):
+                how.update(dest=each.name, default=argparse.SUPPRESS)
+            group.add_argument(*names, **how)
 
 
 @dataclass
@@ -80,22 +142,20 @@ class Data:
             raise InputError(f"dataset: --classes {', '.join(classes)}, expected different names")
         short = self.short or spec.short
         max_size = max(self.max_size or spec.max_size, short)
-        self.spec: DatasetSpec = dataclasses.replace(
-            spec, classes=classes, short=short, max_size=max_size
-        )
+        self.spec = replace(spec, classes=classes, short=short, max_size=max_size)
         self.files: dict[str, Files] = {}
         for purpose in ("train", "val"):
-            names = [f"{purpose}_{part}" for part in ("annotations", "images")]
-            pair = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
-            given = [flag for flag, path in pair.items() if path]
+            flags = f"--{purpose}-annotations", f"--{purpose}-images"
+            paths = [getattr(self, f"{purpose}_{part}") for part in ("annotations", "images")]
+            given = [flag for flag, path in zip(flags, paths) if path]
             if given and self.dataset != "coco":
                 raise InputError(
                     f"dataset: {given[0]} with --dataset {self.dataset}, expected --dataset coco"
                 )
             if len(given) == 1:
-                raise InputError(f"dataset: {given[0]} alone, expected {' and '.join(pair)}")
+                raise InputError(f"dataset: {given[0]} alone, expected {' and '.join(flags)}")
             if given:
-                self.files[purpose] = Files(*pair.values())
+                self.files[purpose] = Files(*paths)
 
     @property
     def scale(self) -> tuple[int, int]:
@@ -285,11 +345,8 @@ class Settings:
 
     def values(self) -> dict[str, Any]:
         """Return all options by name."""
-        return {
-            each.name: getattr(getattr(self, name), each.name)
-            for name, part in PARTS.items()
-            for each in fields(part)
-        }
+        parts = asdict(self).values()
+        return {name: value for part in parts for name, value in part.items()}
 
     def changed(self, **values: Any) -> Settings:
         """Return settings that differ in some options."""
@@ -324,18 +381,17 @@ def inherited(path: Path, stored: dict, names: Sequence[str]) -> dict[str, Any]:
     """Return options that a checkpoint gives, checked as on the command line: a file may lie."""
     values: dict[str, Any] = {}
     for name in names:
-        each, value = OPTIONS[name], stored.get(name)
-        how = each.metadata["how"]
-        kind = how.get("type", str)
+        value, how = stored.get(name), OPTIONS[name].metadata["how"]
         if value is None:
             continue
         try:
-            if isinstance(each.default, bool):
+            if isinstance(OPTIONS[name].default, bool):
                 values[name] = bool(["False", "True"].index(str(value)))
             elif "nargs" in how:
-                values[name] = [kind(str(one)) for one in value]
+                values[name] = [how["type"](str(one)) for one in value]
             else:
-                values[name] = kind(",".join(map(str, value)) if name == "gpus" else str(value))
+                text = ",".join(map(str, value)) if name == "gpus" else str(value)
+                values[name] = how["type"](text)
             if values[name] not in how.get("choices", [values[name]]):
                 raise ValueError(f"expected one of {', '.join(how['choices'])}, got {value}")
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:

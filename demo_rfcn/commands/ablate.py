@@ -21,8 +21,7 @@ from ..run import checkpoint, evaluate, train
 from ..run.record import LAST
 from ..settings import Settings
 from ..show import pictures
-from .data import command as generate
-from .demo import check_run
+from .train import check_run, generate
 
 REFERENCE = "R-FCN, k = 3"
 ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
@@ -40,12 +39,13 @@ FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
     "fpn": ("FPN, ROIAlign 7 x 7 + 2 fc", {"head": "roi_fc", "k": 7, "fpn": True}),
     "fpn_light": ("FPN, light head", {"head": "light_head", "k": 7, "fpn": True}),
 }
-SCORES = ("map50", "map75")
+SCORES = {"map50": "mAP@.5", "map75": "mAP@.75"}
 
 
 def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
-    """Train and evaluate all variants, and those of `further`; finished runs are not repeated.
+    """Compare variants of the head and of the training over seeds.
 
+    Trains and evaluates all variants, and those of `further`; finished runs are not repeated.
     `ablation.json`, `ablation.md` and `ablation.png` are rewritten after every run, so that an
     interrupted study shows its results so far. Raises CheckpointError if the folder holds a study
     of other arguments.
@@ -119,28 +119,24 @@ def rotate_bins(net: RFCN) -> None:
             parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
 
 
-def summarise(rows: list[dict]) -> dict[str, dict[str, tuple[float, float | None, int]]]:
-    """Return variant -> score name -> (mean, sample standard deviation or None, runs)."""
-    table: dict = {}
+def summarise(rows: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray | None, int]]:
+    """Return variant -> (means, sample standard deviations or None, runs), those of `SCORES`."""
+    table = {}
     for name in dict.fromkeys(row["variant"] for row in rows):
-        own = [row for row in rows if row["variant"] == name]
-        table[name] = {}
-        for key in SCORES:
-            values = np.array([row[key] for row in own])
-            spread = values.std(ddof=1) if len(values) > 1 else None
-            table[name][key] = (values.mean(), spread, len(values))
+        values = np.array([[row[key] for key in SCORES] for row in rows if row["variant"] == name])
+        spread = values.std(axis=0, ddof=1) if len(values) > 1 else None
+        table[name] = values.mean(axis=0), spread, len(values)
     return table
 
 
 def write_table(path: Path, rows: list[dict]) -> None:
     """Write the summary as a Markdown table."""
-    lines = ["| variant | mAP@.5 | mAP@.75 | seeds |", "|---|---|---|---|"]
-    for name, scores in summarise(rows).items():
-        cells = [
-            f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
-            for mean, spread, _ in scores.values()
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} | {scores['map50'][2]} |")
+    lines = [f"| variant | {' | '.join(SCORES.values())} | seeds |", "|---|---|---|---|"]
+    for name, (means, spreads, runs) in summarise(rows).items():
+        cells = [f"{mean:.3f}" for mean in means]
+        if spreads is not None:
+            cells = [f"{cell} ± {spread:.3f}" for cell, spread in zip(cells, spreads)]
+        lines.append(f"| {name} | {' | '.join(cells)} | {runs} |")
     with files.replacing(path) as part:
         part.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -150,14 +146,14 @@ def bar_chart(path: Path, rows: list[dict]) -> None:
     table = summarise(rows)
     figure, axis = plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))
     place = np.arange(len(table))
-    for offset, (key, label) in zip((-0.2, 0.2), zip(SCORES, ("mAP@.5", "mAP@.75"))):
-        means = [scores[key][0] for scores in table.values()]
-        spreads = [scores[key][1] or 0 for scores in table.values()]
+    for column, (offset, label) in enumerate(zip((-0.2, 0.2), SCORES.values())):
+        means = [row[column] for row, _, _ in table.values()]
+        spreads = [0 if row is None else row[column] for _, row, _ in table.values()]
         bars = axis.barh(place + offset, means, 0.38, xerr=spreads, label=label)
         axis.bar_label(bars, [f"{mean:.2f}" for mean in means], padding=4)
     axis.set_yticks(place, list(table))
     axis.invert_yaxis()
-    several = any(scores[key][2] > 1 for scores in table.values() for key in SCORES)
+    several = any(runs > 1 for _, _, runs in table.values())
     seeds = "mean and deviation of the seeds" if several else "one seed"
     axis.set(xlim=(0, 1.1), xlabel=f"{seeds}, {rows[0]['steps']} steps each")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)

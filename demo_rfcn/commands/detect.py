@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -23,20 +25,20 @@ from ..show import pictures
 def command(
     devices: Devices, images: list[Path], thresh: float, path: Path, save_prefix: Path
 ) -> None:
-    """Check all images, then write <stem>.png and <stem>.json for each.
+    """Detect objects in image files: write <stem>.png and <stem>.json for each.
 
-    A folder stands for all its images.
+    A folder stands for all its images. All files are checked first.
     """
     images = [*dict.fromkeys(image for path in images for image in images_of(path))]
-    for image in Progress(len(images), "looking at files", "images", brief=True).over(images):
-        check_image(image)
+    for image in Progress("looking at files", "images", images, brief=True):
+        _whole(image_files.check_image, image)
     check_targets(images, save_prefix)
     ctx, batch_size = devices.contexts(), devices.batch_size
     stored = checkpoint.read(path)
     files.prepare(save_prefix)
     detect = stored.detector(ctx)
     limits = stored.notes["short"], stored.notes["max_size"]
-    with Progress(len(images), "detecting", "images") as progress:
+    with Progress("detecting", "images", total=len(images)) as progress:
         for first in range(0, len(images), batch_size):
             chunk = [(image, read_image(image)) for image in images[first : first + batch_size]]
             scaled = [(image, pixels, *resize(pixels, *limits)) for image, pixels in chunk]
@@ -98,17 +100,14 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
             )
 
 
-def check_image(path: Path) -> image_files.Header:
-    """Return the header of an image file; raise InputError if it is not a whole image."""
-    try:
-        return image_files.check_image(path)
-    except BrokenFile as error:
-        raise InputError(f"detect: {error}") from error
-
-
 def read_image(path: Path) -> np.ndarray:
     """Read an image file, (H, W, 3) uint8, RGB, upright according to its header."""
+    return _whole(lambda path: image_files.read_image(path, image_files.check_image(path)), path)
+
+
+def _whole(read: Callable[[Path], Any], path: Path) -> Any:
+    """Return what a function reads from an image; raise InputError if the file is broken."""
     try:
-        return image_files.read_image(path, check_image(path))
+        return read(path)
     except BrokenFile as error:
         raise InputError(f"detect: {error}") from error

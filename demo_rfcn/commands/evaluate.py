@@ -30,7 +30,7 @@ PARTS = 8  # RoIs of the picture of moved bins
 
 
 def command(data: Data, devices: Devices, path: Path, save_prefix: Path) -> None:
-    """Evaluate a checkpoint on the test images of a data set, with pictures."""
+    """Score a checkpoint, with pictures, on its own data and scale unless others are given."""
     print_summary(report(data, devices, path, save_prefix), save_prefix)
 
 

@@ -1,22 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train`: a detector on a data set."""
+"""`data`, `train`, and `demo`, which does everything from scratch to a folder of results."""
 
 from __future__ import annotations
 
-from ..errors import InputError
+from pathlib import Path
+
+from .. import files
+from ..data import ensure_dataset
+from ..errors import CheckpointError, InputError
 from ..run import checkpoint, train
-from ..run.record import BEST, LAST
-from ..settings import Settings
+from ..run.record import BEST, LAST, SUMMARY
+from ..settings import Data, Settings
+from . import evaluate
+
+
+def generate(data: Data) -> None:
+    """Generate an embedded data set in VOC layout, unless it is there."""
+    made = ensure_dataset(data.dataset, data.dataset_root, data.data_seed)
+    print(f"{'wrote' if made else 'reused'} {data.dataset} in {data.dataset_root.resolve()}")
 
 
 def command(settings: Settings) -> None:
-    """Train, and print the location of the run."""
+    """Train a detector, and print the location of the run."""
     train.check_files(settings)
     refuse_to_replace(settings)
     train.train(settings, *settings.open("train", "val"))
     folder = settings.run.save_prefix
     print(f"the run is in {folder.resolve()}; its scores, pictures and report.html:")
     print(f"python -m demo_rfcn eval --pretrained {folder / LAST} --save-prefix {folder / 'eval'}")
+
+
+def demo(settings: Settings) -> None:
+    """Make data, train, evaluate, draw; reuse the parts that are complete."""
+    train.check_files(settings)
+    folder = settings.run.save_prefix
+    last, summary_path = folder / LAST, folder / SUMMARY
+    trained = False
+    if last.is_file() and not settings.run.resume:
+        stored = check_run(last, settings)
+        trained = stored.step >= (settings.schedule.steps or stored.arguments["steps"])
+        settings = settings.changed(resume=last)
+    if settings.data.spec.paint:
+        generate(settings.data)
+    if trained:
+        print(f"reused {last}, trained for {stored.step} steps")
+    else:
+        # The images of the report too, so that broken ones are named now.
+        train_set, val_set, _ = settings.open("train", "val", "test")
+        train.train(settings, train_set, val_set)
+        summary_path.unlink(missing_ok=True)
+    if summary_path.is_file():
+        print(f"reused {summary_path}")
+        summary = files.read_json(summary_path, "demo")
+    else:
+        # Not the best checkpoint: which step scores best on a few images is chance.
+        summary = evaluate.report(settings.data, settings.devices, last, folder)
+    evaluate.print_summary(summary, folder)
 
 
 def refuse_to_replace(settings: Settings) -> None:
@@ -29,3 +68,16 @@ def refuse_to_replace(settings: Settings) -> None:
         raise InputError(
             f"train: {folder} has a run of {steps} steps: --resume {present[0]}, or --overwrite"
         )
+
+
+def check_run(path: Path, settings: Settings, *also: str) -> checkpoint.Checkpoint:
+    """Read the checkpoint of a run; reject that of another one. See `Settings.differences`."""
+    stored = checkpoint.read(path)
+    # The classes of a folder are not known before it is opened.
+    stored.check_config(settings.config(settings.data.spec.classes or stored.config.classes))
+    if differences := settings.differences(stored.arguments, *also):
+        raise CheckpointError(
+            f"checkpoint: {path} is of another run: {'; '.join(differences)}; choose another "
+            "--save-prefix for this one"
+        )
+    return stored

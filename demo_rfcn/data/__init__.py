@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from . import coco, voc, voc_files
+from . import coco, voc
 from .dataset import DetectionSet, counted
-from .specs import DATASETS, DatasetSpec
+from .specs import DATASETS as DATASETS
+from .specs import DatasetSpec
+from .voc_files import ensure_dataset as ensure_dataset
 
 PURPOSES = ("train", "val", "test")
 
@@ -31,14 +33,6 @@ class Held(NamedTuple):
     share: float = 0.1
     seed: int = 0
     names: set[str] | None = None
-
-
-def ensure_dataset(name: str, root: Path, seed: int) -> bool:
-    """Generate an embedded data set under root unless it is there; return whether it was made."""
-    spec = DATASETS[name]
-    if spec.paint is None:
-        raise InputError(f"data: dataset '{name}' is not generated; pass its --dataset-root")
-    return voc_files.generate(Path(root), spec.paint, spec.counts, seed, spec.recipe)
 
 
 def open_datasets(

@@ -103,7 +103,7 @@ class DetectionSet(mx.gluon.data.Dataset):
         out.
         """
         whole, turned = [], 0
-        for image in Progress(len(images), "looking at files", "images", brief=True).over(images):
+        for image in Progress("looking at files", "images", images, brief=True):
             faults = [*image.faults]
             try:
                 header = check_image(image.path)

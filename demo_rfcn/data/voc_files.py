@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..files import read_json, writing
 from ..progress import Progress
 from .painting import Object, Painter
+from .specs import DATASETS
 
 YEAR_FOLDER = "VOC2007"
 RECIPE_FILE = "recipe.json"
@@ -42,17 +43,18 @@ def write_image(folder: Path, name: str, image: np.ndarray, objects: list[Object
     ElementTree.ElementTree(root).write(str(folder / "Annotations" / f"{name}.xml"))
 
 
-def generate(root: Path, paint: Painter, splits: dict[str, int], seed: int, recipe: str) -> bool:
-    """Write a generated data set unless an equal one is there.
+def ensure_dataset(name: str, root: Path, seed: int) -> bool:
+    """Generate an embedded data set under root unless it is there; return whether it was made.
 
     Image i of a split is painted by its own generator, seeded with (seed, split, i), so a larger
     split begins with the images of a smaller one. The set is written beside its final place and
-    moved there when complete: an interrupted call leaves nothing half made. `splits` has the images
-    per split, `recipe` the name of the painter, which an existing folder records. Returns False if
-    the folder is reused.
+    moved there when complete: an interrupted call leaves nothing half made. A folder of another
+    recipe, seed or size is generated again.
     """
-    recorded = {"recipe": recipe, "seed": seed, "splits": splits}
-    recipe_path = root / RECIPE_FILE
+    spec, recipe_path = DATASETS[name], root / RECIPE_FILE
+    if spec.paint is None:
+        raise InputError(f"data: dataset '{name}' is not generated; pass its --dataset-root")
+    recorded = {"recipe": spec.recipe, "seed": seed, "splits": spec.counts}
     if recipe_path.is_file() and read_json(recipe_path, "data") == recorded:
         return False
     if root.is_file():
@@ -65,7 +67,7 @@ def generate(root: Path, paint: Painter, splits: dict[str, int], seed: int, reci
         root.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
         try:
-            _write_splits(work / YEAR_FOLDER, paint, splits, seed, recipe)
+            _write_splits(work / YEAR_FOLDER, spec.paint, spec.counts, seed, spec.recipe)
             (work / RECIPE_FILE).write_text(json.dumps(recorded, indent=2) + "\n")
             work.chmod(0o755)
             if root.exists():
@@ -81,7 +83,7 @@ def _write_splits(
 ) -> None:
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / part).mkdir(parents=True)
-    with Progress(sum(splits.values()), f"painting {recipe}", "images") as progress:
+    with Progress(f"painting {recipe}", "images", total=sum(splits.values())) as progress:
         for number, (split, count) in enumerate(splits.items()):
             names = [f"{split}_{index:05d}" for index in range(count)]
             for index, name in enumerate(names):

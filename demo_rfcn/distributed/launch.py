@@ -29,11 +29,12 @@ SHUTDOWN_GRACE = 20.0  # seconds for the last checkpoint, before the rest is kil
 
 
 def command(workers: int, servers: int, address: str, only: Sequence[str], line: list[str]) -> None:
-    """Start processes, print their output, and end all when one fails.
+    """Train with several processes: launch -n WORKERS -s SERVERS -- train ...
 
-    `workers` and `servers` count those of all machines. `address` is HOST:PORT of the scheduler, or
-    empty for this machine and a free port. `only` lists the roles to start here; empty for all.
-    `line` is the command line of a worker. A failure has the status of the worker, if it had one.
+    Starts the processes, prints their output, and ends all when one fails. `workers` and `servers`
+    count those of all machines. `address` is HOST:PORT of the scheduler, or empty for this machine
+    and a free port. `only` lists the roles to start here; empty for all. `line` is the command line
+    of a worker. A failure has the status of the worker, if it had one.
     """
     if line[:1] != ["train"]:
         raise InputError("launch: expected '-- train' and its arguments at the end of the line")

@@ -13,9 +13,11 @@ A backbone of FPN_BACKBONES returns a list of maps for the head, finest first, d
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +28,7 @@ from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
 from ..errors import reason
-from ..files import save_and_reload, temporary_folder
+from ..files import save_and_reload, writing
 from .arrays import Array
 
 
@@ -245,8 +247,8 @@ def load_without_classes(load: Callable, filename: str) -> None:
     if not isinstance(stored, dict):
         raise ValueError("it holds arrays without names")
     kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
-    with temporary_folder() as work:
-        path = work / "params"
+    with writing("a temporary file"), tempfile.TemporaryDirectory() as work:
+        path = Path(work, "params")
         save_and_reload(lambda: mx.nd.save(str(path), kept), path)
         load(str(path), ctx=mx.cpu(), allow_missing=True)
 

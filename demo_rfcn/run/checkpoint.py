@@ -23,7 +23,7 @@ from ..errors import CheckpointError, reason
 from ..model import detector
 from ..model.config import ModelConfig
 from ..model.detector import RFCN
-from ..options import MAX_SIDE
+from ..settings import MAX_SIDE
 
 FORMAT = 3
 _NOTES, _MODEL, _OPTIMIZER = "notes", "model/", "optimizer/"

@@ -69,15 +69,12 @@ def detect_all(
     scale: tuple[int, int],
     ctx: Sequence[mx.Context],
     batch_size: int = 4,
-    shown: bool = True,
+    hidden: bool = False,
 ) -> dict[int, Detection]:
     """Return the detections of some images by index, with a progress bar."""
-    found = {}
-    with Progress(len(indices), "evaluating", "images", shown=shown) as progress:
-        for index, detection in detect_dataset(detector, dataset, indices, scale, ctx, batch_size):
-            found[index] = detection
-            progress.update()
-    return found
+    found = detect_dataset(detector, dataset, indices, scale, ctx, batch_size)
+    shown = {"total": len(indices), "disable": hidden}
+    return dict(Progress("evaluating", "images", found, **shown))
 
 
 def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
@@ -156,21 +153,20 @@ def rpn_recall(
     tops = (10, 30, 100)
     covered = dict.fromkeys(tops, 0)
     total = 0
-    with Progress(min(images, len(dataset)), "recall of the proposals", "images") as progress:
-        for index in range(min(images, len(dataset))):
-            image, labels, _ = load_image(dataset, index, *scale)
-            objects = labels[labels[:, 5] == 0]
-            data = mx.nd.array(normalise(image)[None], ctx=ctx)
-            features, _ = detector.net.backbone(data)
-            anchors = detector.net.anchor_grid(features)
-            boxes, ranks = detector.proposals(*detector.net.rpn(features), anchors, data)
-            boxes = boxes[0].asnumpy()[ranks[0].asnumpy() >= 0]
-            total += len(objects)
-            for top in tops:
-                if len(objects) and len(boxes):
-                    iou = bbox_iou(boxes[:top], objects[:, :4])
-                    covered[top] += int((iou.max(axis=0) >= 0.5).sum())
-            progress.update()
+    indices = range(min(images, len(dataset)))
+    for index in Progress("recall of the proposals", "images", indices):
+        image, labels, _ = load_image(dataset, index, *scale)
+        objects = labels[labels[:, 5] == 0]
+        data = mx.nd.array(normalise(image)[None], ctx=ctx)
+        features, _ = detector.net.backbone(data)
+        anchors = detector.net.anchor_grid(features)
+        boxes, ranks = detector.proposals(*detector.net.rpn(features), anchors, data)
+        boxes = boxes[0].asnumpy()[ranks[0].asnumpy() >= 0]
+        total += len(objects)
+        for top in tops:
+            if len(objects) and len(boxes):
+                iou = bbox_iou(boxes[:top], objects[:, :4])
+                covered[top] += int((iou.max(axis=0) >= 0.5).sum())
     return {str(top): covered[top] / max(total, 1) for top in tops}
 
 

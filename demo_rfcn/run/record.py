@@ -24,35 +24,29 @@ LAST, BEST, SUMMARY = "last.ckpt", "best.ckpt", "summary.json"
 
 
 class Record:
-    """The losses and scores of a run, and its checkpoints; `losses` are those not yet written."""
+    """The losses and scores of a run, and its checkpoints.
+
+    `step` is the number of finished steps, `losses` are those not yet in the history, and `writes`
+    is False in all but one of several workers.
+    """
 
     def __init__(
         self, settings: Settings, writes: bool, resumed: checkpoint.Checkpoint | None
     ) -> None:
         self.folder = settings.run.save_prefix
-        self.writes = writes  # False in all but one of several workers
+        self.writes, self.step = writes, resumed.step if resumed else 0
         self.losses: list[np.ndarray] = []
         self._settings = settings
         self._loss = math.nan
-        self._notes: dict[str, Any] = {
-            "step": 0,
-            "best": None,
-            "history": {"losses": [], "val": []},
-            "held_back": None,
-        }
-        if resumed:
-            self._notes.update({key: resumed.notes[key] for key in ("step", "best", "history")})
+        before = resumed.notes if resumed else {"best": None, "history": {"losses": [], "val": []}}
         short, max_size = settings.data.scale
-        self._notes.update(arguments=settings.to_dict(), short=short, max_size=max_size)
-
-    @property
-    def step(self) -> int:
-        """The number of finished steps."""
-        return self._notes["step"]
-
-    @step.setter
-    def step(self, step: int) -> None:
-        self._notes["step"] = step
+        self._notes: dict[str, Any] = {
+            **{key: before[key] for key in ("best", "history")},
+            "held_back": None,
+            "arguments": settings.to_dict(),
+            "short": short,
+            "max_size": max_size,
+        }
 
     def print(self, text: str) -> None:
         """Print a line, if this worker writes."""
@@ -112,12 +106,13 @@ class Record:
     def _show(self, progress: Progress) -> None:
         best = self._notes["best"]
         shown = "" if best is None else f", best mAP@.5 {best:.3f}"
-        progress.figures(f"loss {self._loss:.3f}{shown}")
+        progress.set_postfix_str(f"loss {self._loss:.3f}{shown}", refresh=False)
 
     def save(self, name: str) -> None:
         """Write a checkpoint, if this worker writes."""
         if self.writes:
-            checkpoint.save(self.folder / name, self._net, self._trainer, self._notes)
+            notes = {"step": self.step, **self._notes}
+            checkpoint.save(self.folder / name, self._net, self._trainer, notes)
 
     def hint(self) -> str:
         """Return how to continue from the last step."""
