@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +21,8 @@ from demo_rfcn.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPLITS = ("trainval", "val", "test")
+#: Flags of two steps on small images.
+SMALL = ("--short", "80", "--max-size", "128", "--steps", "2")
 
 
 def write_voc(root: Path, images: list) -> Path:
@@ -61,6 +67,23 @@ def open_dataset(spec: DatasetSpec, root: Path, purpose: str) -> DetectionSet:
 def settings_of(line: list) -> Settings:
     """Return the settings that a command line asks for."""
     return cli.parse(line).args[0]
+
+
+def refused(line: list, capsys: Any) -> list[str]:
+    """Return the sentences of a command that is rejected."""
+    capsys.readouterr()
+    assert cli.main([str(word) for word in line]) == 2
+    return capsys.readouterr().err.strip().splitlines()
+
+
+def python(*arguments: Any, **variables: str) -> subprocess.CompletedProcess:
+    """Run Python with the demo and the tests' helpers on its path."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'tests'}", **variables},
+        capture_output=True,
+        text=True,
+    )
 
 
 def parameters(path: Path) -> dict:

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ from demo_runs import photographs, train_arguments, write_voc
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, signals, voc_files
+from demo_rfcn.model import detector
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +23,35 @@ def eight_images(tmp_path_factory) -> Path:
     """Eight images of `signals`, the same ones for training and testing."""
     images = [signals.paint(np.random.default_rng([7, index])) for index in range(8)]
     return write_voc(tmp_path_factory.mktemp("eight") / "signals", images)
+
+
+class NetworkBuilt(Exception):
+    """The data was accepted: training is about to begin."""
+
+
+@pytest.fixture
+def no_training(monkeypatch) -> type[Exception]:
+    """Raise this as soon as a command builds a network."""
+
+    def build(*_, **__):
+        raise NetworkBuilt
+
+    monkeypatch.setattr(detector, "build", build)
+    return NetworkBuilt
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Assert that a test takes less than half a gigabyte, far less than some files ask for."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**19  # KiB
+
+
+@pytest.fixture
+def folder(eight_images, tmp_path) -> Path:
+    """A copy of eight images in VOC layout, to be damaged."""
+    return Path(shutil.copytree(eight_images / "VOC2007", tmp_path / "data" / "VOC2007"))
 
 
 @pytest.fixture(scope="session")

@@ -4,28 +4,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY, parameters, train_arguments
+from demo_runs import REPOSITORY, parameters, python, train_arguments
 
 pytestmark = pytest.mark.slow
 
 TYPES = REPOSITORY / "tests/scripts/amp_types.py"
-
-
-def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    """Run Python with the demo on its path."""
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", *arguments],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **variables},
-        capture_output=True,
-        text=True,
-    )
 
 
 def test_amp_trains_as_float32_does(eight_images, short_run, tmp_path):
@@ -44,7 +31,7 @@ def test_amp_trains_as_float32_does(eight_images, short_run, tmp_path):
     assert any((changed[0][name] != changed[1][name]).any() for name in changed[0])
 
 
-def test_amp_without_16_bit_convolutions_is_refused(eight_images, tmp_path):
+def test_amp_without_16_bit_convolutions_is_rejected(eight_images, tmp_path):
     line = train_arguments(eight_images, tmp_path, "--amp")
     refused = python("-m", "demo_rfcn", *line, DNNL_MAX_CPU_ISA="AVX2")
     assert refused.returncode == 2
@@ -60,7 +47,7 @@ def test_amp_without_16_bit_convolutions_is_refused(eight_images, tmp_path):
         ("small", "psroi", "True", "True"),
     ],
 )
-def test_what_follows_the_convolutions_is_in_float32(model):
+def test_layers_after_the_convolutions_are_in_float32(model):
     made = python(str(TYPES), *model)
     assert made.returncode == 0, made.stderr[-2000:]
     types = json.loads(made.stdout)

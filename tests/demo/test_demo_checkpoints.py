@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint is only data; a damaged or foreign one is reported in one sentence."""
+"""Checkpoints and weights hold data only; a damaged or foreign file gives one sentence."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import io
 import json
 import os
 import pickle
+import re
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from demo_runs import assert_equal_runs, train_arguments
+from demo_runs import REPOSITORY, assert_equal_runs, python, refused, train_arguments
 
 from demo_rfcn import cli
+from demo_rfcn.run import checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_memory")]
+
+DAMAGED_CHECKPOINT = "is not a checkpoint of demo_rfcn, or is damaged: "
 
 
 def arrays_of(path: Path) -> dict:
@@ -29,11 +34,10 @@ def arrays_of(path: Path) -> dict:
 
 def write(path: Path, arrays: dict) -> Path:
     """Write a checkpoint of other arrays; notes may also be bytes."""
-    arrays = dict(arrays)
     if "notes" in arrays:
         notes = arrays["notes"]
         data = notes if isinstance(notes, bytes) else json.dumps(notes).encode()
-        arrays["notes"] = np.frombuffer(data, np.uint8)
+        arrays = {**arrays, "notes": np.frombuffer(data, np.uint8)}
     with path.open("wb") as file:
         np.savez(file, **arrays)
     return path
@@ -44,7 +48,7 @@ def write(path: Path, arrays: dict) -> Path:
     [
         ["--optimizer", "sgd", "--head-lr-mult", "2"],
         ["--optimizer", "sgd", "--momentum", "0"],
-        ["--cpus", "2", "--freeze-bn"],
+        ["--cpus", "2", "--freeze-bn", "--kv-store", "local"],
     ],
 )
 def test_every_optimizer_resumes_bit_for_bit(flags, eight_images, tmp_path):
@@ -52,6 +56,7 @@ def test_every_optimizer_resumes_bit_for_bit(flags, eight_images, tmp_path):
     last = tmp_path / "b" / "last.ckpt"
     assert cli.main(whole) == 0
     assert cli.main([*parts, "--max-seconds", "1e-9"]) == 0
+    assert [row["step"] for row in checkpoint.read(last).notes["history"]["val"]] == [1]
     assert cli.main([*parts, "--resume", str(last)]) == 0
     assert_equal_runs(last, tmp_path / "a" / "last.ckpt")
 
@@ -67,29 +72,21 @@ class Gadget:
 
 
 @pytest.mark.parametrize("place", ["notes", "model/rpn.conv.weight", "whole file"])
-def test_a_pickle_is_never_loaded(place, eight_images, short_run, tmp_path, capsys):
+def test_pickle_is_never_loaded(place, eight_images, short_run, tmp_path, capsys):
     mark, path = tmp_path / "it_ran", tmp_path / "pickle.ckpt"
     if place == "whole file":
         path.write_bytes(pickle.dumps(Gadget(mark)))
     else:
-        write(path, arrays_of(short_run / "last.ckpt"))
         stored = io.BytesIO()
         np.save(stored, np.array([Gadget(mark)], dtype=object), allow_pickle=True)
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(short_run / "last.ckpt") as archive:
             entries = {name: archive.read(name) for name in archive.namelist()}
         with zipfile.ZipFile(path, "w") as archive:
             for name, data in {**entries, f"{place}.npy": stored.getvalue()}.items():
                 archive.writestr(name, data)
     (message,) = refused(train_arguments(eight_images, tmp_path, "--resume", str(path)), capsys)
-    assert f"checkpoint: {path} is not a checkpoint of demo_rfcn, or is damaged: " in message
+    assert f"checkpoint: {path} {DAMAGED_CHECKPOINT}" in message
     assert not mark.exists()
-
-
-def refused(line: list, capsys: Any) -> list:
-    """Return the lines that a refused command writes."""
-    capsys.readouterr()
-    assert cli.main(line) == 2
-    return capsys.readouterr().err.strip().splitlines()
 
 
 def notes_with(**changes: Any) -> Any:
@@ -117,23 +114,26 @@ def array_with(name: str, value: Any) -> Any:
     return apply
 
 
-LOSSES = {"rpn_cls": 1, "rpn_box": 1, "rcnn_cls": 1, "rcnn_box": 1}
+WEIGHT = "rpn.conv.weight"
+LOSSES = {"step": 1, "rpn_cls": 1, "rpn_box": 1, "rcnn_cls": 1, "rcnn_box": 1}
+UNEVEN = {"losses": [LOSSES, {"step": 2}], "val": []}
+NAN = {"losses": [{"step": 1, "a": float("nan")}], "val": []}
 DAMAGED = {
     "no notes": array_with("notes", None),
     "deep notes": array_with("notes", b"[" * 100_000),
     "notes in Latin": array_with("notes", b'{"a": "\xe9"}'),
     "a list": array_with("notes", b"[]"),
-    "a parameter less": array_with("model/rpn.conv.weight", None),
+    "a parameter less": array_with(f"model/{WEIGHT}", None),
     "a parameter more": array_with("model/rpn.conv.other", np.zeros(3, np.float32)),
-    "text for a parameter": array_with("model/rpn.conv.weight", np.array("text")),
-    "another shape": array_with("model/rpn.conv.weight", np.zeros(3, np.float32)),
+    "text for a parameter": array_with(f"model/{WEIGHT}", np.array("text")),
+    "another shape": array_with(f"model/{WEIGHT}", np.zeros(3, np.float32)),
     "no format": notes_with(format=None),
     "no configuration": notes_with(config=None),
     "unknown key": notes_with(config={"layers": 9}),
     "no classes": notes_with(classes=[]),
+    "classes as text": notes_with(classes="abcdef"),
     "equal classes": notes_with(classes=["a", "a"]),
     "classes of numbers": notes_with(classes=[1, 2]),
-    "classes as text": notes_with(classes="abcdef"),
     "other classes": notes_with(classes=["a", "b"]),
     "network": notes_with(network="../small"),
     "network of a list": notes_with(network=[["small"]]),
@@ -147,30 +147,37 @@ DAMAGED = {
     "other convolutions": notes_with(deform=True),
     "agnostic": notes_with(class_agnostic="no"),
     "scales": notes_with(anchor_scales=[0]),
+    "one scale": notes_with(anchor_scales=[1.0]),
     "infinite scales": notes_with(anchor_scales=[float("inf")]),
     "many scales": notes_with(anchor_scales=[1] * 10**5),
-    "one scale": notes_with(anchor_scales=[1.0]),
     "ratios": notes_with(anchor_ratios=["1"]),
     "step": notes_with(step=-1),
     "step of text": notes_with(step="9"),
+    "no scale": notes_with(short=None),
     "scale": notes_with(short=0),
-    "scale of nothing": notes_with(short=None),
     "long side": notes_with(max_size=1),
     "large scale": notes_with(short=10**6, max_size=10**6),
     "best": notes_with(best="good"),
     "history": notes_with(history=[]),
-    "history of NaN": notes_with(history={"losses": [{"step": 1, "a": float("nan")}], "val": []}),
-    "uneven history": notes_with(
-        history={"losses": [{"step": 1, **LOSSES}, {"step": 2}], "val": []}
-    ),
+    "history of NaN": notes_with(history=NAN),
+    "uneven history": notes_with(history=UNEVEN),
     "arguments": notes_with(arguments={}),
+}
+STATES = {
+    "state missing": array_with(f"optimizer/0/{WEIGHT}", None),
+    "state of another shape": array_with(f"optimizer/0/{WEIGHT}", np.zeros(3, np.float32)),
+    "state without place": array_with("optimizer/x", np.zeros(3, np.float32)),
+    "updates of no parameter": notes_with(updates={"backbone": 1}),
+    "no updates": notes_with(updates={}),
+    "updates of a list": notes_with(updates=[]),
+    "negative updates": notes_with(updates={WEIGHT: -1}),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_checkpoint_is_one_sentence(damage, eight_images, short_run, tmp_path, capsys):
+@pytest.mark.parametrize("damage", [*DAMAGED, *STATES])
+def test_damaged_checkpoint_is_one_sentence(damage, eight_images, short_run, tmp_path, capsys):
     arrays = arrays_of(short_run / "last.ckpt")
-    DAMAGED[damage](arrays)
+    {**DAMAGED, **STATES}[damage](arrays)
     path = str(write(tmp_path / "damaged.ckpt", arrays))
     out = ["--pretrained", path, "--save-prefix", str(tmp_path / "out")]
     image = str(next((eight_images / "VOC2007" / "JPEGImages").iterdir()))
@@ -179,37 +186,57 @@ def test_a_damaged_checkpoint_is_one_sentence(damage, eight_images, short_run, t
         ["eval", "--dataset-root", str(eight_images), *out],
         ["detect", image, *out],
         ["export", *out],
-    ):
+    )[: None if damage in DAMAGED else 1]:
         (message,) = refused(line, capsys)
         assert path in message and "Traceback" not in message, message
+    if damage in STATES:
+        assert f"checkpoint: {path} {DAMAGED_CHECKPOINT}" in message
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        array_with("optimizer/0/rpn.conv.weight", None),
-        array_with("optimizer/0/rpn.conv.weight", np.zeros(3, np.float32)),
-        array_with("optimizer/x", np.zeros(3, np.float32)),
-        notes_with(updates={"backbone": 1}),
-        notes_with(updates={}),
-        notes_with(updates=[]),
-        notes_with(updates={"rpn.conv.weight": -1}),
-    ],
-)
-def test_a_damaged_state_of_the_optimizer_is_one_sentence(
-    damage, eight_images, short_run, tmp_path, capsys
-):
-    arrays = arrays_of(short_run / "last.ckpt")
-    damage(arrays)
-    path = str(write(tmp_path / "damaged.ckpt", arrays))
-    line = train_arguments(eight_images, tmp_path / "run", "--steps", "8", "--resume", path)
-    (message,) = refused(line, capsys)
-    assert f"checkpoint: {path} is not a checkpoint of demo_rfcn, or is damaged: " in message
+def test_cut_or_overwritten_checkpoint_is_one_sentence(eight_images, short_run, tmp_path, capsys):
+    last = tmp_path / "last.ckpt"
+    whole = (short_run / "last.ckpt").read_bytes()
+    line = train_arguments(eight_images, tmp_path / "run", "--resume", str(last), "--steps", "8")
+    for data in (
+        b"",
+        whole[: len(whole) // 2],
+        whole[:5000] + bytes(5000) + whole[10000:],
+        whole[:4_000_000] + bytes(5000) + whole[4_005_000:],
+    ):
+        last.write_bytes(data)
+        (message,) = refused(line, capsys)
+        assert f"checkpoint: {last} {DAMAGED_CHECKPOINT}" in message
 
 
-def test_a_checkpoint_does_not_grow_when_it_is_unpacked(eight_images, tmp_path, capsys):
+def test_compressed_checkpoint_is_rejected_before_it_grows(eight_images, tmp_path, capsys):
     path = tmp_path / "bomb.ckpt"
     np.savez_compressed(path.open("wb"), notes=np.zeros(10**8, np.uint8))
     assert path.stat().st_size < 10**6
     (message,) = refused(train_arguments(eight_images, tmp_path, "--resume", str(path)), capsys)
     assert message.endswith("or is damaged: 'notes.npy' in it is compressed")
+
+
+FOREIGN = {
+    "empty": b"",
+    "text": b"404 Not Found",
+    "zip": b"PK\x03\x04" * 99,
+    "huge": struct.pack("<4Q", 0x112, 0, 2**60, 0),
+}
+
+
+@pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
+def test_files_that_hold_no_pretrained_weights(data, eight_images, tmp_path, capsys):
+    path = tmp_path / "resnet18.params"
+    path.write_bytes(data)
+    line = train_arguments(eight_images, tmp_path / "run", "--network", "resnet18_v1b")
+    (message,) = refused([*line, "--pretrained-base", path], capsys)
+    words = "holds no 'resnet18_v1b' of GluonCV: it is not a parameter file of MXNet"
+    assert f"--pretrained-base {path} {words}" in message
+
+
+@pytest.mark.parametrize("kind", ["checkpoints", "symbols"])
+def test_randomly_damaged_files(kind, tmp_path):
+    made = python(REPOSITORY / "tests/scripts/damaged_files.py", kind, "150", tmp_path)
+    assert made.returncode == 0, made.stderr[-2000:]
+    found = re.search(r"read (\d+), refused (\d+)", made.stdout)
+    assert found and int(found[2]) > 60

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from demo_runs import open_dataset, photographs, train_arguments, write_voc
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, augment, coco, digits, loader, signals, voc_files
-from demo_rfcn.run.evaluate import average_precision
+from demo_rfcn.data import DATASETS, augment, digits, loader, signals, voc_files
 
 pytestmark = pytest.mark.slow
 
@@ -56,40 +53,6 @@ def test_voc_like_folder_with_named_classes(tmp_path, capsys):
     assert "class 'fork' of --classes has no object" in capsys.readouterr().err
     assert cli.main([*line, "--dataset", "voc", "--classes", "cup"]) == 2
     assert "'voc' has its own classes" in capsys.readouterr().err
-
-
-def test_coco_trains_and_evaluates(coco_root, tmp_path, capsys):
-    pytest.importorskip("pycocotools")
-    line = train_arguments(coco_root, tmp_path, "--dataset", "coco", "--steps", "2", *SMALL)
-    assert cli.main(line) == 0
-    saved = ["--pretrained", str(tmp_path / "best.ckpt"), "--save-prefix", str(tmp_path / "out")]
-    data = ["--dataset", "coco", "--dataset-root", str(coco_root), "--short", "80"]
-    assert cli.main(["eval", *data, *saved]) == 0
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert 0 <= summary["test"]["coco_ap"] <= summary["test"]["coco_ap50"] <= 1
-
-
-def test_perfect_detections_have_a_coco_ap_of_one(coco_root):
-    pytest.importorskip("pycocotools")
-    from demo_rfcn.model.detections import Detection
-
-    dataset = open_dataset(DATASETS["coco"], coco_root, "test")
-    assert len(dataset) == 6
-    assert len(dataset.labels[5]) == 0
-    assert sum(rows[:, 5].sum() for rows in dataset.labels) > 0
-    found = {
-        index: Detection(rows[:, 4].astype(int), np.ones(len(rows)), rows[:, :4])
-        for index, rows in enumerate(dataset.labels)
-    }
-    assert average_precision(dataset, found)["coco_ap"] == pytest.approx(1, abs=0.01)
-    nothing = {0: Detection(np.zeros(0), np.zeros(0), np.zeros((0, 4)))}
-    assert average_precision(dataset, nothing)["coco_ap"] == 0
-
-
-def test_coco_without_pycocotools_says_what_to_install(coco_root, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(coco.importlib.util, "find_spec", lambda name: None)
-    assert cli.main(train_arguments(coco_root, tmp_path, "--dataset", "coco")) == 2
-    assert "pip install pycocotools" in capsys.readouterr().err
 
 
 def test_digits_are_handwriting_within_their_boxes():

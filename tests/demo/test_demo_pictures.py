@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures: what is written on them can be read, and stays where it belongs."""
+"""The pictures: labels can be read, and stay within their image."""
 
 from __future__ import annotations
 

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""COCO's format: files as they come, from COCO and from tools, and faults named by their entry."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from demo_runs import SMALL, open_dataset, refused, train_arguments
+from odd_images import CLASSES, KINDS, write_coco
+
+from demo_rfcn import cli
+from demo_rfcn.data import DATASETS, Files, coco, images, open_datasets
+from demo_rfcn.data.dataset import DetectionSet, Entry
+from demo_rfcn.model.detections import Detection
+from demo_rfcn.run import checkpoint, evaluate
+
+pytest.importorskip("pycocotools")
+
+COCO = DATASETS["coco"]
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory) -> Files:
+    """A file of a labelling tool, and its images."""
+    return Files(*write_coco(tmp_path_factory.mktemp("export")))
+
+
+@pytest.fixture
+def coco_copy(coco_root, tmp_path) -> Path:
+    """A copy of COCO's layout, to be damaged."""
+    return Path(shutil.copytree(coco_root, tmp_path / "data"))
+
+
+def opened(train: Files, *classes: str, val: Files | None = None) -> list[DetectionSet]:
+    """Open files with these classes, or with those of the annotations."""
+    files = {"train": train, **({"val": val} if val else {})}
+    return open_datasets(dataclasses.replace(COCO, classes=classes), Path(), [*files], files=files)
+
+
+def entry(part: str, place: int = 0, **fields) -> Callable:
+    """Return a damage: other fields in one entry of COCO's annotation file; None removes one."""
+
+    def apply(content: dict) -> None:
+        content[part][place].update(fields)
+        for name in [name for name, value in fields.items() if value is None]:
+            del content[part][place][name]
+
+    return apply
+
+
+def replaced(**parts) -> Callable:
+    """Return a damage: other lists in COCO's annotation file."""
+    return lambda content: content.update(parts)
+
+
+NAN = float("nan")
+BROKEN = {
+    "no-images": (replaced(images=None), "does not hold lists of images, annotations, categories"),
+    "no-categories": (replaced(categories=[]), "has no categories, expected at least one"),
+    "same-categories": (
+        entry("categories", 1, name="person"),
+        "the name or id of another: 2 'person'",
+    ),
+    "category-text": (replaced(categories=["person"]), "categories[0] has None for 'id'"),
+    "image-no-id": (entry("images", id=None), "images[0] has None for 'id'"),
+    "image-no-width": (entry("images", 1, width=None), "images[1] has None for 'width'"),
+    "image-text-width": (entry("images", width="wide"), "images[0] has 'wide' for 'width'"),
+    "image-nan-width": (entry("images", width=NAN), "images[0] gives nan x 200 as its size"),
+    "image-twice": (entry("images", 1, id=10), "images[1] has the id of another image, 10"),
+    "image-no-name": (entry("images", coco_url=None, file_name=None), "has None for 'file_name'"),
+    "image-other-size": (entry("images", width=9), "has 160 x 200 pixels, and its annotation"),
+    "image-absent": (entry("images", coco_url="x/train2017/none.jpg"), "none.jpg is missing"),
+    "of-no-image": (entry("annotations", image_id=99), "annotations[0] is of image 99, which the"),
+    "of-no-category": (entry("annotations", category_id=99), "annotations[0] is of category 99, "),
+    "same-id": (entry("annotations", 1, id=1), "annotations[1] has the id of another annotation"),
+    "no-box": (entry("annotations", bbox=None), "annotations[0] has None for 'bbox'"),
+    "short-box": (entry("annotations", bbox=[1, 2, 3]), "has the box [1, 2, 3], expected x, y, w"),
+    "box-nan": (entry("annotations", bbox=[1, NAN, 3, 4]), "has the box [1, nan, 3, 4]"),
+    "box-huge": (entry("annotations", bbox=[1, 10**400, 3, 4]), "expected x, y, width, height"),
+    "box-text": (entry("annotations", bbox=["1", 2, 3, 4]), "has the box ['1', 2, 3, 4]"),
+    "box-minus": (entry("annotations", bbox=[9, 9, -5, 4]), "has the box [9, 9, -5, 4], expected"),
+    "box-outside": (entry("annotations", bbox=[900, 9, 5, 4]), "outside its image of 160 x 200"),
+    "area-text": (entry("annotations", area="large"), "annotations[0] has 'large' for 'area'"),
+    "annotation-text": (lambda content: content["annotations"].append("dog"), "for 'image_id'"),
+}
+
+
+def edit(path: Path, damage: Callable) -> None:
+    """Damage the content of a JSON file."""
+    stored = json.loads(path.read_text())
+    damage(stored)
+    path.write_text(json.dumps(stored))
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_coco_entries_are_named(fault, coco_copy, tmp_path, no_training, capsys):
+    damage, words = BROKEN[fault]
+    edit(coco_copy / "annotations" / "instances_train2017.json", damage)
+    line = train_arguments(coco_copy, tmp_path / "run", "--dataset", "coco")
+    (first, *_) = refused(line, capsys)
+    assert first.startswith(f"demo_rfcn: dataset: {coco_copy}") and words in first
+    if "skip-broken" in first:
+        with pytest.raises(no_training):
+            cli.main([*line, "--skip-broken"])
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe{}", b"[" * 100000])
+def test_broken_coco_file_is_named(data, coco_copy, tmp_path, capsys):
+    path = coco_copy / "annotations" / "instances_val2017.json"
+    path.write_bytes(data)
+    (message,) = refused(train_arguments(coco_copy, tmp_path, "--dataset", "coco"), capsys)
+    assert str(path) in message
+
+
+def test_missing_coco_folder_is_named_once(coco_copy, tmp_path, capsys):
+    shutil.rmtree(coco_copy / "train2017")
+    (message,) = refused(train_arguments(coco_copy, tmp_path, "--dataset", "coco"), capsys)
+    assert message == f"demo_rfcn: dataset: folder {coco_copy / 'train2017'} of images is missing"
+
+
+def test_coco_without_optional_fields(coco_root, coco_copy):
+    def change(content: dict) -> None:
+        for image in content["images"]:
+            del image["coco_url"]
+        for annotation in content["annotations"]:
+            del annotation["area"], annotation["segmentation"]
+            if not annotation["iscrowd"]:
+                del annotation["iscrowd"]
+        first = content["annotations"][0]
+        content["annotations"] += [
+            {**first, "id": 1000, "bbox": [30.5, 40.5, 12.5, 0.0], "area": 0.0},  # as COCO has two
+            {**first, "id": 1001, "bbox": [-3.0, 150.0, 20.0, 90.0]},  # clipped
+        ]
+
+    edit(coco_copy / "annotations" / "instances_train2017.json", change)
+    before, after = (open_dataset(COCO, root, "train").labels for root in (coco_root, coco_copy))
+    np.testing.assert_array_equal(after[0][-1, :4], [0, 150, 16, 199])
+    np.testing.assert_array_equal(after[0][:-1], before[0])
+    for ours, theirs in zip(after[1:], before[1:]):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_coco_annotations_stay_with_their_images_if_one_is_broken(coco_root, coco_copy):
+    (coco_copy / "val2017" / "000000000011.jpg").unlink()
+    dataset = open_dataset(COCO, coco_copy, "test")
+    whole = open_dataset(COCO, coco_root, "test")
+    names = [entry.name for entry in dataset.entries]
+    assert names == [f"{number:012}.jpg" for number in (10, 12, 13, 14, 15)]
+    np.testing.assert_array_equal(dataset.labels[1], whole.labels[2])
+    assert dataset.entries[1].path.endswith("val2017/000000000012.jpg")
+
+
+@pytest.mark.slow
+def test_coco_trains_and_evaluates(coco_root, tmp_path, capsys):
+    line = train_arguments(coco_root, tmp_path, "--dataset", "coco", *SMALL)
+    assert cli.main([*line, "--network", "mobilenet1.0"]) == 0
+    saved = ["--pretrained", str(tmp_path / "best.ckpt"), "--save-prefix", str(tmp_path / "out")]
+    data = ["--dataset", "coco", "--dataset-root", str(coco_root), "--short", "80"]
+    assert cli.main(["eval", *data, *saved]) == 0
+    test = json.loads((tmp_path / "out" / "summary.json").read_text())["test"]
+    assert 0 <= test["coco_ap"] <= test["coco_ap50"] <= 1
+
+
+@pytest.mark.slow
+def test_export_from_training_to_detection(export, tmp_path, capsys):
+    run, out = tmp_path / "run", tmp_path / "out"
+    train = ["--train-annotations", str(export.annotations), "--train-images", str(export.images)]
+    line = ["train", "--dataset", "coco", *train, "--save-prefix", str(run), *SMALL]
+    assert cli.main([*line, "--batch-size", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "dataset: classes of the annotations: cup, spoon\n" in said
+    assert f"dataset: 1 box without area left out of {export.annotations}\n" in said
+    assert checkpoint.read(run / "last.ckpt").config.classes == CLASSES
+    saved = ["--pretrained", str(run / "last.ckpt"), "--save-prefix", str(out)]
+    val = ["--val-annotations", str(export.annotations), "--val-images", str(export.images)]
+    for more, count in ([], 2), (val, len(KINDS) + 1):
+        assert cli.main(["eval", *saved, *more]) == 0
+        assert f"coco: {count} held-back images" in capsys.readouterr().out
+    assert 0 <= json.loads((out / "summary.json").read_text())["test"]["coco_ap"] <= 1
+    assert cli.main([*line, *val, "--batch-size", "20", "--overwrite"]) == 0
+    assert "held back from" not in capsys.readouterr().out
+
+
+def test_perfect_detections_have_a_coco_ap_of_one(coco_root):
+    dataset = open_dataset(COCO, coco_root, "test")
+    assert len(dataset) == 6
+    assert len(dataset.labels[5]) == 0
+    assert sum(rows[:, 5].sum() for rows in dataset.labels) > 0
+    found = {
+        index: Detection(rows[:, 4].astype(int), np.ones(len(rows)), rows[:, :4])
+        for index, rows in enumerate(dataset.labels)
+    }
+    assert evaluate.average_precision(dataset, found)["coco_ap"] == pytest.approx(1, abs=0.01)
+    nothing = {0: Detection(np.zeros(0), np.zeros(0), np.zeros((0, 4)))}
+    assert evaluate.average_precision(dataset, nothing)["coco_ap"] == 0
+
+
+def test_coco_without_pycocotools_names_the_package(coco_root, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(coco.importlib.util, "find_spec", lambda name: None)
+    (message,) = refused(train_arguments(coco_root, tmp_path, "--dataset", "coco"), capsys)
+    assert "pip install pycocotools" in message
+
+
+def test_categories_of_a_file(tmp_path, capsys):
+    """Classes have the order of the training file, whatever the ids and order of other files."""
+    names = ("zebra", "Coffee Cup", "\u732b", "never used")
+    train, val = (Files(*write_coco(tmp_path / n[0], n)) for n in (names[:3], names[::-1]))
+    edit(
+        train.annotations,
+        lambda content: content["categories"].append({"id": 1000, "name": "never used"}),
+    )
+    sets = opened(train, val=val)
+    assert sets[0].classes == sets[1].classes == names
+    for dataset, order in zip(sets, (names[:3], names[::-1])):
+        for number, entry in enumerate(reversed(dataset.entries[1:])):
+            own = entry.labels[~entry.crowd]
+            assert names[int(own[0][4])] == order[number % len(order)]
+    capsys.readouterr()
+    (dataset,) = opened(train, "\u732b")
+    words = "left out, of classes outside \u732b: 'zebra' (8), 'Coffee Cup' (6)"
+    assert words in capsys.readouterr().out
+    assert len(dataset) == len(KINDS) + 1
+
+
+@pytest.mark.parametrize(
+    "written", ["photos/{}", "photos\\{}", "C:\\Users\\me\\photos\\{}", "./{}", "/elsewhere/{}"]
+)
+def test_names_of_images_in_a_file(written, export, tmp_path):
+    def rename(content: dict) -> None:
+        for entry in content["images"]:
+            entry["file_name"] = written.format(entry["file_name"])
+            entry["coco_url"] = "http://images.example/train2017/1.jpg"
+
+    path = Path(shutil.copy(export.annotations, tmp_path))
+    edit(path, rename)
+    (dataset,) = opened(Files(path, export.images))
+    assert len(dataset) == len(KINDS) + 1
+
+
+def test_crowds_are_ignored_regions():
+    """A detection in a crowd is neither right nor wrong, unless it matches an object."""
+    labels = np.array([[0, 0, 99, 99, 0, 1], [10, 10, 29, 29, 0, 0]], np.float32)
+    header = images.Header("PNG", (200, 100), 1)
+    entry = Entry("a", "a.png", header, labels, np.array([True, False]))
+    inside = [60, 60, 79, 79]
+    boxes = np.array([[11, 11, 29, 29], inside, [150, 10, 169, 29], inside], np.float32)
+    found = Detection(np.array([0, 0, 0, 1]), np.array([0.9, 0.8, 0.7, 0.6]), boxes)
+    counted, truth = evaluate.outside_crowds(found, entry, 0.5)
+    np.testing.assert_allclose(counted.scores, [0.9, 0.7, 0.6])
+    assert len(truth) == 1
+    right = Detection(*(column[:2] for column in found))
+    scores = evaluate.scores(DetectionSet("a", ["a"], [entry]), {0: right})
+    assert scores["map50"] == pytest.approx(1)
+
+
+TRAIN = "--train-annotations FILE --train-images"
+OTHERS = f"none of the {len(KINDS) + 1} images of FILE is there, the first would be OTHER/plain.jpg"
+WRONG = {
+    "--train-annotations FILE": "expected --train-annotations and --train-images",
+    "--val-images DIR": "--val-images alone, expected --val-annotations and --val-images",
+    f"--dataset voc {TRAIN} DIR": "--train-annotations with --dataset voc, expected --dataset coco",
+    "--train-annotations none.json --train-images DIR": "dataset: none.json is missing",
+    "--train-annotations DIR --train-images DIR": "my photos is missing",
+    f"{TRAIN} OTHER": OTHERS,
+    f"{TRAIN} none": "dataset: folder none of images is missing",
+    "--val-annotations FILE --val-images DIR": "'coco' without images for 'train', expected",
+    f"{TRAIN} DIR --classes cup Spoon": "class 'Spoon' of --classes has no object in the training",
+}
+
+
+@pytest.mark.parametrize("flags", WRONG)
+def test_wrong_arguments(flags, export, no_training, tmp_path, capsys):
+    places = {"FILE": str(export.annotations), "DIR": str(export.images), "OTHER": str(tmp_path)}
+    line = ["train", "--dataset", "coco", "--save-prefix", str(tmp_path / "run")]
+    line += [places.get(word, word) for word in flags.split()]
+    words = WRONG[flags]
+    for word, place in places.items():
+        words = words.replace(word, place)
+    (message,) = refused(line, capsys)
+    assert words in message
+    assert not (tmp_path / "run").exists()
