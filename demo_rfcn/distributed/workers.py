@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -116,6 +117,7 @@ class Cluster(Alone):
         self._stop = stop
         self._keys: dict[tuple, int] = {}
         self._started = time.monotonic()
+        self._thread = ThreadPoolExecutor(1, initializer=block_signals)
         self.kvstore = self._wait(lambda: mx.kv.create(kind), "for all processes to start")
         self.rank, self.num_workers = self.kvstore.rank, self.kvstore.num_workers
 
@@ -188,29 +190,14 @@ class Cluster(Alone):
 
     def _wait(self, function: Callable[[], _T], doing: str) -> _T:
         """Return the result of a function that may wait for other workers, or raise `Lost`."""
-        done = threading.Event()
-        results: list[_T] = []
-        errors: list[Exception] = []
-
-        def run() -> None:
-            block_signals()
-            try:
-                results.append(function())
-            except Exception as error:
-                errors.append(error)
-            done.set()
-
         self._heed()  # even if nobody keeps it waiting
-        threading.Thread(target=run, daemon=True).start()
-        looked = time.monotonic()
-        while not done.wait(0.1):
+        future, looked = self._thread.submit(function), time.monotonic()
+        while not wait([future], 0.1).done:
             self._heed()
             if time.monotonic() - looked > 1:
                 looked = time.monotonic()
                 self._look(doing)
-        if errors:
-            raise errors[0]
-        return results[0]
+        return future.result()
 
     def _heed(self) -> None:
         """Raise `Lost` after a signal that ends the run; notice the end of `launch`."""

@@ -236,7 +236,7 @@ class BoxVoting(HybridBlock):
         in its class.
 
     Inputs: detections (B, N, 6) and candidates (B, M, 6), rows [class, score, x1, y1, x2, y2] with
-    class -1 where there are fewer. Output: the detections with their new boxes.
+    class -1 if there are fewer. Output: the detections with their new boxes.
     """
 
     def __init__(self, iou_thresh: float, **kwargs: Any) -> None:

@@ -101,7 +101,7 @@ class Proposals(HybridBlock):
     clipping and sorting touch a few hundred boxes instead of thousands.
 
     `gluon_roi.Proposal` does all this in one call, but as py-faster-rcnn does: it rounds anchors to
-    whole pixels, counts the last pixel of a box in its width, and repeats rows where there are
+    whole pixels, counts the last pixel of a box in its width, and repeats rows if there are
     fewer. Here neither anchors nor training targets are rounded, and missing rows are padding.
 
     Parameters
@@ -114,7 +114,7 @@ class Proposals(HybridBlock):
         Narrower or lower boxes are dropped, pixels.
 
     Inputs: logits (B, A), offsets (B, A, 4), anchors (1, A, 4), images (B, 3, H, W).
-    Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of -1 where there are
+    Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of -1 if there are
     fewer, be it that suppression left fewer or that the image has fewer than pre_nms anchors.
     """
 

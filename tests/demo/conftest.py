@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import shutil
@@ -12,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from demo_runs import photographs, train_arguments, write_voc
+from PIL import Image
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, signals, voc_files
+from demo_rfcn.data import DATASETS, signals
 from demo_rfcn.model import detector
 
 
@@ -23,6 +25,9 @@ def eight_images(tmp_path_factory) -> Path:
     """Eight images of `signals`, the same ones for training and testing."""
     images = [signals.paint(np.random.default_rng([7, index])) for index in range(8)]
     return write_voc(tmp_path_factory.mktemp("eight") / "signals", images)
+
+
+SIGNALS = DATASETS["signals"]
 
 
 class NetworkBuilt(Exception):
@@ -38,6 +43,19 @@ def no_training(monkeypatch) -> type[Exception]:
 
     monkeypatch.setattr(detector, "build", build)
     return NetworkBuilt
+
+
+@pytest.fixture
+def few_signals(monkeypatch) -> None:
+    """Generate thirteen images of `signals` instead of thousands."""
+    few = dataclasses.replace(SIGNALS, counts={"trainval": 8, "val": 2, "test": 3})
+    monkeypatch.setitem(DATASETS, "signals", few)
+
+
+@pytest.fixture
+def written_signals(monkeypatch) -> None:
+    """Generate no `signals`: the folder holds other images."""
+    monkeypatch.setitem(DATASETS, "signals", dataclasses.replace(SIGNALS, paint=None))
 
 
 @pytest.fixture
@@ -74,38 +92,26 @@ def deformable_run(eight_images, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def coco_root(tmp_path_factory):
     """A folder in the layout of COCO 2017, with a crowd and an image without boxes."""
-    root = tmp_path_factory.mktemp("coco")
-    categories = [{"id": n + 1, "name": name} for n, name in enumerate(DATASETS["coco"].classes)]
+    root, classes = tmp_path_factory.mktemp("coco"), DATASETS["coco"].classes
+    (root / "annotations").mkdir()
     for split, seed in (("train2017", 1), ("val2017", 2)):
-        images: list[dict] = []
-        annotations: list[dict] = []
+        (root / split).mkdir()
+        images, annotations = [], []
         made = photographs(["person", "dog"], seed)
         made[5] = (made[5][0], [])
         for number, (image, objects) in enumerate(made, start=10):
-            name = f"{number:012d}"
-            for part in ("JPEGImages", "Annotations"):
-                (root / part).mkdir(exist_ok=True)
-            voc_files.write_image(root, name, image, [])
-            (root / split).mkdir(exist_ok=True)
-            (root / "JPEGImages" / f"{name}.jpg").rename(root / split / f"{name}.jpg")
-            height, width = image.shape[:2]
-            url = f"http://images.example/{split}/{name}.jpg"
+            name, (height, width) = f"{number:012d}.jpg", image.shape[:2]
+            Image.fromarray(image).save(root / split / name)
+            url = f"http://images.example/{split}/{name}"
             entry = {"id": number, "height": height, "width": width, "coco_url": url}
-            images.append({**entry, "file_name": f"{name}.jpg"})
+            images.append({**entry, "file_name": name})
             for cls, (x1, y1, x2, y2), difficult in objects:
-                box = [x1, y1, x2 - x1 + 1, y2 - y1 + 1]
-                annotations.append(
-                    {
-                        "id": len(annotations) + 1,
-                        "image_id": number,
-                        "category_id": DATASETS["coco"].classes.index(cls) + 1,
-                        "bbox": box,
-                        "area": box[2] * box[3],
-                        "iscrowd": int(difficult or not annotations),
-                        "segmentation": [],
-                    }
-                )
-        content = {"images": images, "annotations": annotations, "categories": categories}
-        (root / "annotations").mkdir(exist_ok=True)
+                width, height = x2 - x1 + 1, y2 - y1 + 1
+                entry = {"id": len(annotations) + 1, "image_id": number, "segmentation": []}
+                entry.update(bbox=[x1, y1, width, height], area=width * height)
+                entry.update(category_id=classes.index(cls) + 1)
+                annotations.append({**entry, "iscrowd": int(difficult or not annotations)})
+        content = {"images": images, "annotations": annotations}
+        content["categories"] = [{"id": n, "name": name} for n, name in enumerate(classes, start=1)]
         (root / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
     return root

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import shutil
@@ -199,9 +198,8 @@ def test_every_broken_file_is_named(folder, tmp_path, capsys):
 @pytest.mark.parametrize("split", ["trainval", "val", "test"])
 @pytest.mark.parametrize("command", ["train", "demo", "ablate", "eval"])
 def test_each_command_checks_the_files_that_it_will_read(
-    command, split, folder, short_run, tmp_path, monkeypatch, no_training, capsys
+    command, split, written_signals, folder, short_run, tmp_path, no_training, capsys
 ):
-    monkeypatch.setitem(DATASETS, "signals", dataclasses.replace(SIGNALS, paint=None))
     for name in ("trainval", "val", "test"):
         names = [f"00000{index}" for index in range(8) if index != 3 or name == split]
         (folder / "ImageSets" / "Main" / f"{name}.txt").write_text("\n".join(names))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real data layouts, written here in small: VOC of two years, any VOC-like folder, COCO; digits."""
+"""VOC's own layout, digits, and the batches of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ import pytest
 from demo_runs import open_dataset, photographs, train_arguments, write_voc
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, augment, digits, loader, signals, voc_files
+from demo_rfcn.data import (
+    DATASETS,
+    Held,
+    augment,
+    digits,
+    loader,
+    open_datasets,
+    signals,
+    voc_files,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +45,13 @@ def test_voc_of_two_years_trains_and_evaluates(voc_root, tmp_path, capsys):
     data = ["--dataset", "voc", "--dataset-root", str(voc_root), "--short", "80"]
     assert cli.main(["eval", *data, *saved]) == 0
     assert "voc: 6 held-back images" in capsys.readouterr().out
+
+
+def test_voc_is_not_validated_on_its_test_images(voc_root):
+    sets = open_datasets(DATASETS["voc"], voc_root, ("train", "val", "test"), held=Held())
+    train, val, test = ({entry.path for entry in dataset.entries} for dataset in sets)
+    assert len(train | val) == 12 and len(val) == 1 and not train & val
+    assert test == {path for path in train | val if "VOC2007" in path}  # the lists are equal here
 
 
 def test_a_single_year_is_enough(voc_root, tmp_path):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import resource
@@ -28,7 +27,6 @@ from demo_rfcn.run import checkpoint
 pytestmark = pytest.mark.slow
 
 SIGNALS = DATASETS["signals"]
-ON_DISK = dataclasses.replace(SIGNALS, paint=None)
 
 
 @contextmanager
@@ -58,17 +56,14 @@ def names(folder: Path) -> list:
 
 @pytest.mark.parametrize("size", [0, 300, 5000])
 @pytest.mark.parametrize("command", ["data", "demo", "ablate"])
-def test_unwritten_data(command, size, tmp_path, monkeypatch, capsys):
-    few = dataclasses.replace(SIGNALS, counts={"trainval": 3, "val": 1, "test": 1})
-    monkeypatch.setitem(DATASETS, "signals", few)
+def test_unwritten_data(command, size, few_signals, tmp_path, capsys):
     message = unwritten([command, "--dataset-root", tmp_path / "data"], size, capsys)
     assert message.endswith(f"cannot write {tmp_path / 'data'}: File too large")
     assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["train", "demo", "ablate"])
-def test_unwritten_first_checkpoint(command, eight_images, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(DATASETS, "signals", ON_DISK)
+def test_unwritten_first_checkpoint(command, written_signals, eight_images, tmp_path, capsys):
     line = [command, *train_arguments(eight_images, tmp_path / "run")[1:], "--steps", "2"]
     folder = tmp_path / "run" / ("variant0-seed0" if command == "ablate" else "")
     message = unwritten(line, 100_000, capsys)
@@ -150,8 +145,7 @@ def test_mxnet_does_not_report_the_last_bytes(tmp_path):
         files.save_and_reload(lambda: mx.nd.save(str(path), arrays), path)
 
 
-def test_broken_notes_of_a_run_are_named(eight_images, short_run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(DATASETS, "signals", ON_DISK)
+def test_broken_notes_are_named(written_signals, eight_images, short_run, tmp_path, capsys):
     run = Path(shutil.copytree(short_run, tmp_path / "run"))
     for command, name in (("demo", "summary.json"), ("ablate", "ablation.json")):
         (run / name).write_text('{"dataset": "sig')

@@ -261,7 +261,7 @@ def worker(data: Path, folder: Path, *more: str) -> list:
 
 
 def test_heartbeats_are_enough_without_launch(eight_images, tmp_path):
-    """As on several machines, where nobody sees a process of another one die."""
+    """On several machines, no process sees one of another machine die."""
     processes = started_by_hand(*[worker(eight_images, tmp_path)] * 2)
     while not (tmp_path / "last.ckpt").is_file():  # of the first validation
         assert all(process.poll() is None for process in processes)
@@ -284,7 +284,7 @@ def test_workers_of_different_runs_are_rejected(eight_images, tmp_path):
 
 
 def test_two_workers_equal_one_process_with_the_joined_batch(eight_images, tmp_path):
-    """In the weights of each worker, not only of the one that writes the checkpoint."""
+    """Both workers have the same weights, not only the one that writes the checkpoint."""
     # Adam would turn a rounding error of a gradient near zero into a whole step.
     line = train_arguments(eight_images, tmp_path, "--freeze-bn", "--steps", "2")
     line += ["--optimizer", "sgd"]

@@ -36,7 +36,7 @@ def test_both_maps_have_the_stride(network):
 
 @pytest.mark.parametrize("network", sorted(FPN_BACKBONES))
 def test_levels_of_a_pyramid(network):
-    """Also where a level has an odd number of cells."""
+    """The levels also fit each other if one has an odd number of cells."""
     net = FPN_BACKBONES[network]({})
     net.initialize()
     first, maps = net(mx.nd.zeros((1, 3, 72, 104)))
@@ -104,7 +104,7 @@ def test_pretrained_weights_and_frozen_batch_norm(eight_images, tmp_path, capsys
     ],
 )
 def test_a_deformable_backbone_starts_as_the_plain_one(network, head, fpn):
-    """With the same weights, and offsets of 0."""
+    """It has the same weights, and offsets of 0."""
     plain = replace(config(network), head=head, fpn=fpn)
     nets = [detector.build(replace(plain, deform=on), [mx.cpu()], 0) for on in (False, True)]
     ours, theirs = (net._collect_params_with_prefix() for net in nets)

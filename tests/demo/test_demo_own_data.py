@@ -245,16 +245,6 @@ def test_one_image_is_too_few_to_hold_one_back(tmp_path, no_training, capsys):
         cli.main(line)
 
 
-def test_voc_is_not_validated_on_its_test_images(tmp_path):
-    for year, seed in ((2007, 1), (2012, 2)):
-        made = write_voc(tmp_path / str(year), photographs(["person", "dog"], seed))
-        (made / "VOC2007").rename(tmp_path / f"VOC{year}")
-    sets = open_datasets(DATASETS["voc"], tmp_path, ("train", "val", "test"), held=Held())
-    train, val, test = ({entry.path for entry in dataset.entries} for dataset in sets)
-    assert len(train | val) == 12 and len(val) == 1 and not train & val
-    assert test == {path for path in train | val if "VOC2007" in path}  # the lists are equal here
-
-
 def test_objects_of_other_classes_are_left_out_and_counted(voc_like, tmp_path, capsys):
     cups = dataclasses.replace(VOC_LIKE, classes=("cup",))
     dataset = open_dataset(cups, voc_like, "train")

@@ -39,7 +39,7 @@ def test_commands_are_understood(page, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_tutorial(tmp_path, monkeypatch, capsys):
-    """In small: few steps on small images, from random weights in place of ImageNet's."""
+    """Its commands run with few steps, small images, and random weights instead of ImageNet's."""
     pytest.importorskip("pycocotools")
     pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)

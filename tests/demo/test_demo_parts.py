@@ -106,7 +106,7 @@ def roi_loss(ohem: bool, counted: list) -> tuple:
 
 
 def test_boxes_vote_within_their_class():
-    """By their scores, from the IoU on that is asked for."""
+    """The weights are the scores of the boxes whose IoU reaches the threshold."""
     candidates = mx.nd.array(
         [
             [0, 0.6, 0, 0, 10, 10],

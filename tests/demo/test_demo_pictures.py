@@ -42,7 +42,7 @@ def test_labels_contrast_with_their_colour(count):
 
 
 def test_labels_stay_in_their_image(eight_images, drawn, tmp_path):
-    """Boxes in every corner, and one that is much narrower than its label."""
+    """The boxes are in every corner, and one is much narrower than its label."""
     dataset = open_dataset(DATASETS["signals"], eight_images, "test")
     boxes = [[0, 0, 20, 20], [139, 0, 159, 20], [0, 139, 20, 159], [150, 150, 159, 159]]
     found = Detection(np.array([3, 4, 5, 4]), np.full(4, 0.9), np.array(boxes, np.float32))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from matplotlib import image as pictures
 
 from demo_rfcn import cli
 from demo_rfcn.commands import ablate
-from demo_rfcn.data import DATASETS, signals
+from demo_rfcn.data import signals
 from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -51,7 +50,7 @@ def test_export_gives_the_same_boxes_in_a_new_process(run, size, request, tmp_pa
 
 @pytest.mark.parametrize("run", ["short_run", "deformable_run"])
 def test_export_as_onnx_gives_the_same_boxes(run, request, tmp_path):
-    """At two sizes and two numbers of images, in one file."""
+    """One file takes two sizes and two numbers of images."""
     onnx = pytest.importorskip("onnx")
     trained = request.getfixturevalue(run)
     detect = checkpoint.read(trained / "last.ckpt").detector([mx.cpu()])
@@ -71,9 +70,7 @@ def test_export_as_onnx_gives_the_same_boxes(run, request, tmp_path):
         assert (found[0] >= 0).any()
 
 
-def test_demo_writes_everything_and_reuses_it(tmp_path, monkeypatch, capsys):
-    few = dataclasses.replace(DATASETS["signals"], counts={"trainval": 8, "val": 2, "test": 3})
-    monkeypatch.setitem(DATASETS, "signals", few)
+def test_demo_writes_everything_and_reuses_it(few_signals, tmp_path, capsys):
     line = ["demo", *train_arguments(tmp_path / "data", tmp_path / "run")[1:]]
     assert cli.main(line) == 0
     output = capsys.readouterr().out
@@ -111,9 +108,7 @@ def test_eval_and_detect(eight_images, short_run, tmp_path, capsys):
         assert min(row["box"]) >= -1 and max(row["box"]) <= 161
 
 
-def test_data_is_reproducible_and_reused(tmp_path, monkeypatch, capsys):
-    few = dataclasses.replace(DATASETS["signals"], counts={"trainval": 3, "val": 1, "test": 1})
-    monkeypatch.setitem(DATASETS, "signals", few)
+def test_data_is_reproducible_and_reused(few_signals, tmp_path, capsys):
     for name in ("first", "second"):
         assert cli.main(["data", "--dataset-root", str(tmp_path / name)]) == 0
     first, second = (
@@ -129,12 +124,12 @@ def test_data_is_reproducible_and_reused(tmp_path, monkeypatch, capsys):
     assert third != second["test_00000.jpg"]
 
 
-def test_ablation_compares_and_is_resumable(eight_images, tmp_path, monkeypatch, capsys):
+def test_ablation_compares_and_is_resumable(
+    written_signals, eight_images, tmp_path, monkeypatch, capsys
+):
     names = list(ablate.VARIANTS)
     few = {name: ablate.VARIANTS[name] for name in (names[0], names[-1])}
     monkeypatch.setattr(ablate, "VARIANTS", few)
-    spec = dataclasses.replace(DATASETS["signals"], paint=None)
-    monkeypatch.setitem(DATASETS, "signals", spec)
     line = ["ablate", *train_arguments(eight_images, tmp_path)[1:], "--seeds", "0", "1"]
     line += ["--further", "fpn"]
     assert cli.main([*line, "--steps", "2"]) == 0
@@ -170,10 +165,8 @@ def test_times_name_every_part_of_a_step(eight_images):
         assert part in made.stdout
 
 
-def test_report_of_moved_bins(tmp_path, monkeypatch):
+def test_report_of_moved_bins(few_signals, tmp_path):
     """A few trained steps move the bins; the picture shows where."""
-    few = dataclasses.replace(DATASETS["signals"], counts={"trainval": 8, "val": 2, "test": 3})
-    monkeypatch.setitem(DATASETS, "signals", few)
     run = tmp_path / "run"
     line = train_arguments(tmp_path / "data", run, "--head", "deformable_psroi", "--steps", "4")
     assert cli.main(["demo", *line[1:]]) == 0
