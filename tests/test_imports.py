@@ -23,7 +23,7 @@ BELOW: dict[str, set[str]] = {
     "commands": {"data", "model", "run", "show", "settings"},
 }
 #: What the folders of the demo stand on.
-BASE = {"errors", "files", "options", "progress"}
+BASE = {"errors", "files", "progress"}
 
 
 def module(file: Path) -> str:

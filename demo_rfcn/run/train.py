@@ -167,14 +167,13 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
 
 
 def check_files(settings: Settings) -> None:
-    """Reject missing or foreign files of initial weights before the data is read."""
-    model = settings.model
-    for path in (settings.run.resume, model.pretrained):
-        if path:
-            checkpoint.read(path)
-    if model.pretrained_base and not Path(model.pretrained_base).is_file():
+    """Reject missing or foreign files of the first weights before the data is read."""
+    resume, base = settings.run.resume, settings.model.pretrained_base
+    if first := resume or settings.model.pretrained:
+        checkpoint.read(first)
+    if base and not resume and not Path(base).is_file():
         raise InputError(
-            f"train: --pretrained-base file {model.pretrained_base} is missing; "
+            f"train: --pretrained-base file {base} is missing; "
             "gluoncv.model_zoo.get_model(NAME, pretrained=True) downloads one to ~/.mxnet/models"
         )
 
