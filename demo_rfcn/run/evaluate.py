@@ -73,8 +73,7 @@ def detect_all(
 ) -> dict[int, Detection]:
     """Return the detections of some images by index, with a progress bar."""
     found = detect_dataset(detector, dataset, indices, scale, ctx, batch_size)
-    shown = {"total": len(indices), "disable": hidden}
-    return dict(Progress("evaluating", "images", found, **shown))
+    return dict(Progress("evaluating", "images", found, total=len(indices), disable=hidden))
 
 
 def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:

@@ -110,8 +110,9 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
         alone = stop.ends_at_once = workers.num_workers == 1
         stop.announcement = "stopping as soon as all workers agree"
         batches = loader.batches(first)
-        count = {"total": schedule.steps, "initial": first, "disable": not record.writes}
-        with Progress("training", "steps", **count) as progress:
+        with Progress(
+            "training", "steps", total=schedule.steps, initial=first, disable=not record.writes
+        ) as progress:
             try:
                 for step in range(first, schedule.steps):
                     if alone:

@@ -96,7 +96,8 @@ def coco_root(tmp_path_factory):
     (root / "annotations").mkdir()
     for split, seed in (("train2017", 1), ("val2017", 2)):
         (root / split).mkdir()
-        images, annotations = [], []
+        images: list[dict] = []
+        annotations: list[dict] = []
         made = photographs(["person", "dog"], seed)
         made[5] = (made[5][0], [])
         for number, (image, objects) in enumerate(made, start=10):
