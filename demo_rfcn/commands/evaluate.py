@@ -52,7 +52,7 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     scores = evaluate.evaluate(detect, test_set, data.scale, ctx, batch_size=devices.batch_size)
     scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, data.scale, ctx[0])
     pictured = range(min(PICTURED, len(test_set)))
-    found = dict(detect_dataset(detect, test_set, pictured, data.scale, ctx))
+    found = detect_dataset(detect, test_set, pictured, data.scale, ctx, hidden=True)
     pictures.detections(folder / "detections.png", test_set, found)
     # The best checkpoint knows the run up to its own step; the last one knows all of it.
     last = path.with_name(LAST)

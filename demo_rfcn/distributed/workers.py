@@ -27,7 +27,7 @@ from mxnet.base import _LIB
 
 from ..data.dataset import DetectionSet
 from ..errors import InputError, Interrupted, RunError
-from ..model.detections import Detection
+from ..model.detections import Detection, detect_dataset
 from ..model.detector import RFCN, Detector
 from ..run import evaluate
 from .stop import SIGNALS, StopRequest
@@ -177,7 +177,7 @@ class Cluster(Alone):
         """Detect in a share of the images; worker 0 scores them all."""
         first, count = self.rank == 0, min(limit, len(dataset))
         own = np.array_split(np.arange(count), self.num_workers)[self.rank].tolist()
-        found = evaluate.detect_all(detect, dataset, own, scale, ctx, hidden=not first)
+        found = detect_dataset(detect, dataset, own, scale, ctx, hidden=not first)
         # Rows of class + 1, score and box; zeros if there is no detection.
         table = np.zeros((count, detect.post_nms, 6), np.float32)
         for index, (ids, scores, boxes) in found.items():

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..data.dataset import DetectionSet
 from ..data.loader import load_image, normalise
+from ..progress import Progress
 from .detector import Detector
 
 
@@ -77,20 +78,23 @@ def detect_images(
 def detect_dataset(
     detector: Detector,
     dataset: DetectionSet,
-    indices: Iterable[int],
+    indices: Sequence[int],
     scale: tuple[int, int],
     ctx: Sequence[mx.Context],
     batch_size: int = 4,
-) -> Iterator[tuple[int, Detection]]:
-    """Yield (index, Detection); consecutive images of equal shape share a batch, without padding.
+    hidden: bool = False,
+) -> dict[int, Detection]:
+    """Return the detections of some images by index, with a progress bar unless `hidden`.
 
-    `scale` is the short side and the limit of the long side, in pixels.
+    Consecutive images of equal shape share a batch, without padding. `scale` is the short side and
+    the limit of the long side, in pixels.
     """
+    found: dict[int, Detection] = {}
     loaded = ((index, *load_image(dataset, index, *scale)) for index in indices)
-    for _, group in groupby(loaded, key=lambda item: item[1].shape):
-        while chunk := list(islice(group, batch_size)):
-            images = [image for _, image, _, _ in chunk]
-            scales = [factors for _, _, _, factors in chunk]
-            found = detect_images(detector, images, scales, ctx)
-            for (index, *_), detection in zip(chunk, found):
-                yield index, detection
+    with Progress("evaluating", "images", total=len(indices), disable=hidden) as progress:
+        for _, group in groupby(loaded, key=lambda item: item[1].shape):
+            while chunk := list(islice(group, batch_size)):
+                places, images, _, scales = zip(*chunk)
+                found.update(zip(places, detect_images(detector, images, scales, ctx)))
+                progress.update(len(chunk))
+    return found

@@ -57,23 +57,9 @@ def evaluate(
     check_annotated(dataset, limit)
     indices = range(min(limit or len(dataset), len(dataset)))
     start = time.perf_counter()
-    found = detect_all(detector, dataset, indices, scale, ctx, batch_size)
+    found = detect_dataset(detector, dataset, indices, scale, ctx, batch_size)
     elapsed = time.perf_counter() - start
     return {**scores(dataset, found), "ms_per_image": 1000 * elapsed / len(indices)}
-
-
-def detect_all(
-    detector: Detector,
-    dataset: DetectionSet,
-    indices: Sequence[int],
-    scale: tuple[int, int],
-    ctx: Sequence[mx.Context],
-    batch_size: int = 4,
-    hidden: bool = False,
-) -> dict[int, Detection]:
-    """Return the detections of some images by index, with a progress bar."""
-    found = detect_dataset(detector, dataset, indices, scale, ctx, batch_size)
-    return dict(Progress("evaluating", "images", found, total=len(indices), disable=hidden))
 
 
 def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
