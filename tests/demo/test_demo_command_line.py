@@ -125,7 +125,7 @@ def test_settings_survive_json():
         (["--amp", "--wd", "0"], ["wd: 0.0001, not 0.0", "amp: False, not True"]),
     ],
 )
-def test_what_makes_another_run(line, differences):
+def test_differences_of_another_run(line, differences):
     stored = json.loads(json.dumps(settings_of(["train"]).to_dict()))
     settings = settings_of(["train", *line])
     assert settings.differences(stored) == differences
