@@ -34,35 +34,36 @@ def prepare(image, about):
     return np.ascontiguousarray(data), np.array([size[0] / width, size[1] / height] * 2, "float32")
 
 
-def main(prefix, file, result, thresh):
+def main(prefix, image, result, thresh):
     net = mx.gluon.SymbolBlock.imports(f"{prefix}-symbol.json", "data", f"{prefix}-0000.params")
     about = json.loads(Path(f"{prefix}-metadata.json").read_text())
 
-    image = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
-    data, factors = prepare(np.asarray(image), about)
+    picture = ImageOps.exif_transpose(Image.open(image)).convert("RGB")
+    data, factors = prepare(np.asarray(picture), about)
     outputs = net(mx.nd.array(data))
     ids, scores, boxes = (output[0].asnumpy() for output in outputs[:3])  # of the first image
 
-    rows, draw, thickness = [], ImageDraw.Draw(image), max(image.size) // 400 + 1
+    rows, draw, thickness = [], ImageDraw.Draw(picture), max(picture.size) // 300 + 1
     for kind, score, box in zip(ids[:, 0], scores[:, 0], boxes / factors):
-        if kind < 0 or score < thresh:  # the last rows are -1 if there are fewer objects
+        if kind < 0 or score < thresh:  # an id of -1 is an empty row
             continue
         name, box = about["classes"][int(kind)], box.tolist()
         rows.append({"class": name, "score": float(score), "box": box})
         colour = f"hsl({360 * int(kind) // len(about['classes'])}, 90%, 40%)"
         x1, y1, x2, y2 = box
         draw.line([x1, y1, x2, y1, x2, y2, x1, y2, x1, y1], colour, thickness)
-        outline = {"stroke_width": thickness, "stroke_fill": "white"}
-        draw.text((x1, y1), f"{name} {score:.2f}", colour, font_size=12 * thickness, **outline)
+        outline = {"stroke_width": thickness // 2 + 1, "stroke_fill": "white"}
+        draw.text((x1, y1), f"{name} {score:.2f}", colour, font_size=10 * thickness, **outline)
     result = Path(result)
-    image.save(result.with_suffix(result.suffix or ".png"))
+    picture.save(result.with_suffix(result.suffix or ".png"))
+    rows.sort(key=lambda row: -row["score"])
     result.with_suffix(".json").write_text(json.dumps(rows, indent=2) + "\n")
 
 
 if __name__ == "__main__":
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    for name in ("prefix", "file", "result"):
+    for name in ("prefix", "image", "result"):
         parser.add_argument(name)
     parser.add_argument("--thresh", type=float, default=0.5, help="lowest score, default 0.5")
     main(**vars(parser.parse_args()))

@@ -56,8 +56,9 @@ BLOCKS = {
     r"quantized = mx": "tests/test_errors.py has such a call",
     r"model = openvino": "needs OpenVINO; tests/onnx_runtimes/check.py has the call",
     r"import gluon_roi$": "tests/test_first_page.py runs it",
+    r"import json$": "tests/test_deploy.py runs it",
     r"import gluon_roi, mxnet as mx$": "tests/demo/test_demo_use.py has such calls",
-    r"nd: 20000|gluon_roi 0|work  |idle ROIPool": "what a command printed",
+    r"nd: 20000|gluon_roi 0|work  |idle ROIPool|\[{|MXNetE": "what a command printed",
     r".*[►│]|map, channel-first|\. \. \.|rows of the map|MXNet 1|your network": "a drawing",
 }
 

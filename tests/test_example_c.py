@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/c and the code on docs/c.md."""
+"""examples/c, and the code on docs/c.md and docs/deploy.md."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import gluon_roi
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/c.md").read_text()
+DEPLOY = (ROOT / "docs/deploy.md").read_text()
 
 
 def run(*command, **options):
@@ -31,9 +32,9 @@ def run(*command, **options):
     return done.stdout
 
 
-def block(begin):
+def block(begin, page=PAGE):
     """The block of code of the page that begins so."""
-    return next(text for text in PAGE.split("\n\n") if text.startswith(f"    {begin}"))
+    return next(text for text in page.split("\n\n") if text.startswith(f"    {begin}"))
 
 
 def test_the_commands_of_the_page(tmp_path):
@@ -88,10 +89,18 @@ def test_detector_without_python(tmp_path):
     pixels = np.random.RandomState(1).randint(0, 256, (40, 56, 3)).astype(np.uint8)
     (tmp_path / "image.ppm").write_bytes(b"P6\n56 40\n255\n" + pixels.tobytes())
     expected = save_detector(tmp_path / "net", pixels)
-    build = tmp_path / "build"
-    run("cmake", "-S", ROOT / "examples/c", "-B", build, f"-DPython3_EXECUTABLE={sys.executable}")
-    run("cmake", "--build", build)
-    line = [build / "detect", gluon_roi.library.PATH, tmp_path / "net", tmp_path / "image.ppm"]
+    text = block("cmake", DEPLOY)
+    for name, path in (
+        ("examples/c", ROOT / "examples/c"),
+        ("build/example", tmp_path / "build"),
+        ("LIBGLUON_ROI", gluon_roi.library.PATH),
+        ("exported/rfcn", tmp_path / "net"),
+        ("image.ppm", tmp_path / "image.ppm"),
+    ):
+        text = text.replace(name, str(path))
+    find, compile_, line = [row.split() for row in text.split("\n")]
+    run(*find, f"-DPython3_EXECUTABLE={sys.executable}")
+    run(*compile_)
     shown = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
     found = np.array([row.split() for row in shown.splitlines()], float)
     assert len({*expected[:, 0]}) > 1

@@ -96,8 +96,9 @@ int main(int argc, char** argv) {
   ids = output(net, 0, &count);
   scores = output(net, 1, &count);
   boxes = output(net, 2, &count);
-  for (row = 0; row < count && ids[row] >= 0; ++row) {
+  for (row = 0; row < count; ++row) {
     const float* box = boxes + 4 * row;
+    if (ids[row] < 0) continue; /* an empty row */
     printf("%.0f %.6f %.3f %.3f %.3f %.3f\n", ids[row], scores[row], box[0], box[1], box[2],
            box[3]);
   }

@@ -16,7 +16,7 @@ from PIL import Image
 from demo_rfcn import cli
 from demo_rfcn.run import checkpoint
 
-PAGES = ("demo_rfcn/README.md", "docs/own_data.md", "docs/cluster.md")
+PAGES = ("demo_rfcn/README.md", "docs/own_data.md", "docs/cluster.md", "docs/deploy.md")
 TUTORIAL = "docs/own_data.md"
 
 
