@@ -68,8 +68,8 @@ def write_json(path: Path, value: Any) -> None:
 def save_and_reload(save: Callable[[], None], *paths: Path) -> None:
     """Let MXNet save parameters or a symbol (.json) as files, and make sure that it did.
 
-    MXNet does not look whether the last bytes of a file reached the disk. A shortened file does not
-    load.
+    MXNet does not check whether the last bytes of a file reached the disk; a shortened file does
+    not load.
     """
     try:
         save()

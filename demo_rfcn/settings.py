@@ -378,7 +378,7 @@ def build(parts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def inherited(path: Path, stored: dict, names: Sequence[str]) -> dict[str, Any]:
-    """Return options that a checkpoint gives, checked as on the command line: a file may lie."""
+    """Return options that a checkpoint gives, checked as on the command line."""
     values: dict[str, Any] = {}
     for name in names:
         value, how = stored.get(name), OPTIONS[name].metadata["how"]

@@ -101,7 +101,7 @@ def _image(path: Path, folder: Path | None, entry: dict) -> Described:
 
 
 def _found(folder: Path, entry: dict) -> Path:
-    """Return where an image is; tools write names with or without folders, of any system."""
+    """Return the path of an image; tools write names with or without folders, of any system."""
     name = _field(entry, "file_name", str)
     pure = PurePosixPath(name.replace("\\", "/"))
     for wanted in (Path(name), Path(pure), Path(pure.name)):

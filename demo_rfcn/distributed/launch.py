@@ -133,20 +133,20 @@ class _Processes:
 
     def watch(self, stop: StopRequest) -> None:
         """Wait for the end of all; when one fails, or a signal comes, have the others end."""
-        failed, patient, told = None, 0.0, False
+        failed, deadline, notified = None, 0.0, False
         while any(child.poll() is None for role, child in self._children if role == "worker"):
             time.sleep(0.2)
             if failed is None and (failed := self._failed()):
                 role, status = failed
-                patient = time.monotonic() + (PATIENCE if role == "worker" and status > 0 else 0)
-            if failed and time.monotonic() > patient and not told:
-                self._tell("worker", PEER_LOST)
-                self._tell("worker", signal.SIGCONT)  # a stopped one may still react
-                told = True
-            if told and time.monotonic() > patient + SHUTDOWN_GRACE:
+                deadline = time.monotonic() + (PATIENCE if role == "worker" and status > 0 else 0)
+            if failed and time.monotonic() > deadline and not notified:
+                self._send("worker", PEER_LOST)
+                self._send("worker", signal.SIGCONT)  # a stopped one may still react
+                notified = True
+            if notified and time.monotonic() > deadline + SHUTDOWN_GRACE:
                 break
             if stop.raised:
-                self._tell("worker", signal.SIGTERM)
+                self._send("worker", signal.SIGTERM)
                 stop.raised = False  # until there is another one
         failed = failed or self._failed()
         role, status = failed or ("", 0)
@@ -172,7 +172,7 @@ class _Processes:
                 return role, -signal.SIGSTOP
         return None
 
-    def _tell(self, role: str, number: int) -> None:
+    def _send(self, role: str, number: int) -> None:
         """Send a signal to all processes of a role."""
         for other, child in self._children:
             if other == role and child.poll() is None:
@@ -187,7 +187,7 @@ class _Processes:
                     return
                 time.sleep(0.2)
             for role in ROLES:
-                self._tell(role, signal.SIGTERM)
+                self._send(role, signal.SIGTERM)
 
 
 def _is_stopped(child: subprocess.Popen) -> bool:

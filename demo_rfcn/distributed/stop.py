@@ -35,9 +35,9 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         self.raised = self.repeated = self.peer_lost = self.ends_at_once = False
         self.announcement = ""
-        self._end, self._written = socket.socketpair()
-        self._written.setblocking(False)
-        self._wakeup = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._previous = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
         threading.Thread(target=self._listen, daemon=True).start()
         return self
@@ -46,12 +46,12 @@ class StopRequest:
         signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._written.close()
+        self._writer.close()
 
     def _listen(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        with self._end:
-            while data := self._end.recv(1):
+        with self._reader:
+            while data := self._reader.recv(1):
                 if data[0] == PEER_LOST:
                     self.peer_lost = True
                 elif data[0] in SIGNALS:

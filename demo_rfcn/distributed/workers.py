@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers of a run behind one object: `join` it, `start`, `reduce`, `evaluate`, `close`.
 
-For a single process, the object does nothing that one device would not need. For several, MXNet's
+For a single process, the object only sums the gradients of its devices. For several, MXNet's
 distributed key-value store (ps-lite) sums what the workers push. It waits forever for a worker that
 has died, and ignores signals meanwhile. So everything that may wait for others runs in a thread,
 while the main thread heeds signals and checks ps-lite's heartbeats. The scheduler receives those of
@@ -86,15 +86,15 @@ class Alone:
         pass
 
     def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
-        """Begin with the weights of worker 0; raise InputError unless the workers' parts agree."""
+        """Share the weights of worker 0; raise InputError unless all workers have equal parts."""
 
-    def reduce(self, trainer: mx.gluon.Trainer, *wishes: bool) -> tuple[bool, ...]:
-        """Sum the gradients of all workers; return each wish if any worker has it."""
+    def reduce(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
+        """Sum the gradients of all workers; return for each flag whether any worker set it."""
         trainer.allreduce_grads()
-        return wishes
+        return flags
 
     def restore(self) -> None:
-        """Undo the part of a step that a lost worker has cut off."""
+        """Undo an unfinished step after a worker was lost."""
 
     def evaluate(
         self, detect: Detector, dataset: DetectionSet, scale: tuple, ctx: list, limit: int
@@ -152,8 +152,8 @@ class Cluster(Alone):
 
         self._wait(share_weights, "for the weights of worker 0")
 
-    def reduce(self, trainer: mx.gluon.Trainer, *wishes: bool) -> tuple[bool, ...]:
-        """Sum the gradients and wishes, and take worker 0's statistics of batch normalisation."""
+    def reduce(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
+        """Sum the gradients and flags, and take worker 0's statistics of batch normalisation."""
 
         def sum_gradients() -> None:
             trainer.allreduce_grads()
@@ -162,10 +162,10 @@ class Cluster(Alone):
         self._wait(sum_gradients, "for the gradients of the others")
         own = _read_statistics(self._net)
         own = own if self.rank == 0 else np.zeros_like(own)
-        total = self._total(np.append(np.array(wishes, np.float32), own))
-        self._statistics = total[len(wishes) :]
+        total = self._total(np.append(np.array(flags, np.float32), own))
+        self._statistics = total[len(flags) :]
         self.restore()
-        return tuple(bool(value) for value in total[: len(wishes)])
+        return tuple(bool(value) for value in total[: len(flags)])
 
     def restore(self) -> None:
         """Set the statistics of the last step that all workers finished."""
@@ -190,24 +190,24 @@ class Cluster(Alone):
 
     def _wait(self, function: Callable[[], _T], doing: str) -> _T:
         """Return the result of a function that may wait for other workers, or raise `Lost`."""
-        self._heed()  # even if nobody keeps it waiting
+        self._check_signals()  # also if the function does not wait
         future, looked = self._thread.submit(function), time.monotonic()
         while not wait([future], 0.1).done:
-            self._heed()
+            self._check_signals()
             if time.monotonic() - looked > 1:
                 looked = time.monotonic()
-                self._look(doing)
+                self._check_peers(doing)
         return future.result()
 
-    def _heed(self) -> None:
-        """Raise `Lost` after a signal that ends the run; notice the end of `launch`."""
+    def _check_signals(self) -> None:
+        """Raise `Lost` after a signal that ends the run; request a stop if `launch` has ended."""
         self._stop.raised |= launcher_is_gone()
         if self._stop.peer_lost:
             raise self._lost("ends because another process of the run is gone")
         if self._stop.repeated:
             raise self._lost("was told twice to stop, and does not wait for the other workers")
 
-    def _look(self, doing: str) -> None:
+    def _check_peers(self, doing: str) -> None:
         """Raise `Lost` if the other processes do not answer."""
         if self.kvstore is None:
             if self._stop.raised:

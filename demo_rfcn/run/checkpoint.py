@@ -174,7 +174,7 @@ def read(path: Path) -> Checkpoint:
                 optimizer.setdefault(name.split("/", 2)[2], []).append(arrays[name])
         if unknown := sorted(optimizer.keys() - notes["updates"].keys()):
             raise ValueError(f"it has a state of '{unknown[0]}' without its number of updates")
-    except Exception as error:  # a file made to harm may raise anything
+    except Exception as error:  # a malicious file may raise anything
         if isinstance(error, OSError) and error.filename:
             raise
         raise CheckpointError(

@@ -225,7 +225,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
-def test_files_that_hold_no_pretrained_weights(data, eight_images, tmp_path, capsys):
+def test_foreign_file_of_pretrained_weights_is_rejected(data, eight_images, tmp_path, capsys):
     path = tmp_path / "resnet18.params"
     path.write_bytes(data)
     line = train_arguments(eight_images, tmp_path / "run", "--network", "resnet18_v1b")

@@ -275,7 +275,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("flags", WRONG)
-def test_wrong_arguments(flags, export, no_training, tmp_path, capsys):
+def test_invalid_arguments_are_rejected(flags, export, no_training, tmp_path, capsys):
     places = {"FILE": str(export.annotations), "DIR": str(export.images), "OTHER": str(tmp_path)}
     line = ["train", "--dataset", "coco", "--save-prefix", str(tmp_path / "run")]
     line += [places.get(word, word) for word in flags.split()]

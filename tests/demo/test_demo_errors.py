@@ -99,7 +99,7 @@ def test_detect_replaces_no_image(short_run, tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["one.jpg", "one.png", "two.png"]
 
 
-TOGETHER = {
+CONFLICTS = {
     "--cpus 3": "--batch-size 2, expected at least 3, one per context",
     "--scale-jitter 1.2 0.8": "--scale-jitter 1.2 0.8, expected 0 < LOW <= HIGH",
     "--lr-decay-steps 5 3": "--lr-decay-steps 5 3, expected an increasing order",
@@ -113,10 +113,10 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("flags", TOGETHER)
-def test_settings_that_do_not_go_together(flags, eight_images, tmp_path, capsys):
+@pytest.mark.parametrize("flags", CONFLICTS)
+def test_conflicting_settings_are_rejected(flags, eight_images, tmp_path, capsys):
     line = train_arguments(eight_images, tmp_path, *shlex.split(flags))
-    assert_refused(line, capsys, TOGETHER[flags])
+    assert_refused(line, capsys, CONFLICTS[flags])
 
 
 RANGES = {
@@ -134,7 +134,7 @@ RANGES = {
 
 
 @pytest.mark.parametrize(("words", "line"), [(w, line) for w in RANGES for line in RANGES[w]])
-def test_values_out_of_range(words, line, capsys):
+def test_values_out_of_range_are_rejected(words, line, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["train", *line.split()])
     assert stopped.value.code == 2

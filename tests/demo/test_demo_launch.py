@@ -213,7 +213,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_wrong_lines_of_launch(line, capsys):
+def test_invalid_lines_of_launch_are_rejected(line, capsys):
     (message,) = refused(["launch", *line.split()], capsys)
     assert WRONG[line] in message
 
