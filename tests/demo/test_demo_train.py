@@ -53,6 +53,18 @@ def test_every_head_learns(head, fpn, boxes, eight_images, tmp_path):
     assert np.mean(losses[-5:]) < 0.75 * losses[0]
 
 
+def test_two_contexts_equal_one_with_the_joined_batch(eight_images, tmp_path):
+    stored = []
+    for contexts in ("1", "2"):
+        line = ("--cpus", contexts, "--freeze-bn", "--steps", "1", "--optimizer", "sgd")
+        assert cli.main(train_arguments(eight_images, tmp_path / contexts, *line)) == 0
+        stored.append(checkpoint.read(tmp_path / contexts / "last.ckpt"))
+    (row,), (divided,) = (each.notes["history"]["losses"] for each in stored)
+    assert divided == pytest.approx(row, rel=1e-5)
+    for name, expected in stored[0].model.items():
+        np.testing.assert_allclose(stored[1].model[name], expected, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("ohem", [[], ["--no-ohem"]])
 def test_images_without_boxes(ohem, tmp_path):
     images = [signals.paint(np.random.default_rng(index)) for index in range(2)]
