@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
 
 from .. import files
-from ..data import images as image_files
-from ..data.loader import resize
-from ..errors import BrokenFile, InputError
-from ..model.detections import Detection, detect_images
+from ..data.dataset import Described, DetectionSet
+from ..data.images import has_suffix
+from ..errors import InputError
+from ..model.detections import Detection, detect_dataset
 from ..progress import Progress
 from ..run import checkpoint
 from ..settings import Devices
@@ -29,34 +26,40 @@ def command(
 
     A folder stands for all its images. All files are checked first.
     """
-    images = [*dict.fromkeys(image for path in images for image in images_of(path))]
-    for image in Progress("looking at files", "images", images, brief=True):
-        _whole(image_files.check_image, image)
-    check_targets(images, save_prefix)
+    dataset = open_images(images)
+    check_targets([Path(entry.path) for entry in dataset.entries], save_prefix)
     ctx, batch_size = devices.contexts(), devices.batch_size
     stored = checkpoint.read(path)
     files.prepare(save_prefix)
     detect = stored.detector(ctx)
     limits = stored.notes["short"], stored.notes["max_size"]
-    with Progress("detecting", "images", total=len(images)) as progress:
-        for first in range(0, len(images), batch_size):
-            chunk = [(image, read_image(image)) for image in images[first : first + batch_size]]
-            scaled = [(image, pixels, *resize(pixels, *limits)) for image, pixels in chunk]
-            for _, group in groupby(scaled, key=lambda each: each[2].shape):
-                names, originals, smaller, scales = zip(*group)
-                found = detect_images(detect, smaller, scales, ctx)
-                for image, pixels, detection in zip(names, originals, found):
-                    stem = save_prefix / image.stem
-                    count = write(stem, pixels, detection, stored.config.classes, thresh)
-                    progress.results(f"{image}: {count} objects -> {stem}.png, .json")
-                    progress.update()
+    with Progress("detecting", "images", total=len(dataset)) as progress:
+        for first in range(0, len(dataset), batch_size):
+            chunk = range(len(dataset))[first : first + batch_size]
+            found = detect_dataset(detect, dataset, chunk, limits, ctx, batch_size, hidden=True)
+            for index, detection in found.items():
+                image = Path(dataset.entries[index].path)
+                stem, pixels = save_prefix / image.stem, dataset.read(index)
+                count = write(stem, pixels, detection, stored.config.classes, thresh)
+                progress.results(f"{image}: {count} objects -> {stem}.png, .json")
+                progress.update()
+
+
+def open_images(paths: list[Path]) -> DetectionSet:
+    """Return image files, and those of folders, as a data set; raise InputError for broken ones."""
+    images = dict.fromkeys(image for path in paths for image in images_of(path))
+    dataset = DetectionSet("images", ())
+    dataset.take([Described(path.name, path, (0, 0), [], []) for path in images])
+    if dataset.broken:
+        raise InputError("\n".join(f"detect: {sentence}" for sentence in dataset.broken))
+    return dataset
 
 
 def images_of(path: Path) -> list[Path]:
     """Return the image files of a folder, at least one, or the file itself."""
     if not path.is_dir():
         return [path]
-    found = [each for each in sorted(path.iterdir()) if image_files.has_suffix(each)]
+    found = [each for each in sorted(path.iterdir()) if has_suffix(each)]
     if not found:
         raise InputError(f"detect: folder {path} holds no image, expected one at least")
     return found
@@ -98,16 +101,3 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
                 f"detect: {target} is an image to read, and would be written; expected another "
                 "folder as --save-prefix"
             )
-
-
-def read_image(path: Path) -> np.ndarray:
-    """Read an image file, (H, W, 3) uint8, RGB, upright according to its header."""
-    return _whole(lambda path: image_files.read_image(path, image_files.check_image(path)), path)
-
-
-def _whole(read: Callable[[Path], Any], path: Path) -> Any:
-    """Return what a function reads from an image; raise InputError if the file is broken."""
-    try:
-        return read(path)
-    except BrokenFile as error:
-        raise InputError(f"detect: {error}") from error

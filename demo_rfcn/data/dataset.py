@@ -26,7 +26,7 @@ class Object(NamedTuple):
 
 
 class Described(NamedTuple):
-    """An image as its annotation describes it; `size` is (0, 0) if the annotation is broken."""
+    """An image as its annotation describes it; `size` is (0, 0) if it is not known."""
 
     name: str
     path: Path
@@ -104,7 +104,7 @@ class DetectionSet(mx.gluon.data.Dataset):
         """
         whole, turned = [], 0
         for image in Progress("looking at files", "images", images, brief=True):
-            faults = [*image.faults]
+            faults, moved = [*image.faults], False
             try:
                 header = check_image(image.path)
                 boxes = np.array([each.box for each in image.objects], float).reshape(-1, 4)

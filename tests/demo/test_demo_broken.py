@@ -366,5 +366,8 @@ def test_detect_checks_all_images_first(damage, words, folder, short_run, tmp_pa
     damage(folder, JPEG)
     names = [folder / "JPEGImages" / f"00000{index}.jpg" for index in range(4)]
     out = ["--pretrained", short_run / "best.ckpt", "--save-prefix", tmp_path / "out"]
-    (message,) = refused(["detect", *names, *out], capsys)
-    assert f"detect: {folder / JPEG} {words}" in message
+    damage(folder, "JPEGImages/000001.jpg")
+    messages = refused(["detect", *names, *out], capsys)
+    for path, message in zip((names[1], names[3]), messages):
+        assert message.startswith(f"demo_rfcn: detect: {path} {words}")
+    assert len(messages) == 2 and not (tmp_path / "out").exists()

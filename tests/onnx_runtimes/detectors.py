@@ -58,8 +58,8 @@ def export_gluoncv(folder: Path) -> None:
 def export_rfcn(folder: Path, pretrained: Path, images: list[Path]) -> None:
     import mxnet as mx
 
-    from demo_rfcn.commands.detect import read_image
     from demo_rfcn.commands.export import export_onnx
+    from demo_rfcn.data.images import check_image, read_image
     from demo_rfcn.data.loader import normalise, resize
     from demo_rfcn.run.checkpoint import read
 
@@ -67,7 +67,8 @@ def export_rfcn(folder: Path, pretrained: Path, images: list[Path]) -> None:
     detect, meta = stored.detector([mx.cpu()]), stored.notes
     arrays: dict[str, Any] = {}
     for i, path in enumerate(images):
-        image = normalise(resize(read_image(path), meta["short"], meta["max_size"])[0])[None]
+        pixels = read_image(path, check_image(path))
+        image = normalise(resize(pixels, meta["short"], meta["max_size"])[0])[None]
         image = image.astype("float32")
         found = detect(mx.nd.array(image))
         arrays.update({f"image{i}": image, f"rows{i}": rows([out.asnumpy() for out in found])})
