@@ -51,7 +51,7 @@ def test_choice_of_openblas_kernels(tmp_path, monkeypatch, loader, core, cpuinfo
     monkeypatch.setattr(_compat, "CPUINFO", str(tmp_path / "cpuinfo"))
     (tmp_path / "__init__.py").touch()
     module = ModuleType("mxnet")
-    vars(module)["base"] = SimpleNamespace(_LIB=library)
+    vars(module)["base"] = SimpleNamespace(_LIB=library, get_last_ffi_error=None)
     loader("mxnet", str(tmp_path / "__init__.py")).exec_module(module)
     assert calls == expected
     assert os.environ.get("OPENBLAS_CORETYPE") == chosen
