@@ -5,7 +5,8 @@
 # make check  the quick half of the tests
 # make matrix the quick half on every Python found, each with its oldest and its newest NumPy
 # make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
-# make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it)
+# make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it);
+#             CMakePresets.json has the other builds
 # make cross  the library for 64-bit Arm, compared with this machine's under qemu-user
 # make docs   the site, into build/docs/
 # make wheel  an sdist and a wheel for every Python, into dist/, for 64-bit Arm as well if it can;
@@ -16,6 +17,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+# Builds presets, with CMake and Ninja of the environment if the system has none.
+PRESETS := $(BIN)/python build_tools/presets.py
 # The tests of a file stay together, because they share what they build. Waiting threads must not
 # spin, because other processes have tests to run.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
@@ -25,7 +28,12 @@ PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
 
+# First the builds that the tests use, two at a time, because the last files of each leave a core idle.
+VARIANTS := hostsim-asan debug asan tsan hostsim
+VARIANTS += $(shell command -v nvcc > /dev/null && echo cuda)
+VARIANTS += $(shell command -v $${EMXX:-em++} > /dev/null && echo wasm)
 test: build
+	@printf '%s\n' $(VARIANTS) | xargs -P 2 -n 1 $(PRESETS)
 	$(PYTEST) $(ARGS)
 
 check: build
@@ -44,7 +52,7 @@ soak: build
 	$(BIN)/python tests/scripts/soak.py $(ARGS)
 
 debug: $(VENV)/ready
-	$(BIN)/python build_tools/native.py debug
+	$(PRESETS) debug
 
 # Without CUDA unless GLUON_ROI_CUDA=1 (docs/compat.md). The wheel uses the system's libgomp,
 # because MXNet does: a second one in the process would have a second set of threads. If the cross
@@ -78,7 +86,7 @@ cross: $(VENV)/ready
 # MXNet, with ARGS=--own where MXNet's own kernels do not run (sm_89 and newer). (The ordinary tests
 # take their context from one fixture, so on sm_86 and older `make test` runs them on the GPU.)
 test-gpu: build
-	GLUON_ROI_CUDA=1 $(BIN)/python build_tools/native.py gpu
+	$(PRESETS) gpu
 	python3 tests/gpu/check_kernels.py
 	tests/gpu/sanitize.sh
 	$(BIN)/python tests/gpu/check_mxnet.py $(ARGS)
@@ -93,7 +101,8 @@ lint: build $(VENV)/lint
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu')
 	$(BIN)/mypy
-	find src -name '*.cc' | xargs -P 2 -n 2 $(BIN)/clang-tidy -p build --quiet
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --preset release > /dev/null
+	find src -name '*.cc' | xargs -P 2 -n 2 $(BIN)/clang-tidy -p build/release --quiet
 	$(BIN)/codespell
 
 # The site, into build/docs/: index.html. Warnings are errors. ARGS=--check opens it in Chromium.
@@ -119,7 +128,7 @@ $(VENV)/ready: setup.py pyproject.toml
 		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' || { \
 			echo "gluon_roi needs Python 3.8 or newer, not $$("$$python" --version 2>&1)" >&2; exit 1; }; \
 		echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV); }
-	$(PIP) 'setuptools>=70.1'
+	$(PIP) 'setuptools>=70.1' $$($(PRESETS) --requirements)
 	$(PIP) --no-build-isolation -e '.[demo,onnx,test]'
 	$(PIP) --no-deps mxnet==1.9.1 gluoncv==0.10.5
 	@touch $@
@@ -129,4 +138,4 @@ $(VENV)/lint $(VENV)/wheel $(VENV)/docs: $(VENV)/ready
 	@touch $@
 
 clean:
-	rm -rf build dist *.egg-info $(VENV) gluon_roi/*.so
+	rm -rf build dist *.egg-info $(VENV) gluon_roi/*.so gluon_roi/cmake gluon_roi/include

@@ -23,16 +23,17 @@ import sys
 import textwrap
 from pathlib import Path
 
-import native
+import presets
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 COPIES = ROOT / "build/site"
 SITE = ROOT / "build/docs"
 EXPLORER = DOCS / "explorer"
-#: The address of the repository, such as https://github.com/owner/name, for the package's metadata.
+#: The compiler of the explorer's kernels.
+EMXX = os.environ.get("EMXX", "em++")
 #: Links to files that are not pages lead there; if it is empty, they become plain text.
-REPOSITORY = ""
+REPOSITORY = "".join(re.findall(r'^Source = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M))
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 #: How a block of commands begins.
@@ -118,22 +119,6 @@ def in_repository(image: str, text: str, goal: Path, anchor: str = "") -> str:
         folder = f"{REPOSITORY}/{'raw' if image else 'blob'}/main"
         return f"{image}[{text}]({folder}/{goal.relative_to(ROOT)}{anchor})"
     return "" if image else text
-
-
-def description() -> str:
-    """README.md as a package index shows it, which has no other file."""
-
-    def link_of_index(link: re.Match) -> str:
-        image, text, target = link.groups()
-        path, mark, anchor = target.partition("#")
-        if ":" in path:
-            return link[0]
-        return in_repository(image, text, ROOT / (path or "README.md"), mark + anchor)
-
-    return "\n".join(
-        text if is_code else LINK.sub(link_of_index, text)
-        for is_code, text in parts((ROOT / "README.md").read_text())
-    )
 
 
 def fenced(code: str) -> str:
@@ -222,15 +207,13 @@ def _operator_page(name: str) -> str:
 
 def explorer_kernels() -> Path | None:
     """The kernels for the explorer, compiled to WebAssembly; None without the compiler."""
-    compiler = os.environ.get("EMXX", native.WASM)
-    if shutil.which(compiler.split()[0]) is None:
-        package = native.CROSS[native.WASM][1]
+    if shutil.which(EMXX.split()[0]) is None:
         print(
-            f"build_docs: the explorer is left out, because '{compiler}' was not found; "
-            f"run 'apt-get install {package}'"
+            f"build_docs: the explorer is left out, because '{EMXX}' was not found; "
+            "run 'apt-get install emscripten'"
         )
         return None
-    return native.build("wasm")
+    return presets.build("wasm") / "gluon_roi.js"
 
 
 def with_explorer(page: str) -> str:

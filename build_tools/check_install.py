@@ -68,7 +68,7 @@ def main() -> None:
         "uv": lines_of(readme, "uv pip install "),
         "wheel": lines_of(ROOT / "docs/install.md", r"pip install gluon_roi-\*\.whl "),
     }
-    example = lines_of(ROOT / "docs/c.md", "(?:cmake -|build/example/)")
+    example = lines_of(ROOT / "docs/c.md", "(?:cmake -S|cmake --build build|build/example/)")
     with tempfile.TemporaryDirectory() as work_name:
         work = Path(work_name)
         clone, elsewhere = work / "clone", work / "elsewhere"

@@ -13,63 +13,44 @@ Needs g++-aarch64-linux-gnu; CROSS_CXX names another compiler, such as 'clang++
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import native
-import stand_ins
+import presets
 
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "tests/scripts/program.c"
 SYSTEM = Path("/usr/aarch64-linux-gnu")
 QEMU = next((q for q in ("qemu-aarch64-static", "qemu-aarch64") if shutil.which(q)), None)
 
 
-def compile_with(compiler, source, library):
-    """A program that uses a library from where it was built."""
-    target = library.parent / source.stem
-    command = [*compiler, "-O2", "-x", "c++", "-std=c++17", "-fopenmp", "-ffp-contract=off"]
-    command += [f"-I{native.find_source('gluon_roi.h').parent}", str(source), "-x", "none"]
-    command += [str(library), f"-Wl,-rpath,{library.parent}", "-o", str(target)]
-    subprocess.run(command, check=True)
-    return target
-
-
-def run(*command, **environment):
+def run(*command: object) -> list[str]:
     words = [str(part) for part in command]
-    done = subprocess.run(
-        words, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
-    )
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"cross: '{' '.join(words)}' ended with code {done.returncode}")
     return done.stdout.splitlines()
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--calls", type=int, default=200, help="random calls to compare")
     arguments = parser.parse_args()
-    libraries = {name: native.build(name) for name in ("release", "arm64")}
-    print(libraries["arm64"].relative_to(ROOT))
-    for name in stand_ins.NAMES:
-        stand_ins.build(native.compiler_of("arm64"), name, native.BUILD / "arm")
+    arm = presets.build("arm64")
+    print(arm / "libgluon_roi.so")
     if QEMU is None or not SYSTEM.is_dir():
         print("cross: compiled, and not run: 'apt-get install qemu-user-static' brings an emulator")
         return
-    printed, digests = {}, {}
-    for name, library in libraries.items():
-        compiler = native.compiler_of(name)
-        emulator = [QEMU, "-L", SYSTEM] if name == "arm64" else []
-        printed[name] = run(*emulator, compile_with(compiler, PROGRAM, library))
-        driver = native.build("arm64-driver" if name == "arm64" else "driver")
-        level, *digests[name] = run(*emulator, driver, 1, 0, arguments.calls)
-        print(f"{name}: {len(digests[name])} calls, {level}")
-    if printed["arm64"] != printed["release"]:
-        sys.exit(f"cross: {PROGRAM.name} prints {printed['arm64']}, not {printed['release']}")
-    differ = [i for i, pair in enumerate(zip(*digests.values())) if pair[0] != pair[1]]
+    here = presets.build(presets.packaged())
+    printed, digests = [], []
+    for folder, emulator in ((here, []), (arm, [QEMU, "-L", SYSTEM])):
+        printed.append(run(*emulator, folder / "program"))
+        level, *found = run(*emulator, folder / "driver", 1, 0, arguments.calls)
+        digests.append(found)
+        print(f"{folder.name}: {len(found)} calls, {level}")
+    if printed[0] != printed[1]:
+        sys.exit(f"cross: program.c prints {printed[1]}, not {printed[0]}")
+    differ = [i for i, pair in enumerate(zip(*digests)) if pair[0] != pair[1]]
     if differ:
         sys.exit(f"cross: calls {differ} of seed 1 give other bytes than on this machine")
     print(f"cross: {arguments.calls} calls give the same bytes as on this machine")

@@ -86,7 +86,7 @@ make_emulated() {
     inside ".venv/bin/pip uninstall -q -y gluon_roi"
     cp "$root/build/arm64/libgluon_roi.so" "$clone/gluon_roi/"
     mkdir "$clone/gluon_roi/arm"
-    cp "$root"/build/arm/*.so "$clone/gluon_roi/arm/"
+    cp "$root"/build/arm64/arm/lib{armpl_lp64_mp,amath,astring}.so "$clone/gluon_roi/arm/"
     inside "(pwd; cat gluon_roi.pth) > \$(.venv/bin/python -c \
         'import sysconfig; print(sysconfig.get_path(\"purelib\"))')/gluon_roi.pth"
 }

@@ -21,7 +21,7 @@ from gluon_roi.bridge import call
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "build_tools"))
-import native  # noqa: E402
+import presets  # noqa: E402
 
 DECLARED = gluon_roi.library.operators()
 
@@ -187,16 +187,9 @@ def test_bad_index(op, arguments, ctx):
 
 
 @pytest.mark.slow
-def test_more_operators_than_slots_are_refused(tmp_path):
+def test_more_operators_than_slots_are_refused():
     """A library with an operator that MXNet could not be told of does not load."""
-    recipe = native.recipe_of("release")
-    native.build("release")
-    source, target, command = next(job for job in recipe.jobs if job[0].name == "mxnet.cc")
-    few = str(tmp_path / "mxnet.o")
-    subprocess.run([*command[:-1], few, "-DGLUON_ROI_SLOTS=3"], check=True)
-    library = str(tmp_path / "libgluon_roi.so")
-    link = [few if part == str(target) else part for part in recipe.link[:-1]]
-    subprocess.run([*link, library], check=True)
+    library = str(presets.build("debug", target="few_slots") / "libfew_slots.so")
     done = subprocess.run(
         [sys.executable, "-c", "import gluon_roi"],
         env={**os.environ, "GLUON_ROI_LIBRARY": library},

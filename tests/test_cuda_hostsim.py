@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import presets
 import pytest
 from operators import ROWS
 from support import c_api
@@ -31,15 +32,9 @@ READY = os.environ.get("GLUON_ROI_HOSTSIM_LIBRARY")
 ORDERS = ("forward", "reverse", "random")
 
 
-def build(variant: str) -> str:
-    recipe = HOSTSIM.parents[1] / "build_tools/native.py"
-    done = subprocess.run([sys.executable, recipe, variant], check=True, capture_output=True)
-    return done.stdout.decode().splitlines()[-1]
-
-
 @pytest.fixture(scope="session")
 def kernels() -> Kernels:
-    return Kernels(c_api.Library(READY or build("hostsim")))
+    return Kernels(c_api.Library(READY or presets.build("hostsim") / "libgluon_roi.so"))
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -152,7 +147,7 @@ def test_simulator_finds_faults(tmp_path, body, message):
 @pytest.mark.skipif(READY is not None, reason="runs inside itself")
 def test_sanitizers():
     """One order of threads once more, under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    library = build("hostsim-asan")
+    library = str(presets.build("hostsim-asan") / "asan/libgluon_roi.so")
     compiler = os.environ.get("CXX", "g++")
     runtimes = [
         subprocess.run(

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 
 import build_docs
 import check_site
 import mxnet as mx
-import native
 import numpy as np
+import presets
 import pytest
 from mxnet import autograd
 from operators import OPERATORS
@@ -19,7 +18,7 @@ from support.browser import Page
 
 import gluon_roi
 
-COMPILER = os.environ.get("EMXX", native.WASM)
+COMPILER = build_docs.EMXX
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not shutil.which(COMPILER.split()[0]), reason=f"no {COMPILER}"),
@@ -112,7 +111,7 @@ def explorer(tmp_path_factory):
     head = '<!doctype html><meta charset="utf-8"><title>Explorer</title>'
     head += '<meta name="viewport" content="width=device-width">'
     (folder / "explorer.html").write_text(head + body[0])
-    build_docs.add_explorer(native.build("wasm"), folder)
+    build_docs.add_explorer(presets.build("wasm") / "gluon_roi.js", folder)
     page = Explorer(folder / "profile")
     page.size(1280, 1000)
     page.open((folder / "explorer.html").as_uri())

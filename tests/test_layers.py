@@ -9,6 +9,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 #: Each layer, and those below it that it may include.
 BELOW: dict[str, set[str]] = {
+    "arm": set(),
     "include": set(),
     "core": {"include"},
     "cpu": {"include", "core"},

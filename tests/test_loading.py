@@ -39,7 +39,7 @@ def python(code: str, folder: Path, installed: Path | None = None, **variables: 
 
 
 def copied(folder: Path, library: bool) -> Path:
-    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "include", "cmake")
     shutil.copytree(str(ROOT / "gluon_roi"), str(folder / "gluon_roi"), ignore=ignored)
     if library:
         shutil.copy(str(LIBRARY), str(folder / "gluon_roi"))
@@ -185,6 +185,25 @@ def test_missing_compiler():
     assert message == (
         "gluon_roi: the C++ compiler 'no-such-compiler' was not found; "
         "run 'apt-get install g++', or set CXX to a compiler with C++17"
+    )
+
+
+@pytest.mark.parametrize("tool", ["cmake", "ninja"])
+def test_missing_or_old_build_tools(tool, tmp_path):
+    """The sentence names what was found."""
+    for name in ("cmake", "ninja"):
+        (tmp_path / name).write_text("#!/bin/sh\necho cmake version 3.18.4\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / tool).unlink()
+    code = "import presets; presets.find = lambda tool: shutil.which(tool, path=path) or ''"
+    code = f"import shutil; path = {str(tmp_path)!r}; {code}; presets.build('release')"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "build_tools", capture_output=True, text=True
+    )
+    found = {"cmake": "CMake was not found", "ninja": "Ninja was not found; found CMake 3.18"}
+    assert run.stderr == (
+        f"gluon_roi: the build needs CMake 3.25 and Ninja; {found[tool]}; "
+        "run 'pip install cmake ninja'\n"
     )
 
 

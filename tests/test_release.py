@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import build_docs
@@ -44,10 +46,19 @@ def test_versions_agree():
 
 
 @pytest.mark.parametrize("repository", ["", "https://host.example/name"])
-def test_description_has_no_link_into_the_checkout(repository, monkeypatch):
+def test_description_has_no_link_into_the_checkout(repository, tmp_path):
     """A package index has only README.md."""
-    monkeypatch.setattr(build_docs, "REPOSITORY", repository)
-    text = build_docs.description()
+    for name in ("setup.py", "README.md", "build_tools", "pyproject.toml"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(str(ROOT / name), str(tmp_path / name))
+    (tmp_path / "gluon_roi").mkdir()
+    shutil.copy(str(ROOT / "gluon_roi/_version.py"), str(tmp_path / "gluon_roi"))
+    if repository:
+        with open(tmp_path / "pyproject.toml", "a") as file:
+            file.write(f'\n[project.urls]\nSource = "{repository}"\n')
+    command = [sys.executable, "setup.py", "-q", "--long-description"]
+    text = subprocess.check_output(command, cwd=tmp_path, text=True)
+    assert "Region-of-interest" in text or "RoI operators" in text
     targets = [target for _, _, target in build_docs.LINK.findall(text)]
     assert [target for target in targets if not target.startswith("https://")] == []
     pictures = re.findall(r"!\[.*\]\(https://host.example/name/raw/main/", text)

@@ -63,7 +63,8 @@ def test_soak():
 
 @pytest.fixture(scope="module")
 def debug() -> str:
-    return script("build_tools/native.py", "debug").splitlines()[-1]
+    folder = script("build_tools/presets.py", "debug").splitlines()[-1]
+    return f"{folder}/libgluon_roi.so"
 
 
 def test_named_by_the_environment(debug):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks and times the CUDA kernels on a GPU, through the C interface, with torch's memory.
 
-    python build_tools/native.py gpu && python tests/gpu/check_kernels.py [PART ...]
+    python build_tools/presets.py gpu && python tests/gpu/check_kernels.py [PART ...]
 
 The parts are table, reference, torchvision, repeat, large and time; by default all run. Needs NumPy
 and torch with CUDA, and torchvision for the parts `torchvision` and `time`, but not MXNet. Exits
@@ -10,7 +10,7 @@ with 1 if a check fails.
 Without a GPU, the parts table, reference, torchvision and repeat run on simulated kernels, in host
 memory:
 
-    python build_tools/native.py hostsim
+    python build_tools/presets.py hostsim
     python tests/gpu/check_kernels.py --simulated build/hostsim/libgluon_roi.so
 """
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "build_tools"))
-import native  # noqa: E402
+import presets  # noqa: E402
 
 LEVELS = ("neon",) if platform.machine() == "aarch64" else ("sse2", "avx2", "avx512")
 
@@ -72,9 +72,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=["asan", "tsan"], choices=["asan", "tsan"])
     options = parser.parse_args()
     if "asan" in options.only:
-        compare_levels(native.build("asan"), options.seed, options.calls)
+        compare_levels(presets.build("asan") / "driver", options.seed, options.calls)
     if "tsan" in options.only:
-        run(native.build("tsan"), options.seed, max(options.calls // 10, 1))
+        run(presets.build("tsan") / "driver", options.seed, max(options.calls // 10, 1))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# For the explorer of the site (docs/explorer): one JavaScript file that carries the machine code, as
+# pages of files cannot fetch another. It defines gluonRoi(), which returns a promise of the
+# functions of gluon_roi.h.
+file(READ src/include/gluon_roi.h header)
+string(REGEX MATCHALL "const char[*] [a-z_]+[(]void[)];" constants "${header}")
+string(REGEX REPLACE "const char[*] ([a-z_]+)[(]void[)];" "\\1" names "${constants}")
+string(REGEX REPLACE ".*#define GLUON_ROI_OPERATORS[(]X[)]" "" header "${header}")
+string(REGEX MATCHALL " X[(][a-z_]+[)]" operators "${header}")
+foreach(operator ${operators})
+  string(REGEX REPLACE " X[(]([a-z_]+)[)]" "gluon_roi_\\1" operator "${operator}")
+  list(APPEND names ${operator}_forward ${operator}_backward)
+endforeach()
+list(TRANSFORM names PREPEND ",_" OUTPUT_VARIABLE names)
+list(JOIN names "" names)
+add_executable(gluon_roi $<TARGET_OBJECTS:kernels>)
+set_target_properties(gluon_roi PROPERTIES LINKER_LANGUAGE CXX SUFFIX .js)
+target_link_options(gluon_roi PRIVATE -sSINGLE_FILE=1 -sMODULARIZE=1 -sEXPORT_NAME=gluonRoi
+  -sENVIRONMENT=web -sFILESYSTEM=0 -sALLOW_MEMORY_GROWTH=1 -sEXPORTED_RUNTIME_METHODS=UTF8ToString
+  "-sEXPORTED_FUNCTIONS=_malloc,_free${names}")
