@@ -66,8 +66,9 @@ def environment(python, version, numpy, mxnet):
         output(python, "-m", "venv", "--clear", folder)
         pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         pinned = f"numpy=={numpy}" if numpy else "numpy"
-        # setuptools: the tests of setup.py run it.
-        output(*pip, "--prefer-binary", pinned, "setuptools>=70.1", *requirements())
+        # The tests of setup.py run it, and build what they need.
+        tools = output(inside, ROOT / "build_tools/presets.py", "--requirements").split()
+        output(*pip, "--prefer-binary", pinned, "setuptools>=70.1", *tools, *requirements())
         output(*pip, "--no-deps", f"mxnet=={mxnet}", "gluoncv==0.10.5")
         # What an editable install places there, without compiling the library for each of them.
         site = Path(output(inside, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))

@@ -75,8 +75,8 @@ def test_version_and_help(capsys):
 
 
 def test_console_script():
-    """setup.py names the function, which reads the line of the process."""
-    assert '"gluon-roi = gluon_roi.__main__:program"' in (ROOT / "setup.py").read_text()
+    """pyproject.toml names the function, which reads the line of the process."""
+    assert 'gluon-roi = "gluon_roi.__main__:program"' in (ROOT / "pyproject.toml").read_text()
     code = "import sys; from gluon_roi.__main__ import program\nsys.argv[0] = '/bin/gluon-roi'\n"
     run = subprocess.run(
         [sys.executable, "-c", f"{code}program()", "--help"], stdout=subprocess.PIPE, text=True

@@ -30,6 +30,8 @@ HOSTSIM = Path(__file__).parent / "hostsim"
 #: Set by the last test: a library to use instead of building one.
 READY = os.environ.get("GLUON_ROI_HOSTSIM_LIBRARY")
 ORDERS = ("forward", "reverse", "random")
+#: The command of the compiler, which may bring flags.
+COMPILER = os.environ.get("CXX", "g++").split()
 
 
 @pytest.fixture(scope="session")
@@ -132,8 +134,7 @@ def test_simulator_finds_faults(tmp_path, body, message):
         "}\n"
     )
     command = ["-std=c++17", "-g", "-fsanitize=address", f"-I{HOSTSIM}", "-x", "c++", str(source)]
-    compiler = os.environ.get("CXX", "g++")
-    subprocess.run([compiler, *command, "-o", tmp_path / "kernel"], check=True)
+    subprocess.run([*COMPILER, *command, "-o", tmp_path / "kernel"], check=True)
     done = subprocess.run(
         [tmp_path / "kernel"],
         env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
@@ -148,10 +149,9 @@ def test_simulator_finds_faults(tmp_path, body, message):
 def test_sanitizers():
     """One order of threads once more, under AddressSanitizer and UndefinedBehaviorSanitizer."""
     library = str(presets.build("hostsim-asan") / "asan/libgluon_roi.so")
-    compiler = os.environ.get("CXX", "g++")
     runtimes = [
         subprocess.run(
-            [compiler, f"-print-file-name={name}"], check=True, capture_output=True, text=True
+            [*COMPILER, f"-print-file-name={name}"], check=True, capture_output=True, text=True
         ).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import presets
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,13 @@ def test_soak():
 def debug() -> str:
     folder = script("build_tools/presets.py", "debug").splitlines()[-1]
     return f"{folder}/libgluon_roi.so"
+
+
+def test_programs_of_ctest(debug):
+    """CONTRIBUTING.md: a C++ programmer tests with CMake's programs alone."""
+    ctest = [presets.find("ctest"), "--preset", "debug"]
+    done = subprocess.run(ctest, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and "100% tests passed, 0 tests failed out of 2" in done.stdout
 
 
 def test_named_by_the_environment(debug):
