@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `make wheel` includes this first, so that a library compiled by a newer GCC and glibc requires
 // nothing newer than manylinux_2_28. auditwheel reports new requirements of future versions.
+//
+// The compiler of the package ziglang can target glibc 2.28, but it is clang without OpenMP, whose
+// threads would be a second set beside those of MXNet's libgomp. A container would need Docker on
+// every machine that makes a wheel, and an image from another place than the package registry.
 #pragma once
 
 #ifndef __clang__

@@ -323,7 +323,7 @@ def test_all_operators_of_one_map(explorer):
 
 
 def test_without_the_compiler(monkeypatch, capsys):
-    monkeypatch.setenv("EMXX", "no-such-compiler")
+    monkeypatch.setattr(build_docs, "EMXX", "no-such-compiler")
     assert build_docs.explorer_kernels() is None
     expected = "the explorer is left out, because 'no-such-compiler' was not found; run 'apt-get"
     assert expected in capsys.readouterr().out
