@@ -1,11 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common to all tests."""
 
+import collections
 import contextlib
 from typing import Iterator
 
 import mxnet as mx
 import pytest
+
+#: A test of theirs takes minutes.
+LONGEST = ("test_reliability.py", "test_cuda_hostsim.py")
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    """Put long files first, so that no worker is left with one when the others are done."""
+    count = collections.Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name not in LONGEST, -count[item.path], item.path))
 
 
 @pytest.fixture
