@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PRESETS := $(BIN)/python build_tools/presets.py
 # The tests of a file stay together, because they share what they build. Waiting threads must not
 # spin, because other processes have tests to run.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test check matrix sanitize soak debug wheel check-dist cross test-gpu bench lint docs build pictures clean
 

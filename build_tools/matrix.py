@@ -36,7 +36,7 @@ MXNET = "1.9.1"
 OLDER_MXNETS = ("1.9.0", "1.8.0.post0")
 TESTS = ["-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider"]
 # As in the Makefile.
-TESTS += ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
+TESTS += ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive"}
 
 

@@ -12,6 +12,11 @@ import pytest
 LONGEST = ("test_reliability.py", "test_cuda_hostsim.py")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let pytest-xdist keep the order of files; the one for Python 3.8 always has its own."""
+    config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items: list) -> None:
     """Put long files first, so that no worker is left with one when the others are done."""
     count = collections.Counter(item.path for item in items)
