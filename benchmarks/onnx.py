@@ -23,7 +23,6 @@ import argparse
 import collections
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,11 +33,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import mxnet as mx
 import numpy as np
 
+import gluon_roi
+from demo_rfcn.model import detector
+from demo_rfcn.model.config import ModelConfig
+
+from .switch_whole import info_of, make_fpn, make_rfcn
 from .ways import ROOT
 
 sys.path.append(str(ROOT / "tests/onnx_runtimes"))
+import zoo  # noqa: E402  (scripts beside MXNet's environment)
+from check import RUNTIMES, onnxruntime, openvino  # noqa: E402
+from classics import times  # noqa: E402
+from detectors import compare  # noqa: E402
 
 IMAGE = (1, 3, 600, 800)
 SHOWN = 12  # nodes of a profile
@@ -55,37 +64,16 @@ class Model(NamedTuple):
 
 
 def _demo(image: Any) -> Any:
-    import mxnet as mx
-
-    from demo_rfcn.model import detector
-    from demo_rfcn.model.config import ModelConfig
-
     classes = tuple(f"class{n}" for n in range(20))
     config = ModelConfig(classes, "resnet50_v1b", "psroi", 7, True, (8, 16, 32), (0.5, 1, 2))
     return detector.Detector(detector.build(config, [mx.cpu()], seed=0))
 
 
 def _zoo(name: str, magnitude: float, image: Any) -> Any:
-    import zoo
-
     return zoo.built(zoo.Model(name, (IMAGE,), magnitude=magnitude), [image])
 
 
-def _fpn(name: str, image: Any) -> Any:
-    from .switch_whole import make_fpn
-
-    return make_fpn(name, image, None)
-
-
-def _rfcn(name: str, image: Any) -> Any:
-    from .switch_whole import make_rfcn
-
-    return make_rfcn(name, image)
-
-
 def _info(image: Any) -> list:
-    from .switch_whole import info_of
-
     return [info_of(image)]
 
 
@@ -94,19 +82,21 @@ MODELS = {
     "ssd": Model("SSD 512, ResNet-50", partial(_zoo, "ssd_512_resnet50_v1_coco", 0.1)),
     "yolo3": Model("YOLOv3, Darknet-53", partial(_zoo, "yolo3_darknet53_coco", 2.6)),
     "center_net": Model("CenterNet, ResNet-50", partial(_zoo, "center_net_resnet50_v1b_coco", 4)),
-    "faster_rcnn_fpn": Model("Faster R-CNN FPN, ResNet-50", partial(_fpn, "faster_rcnn_fpn")),
-    "mask_rcnn_fpn": Model("Mask R-CNN FPN, ResNet-50", partial(_fpn, "mask_rcnn_fpn")),
-    "rfcn": Model("R-FCN of 2017, ResNet-50", partial(_rfcn, "rfcn"), _info),
+    "faster_rcnn_fpn": Model(
+        "Faster R-CNN FPN, ResNet-50", partial(make_fpn, "faster_rcnn_fpn", weights=None)
+    ),
+    "mask_rcnn_fpn": Model(
+        "Mask R-CNN FPN, ResNet-50", partial(make_fpn, "mask_rcnn_fpn", weights=None)
+    ),
+    "rfcn": Model("R-FCN of 2017, ResNet-50", partial(make_rfcn, "rfcn"), _info),
     "deformable_rfcn": Model(
-        "Deformable R-FCN, ResNet-50", partial(_rfcn, "deformable_rfcn"), _info
+        "Deformable R-FCN, ResNet-50", partial(make_rfcn, "deformable_rfcn"), _info
     ),
 }
 
 
 def detections(outputs: list) -> np.ndarray:
     """Rows of class, score and corners of the outputs of a detector."""
-    import zoo
-
     if len(outputs) < 5:
         return zoo.detections(outputs)
     found = outputs[4]  # of R-FCN: score and corners for each class
@@ -119,10 +109,6 @@ class Detector:
     """A model in MXNet, as it is and switched, and exported for the runtimes."""
 
     def __init__(self, model: Model, folder: str) -> None:
-        import mxnet as mx
-
-        import gluon_roi
-
         image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, IMAGE))
         self._inputs = [image, *model.more(image)]
         self._nets = []
@@ -137,9 +123,6 @@ class Detector:
         gluon_roi.onnx.export(after, [x.shape for x in self._inputs], self._path)
 
     def calls(self, threads: int) -> dict[str, Callable[[], list]]:
-        import zoo
-        from check import onnxruntime, openvino
-
         arrays = [x.asnumpy() for x in self._inputs]
         before, after = (lambda n=net: zoo.flat(n(*self._inputs)) for net in self._nets)
         calls = onnxruntime, openvino, partial(openvino, precision=None)
@@ -148,17 +131,15 @@ class Detector:
 
     def profiles(self) -> dict[str, dict[str, float]]:
         """Milliseconds of each node in the runtimes, on one thread: way -> type and name -> ms."""
-        import onnxruntime
-        import openvino
+        import onnxruntime as ort
+        import openvino as ov
 
         arrays = [x.asnumpy() for x in self._inputs]
-        options = onnxruntime.SessionOptions()
+        options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         options.enable_profiling = True
         options.profile_file_prefix = self._path
-        session = onnxruntime.InferenceSession(
-            self._path, options, providers=["CPUExecutionProvider"]
-        )
+        session = ort.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
         for _ in range(2):
             session.run(None, dict(zip([one.name for one in session.get_inputs()], arrays)))
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
@@ -172,7 +153,7 @@ class Detector:
             "INFERENCE_NUM_THREADS": 1,
             "PERF_COUNT": True,
         }
-        request = openvino.Core().compile_model(self._path, "CPU", settings).create_infer_request()
+        request = ov.Core().compile_model(self._path, "CPU", settings).create_infer_request()
         for _ in range(2):
             request.infer(arrays)
         nodes = request.get_profiling_info()
@@ -182,23 +163,15 @@ class Detector:
 
 def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
     """Median seconds of each way, and how many of the switched model's detections it finds."""
-    from detectors import compare
-
     with tempfile.TemporaryDirectory() as folder:
-        detector = Detector(MODELS[name], folder)
-        calls = detector.calls(threads)
+        calls = Detector(MODELS[name], folder).calls(threads)
         found = {way: detections(call()) for way, call in calls.items()}
-        spent: dict[str, list[float]] = collections.defaultdict(list)
         clock = time.process_time if threads == 1 else time.perf_counter
-        for _ in range(rounds):
-            for way, call in calls.items():
-                start = clock()
-                call()
-                spent[way].append(clock() - start)
+        seconds = times(calls, rounds, clock)
     rows = found["switched"]
     expected = rows[np.argsort(-rows[:, 1], kind="stable")[:KEPT]]
     return {
-        "seconds": {way: statistics.median(times) for way, times in spent.items()},
+        "seconds": seconds,
         "found": {way: compare(rows, expected)[0] for way, rows in found.items()},
         "expected": len(expected),
     }
@@ -221,8 +194,6 @@ def profile(name: str) -> None:
 
 def suppressions() -> tuple[Any, Any]:
     """The two forms of box_nms of rows (class, score, corners)."""
-    import mxnet as mx
-
     rows = mx.sym.var("data")
     options = {"overlap_thresh": 0.5, "valid_thresh": 0.01}
     of_classes = mx.sym.contrib.box_nms(rows, id_index=0, **options)
@@ -236,30 +207,23 @@ def suppressions() -> tuple[Any, Any]:
 
 def suppress(boxes: int, rounds: int) -> str:
     """The line of a number of boxes: milliseconds, and how many boxes are kept."""
-    import mxnet as mx
-    from check import RUNTIMES
-
-    import gluon_roi
-
     random = np.random.RandomState(0)
     low, sides = random.uniform(0, (1000, 600), (boxes, 2)), random.uniform(20, 200, (boxes, 2))
     kinds, scores = random.randint(0, 80, (boxes, 1)), random.rand(boxes, 1)
     rows = np.hstack([kinds, scores, low, low + sides]).astype(np.float32)[None]
-    calls: list[Callable[[], list]] = []
+    calls: dict[Any, Callable[[], list]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for symbol in suppressions():
+        for form, symbol in enumerate(suppressions()):
             gluon_roi.onnx.export(symbol, [rows.shape], f"{folder}/model.onnx", {})
-            calls += [partial(load(f"{folder}/model.onnx", 1), rows) for load in RUNTIMES.values()]
+            for name, load in RUNTIMES.items():
+                calls[form, name] = partial(load(f"{folder}/model.onnx", 1), rows)
     array = mx.nd.array(rows)
-    calls.append(lambda: [gluon_roi.nd.BoxNMS(array, 0.5, valid_thresh=0.01, id_index=0).asnumpy()])
-    kept = [int((call()[0][0, :, 0] >= 0).sum()) for call in calls]
-    spent: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds):
-        for call, times in zip(calls, spent):
-            start = time.process_time()
-            call()
-            times.append((time.process_time() - start) * 1e3)
-    cells = [f"{statistics.median(times):.1f} | {n}" for times, n in zip(spent, kept)]
+    calls["gluon_roi"] = lambda: [
+        gluon_roi.nd.BoxNMS(array, 0.5, valid_thresh=0.01, id_index=0).asnumpy()
+    ]
+    kept = [int((call()[0][0, :, 0] >= 0).sum()) for call in calls.values()]
+    spent = times(calls, rounds).values()
+    cells = [f"{seconds * 1e3:.1f} | {n}" for seconds, n in zip(spent, kept)]
     return f"| {boxes} | {' | '.join(cells)} |"
 
 

@@ -15,7 +15,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from PIL import Image
-from support.deployment import assert_same, detect_mxnet, detect_onnx, rows_of
+from support.deployment import EXAMPLES, assert_same, detect_mxnet, detect_onnx, rows_of
 
 pytest.importorskip("onnx")
 gluoncv = pytest.importorskip("gluoncv")
@@ -77,3 +77,11 @@ def test_onnx_file_gives_gluoncvs_boxes(deployed, monkeypatch):
         monkeypatch, folder / "detector.onnx", folder / "photo.png", folder / "o.png", THRESH
     )
     assert_same(rows_of(folder / "o.json"), expected, NEAR)
+
+
+def test_both_programs_prepare_and_draw_alike():
+    """Each is one file to copy, so both have these lines."""
+    texts = [(EXAMPLES / f"detect_{name}.py").read_text() for name in ("onnx", "mxnet")]
+    for begin, end in (("def prepare", "def main"), ("    rows, draw", "if __name__")):
+        one, other = (text[text.index(begin) : text.index(end)] for text in texts)
+        assert one == other

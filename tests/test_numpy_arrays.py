@@ -8,18 +8,10 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon, npx
 from operators import OPERATORS
-from support.cases import feature_map, row_id
+from support.cases import feature_map
+from support.in_graphs import HYBRIDIZE, POOLED, SCALE, channels_of, operators
 
 import gluon_roi
-
-POOLED, SCALE = (2, 3), 0.3
-MODES: dict[str, dict | None] = {
-    "imperative": None,
-    "hybridized": {},
-    "static_alloc": {"static_alloc": True},
-    "static_shape": {"static_alloc": True, "static_shape": True},
-}
-operators = pytest.mark.parametrize("op", OPERATORS, ids=row_id)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +22,7 @@ def set_np():
 
 
 def arrays(op, count=None):
-    data = feature_map(op.channels(3, POOLED, {}))
+    data = feature_map(channels_of(op))
     return mx.np.array(data), mx.np.array(op.all_rois(SCALE)[:count])
 
 
@@ -73,13 +65,13 @@ def test_functions(op):
     np.testing.assert_array_equal(buffer.asnumpy(), wanted)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", HYBRIDIZE)
 @operators
 def test_blocks(op, mode):
     data, rois = arrays(op)
     wanted, d_wanted = expected(op, data, rois)
     block = op.block(POOLED, SCALE)
-    if (flags := MODES[mode]) is not None:
+    if (flags := HYBRIDIZE[mode]) is not None:
         block.hybridize(**flags)
     for grad_req in ("write", "add"):
         data.attach_grad(grad_req)
@@ -93,13 +85,13 @@ def test_blocks(op, mode):
         np.testing.assert_allclose(data.grad.asnumpy(), times * d_wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", HYBRIDIZE)
 @operators
 def test_networks(op, mode, tmp_path):
     data, rois = arrays(op)
     net = Network(op)
     plain = net(data, rois)
-    if (flags := MODES[mode]) is not None:
+    if (flags := HYBRIDIZE[mode]) is not None:
         net.hybridize(**flags)
         out = net(data, rois)
         assert type(out) is mx.np.ndarray
@@ -111,13 +103,13 @@ def test_networks(op, mode, tmp_path):
         np.testing.assert_array_equal(again(data, rois).asnumpy(), out.asnumpy())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", HYBRIDIZE)
 @operators
 def test_no_rois(op, mode):
     """K = 0 works under npx.set_np()."""
     data, rois = arrays(op, count=0)
     block = op.block(POOLED, SCALE)
-    if (flags := MODES[mode]) is not None:
+    if (flags := HYBRIDIZE[mode]) is not None:
         block.hybridize(**flags)
     data.attach_grad()
     with autograd.record():
@@ -145,7 +137,7 @@ def test_numbers_of_numpy():
     np.testing.assert_array_equal(out.asnumpy(), wanted.asnumpy())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", HYBRIDIZE)
 @pytest.mark.parametrize("name", ["DeformableConvolution", "ModulatedDeformableConvolution"])
 def test_deformable_blocks(name, mode):
     """They can be made under set_np(), and compute what they compute without it."""
@@ -156,7 +148,7 @@ def test_deformable_blocks(name, mode):
             npx.reset_np()
         net = getattr(gluon_roi, name)(4, kernel_size=3, padding=1, weight_initializer="ones")
         net.initialize()
-        flags = MODES[mode]
+        flags = HYBRIDIZE[mode]
         if flags is not None:
             net.hybridize(**flags)
         x = array(values)

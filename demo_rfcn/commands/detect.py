@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from matplotlib import pyplot as plt
 from .. import files
 from ..data.dataset import Described, DetectionSet
 from ..data.images import has_suffix
+from ..data.loader import read_image, resize
 from ..errors import InputError
-from ..model.detections import Detection, detect_dataset
+from ..model.detections import Detection, detect_images
 from ..progress import Progress
 from ..run import checkpoint
 from ..settings import Devices
@@ -36,13 +38,17 @@ def command(
     with Progress("detecting", "images", total=len(dataset)) as progress:
         for first in range(0, len(dataset), batch_size):
             chunk = range(len(dataset))[first : first + batch_size]
-            found = detect_dataset(detect, dataset, chunk, limits, ctx, batch_size, hidden=True)
-            for index, detection in found.items():
-                image = Path(dataset.entries[index].path)
-                stem, pixels = save_prefix / image.stem, dataset.read(index)
-                count = write(stem, pixels, detection, stored.config.classes, thresh)
-                progress.results(f"{image}: {count} objects -> {stem}.png, .json")
-                progress.update()
+            # Read once, and kept to be drawn on.
+            read = [(dataset.entries[index].path, read_image(dataset, index)) for index in chunk]
+            scaled = [(image, pixels, *resize(pixels, *limits)) for image, pixels in read]
+            for _, group in groupby(scaled, key=lambda each: each[2].shape):
+                images, originals, smaller, scales = zip(*group)
+                found = detect_images(detect, smaller, scales, ctx)
+                for image, pixels, detection in zip(images, originals, found):
+                    stem = save_prefix / Path(image).stem
+                    count = write(stem, pixels, detection, stored.config.classes, thresh)
+                    progress.results(f"{image}: {count} objects -> {stem}.png, .json")
+                    progress.update()
 
 
 def open_images(paths: list[Path]) -> DetectionSet:

@@ -60,20 +60,24 @@ def normalise(image: np.ndarray) -> np.ndarray:
     return ((image - MEAN) / STD).transpose(2, 0, 1)
 
 
-def load_image(
-    dataset: DetectionSet, index: int, short: int, max_size: int
-) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
-    """Read one image, scaled: (H, W, 3) uint8 RGB, its labels (M, 6), and the factors (x, y).
+def read_image(dataset: DetectionSet, index: int) -> np.ndarray:
+    """Read one image, (H, W, 3) uint8 RGB.
 
     Raises LostImage if the file was whole when the data set was opened, and no longer is.
     """
-    entry = dataset.entries[index]
     try:
-        image = dataset.read(index)
+        return dataset.read(index)
     except BrokenFile as error:
-        raise LostImage(f"dataset: {entry.path} cannot be read any more: {error}") from error
-    image, scale = resize(image, short, max_size)
-    labels = entry.labels.copy()
+        path = dataset.entries[index].path
+        raise LostImage(f"dataset: {path} cannot be read any more: {error}") from error
+
+
+def load_image(
+    dataset: DetectionSet, index: int, short: int, max_size: int
+) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
+    """Read one image, scaled: (H, W, 3) uint8 RGB, its labels (M, 6), and the factors (x, y)."""
+    image, scale = resize(read_image(dataset, index), short, max_size)
+    labels = dataset.entries[index].labels.copy()
     labels[:, [0, 2]] *= scale[0]
     labels[:, [1, 3]] *= scale[1]
     return image, labels, scale

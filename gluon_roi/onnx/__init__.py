@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+from ..switch.files import target
 from .metadata import detector_metadata
 
 OPSET = 16
@@ -100,10 +101,13 @@ def export(
     """
     _check_onnx()
     from .model import export_model
+    from .source import metadata_of, output_names_of, source_of
 
-    about = metadata, output_names
-    source = input_shapes, params, input_types, dynamic, inputs, outputs
-    export_model(OPSET, path, *about, model, *source)
+    file = target("onnx.export: path", path)
+    texts = metadata_of(model, metadata)
+    source = source_of(model, input_shapes, params, input_types, dynamic, inputs, outputs)
+    names = output_names_of(model, output_names, source.symbol, outputs)
+    export_model(OPSET, file, source, names, texts)
 
 
 def input_names(

@@ -4,36 +4,30 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 import onnx
 
 from ..bridge.nodes import described
-from ..switch.files import target
 from . import roi, rules  # noqa: F401  (register their rules)
 from .file import save
 from .fold import fold, kinds
 from .graph import Graph, Node, onnx_type
 from .inference import Entry, Source, infer
 from .registry import RULES
-from .source import metadata_of, output_names_of, source_of
 
 
 def export_model(
-    opset: int, path: Any, metadata: Any, output_names: Any, model: Any, *arguments: Any
+    opset: int, file: Path, source: Source, names: list[str], metadata: dict[str, str]
 ) -> None:
-    """See :func:`gluon_roi.onnx.export`; the last of the arguments is `outputs`."""
-    file = target("onnx.export: path", path)
-    texts = metadata_of(model, metadata)
-    source = source_of(model, *arguments)
-    names = output_names_of(model, output_names, source.symbol, arguments[-1])
+    """Write a file; names are those of its outputs."""
     graph, inputs, outputs, known = _translate(source, names)
     inferred = _checked(*graph.model(opset, inputs, outputs), known)
     outputs = fold(opset, graph, outputs, kinds(inferred))
     made, weights = graph.model(opset, inputs, outputs)
-    onnx.helper.set_model_props(made, texts)
+    onnx.helper.set_model_props(made, metadata)
     _checked(made, weights, known)
     save(made, weights, file)
 

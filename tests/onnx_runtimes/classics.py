@@ -223,14 +223,18 @@ def compare(found: list, expected: list) -> tuple[int, float, float]:
 # ---- The table -----------------------------------------------------------------------------------
 
 
-def times(calls: dict[str, Callable[[], list]]) -> dict[str, float]:
-    """The median CPU time of each call, in seconds; all take turns."""
-    spent: dict[str, list] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
+def times(
+    calls: dict[Any, Callable[[], list]],
+    rounds: int = ROUNDS,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[Any, float]:
+    """The median time of each call, in seconds; all take turns."""
+    spent: dict[Any, list] = {name: [] for name in calls}
+    for _ in range(rounds):
         for name, call in calls.items():
-            start = time.process_time()
+            start = clock()
             call()
-            spent[name].append(time.process_time() - start)
+            spent[name].append(clock() - start)
     return {name: statistics.median(seconds) for name, seconds in spent.items()}
 
 

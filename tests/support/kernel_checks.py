@@ -73,18 +73,28 @@ class Kernels:
         else:
             results = [np.full(operator.output_shape(p, maps[0], rois), 99, maps[0].dtype)]
         results = [to_device(array) for array in results]
-        device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
-        size = self.library.workspace(op, p, inputs, backward, device.type)
-        # Exactly what was asked for, in memory of its own, full of rubbish.
-        workspace = to_device(np.full(max(size, 1), 0xA5, np.uint8))
-        device.workspace, device.workspace_size = c_api.pointer(workspace), size
-        device.stream = self.stream() if cuda else None
+        device, _workspace = self._device(op, p, inputs, backward, cuda)
         if backward:
             absent = [None] * (len(inputs) - len(results))
             self.library.backward(op, p, inputs, to_device(d_out), (*results, *absent), device)
         else:
             self.library.forward(op, p, inputs, results[0], device)
         return tuple(to_host(array) for array in results)
+
+    def _device(
+        self, op: str, p: Any, inputs: Any, backward: bool, cuda: bool
+    ) -> tuple[c_api.Device, Any]:
+        """A device, and its workspace, which has to be kept until the call has ended.
+
+        The workspace is exactly what was asked for, in memory of its own, full of rubbish.
+        """
+        device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
+        size = self.library.workspace(op, p, inputs, backward, device.type)
+        rubbish = np.full(max(size, 1), 0xA5, np.uint8)
+        workspace = self.to_device(rubbish) if cuda else rubbish
+        device.workspace, device.workspace_size = c_api.pointer(workspace), size
+        device.stream = self.stream() if cuda else None
+        return device, workspace
 
     def samples(self, call: Sampled, dtype: str, cuda: bool) -> tuple:
         """The output of DeformableSampling, and its gradients."""
@@ -97,11 +107,7 @@ class Kernels:
         inputs = c_api.tensors(*arrays)
         results = [to_device(np.full_like(a, 99)) for a in (d_out, *given)]
         for backward in (False, True):
-            device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
-            size = self.library.workspace(op, p, inputs, backward, device.type)
-            workspace = to_device(np.full(max(size, 1), 0xA5, np.uint8))
-            device.workspace, device.workspace_size = c_api.pointer(workspace), size
-            device.stream = self.stream() if cuda else None
+            device, _workspace = self._device(op, p, inputs, backward, cuda)
             if backward:
                 self.library.backward(op, p, inputs, to_device(d_out), results[1:], device)
             else:
@@ -123,11 +129,7 @@ class Kernels:
         outputs = [to_device(a) for a in outputs]
         gradients = [to_device(np.full_like(a, 99)) for a in arrays]
         for backward in (False, True):
-            device = c_api.Device(c_api.CUDA if cuda else c_api.CPU)
-            size = self.library.workspace(call.op, p, inputs, backward, device.type)
-            workspace = to_device(np.full(max(size, 1), 0xA5, np.uint8))
-            device.workspace, device.workspace_size = c_api.pointer(workspace), size
-            device.stream = self.stream() if cuda else None
+            device, _workspace = self._device(call.op, p, inputs, backward, cuda)
             if backward:
                 d_outs = call.d_outs([to_host(a) for a in outputs])
                 d_outs = [to_device(a) for a in d_outs]
