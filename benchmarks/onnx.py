@@ -81,7 +81,9 @@ MODELS = {
     "demo": Model("the demo's R-FCN, ResNet-50", _demo),
     "ssd": Model("SSD 512, ResNet-50", partial(_zoo, "ssd_512_resnet50_v1_coco", 0.1)),
     "yolo3": Model("YOLOv3, Darknet-53", partial(_zoo, "yolo3_darknet53_coco", 2.6)),
-    "center_net": Model("CenterNet, ResNet-50", partial(_zoo, "center_net_resnet50_v1b_coco", 4)),
+    "center_net": Model(
+        "CenterNet, ResNet-50, DCNv2", partial(_zoo, "center_net_resnet50_v1b_dcnv2_coco", 4)
+    ),
     "faster_rcnn_fpn": Model(
         "Faster R-CNN FPN, ResNet-50", partial(make_fpn, "faster_rcnn_fpn", weights=None)
     ),
