@@ -23,7 +23,7 @@ import operators
 from support import cases, pyramids
 
 import gluon_roi
-from gluon_roi.onnx.registry import RULES
+from gluon_roi.onnx.model import RULES
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 ARRAYS, GRAPHS = GOLDEN / "onnx.npz", GOLDEN / "onnx.json"
