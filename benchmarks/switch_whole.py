@@ -20,10 +20,9 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 from unittest import mock
 
 import mxnet as mx
