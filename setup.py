@@ -25,6 +25,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+START = sorted((ROOT / "build_tools/start").glob("*gluon_roi*.p*"))
 sys.path.insert(0, str(ROOT / "build_tools"))
 import presets  # noqa: E402
 
@@ -58,17 +59,18 @@ class BuildLibrary(build_ext):
 
 
 class BuildPy(build_py):
-    """Puts gluon_roi.pth beside the package, in editable installs as well."""
+    """Puts gluon_roi.pth and its module beside the package, in editable installs as well."""
 
     def run(self):
         super().run()
         editable = getattr(self, "editable_mode", False)
         folder = self.get_finalized_command("install").install_lib if editable else self.build_lib
-        self.copy_file(str(ROOT / "gluon_roi.pth"), folder)
+        for file in START:
+            self.copy_file(str(file), folder)
 
     def get_outputs(self, include_bytecode=True):
-        own = os.path.join(self.build_lib, "gluon_roi.pth")
-        return [*super().get_outputs(include_bytecode), own]
+        own = (os.path.join(self.build_lib, file.name) for file in START)
+        return [*super().get_outputs(include_bytecode), *own]
 
 
 class Wheel(bdist_wheel):

@@ -2,7 +2,7 @@
 """Growth of time and memory with RoIs, channels, map and bins: a table and pictures.
 
     python -m benchmarks.growth [--operators ROIPool ...] [--seconds 0.3]
-    python -m benchmarks.growth --draw benchmarks/growth.json
+    python -m benchmarks.growth --draw docs/growth.json
 
 See README.md next to this file.
 """
@@ -30,7 +30,7 @@ from .worker import serve
 PASSES, UNITS = ("forward", "forward+backward"), ("ms", "MB")
 COLUMNS = [f"{passed} {unit}" for unit in UNITS for passed in PASSES]
 LEAST = 0.004  # MB: a page, where there is none
-FOLDER = ROOT / "benchmarks"
+FOLDER = ROOT / "docs"
 #: What stays the same along the other axes.
 ROIS, CHANNELS, MAP, BINS = 512, 128, (38, 50), 7
 #: Image pixels per cell, and the boxes of a map of MAP: 32 to 400 pixels of 608 x 800.

@@ -5,7 +5,7 @@
     python -m benchmarks.speed build/benchmarks/results.json
     python -m benchmarks.speed                   # draws the stored numbers again
 
-What is drawn is stored in speed.json beside this file, the picture in speed.png.
+What is drawn is stored in docs/speed.json, the picture in docs/speed.png.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Sequence
 
 from .measure import LIMIT, OURS
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent.parent / "docs"
 #: Row of the table -> title. A panel of bars for each row and each way.
 ROWS = {
     "ROIPool C=512 7x7 K=128": "ROIPool\n128 RoIs, 512 channels",

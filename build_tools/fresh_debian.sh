@@ -87,7 +87,7 @@ make_emulated() {
     cp "$root/build/arm64/libgluon_roi.so" "$clone/gluon_roi/"
     mkdir "$clone/gluon_roi/arm"
     cp "$root"/build/arm64/arm/lib{armpl_lp64_mp,amath,astring}.so "$clone/gluon_roi/arm/"
-    inside "(pwd; cat gluon_roi.pth) > \$(.venv/bin/python -c \
+    inside "(echo \$PWD; echo \$PWD/build_tools/start; cat build_tools/start/gluon_roi.pth) > \$(.venv/bin/python -c \
         'import sysconfig; print(sysconfig.get_path(\"purelib\"))')/gluon_roi.pth"
 }
 

@@ -72,7 +72,9 @@ def environment(python, version, numpy, mxnet):
         output(*pip, "--no-deps", f"mxnet=={mxnet}", "gluoncv==0.10.5")
         # What an editable install places there, without compiling the library for each of them.
         site = Path(output(inside, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
-        (site / "gluon_roi.pth").write_text(f"{ROOT}\n{(ROOT / 'gluon_roi.pth').read_text()}")
+        start = ROOT / "build_tools/start"
+        line = (start / "gluon_roi.pth").read_text()
+        (site / "gluon_roi.pth").write_text(f"{ROOT}\n{start}\n{line}")
         (folder / "ready").touch()
     return inside
 

@@ -87,7 +87,7 @@ with mock.patch("builtins.open", side_effect=OSError("patched")) as opened:
 
 def test_removed_package(tmp_path):
     """Where _gluon_roi_start.py is left, and the package is not, nothing happens."""
-    shutil.copy(ROOT / "_gluon_roi_start.py", tmp_path)
+    shutil.copy(ROOT / "build_tools/start/_gluon_roi_start.py", tmp_path)
     fake(tmp_path, "mxnet", "print('by itself')")
     script = f"""
 import sys; sys.path.insert(0, {str(tmp_path)!r})

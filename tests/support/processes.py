@@ -9,7 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 # What a start of Python does once the package is installed: the line of gluon_roi.pth.
-START = f"import sys; sys.path.insert(0, {str(ROOT)!r}); " + (ROOT / "gluon_roi.pth").read_text()
+FOLDER = ROOT / "build_tools/start"
+START = f"import sys; sys.path[:0] = {[str(ROOT), str(FOLDER)]!r}; "
+START += (FOLDER / "gluon_roi.pth").read_text()
 
 
 def python(script, folder=None, **variables):

@@ -14,17 +14,18 @@ def find_spec(name, path=None, target=None):
         return None
     from importlib.util import module_from_spec, spec_from_file_location
 
-    # Loaded by path, because importing gluon_roi imports mxnet.
-    file = os.path.join(os.path.dirname(__file__), "gluon_roi", "_compat.py")
-    spec = spec_from_file_location("gluon_roi._compat", file)
-    compat = sys.modules[spec.name] = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(compat)
-    except OSError:
+    # Loaded by path, because importing gluon_roi imports mxnet. The package lies beside this file,
+    # or elsewhere if the install is editable.
+    folders = (os.path.dirname(__file__), *sys.path)
+    files = (os.path.abspath(os.path.join(f, "gluon_roi", "_compat.py")) for f in folders)
+    file = next(filter(os.path.isfile, files), None)
+    if file is None:
         # The package has been removed, but this file was left behind.
-        del sys.modules[spec.name]
         sys.meta_path.remove(sys.modules[__name__])
         return None
+    spec = spec_from_file_location("gluon_roi._compat", file)
+    compat = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(compat)
     compat.install()
     return compat.finder.find_spec(name, path, target)
 
