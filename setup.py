@@ -14,7 +14,6 @@ if sys.version_info < (3, 8):  # noqa: UP036 (before imports that Python 3.7 doe
     sys.exit("gluon_roi needs Python 3.8 or newer, this is " + sys.version.split()[0])
 
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -27,6 +26,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 START = sorted((ROOT / "build_tools/start").glob("*gluon_roi*.p*"))
 sys.path.insert(0, str(ROOT / "build_tools"))
+import links  # noqa: E402
 import presets  # noqa: E402
 
 
@@ -80,25 +80,9 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-def description():
-    """README.md for a package index, which has no other file: other links are left out."""
-    source = re.search(r'^Source = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
-
-    def absolute(link):
-        image, text, target = link.groups()
-        if ":" in target:
-            return link[0]
-        if source:
-            file = target if target[0] != "#" else f"README.md{target}"
-            return f"{image}[{text}]({source[1]}/{'raw' if image else 'blob'}/main/{file})"
-        return "" if image else text
-
-    link = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
-    return link.sub(absolute, (ROOT / "README.md").read_text(encoding="utf-8"))
-
-
 setup(
-    long_description=description(),
+    # A package index has no other file of the repository.
+    long_description=links.rewrite(ROOT / "README.md", lambda *_: None),
     long_description_content_type="text/markdown",
     # In pyproject.toml its form depends on the version of setuptools.
     license="Apache-2.0",

@@ -3,26 +3,23 @@
 
     python build_tools/build_docs.py [--check]
 
-The pages stay where and as they are. Copies of them go to build/site, where links have the targets
-of the site, the lists of docs/index.md become its table of contents, and every public name has a
-page that Sphinx fills from its docstring. docs/explorer.md becomes a program if em++ is installed.
---check opens the site in Chromium: check_site.py.
+Sphinx needs one folder of pages, and these stay where and as they are: docs/, src/, benchmarks/. So
+copies go to build/site, where links have the targets of the site, the lists of docs/index.md become
+its table of contents, and every public name has a page that Sphinx fills from its docstring.
+docs/explorer.md becomes a program if em++ is installed. --check opens the site in Chromium.
 """
 
 from __future__ import annotations
 
-import contextlib
 import html
 import importlib
-import inspect
-import itertools
 import os
 import re
 import shutil
 import sys
-import textwrap
 from pathlib import Path
 
+import links
 import presets
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,12 +29,6 @@ SITE = ROOT / "build/docs"
 EXPLORER = DOCS / "explorer"
 #: The compiler of the explorer's kernels.
 EMXX = os.environ.get("EMXX", "em++")
-#: Links to files that are not pages lead there; if it is empty, they become plain text.
-REPOSITORY = "".join(re.findall(r'^Source = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M))
-
-LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
-#: How a block of commands begins.
-SHELL = re.compile(r"(\w+=\S+ )*(\S*/)?(pip|uv|make|python\d?|git|apt-get|cmake|cc|gcc|g\+\+) ")
 LIST = """.. py:data:: gluon_roi.OPERATORS
 
    The blocks of all operators, in the order of tables.
@@ -53,89 +44,26 @@ GROUPS = {
 }
 
 
-def parts(text: str) -> list[tuple[bool, str]]:
-    """A page in parts, code and prose in turn, each with whether it is code."""
-    lines: list[tuple[bool, str]] = []
-    fenced = code = False
-    for line in text.splitlines():
-        fence = line.lstrip().startswith("```")
-        # An indented line is code after a blank line. (Lists are indented by less.) A blank line
-        # between two of them belongs to the code.
-        code = line.startswith("    ") and (code or not lines or not lines[-1][1].strip())
-        if code:
-            blank = len(list(itertools.takewhile(lambda one: not one[1].strip(), lines[::-1])))
-            before = len(lines) - blank
-            if before and lines[before - 1][0] and lines[before - 1][1].startswith("    "):
-                lines[before:] = [(True, "")] * blank
-        lines.append((fenced or fence or code, line))
-        fenced ^= fence
-    return [
-        (is_code, "\n".join(line for _, line in group))
-        for is_code, group in itertools.groupby(lines, key=lambda line: line[0])
-    ]
-
-
-def links(file: Path, image: str = "") -> list[Path]:
-    """Files that a page links to; with "!", its pictures."""
-    prose = "\n".join(text for is_code, text in parts(file.read_text()) if not is_code)
-    targets = [target for kind, _, target in LINK.findall(prose) if kind == image]
-    return [(file.parent / target.partition("#")[0]).resolve() for target in targets]
-
-
 def pages() -> dict[Path, Path]:
-    """The pages of the site, those of docs/ and others that its index names: file -> place."""
-    places = {file: file.relative_to(DOCS) for file in DOCS.rglob("*.md")}
-    for file in links(DOCS / "index.md"):
-        if file.suffix == ".md" and file not in places:
-            places[file] = file.relative_to(ROOT)
-    return places
+    """Pages and pictures of docs/, and other pages that its index names: file -> place."""
+    named = (DOCS / target.partition("#")[0] for _, _, target in links.find(DOCS / "index.md"))
+    others = {file.resolve() for file in named if file.suffix == ".md"}
+    own = [*DOCS.rglob("*.md"), *DOCS.glob("*.png")]
+    return {
+        **{file: file.relative_to(ROOT) for file in others},
+        **{file: file.relative_to(DOCS) for file in own},
+    }
 
 
 def copy_of(file: Path, places: dict[Path, Path]) -> str:
     """A page, with links as its place in the site needs them."""
 
-    def link_of_site(link: re.Match) -> str:
-        image, text, target = link.groups()
-        path, mark, anchor = target.partition("#")
-        if not path or ":" in path:
-            return link[0]
-        goal = (file.parent / path).resolve()
+    def place_of(goal: Path) -> str | None:
         if not goal.exists():
-            sys.exit(f"{file.relative_to(ROOT)}: the link to {path} leads nowhere")
-        place = goal.relative_to(ROOT) if image else places.get(goal)
-        if place:
-            return f"{image}[{text}]({os.path.relpath(place, places[file].parent)}{mark}{anchor})"
-        return in_repository(image, text, goal, mark + anchor)
+            sys.exit(f"{file.relative_to(ROOT)}: the link to {goal} leads nowhere")
+        return os.path.relpath(places[goal], places[file].parent) if goal in places else None
 
-    return "\n".join(
-        fenced(text) if is_code else LINK.sub(link_of_site, text)
-        for is_code, text in parts(file.read_text())
-    )
-
-
-def in_repository(image: str, text: str, goal: Path, anchor: str = "") -> str:
-    """A link to a file in the repository; if its address is not known, the text alone."""
-    if REPOSITORY:
-        folder = f"{REPOSITORY}/{'raw' if image else 'blob'}/main"
-        return f"{image}[{text}]({folder}/{goal.relative_to(ROOT)}{anchor})"
-    return "" if image else text
-
-
-def fenced(code: str) -> str:
-    """A block of code with the name of its language, which Sphinx colours."""
-    if code.startswith("```"):
-        return code
-    code = textwrap.dedent(code)
-    language = "text"
-    if code.startswith(">>> "):
-        language = "pycon"
-    elif SHELL.match(code):
-        language = "shell"
-    else:
-        with contextlib.suppress(SyntaxError):
-            compile(code, "block", "exec")
-            language = "python"
-    return f"```{language}\n{code}\n```"
+    return links.rewrite(file, place_of)
 
 
 def toctrees(index: str) -> str:
@@ -143,8 +71,7 @@ def toctrees(index: str) -> str:
     trees = []
     for section in re.split(r"^## ", index, flags=re.M)[1:]:
         entries = re.findall(r"^- \[.+?\]\((.+)\.md\)", section, re.M)
-        caption = section.splitlines()[0]
-        trees.append(_toctree(*entries, hidden=True, caption=caption))
+        trees.append(_toctree(*entries, hidden=True, caption=section.splitlines()[0]))
     return "\n".join(trees)
 
 
@@ -167,15 +94,8 @@ def reference() -> dict[str, str]:
     for group, (module_name, title) in GROUPS.items():
         module = importlib.import_module(module_name)
         names = {name: public_name(module_name, name) for name in module.__all__}
-        summaries = {
-            full: (inspect.getdoc(getattr(module, name)) or "").partition("\n")[0]
-            for name, full in names.items()
-        }
-        rows = [f"* :py:func:`{full}`: {text}" for full, text in summaries.items()]
-        lines = [f".. automodule:: {module_name}", f".. py:currentmodule:: {module_name}", *rows]
-        if group == "operators":
-            lines.append(LIST)
-        body = "\n\n".join(lines)
+        table = "\n   ".join([".. autosummary::", ":nosignatures:", "", *names.values()])
+        body = f".. automodule:: {module_name}\n\n{table}\n\n{LIST * (group == 'operators')}"
         tree = _toctree(*names.values(), hidden=True)
         texts[f"{group}.md"] = f"# {title}\n\n```{{eval-rst}}\n{body}\n```\n{tree}"
         for name, full in names.items():
@@ -187,7 +107,7 @@ def reference() -> dict[str, str]:
 def _operator_page(name: str) -> str:
     """An operator as a block and as a function."""
     texts = {file: file.read_text() for file in sorted(DOCS.glob("operators/*.md"))}
-    found = [file for file, text in texts.items() if re.search(rf"^    {name}\(", text, re.M)]
+    found = [file for file, text in texts.items() if re.search(rf"^{name}\(", text, re.M)]
     if not found:
         sys.exit(f"build_docs: no page of docs/operators/ has the signature of {name}")
     return f"""# {name}
@@ -248,22 +168,19 @@ def size_pictures() -> None:
 def collect(explorer: bool) -> None:
     """Write the sources of the site into build/site."""
     shutil.rmtree(COPIES, ignore_errors=True)
-    texts = {Path("reference", name): text for name, text in reference().items()}
     places = pages()
-    for file, place in places.items():
-        texts[place] = copy_of(file, places)
-        for picture in links(file, "!"):
-            copy = COPIES / picture.relative_to(ROOT)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(picture, copy)
+    texts = {f"reference/{name}": text for name, text in reference().items()}
+    texts |= {str(places[page]): copy_of(page, places) for page in places if page.suffix == ".md"}
     if explorer:
-        texts[Path("explorer.md")] = with_explorer(texts[Path("explorer.md")])
-    texts[Path("index.md")] += toctrees(texts[Path("index.md")])
-    texts[Path("index.md")] += _toctree("reference/index", hidden=True, caption="Reference")
-    texts[Path("operators.md")] += _toctree("operators/*", hidden=True)
+        texts["explorer.md"] = with_explorer(texts["explorer.md"])
+    texts["index.md"] += toctrees(texts["index.md"])
+    texts["index.md"] += _toctree("reference/index", hidden=True, caption="Reference")
+    texts["operators.md"] += _toctree("operators/*", hidden=True)
     for place, text in texts.items():
         (COPIES / place).parent.mkdir(parents=True, exist_ok=True)
         (COPIES / place).write_text(text)
+    for picture in DOCS.glob("*.png"):
+        shutil.copy(picture, COPIES)
 
 
 def main() -> None:
@@ -284,9 +201,10 @@ def main() -> None:
     size_pictures()
     print(f"the site is {SITE / 'index.html'}")
     if "--check" in sys.argv[1:]:
-        import check_site
+        sys.path.insert(0, str(ROOT / "tests"))
+        from support import site_check
 
-        check_site.main()
+        site_check.main(SITE)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,13 @@ version = release = gluon_roi.__version__
 language = "en"
 
 # napoleon reads numpydoc's form; unlike numpydoc itself it accepts Gluon's sections.
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
 napoleon_google_docstring = False
 napoleon_use_param = napoleon_use_rtype = False
 napoleon_custom_sections = [("Inputs", "params_style"), ("Outputs", "params_style")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 import mxnet as mx
@@ -30,9 +29,9 @@ NEAR = 0.01  # pixels: GluonCV normalises numbers from 0 to 1, which rounds diff
 def _export(net, folder):
     """Run the page's code for GluonCV's detectors, with a network that has no RoI operators."""
     page = (ROOT / "docs/deploy.md").read_text()
-    code = re.search(r"    import json\n(    .*\n|\n)+", page)
+    code = re.search(r"^import json\n(.*\n)+?(?=```)", page, re.M)
     assert code is not None
-    text = re.sub(r"model_zoo.get_model\(.*\)", "network", textwrap.dedent(code[0]))
+    text = re.sub(r"model_zoo.get_model\(.*\)", "network", code[0])
     text = re.sub(r"net = gluon_roi.*without RoI operators: ", "", text)
     names = {"network": net}
     exec(text.replace('"detector', f'"{folder}/detector'), names)

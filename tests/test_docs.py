@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import build_docs
+import links
 import mxnet as mx
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ import gluon_roi
 from gluon_roi import reference
 
 ROOT = Path(__file__).resolve().parent.parent
-SITE = {str(file.relative_to(ROOT)): file for file in sorted(build_docs.pages())}
+SITE = sorted(str(file.relative_to(ROOT)) for file in build_docs.pages() if file.suffix == ".md")
 MODULES = [
     *(block.__module__ for block in gluon_roi.OPERATORS),
     *(
@@ -32,36 +33,8 @@ MODULES = [
 ]
 PAGES = [page for page in ("README.md", *SITE) if ">>> " in (ROOT / page).read_text()]
 
-#: How the blocks of code of the pages begin, and what runs each, or why nothing does.
-BLOCKS = {
-    r">>> ": "test_pages runs it",
-    r"(\w+=\S+ )?make ": "commands, checked here",
-    r"(OMP_NUM_THREADS=1 )?(\S*/)?python(?!3? -[cm] (venv|import))": "commands, checked here",
-    r"[A-Z]\w+\(\w+, ": "a signature: test_signatures compares it",
-    r"gluon_roi\.nd\.ROIAlign\(data, rois, 7": "four ways to call: many tests have them",
-    r"docs/operators/.*: [a-z0-9 ]+(\[.*\])? = |.*Ay · X": "a formula: gluon_roi/reference/ has it",
-    r"(GLUON_ROI_CUDA=0 |uv )?pip install": "installs packages: build_tools/check_install.py does",
-    r"python3 -m venv peers": "installs the other libraries of a benchmark",
-    r"git clone": "fetches other projects, and runs minutes",
-    r"cmake --preset debug": "test_reliability.py runs ctest in this build",
-    r"cmake -|14 16|python -c .*include|gcc|gluon_roi_roi": "tests/test_example_c.py runs it",
-    r"python -c .*gluoncv": "downloads weights",
-    r"photos/|include/gluon_roi.h": "a list of files",
-    r"torchvision\.ops": "needs torchvision; test_side_by_side has such calls",
-    r"gluon_roi\.onnx\.export|config\.TEST": "models of others; tests/test_onnx.py has such calls",
-    r"import (mxnet as mx|sys)$|params = mx|model, file": "test_onnx_detectors.py runs it",
-    r"net = gluoncv|net = gluon_roi.optimize": "downloads weights; test_switch.py has such calls",
-    r"symbol, arg_params|block = gluon_roi": "needs files; test_switch.py has such calls",
-    r"gluon_roi\.optimize\(net|.*import quantize_net": "tests/test_combinations.py does so",
-    r"gluon_roi\.replace_builtins": "tests/test_builtins.py has such calls",
-    r"quantized = mx": "tests/test_errors.py has such a call",
-    r"model = openvino": "needs OpenVINO; tests/onnx_runtimes/check.py has the call",
-    r"import gluon_roi$": "tests/test_first_page.py runs it",
-    r"import json$": "tests/test_deploy.py runs it",
-    r"import gluon_roi, mxnet as mx$": "tests/demo/test_demo_use.py has such calls",
-    r"nd: 20000|gluon_roi 0|work  |idle ROIPool|\[{|MXNetE": "what a command printed",
-    r".*[►│]|map, channel-first|\. \. \.|rows of the map|MXNet 1|your network": "a drawing",
-}
+#: A block of code: language, remark, code.
+BLOCK = re.compile(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", re.M)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -85,35 +58,30 @@ def test_signatures(block):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pages(page):
-    result = doctest.testfile(str(ROOT / page), module_relative=False)
+    text = re.sub("^```.*", "", (ROOT / page).read_text(), flags=re.M)
+    test = doctest.DocTestParser().get_doctest(text, {"__name__": "__main__"}, page, page, 0)
+    result = doctest.DocTestRunner().run(test)
     assert result.attempted > 0 and result.failed == 0
 
 
-def blocks(page):
-    """The blocks of code of a page."""
-    for is_code, text in build_docs.parts((ROOT / page).read_text()):
-        if is_code:
-            yield inspect.cleandoc(text).strip("`\n")
-
-
-def test_every_block_of_code_is_accounted_for():
-    used = set()
-    for page in ("README.md", *SITE):
-        for block in blocks(page):
-            first = block.splitlines()[0]
-            places = first, f"{page}: {first}"
-            kinds = [begin for begin in BLOCKS if any(re.match(begin, line) for line in places)]
-            assert kinds, f"{page}: BLOCKS does not say what runs {first!r}"
-            used.update(kinds)
-    assert used == set(BLOCKS)
+@pytest.mark.parametrize("page", ["README.md", *SITE])
+def test_every_block_of_code_is_accounted_for(page):
+    """test_pages runs pycon; a remark names the test that runs other code, or has its calls."""
+    text = (ROOT / page).read_text()
+    assert not re.search(r"^\n    \S", BLOCK.sub("", text), re.M), "a block without a fence"
+    for language, remark, code in BLOCK.findall(text):
+        assert language in ("pycon", "python", "c", "sh", "json", "text"), code
+        assert (language == "pycon") == code.startswith(">>> "), code
+        if language in ("python", "c") and remark != "signature":  # test_signatures compares it
+            assert remark and (ROOT / "tests" / remark).is_file(), code
 
 
 @pytest.mark.parametrize("page", ["README.md", *SITE])
 def test_commands_exist(page):
     """Targets of make, programs and modules; tests/demo/test_demo_pages.py checks arguments."""
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
-    for block in blocks(page):
-        for line in block.splitlines():
+    for _, _, code in BLOCK.findall((ROOT / page).read_text()):
+        for line in code.splitlines():
             command = re.match(r"(?:\w+=\S+ )*(?:\S*/)?(make|python3?) (-m )?([\w./-]+)", line)
             if not command or command[3].startswith("-"):
                 continue
@@ -206,8 +174,9 @@ def test_links_lead_somewhere():
     places = build_docs.pages()
     index = build_docs.copy_of(ROOT / "docs/index.md", places)
     listed = re.findall(r"^[\w/.]+$", build_docs.toctrees(index), re.M)
-    for file, place in places.items():
-        build_docs.copy_of(file, places)
+    for page in SITE:
+        build_docs.copy_of(ROOT / page, places)
+        place = places[ROOT / page]
         assert place.parts[0] in ("index.md", "operators") or str(place)[:-3] in listed, place
 
 
@@ -215,6 +184,6 @@ def test_one_setting_has_the_address_of_the_repository(monkeypatch):
     places = build_docs.pages()
     file = ROOT / "docs/c.md"
     assert "examples/c is a CMake project" in build_docs.copy_of(file, places)
-    monkeypatch.setattr(build_docs, "REPOSITORY", "https://host.example/name")
+    monkeypatch.setattr(links, "REPOSITORY", "https://host.example/name")
     link = "[examples/c](https://host.example/name/blob/main/examples/c/CMakeLists.txt)"
     assert link in build_docs.copy_of(file, places)

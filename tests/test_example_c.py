@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,9 @@ def run(*command, **options):
 
 def block(begin, page=PAGE):
     """The block of code of the page that begins so."""
-    return next(text for text in page.split("\n\n") if text.startswith(f"    {begin}"))
+    found = re.search(rf"^```.+\n({begin}(.*\n)*?)```", page, re.M)
+    assert found is not None
+    return found[1].strip()
 
 
 def test_the_commands_of_the_page(tmp_path):

@@ -7,14 +7,13 @@ import re
 import shutil
 
 import build_docs
-import check_site
 import mxnet as mx
 import numpy as np
 import presets
 import pytest
 from mxnet import autograd
 from operators import OPERATORS
-from support.browser import Page
+from support.browser import BROWSERS, Page
 
 import gluon_roi
 
@@ -22,7 +21,7 @@ COMPILER = build_docs.EMXX
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not shutil.which(COMPILER.split()[0]), reason=f"no {COMPILER}"),
-    pytest.mark.skipif(not any(map(shutil.which, check_site.BROWSERS)), reason="no Chromium"),
+    pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="no Chromium"),
 ]
 
 #: Operators that pool boxes of one map.

@@ -2,7 +2,6 @@
 """README.md's lines from a photo to a picture with boxes run, with random weights."""
 
 import re
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,9 @@ def test_photo_to_picture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pixels = np.random.RandomState(0).randint(0, 256, (96, 128, 3)).astype(np.uint8)
     Image.fromarray(pixels).save("photo.jpg")
-    lines = re.search(r"(    import gluon_roi\n(?:    .*\n|\n)+?)\S", README.read_text())
+    lines = re.search(r"^(import gluon_roi\n(?:.*\n)*?)```", README.read_text(), re.M)
     assert lines is not None
-    code = textwrap.dedent(lines[1]).replace("short=600", "short=96")
+    code = lines[1].replace("short=600", "short=96")
     code = code.replace("pretrained=True)", "pretrained_base=False)\nnet.initialize()")
     exec(code, {})
     assert Image.open("detections.png").size > (100, 100)

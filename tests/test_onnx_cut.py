@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import itertools
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -174,9 +174,7 @@ def test_cuts_that_are_refused(name, tmp_path):
 
 def _program(introduced: str) -> str:
     """The block of code of docs/onnx.md that follows a text."""
-    lines = PAGE.read_text().split(introduced)[1].split("\n\n", 1)[1].splitlines()
-    block = itertools.takewhile(lambda line: not line or line.startswith("    "), lines)
-    return "\n".join(line[4:] for line in block)
+    return re.split("^```.*\n", PAGE.read_text().split(introduced)[1], flags=re.M)[1]
 
 
 def _rfcn() -> Any:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import build_docs
+import links
 import pytest
 
 import gluon_roi
@@ -59,11 +59,13 @@ def test_description_has_no_link_into_the_checkout(repository, tmp_path):
     command = [sys.executable, "setup.py", "-q", "--long-description"]
     text = subprocess.check_output(command, cwd=tmp_path, text=True)
     assert "Region-of-interest" in text or "RoI operators" in text
-    targets = [target for _, _, target in build_docs.LINK.findall(text)]
+    (tmp_path / "text.md").write_text(text)
+    targets = [target for _, _, target in links.find(tmp_path / "text.md")]
     assert [target for target in targets if not target.startswith("https://")] == []
     pictures = re.findall(r"!\[.*\]\(https://host.example/name/raw/main/", text)
     assert bool(pictures) == bool(repository)
 
 
 def test_readme_ends_where_the_site_begins():
-    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert sum(not line.startswith("```") for line in lines) < 150

@@ -24,6 +24,7 @@ def find_spec(name, path=None, target=None):
         sys.meta_path.remove(sys.modules[__name__])
         return None
     spec = spec_from_file_location("gluon_roi._compat", file)
+    assert spec and spec.loader
     compat = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(compat)
     compat.install()

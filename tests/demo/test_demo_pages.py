@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -21,10 +22,9 @@ TUTORIAL = "docs/own_data.md"
 
 
 def commands(page: str) -> list[list[str]]:
-    """Return the arguments of every `python -m demo_rfcn` of an indented block."""
+    """Return the arguments of every `python -m demo_rfcn` of a block of code."""
     text = (REPOSITORY / page).read_text(encoding="utf-8").replace("\\\n", " ")
-    begin = "    python -m demo_rfcn "
-    lines = [line[len(begin) :] for line in text.splitlines() if line.startswith(begin)]
+    lines = re.findall("^python -m demo_rfcn (.*)", text, re.M)
     return [shlex.split(line, comments=True) for line in lines]
 
 

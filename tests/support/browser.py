@@ -7,14 +7,23 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import check_site
-
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SECONDS = 60
+
+
+def chromium() -> list[str]:
+    """The command that starts the browser, without a window."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        sys.exit("Chromium is not installed; run 'apt-get install chromium'")
+    return [found, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
 class Page:
@@ -27,7 +36,7 @@ class Page:
         # Chromium reads from file descriptor 3 and writes to 4; the shell puts the pipes there.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (to_browser[0], from_browser[1])]
         command = [
-            *check_site.chromium(),
+            *chromium(),
             *("--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"),
         ]
         self.process = subprocess.Popen(
