@@ -39,9 +39,9 @@ test: build
 check: build
 	$(PYTEST) -m 'not slow' $(ARGS)
 
-# For example ARGS='--only 3.14'; --extremes takes the newest and the oldest Python.
-matrix: build
-	$(BIN)/python build_tools/matrix.py $(ARGS)
+# For example ARGS='--python 3.14'; '--tags extremes' takes the newest and the oldest Python.
+matrix: build $(VENV)/matrix
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nox -f build_tools/noxfile.py $(ARGS)
 
 # For example ARGS='--calls 10000 --seed 2'; --only asan leaves out TSan.
 sanitize: $(VENV)/ready
@@ -75,7 +75,6 @@ wheel: $(VENV)/wheel
 # Checks the wheel of make wheel in new environments, the files of the sdist, and the lines of README.md.
 check-dist: wheel
 	$(BIN)/python build_tools/check_dist.py
-	$(BIN)/python build_tools/check_install.py
 
 # Compiles the library for 64-bit Arm, and runs random calls under qemu-user if it is installed.
 cross: $(VENV)/ready
@@ -133,7 +132,7 @@ $(VENV)/ready: setup.py pyproject.toml
 	$(PIP) --no-deps mxnet==1.9.1 gluoncv==0.10.5
 	@touch $@
 
-$(VENV)/lint $(VENV)/wheel $(VENV)/docs: $(VENV)/ready
+$(VENV)/lint $(VENV)/wheel $(VENV)/docs $(VENV)/matrix: $(VENV)/ready
 	$(PIP) -e '.[$(@F)]' --no-build-isolation
 	@touch $@
 

