@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds the C++ compiler: the command in CXX, which may bring flags, or g++. For 64-bit Arm it is in
 # CROSS_CXX, and for WebAssembly in EMXX.
-set(variable CXX)
-set(compiler g++)
-set(package g++)
+set(choice CXX g++ g++)
 if(CMAKE_SYSTEM_NAME STREQUAL Generic)
-  set(variable EMXX)
-  set(compiler em++)
-  set(package emscripten)
+  set(choice EMXX em++ emscripten)
   set(EMSCRIPTEN_PROGRAM ON)
 elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64)
-  set(variable CROSS_CXX)
-  set(compiler aarch64-linux-gnu-g++)
-  set(package g++-aarch64-linux-gnu)
+  set(choice CROSS_CXX aarch64-linux-gnu-g++ g++-aarch64-linux-gnu)
 endif()
+list(POP_FRONT choice variable compiler package)
 if(NOT "$ENV{${variable}}" STREQUAL "")
   set(compiler "$ENV{${variable}}")
 endif()

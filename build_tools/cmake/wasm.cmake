@@ -3,18 +3,12 @@
 # pages of files cannot fetch another. It defines gluonRoi(), which returns a promise of the
 # functions of gluon_roi.h.
 file(READ src/include/gluon_roi.h header)
-string(REGEX MATCHALL "const char[*] [a-z_]+[(]void[)];" constants "${header}")
-string(REGEX REPLACE "const char[*] ([a-z_]+)[(]void[)];" "\\1" names "${constants}")
-string(REGEX REPLACE ".*#define GLUON_ROI_OPERATORS[(]X[)]" "" header "${header}")
-string(REGEX MATCHALL " X[(][a-z_]+[)]" operators "${header}")
-foreach(operator ${operators})
-  string(REGEX REPLACE " X[(]([a-z_]+)[)]" "gluon_roi_\\1" operator "${operator}")
-  list(APPEND names ${operator}_forward ${operator}_backward)
-endforeach()
-list(TRANSFORM names PREPEND ",_" OUTPUT_VARIABLE names)
-list(JOIN names "" names)
+string(REGEX MATCHALL "  X[(][a-z_]+[)]|gluon_roi_[a-z_]+[(]void[)]" names "${header}")
+list(TRANSFORM names REPLACE "  X.(.*)[)]" "gluon_roi_\\1_forward,_gluon_roi_\\1_backward")
+list(TRANSFORM names REPLACE "[(]void[)]" "")
+list(JOIN names ",_" names)
 add_executable(gluon_roi $<TARGET_OBJECTS:kernels>)
-set_target_properties(gluon_roi PROPERTIES LINKER_LANGUAGE CXX SUFFIX .js)
+set_target_properties(gluon_roi PROPERTIES SUFFIX .js)
 target_link_options(gluon_roi PRIVATE -sSINGLE_FILE=1 -sMODULARIZE=1 -sEXPORT_NAME=gluonRoi
   -sENVIRONMENT=web -sFILESYSTEM=0 -sALLOW_MEMORY_GROWTH=1 -sEXPORTED_RUNTIME_METHODS=UTF8ToString
-  "-sEXPORTED_FUNCTIONS=_malloc,_free${names}")
+  "-sEXPORTED_FUNCTIONS=_malloc,_free,_${names}")
