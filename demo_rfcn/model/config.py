@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -15,37 +14,17 @@ from .network import BACKBONES, DEFORMABLE, FPN_BACKBONES, backbone_stride
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Settings that define the parameters and their meaning; stored in every checkpoint.
+    """Settings that define the parameters and their meaning; stored in every checkpoint."""
 
-    Attributes
-    ----------
-    classes : tuple of str
-        Background not counted.
-    network, head : str
-        Keys of `network.BACKBONES` and `heads.HEADS`.
-    k : int
-        Bins per side of the pooling.
-    class_agnostic : bool
-        Whether all classes share the box offsets.
-    anchor_scales, anchor_ratios : tuple of float
-        Anchor sides in units of 16 pixels, and height / width.
-    fpn : bool
-        Whether the head reads a feature pyramid: keys of `network.FPN_BACKBONES` and
-        `heads.FPN_HEADS`.
-    deform : bool
-        Whether the last stage of the backbone has deformable convolutions: one of
-        `network.DEFORMABLE`.
-    """
-
-    classes: tuple[str, ...]
-    network: str
-    head: str
-    k: int
-    class_agnostic: bool
-    anchor_scales: tuple[float, ...]
-    anchor_ratios: tuple[float, ...]
-    fpn: bool = False
-    deform: bool = False
+    classes: tuple[str, ...]  # background not counted
+    network: str  # a key of `network.BACKBONES`, with fpn of FPN_BACKBONES
+    head: str  # a key of `heads.HEADS`, with fpn of FPN_HEADS
+    k: int  # bins per side of the pooling
+    class_agnostic: bool  # whether all classes share the box offsets
+    anchor_scales: tuple[float, ...]  # sides in units of 16 pixels
+    anchor_ratios: tuple[float, ...]  # height / width
+    fpn: bool = False  # whether the head reads a feature pyramid
+    deform: bool = False  # whether the last stage of the backbone is deformable
 
     @property
     def stride(self) -> int:
@@ -64,29 +43,21 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: dict) -> ModelConfig:
-        """Build from JSON values, where tuples have become lists.
-
-        Raises
-        ------
-        TypeError, ValueError
-            They are not a configuration.
-        """
-        known: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
-        }
+        """Build from JSON values; raise TypeError or ValueError for those of no configuration."""
+        known = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         config = cls(**known)
+        kinds = [tuple, str, str, int, bool, tuple, tuple, bool, bool]
+        for (name, value), kind in zip(vars(config).items(), kinds):
+            if type(value) is not kind:
+                raise TypeError(f"it has no valid '{name}'")
         backbones, heads = (FPN_BACKBONES, FPN_HEADS) if config.fpn else (BACKBONES, HEADS)
         fits = {
-            "classes": isinstance(config.classes, tuple)
-            and len(set(config.classes)) == len(config.classes) > 0
+            "classes": len(set(config.classes)) == len(config.classes) > 0
             and all(isinstance(name, str) and name for name in config.classes),
             "network": config.network in backbones,
             "head": config.head in heads,
-            "k": type(config.k) is int and 1 <= config.k <= MAX_K,
-            "class_agnostic": isinstance(config.class_agnostic, bool),
-            "fpn": isinstance(config.fpn, bool),
-            "deform": config.deform is False
-            or (config.deform is True and config.network in DEFORMABLE),
+            "k": 1 <= config.k <= MAX_K,
+            "deform": not config.deform or config.network in DEFORMABLE,
         }
         for name in ("anchor_scales", "anchor_ratios"):
             sides = getattr(config, name)

@@ -17,19 +17,11 @@ from .detector import Detector
 
 
 class Detection(NamedTuple):
-    """Detections of one image, best first.
+    """Detections of one image, best first; boxes are in pixels of the image file."""
 
-    Attributes
-    ----------
-    ids : (N,) int
-    scores : (N,) float32
-    boxes : (N, 4) float32
-        Pixels of the image file.
-    """
-
-    ids: np.ndarray
-    scores: np.ndarray
-    boxes: np.ndarray
+    ids: np.ndarray  # (N,) int
+    scores: np.ndarray  # (N,) float32
+    boxes: np.ndarray  # (N, 4) float32
 
 
 def detect_images(
@@ -38,20 +30,9 @@ def detect_images(
     scales: Sequence[tuple[float, float]],
     ctx: Sequence[mx.Context],
 ) -> list[Detection]:
-    """Run the detector on images of one shape, divided among devices.
+    """Run the detector on scaled images (H, W, 3) uint8 RGB of one shape, divided among devices.
 
-    Parameters
-    ----------
-    detector : detector.Detector
-    images : sequence of numpy.ndarray
-        (H, W, 3) uint8, RGB, scaled.
-    scales : sequence of tuple of float
-        (x, y) factors from file to scaled image; boxes are divided by them.
-    ctx : sequence of mxnet.Context
-
-    Returns
-    -------
-    list of Detection
+    `scales` are the factors (x, y) from file to scaled image, by which boxes are divided.
     """
     share = -(-len(images) // len(ctx))
     outputs = []

@@ -6,7 +6,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Any
 
 import mxnet as mx
 from gluoncv.nn.bbox import BBoxBatchIOU, BBoxClipToImage
@@ -33,8 +32,8 @@ class RFCN(HybridBlock):
     blocks.
     """
 
-    def __init__(self, config: ModelConfig, norm_kwargs: dict, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, config: ModelConfig, norm_kwargs: dict) -> None:
+        super().__init__()
         self.config = config
         with self.name_scope():
             backbones, heads = (FPN_BACKBONES, FPN_HEADS) if config.fpn else (BACKBONES, HEADS)
@@ -85,45 +84,23 @@ def classified(
 class TrainGraph(HybridBlock):
     """One whole training pass, images and boxes to losses, in one graph.
 
-    Parameters
-    ----------
-    net : RFCN
-    rpn_num_sample, num_sample : int
-        Anchors and RoIs per image in the loss.
-    ohem : bool
-        See `losses.RoILoss`.
-    rpn_train_pre_nms, rpn_train_post_nms, rpn_nms_thresh, rpn_min_size
-        See `rpn.Proposals`.
-    pos_iou_thresh : float
-        See `targets.RoITargets`.
+    `rpn_num_sample` anchors of an image count in its RPN loss, and NUM_SAMPLE of its RoIs in the
+    loss of the head: the hardest ones with `ohem`, otherwise random ones.
 
     Inputs: the parts of `data.loader.Batch`. Outputs: four (B,) losses, in the order of `LOSSES`.
     """
 
     LOSSES = ("rpn_cls", "rpn_box", "rcnn_cls", "rcnn_box")
+    POST_NMS, NUM_SAMPLE = 128, 64
 
-    def __init__(
-        self,
-        net: RFCN,
-        rpn_num_sample: int,
-        ohem: bool,
-        rpn_train_pre_nms: int = rpn.PRE_NMS,
-        rpn_train_post_nms: int = 128,
-        rpn_nms_thresh: float = rpn.NMS_THRESH,
-        rpn_min_size: float = rpn.MIN_SIZE,
-        num_sample: int = 64,
-        pos_iou_thresh: float = 0.5,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, net: RFCN, rpn_num_sample: int, ohem: bool) -> None:
+        super().__init__()
         with self.name_scope():
             self.net = net
-            self.proposals = rpn.Proposals(
-                rpn_train_pre_nms, rpn_train_post_nms, rpn_nms_thresh, rpn_min_size
-            )
-            self.targets = RoITargets(pos_iou_thresh)
+            self.proposals = rpn.Proposals(self.POST_NMS)
+            self.targets = RoITargets()
             self.rpn_loss = RPNLoss(rpn_num_sample)
-            self.roi_loss = RoILoss(num_sample, ohem)
+            self.roi_loss = RoILoss(self.NUM_SAMPLE, ohem)
 
     def hybrid_forward(
         self, F: ModuleType, data: Array, labels: Array, rpn_cls: Array, rpn_box: Array
@@ -148,52 +125,28 @@ class TrainGraph(HybridBlock):
 class Detector(HybridBlock):
     """Images to detections, in one graph that can be exported.
 
-    Parameters
-    ----------
-    net : RFCN
-    rpn_test_pre_nms, rpn_test_post_nms, rpn_nms_thresh, rpn_min_size
-        See `rpn.Proposals`.
-    nms_thresh : float
-        IoU above which the lower-scored of two detections of a class is dropped.
-    score_thresh : float
-        Detections below are dropped.
-    post_nms : int
-        Detections per image.
-    vote_thresh : float or None
-        See `BoxVoting`; None for none.
+    Of two detections of a class, the lower-scored one is dropped from an IoU of NMS_THRESH on.
+    Without a `vote_thresh` for `BoxVoting`, no boxes vote.
 
-    Inputs: (B, 3, H, W) normalised images. Outputs, as in GluonCV's detectors: ids (B, post_nms,
-    1), scores (B, post_nms, 1) and boxes (B, post_nms, 4) in pixels, best first, and -1 if there
+    Inputs: (B, 3, H, W) normalised images. Outputs, as in GluonCV's detectors: ids (B, POST_NMS,
+    1), scores (B, POST_NMS, 1) and boxes (B, POST_NMS, 4) in pixels, best first, and -1 if there
     are fewer.
     """
 
-    def __init__(
-        self,
-        net: RFCN,
-        rpn_test_pre_nms: int = rpn.PRE_NMS,
-        rpn_test_post_nms: int = 100,
-        rpn_nms_thresh: float = rpn.NMS_THRESH,
-        rpn_min_size: float = rpn.MIN_SIZE,
-        nms_thresh: float = 0.3,
-        score_thresh: float = 0.01,
-        post_nms: int = 100,
-        vote_thresh: float | None = 0.5,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.post_nms = post_nms
+    PROPOSALS, NMS_THRESH, SCORE_THRESH, POST_NMS = 100, 0.3, 0.01, 100
+
+    def __init__(self, net: RFCN, vote_thresh: float | None = 0.5) -> None:
+        super().__init__()
         with self.name_scope():
             self.net = net
-            self.proposals = rpn.Proposals(
-                rpn_test_pre_nms, rpn_test_post_nms, rpn_nms_thresh, rpn_min_size
-            )
-            # contrib.box_decode, which the full operator set would use, takes one set of anchors
-            # for the whole batch; here every image has its own.
+            self.proposals = rpn.Proposals(self.PROPOSALS)
             self.decode = NormalizedBoxCenterDecoder(
                 ROI_STDS, convert_anchor=True, clip=rpn.MAX_LOG_GROWTH, minimal_opset=True
             )
             self.clip = BBoxClipToImage()
-            self.suppress = gluon_roi.BoxNMS(nms_thresh, valid_thresh=score_thresh, id_index=0)
+            self.suppress = gluon_roi.BoxNMS(
+                self.NMS_THRESH, valid_thresh=self.SCORE_THRESH, id_index=0
+            )
             self.voting = None if vote_thresh is None else BoxVoting(vote_thresh)
 
     def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
@@ -217,7 +170,7 @@ class Detector(HybridBlock):
                 F.concat(F.ones_like(of_class) * index, of_class, boxes[index % len(boxes)], dim=-1)
             )
         candidates = F.concat(*rows, dim=1)
-        found = F.slice_axis(self.suppress(candidates), axis=1, begin=0, end=self.post_nms)
+        found = F.slice_axis(self.suppress(candidates), axis=1, begin=0, end=self.POST_NMS)
         if self.voting:
             found = self.voting(found, candidates)
         return _columns(F, found)
@@ -227,20 +180,15 @@ class BoxVoting(HybridBlock):
     """Box voting (arXiv:1505.01749): detections take the mean of the boxes that agree with them.
 
     The boxes that suppression removes were pooled from cells of their own, and err in other ways
-    than the one that is kept.
-
-    Parameters
-    ----------
-    iou_thresh : float
-        Boxes vote that overlap the detection's from this IoU on, with the weight of their scores
-        in its class.
+    than the one that is kept. Boxes vote that overlap the detection's with an IoU of at least
+    `iou_thresh`, with the weight of their scores in its class.
 
     Inputs: detections (B, N, 6) and candidates (B, M, 6), rows [class, score, x1, y1, x2, y2] with
     class -1 if there are fewer. Output: the detections with their new boxes.
     """
 
-    def __init__(self, iou_thresh: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, iou_thresh: float) -> None:
+        super().__init__()
         self._iou_thresh = iou_thresh
         with self.name_scope():
             self.iou = BBoxBatchIOU()
@@ -273,23 +221,11 @@ def build(
 ) -> RFCN:
     """Build a detector with random weights that depend only on the seed.
 
-    A first pass over a small image fixes every shape, in the order of the layers; without it the
+    With `freeze_bn`, batch normalisation keeps its statistics, scales and offsets.
+    `pretrained_base` is the parameter file of the GluonCV classification network that the backbone
+    is cut from; raises InputError if it belongs to another network, or the backbone takes none. A
+    first pass over a small image fixes every shape, in the order of the layers; without it the
     draws would follow the order of first use.
-
-    Parameters
-    ----------
-    config : ModelConfig
-    ctx : sequence of mxnet.Context
-    seed : int
-    freeze_bn : bool
-        Keep the statistics, scales and offsets of the batch normalisation as they are.
-    pretrained_base : str or None
-        Parameter file of the GluonCV classification network that the backbone is cut from.
-
-    Raises
-    ------
-    InputError
-        The backbone takes no pretrained weights, or the file belongs to another network.
     """
     mx.random.seed(seed)
     net = RFCN(config, {"use_global_stats": True} if freeze_bn else {})

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detection heads: feature maps and RoIs to class scores and box offsets.
 
-Every head is built as Head(num_classes, num_boxes, k, stride, units) and called with features
-(B, D, H, W) and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, with image -1 for padding. It
-returns class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes), where
-num_boxes is 1 for boxes shared by all classes. A head of FPN_HEADS takes a `network.Levels` instead
-of the stride, and is called with a list of feature maps.
+Every head is built as Head(num_classes, num_boxes, k, stride, units): the classes without
+background, the sets of four offsets (1 if all classes share the box, otherwise one per class), the
+bins per side, the step of the feature map in pixels, and the width of the layers after the pooling,
+if it has some. It is called with features (B, D, H, W) and rois (K, 5), rows
+[image, x1, y1, x2, y2] in pixels, with image -1 for padding. It returns class logits
+(K, num_classes + 1), background first, and offsets (K, 4 * num_boxes). A head of FPN_HEADS takes a
+`network.Levels` instead of the stride, and is called with a list of feature maps.
 
 Maps are pooled in float32, also with mixed precision: the operators support float16 but not
 bfloat16.
@@ -27,6 +29,7 @@ from .arrays import Array
 from .network import Levels
 
 MAX_K = 32  # bins per side: every class has k * k maps
+NEAR_ZERO = init.Normal(0.01)
 
 
 class PSROIHead(HybridBlock):
@@ -35,30 +38,14 @@ class PSROIHead(HybridBlock):
     Every class owns k * k score maps, one for each part of an object: "top left of a disk", and so
     on. PSROIPool reads bin (i, j) of a RoI only from map (i, j); the average over the bins is the
     score. No layer after the pooling is learned, so a RoI costs next to nothing.
-
-    Parameters
-    ----------
-    num_classes : int
-        C, background not counted.
-    num_boxes : int
-        Sets of four offsets: 1, or C for class-specific boxes.
-    k : int
-        Bins per side.
-    stride : int
-        Step of the feature map, pixels.
-    units : int
-        Not used: nothing is learned after the pooling.
     """
 
-    def __init__(
-        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, num_classes: int, num_boxes: int, k: int, stride: int, units: int) -> None:
+        super().__init__()
         self._k = k
-        weights = init.Normal(0.01)
         with self.name_scope():
-            self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=weights)
-            self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=weights)
+            self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=NEAR_ZERO)
+            self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=NEAR_ZERO)
             self.class_pool = self.pool(k, stride, num_classes + 1)
             self.box_pool = self.pool(k, stride, 4 * num_boxes)
 
@@ -86,10 +73,8 @@ class PSROIHead(HybridBlock):
 class GlobalHead(PSROIHead):
     """R-FCN without position sensitivity: one map per class, averaged over the RoI (k = 1)."""
 
-    def __init__(
-        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
-    ) -> None:
-        super().__init__(num_classes, num_boxes, 1, stride, units, **kwargs)
+    def __init__(self, num_classes: int, num_boxes: int, k: int, stride: int, units: int) -> None:
+        super().__init__(num_classes, num_boxes, 1, stride, units)
 
 
 class ScrambledHead(PSROIHead):
@@ -121,12 +106,10 @@ class DeformablePSROIHead(PSROIHead):
     THIN = 8
     TRANS_STD = 0.1
 
-    def __init__(
-        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
-    ) -> None:
-        super().__init__(num_classes, num_boxes, k, stride, units, **kwargs)
+    def __init__(self, num_classes: int, num_boxes: int, k: int, stride: int, units: int) -> None:
+        super().__init__(num_classes, num_boxes, k, stride, units)
         with self.name_scope():
-            self.part_maps = nn.Conv2D(self.THIN * k * k, 1, weight_initializer=init.Normal(0.01))
+            self.part_maps = nn.Conv2D(self.THIN * k * k, 1, weight_initializer=NEAR_ZERO)
             self.part_pool = gluon_roi.DeformablePSROIPool(k, 1 / stride, output_dim=self.THIN)
             self.parts = nn.Dense(2 * k * k, weight_initializer="zeros")
 
@@ -163,11 +146,9 @@ class LightHead(HybridBlock):
     THIN = 10
     KERNEL = 15
 
-    def __init__(
-        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        half, weights = self.KERNEL // 2, init.Normal(0.01)
+    def __init__(self, num_classes: int, num_boxes: int, k: int, stride: int, units: int) -> None:
+        super().__init__()
+        half = self.KERNEL // 2
         tall = {"kernel_size": (self.KERNEL, 1), "padding": (half, 0)}
         wide = {"kernel_size": (1, self.KERNEL), "padding": (0, half)}
         with self.name_scope():
@@ -179,8 +160,8 @@ class LightHead(HybridBlock):
                 self.branches.append(branch)
             self.pool = gluon_roi.PSROIAlign(k, 1 / stride, output_dim=self.THIN, sampling_ratio=2)
             self.fc = nn.Dense(units, activation="relu")
-            self.cls = nn.Dense(num_classes + 1, weight_initializer=weights)
-            self.box = nn.Dense(4 * num_boxes, weight_initializer=weights)
+            self.cls = nn.Dense(num_classes + 1, weight_initializer=NEAR_ZERO)
+            self.box = nn.Dense(4 * num_boxes, weight_initializer=NEAR_ZERO)
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Make thin maps, align, connect."""
@@ -192,17 +173,21 @@ class LightHead(HybridBlock):
 class RoIFCHead(HybridBlock):
     """The Fast R-CNN baseline: ROIPool and two fully connected layers for every RoI."""
 
-    def __init__(
-        self, num_classes: int, num_boxes: int, k: int, stride: int, units: int, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        weights = init.Normal(0.01)
+    HIDDEN = 2
+
+    def __init__(self, num_classes: int, num_boxes: int, k: int, stride: Any, units: int) -> None:
+        super().__init__()
         with self.name_scope():
-            self.pool = gluon_roi.ROIPool(k, 1 / stride)
+            self.pool = self.pooling(k, stride)
             self.fc = nn.HybridSequential()
-            self.fc.add(nn.Dense(units, activation="relu"), nn.Dense(units, activation="relu"))
-            self.cls = nn.Dense(num_classes + 1, weight_initializer=weights)
-            self.box = nn.Dense(4 * num_boxes, weight_initializer=weights)
+            for _ in range(self.HIDDEN):
+                self.fc.add(nn.Dense(units, activation="relu"))
+            self.cls = nn.Dense(num_classes + 1, weight_initializer=NEAR_ZERO)
+            self.box = nn.Dense(4 * num_boxes, weight_initializer=NEAR_ZERO)
+
+    def pooling(self, k: int, stride: Any) -> HybridBlock:
+        """Return the pooling layer."""
+        return gluon_roi.ROIPool(k, 1 / stride)
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Pool every RoI to k x k and connect."""
@@ -210,35 +195,15 @@ class RoIFCHead(HybridBlock):
         return self.cls(hidden), self.box(hidden)
 
 
-class PyramidFCHead(HybridBlock):
-    """Faster R-CNN with FPN: each RoI from the level of its size, and two fully connected layers.
+class PyramidFCHead(RoIFCHead):
+    """Faster R-CNN with FPN: each RoI from the level of its size, two fully connected layers."""
 
-    Parameters
-    ----------
-    num_classes, num_boxes, k, units
-        As those of `PSROIHead`.
-    levels : network.Levels
-    """
-
-    HIDDEN = 2
-
-    def __init__(
-        self, num_classes: int, num_boxes: int, k: int, levels: Levels, units: int, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        weights = init.Normal(0.01)
-        with self.name_scope():
-            self.pool = gluon_roi.PyramidROIAlign(
-                k,
-                tuple(1 / stride for stride in levels.strides),
-                sampling_ratio=2,
-                canonical_size=levels.canonical_size,
-            )
-            self.fc = nn.HybridSequential()
-            for _ in range(self.HIDDEN):
-                self.fc.add(nn.Dense(units, activation="relu"))
-            self.cls = nn.Dense(num_classes + 1, weight_initializer=weights)
-            self.box = nn.Dense(4 * num_boxes, weight_initializer=weights)
+    def pooling(self, k: int, levels: Levels) -> HybridBlock:
+        """Return the pooling layer, which reads all levels."""
+        scales = tuple(1 / stride for stride in levels.strides)
+        return gluon_roi.PyramidROIAlign(
+            k, scales, sampling_ratio=2, canonical_size=levels.canonical_size
+        )
 
     def hybrid_forward(self, F: ModuleType, features: list[Array], rois: Array) -> tuple:
         """Align every RoI to k x k and connect."""
@@ -257,9 +222,9 @@ class PyramidLightHead(PyramidFCHead):
     HIDDEN = 1
 
     def __init__(
-        self, num_classes: int, num_boxes: int, k: int, levels: Levels, units: int, **kwargs: Any
+        self, num_classes: int, num_boxes: int, k: int, levels: Levels, units: int
     ) -> None:
-        super().__init__(num_classes, num_boxes, k, levels, units, **kwargs)
+        super().__init__(num_classes, num_boxes, k, levels, units)
         with self.name_scope():
             self.thin = nn.Conv2D(self.THIN, 1, activation="relu")
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 from mxnet.gluon.block import HybridBlock
 
@@ -19,17 +18,12 @@ def smooth_l1(F: ModuleType, prediction: Array, target: Array) -> Array:
 class RPNLoss(HybridBlock):
     """Objectness and box loss of the sampled anchors, divided by the size of the sample.
 
-    Parameters
-    ----------
-    num_sample : int
-        Anchors sampled per image.
-
     Inputs: logits (B, A), offsets (B, A, 4), targets rpn_cls (B, A) and rpn_box (B, A, 4).
     Outputs: two (B,) losses.
     """
 
-    def __init__(self, num_sample: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, num_sample: int) -> None:
+        super().__init__()
         self._num_sample = num_sample
 
     def hybrid_forward(
@@ -47,14 +41,8 @@ class RoILoss(HybridBlock):
 
     Online hard example mining needs no second pass here: the loss of all N RoIs is computed once,
     the `num_sample` highest are marked by a mask that carries no gradient, and the mask multiplies
-    the losses, so that the others receive none.
-
-    Parameters
-    ----------
-    num_sample : int
-        RoIs per image that learn, and the divisor of the sum.
-    ohem : bool
-        Hardest RoIs when true; otherwise a random sample with at most a quarter of positives.
+    the losses, so that the others receive none. Without `ohem`, a random sample learns, with at
+    most a quarter of positives. The sum is divided by `num_sample`.
 
     Inputs: cls_pred (B, N, C + 1) logits, box_pred (B, N, 4), and the outputs of `RoITargets`.
     Outputs: two (B,) losses.
@@ -62,22 +50,15 @@ class RoILoss(HybridBlock):
 
     POS_RATIO = 0.25
 
-    def __init__(self, num_sample: int, ohem: bool, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._num_sample = num_sample
-        self._ohem = ohem
+    def __init__(self, num_sample: int, ohem: bool) -> None:
+        super().__init__()
+        self._num_sample, self._ohem = num_sample, ohem
 
     def hybrid_forward(
-        self,
-        F: ModuleType,
-        cls_pred: Array,
-        box_pred: Array,
-        cls: Array,
-        box: Array,
-        positive: Array,
-        counted: Array,
+        self, F: ModuleType, cls_pred: Array, box_pred: Array, *targets: Array
     ) -> tuple:
         """Compute all losses, keep the chosen ones."""
+        cls, box, positive, counted = targets
         log_probability = F.log_softmax(cls_pred, axis=-1)
         cls_loss = -F.pick(log_probability, cls, axis=-1)
         box_loss = smooth_l1(F, box_pred, box) * positive

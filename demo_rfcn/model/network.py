@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backbones: images to the feature maps that the RPN and the R-FCN head read.
 
-A backbone is built as Backbone(norm_kwargs). It returns (RPN features, head features) of equal
-size. Its class attributes are `stride`, the step of the maps in pixels, and `head_units`, the width
-of the layers that some heads have after the pooling. A backbone that can load the weights of a
-GluonCV classification model has `load_pretrained(filename)`. Those of DEFORMABLE have `last_stage`,
-whose convolutions `deform` changes.
+A backbone is built as Backbone(norm_kwargs), further arguments of its batch normalisation. It
+returns (RPN features, head features) of equal size. Its attributes are `stride`, the step of the
+maps in pixels, and `head_units`, the width of the layers that some heads have after the pooling. A
+backbone that can load the weights of a GluonCV classification model has
+`load_pretrained(filename)`. Those of DEFORMABLE have `last_stage`, whose convolutions `deform`
+changes.
 
 A backbone of FPN_BACKBONES returns a list of maps for the head, finest first, described by its
 `levels`, and the finest of them for the RPN.
@@ -13,13 +14,10 @@ A backbone of FPN_BACKBONES returns a list of maps for the head, finest first, d
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import NamedTuple
 
 import mxnet as mx
 from gluoncv import model_zoo
@@ -28,7 +26,6 @@ from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
 from ..errors import reason
-from ..files import save_and_reload, writing
 from .arrays import Array
 
 
@@ -40,19 +37,15 @@ class SmallResNet(HybridBlock):
     more than one cell at k = 3. An output sees 63 pixels, a part of the larger objects: how the
     parts are arranged is the head's business.
 
-    Parameters
-    ----------
-    norm_kwargs : dict
-        Further arguments of the batch normalisation.
-
     Inputs: (B, 3, H, W). Outputs: RPN features and head features, both (B, 96, H / 8, W / 8).
     """
 
     stride = 8
     head_units = 256
+    last_stage = property(lambda self: self.body[-1])
 
-    def __init__(self, norm_kwargs: dict, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, norm_kwargs: dict) -> None:
+        super().__init__()
         block = partial(BasicBlockV1b, 96, norm_layer=nn.BatchNorm, norm_kwargs=norm_kwargs)
         with self.name_scope():
             self.body = nn.HybridSequential()
@@ -63,11 +56,6 @@ class SmallResNet(HybridBlock):
                 block(strides=2, downsample=nn.Conv2D(96, 1, strides=2)),
                 block(),
             )
-
-    @property
-    def last_stage(self) -> HybridBlock:
-        """The second residual block."""
-        return self.body[-1]
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Return the same maps for the RPN and for the head."""
@@ -88,24 +76,16 @@ class HoleNet(HybridBlock):
 
     stride = 16
     head_units = 1024
+    last_stage = property(lambda self: self.last)
 
-    def __init__(self, model: HybridBlock, early: list, last: list, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._load = model.load_parameters
+    def __init__(self, model: HybridBlock, early: list, last: list) -> None:
+        super().__init__()
+        self.load_pretrained = partial(load_pretrained, model)
         with self.name_scope():
             self.early = _sequence(early)
             self.last = _sequence(last)
             self.last.apply(_dilate)
             self.reduce = nn.Conv2D(self.head_units, 1, activation="relu")
-
-    @property
-    def last_stage(self) -> HybridBlock:
-        """The layers up to conv5."""
-        return self.last
-
-    def load_pretrained(self, filename: str) -> None:
-        """Load a parameter file of the whole network, with any number of classes."""
-        load_without_classes(self._load, filename)
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Return conv4 and the reduced conv5."""
@@ -113,17 +93,11 @@ class HoleNet(HybridBlock):
         return conv4, self.reduce(self.last(conv4))
 
 
-@dataclass(frozen=True)
-class Levels:
-    """The maps of a feature pyramid.
+class Levels(NamedTuple):
+    """The maps of a feature pyramid: steps in pixels, finest first, each twice the one before.
 
-    Attributes
-    ----------
-    strides : tuple of int
-        Steps in pixels, finest first, each twice the one before.
-    canonical_size : float
-        Side in pixels of a RoI that is pooled from the level of stride 16 (224 in arXiv:1612.03144,
-        for images of 800 pixels).
+    A RoI of the canonical size, a side in pixels, is pooled from the level of stride 16. It is 224
+    in arXiv:1612.03144, for images of 800 pixels.
     """
 
     strides: tuple[int, ...]
@@ -133,49 +107,25 @@ class Levels:
 class PyramidNet(HybridBlock):
     """A feature pyramid (arXiv:1612.03144) on three stages of strides 8, 16 and 32.
 
-    Parameters
-    ----------
-    stages : list of HybridBlock
-        Each reads the output of the previous one.
-    channels : int
-        Of every map of the pyramid.
-    canonical_size : float
-        See `Levels`.
-    head_units : int
-    load : callable, optional
-        The load_parameters of the classification network that the stages are cut from.
+    Each stage reads the output of the previous one. Every map has as many `channels`.
 
     Inputs: (B, 3, H, W). Outputs: RPN features (B, channels, H / 8, W / 8), and a list of the maps
     for the head, of which they are the first.
     """
 
     stride = 8
+    last_stage = property(lambda self: self.stages[-1])
 
-    def __init__(
-        self,
-        stages: list,
-        channels: int,
-        canonical_size: float,
-        head_units: int,
-        load: Callable | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, stages: list, channels: int, canonical_size: float, head_units: int) -> None:
+        super().__init__()
         self.levels = Levels((8, 16, 32), canonical_size)
         self.head_units = head_units
-        if load:
-            self.load_pretrained = partial(load_without_classes, load)
         with self.name_scope():
             self.stages = _sequence(stages)
             self.lateral, self.smooth = nn.HybridSequential(), nn.HybridSequential()
             for _ in stages:
                 self.lateral.add(nn.Conv2D(channels, 1))
                 self.smooth.add(nn.Conv2D(channels, 3, padding=1))
-
-    @property
-    def last_stage(self) -> HybridBlock:
-        """The stage of stride 32."""
-        return self.stages[-1]
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Go up the stages and down again."""
@@ -198,15 +148,10 @@ class DeformableConv2D(nn.Conv2D):
     The second one starts at 0, where this is the plain convolution. It learns at a tenth of the
     rate: an offset sums hundreds of inputs, and Adam moves all their weights by the rate, so that
     samples would jump by cells. `gluon_roi.DeformableConvolution` is such a block with MXNet's
-    names of parameters; here they are those of the plain convolution, so that its weights load.
-
-    Parameters
-    ----------
-    plain : mxnet.gluon.nn.Conv2D
-        The convolution to replace.
+    names of parameters; here they are those of the `plain` convolution, so that its weights load.
     """
 
-    def __init__(self, plain: nn.Conv2D, **kwargs: Any) -> None:
+    def __init__(self, plain: nn.Conv2D) -> None:
         like = plain._kwargs
         where = {
             "kernel_size": like["kernel"],
@@ -214,7 +159,7 @@ class DeformableConv2D(nn.Conv2D):
             "padding": like["pad"],
             "dilation": like["dilate"],
         }
-        super().__init__(like["num_filter"], use_bias=not like["no_bias"], **where, **kwargs)
+        super().__init__(like["num_filter"], use_bias=not like["no_bias"], **where)
         height, width = like["kernel"]
         with self.name_scope():
             self.offset = nn.Conv2D(2 * height * width, weight_initializer="zeros", **where)
@@ -238,7 +183,7 @@ def deform(stage: HybridBlock) -> None:
             deform(layer)
 
 
-def load_without_classes(load: Callable, filename: str) -> None:
+def load_pretrained(model: HybridBlock, filename: str) -> None:
     """Load a parameter file of a classification network, but for its last layer."""
     try:
         stored = mx.nd.load(str(filename))
@@ -246,11 +191,16 @@ def load_without_classes(load: Callable, filename: str) -> None:
         raise ValueError(f"it is not a parameter file of MXNet: {reason(error)}") from error
     if not isinstance(stored, dict):
         raise ValueError("it holds arrays without names")
-    kept = {k: v for k, v in stored.items() if not k.startswith(("fc.", "output."))}
-    with writing("a temporary file"), tempfile.TemporaryDirectory() as work:
-        path = Path(work, "params")
-        save_and_reload(lambda: mx.nd.save(str(path), kept), path)
-        load(str(path), ctx=mx.cpu(), allow_missing=True)
+    if not any("." in name for name in stored):  # as MXNet wrote them before 1.3
+        model.load_parameters(str(filename), ctx=mx.cpu(), allow_missing=True)
+        return
+    named = model._collect_params_with_prefix()
+    for name, value in stored.items():
+        if name.startswith(("fc.", "output.")):
+            continue
+        if name not in named:
+            raise ValueError(f"it has a parameter '{name}', which the network lacks")
+        named[name]._load_init(value, mx.cpu())
 
 
 def _sequence(layers: list) -> nn.HybridSequential:
@@ -297,8 +247,9 @@ def _small_pyramid(norm_kwargs: dict) -> PyramidNet:
 def _resnet_pyramid(name: str, norm_kwargs: dict) -> PyramidNet:
     model = model_zoo.get_model(name, pretrained=False, norm_kwargs=norm_kwargs)
     first = [model.conv1, model.bn1, model.relu, model.maxpool, model.layer1, model.layer2]
-    stages = [_sequence(first), model.layer3, model.layer4]
-    return PyramidNet(stages, 256, 224, 1024, model.load_parameters)
+    net = PyramidNet([_sequence(first), model.layer3, model.layer4], 256, 224, 1024)
+    net.load_pretrained = partial(load_pretrained, model)
+    return net
 
 
 _RESNETS = ("resnet18_v1b", "resnet50_v1b", "resnet101_v1b")

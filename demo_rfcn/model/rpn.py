@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from gluoncv.nn.bbox import BBoxClipToImage
@@ -49,8 +48,8 @@ class AnchorGrid(HybridBlock):
     Inputs: (B, C, H, W). Outputs: (1, H * W * A, 4) corners in pixels.
     """
 
-    def __init__(self, base: np.ndarray, stride: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, base: np.ndarray, stride: int) -> None:
+        super().__init__()
         self._stride = stride
         with self.name_scope():
             self.base = self.params.get_constant("base", base[None, None])
@@ -77,8 +76,8 @@ class RPNHead(HybridBlock):
     under mixed precision too: logits (B, H * W * A) and offsets (B, H * W * A, 4).
     """
 
-    def __init__(self, channels: int, num_anchors: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, channels: int, num_anchors: int) -> None:
+        super().__init__()
         weights = init.Normal(0.01)
         with self.name_scope():
             self.conv = nn.Conv2D(channels, 3, padding=1, activation="relu")
@@ -104,14 +103,8 @@ class Proposals(HybridBlock):
     whole pixels, counts the last pixel of a box in its width, and repeats rows if there are
     fewer. Here neither anchors nor training targets are rounded, and missing rows are padding.
 
-    Parameters
-    ----------
-    pre_nms, post_nms : int
-        Boxes per image before and after suppression, post_nms <= pre_nms.
-    nms_thresh : float
-        IoU above which the lower-scored of two boxes falls.
-    min_size : float
-        Narrower or lower boxes are dropped, pixels.
+    Of an image, the `pre_nms` best boxes are suppressed from an IoU of `nms_thresh` on, and at most
+    `post_nms` <= pre_nms are kept; no side is shorter than `min_size` pixels.
 
     Inputs: logits (B, A), offsets (B, A, 4), anchors (1, A, 4), images (B, 3, H, W).
     Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of -1 if there are
@@ -119,12 +112,14 @@ class Proposals(HybridBlock):
     """
 
     def __init__(
-        self, pre_nms: int, post_nms: int, nms_thresh: float, min_size: float, **kwargs: Any
+        self,
+        post_nms: int,
+        pre_nms: int = PRE_NMS,
+        nms_thresh: float = NMS_THRESH,
+        min_size: float = MIN_SIZE,
     ) -> None:
-        super().__init__(**kwargs)
-        self._pre_nms = pre_nms
-        self._post_nms = post_nms
-        self._min_size = min_size
+        super().__init__()
+        self._pre_nms, self._post_nms, self._min_size = pre_nms, post_nms, min_size
         with self.name_scope():
             # contrib.box_decode, which the full operator set would use, takes one set of anchors
             # for the whole batch; here every image has chosen its own.

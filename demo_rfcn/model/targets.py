@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from gluoncv.nn.bbox import BBoxBatchIOU
@@ -20,38 +19,18 @@ ROI_STDS = (0.1, 0.1, 0.2, 0.2)
 
 
 class RPNTargets:
-    """Labels a sample of the anchors of one image.
+    """Labels a sample of the anchors of one image; `base` are those of the first cell, (A, 4).
 
     GluonCV's generator fails on an image without boxes and ignores `allowed_border`, so the rules
-    of Faster R-CNN are spelled out here: an anchor is an object from IoU `pos_iou_thresh` on or as
-    the best anchor of a box, background below `neg_iou_thresh`; anchors across the border and those
-    that match a difficult box are ignored.
-
-    Parameters
-    ----------
-    base : numpy.ndarray
-        (A, 4) anchors of the first cell.
-    stride : int
-        Step of the feature map, pixels.
-    num_sample : int
-        Anchors that count in the loss.
-    pos_iou_thresh, neg_iou_thresh, pos_ratio : float
+    of Faster R-CNN are spelled out here: an anchor is an object from IoU POS_IOU on or as the best
+    anchor of a box, background below NEG_IOU; anchors across the border and those that match a
+    difficult box are ignored. At most `num_sample` anchors count in the loss, half of them objects.
     """
 
-    def __init__(
-        self,
-        base: np.ndarray,
-        stride: int,
-        num_sample: int,
-        pos_iou_thresh: float = 0.7,
-        neg_iou_thresh: float = 0.3,
-        pos_ratio: float = 0.5,
-    ) -> None:
-        self._stride = stride
-        self._num_sample = num_sample
-        self._max_pos = int(round(num_sample * pos_ratio))
-        self._pos_iou_thresh = pos_iou_thresh
-        self._neg_iou_thresh = neg_iou_thresh
+    POS_IOU, NEG_IOU = 0.7, 0.3
+
+    def __init__(self, base: np.ndarray, stride: int, num_sample: int) -> None:
+        self._stride, self._num_sample = stride, num_sample
         self._encode = NumPyNormalizedBoxCenterEncoder(stds=rpn.STDS)
         self._grid = lru_cache(maxsize=64)(
             lambda height, width: rpn.anchor_grid(base, stride, height, width)
@@ -60,23 +39,11 @@ class RPNTargets:
     def __call__(
         self, labels: np.ndarray, size: tuple, padded: tuple, rng: np.random.Generator
     ) -> tuple:
-        """Compute the targets of one image.
+        """Compute the targets of an image; `rng` chooses the sample.
 
-        Parameters
-        ----------
-        labels : numpy.ndarray
-            (M, 6) x1, y1, x2, y2, class, difficult; M may be 0.
-        size, padded : tuple of int
-            Height and width of the image, and of the batch it is padded to.
-        rng : numpy.random.Generator
-            Chooses the sample.
-
-        Returns
-        -------
-        cls : numpy.ndarray
-            (A,) float32: 1 object, 0 background, -1 ignored.
-        box : numpy.ndarray
-            (A, 4) float32 offsets, zero where cls is not 1.
+        `labels` are (M, 6): x1, y1, x2, y2, class, difficult; M may be 0. `size` and `padded` are
+        height and width of the image, and of the batch it is padded to. Returns cls (A,) float32: 1
+        object, 0 background, -1 ignored; and offsets (A, 4) float32, zero if cls is not 1.
         """
         anchors = self._grid(*(-(-side // self._stride) for side in padded))
         inside = (anchors[:, :2] >= 0).all(1)
@@ -91,9 +58,9 @@ class RPNTargets:
         match, best = iou.argmax(axis=1), iou.max(axis=1)
         is_best = ((iou == iou.max(axis=0)) & (iou > 0)).any(axis=1)
         usable = labels[match, 5] == 0
-        positive = ((best >= self._pos_iou_thresh) | is_best) & usable
-        objects = _sample(rng, np.flatnonzero(positive), self._max_pos)
-        negative = np.flatnonzero((best < self._neg_iou_thresh) & ~positive)
+        positive = ((best >= self.POS_IOU) | is_best) & usable
+        objects = _sample(rng, np.flatnonzero(positive), round(self._num_sample / 2))
+        negative = np.flatnonzero((best < self.NEG_IOU) & ~positive)
         cls[rows[_sample(rng, negative, self._num_sample - len(objects))]] = 0
         cls[rows[objects]] = 1
         targets, _ = self._encode(
@@ -116,10 +83,7 @@ def _sample(rng: np.random.Generator, candidates: np.ndarray, count: int) -> np.
 class RoITargets(HybridBlock):
     """Class and box targets of RoIs; no gradient passes.
 
-    Parameters
-    ----------
-    pos_iou_thresh : float
-        A RoI from this IoU on has the class of its best box, any other is background.
+    A RoI has the class of its best box if their IoU is at least POS_IOU; any other is background.
 
     Inputs: rois (B, N, 4), valid (B, N) 1 or 0, labels (B, M, 6).
     Outputs, all (B, N) but the box ones:
@@ -128,9 +92,10 @@ class RoITargets(HybridBlock):
       counted: 0 for padding rows and for RoIs whose best box is difficult.
     """
 
-    def __init__(self, pos_iou_thresh: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._pos_iou_thresh = pos_iou_thresh
+    POS_IOU = 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
         with self.name_scope():
             self.iou = BBoxBatchIOU()
             self.encode = NormalizedBoxCenterEncoder(stds=ROI_STDS)
@@ -141,7 +106,7 @@ class RoITargets(HybridBlock):
         boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
         iou = self.iou(rois, boxes)
         match = F.argmax(iou, axis=-1)
-        over = (F.max(iou, axis=-1) >= self._pos_iou_thresh) * valid
+        over = (F.max(iou, axis=-1) >= self.POS_IOU) * valid
         index = F.contrib.arange_like(labels, axis=1).reshape((1, 1, -1))
         chosen = F.broadcast_equal(match.expand_dims(-1), index)
         attributes = F.batch_dot(chosen, F.slice_axis(labels, axis=-1, begin=4, end=6))
