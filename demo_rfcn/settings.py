@@ -385,8 +385,8 @@ def inherited(path: Path, stored: dict, names: Sequence[str]) -> dict[str, Any]:
         if value is None:
             continue
         try:
-            if isinstance(OPTIONS[name].default, bool):
-                values[name] = bool(["False", "True"].index(str(value)))
+            if isinstance(value, bool):
+                values[name] = value
             elif "nargs" in how:
                 values[name] = [how["type"](str(one)) for one in value]
             else:

@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from .. import files
 from ..data.dataset import Described, DetectionSet
 from ..data.images import has_suffix
-from ..data.loader import read_image, resize
+from ..data.loader import resize
 from ..errors import InputError
 from ..model.detections import Detection, detect_images
 from ..progress import Progress
@@ -39,7 +39,7 @@ def command(
         for first in range(0, len(dataset), batch_size):
             chunk = range(len(dataset))[first : first + batch_size]
             # Read once, and kept to be drawn on.
-            read = [(dataset.entries[index].path, read_image(dataset, index)) for index in chunk]
+            read = [(dataset.entries[index].path, dataset.read(index)) for index in chunk]
             scaled = [(image, pixels, *resize(pixels, *limits)) for image, pixels in read]
             for _, group in groupby(scaled, key=lambda each: each[2].shape):
                 images, originals, smaller, scales = zip(*group)

@@ -10,16 +10,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes of a training image, all drawn from the generator that is passed in.
+    """Random changes of a training image, all drawn from the generator that is passed in."""
 
-    `flip_p` is the probability of a horizontal flip. `scale_jitter` is the range of a factor on the
-    short side, and `color_jitter` the largest relative change of brightness, contrast and
-    saturation.
-    """
-
-    flip_p: float = 0.5
-    scale_jitter: tuple[float, float] = (1.0, 1.0)
-    color_jitter: float = 0.0
+    flip_p: float = 0.5  # probability of a horizontal flip
+    scale_jitter: tuple[float, float] = (1.0, 1.0)  # range of a factor on the short side
+    color_jitter: float = 0.0  # largest relative change of brightness, contrast and saturation
 
     def short_side(self, short: int, rng: np.random.Generator) -> int:
         """Draw the short side of one image, pixels."""

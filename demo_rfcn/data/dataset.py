@@ -11,7 +11,7 @@ from typing import NamedTuple
 import mxnet as mx
 import numpy as np
 
-from ..errors import BrokenFile
+from ..errors import BrokenFile, LostImage
 from ..progress import Progress
 from .images import Header, boxes_as_meant, check_image, read_image
 
@@ -36,45 +36,28 @@ class Described(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A whole image and its boxes.
-
-    `labels` are (M, 6) float32: x1, y1, x2, y2 (inclusive, counted from 0), class, difficult.
-    `crowd` is (M,) bool: whether a box is a region with several objects, and so also difficult.
-    """
+    """A whole image and its boxes; a crowd is a region of several objects, and difficult."""
 
     name: str
     path: str
     header: Header
-    labels: np.ndarray
-    crowd: np.ndarray
+    labels: np.ndarray  # (M, 6) float32: x1, y1, x2, y2 (as in `Object`), class, difficult
+    crowd: np.ndarray  # (M,) bool
 
 
 class DetectionSet(mx.gluon.data.Dataset):
-    """Images with boxes; labels are always (M, 6), M = 0 included.
-
-    Attributes
-    ----------
-    classes : tuple of str
-        The place of a name is its class index.
-    known : set of str
-        The classes that the annotations know, used or not.
-    broken, notes : list of str
-        A sentence for every broken file, and for every other assumption or omission.
-    left_out : set of str
-        Paths of the images that are left out because of broken files.
-    of_coco, held_back : bool
-        Whether it has COCO's own scores, and whether its images were held back from training.
-    """
+    """Images with boxes; labels are always (M, 6), M = 0 included."""
 
     def __init__(self, title: str, classes: Sequence[str], entries: Iterable[Entry] = ()) -> None:
         self._title = title
         self.classes = tuple(classes)
         self.entries = list(entries)
-        self.broken: list[str] = []
-        self.notes: list[str] = []
-        self.left_out: set[str] = set()
-        self.known = set(classes)
-        self.of_coco = self.held_back = False
+        self.broken: list[str] = []  # a sentence for every broken file
+        self.notes: list[str] = []  # a sentence for every other assumption or omission
+        self.left_out: set[str] = set()  # paths of images with broken files
+        self.known = set(classes)  # classes that the annotations know, used or not
+        self.of_coco = False  # whether it has COCO's own scores
+        self.held_back = False  # whether its images were held back from training
 
     def __str__(self) -> str:
         return self._title
@@ -87,9 +70,12 @@ class DetectionSet(mx.gluon.data.Dataset):
         return mx.nd.array(self.read(index), dtype="uint8"), self.entries[index].labels.copy()
 
     def read(self, index: int) -> np.ndarray:
-        """Read an image, (H, W, 3) uint8, RGB, upright; raise BrokenFile if it is damaged now."""
+        """Read an image, (H, W, 3) uint8, RGB, upright; raise LostImage if it is damaged now."""
         entry = self.entries[index]
-        return read_image(Path(entry.path), entry.header)
+        try:
+            return read_image(Path(entry.path), entry.header)
+        except BrokenFile as error:
+            raise LostImage(f"dataset: {entry.path} cannot be read any more: {error}") from error
 
     @property
     def labels(self) -> list[np.ndarray]:

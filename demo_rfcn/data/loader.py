@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from ..errors import BrokenFile, InputError, LostImage
+from ..errors import InputError
 from .augment import Augmentation
 from .dataset import DetectionSet
 
@@ -22,24 +23,12 @@ STD = np.array([0.229, 0.224, 0.225], np.float32) * 255
 
 
 class Batch(NamedTuple):
-    """One training batch of NumPy arrays.
+    """One training batch; boxes are x1, y1, x2, y2 in pixels of `data`."""
 
-    Attributes
-    ----------
-    data : (B, 3, H, W) float32
-        Normalised RGB, padded with zeros on the right and bottom.
-    labels : (B, M, 6) float32
-        x1, y1, x2, y2 in pixels of `data`, class, difficult; rows of -1 are padding.
-    rpn_cls : (B, A) float32
-        1 object, 0 background, -1 ignored.
-    rpn_box : (B, A, 4) float32
-        Regression targets, zero unless rpn_cls is 1.
-    """
-
-    data: np.ndarray
-    labels: np.ndarray
-    rpn_cls: np.ndarray
-    rpn_box: np.ndarray
+    data: np.ndarray  # (B, 3, H, W) float32, normalised RGB, padded with zeros right and below
+    labels: np.ndarray  # (B, M, 6) float32: box, class, difficult; rows of -1 are padding
+    rpn_cls: np.ndarray  # (B, A) float32: 1 object, 0 background, -1 ignored
+    rpn_box: np.ndarray  # (B, A, 4) float32 offsets, zero unless rpn_cls is 1
 
 
 def resize(image: np.ndarray, short: int, max_size: int) -> tuple[np.ndarray, tuple[float, float]]:
@@ -60,82 +49,52 @@ def normalise(image: np.ndarray) -> np.ndarray:
     return ((image - MEAN) / STD).transpose(2, 0, 1)
 
 
-def read_image(dataset: DetectionSet, index: int) -> np.ndarray:
-    """Read one image, (H, W, 3) uint8 RGB.
-
-    Raises LostImage if the file was whole when the data set was opened, and no longer is.
-    """
-    try:
-        return dataset.read(index)
-    except BrokenFile as error:
-        path = dataset.entries[index].path
-        raise LostImage(f"dataset: {path} cannot be read any more: {error}") from error
-
-
 def load_image(
     dataset: DetectionSet, index: int, short: int, max_size: int
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Read one image, scaled: (H, W, 3) uint8 RGB, its labels (M, 6), and the factors (x, y)."""
-    image, scale = resize(read_image(dataset, index), short, max_size)
+    image, scale = resize(dataset.read(index), short, max_size)
     labels = dataset.entries[index].labels.copy()
     labels[:, [0, 2]] *= scale[0]
     labels[:, [1, 3]] *= scale[1]
     return image, labels, scale
 
 
+@dataclass
 class TrainLoader:
     """An endless, resumable stream of batches.
 
     The order of epoch e is drawn from (seed, e), and the augmentation and RPN sampling of image i
     of step s from (seed, s, i). So `batches(first)` yields the batches of an uninterrupted run, and
     several workers that make parts of the batches together yield those of a single worker.
-
-    Parameters
-    ----------
-    dataset : dataset.DetectionSet
-    batch_size : int
-        Images per step of all workers together.
-    scale : tuple of int
-        Short side of the scaled images and limit of the long one, pixels.
-    size_divisor : int
-        Padded height and width are multiples of this.
-    augmentation : augment.Augmentation
-    rpn_targets : callable
-        (boxes (M, 6), image (height, width), padded (height, width), rng) -> (cls, box), see
-        `targets.RPNTargets`.
-    seed : int
-    rank, num_workers : int
-        The part of every batch that this worker makes.
     """
 
-    def __init__(
-        self,
-        dataset: DetectionSet,
-        batch_size: int,
-        scale: tuple[int, int],
-        size_divisor: int,
-        augmentation: Augmentation,
-        rpn_targets: Callable,
-        seed: int,
-        rank: int = 0,
-        num_workers: int = 1,
-    ) -> None:
-        if len(dataset) < batch_size:
-            raise InputError(f"train: batch-size {batch_size}, but only {len(dataset)} images")
-        self._dataset, self.batch_size, self._scale = dataset, batch_size, scale
-        self._divisor, self._augmentation = size_divisor, augmentation
-        self._rpn_targets, self._seed = rpn_targets, seed
-        share = batch_size // num_workers
-        self._rows = range(rank * share, (rank + 1) * share)
-        self._max_objects = max(max(len(labels) for labels in dataset.labels), 1)
-        sizes = np.array([entry.header.upright for entry in dataset.entries])
+    dataset: DetectionSet
+    batch_size: int  # images of all workers together
+    scale: tuple[int, int]  # short side of scaled images and limit of the long one, pixels
+    size_divisor: int  # padded sides are multiples of it
+    augmentation: Augmentation
+    rpn_targets: Callable  # a `targets.RPNTargets`
+    seed: int
+    rank: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.dataset) < self.batch_size:
+            raise InputError(
+                f"train: batch-size {self.batch_size}, but only {len(self.dataset)} images"
+            )
+        share = self.batch_size // self.num_workers
+        self._rows = range(self.rank * share, (self.rank + 1) * share)
+        self._max_objects = max(max(len(labels) for labels in self.dataset.labels), 1)
+        sizes = np.array([entry.header.upright for entry in self.dataset.entries])
         self._wide = sizes[:, 0] >= sizes[:, 1]
         self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole batches in one pass over the data set."""
-        return len(self._dataset) // self.batch_size
+        return len(self.dataset) // self.batch_size
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of steps first, first + 1, ...; a thread prepares the next two."""
@@ -152,8 +111,8 @@ class TrainLoader:
         Batches have either wide or tall images, so that they are padded little. The rest of both,
         less than a batch each, is mixed.
         """
-        rng = np.random.default_rng([self._seed, 0, epoch])
-        order = rng.permutation(len(self._dataset))
+        rng = np.random.default_rng([self.seed, 0, epoch])
+        order = rng.permutation(len(self.dataset))
         batches, rest = [], []
         for wide in (True, False):
             bucket = order[self._wide[order] == wide]
@@ -169,7 +128,8 @@ class TrainLoader:
         chosen = self._epoch_order(epoch)[place]
         samples = [self._sample(int(chosen[row]), step, row) for row in self._rows]
         padded = tuple(
-            -(-max(image.shape[axis] for image, _, _ in samples) // self._divisor) * self._divisor
+            -(-max(image.shape[axis] for image, _, _ in samples) // self.size_divisor)
+            * self.size_divisor
             for axis in (0, 1)
         )
         data = np.zeros((len(samples), 3, *padded), np.float32)
@@ -179,17 +139,17 @@ class TrainLoader:
             height, width = image.shape[:2]
             data[row, :, :height, :width] = normalise(image)
             boxes[row, : len(labels)] = labels
-            rpn.append(self._rpn_targets(labels, (height, width), padded, rng))
+            rpn.append(self.rpn_targets(labels, (height, width), padded, rng))
         return Batch(data, boxes, *(np.stack(part) for part in zip(*rpn)))
 
     def _sample(
         self, index: int, step: int, row: int
     ) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
-        rng = np.random.default_rng([self._seed, 1, step, row])
-        short, max_size = self._scale
-        short = self._augmentation.short_side(short, rng)
-        image, labels, _ = load_image(self._dataset, index, short, max_size)
-        image, labels = self._augmentation(image, labels, rng)
+        rng = np.random.default_rng([self.seed, 1, step, row])
+        short, max_size = self.scale
+        short = self.augmentation.short_side(short, rng)
+        image, labels, _ = load_image(self.dataset, index, short, max_size)
+        image, labels = self.augmentation(image, labels, rng)
         # Offsets are logarithms of sides, which a box of one pixel does not have here.
         labels[:, 2:4] = np.maximum(labels[:, 2:4], labels[:, :2] + 1)
         return image, labels, rng

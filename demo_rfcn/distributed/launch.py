@@ -16,8 +16,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import IO
+from contextlib import AbstractContextManager, suppress
+from typing import IO, Any
 
 from ..errors import InputError, RunError
 from .stop import PEER_LOST, StopRequest
@@ -61,9 +61,8 @@ def command(workers: int, servers: int, address: str, only: Sequence[str], line:
     print(f"launch: {', '.join(roles)}; scheduler at {host}:{port}", flush=True)
     with StopRequest() as stop, _Processes() as processes:
         for role in roles:
-            module = (
-                ["demo_rfcn", *line] if role == "worker" else ["demo_rfcn.distributed.serve", role]
-            )
+            serve = ["demo_rfcn.distributed.serve", role]
+            module = ["demo_rfcn", *line] if role == "worker" else serve
             processes.start(role, [sys.executable, "-m", *module], environment)
         processes.watch(stop)
 
@@ -80,7 +79,7 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(number)
 
 
-class _Processes:
+class _Processes(AbstractContextManager):
     """The started processes, and their output."""
 
     def __init__(self) -> None:
@@ -89,9 +88,6 @@ class _Processes:
         self._printed: Counter[str] = Counter()
         self._stopped: dict[int, float] = {}
         self._lock = threading.Lock()
-
-    def __enter__(self) -> _Processes:
-        return self
 
     def __exit__(self, *details: object) -> None:
         for _, child in self._children:
@@ -104,17 +100,12 @@ class _Processes:
     def start(self, role: str, line: list[str], environment: dict[str, str]) -> None:
         """Start a process in its own session, so that signals of a terminal come only here."""
         own = {**environment, ROLE: role} if role == "worker" else environment
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         child = subprocess.Popen(
-            line,
-            env=own,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
+            line, env=own, stdin=subprocess.DEVNULL, **pipes, start_new_session=True
         )
         self._children.append((role, child))
         for pipe, target in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
-            assert pipe is not None
             reader = threading.Thread(target=self._pass_on, args=(pipe, target), daemon=True)
             reader.start()
             self._readers.append(reader)

@@ -18,7 +18,7 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from . import workers
-from .stop import StopRequest
+from .stop import StopRequest, block_signals
 
 
 def serve(role: str) -> str | None:
@@ -43,7 +43,7 @@ def serve(role: str) -> str | None:
 
 def _run_server(kvstore: Any) -> None:
     """Serve; unlike MXNet's own server, never unpickle the body of a command."""
-    workers.block_signals()
+    block_signals()
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
     check_call(_LIB.MXKVStoreRunServer(kvstore.handle, kind(lambda *_: None), None))
 

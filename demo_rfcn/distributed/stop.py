@@ -15,21 +15,19 @@ PEER_LOST = signal.SIGUSR1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, PEER_LOST)
 
 
+def block_signals() -> None:
+    """Leave signals to other threads than this one and those that it starts."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
 class StopRequest:
     """Turns signals into flags, so that no step is cut in two.
 
-    A thread reads the signals: Python's own handlers wait until a call into MXNet returns.
+    `raised` is set by SIGINT or SIGTERM, `repeated` by a second one, and `peer_lost` if another
+    process of the run is known to be lost. The first signal prints the `announcement`; the second
+    ends the process if it `ends_at_once`.
 
-    Attributes
-    ----------
-    raised, repeated : bool
-        Whether SIGINT or SIGTERM came, and whether a second one did.
-    peer_lost : bool
-        Whether another process of the run is known to be lost.
-    announcement : str
-        Printed at the first signal.
-    ends_at_once : bool
-        Whether the second signal ends the process.
+    A thread reads the signals: Python's own handlers wait until a call into MXNet returns.
     """
 
     def __enter__(self) -> StopRequest:
@@ -49,7 +47,7 @@ class StopRequest:
         self._writer.close()
 
     def _listen(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        block_signals()
         with self._reader:
             while data := self._reader.recv(1):
                 if data[0] == PEER_LOST:
@@ -59,11 +57,11 @@ class StopRequest:
                     self._react()
 
     def _react(self) -> None:
+        ends = self.repeated and self.ends_at_once
         with contextlib.suppress(OSError):  # nobody may be left to read it
-            if self.announcement and not self.repeated:
+            if ends:
+                print("demo_rfcn: ended at once, without a checkpoint", file=sys.stderr, flush=True)
+            elif self.announcement and not self.repeated:
                 print(f"{self.announcement}; a second signal ends at once", file=sys.stderr)
-            if self.repeated and self.ends_at_once:
-                print("demo_rfcn: ended at once, without a checkpoint", file=sys.stderr)
-                sys.stderr.flush()
-        if self.repeated and self.ends_at_once:
+        if ends:
             os._exit(130)

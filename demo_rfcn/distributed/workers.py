@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
 
 import mxnet as mx
@@ -30,7 +29,7 @@ from ..errors import InputError, Interrupted, RunError
 from ..model.detections import Detection, detect_dataset
 from ..model.detector import RFCN, Detector
 from ..run import evaluate
-from .stop import SIGNALS, StopRequest
+from .stop import StopRequest, block_signals
 
 SCHEDULER, SERVERS_AND_WORKERS = 1, 2 + 4  # ps-lite's numbers for groups of nodes
 ROLE, LAUNCHER = "DMLC_ROLE", "DEMO_RFCN_LAUNCHER"
@@ -66,12 +65,7 @@ def launcher_is_gone() -> bool:
     return os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid())
 
 
-def block_signals() -> None:
-    """Leave signals to other threads than this one and those that it starts."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-
-
-class Alone:
+class Alone(AbstractContextManager):
     """The only worker of a run; `kvstore` sums the gradients of several devices."""
 
     rank, num_workers = 0, 1
@@ -79,11 +73,8 @@ class Alone:
     def __init__(self, kvstore: Any = None) -> None:
         self.kvstore = kvstore
 
-    def __enter__(self) -> Alone:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        pass
+        """Leave the run."""
 
     def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
         """Share the weights of worker 0; raise InputError unless all workers have equal parts."""
@@ -209,17 +200,19 @@ class Cluster(Alone):
 
     def _check_peers(self, doing: str) -> None:
         """Raise `Lost` if the other processes do not answer."""
-        if self.kvstore is None:
-            if self._stop.raised:
-                raise self._lost("was told to stop before all processes had started")
-            if time.monotonic() - self._started > START:
-                where = f"{os.environ[NEEDED[1]]}:{os.environ[NEEDED[2]]}"
+        if self.kvstore is not None:
+            if silent_nodes(self.kvstore, SCHEDULER):
                 raise self._lost(
-                    f"waited {START} seconds for the scheduler at {where}, "
-                    f"{os.environ[NEEDED[3]]} servers and {os.environ[NEEDED[4]]} workers"
+                    f"waited {doing}, and a process of the run does not answer any more"
                 )
-        elif silent_nodes(self.kvstore, SCHEDULER):
-            raise self._lost(f"waited {doing}, and a process of the run does not answer any more")
+        elif self._stop.raised:
+            raise self._lost("was told to stop before all processes had started")
+        elif time.monotonic() - self._started > START:
+            uri, port, servers, workers = (os.environ[name] for name in NEEDED[1:])
+            raise self._lost(
+                f"waited {START} seconds for the scheduler at {uri}:{port}, {servers} servers and "
+                f"{workers} workers"
+            )
 
     def _lost(self, why: str) -> Lost:
         return Lost(f"train: worker {self.rank} {why}")

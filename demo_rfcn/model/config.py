@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,9 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict) -> ModelConfig:
         """Build from JSON values; raise TypeError or ValueError for those of no configuration."""
-        known = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        known: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
         config = cls(**known)
         kinds = [tuple, str, str, int, bool, tuple, tuple, bool, bool]
         for (name, value), kind in zip(vars(config).items(), kinds):

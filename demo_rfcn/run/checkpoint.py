@@ -184,31 +184,18 @@ def read(path: Path) -> Checkpoint:
 
 
 def _check(notes: dict) -> None:
-    """Raise ValueError for values that the commands could not use."""
-
-    def number(value: Any) -> bool:
-        return isinstance(value, (int, float)) and math.isfinite(value)
-
-    def natural(value: Any) -> bool:
-        return type(value) is int and 0 <= value < 2**31
-
-    def rows(value: list) -> bool:
-        return all(set(row) == set(value[0]) and all(map(number, row.values())) for row in value)
-
-    history, arguments = notes["history"], notes["arguments"]
-    fits = {
-        "step": natural(notes["step"]),
-        "short": natural(notes["short"]) and 1 <= notes["short"] <= MAX_SIDE,
-        "max_size": natural(notes["max_size"]) and notes["short"] <= notes["max_size"] <= MAX_SIDE,
-        "best": notes["best"] is None or number(notes["best"]),
-        "history": rows(history["losses"]) and rows(history["val"]),
-        "arguments": isinstance(arguments["optimizer"], str) and natural(arguments["steps"]),
-        "held_back": all(isinstance(name, str) for name in notes["held_back"] or []),
-        "updates": all(map(natural, notes["updates"].values())),
-    }
-    for name, fit in fits.items():
-        if not fit:
-            raise ValueError(f"it has no valid '{name}'")
+    """Raise an error for values that the commands could not use."""
+    arguments, losses, val = notes["arguments"], notes["history"]["losses"], notes["history"]["val"]
+    counts = [notes[name] for name in ("step", "short", "max_size")]
+    counts += [arguments["steps"], *notes["updates"].values()]
+    if not all(type(count) is int and 0 <= count < 2**31 for count in counts):
+        raise ValueError(f"one of its counts {counts[:4]} is not a natural number")
+    if not 1 <= notes["short"] <= notes["max_size"] <= MAX_SIDE:
+        raise ValueError(f"it has no valid scale: {notes['short']}, {notes['max_size']}")
+    numbers = [notes["best"] or 0.0, *(value for row in losses + val for value in row.values())]
+    even = all(row.keys() == rows[0].keys() for rows in (losses, val) for row in rows)
+    if not even or not all(map(math.isfinite, numbers)):
+        raise ValueError("it has no valid history")
 
 
 def _arrays(state: Any) -> list:

@@ -42,7 +42,7 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
     resumed = checkpoint.read(run.resume) if run.resume else None
     if resumed:
         resumed.check_config(config)
-        if (used := resumed.arguments["optimizer"]) != schedule.optimizer:
+        if (used := resumed.arguments.get("optimizer")) != schedule.optimizer:
             raise CheckpointError(
                 f"checkpoint: {run.resume} is of another run: optimizer: {used}, not "
                 f"{schedule.optimizer}"
