@@ -20,8 +20,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import IO, Any
 
 from ..errors import InputError, RunError
-from .stop import PEER_LOST, StopRequest
-from .workers import LAUNCHER, ROLE, SILENCE, listen_to_heartbeats
+from .stop import LAUNCHER, PEER_LOST, ROLE, SILENCE, StopRequest, listen_to_heartbeats
 
 ROLES = ("scheduler", "server", "worker")
 PATIENCE = 4.0  # seconds for the others to end by themselves after one has failed

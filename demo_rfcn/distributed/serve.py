@@ -17,33 +17,32 @@ from typing import Any
 import mxnet as mx
 from mxnet.base import _LIB, check_call
 
-from . import workers
-from .stop import StopRequest, block_signals
+from . import stop as stopping
 
 
 def serve(role: str) -> str | None:
     """Be the scheduler or a server of a run until it ends; return the reason if it ends early."""
-    workers.listen_to_heartbeats()
-    os.environ[workers.ROLE] = role  # not before: MXNet would become one as it is imported
+    stopping.listen_to_heartbeats()
+    os.environ[stopping.ROLE] = role  # not before: MXNet would become one as it is imported
     kvstore = mx.kv.create("dist")
-    watched = workers.SERVERS_AND_WORKERS if role == "scheduler" else workers.SCHEDULER
-    with StopRequest() as stop:
+    watched = stopping.SERVERS_AND_WORKERS if role == "scheduler" else stopping.SCHEDULER
+    with stopping.StopRequest() as stop:
         serving = threading.Thread(target=_run_server, args=(kvstore,), daemon=True)
         serving.start()
         started = time.monotonic()
         while serving.is_alive():
             serving.join(1)
             # MXNet has made the list of nodes long before.
-            if time.monotonic() - started > 5 and workers.silent_nodes(kvstore, watched):
+            if time.monotonic() - started > 5 and stopping.silent_nodes(kvstore, watched):
                 return "a process of the run does not answer any more"
-            if stop.raised or workers.launcher_is_gone():
+            if stop.raised or stopping.launcher_is_gone():
                 return "was told to stop"
     return None
 
 
 def _run_server(kvstore: Any) -> None:
     """Serve; unlike MXNet's own server, never unpickle the body of a command."""
-    block_signals()
+    stopping.block_signals()
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
     check_call(_LIB.MXKVStoreRunServer(kvstore.handle, kind(lambda *_: None), None))
 

@@ -1,18 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stopping by a signal, between two steps."""
+"""Reasons to stop: a signal, or a process of the run that no longer answers."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
 import sys
 import threading
 
+import mxnet as mx
+from mxnet.base import _LIB
+
+ROLE, LAUNCHER = "DMLC_ROLE", "DEMO_RFCN_LAUNCHER"
+INTERVAL, SILENCE = "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT"  # seconds
+SCHEDULER, SERVERS_AND_WORKERS = 1, 2 + 4  # ps-lite's numbers for groups of nodes
 #: Tells a worker that another process of its run is lost.
 PEER_LOST = signal.SIGUSR1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, PEER_LOST)
+
+
+def listen_to_heartbeats() -> None:
+    """Have ps-lite send heartbeats; call this before it starts."""
+    os.environ.setdefault(INTERVAL, "2")
+    os.environ.setdefault(SILENCE, "15")
+
+
+def silent_nodes(kvstore: mx.kv.KVStore, group: int) -> int:
+    """Return the number of nodes of a group that have been silent for too long."""
+    count = ctypes.c_int()
+    timeout = ctypes.c_int(int(os.environ[SILENCE]))
+    # An error means that there is no list of nodes any more: the run has ended.
+    _LIB.MXKVStoreGetNumDeadNode(kvstore.handle, group, ctypes.byref(count), timeout)
+    return count.value
+
+
+def launcher_is_gone() -> bool:
+    """Return whether the `launch` that started this process has ended."""
+    return os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid())
 
 
 def block_signals() -> None:

@@ -11,7 +11,6 @@ stop.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
@@ -29,12 +28,17 @@ from ..errors import InputError, Interrupted, RunError
 from ..model.detections import Detection, detect_dataset
 from ..model.detector import RFCN, Detector
 from ..run import evaluate
-from .stop import StopRequest, block_signals
+from .stop import (
+    ROLE,
+    SCHEDULER,
+    StopRequest,
+    block_signals,
+    launcher_is_gone,
+    listen_to_heartbeats,
+    silent_nodes,
+)
 
-SCHEDULER, SERVERS_AND_WORKERS = 1, 2 + 4  # ps-lite's numbers for groups of nodes
-ROLE, LAUNCHER = "DMLC_ROLE", "DEMO_RFCN_LAUNCHER"
 NEEDED = (ROLE, *(f"DMLC_{n}" for n in ("PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER")))
-INTERVAL, SILENCE = "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT"  # seconds
 START = 300  # seconds for all processes to come together
 _FIRST_KEY = 10_000_000  # parameters have the small ones
 
@@ -43,26 +47,6 @@ _T = TypeVar("_T")
 
 class Lost(RunError):
     """Another process of the run no longer answers."""
-
-
-def listen_to_heartbeats() -> None:
-    """Have ps-lite send heartbeats; call this before it starts."""
-    os.environ.setdefault(INTERVAL, "2")
-    os.environ.setdefault(SILENCE, "15")
-
-
-def silent_nodes(kvstore: mx.kv.KVStore, group: int) -> int:
-    """Return the number of nodes of a group that have been silent for too long."""
-    count = ctypes.c_int()
-    timeout = ctypes.c_int(int(os.environ[SILENCE]))
-    # An error means that there is no list of nodes any more: the run has ended.
-    _LIB.MXKVStoreGetNumDeadNode(kvstore.handle, group, ctypes.byref(count), timeout)
-    return count.value
-
-
-def launcher_is_gone() -> bool:
-    """Return whether the `launch` that started this process has ended."""
-    return os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid())
 
 
 class Alone(AbstractContextManager):
