@@ -76,13 +76,19 @@ def refused(line: list, capsys: Any) -> list[str]:
     return capsys.readouterr().err.strip().splitlines()
 
 
-def python(*arguments: Any, **variables: str) -> subprocess.CompletedProcess:
-    """Run Python with the demo and the tests' helpers on its path."""
+def python(*arguments: Any, **how: Any) -> subprocess.CompletedProcess:
+    """Run Python with the demo and the tests' helpers on its path.
+
+    Names in capitals are variables of the environment. `within` is a command that starts it, and
+    the rest are arguments of `subprocess.run`.
+    """
+    variables = {name: how.pop(name) for name in [*how] if name.isupper()}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.run(
-        [sys.executable, "-W", "ignore", *map(str, arguments)],
+        [*how.pop("within", []), sys.executable, "-W", "ignore", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'tests'}", **variables},
-        capture_output=True,
         text=True,
+        **{**pipes, **how},
     )
 
 

@@ -114,7 +114,6 @@ def laughs(levels: int) -> str:
     return f"<!DOCTYPE a [{''.join(rows)}]><annotation>&e{levels - 1};</annotation>"
 
 
-QUADRATIC = b'<!DOCTYPE a [<!ENTITY x "' + b"y" * 10**5 + b'">]><a>' + b"&x;" * 10**4 + b"</a>"
 OTHER_FILE = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>'
 PARAMETER = b"<!DOCTYPE a [<!ENTITY % p \"<!ENTITY q 'r'>\"> %p;]><a>&q;</a>"
 GBK = b'<?xml version="1.0" encoding="gb2312"?><annotation/>'
@@ -122,43 +121,29 @@ BROKEN = {
     "xml-missing": (gone, XML, "is missing"),
     "xml-empty": (content(b""), XML, "is empty"),
     "xml-cut": (start(0.6), XML, "is not whole XML: "),
-    "xml-zeros": (content(bytes(700)), XML, "is not whole XML: "),
-    "xml-binary": (content(b"\xff\xd8\xff\xe0" * 9), XML, "is not whole XML: "),
     "xml-latin": (change(b"<name>", b"<name>\xe9"), XML, "is not whole XML: "),
     "xml-gbk": (content(GBK), XML, "is not whole XML: multi-byte encodings are not supported"),
     "xml-rot13": (content(GBK.replace(b"gb2312", b"rot13")), XML, "is not whole XML: "),
     "xml-other": (content(b"<html></html>"), XML, "has <html> without <size>"),
     "xml-deep": (content(b"<a>" * 10**6), XML, "is not whole XML: "),
-    "xml-deep-whole": (content(b"<a>" * 10**5 + b"</a>" * 10**5), XML, "has <a> without <size>"),
-    "xml-laughs": (content(laughs(12).encode()), XML, "it declares an entity, 'e0'"),
     "xml-laughs-16": (content(laughs(12).encode("utf-16")), XML, "it declares an entity, 'e0'"),
-    "xml-quadratic": (content(QUADRATIC), XML, "it declares an entity, 'x'"),
     "xml-other-file": (content(OTHER_FILE), XML, "it declares an entity, 'x'"),
     "xml-parameter": (content(PARAMETER), XML, "it declares an entity, 'p'"),
     "no-size": (without("size"), XML, "has <annotation> without <size>"),
-    "no-width": (without("width"), XML, "has <size> without <width>"),
-    "no-name": (without("name"), XML, "has <object> without <name>"),
-    "no-bndbox": (without("bndbox"), XML, "has <object> without <bndbox>"),
     "no-xmax": (without("xmax"), XML, "has <bndbox> without <xmax>"),
     "width-text": (element(width="wide"), XML, "has 'wide' for <width>, expected a number"),
-    "width-empty": (element(width=""), XML, "has '' for <width>, expected a number"),
     "width-zero": (element(width="0"), XML, "gives 0 x 160 as <size>, expected at least 1 x 1"),
     "height-minus": (element(height="-9"), XML, "gives 160 x -9 as <size>, expected at least"),
     "name-empty": (element(name=" "), XML, "holds class '', expected one of disk, square"),
     "name-other": (element(name="zebra"), XML, "holds class 'zebra', expected one of disk"),
-    "box-text": (element(xmin="left"), XML, "has 'left' for <xmin>, expected a number"),
     "box-inf": (element(ymax="inf"), XML, "has 'inf' for <ymax>, expected a number"),
     "box-nan": (element(xmin="nan"), XML, "has 'nan' for <xmin>, expected a number"),
     "box-inverted": (box(90, 20, 40, 60), XML, "from (90, 20) to (40, 60), expected xmin <= xmax"),
     "box-beyond": (box(9, 2, 162, 6), XML, "to (162, 6), expected within (1, 1) to (160, 160)"),
-    "box-outside": (box(-1, 20, 60, 60), XML, "expected within (1, 1) to (160, 160)"),
     "box-width-and-height": (box(90, 90, 30, 40), XML, "expected xmin <= xmax and ymin <= ymax"),
     "image-missing": (gone, JPEG, "is missing"),
     "image-empty": (content(b""), JPEG, "is empty"),
     "image-text": (content(b"404 Not Found\n"), JPEG, "is not an image"),
-    "image-byte": (content(b"\xff"), JPEG, "is not an image"),
-    "image-zeros": (content(bytes(4000)), JPEG, "is not an image"),
-    "image-header": (start(0.02), JPEG, "cannot be read: "),
     "image-half": (start(0.5), JPEG, "is cut short"),
     "image-last-byte": (start(0.9999), JPEG, "is cut short"),
     "image-lost-tail": (lost_tail, JPEG, "is cut short"),
@@ -253,17 +238,12 @@ def test_boxes_that_extend_beyond_the_image_by_a_pixel_are_clipped(folder):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda image, data: data,
         lambda image, data: data + b"appended",
         lambda image, data: with_thumbnail(data),
-        lambda image, data: cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1],
         lambda image, data: cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_RST_INTERVAL, 4])[1],
-        lambda image, data: cv2.imencode(".jpg", image[..., 0])[1],
-        lambda image, data: cv2.imencode(".png", image)[1],
-        lambda image, data: cv2.imencode(".bmp", image)[1],
     ],
 )
-def test_whole_images_of_all_kinds(make, folder):
+def test_whole_images_with_further_markers(make, folder):
     path = folder / JPEG
     path.write_bytes(make(cv2.imread(str(path)), path.read_bytes()))
     assert len(open_dataset(SIGNALS, folder.parent, "train")) == 8

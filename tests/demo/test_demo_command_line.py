@@ -13,7 +13,6 @@ from demo_runs import settings_of
 
 from demo_rfcn import cli, progress
 from demo_rfcn.commands import ablate
-from demo_rfcn.settings import OPTIONS
 
 
 class Terminal(io.StringIO):
@@ -76,14 +75,6 @@ def test_help_shows_defaults_as_they_are_typed(command, capsys):
         assert "(default: 1 1)" in words and "(default: 0.002)" in words
 
 
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
-    helps = capsys.readouterr().out
-    for command in ("data", "train", "eval", "ablate", "detect", "export", "launch", "demo"):
-        assert f"\n    {command} " in helps and command in cli.COMMANDS
-
-
 @pytest.mark.parametrize(
     ("seeds", "row"),
     [([0], "| a | 0.500 | 0.250 | 1 |"), ([0, 1], "| a | 0.550 ± 0.071 | 0.300 ± 0.071 | 2 |")],
@@ -104,13 +95,6 @@ def test_defaults():
     assert settings_of(["train", "--dataset", "voc-like"]).schedule.steps is None
 
 
-def test_settings_survive_json():
-    settings = settings_of(["train", "--scale-jitter", "0.8", "1.2", "--lr-decay-steps", "3"])
-    stored = json.loads(json.dumps(settings.to_dict()))
-    assert settings.differences(stored) == []
-    assert set(stored) == set(OPTIONS)
-
-
 @pytest.mark.parametrize(
     ("line", "differences"),
     [
@@ -122,11 +106,13 @@ def test_settings_survive_json():
         (["--short", "96"], ["short: None, not 96"]),
         (["--flip-p", "0"], ["flip_p: 0.5, not 0.0"]),
         (["--scale-jitter", "1", "2"], ["scale_jitter: [1.0, 1.0], not [1.0, 2.0]"]),
+        (["--lr-decay-steps", "3", "4"], ["lr_decay_steps: None, not [3, 4]"]),
         (["--amp", "--wd", "0"], ["wd: 0.0001, not 0.0", "amp: False, not True"]),
     ],
 )
 def test_differences_of_another_run(line, differences):
-    stored = json.loads(json.dumps(settings_of(["train"]).to_dict()))
+    stored = settings_of(["train"]).to_dict()
     settings = settings_of(["train", *line])
+    assert json.loads(json.dumps(settings.to_dict())) == settings.to_dict()
     assert settings.differences(stored) == differences
     assert bool(settings.differences(stored, "steps")) == ("--steps" in line or bool(differences))

@@ -4,24 +4,19 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import mxnet as mx
 import pytest
-from demo_runs import REPOSITORY, assert_equal_runs, refused, train_arguments
+from demo_runs import REPOSITORY, assert_equal_runs, python, refused, train_arguments
 
 from demo_rfcn import cli, files
 from demo_rfcn.data import DATASETS
-from demo_rfcn.errors import OutputError
-from demo_rfcn.model import network
 from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -125,14 +120,6 @@ def test_folder_below_a_file_is_rejected(eight_images, short_run, tmp_path, caps
     assert refused(["data", "--dataset-root", tmp_path / "file"], capsys) == [words]
 
 
-def test_missing_temporary_folder(tmp_path, monkeypatch):
-    mx.nd.save(str(tmp_path / "a.params"), {"a": mx.nd.ones(1)})
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    words = "cannot write a temporary file: No such file or directory"
-    with pytest.raises(OutputError, match=words):
-        network.load_without_classes(lambda *_, **__: None, tmp_path / "a.params")
-
-
 def test_mxnet_does_not_report_the_last_bytes(tmp_path):
     """`save_and_reload` exists because MXNet ignores them. If this fails, it is not needed."""
     path, arrays = tmp_path / "params", {"a": mx.nd.ones(1000)}
@@ -159,13 +146,7 @@ def test_full_standard_output(tmp_path):
     recipe = {"recipe": SIGNALS.recipe, "seed": 0, "splits": SIGNALS.counts}
     (tmp_path / "recipe.json").write_text(json.dumps(recipe))
     with open("/dev/full", "w") as full:
-        made = subprocess.run(
-            [sys.executable, "-m", "demo_rfcn", "data", "--dataset-root", tmp_path],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONWARNINGS": "ignore"},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        made = python("-m", "demo_rfcn", "data", "--dataset-root", tmp_path, stdout=full)
     assert made.returncode == 2
     assert made.stderr == "demo_rfcn: standard output: No space left on device\n"
 
@@ -177,12 +158,7 @@ def test_disk_that_fills_up(eight_images, short_run, tmp_path):
     if not shutil.which("unshare") or subprocess.run(probe, capture_output=True).returncode:
         pytest.skip("this system does not let users mount a file system in a namespace")
     program = REPOSITORY / "tests" / "scripts" / "full_disk.py"
-    made = subprocess.run(
-        [*own, sys.executable, "-W", "ignore", program, eight_images, short_run, tmp_path],
-        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'tests'}"},
-        capture_output=True,
-        text=True,
-    )
+    made = python(program, eight_images, short_run, tmp_path, within=own)
     assert made.returncode == 0, made.stderr[-2000:]
     results = json.loads(made.stdout.splitlines()[-1])
     run = tmp_path / "disk" / "run"

@@ -21,7 +21,6 @@ from demo_runs import (
     write_voc,
 )
 from odd_images import CLASSES, KINDS, annotation, picture, turned, write_voc_like
-from PIL import Image
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, Held, images, open_datasets
@@ -88,24 +87,6 @@ def test_odd_images_from_training_to_detection(voc_like, tmp_path, capsys):
     assert "voc-like: 1 held-back images" in capsys.readouterr().out
     assert cli.main(["detect", str(voc_like / "JPEGImages"), *saved, "--batch-size", "7"]) == 0
     assert len(list(out.glob("*.json"))) == len(KINDS) + 4 + 1  # summary.json
-
-
-def test_three_thousand_files(tmp_path, no_training, capsys):
-    folder = tmp_path / "data"
-    for part in ("JPEGImages", "Annotations"):
-        (folder / part).mkdir(parents=True)
-    first = folder / "JPEGImages" / "0 x.jpg", folder / "Annotations" / "0 x.xml"
-    Image.fromarray(picture(8, 6)).save(first[0])
-    annotation(first[1], (8, 6), [("cup", (1, 1, 4, 4))])
-    for number in range(1, 3000):
-        for path in first:
-            shutil.copy(path, path.with_name(f"{number} x{path.suffix}"))
-    line = train_arguments(folder, tmp_path / "run", "--dataset", "voc-like")
-    with pytest.raises(no_training):
-        cli.main(line)
-    assert "300 of 3000 images of data are held back" in capsys.readouterr().out
-    split = json.loads((tmp_path / "run" / "split.json").read_text())
-    assert len(split["trained_on"]) == 2700 and len(split["held_back"]) == 300
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

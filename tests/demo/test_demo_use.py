@@ -207,14 +207,3 @@ def test_times_name_every_part_of_a_step(eight_images):
     assert made.returncode == 0, made.stderr[-2000:]
     for part in ("data", "backbone", "proposals", "PSROI", "backward", "update", "roi_fc"):
         assert part in made.stdout
-
-
-def test_report_of_moved_bins(few_signals, tmp_path):
-    """A few trained steps move the bins; the picture shows where."""
-    run = tmp_path / "run"
-    line = train_arguments(tmp_path / "data", run, "--head", "deformable_psroi", "--steps", "4")
-    assert cli.main(["demo", *line[1:]]) == 0
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["parts_moved"] > 0
-    assert pictures.imread(run / "parts.png").std() > 0.01
-    assert "Where the bins of good RoIs have moved" in (run / "report.html").read_text()
