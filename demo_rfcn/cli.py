@@ -40,11 +40,7 @@ class Files:
     """The detector and the results."""
 
     path: Path = option(
-        RUNS / "signals" / LAST,
-        "trained detector",
-        Path,
-        names=["--pretrained"],
-        metavar="FILE",
+        RUNS / "signals" / LAST, "trained detector", Path, names=["--pretrained"], metavar="FILE"
     )
     save_prefix: Path = option(RUNS / "output", "folder for the results", Path, metavar="DIR")
 

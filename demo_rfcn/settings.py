@@ -78,7 +78,7 @@ def option(default: Any, text: str, kind: Any = str, same_run: bool = False, **h
     return field(default=default, metadata=metadata)
 
 
-def place(text: str, metavar: str) -> Any:
+def place(text: str, metavar: str = "FILE") -> Any:
     """Return a field that is an option: a file or folder, which may move within one run."""
     return option(None, text, Path, True, metavar=metavar)
 
@@ -110,14 +110,12 @@ class Data:
     """The data set and its scale."""
 
     dataset: str = option("signals", "data set", choices=sorted(DATASETS))
-    dataset_root: Path = place(
-        "folder of the data set; runs/data/<dataset> if not given", metavar="DIR"
-    )
+    dataset_root: Path = place("folder of the data set; runs/data/<dataset> if not given", "DIR")
     data_seed: int = option(0, "seed of a generated data set", natural)
-    train_annotations: Path | None = place("COCO file to train on", metavar="FILE")
-    train_images: Path | None = place("folder of its images", metavar="DIR")
-    val_annotations: Path | None = place("COCO file to validate on", metavar="FILE")
-    val_images: Path | None = place("folder of its images", metavar="DIR")
+    train_annotations: Path | None = place("COCO file to train on")
+    train_images: Path | None = place("folder of its images", "DIR")
+    val_annotations: Path | None = place("COCO file to validate on")
+    val_images: Path | None = place("folder of its images", "DIR")
     val_share: float = option(
         0.1, "share of the training images held back for validation, if no list names those", share
     )
@@ -280,8 +278,8 @@ class Devices:
 class Run:
     """The files of a run, and its surroundings."""
 
-    save_prefix: Path = place("folder of the run; runs/<dataset> if not given", metavar="DIR")
-    resume: Path | None = place("continue from this checkpoint", metavar="FILE")
+    save_prefix: Path = place("folder of the run; runs/<dataset> if not given", "DIR")
+    resume: Path | None = place("continue from this checkpoint")
     overwrite: bool = option(False, "replace the run in the folder", same_run=True, only="train")
     log_interval: int = option(20, "steps per loss entry", positive, True)
     val_interval: int = option(250, "steps per validation", positive, True)

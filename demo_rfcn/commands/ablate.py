@@ -119,13 +119,13 @@ def rotate_bins(net: RFCN) -> None:
             parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
 
 
-def summarise(rows: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray | None, int]]:
-    """Return variant -> (means, sample standard deviations or None, runs), those of `SCORES`."""
+def summarise(rows: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray, int]]:
+    """Return variant -> (means, sample standard deviations or 0, runs), those of `SCORES`."""
     table = {}
     for name in dict.fromkeys(row["variant"] for row in rows):
         values = np.array([[row[key] for key in SCORES] for row in rows if row["variant"] == name])
-        spread = values.std(axis=0, ddof=1) if len(values) > 1 else None
-        table[name] = values.mean(axis=0), spread, len(values)
+        runs = len(values)
+        table[name] = values.mean(axis=0), values.std(axis=0, ddof=min(runs - 1, 1)), runs
     return table
 
 
@@ -134,7 +134,7 @@ def write_table(path: Path, rows: list[dict]) -> None:
     lines = [f"| variant | {' | '.join(SCORES.values())} | seeds |", "|---|---|---|---|"]
     for name, (means, spreads, runs) in summarise(rows).items():
         cells = [f"{mean:.3f}" for mean in means]
-        if spreads is not None:
+        if runs > 1:
             cells = [f"{cell} ± {spread:.3f}" for cell, spread in zip(cells, spreads)]
         lines.append(f"| {name} | {' | '.join(cells)} | {runs} |")
     with files.replacing(path) as part:
@@ -148,7 +148,7 @@ def bar_chart(path: Path, rows: list[dict]) -> None:
     place = np.arange(len(table))
     for column, (offset, label) in enumerate(zip((-0.2, 0.2), SCORES.values())):
         means = [row[column] for row, _, _ in table.values()]
-        spreads = [0 if row is None else row[column] for _, row, _ in table.values()]
+        spreads = [row[column] for _, row, _ in table.values()]
         bars = axis.barh(place + offset, means, 0.38, xerr=spreads, label=label)
         axis.bar_label(bars, [f"{mean:.2f}" for mean in means], padding=4)
     axis.set_yticks(place, list(table))

@@ -59,20 +59,10 @@ def metadata(stored: checkpoint.Checkpoint) -> dict[str, Any]:
 
 
 def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
-    """Export a detector; images of any size at least that of the anchors' coverage may follow.
+    """Export a hybridized detector as <stem>-symbol.json and <stem>-0000.params; return both paths.
 
-    Parameters
-    ----------
-    detect : detector.Detector
-        Hybridized.
-    stem : pathlib.Path
-        Path of the files without their endings.
-    side : int
-        Height and width of the image that traces the graph, pixels.
-
-    Returns
-    -------
-    symbol, parameters : pathlib.Path
+    An image of `side` x `side` pixels traces the graph; those of any size at least that of the
+    anchors' coverage may follow.
     """
     symbol, parameters = Path(f"{stem}-symbol.json"), Path(f"{stem}-0000.params")
     detect(mx.nd.zeros((1, 3, side, side)))
@@ -89,10 +79,7 @@ def export_onnx(
 ) -> Path:
     """Export a detector as ONNX, for any number of images of any size, as `export` does.
 
-    Raises
-    ------
-    InputError
-        The package onnx is missing, or a part of the detector has no translation.
+    Raises InputError if the package onnx is missing, or a part of the detector has no translation.
     """
     with files.replacing(path) as part:
         try:
