@@ -236,7 +236,7 @@ class Schedule:
         if low > high:
             raise InputError(f"train: --scale-jitter {low} {high}, expected 0 < LOW <= HIGH")
         steps = self.lr_decay_steps or []
-        if any(first >= second for first, second in zip(steps, steps[1:])):
+        if steps != sorted(set(steps)):
             shown = " ".join(map(str, steps))
             raise InputError(f"train: --lr-decay-steps {shown}, expected an increasing order")
 
@@ -245,16 +245,13 @@ class Schedule:
 
         The cosine ends at a hundredth of the highest rate.
         """
-        warmup = {
-            "base_lr": self.lr,
-            "warmup_steps": min(self.lr_warmup, self.steps - 1),
-            "warmup_begin_lr": self.lr / 10,
-        }
+        rule: dict[str, Any] = {"base_lr": self.lr, "warmup_begin_lr": self.lr / 10}
+        rule["warmup_steps"] = min(self.lr_warmup, self.steps - 1)
         if self.lr_mode == "cosine":
-            final = self.lr / 100
-            return mx.lr_scheduler.CosineScheduler(self.steps, final_lr=final, **warmup)(step)
+            rule["final_lr"] = self.lr / 100
+            return mx.lr_scheduler.CosineScheduler(self.steps, **rule)(step)
         steps = self.lr_decay_steps or [max(self.steps * 2 // 3, 1)]
-        return mx.lr_scheduler.MultiFactorScheduler(steps, factor=self.lr_decay, **warmup)(step)
+        return mx.lr_scheduler.MultiFactorScheduler(steps, factor=self.lr_decay, **rule)(step)
 
 
 @dataclass

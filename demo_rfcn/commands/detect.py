@@ -82,7 +82,7 @@ def write(
     pictures.draw_detections(axis, image, detection, classes, thresh, 10)
     pictures.write(figure, Path(f"{stem}.png"))
     rows = [
-        {"class": classes[cls], "score": float(score), "box": [float(side) for side in box]}
+        {"class": classes[cls], "score": float(score), "box": [*map(float, box)]}
         for cls, score, box in zip(*detection)
         if score >= thresh
     ]

@@ -22,7 +22,7 @@ from ..run import checkpoint, evaluate
 from ..run.record import LAST, SUMMARY
 from ..settings import LOCATION, Data, Devices
 from ..show import inside, pictures
-from ..show.report import REPORT
+from ..show.report import REPORT, shown
 from ..show.report import write as write_report
 
 PICTURED = 12  # images of the detection picture
@@ -56,8 +56,7 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     pictures.detections(folder / "detections.png", test_set, found)
     # The best checkpoint knows the run up to its own step; the last one knows all of it.
     last = path.with_name(LAST)
-    whole = checkpoint.read(last) if last.is_file() else stored
-    pictures.curves(folder, whole.notes["history"])
+    pictures.curves(folder, (checkpoint.read(last) if last.is_file() else stored).notes["history"])
     drawn = ["detections.png", "loss.png", "map.png"]
     summary = {
         "dataset": data.spec.name,
@@ -134,9 +133,6 @@ def print_summary(summary: dict, folder: Path) -> None:
     print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall", end=" ")
     print(", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items()))
     for name, values in scores["per_class"].items():
-        pair = (
-            "  -  " if value is None else f"{value:.3f}"
-            for value in (values["map50"], values["map75"])
-        )
-        print("  {:<16} AP@.50 {} AP@.75 {}".format(name, *pair))
+        at50, at75 = (shown(values[key]).center(5) for key in ("map50", "map75"))
+        print(f"  {name:<16} AP@.50 {at50} AP@.75 {at75}")
     print(f"report in {(folder / REPORT).resolve()}")

@@ -74,7 +74,7 @@ def open_datasets(
             else:
                 read[key] = voc.read_folders(root, key, classes, spec.open_classes)
             classes = classes or read[key].classes
-    _refuse_broken(list(read.values()), skip_broken)
+    _refuse_broken([*read.values()], skip_broken)
     notes = [] if spec.classes else [f"classes of the annotations: {', '.join(classes)}"]
     for dataset in read.values():
         notes += dataset.notes

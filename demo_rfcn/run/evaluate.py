@@ -75,14 +75,8 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
     for index, detection in found.items():
         for metric, iou in metrics.values():
             counted, truth = outside_crowds(detection, dataset.entries[index], iou)
-            metric.update(
-                counted.boxes[None],
-                counted.ids[None],
-                counted.scores[None],
-                truth[None, :, :4],
-                truth[None, :, 4],
-                truth[None, :, 5],
-            )
+            predicted = (counted.boxes[None], counted.ids[None], counted.scores[None])
+            metric.update(*predicted, truth[None, :, :4], truth[None, :, 4], truth[None, :, 5])
     result: dict[str, float | None] = {"images": len(found)}
     if dataset.of_coco:
         result.update(average_precision(dataset, found))
@@ -111,34 +105,23 @@ def outside_crowds(
     kept = np.ones(len(detection.ids), bool)
     for row, (cls, _, box) in enumerate(zip(*detection)):
         crowds, objects = (rows[rows[:, 4] == cls] for rows in (entry.labels[entry.crowd], truth))
-        area = np.prod(box[2:] - box[:2] + 1)
-        inside = _intersection(box, crowds).max(initial=0) >= iou_thresh * area
+        low, high = np.maximum(box[:2], crowds[:, :2]), np.minimum(box[2:], crowds[:, 2:4])
+        shared = np.prod(np.maximum(high - low + 1, 0), axis=1).max(initial=0)
+        inside = shared >= iou_thresh * np.prod(box[2:] - box[:2] + 1)
         iou = bbox_iou(box[None], objects[:, :4], offset=1).max(initial=0)
         kept[row] = not inside or iou >= iou_thresh
     return Detection(*(column[kept] for column in detection)), truth
 
 
-def _intersection(box: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the area that a box shares with each of some labels."""
-    low, high = np.maximum(box[:2], rows[:, :2]), np.minimum(box[2:], rows[:, 2:4])
-    return np.prod(np.maximum(high - low + 1, 0), axis=1)
-
-
 def rpn_recall(
-    detector: Detector,
-    dataset: DetectionSet,
-    scale: tuple[int, int],
-    ctx: mx.Context,
-    images: int = 100,
+    detector: Detector, dataset: DetectionSet, scale: tuple[int, int], ctx: mx.Context
 ) -> dict[str, float]:
     """Return the share of the objects that the best n proposals cover with an IoU of .5, by n.
 
-    Only the first images count, and no difficult objects.
+    Only the first hundred images count, and no difficult objects.
     """
-    tops = (10, 30, 100)
-    covered = dict.fromkeys(tops, 0)
-    total = 0
-    indices = range(min(images, len(dataset)))
+    covered, total = dict.fromkeys((10, 30, 100), 0), 0
+    indices = range(min(100, len(dataset)))
     for index in Progress("recall of the proposals", "images", indices):
         image, labels, _ = load_image(dataset, index, *scale)
         objects = labels[labels[:, 5] == 0]
@@ -148,11 +131,11 @@ def rpn_recall(
         boxes, ranks = detector.proposals(*detector.net.rpn(features), anchors, data)
         boxes = boxes[0].asnumpy()[ranks[0].asnumpy() >= 0]
         total += len(objects)
-        for top in tops:
+        for top in covered:
             if len(objects) and len(boxes):
                 iou = bbox_iou(boxes[:top], objects[:, :4])
                 covered[top] += int((iou.max(axis=0) >= 0.5).sum())
-    return {str(top): covered[top] / max(total, 1) for top in tops}
+    return {str(top): count / max(total, 1) for top, count in covered.items()}
 
 
 def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dict[str, float]:
@@ -191,11 +174,6 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
 
 def _annotation(index: int, cls: float, box: np.ndarray) -> dict:
     """Return COCO's form of a box whose ends are inclusive."""
-    width, height = (float(side) for side in box[2:] - box[:2] + 1)
-    corner = [float(side) for side in box[:2]]
-    return {
-        "image_id": index,
-        "category_id": int(cls),
-        "bbox": [*corner, width, height],
-        "area": width * height,
-    }
+    x, y, width, height = map(float, (*box[:2], *(box[2:] - box[:2] + 1)))
+    sides = {"bbox": [x, y, width, height], "area": width * height}
+    return {"image_id": index, "category_id": int(cls), **sides}

@@ -33,11 +33,10 @@ class Record:
     def __init__(
         self, settings: Settings, writes: bool, resumed: checkpoint.Checkpoint | None
     ) -> None:
-        self.folder = settings.run.save_prefix
-        self.writes, self.step = writes, resumed.step if resumed else 0
+        self.folder, self.writes = settings.run.save_prefix, writes
+        self.step = resumed.step if resumed else 0
         self.losses: list[np.ndarray] = []
-        self._settings = settings
-        self._loss = math.nan
+        self._settings, self._loss = settings, math.nan
         before = resumed.notes if resumed else {"best": None, "history": {"losses": [], "val": []}}
         short, max_size = settings.data.scale
         self._notes: dict[str, Any] = {
