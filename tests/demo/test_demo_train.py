@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,6 @@ import pytest
 from demo_runs import (
     assert_equal_runs,
     parameters,
-    python,
     refused,
     settings_of,
     train_arguments,
@@ -22,6 +23,7 @@ from demo_runs import (
 
 from demo_rfcn import cli, progress
 from demo_rfcn.data import loader, signals
+from demo_rfcn.distributed.workers import Alone
 from demo_rfcn.model import detector
 from demo_rfcn.model.heads import FPN_HEADS, HEADS
 from demo_rfcn.run import checkpoint
@@ -136,43 +138,35 @@ def test_steps_follow_from_the_number_of_images(images, steps, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("number", "signals"), [("SIGINT", 1), ("SIGTERM", 1), ("SIGINT", 2)], ids=str
+    ("number", "signals"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)], ids=str
 )
 def test_one_signal_ends_the_run_after_its_step_and_two_end_it_at_once(
-    number, signals, eight_images, short_run, tmp_path
+    number, signals, eight_images, short_run, tmp_path, monkeypatch, capsys
 ):
     """The signals come while a step computes. The run then resumes bit for bit."""
-    program = f"""
-import os, signal, sys, time
-from demo_rfcn import cli
-from demo_rfcn.distributed.workers import Alone
-reduce, calls = Alone.reduce, []
-def slow(self, *arguments):
-    calls.append(0)
-    if len(calls) == 3:
-        for _ in range({signals}):
-            os.kill(os.getpid(), signal.{number})
+    reduce, calls, last = Alone.reduce, [], tmp_path / "last.ckpt"
+    ended: list = []
+
+    def slow(self, *arguments):
+        calls.append(0)
+        for _ in range(signals if len(calls) == 3 else 0):
+            os.kill(os.getpid(), number)
             time.sleep(0.3)
-    return reduce(self, *arguments)
-Alone.reduce = slow
-sys.exit(cli.main(sys.argv[1:]))
-"""
-    line = train_arguments(eight_images, tmp_path / "run")
-    made = python("-c", program, *line)
-    assert made.returncode == 130
-    words = re.search(r"stopping after step (\d) of 6; a second signal ends at once", made.stderr)
-    assert words, made.stderr
-    last = tmp_path / "run" / "last.ckpt"
-    if signals == 2:
-        assert "ended at once" in made.stderr and not last.exists()
-        return
-    assert checkpoint.read(last).step == int(words[1]) < 6
-    assert f"continue with --resume {last} (step {words[1]})" in made.stderr
+        return reduce(self, *arguments)
+
+    monkeypatch.setattr(Alone, "reduce", slow)
+    monkeypatch.setattr(os, "_exit", lambda status: ended.append((status, last.exists())))
+    line = train_arguments(eight_images, tmp_path)
+    assert cli.main(line) == 130
+    said = capsys.readouterr().err
+    assert "stopping after step 3 of 6; a second signal ends at once" in said
+    assert ended == [(130, False)] * (signals - 1)
+    assert ("ended at once, without a checkpoint" in said) == (signals == 2)
+    assert checkpoint.read(last).step == 3
+    assert f"continue with --resume {last} (step 3)" in said
     assert cli.main([*line, "--resume", str(last)]) == 0
     assert_equal_runs(last, short_run / "last.ckpt")
-    histories = [
-        checkpoint.read(path / "last.ckpt").notes["history"] for path in (last.parent, short_run)
-    ]
+    histories = [checkpoint.read(path).notes["history"] for path in (last, short_run / "last.ckpt")]
     assert histories[0]["val"] == histories[1]["val"]
 
 

@@ -6,18 +6,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY, python, refused, train_arguments
+from demo_runs import REPOSITORY, open_dataset, python, refused, train_arguments
 from matplotlib import image as pictures
 
 from demo_rfcn import cli
 from demo_rfcn.commands import ablate
-from demo_rfcn.commands import evaluate as evaluation
-from demo_rfcn.data import signals
+from demo_rfcn.data import DATASETS, signals
+from demo_rfcn.model.detections import detect_dataset
 from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -110,33 +109,18 @@ def test_eval_and_detect(eight_images, short_run, tmp_path, capsys):
         assert min(row["box"]) >= -1 and max(row["box"]) <= 161
 
 
-def test_eval_and_detect_on_two_contexts_find_the_same(
-    eight_images, short_run, tmp_path, monkeypatch
-):
+def test_two_contexts_find_the_same(eight_images, short_run):
     """In batches of three, the shares differ, and the last batch leaves a context idle."""
-    names = sorted(map(str, (eight_images / "VOC2007" / "JPEGImages").iterdir()))[:4]
-    # The pictures are those of the first context.
-    monkeypatch.setattr(evaluation, "PICTURED", 1)
-    monkeypatch.setattr(evaluation, "write_report", lambda *_: None)
-    monkeypatch.setattr(evaluation.inside, "score_maps", lambda *_: {})
-    found: list = []
-    for more in (["--batch-size", "1"], ["--batch-size", "3", "--cpus", "2"]):
-        folder = tmp_path / str(len(found))
-        line = ["--pretrained", str(short_run / "last.ckpt"), "--save-prefix", str(folder), *more]
-        assert cli.main(["detect", *names, "--thresh", "0.01", *line]) == 0
-        rows = [json.loads((folder / f"{Path(name).stem}.json").read_text()) for name in names]
-        assert cli.main(["eval", *line]) == 0
-        scores = json.loads((folder / "summary.json").read_text())["test"]
-        del scores["ms_per_image"]
-        found.append((rows, scores))
-    (one, scores), (other, other_scores) = found
-    assert sum(map(len, one)) > 10
-    for first, second in zip(one, other):
-        assert [row["class"] for row in first] == [row["class"] for row in second]
-        for key in ("score", "box"):
-            values = [[row[key] for row in rows] for rows in (first, second)]
-            np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-3)
-    assert scores == other_scores
+    stored = checkpoint.read(short_run / "last.ckpt")
+    dataset = open_dataset(DATASETS["signals"], eight_images, "test")
+    one, other = (
+        detect_dataset(stored.detector(ctx), dataset, range(4), (160, 160), ctx, batch_size)
+        for ctx, batch_size in (([mx.cpu()], 1), ([mx.cpu(0), mx.cpu(1)], 3))
+    )
+    assert sum(len(found.ids) for found in one.values()) > 10
+    for index, found in one.items():
+        for ours, theirs in zip(other[index], found):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.skipif(mx.context.num_gpus() > 0, reason="the message is for machines without one")
