@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
-matplotlib.use("Agg")
-import numpy as np  # noqa: E402
-from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.patches import Rectangle  # noqa: E402
+from ..data.dataset import DetectionSet
+from ..files import replacing
+from ..model.detections import Detection
 
-from ..data.dataset import DetectionSet  # noqa: E402
-from ..files import replacing  # noqa: E402
-from ..model.detections import Detection  # noqa: E402
-
+plt.switch_backend("agg")
 plt.rcParams["figure.dpi"] = 110
 
 
@@ -78,14 +76,9 @@ def draw_detections(
         )
 
 
-def detections(
-    path: Path,
-    dataset: DetectionSet,
-    found: dict[int, Detection],
-    thresh: float = 0.5,
-    columns: int = 4,
-) -> None:
+def detections(path: Path, dataset: DetectionSet, found: dict[int, Detection]) -> None:
     """Draw images with their true boxes and their detections, by image index."""
+    thresh, columns = 0.5, 4
     rows = -(-len(found) // columns)
     size = 3.2 * columns, 3.2 * rows + 0.5
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
@@ -130,9 +123,9 @@ def _finish(axis: Axes, path: Path) -> None:
     write(axis.figure, path)
 
 
-def _smooth(values: list[float], width: int = 5) -> np.ndarray:
-    """Return the running mean of a curve, shorter windows at its ends."""
-    kernel = np.ones(min(width, len(values)))
+def _smooth(values: list[float]) -> np.ndarray:
+    """Return the running mean of five values, of fewer at the ends."""
+    kernel = np.ones(min(5, len(values)))
     return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
 
 
