@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,19 +77,16 @@ def refused(line: list, capsys: Any) -> list[str]:
     return capsys.readouterr().err.strip().splitlines()
 
 
-def python(*arguments: Any, **how: Any) -> subprocess.CompletedProcess:
-    """Run Python with the demo and the tests' helpers on its path.
-
-    Names in capitals are variables of the environment. `within` is a command that starts it, and
-    the rest are arguments of `subprocess.run`.
-    """
-    variables = {name: how.pop(name) for name in [*how] if name.isupper()}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+def python(
+    *arguments: Any, stdout: Any = subprocess.PIPE, within: Sequence = (), **variables: str
+) -> subprocess.CompletedProcess:
+    """Run Python, the demo and the tests' helpers on its path, perhaps `within` a command."""
     return subprocess.run(
-        [*how.pop("within", []), sys.executable, "-W", "ignore", *map(str, arguments)],
+        [*within, sys.executable, "-W", "ignore", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'tests'}", **variables},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
-        **{**pipes, **how},
     )
 
 

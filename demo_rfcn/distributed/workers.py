@@ -154,7 +154,7 @@ class Cluster(Alone):
         own = np.array_split(np.arange(count), self.num_workers)[self.rank].tolist()
         found = detect_dataset(detect, dataset, own, scale, ctx, hidden=not first)
         # Rows of class + 1, score and box; zeros if there is no detection.
-        table = np.zeros((count, detect.post_nms, 6), np.float32)
+        table = np.zeros((count, detect.POST_NMS, 6), np.float32)
         for index, (ids, scores, boxes) in found.items():
             table[index, : len(ids)] = np.column_stack([ids + 1, scores, boxes])
         found = {}

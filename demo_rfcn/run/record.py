@@ -126,15 +126,18 @@ class Record:
             hint = f"continue with --resume {resume} (step {first})"
             return hint if resume else "no step had been finished"
         self._workers.restore()
-        # Worker 0 may be the one that is lost. All others have the same weights.
+        # Worker 0 may be the one that is lost. All others have the same weights, but a server that
+        # is lost may have answered some workers only: these are a step ahead.
         until = time.monotonic() + min(5 * self._workers.rank, 15)
-        written = False
-        while not self.writes and not written and time.monotonic() < until:
+        kept = -2
+        while not self.writes and kept - self.step not in (0, 1) and time.monotonic() < until:
             time.sleep(0.5)
             with suppress(CheckpointError):
-                written = checkpoint.read(self.folder / LAST).step == self.step
+                kept = checkpoint.read(self.folder / LAST).step
         self.writes = True
-        if not written:
+        if abs(kept - self.step) <= 1:
+            self.step = kept
+        else:
             self.write_losses(progress)
             self.save(LAST)
         return self.hint()
