@@ -96,6 +96,7 @@ def test_image_that_is_lost_during_training_is_named(folder, tmp_path, monkeypat
         ("--optimizer", "sgd", "--momentum", "0.8", "--head-lr-mult", "3"),
         ("--lr-mode", "step", "--lr-decay", "0.2", "--lr-decay-steps", "3", "5", "--wd", "0"),
         ("--clip-gradient", "1e-3", "--rpn-num-sample", "32", "--log-interval", "2"),
+        ("--scale-jitter", "0.8", "1.2", "--color-jitter", "0.3", "--flip-p", "0.2"),
     ],
 )
 def test_settings_change_the_run(flags, eight_images, short_run, tmp_path):
