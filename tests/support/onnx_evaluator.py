@@ -124,11 +124,13 @@ def _operators() -> list:
 
     class GridSample(OpRun):
         def _run(self, x, grid, mode=None, padding_mode=None, align_corners=None):
-            assert (mode, padding_mode, align_corners) == ("bilinear", "zeros", 1)
+            assert (mode, padding_mode) == ("bilinear", "zeros")
             out = np.zeros((*x.shape[:2], *grid.shape[1:3]))
-            column, row = (
-                (grid[..., n].astype(np.float64) + 1) * (x.shape[3 - n] - 1) / 2 for n in range(2)
-            )
+            # From the centre of the first cell to that of the last, or from edge to edge.
+            sizes = np.array(x.shape[:1:-1])
+            steps = sizes - 1 if align_corners else sizes
+            places = (grid.astype(np.float64) + 1) / 2 * steps - (0 if align_corners else 0.5)
+            column, row = np.moveaxis(places, -1, 0)
             for n, i, j in np.ndindex(out.shape[0], *out.shape[2:]):
                 for dy, dx in itertools.product((0, 1), repeat=2):
                     y, u = np.floor(row[n, i, j]) + dy, np.floor(column[n, i, j]) + dx

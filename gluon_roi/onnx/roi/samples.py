@@ -22,6 +22,7 @@ from .boxes import (
     parts_of_bins,
     pooled_size,
 )
+from .grid import grid_place, grid_sample
 
 
 class _Samples(NamedTuple):
@@ -45,7 +46,8 @@ def _limited(g: Graph, position: str, size: str, beyond: float, dtype: Any) -> _
 def _sample_sums(
     g: Graph,
     maps: str,
-    images: str,
+    image: str,
+    group: tuple[int, int],
     y: _Samples,
     x: _Samples,
     count: str,
@@ -54,21 +56,49 @@ def _sample_sums(
     dim: int,
     dtype: Any,
 ) -> str:
-    """Sums of the S x S samples of every bin, with a RoI for each sample: (K, dim, P, Q)."""
+    """Sums of the S x S samples of every bin: (K, dim, P, Q)."""
     number = samples * samples
     shape = g.joined(count, pooled[0], pooled[1], samples, samples)
-    corner = [
-        g.reshape(g("Expand", g("Add", axis.position, np.array(0.5, dtype)), shape), -1, 1)
-        for axis in (x, y)
+    if dtype == np.float64:  # GridSample is for float32 only: a RoI for each sample
+        corner = [
+            g.reshape(g("Expand", g("Add", axis.position, np.array(0.5)), shape), -1, 1)
+            for axis in (x, y)
+        ]
+        boxes = g("Concat", *corner, *corner, axis=1)
+        images = bin_images(g, image, pooled, group, count)
+        images = g("Expand", g("Unsqueeze", images, np.array([1])), np.array([1, number]))
+        maps = group_images(g, maps, dim, group[0] * group[1])
+        values = align(g, maps, boxes, g.reshape(images, -1), dtype, 1, True, (1, 1), 1)
+        inside = g("Expand", g("And", y.inside, x.inside), shape)
+        values = g("Where", g.reshape(inside, -1, 1, 1, 1), values, np.array(0.0))
+        values = g.reshape(values, count, pooled[0] * pooled[1], number, dim)
+        sums = g("Transpose", g("ReduceSum", values, np.array([2]), keepdims=0), perm=[0, 2, 1])
+        return g.reshape(sums, count, dim, *pooled)
+    # GridSample knows no RoIs: all images are one map, below each other, and a row of zeros after
+    # each, so that a sample on its last row does not read the next one.
+    groups, bins = group[0] * group[1], pooled[0] * pooled[1]
+    maps = g.reshape(maps, g.shape(maps, 0, 1), dim, groups, g.shape(maps, 2, 4))
+    maps = g("Pad", maps, np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 0]))
+    height, width = g.shape(maps, 3, 4), g.shape(maps, 4, 5)
+    maps = g.reshape(g("Transpose", maps, perm=[2, 1, 0, 3, 4]), groups, dim, -1, width)
+    first = g("Unsqueeze", g.cast(g("Mul", image, height), dtype), np.array([1, 2, 3, 4]))
+    places = [
+        grid_place(g, x.position, x.inside, g.shape(maps, 3, 4)),
+        grid_place(g, g("Add", y.position, first), y.inside, g.shape(maps, 2, 3)),
     ]
-    boxes = g("Concat", *corner, *corner, axis=1)
-    images = g("Expand", g("Unsqueeze", images, np.array([1])), np.array([1, number]))
-    values = align(g, maps, boxes, g.reshape(images, -1), dtype, 1, True, (1, 1), 1)
-    inside = g("Expand", g("And", y.inside, x.inside), shape)
-    values = g("Where", g.reshape(inside, -1, 1, 1, 1), values, np.array(0, dtype))
-    values = g.reshape(values, count, pooled[0], pooled[1], number, dim)
-    values = g("Transpose", values, perm=[0, 4, 1, 2, 3])
-    return g("ReduceSum", values, np.array([4]), keepdims=0)
+    places = [g("Unsqueeze", g("Expand", place, shape), np.array([5])) for place in places]
+    xy = g("Concat", *places, axis=5)
+    if groups > 1:  # the bins apart, each with its map
+        p, q = parts_of_bins(pooled, group)
+        maps = g("Gather", maps, (p[:, None] * group[1] + q).ravel(), axis=0)
+        xy = g("Transpose", xy, perm=[1, 2, 0, 3, 4, 5])
+    values = grid_sample(g, maps, g.reshape(xy, bins if groups > 1 else 1, -1, number, 2))
+    sums = g("ReduceSum", values, np.array([3]), keepdims=0)
+    if groups > 1:
+        sums = g("Transpose", sums, perm=[2, 1, 0])
+    else:
+        sums = g("Transpose", g.reshape(sums, dim, count, bins), perm=[1, 0, 2])
+    return g.reshape(sums, count, dim, *pooled)
 
 
 def _angle(g: Graph, degrees: str, dtype: Any) -> tuple[str, str]:
@@ -82,7 +112,7 @@ def _angle(g: Graph, degrees: str, dtype: Any) -> tuple[str, str]:
 
 @rule("_gluon_roi_RotatedROIAlign")
 def rotated_roi_align(g: Graph, node: Node) -> str:
-    """A RoI for each sample, rotated about the centre of its box.
+    """Samples, rotated about the centre of the box.
 
     ::
 
@@ -90,7 +120,7 @@ def rotated_roi_align(g: Graph, node: Node) -> str:
                    |      theta --> cosine, sine --------------- products +
                    |      centre --> on the map ------------ sums, _limited: y, x
                    |                                                      |
-        data ------------------------------- RoiAlign, a RoI for each sample
+        data ------------------------------- GridSample, or RoiAlign of each
                    |                                   |
                    +-- valid, fill ---> finish <-- sum / samples^2
     """
@@ -127,8 +157,8 @@ def rotated_roi_align(g: Graph, node: Node) -> str:
     )
     x = around(cx, "Add", u_cosine, v_sine, g.shape(data, 3, 4))
     y = around(cy, "Sub", v_cosine, u_sine, g.shape(data, 2, 3))
-    images = bin_images(g, rows.image, pooled, (1, 1), rows.rows)
-    out = _sample_sums(g, data, images, y, x, rows.rows, pooled, samples, node.shapes[0][1], dtype)
+    dim, one = node.shapes[0][1], (1, 1)
+    out = _sample_sums(g, data, rows.image, one, y, x, rows.rows, pooled, samples, dim, dtype)
     out = g("Div", out, np.array(samples * samples, dtype))
     return finish(g, node, rows, out, dtype)
 
@@ -192,7 +222,7 @@ def _part_samples(
 
 @rule("_gluon_roi_DeformablePSROIPool")
 def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
-    """A RoI for each sample; a pair of a RoI and a class counts as a RoI, as in the kernels.
+    """Samples of the bins; a pair of a RoI and a class counts as a RoI, as in the kernels.
 
     ::
 
@@ -200,7 +230,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
                    |                                                            |
         trans --> Gather by parts -> finite? -> moves of bins --> _part_samples: y, x
                    |                    |                                       |
-        data --> group_images ----------|--- RoiAlign, a RoI for each sample <--+-> count
+        data --> maps of groups --------|-- GridSample, or RoiAlign of each <---+-> count
                    |                    |                  |                          |
                    |                    +-> Where <- sum / count <--------------------+
                    +-- valid, fill -----> finish (rows with offsets not finite: NaN)
@@ -236,9 +266,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
         _part_samples(g, axis, move, pooled, n, samples, g.shape(data, 2 + n, 3 + n), dtype)
         for n, (axis, move) in enumerate(zip(axes, moves))
     )
-    images = bin_images(g, image, pooled, group, count)
-    maps = group_images(g, maps, dim, group[0] * group[1])
-    out = _sample_sums(g, maps, images, y, x, count, pooled, samples, dim, dtype)
+    out = _sample_sums(g, maps, image, group, y, x, count, pooled, samples, dim, dtype)
     inside = [
         g("ReduceSum", g.cast(axis.inside, dtype), np.array([3, 4]), keepdims=0) for axis in (y, x)
     ]
