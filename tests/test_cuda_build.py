@@ -137,3 +137,5 @@ def test_cuda_asked_for_and_not_found(tmp_path):
 def test_wrong_architecture_list(tmp_path):
     shown = error(tmp_path, GLUON_ROI_CUDA_ARCHS="80,hopper")
     assert "GLUON_ROI_CUDA_ARCHS: expected a list such as '80;90', got '80,hopper'" in shown
+    # The nvcc found here is not kept for another CUDA_HOME.
+    assert "nvcc was not found" in error(tmp_path, CUDA_HOME=str(tmp_path))
