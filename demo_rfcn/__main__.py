@@ -16,22 +16,16 @@ except (ImportError, OSError) as error:  # some imports look for a temporary fol
     print(f"demo_rfcn: {error}{advice}", file=sys.stderr)
     sys.exit(2)
 
-
-def status_of_main() -> int:
-    """Run the command, and return its exit status in all cases."""
-    try:
-        return main()
-    except SystemExit as stopped:  # of the parser
-        return int(stopped.code or 0)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            traceback.print_exc()
-        return 1
-
-
 if isinstance(sys.stdout, io.TextIOWrapper):
     sys.stdout.reconfigure(line_buffering=True)  # a log file or pipe gets each line at once
-status = status_of_main()
+try:
+    status = main()
+except SystemExit as stopped:  # of the parser
+    status = int(stopped.code or 0)
+except BaseException:
+    status = 1
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
 with contextlib.suppress(OSError):
     sys.stdout.close()  # or Python, when it ends, would report once more that it is full
 if "DMLC_ROLE" in os.environ:

@@ -19,20 +19,7 @@ from .distributed import launch
 from .errors import InputError, Interrupted, OutputError, RunError
 from .run import checkpoint
 from .run.record import LAST
-from .settings import (
-    LOCATION,
-    NOT_INHERITED,
-    OPTIONS,
-    PARTS,
-    RUNS,
-    Data,
-    Devices,
-    Settings,
-    natural,
-    option,
-    positive,
-    probability,
-)
+from .settings import PARTS, RUNS, Data, Devices, Settings, natural, option, positive, probability
 
 
 @dataclass
@@ -178,13 +165,16 @@ def _inherited(command: Callable, given: dict) -> dict[str, Any]:
     stored = checkpoint.read(source)
     if command is evaluate.command:
         scale = {key: stored.notes[key] for key in ("short", "max_size")}
-        if given.get("dataset", stored.arguments.get("dataset")) != stored.arguments.get("dataset"):
+        trained_on = stored.arguments.get("dataset")
+        if given.get("dataset", trained_on) != trained_on:
             return scale
-        left_out = LOCATION if "dataset_root" in given or "val_annotations" in given else ()
+        left_out = (
+            settings.LOCATION if "dataset_root" in given or "val_annotations" in given else ()
+        )
         names = [each.name for each in fields(Data) if each.name not in left_out]
         return {**settings.inherited(source, stored.arguments, names), **scale}
     if given.get("resume"):
-        names = [name for name in OPTIONS if name not in NOT_INHERITED]
+        names = [name for name in settings.OPTIONS if name not in settings.NOT_INHERITED]
         return settings.inherited(source, stored.arguments, names)
     names = ["network", "head", "k", "class_agnostic", "fpn", "deform"]
     return settings.inherited(source, stored.config.to_dict(), names)

@@ -17,13 +17,7 @@ from .errors import InputError, OutputError
 
 
 def read_json(path: Path, topic: str) -> Any:
-    """Read a JSON file in UTF-8.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read or holds something else; topic is the first word of the message.
-    """
+    """Read a JSON file in UTF-8; raise InputError, which begins with the topic, if it is none."""
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,10 @@ def number(kind: type, words: str, accepts: Callable[[Any], bool]) -> Callable[[
     """Return a conversion of text to an accepted finite number; words describe the range."""
 
     def convert(text: str) -> Any:
-        try:
-            value = kind(text)
-            fits = abs(value) < float("inf") and accepts(value)
-        except ValueError:
-            fits = False
-        if not fits:
-            raise argparse.ArgumentTypeError(f"expected {words}, got {text}")
-        return value
+        with suppress(ValueError):
+            if abs(value := kind(text)) < float("inf") and accepts(value):
+                return value
+        raise argparse.ArgumentTypeError(f"expected {words}, got {text}")
 
     return convert
 
@@ -241,10 +238,7 @@ class Schedule:
             raise InputError(f"train: --lr-decay-steps {shown}, expected an increasing order")
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step: a linear warm-up, then half a cosine or steps.
-
-        The cosine ends at a hundredth of the highest rate.
-        """
+        """Return the rate of a step: a warm-up, then steps, or half a cosine down to lr / 100."""
         rule: dict[str, Any] = {"base_lr": self.lr, "warmup_begin_lr": self.lr / 10}
         rule["warmup_steps"] = min(self.lr_warmup, self.steps - 1)
         if self.lr_mode == "cosine":
@@ -317,18 +311,10 @@ class Settings:
 
     def config(self, classes: Sequence[str]) -> ModelConfig:
         """Return the configuration of the detector for some classes."""
-        model, spec = self.model, self.data.spec
-        return ModelConfig(
-            classes=tuple(classes),
-            network=model.network,
-            head=model.head,
-            k=1 if model.head == "global" else model.k,
-            class_agnostic=model.class_agnostic,
-            anchor_scales=spec.anchor_scales,
-            anchor_ratios=spec.anchor_ratios,
-            fpn=model.fpn,
-            deform=model.deform,
-        )
+        values = {**vars(self.data.spec), **vars(self.model), "classes": tuple(classes)}
+        if self.model.head == "global":
+            values["k"] = 1
+        return ModelConfig(**{each.name: values[each.name] for each in fields(ModelConfig)})
 
     def open(self, *purposes: str) -> list[DetectionSet]:
         """Open the data set; the number of training images sets the steps, if no option does."""
@@ -338,14 +324,14 @@ class Settings:
             self.schedule.steps = min(max(100 * images // self.devices.batch_size, 500), 30_000)
         return opened
 
+    def changed(self, **values: Any) -> Settings:
+        """Return settings that differ in some options."""
+        return Settings(**build(PARTS, {**self.values(), **values}))
+
     def values(self) -> dict[str, Any]:
         """Return all options by name."""
         parts = asdict(self).values()
         return {name: value for part in parts for name, value in part.items()}
-
-    def changed(self, **values: Any) -> Settings:
-        """Return settings that differ in some options."""
-        return Settings(**build(PARTS, {**self.values(), **values}))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all options as JSON holds them."""
@@ -374,17 +360,13 @@ def build(parts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 def inherited(path: Path, stored: dict, names: Sequence[str]) -> dict[str, Any]:
     """Return options that a checkpoint gives, checked as on the command line."""
-    values: dict[str, Any] = {}
-    for name in names:
-        value, how = stored.get(name), OPTIONS[name].metadata["how"]
-        if value is None:
-            continue
+    values = {name: stored[name] for name in names if stored.get(name) is not None}
+    for name, value in values.items():
+        how = OPTIONS[name].metadata["how"]
         try:
-            if isinstance(value, bool):
-                values[name] = value
-            elif "nargs" in how:
+            if "nargs" in how:
                 values[name] = [how["type"](str(one)) for one in value]
-            else:
+            elif not isinstance(value, bool):
                 text = ",".join(map(str, value)) if name == "gpus" else str(value)
                 values[name] = how["type"](text)
             if values[name] not in how.get("choices", [values[name]]):

@@ -7,6 +7,7 @@ detectors again with their map groups rotated by 180 degrees, which needs no tra
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +59,16 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     runs = []
     variants = [(f"variant{i}", name, VARIANTS[name]) for i, name in enumerate(VARIANTS)]
     variants += [(key, *FURTHER[key]) for key in FURTHER if key in further]
-    for seed in dict.fromkeys(seeds):
-        for key, name, changes in variants:
-            run = variant_settings(settings, changes, seed, folder / f"{key}-seed{seed}")
-            if run.run.resume:
-                check_run(run.run.resume, run, "steps")
-            if any(row["variant"] == name and row["seed"] == seed for row in rows):
-                print(f"reused: {name}, seed {seed}")
-                continue
+    for seed, (key, name, changes) in product(dict.fromkeys(seeds), variants):
+        place = folder / f"{key}-seed{seed}"
+        resume = place / LAST if (place / LAST).is_file() else None
+        own = {"seed": seed, "save_prefix": place, "resume": resume}
+        run = settings.changed(**changes, **own, val_interval=settings.schedule.steps)
+        if resume:
+            check_run(resume, run, "steps")
+        if any(row["variant"] == name and row["seed"] == seed for row in rows):
+            print(f"reused: {name}, seed {seed}")
+        else:
             runs.append((name, run))
     if runs:
         datasets = settings.open("train", "val", "test")
@@ -77,18 +80,6 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
         bar_chart(folder / "ablation.png", rows)
     print((folder / "ablation.md").read_text(encoding="utf-8"), end="")
     print(f"results in {folder.resolve()}")
-
-
-def variant_settings(settings: Settings, changes: dict, seed: int, folder: Path) -> Settings:
-    """Return the settings of one run, which continues where it was interrupted."""
-    last = folder / LAST
-    return settings.changed(
-        **changes,
-        seed=seed,
-        save_prefix=folder,
-        val_interval=settings.schedule.steps,
-        resume=last if last.is_file() else None,
-    )
 
 
 def one_run(settings: Settings, name: str, *datasets: DetectionSet) -> list[dict]:
@@ -146,15 +137,15 @@ def bar_chart(path: Path, rows: list[dict]) -> None:
     table = summarise(rows)
     figure, axis = plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))
     place = np.arange(len(table))
+    means, spreads, runs = (np.array(column) for column in zip(*table.values()))
     for column, (offset, label) in enumerate(zip((-0.2, 0.2), SCORES.values())):
-        means = [row[column] for row, _, _ in table.values()]
-        spreads = [row[column] for _, row, _ in table.values()]
-        bars = axis.barh(place + offset, means, 0.38, xerr=spreads, label=label)
-        axis.bar_label(bars, [f"{mean:.2f}" for mean in means], padding=4)
+        bars = axis.barh(
+            place + offset, means[:, column], 0.38, xerr=spreads[:, column], label=label
+        )
+        axis.bar_label(bars, fmt="%.2f", padding=4)
     axis.set_yticks(place, list(table))
     axis.invert_yaxis()
-    several = any(runs > 1 for _, _, runs in table.values())
-    seeds = "mean and deviation of the seeds" if several else "one seed"
+    seeds = "mean and deviation of the seeds" if runs.max() > 1 else "one seed"
     axis.set(xlim=(0, 1.1), xlabel=f"{seeds}, {rows[0]['steps']} steps each")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
     pictures.write(figure, path)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,8 +22,7 @@ from ..run import checkpoint, evaluate
 from ..run.record import LAST, SUMMARY
 from ..settings import LOCATION, Data, Devices
 from ..show import inside, pictures
-from ..show.report import REPORT, shown
-from ..show.report import write as write_report
+from ..show.report import REPORT, shown, write_report
 
 PICTURED = 12  # images of the detection picture
 PARTS = 8  # RoIs of the picture of moved bins
@@ -41,7 +40,7 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     classes = stored.config.classes
     if data.spec.classes and set(classes) != set(data.spec.classes):
         _refuse_classes(stored, data, data.spec.classes)
-    data.spec = dataclasses.replace(data.spec, classes=classes)
+    data.spec = replace(data.spec, classes=classes)
     (test_set,) = data.open(_held_back(stored, data), "test")
     if not test_set.known & set(classes):
         _refuse_classes(stored, data, sorted(test_set.known))
@@ -65,16 +64,14 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
         "arguments": stored.arguments,
         "test": scores,
     }
-    if hasattr(detect.net.head, "class_pool"):
-        cls, objects = typical_objects(detect.net, test_set, data.spec)
-        summary["score_maps"] = inside.score_maps(
-            folder / "score_maps.png", detect.net, *objects[0], cls
-        )
+    net = detect.net
+    if hasattr(net.head, "class_pool"):
+        cls, objects = typical_objects(net, test_set, data.spec)
         drawn.append("score_maps.png")
-        if hasattr(detect.net.head, "offsets"):
-            moved = inside.parts(folder / "parts.png", detect.net, objects[:PARTS])
-            summary["parts_moved"] = moved
-            drawn.append("parts.png")
+        summary["score_maps"] = inside.score_maps(folder / drawn[-1], net, *objects[0], cls)
+    if hasattr(net.head, "offsets"):
+        drawn.append("parts.png")
+        summary["parts_moved"] = inside.parts(folder / drawn[-1], net, objects[:PARTS])
     summary["files"] = drawn
     files.write_json(folder / SUMMARY, summary)
     write_report(folder, summary)
@@ -99,7 +96,7 @@ def _refuse_classes(stored: checkpoint.Checkpoint, data: Data, wanted: Sequence[
 
 
 def typical_objects(
-    net: RFCN, dataset: DetectionSet, spec: DatasetSpec, candidates: int = 40
+    net: RFCN, dataset: DetectionSet, spec: DatasetSpec
 ) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
     """Choose a class and its objects for the pictures of RoIs: large ones, the surest first.
 
@@ -107,22 +104,17 @@ def typical_objects(
     or in the most frequent one. An object is an image and a box.
     """
     objects = []
-    for index in range(min(candidates, len(dataset))):
+    wanted = spec.classes.index(spec.shown_class) if spec.shown_class else None
+    for index in range(min(40, len(dataset))):
         image, labels, _ = load_image(dataset, index, spec.short, spec.max_size)
         objects += [(image, row) for row in labels if not row[5]]
     sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
     large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
-    counts = np.bincount([int(row[4]) for _, row in large], minlength=len(spec.classes))
-    cls = int(counts.argmax())
-    if spec.shown_class and counts[spec.classes.index(spec.shown_class)]:
-        cls = spec.classes.index(spec.shown_class)
-    ranked = [
-        (inside.votes(net, image, row[None, :4])[2][0, cls + 1], order)
-        for order, (image, row) in enumerate(large)
-        if row[4] == cls
-    ]
-    chosen = [large[order] for _, order in sorted(ranked, reverse=True)]
-    return cls, [(image, row[:4]) for image, row in chosen]
+    classes = [int(row[4]) for _, row in large]
+    cls = max(classes, key=lambda each: (each == wanted, classes.count(each), -each))
+    chosen = [(image, row[:4]) for image, row in reversed(large) if row[4] == cls]
+    chosen.sort(key=lambda each: -inside.votes(net, each[0], each[1][None])[2][0, cls + 1])
+    return cls, chosen
 
 
 def print_summary(summary: dict, folder: Path) -> None:

@@ -33,22 +33,10 @@ def command(name: str, path: Path, save_prefix: Path, format: str) -> None:
     """Write <name>-symbol.json, <name>-0000.params and <name>-metadata.json, or <name>.onnx."""
     files.prepare(save_prefix)
     stored = checkpoint.read(path)
-    detect, short, about = stored.detector([mx.cpu()]), stored.notes["short"], metadata(stored)
-    if format == "onnx":
-        print(export_onnx(detect, save_prefix / f"{name}.onnx", short, about))
-        return
-    for written in export(detect, save_prefix / name, short):
-        print(written)
-    file = save_prefix / f"{name}-metadata.json"
-    files.write_json(file, about)
-    print(file)
-
-
-def metadata(stored: checkpoint.Checkpoint) -> dict[str, Any]:
-    """Return what a program has to know: the keys of `gluon_roi.onnx.detector_metadata`."""
-    return {
+    detect, short = stored.detector([mx.cpu()]), stored.notes["short"]
+    about = {  # the keys of `gluon_roi.onnx.detector_metadata`
         "classes": list(stored.config.classes),
-        "short": stored.notes["short"],
+        "short": short,
         "max_size": stored.notes["max_size"],
         "resize": "INTER_LINEAR",
         "colour_order": "RGB",
@@ -56,13 +44,19 @@ def metadata(stored: checkpoint.Checkpoint) -> dict[str, Any]:
         "std": STD.tolist(),
         "boxes": "x1, y1, x2, y2 in pixels of the resized image",
     }
+    if format == "onnx":
+        print(export_onnx(detect, save_prefix / f"{name}.onnx", short, about))
+        return
+    file = save_prefix / f"{name}-metadata.json"
+    print(*export(detect, save_prefix / name, short), sep="\n")
+    files.write_json(file, about)
+    print(file)
 
 
 def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
     """Export a hybridized detector as <stem>-symbol.json and <stem>-0000.params; return both paths.
 
-    An image of `side` x `side` pixels traces the graph; those of any size at least that of the
-    anchors' coverage may follow.
+    An image of `side` x `side` pixels traces the graph; those of other sizes may follow.
     """
     symbol, parameters = Path(f"{stem}-symbol.json"), Path(f"{stem}-0000.params")
     detect(mx.nd.zeros((1, 3, side, side)))

@@ -26,33 +26,23 @@ from ..model.detector import RFCN
 from ..settings import MAX_SIDE
 
 FORMAT = 3
-_NOTES, _MODEL, _OPTIMIZER = "notes", "model/", "optimizer/"
 
 
 @dataclass
 class Checkpoint:
     """The content of a checkpoint.
 
-    `notes` are step, best score, history, arguments, the scale (short, max_size), held_back (names
-    of images, or None) and updates (the number for each parameter). `optimizer` holds the arrays of
-    each parameter's state.
+    `notes` also have the best score, the history, the scale (short, max_size), held_back (names of
+    images, or None) and updates (the number for each parameter).
     """
 
     path: Path
     config: ModelConfig
+    step: int  # number of finished steps
+    arguments: dict[str, Any]  # options of the run
     notes: dict[str, Any]
     model: dict[str, np.ndarray]
-    optimizer: dict[str, list[np.ndarray]]
-
-    @property
-    def step(self) -> int:
-        """The number of finished steps."""
-        return self.notes["step"]
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The options of the run."""
-        return self.notes["arguments"]
+    optimizer: dict[str, list[np.ndarray]]  # arrays of each parameter's state
 
     def check_config(self, wanted: ModelConfig) -> None:
         """Raise CheckpointError, with every difference, unless the configuration is the same."""
@@ -69,14 +59,14 @@ class Checkpoint:
                 getattr(each.get(name), "shape", None) for each in (self.model, named)
             )
             if shape != expected:
-                raise self._damaged(f"parameter '{name}' has shape {shape}, expected {expected}")
+                why = f"parameter '{name}' has shape {shape}, expected {expected}"
+                raise _damaged(self.path, why)
         for name, parameter in named.items():
             parameter.set_data(mx.nd.array(self.model[name]))
 
     def load_fitting(self, net: RFCN) -> str:
         """Load the parameters that fit another net, and return a sentence about the others."""
-        named = net._collect_params_with_prefix()
-        model = self.model
+        named, model = net._collect_params_with_prefix(), self.model
         fitting = [n for n in named if n in model and model[n].shape == named[n].shape]
         if not any(name.startswith("backbone.") for name in fitting):
             raise CheckpointError(
@@ -92,26 +82,26 @@ class Checkpoint:
 
     def load_optimizer(self, net: RFCN, trainer: mx.gluon.Trainer) -> None:
         """Give a new trainer the optimizer's state; everything random follows from the step."""
-        names, updates = _names(net, trainer), self.notes["updates"]
-        if unknown := sorted(updates.keys() - set(names.values())):
-            raise self._damaged(f"it has a state of '{unknown[0]}', which the network lacks")
-        optimizer = trainer._optimizer
+        indices = {name: index for index, name in _names(net, trainer).items()}
+        updates, optimizer = self.notes["updates"], trainer._optimizer
+        if unknown := sorted(updates.keys() - indices.keys()):
+            why = f"it has a state of '{unknown[0]}', which the network lacks"
+            raise _damaged(self.path, why)
         for place, updater in enumerate(trainer._updaters):
-            for index, name in names.items():
-                if name not in updates:
-                    continue
+            for name, count in updates.items():
+                index = indices[name]
                 weight = trainer._params[index].list_data()[place]
                 state = optimizer.create_state_multi_precision(index, weight)
                 own, stored = _arrays(state), self.optimizer.get(name, [])
                 if [array.shape for array in own] != [array.shape for array in stored]:
-                    raise self._damaged(f"the state of '{name}' is of another optimizer")
+                    raise _damaged(self.path, f"the state of '{name}' is of another optimizer")
                 for array, values in zip(own, stored):
                     array[:] = values
                 updater.states[index] = state
                 updater.states_synced[index] = True
                 optimizer._set_current_context(weight.context.device_id)
-                optimizer._index_update_count[index] = updates[name]
-                optimizer.num_update = max(optimizer.num_update, updates[name])
+                optimizer._index_update_count[index] = count
+                optimizer.num_update = max(optimizer.num_update, count)
 
     def detector(self, ctx: Sequence[mx.Context], **arguments: Any) -> detector.Detector:
         """Return the trained detector, hybridized; the arguments are those of `Detector`."""
@@ -121,28 +111,28 @@ class Checkpoint:
         detect.hybridize(static_alloc=True)
         return detect
 
-    def _damaged(self, why: str) -> CheckpointError:
-        return CheckpointError(
-            f"checkpoint: {self.path} is not a checkpoint of demo_rfcn, or is damaged: {why}"
-        )
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint: {path} is not a checkpoint of demo_rfcn, or is damaged: {why}"
+    )
 
 
 def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, notes: dict) -> None:
     """Write a checkpoint. If that fails, the previous one is kept."""
     names = _names(net, trainer)
     arrays = {
-        f"{_MODEL}{name}": parameter._reduce().asnumpy()
+        f"model/{name}": parameter._reduce().asnumpy()
         for name, parameter in net._collect_params_with_prefix().items()
     }
-    states = trainer._updaters[0].states
-    for index, state in states.items():
+    updates = {}
+    for index, state in trainer._updaters[0].states.items():
+        updates[names[index]] = trainer._optimizer._index_update_count[index]
         for place, array in enumerate(_arrays(state)):
-            arrays[f"{_OPTIMIZER}{place}/{names[index]}"] = array.asnumpy()
-    counts = trainer._optimizer._index_update_count
-    updates = {names[index]: counts[index] for index in states}
+            arrays[f"optimizer/{place}/{names[index]}"] = array.asnumpy()
     config = net.config.to_dict()
     text = json.dumps({"format": FORMAT, "config": config, "updates": updates, **notes})
-    arrays[_NOTES] = np.frombuffer(text.encode(), np.uint8)
+    arrays["notes"] = np.frombuffer(text.encode(), np.uint8)
     with files.replacing(path) as part, part.open("wb") as file:
         np.savez(file, **arrays)
 
@@ -158,7 +148,7 @@ def read(path: Path) -> Checkpoint:
                     raise ValueError(f"'{entry.filename}' in it is compressed")
         with np.load(path, allow_pickle=False) as stored:
             arrays = dict(stored)
-        notes = json.loads(arrays.pop(_NOTES).tobytes())
+        notes = json.loads(arrays.pop("notes").tobytes())
         if notes["format"] != FORMAT:
             raise ValueError(f"it has format {notes['format']}, expected {FORMAT}")
         config = ModelConfig.from_dict(notes["config"])
@@ -168,8 +158,8 @@ def read(path: Path) -> Checkpoint:
         for name in sorted(arrays):
             if not np.issubdtype(arrays[name].dtype, np.floating):
                 raise ValueError(f"'{name}' in it is of type {arrays[name].dtype}")
-            if name.startswith(_MODEL):
-                model[name[len(_MODEL) :]] = arrays[name]
+            if name.startswith("model/"):
+                model[name[len("model/") :]] = arrays[name]
             else:
                 optimizer.setdefault(name.split("/", 2)[2], []).append(arrays[name])
         if unknown := sorted(optimizer.keys() - notes["updates"].keys()):
@@ -177,10 +167,8 @@ def read(path: Path) -> Checkpoint:
     except Exception as error:  # a malicious file may raise anything
         if isinstance(error, OSError) and error.filename:
             raise
-        raise CheckpointError(
-            f"checkpoint: {path} is not a checkpoint of demo_rfcn, or is damaged: {reason(error)}"
-        ) from error
-    return Checkpoint(path, config, notes, model, optimizer)
+        raise _damaged(path, reason(error)) from error
+    return Checkpoint(path, config, notes["step"], notes["arguments"], notes, model, optimizer)
 
 
 def _check(notes: dict) -> None:

@@ -28,8 +28,6 @@ METRICS = {
     "voc07_map75": (VOC07MApMetric, 0.75),
 }
 
-_COCO = ("coco_ap", "coco_ap50", "coco_ap75")
-
 
 def check_annotated(dataset: DetectionSet, limit: int | None) -> None:
     """Raise InputError unless the first `limit` images have an object that is not difficult."""
@@ -51,8 +49,7 @@ def evaluate(
 ) -> dict:
     """Return `scores` of the first `limit` images, and `ms_per_image` with reading and scaling.
 
-    `scale` is the short side of the scaled images and the limit of the long one, pixels. Each batch
-    is divided among the contexts.
+    The arguments are those of `detect_dataset`.
     """
     check_annotated(dataset, limit)
     indices = range(min(limit or len(dataset), len(dataset)))
@@ -63,31 +60,24 @@ def evaluate(
 
 
 def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
-    """Return the scores of the detections of some images, ready for JSON.
+    """Return the scores of the detections of some images by index, ready for JSON.
 
     These are the mAP of each of `METRICS`, the same `per_class`, and the number of `images`; a COCO
     file has COCO's own figures too. The AP of a class without objects is None.
     """
-    metrics = {
-        name: (kind(iou_thresh=iou, class_names=dataset.classes), iou)
-        for name, (kind, iou) in METRICS.items()
-    }
-    for index, detection in found.items():
-        for metric, iou in metrics.values():
+    result: dict = {"images": len(found)}
+    if dataset.of_coco:
+        result.update(average_precision(dataset, found))
+    per_class: dict[str, dict] = {name: {} for name in dataset.classes}
+    for name, (kind, iou) in METRICS.items():
+        metric = kind(iou_thresh=iou, class_names=dataset.classes)
+        for index, detection in found.items():
             counted, truth = outside_crowds(detection, dataset.entries[index], iou)
             predicted = (counted.boxes[None], counted.ids[None], counted.scores[None])
             metric.update(*predicted, truth[None, :, :4], truth[None, :, 4], truth[None, :, 5])
-    result: dict[str, float | None] = {"images": len(found)}
-    if dataset.of_coco:
-        result.update(average_precision(dataset, found))
-    per_class: dict = {name: {} for name in dataset.classes}
-    for name, (metric, _) in metrics.items():
         for class_name, value in zip(*metric.get()):
-            value = None if math.isnan(value) else float(value)
-            if class_name == "mAP":
-                result[name] = value
-            else:
-                per_class[class_name][name] = value
+            row = result if class_name == "mAP" else per_class[class_name]
+            row[name] = None if math.isnan(value) else float(value)
     return {**result, "per_class": per_class}
 
 
@@ -148,13 +138,13 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
         for index, detection in found.items()
         for cls, score, box in zip(*detection)
     ]
+    names = "coco_ap", "coco_ap50", "coco_ap75"
     if not rows:
-        return dict.fromkeys(_COCO, 0.0)
-    entries = [(index, dataset.entries[index]) for index in found]
+        return dict.fromkeys(names, 0.0)
     objects = [
         {**_annotation(index, row[4], row[:4]), "iscrowd": int(crowd)}
-        for index, entry in entries
-        for row, crowd in zip(entry.labels, entry.crowd)
+        for index in found
+        for row, crowd in zip(dataset.entries[index].labels, dataset.entries[index].crowd)
     ]
     truth = COCO()
     truth.dataset = {
@@ -169,7 +159,7 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
         scorer.evaluate()
         scorer.accumulate()
         scorer.summarize()
-    return {name: float(value) for name, value in zip(_COCO, scorer.stats)}
+    return {name: float(value) for name, value in zip(names, scorer.stats)}
 
 
 def _annotation(index: int, cls: float, box: np.ndarray) -> dict:

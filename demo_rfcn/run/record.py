@@ -27,25 +27,23 @@ class Record:
     """The losses and scores of a run, and its checkpoints.
 
     `step` is the number of finished steps, `losses` are those not yet in the history, and `writes`
-    is False in all but one of several workers.
+    is False in all but one of several workers. Checkpoints are of `net` and `trainer`.
     """
 
+    net: RFCN
+    trainer: mx.gluon.Trainer
+
     def __init__(
-        self, settings: Settings, writes: bool, resumed: checkpoint.Checkpoint | None
+        self, settings: Settings, workers: Alone, resumed: checkpoint.Checkpoint | None
     ) -> None:
-        self.folder, self.writes = settings.run.save_prefix, writes
+        self.folder, self.writes = settings.run.save_prefix, workers.rank == 0
         self.step = resumed.step if resumed else 0
         self.losses: list[np.ndarray] = []
-        self._settings, self._loss = settings, math.nan
+        self._settings, self._workers, self._loss = settings, workers, math.nan
         before = resumed.notes if resumed else {"best": None, "history": {"losses": [], "val": []}}
-        short, max_size = settings.data.scale
-        self._notes: dict[str, Any] = {
-            **{key: before[key] for key in ("best", "history")},
-            "held_back": None,
-            "arguments": settings.to_dict(),
-            "short": short,
-            "max_size": max_size,
-        }
+        self._notes: dict[str, Any] = {key: before[key] for key in ("best", "history")}
+        self._notes.update(held_back=None, arguments=settings.to_dict())
+        self._notes["short"], self._notes["max_size"] = settings.data.scale
 
     def print(self, text: str) -> None:
         """Print a line, if this worker writes."""
@@ -63,17 +61,10 @@ class Record:
             for name in (LAST, BEST, SUMMARY, "history.json", "split.json"):
                 (self.folder / name).unlink(missing_ok=True)
         if val_set.held_back:
-            content = {
-                "seed": self._settings.schedule.seed,
-                "val_share": self._settings.data.val_share,
-                "held_back": self._notes["held_back"],
-                "trained_on": [entry.name for entry in train_set.entries],
-            }
+            content = {name: self._notes["arguments"][name] for name in ("seed", "val_share")}
+            content["held_back"] = self._notes["held_back"]
+            content["trained_on"] = [entry.name for entry in train_set.entries]
             files.write_json(self.folder / "split.json", content)
-
-    def watch(self, net: RFCN, trainer: mx.gluon.Trainer, workers: Alone) -> None:
-        """Take the parts that a checkpoint is written from."""
-        self._net, self._trainer, self._workers = net, trainer, workers
 
     def write_losses(self, progress: Progress) -> None:
         """Move the losses of the last steps into the history, as one mean."""
@@ -98,9 +89,8 @@ class Record:
             self._show(progress)
         self.save(LAST)
         files.write_json(self.folder / "history.json", self._notes["history"])
-        progress.results(
-            f"step {row['step']}: mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}"
-        )
+        scored = f"mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}"
+        progress.results(f"step {self.step}: {scored}")
 
     def _show(self, progress: Progress) -> None:
         best = self._notes["best"]
@@ -111,7 +101,7 @@ class Record:
         """Write a checkpoint, if this worker writes."""
         if self.writes:
             notes = {"step": self.step, **self._notes}
-            checkpoint.save(self.folder / name, self._net, self._trainer, notes)
+            checkpoint.save(self.folder / name, self.net, self.trainer, notes)
 
     def hint(self) -> str:
         """Return how to continue from the last step."""
@@ -121,8 +111,8 @@ class Record:
 
     def rescue(self, first: int, progress: Progress) -> str:
         """Save the last step that all workers finished; return a message with its location."""
-        resume = self._settings.run.resume
         if self.step == first:
+            resume = self._settings.run.resume
             hint = f"continue with --resume {resume} (step {first})"
             return hint if resume else "no step had been finished"
         self._workers.restore()

@@ -43,23 +43,19 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
     if resumed:
         resumed.check_config(config)
         if (used := resumed.arguments.get("optimizer")) != schedule.optimizer:
-            raise CheckpointError(
-                f"checkpoint: {run.resume} is of another run: optimizer: {used}, not "
-                f"{schedule.optimizer}"
-            )
+            why = f"is of another run: optimizer: {used}, not {schedule.optimizer}"
+            raise CheckpointError(f"checkpoint: {run.resume} {why}")
     ctx = settings.devices.contexts()
-    if settings.devices.batch_size < len(ctx):
-        raise InputError(
-            f"train: --batch-size {settings.devices.batch_size}, expected at least {len(ctx)}, "
-            "one per context"
-        )
+    if (batch_size := settings.devices.batch_size) < len(ctx):
+        expected = f"expected at least {len(ctx)}, one per context"
+        raise InputError(f"train: --batch-size {batch_size}, {expected}")
     evaluate.check_annotated(val_set, run.val_limit)
 
     with StopRequest() as stop, distributed.join(run.kv_store, len(ctx), stop) as workers:
         # The images: scaled so that the short side has `short` pixels, mirrored at random (3).
         loader = TrainLoader(
             train_set,
-            settings.devices.batch_size * workers.num_workers,
+            batch_size * workers.num_workers,
             data.scale,
             config.stride,
             Augmentation(schedule.flip_p, schedule.scale_jitter, schedule.color_jitter),
@@ -68,7 +64,7 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
             workers.rank,
             workers.num_workers,
         )
-        record = Record(settings, workers.rank == 0, resumed)
+        record = Record(settings, workers, resumed)
         record.open_folder(train_set, val_set)
 
         # The detector: a fully convolutional backbone, the RPN, and the position-sensitive score
@@ -88,17 +84,11 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
 
         # The optimizer. All workers begin with the same weights.
         trainer = make_trainer(schedule, net, workers)
-        workers.start(
-            net,
-            trainer,
-            step=record.step,
-            batch_size=settings.devices.batch_size,
-            images=len(train_set),
-            arguments=digest(settings),
-        )
+        same = {"step": record.step, "batch_size": batch_size, "images": len(train_set)}
+        workers.start(net, trainer, **same, arguments=digest(settings))
         if resumed:
             resumed.load_optimizer(net, trainer)
-        record.watch(net, trainer, workers)
+        record.net, record.trainer = net, trainer
 
         first, started = record.step, time.monotonic()
         passes = schedule.steps / loader.steps_per_epoch

@@ -58,7 +58,7 @@ _COLUMNS = {
 }
 
 
-def write(folder: Path, summary: dict) -> Path:
+def write_report(folder: Path, summary: dict) -> Path:
     """Write report.html beside the pictures that `commands.evaluate.report` names in a summary."""
     test, config = summary["test"], summary["config"]
     names = [name for name in _COLUMNS if name in test]
