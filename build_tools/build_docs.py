@@ -94,7 +94,7 @@ def reference() -> dict[str, str]:
     for group, (module_name, title) in GROUPS.items():
         module = importlib.import_module(module_name)
         names = {name: public_name(module_name, name) for name in module.__all__}
-        short = [name.removeprefix(f"{module_name}.") for name in names.values()]
+        short = [name.replace(f"{module_name}.", "", 1) for name in names.values()]
         table = "\n   ".join([".. autosummary::", ":nosignatures:", "", *short])
         body = f".. automodule:: {module_name}\n\n{table}\n\n{LIST * (group == 'operators')}"
         tree = _toctree(*names.values(), hidden=True)
