@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from matplotlib import pyplot as plt
 from .. import files
 from ..data.dataset import Described, DetectionSet
 from ..data.images import has_suffix
+from ..data.loader import resize
 from ..errors import InputError
-from ..model.detections import Detection, detect_dataset
+from ..model.detections import Detection, detect_images
 from ..progress import Progress
 from ..run import checkpoint
 from ..settings import Devices
@@ -36,30 +38,37 @@ def command(
     with Progress("detecting", "images", total=len(dataset)) as progress:
         for first in range(0, len(dataset), batch_size):
             chunk = range(len(dataset))[first : first + batch_size]
-            found = detect_dataset(detect, dataset, chunk, limits, ctx, batch_size, hidden=True)
-            for index, detection in found.items():
-                image = dataset.entries[index].path
-                stem = save_prefix / Path(image).stem
-                count = write(stem, dataset.read(index), detection, stored.config.classes, thresh)
-                progress.results(f"{image}: {count} objects -> {stem}.png, .json")
-                progress.update()
+            # Read once, and kept to be drawn on.
+            read = [(dataset.entries[index].path, dataset.read(index)) for index in chunk]
+            scaled = [(image, pixels, *resize(pixels, *limits)) for image, pixels in read]
+            for _, group in groupby(scaled, key=lambda each: each[2].shape):
+                images, originals, smaller, scales = zip(*group)
+                found = detect_images(detect, smaller, scales, ctx)
+                for image, pixels, detection in zip(images, originals, found):
+                    stem = save_prefix / Path(image).stem
+                    count = write(stem, pixels, detection, stored.config.classes, thresh)
+                    progress.results(f"{image}: {count} objects -> {stem}.png, .json")
+                    progress.update()
 
 
 def open_images(paths: list[Path]) -> DetectionSet:
     """Return image files, and those of folders, as a data set; raise InputError for broken ones."""
-    images: dict[Path, None] = {}
-    for path in paths:
-        found = [path]
-        if path.is_dir():
-            found = [each for each in sorted(path.iterdir()) if has_suffix(each)]
-        if not found:
-            raise InputError(f"detect: folder {path} holds no image, expected one at least")
-        images.update(dict.fromkeys(found))
+    images = dict.fromkeys(image for path in paths for image in images_of(path))
     dataset = DetectionSet("images", ())
     dataset.take([Described(path.name, path, (0, 0), [], []) for path in images])
     if dataset.broken:
         raise InputError("\n".join(f"detect: {sentence}" for sentence in dataset.broken))
     return dataset
+
+
+def images_of(path: Path) -> list[Path]:
+    """Return the image files of a folder, at least one, or the file itself."""
+    if not path.is_dir():
+        return [path]
+    found = [each for each in sorted(path.iterdir()) if has_suffix(each)]
+    if not found:
+        raise InputError(f"detect: folder {path} holds no image, expected one at least")
+    return found
 
 
 def write(
@@ -86,12 +95,13 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
     inputs = {path.resolve(): path for path in images}
     writers: dict[str, Path] = {}
     for path in inputs.values():
-        other, target = writers.setdefault(path.stem, path), save_prefix / f"{path.stem}.png"
+        other = writers.setdefault(path.stem, path)
         if other is not path:
             raise InputError(
-                f"detect: {other} and {path} would both be written to {target}, expected different "
-                "names"
+                f"detect: {other} and {path} would both be written to "
+                f"{save_prefix / path.stem}.png, expected different names"
             )
+        target = save_prefix / f"{path.stem}.png"
         if target.resolve() in inputs:
             raise InputError(
                 f"detect: {target} is an image to read, and would be written; expected another "
