@@ -19,9 +19,15 @@ if(NOT found)
   message(FATAL_ERROR "gluon_roi: the C++ compiler '${compiler}' was not found; run "
           "'apt-get install ${package}', or set ${variable} to a compiler with C++17")
 endif()
-# CMake itself reads CXX only once; a new one is heeded here. -DCMAKE_CXX_COMPILER=... comes first.
-if(NOT CMAKE_CXX_COMPILER OR (GLUON_ROI_COMPILER AND NOT GLUON_ROI_COMPILER STREQUAL compiler))
-  file(REMOVE_RECURSE "${CMAKE_BINARY_DIR}/CMakeFiles/${CMAKE_VERSION}")
-  set(CMAKE_CXX_COMPILER "${command}" CACHE STRING "The C++ compiler" FORCE)
-  set(GLUON_ROI_COMPILER "${compiler}" CACHE INTERNAL "")
-endif()
+
+# CMake itself chooses a compiler only once. Another choice is heeded here, and what CMake wrote of
+# the former goes: ARGN. -DCMAKE_CXX_COMPILER=... comes first.
+function(choose language choice)
+  set(chosen GLUON_ROI_CHOSEN_${language})
+  if(NOT CMAKE_${language}_COMPILER OR (${chosen} AND NOT ${chosen} STREQUAL choice))
+    file(REMOVE_RECURSE ${ARGN})
+    set(CMAKE_${language}_COMPILER "${choice}" CACHE STRING "The compiler" FORCE)
+    set(${chosen} "${choice}" CACHE INTERNAL "")
+  endif()
+endfunction()
+choose(CXX "${command}" "${CMAKE_BINARY_DIR}/CMakeFiles/${CMAKE_VERSION}")

@@ -4,12 +4,7 @@ if(NOT "$ENV{CUDA_HOME}" STREQUAL "")
   set(only NO_DEFAULT_PATH PATHS "$ENV{CUDA_HOME}/bin")
 endif()
 find_program(nvcc nvcc NO_CACHE ${only})
-# As for the C++ compiler: another nvcc is heeded, and -DCMAKE_CUDA_COMPILER=... comes first.
-if(NOT CMAKE_CUDA_COMPILER OR (GLUON_ROI_NVCC AND NOT GLUON_ROI_NVCC STREQUAL nvcc))
-  file(REMOVE "${CMAKE_PLATFORM_INFO_DIR}/CMakeCUDACompiler.cmake")
-  set(CMAKE_CUDA_COMPILER "${nvcc}" CACHE STRING "nvcc" FORCE)
-  set(GLUON_ROI_NVCC "${nvcc}" CACHE INTERNAL "")
-endif()
+choose(CUDA "${nvcc}" "${CMAKE_PLATFORM_INFO_DIR}/CMakeCUDACompiler.cmake")
 if(NOT CMAKE_CUDA_COMPILER)
   message(FATAL_ERROR "gluon_roi: GLUON_ROI_CUDA=1, but nvcc was not found; set CUDA_HOME to the "
           "folder of the CUDA toolkit, or GLUON_ROI_CUDA=0")
