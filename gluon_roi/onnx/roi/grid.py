@@ -22,10 +22,17 @@ def grid_place(g: Graph, position: str, inside: str, side: str) -> str:
     return g("Where", inside, place, np.float32(-3))
 
 
-def grid_sample(g: Graph, maps: str, places: str) -> str:
+def grid_sample(g: Graph, maps: str, places: str, align_corners: int = 0) -> str:
     """Samples (M, C, A, B) of maps (M, C, H, W) at places (M, A, B, 2) of x and y.
 
-    They fade to 0 within one cell around the map.
+    They fade to 0 within one cell around the map. Places -1 and 1 are the edges of the map, or with
+    align_corners the centres of its first and last cells.
     """
-    mode, padding = "bilinear", "zeros"
-    return g("GridSample", maps, places, mode=mode, padding_mode=padding, align_corners=0)
+    return g(
+        "GridSample",
+        maps,
+        places,
+        mode="bilinear",
+        padding_mode="zeros",
+        align_corners=align_corners,
+    )

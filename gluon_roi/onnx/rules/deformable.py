@@ -63,18 +63,20 @@ def _places(g: Graph, node: Node, n: int, move: str, side: str) -> str:
     side : (1,), cells of the map along the axis
     """
     kernel = _pair(node, "kernel")
-    stride, dilate, pad = (_pair(node, *of)[n] for of in (("stride",), ("dilate",), ("pad", 0)))
+    stride, dilate = _pair(node, "stride")[n], _pair(node, "dilate")[n]
+    pad = _pair(node, "pad", 0)[n]
+    fades = node.get("convention", "mxnet") == "torchvision"  # to 0 within one cell off the map
     numbers = g.cast(count_to(g, g.shape(move, 5 + n, 6 + n)), np.float32)
     corners = g("Mul", g.reshape(numbers, -1, *[1] * (1 - n)), np.float32(stride))
     cells = np.indices(kernel, np.float32)[n].reshape(*kernel, 1, 1) * dilate - pad
     position = g("Add", g("Squeeze", move, np.array([4])), g("Add", corners, cells))
-    if node.get("convention", "mxnet") == "torchvision":  # fades to 0 within one cell off the map
+    if fades:
         after = g("Greater", position, np.float32(-1))
     else:
         after = g("GreaterOrEqual", position, np.float32(0))
     end = g.cast(side, np.float32)
     inside = g("And", after, g("Less", position, end))
-    if node.get("convention", "mxnet") == "mxnet":
+    if not fades:
         position = g("Min", position, g("Sub", end, np.float32(1)))
     return g("Unsqueeze", grid_place(g, position, inside, side), np.array([6]))
 

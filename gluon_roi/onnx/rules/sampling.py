@@ -10,6 +10,7 @@ import numpy as np
 from ..graph import Graph, Node
 from ..registry import rule
 from ..roi.boxes import count_to
+from ..roi.grid import grid_sample
 
 
 @rule("UpSampling")
@@ -114,11 +115,4 @@ def _grid_generator(g: Graph, node: Node) -> str:
 @rule("BilinearSampler")
 def _bilinear_sampler(g: Graph, node: Node) -> str:
     data, grid = node.inputs
-    return g(
-        "GridSample",
-        data,
-        g("Transpose", grid, perm=[0, 2, 3, 1]),
-        mode="bilinear",
-        padding_mode="zeros",
-        align_corners=1,
-    )
+    return grid_sample(g, data, g("Transpose", grid, perm=[0, 2, 3, 1]), align_corners=1)
