@@ -10,34 +10,20 @@ import numpy as np
 
 from .common import (
     Axis,
+    Call,
+    Channels,
+    Separable,
+    backward_of,
+    bilinear,
     check,
+    operator,
     own_channels,
     position_sensitive,
     saturate,
-    separable_backward,
-    separable_forward,
+    visible_samples,
 )
 
 __all__ = ["roi_align", "roi_align_backward", "ps_roi_align", "ps_roi_align_backward"]
-
-#: Up to this many samples per bin, all are visited; above, only those that may lie on the map.
-FEW_SAMPLES = 4096
-
-
-def _visible_samples(start: Any, bin_size: Any, count: float, size: int) -> np.ndarray:
-    """Numbers of the samples, in the bin at `start`, that may lie on the map."""
-    if count <= FEW_SAMPLES or bin_size == 0:
-        return np.arange(int(count))
-    if count > 2.0**53:
-        # The samples are so sparse that the mean is 0 to the last digit.
-        return np.arange(0)
-    step = float(bin_size) / count
-    first, last = np.sort((np.array([-1.0, size]) - float(start)) / step - 0.5)
-    # Coordinates are rounded, so a margin keeps every sample that may still lie inside.
-    rounding = float(np.finfo(type(start)).eps) * abs(float(start) / step)
-    margin = 2.0 + min(64.0, 8.0 * rounding)
-    first, last = float(np.floor(first - margin)), float(np.ceil(last + margin))
-    return np.arange(max(first, 0.0), min(last, count - 1.0) + 1.0)
 
 
 def _align_axis(
@@ -65,60 +51,32 @@ def _align_axis(
     axis = Axis.zeros(bins, size)
     for q in range(bins):
         begin = start + real(q) * bin_size
-        i = _visible_samples(begin, bin_size, count, size)
+        i = visible_samples(begin, bin_size, count, -1.0, size, float(begin))
         x = begin + (i.astype(real) + real(0.5)) * bin_size / real(count)
         # Samples outside the map are 0, and count in the divisor.
         inside = (x >= -1) & (x <= size)
         i, x = i[inside], x[inside]
-        low = np.minimum(np.maximum(x, 0).astype(int), size - 1)
-        high = np.minimum(low + 1, size - 1)
-        high_weight = np.where(low == high, real(0), np.maximum(x, real(0)) - low.astype(real))
+        low, high, high_weight, moves = bilinear(x, size)
         np.add.at(axis.weights[q], low, (real(1) - high_weight) / count)
         np.add.at(axis.weights[q], high, high_weight / count)
-        # x = x1 * (1 - t) + x2 * t; a clamped sample has a derivative of 0.
+        # x = x1 * (1 - t) + x2 * t.
         t = (q + (i + 0.5) / count) / bins
-        slope = np.where((x < 0) | (low == high), 0.0, scale / count)
+        slope = moves * (scale / count)
         for table, share in ((axis.d_lo, 1 - t * (not enlarged)), (axis.d_hi, t * (not enlarged))):
             np.add.at(table[q], low, -slope * share)
             np.add.at(table[q], high, slope * share)
     return axis
 
 
-def align_of_every_channel(
-    name: str,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    sampling_ratio: int,
-    aligned: bool,
-    rois_num: Any,
-    geometry: type,
-) -> np.ndarray:
-    """:func:`roi_align` for the operator `name`."""
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    count, axis = call.data.shape[1], partial(_align_axis, aligned, sampling_ratio, geometry)
-    return separable_forward(call, count, own_channels(count), axis)
+def align(
+    call: Call, sampling_ratio: int, aligned: bool, geometry: type, channels: Channels | None = None
+) -> Separable:
+    """:func:`roi_align`, of other channels if they are given."""
+    axis = partial(_align_axis, aligned, sampling_ratio, geometry)
+    return Separable(call, channels or own_channels(call), axis)
 
 
-def align_of_every_channel_backward(
-    name: str,
-    d_out: Any,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    sampling_ratio: int,
-    aligned: bool,
-    rois_num: Any,
-    geometry: type,
-) -> tuple[np.ndarray, np.ndarray]:
-    """:func:`roi_align_backward` for the operator `name`."""
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    count, axis = call.data.shape[1], partial(_align_axis, aligned, sampling_ratio, geometry)
-    return separable_backward(name, call, d_out, rois, count, own_channels(count), axis)
-
-
+@operator
 def roi_align(
     data: Any,
     rois: Any,
@@ -128,7 +86,7 @@ def roi_align(
     aligned: bool = False,
     rois_num: Any = None,
     geometry: type = np.float64,
-) -> np.ndarray:
+) -> Separable:
     """Mean of bilinear samples in each bin of each box, without rounding (Mask R-CNN, He 2017).
 
     With ``o = 0.5 if aligned else 0``: ``x1 = rx1 * s - o``, ``w = rx2 * s - o - x1`` (at least 1
@@ -167,21 +125,12 @@ def roi_align(
     array([[[[ 3.75,  5.25],
              [ 9.75, 11.25]]]])
     """
-    given = data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, geometry
-    return align_of_every_channel("ROIAlign", *given)
+    call = check("ROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
+    return align(call, sampling_ratio, aligned, geometry)
 
 
-def roi_align_backward(
-    d_out: Any,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    sampling_ratio: int = -1,
-    aligned: bool = False,
-    rois_num: Any = None,
-    geometry: type = np.float64,
-) -> tuple[np.ndarray, np.ndarray]:
+@backward_of(roi_align)
+def roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`roi_align` with respect to data and to the coordinates of rois.
 
     The number of samples is treated as constant. If the minimum size of 1 applies, only x1 moves
@@ -216,10 +165,10 @@ def roi_align_backward(
     >>> d_rois
     array([[0. , 0.5, 2. , 0.5, 2. ]])
     """
-    given = data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, geometry
-    return align_of_every_channel_backward("ROIAlign", d_out, *given)
+    return align.backward(d_out)
 
 
+@operator
 def ps_roi_align(
     data: Any,
     rois: Any,
@@ -230,7 +179,7 @@ def ps_roi_align(
     aligned: bool = True,
     rois_num: Any = None,
     geometry: type = np.float64,
-) -> np.ndarray:
+) -> Separable:
     """ROIAlign in which every bin reads its own channels (Light-Head R-CNN, Li 2017).
 
     The samples are those of :func:`roi_align`; bin (p, q) of output c reads channel
@@ -262,27 +211,13 @@ def ps_roi_align(
     array([[[[1.5625, 3.    ],
              [7.3125, 8.75  ]]]])
     """
-    name = "PSROIAlign"
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    count, channels = position_sensitive(
-        name, call.data.shape[1], output_dim, call.pooled, call.pooled
-    )
-    axis = partial(_align_axis, aligned, sampling_ratio, geometry)
-    return separable_forward(call, count, channels, axis)
+    call = check("PSROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
+    channels = position_sensitive(call, output_dim, call.pooled)
+    return align(call, sampling_ratio, aligned, geometry, channels)
 
 
-def ps_roi_align_backward(
-    d_out: Any,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    output_dim: int | None = None,
-    sampling_ratio: int = -1,
-    aligned: bool = True,
-    rois_num: Any = None,
-    geometry: type = np.float64,
-) -> tuple[np.ndarray, np.ndarray]:
+@backward_of(ps_roi_align)
+def ps_roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`ps_roi_align` with respect to data and to the coordinates of rois.
 
     Parameters
@@ -309,10 +244,4 @@ def ps_roi_align_backward(
     array([[[[0.25, 0.25],
              [0.25, 0.25]]]])
     """
-    name = "PSROIAlign"
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    count, channels = position_sensitive(
-        name, call.data.shape[1], output_dim, call.pooled, call.pooled
-    )
-    axis = partial(_align_axis, aligned, sampling_ratio, geometry)
-    return separable_backward(name, call, d_out, rois, count, channels, axis)
+    return align.backward(d_out)

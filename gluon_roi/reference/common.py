@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    Arguments = ParamSpec("Arguments")
 
 #: Map coordinates are limited to it.
 FARTHEST = 1e30
@@ -18,12 +25,18 @@ FARTHEST = 1e30
 class Call(NamedTuple):
     """Checked arguments of one call."""
 
+    name: str  # of the operator, for errors
     data: np.ndarray  # (N, C, H, W), float64
     lowest: float  # the lowest finite number of the type that data came in
     images: np.ndarray  # (K,), index into the batch, -1 for a padding row
     boxes: np.ndarray  # (K, 4), x1 y1 x2 y2 in image coordinates, or (K, 5) rotated, float64
+    layout: tuple  # the shape of rois
     pooled: tuple[int, int]  # P, Q
     scale: float  # map cells per image pixel
+
+    def maps(self, k: int) -> np.ndarray:
+        """The maps of row k, (C, H, W)."""
+        return self.data[self.images[k]]
 
 
 def as_numpy(array: Any) -> np.ndarray:
@@ -98,87 +111,135 @@ def check(
             )
         images[k] = int(index)
     return Call(
+        name,
         data.astype(np.float64),
         float(np.finfo(data.dtype if data.dtype.kind == "f" else np.float64).min),
         images,
         boxes.astype(np.float64),
+        rois.shape,
         pair(name, "pooled_size", pooled_size),
         scale,
     )
 
 
-# ---- What operators share ---------------------------------------------------------------
-
-Channels = Callable[[int, int], np.ndarray]
+# ---- Channels ------------------------------------------------------------------------------------
 
 
-def own_channels(count: int) -> Channels:
+class Channels(NamedTuple):
+    """The channels of data that bins read."""
+
+    outputs: int  # channels of the output
+    of_bin: Callable[[int, int], np.ndarray]  # for bin (p, q) the channel of each output
+
+
+def own_channels(call: Call) -> Channels:
     """Every bin reads every channel: out[c, p, q] comes from data[c]."""
-    return lambda p, q: np.arange(count)
+    count = call.data.shape[1]
+    return Channels(count, lambda p, q: np.arange(count))
 
 
-def position_sensitive(
-    name: str, channels: int, output_dim: int | None, group: tuple[int, int], pooled: tuple
-) -> tuple[int, Channels]:
+def position_sensitive(call: Call, output_dim: int | None, group: tuple[int, int]) -> Channels:
     """Bin (p, q) of output c reads channel (c * GH + gh) * GW + gw, gh = floor(p * GH / P)."""
-    (gh, gw), (height, width) = group, pooled
+    channels, (gh, gw), (height, width) = call.data.shape[1], group, call.pooled
     if output_dim is None:
         if channels % (gh * gw):
             raise ValueError(
-                f"{name}: data has {channels} channels, expected a multiple of {gh} * {gw}"
+                f"{call.name}: data has {channels} channels, expected a multiple of {gh} * {gw}"
             )
         output_dim = channels // (gh * gw)
     if channels != output_dim * gh * gw:
         raise ValueError(
-            f"{name}: data has {channels} channels, expected "
+            f"{call.name}: data has {channels} channels, expected "
             f"output_dim * {gh} * {gw} = {output_dim * gh * gw}"
         )
 
-    def channels_of(p: int, q: int) -> np.ndarray:
+    def of_bin(p: int, q: int) -> np.ndarray:
         c = np.arange(output_dim)
         return (c * gh + min(p * gh // height, gh - 1)) * gw + min(q * gw // width, gw - 1)
 
-    return output_dim, channels_of
+    return Channels(output_dim, of_bin)
+
+
+# ---- Operators -----------------------------------------------------------------------------------
+
+
+class Operator:
+    """An operator with its arguments; a subclass pools one box."""
+
+    def __init__(self, call: Call, channels: Channels) -> None:
+        self.call, self.channels = call, channels
+
+    def pool(self, k: int, out: np.ndarray) -> None:
+        """Fill row k of the output, `out`, which is 0."""
+        raise NotImplementedError
+
+    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> Any:
+        """Add to the gradient of row k's maps, and return that of its box, or 0."""
+        raise NotImplementedError
+
+    def rows(self) -> np.ndarray:
+        """Numbers of the rows with a result."""
+        finite = np.isfinite(self.call.boxes).all(axis=1)
+        return np.flatnonzero((self.call.images >= 0) & finite)
+
+    def forward(self) -> np.ndarray:
+        call = self.call
+        out = np.zeros((len(call.images), self.channels.outputs, *call.pooled))
+        out[(call.images >= 0) & ~np.isfinite(call.boxes).all(axis=1)] = np.nan
+        for k in self.rows():
+            self.pool(k, out[k])
+        return out
+
+    def backward(self, d_out: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The gradients of data and rois, with 0 in the column of batch indices."""
+        call, d_out = self.call, as_numpy(d_out).astype(np.float64)
+        expected = (len(call.images), self.channels.outputs, *call.pooled)
+        if d_out.shape != expected:
+            raise ValueError(f"{call.name}: d_out has shape {d_out.shape}, expected {expected}")
+        d_data, d_boxes = np.zeros_like(call.data), np.zeros_like(call.boxes)
+        for k in self.rows():
+            d_boxes[k] = self.spread(k, d_out[k], d_data[call.images[k]])
+        d_rois, coordinates = np.zeros(call.layout), d_boxes.shape[1]
+        d_rois[..., -coordinates:] = d_boxes.reshape(*call.layout[:-1], coordinates)
+        return d_data, d_rois
+
+
+def operator(bind: Callable[Arguments, Any]) -> Callable[Arguments, np.ndarray]:
+    """Decorator: a function that returns an operator with its arguments becomes its output."""
+
+    @functools.wraps(bind)
+    def forward(*args: Any, **kwargs: Any) -> np.ndarray:
+        return bind(*args, **kwargs).forward()
+
+    signature = inspect.signature(bind).replace(return_annotation="np.ndarray")
+    forward.__signature__ = signature  # type: ignore[attr-defined]
+    return forward
+
+
+def backward_of(forward: Callable[Arguments, np.ndarray]) -> Callable:
+    """Decorator: a function of d_out and an operator takes d_out and the operator's arguments."""
+    bind, arguments = inspect.unwrap(forward), inspect.signature(forward).parameters.values()
+
+    def decorate(
+        function: Callable[[Any, Any], Any],
+    ) -> Callable[Concatenate[Any, Arguments], Any]:
+        @functools.wraps(function)
+        def backward(d_out: Any, *args: Any, **kwargs: Any) -> Any:
+            return function(d_out, bind(*args, **kwargs))
+
+        signature = inspect.signature(function)
+        parameters = [signature.parameters["d_out"], *arguments]
+        backward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return backward
+
+    return decorate
+
+
+# ---- Bins ----------------------------------------------------------------------------------------
 
 
 def bins_of(pooled: tuple[int, int]) -> Iterator[tuple[int, int]]:
     return itertools.product(range(pooled[0]), range(pooled[1]))
-
-
-def forward(call: Call, channels: int, per_roi: Callable) -> np.ndarray:
-    """Fill the rows of boxes with a result by per_roi(map, box, out)."""
-    out = np.zeros((len(call.images), channels) + call.pooled)
-    for image, box, row in zip(call.images, call.boxes, out):
-        if image < 0:
-            continue
-        if np.isfinite(box).all():
-            per_roi(call.data[image], box, row)
-        else:
-            row[:] = np.nan
-    return out
-
-
-def backward(
-    name: str, call: Call, d_out: Any, channels: int, per_roi: Callable
-) -> tuple[np.ndarray, np.ndarray]:
-    """Add the gradients of each box with a result by per_roi(map, box, d_row, d_map, d_box)."""
-    d_out = as_numpy(d_out).astype(np.float64)
-    expected = (len(call.images), channels) + call.pooled
-    if d_out.shape != expected:
-        raise ValueError(f"{name}: d_out has shape {d_out.shape}, expected {expected}")
-    d_data, d_boxes = np.zeros_like(call.data), np.zeros_like(call.boxes)
-    for image, box, d_row, d_box in zip(call.images, call.boxes, d_out, d_boxes):
-        if image >= 0 and np.isfinite(box).all():
-            per_roi(call.data[image], box, d_row, d_data[image], d_box)
-    return d_data, d_boxes
-
-
-def as_rois(d_boxes: np.ndarray, rois: Any) -> np.ndarray:
-    """Gradients of boxes in the layout of rois, with 0 in the column of batch indices."""
-    d_rois = np.zeros(np.shape(rois))
-    count = d_boxes.shape[1]
-    d_rois[..., -count:] = d_boxes.reshape(d_rois.shape[:-1] + (count,))
-    return d_rois
 
 
 def weighted(maps: np.ndarray, channels: np.ndarray, wy: np.ndarray, wx: np.ndarray) -> np.ndarray:
@@ -202,45 +263,30 @@ class Axis(NamedTuple):
         return cls(*(np.zeros((bins, size)) for _ in range(3)))
 
 
-def axes_of(call: Call, box: np.ndarray, axis: Callable[..., Axis]) -> tuple[Axis, Axis]:
-    """The axes y and x of a box by axis(lo, hi, scale, bins, size)."""
-    (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
-    return (
-        axis(y1, y2, call.scale, call.pooled[0], height),
-        axis(x1, x2, call.scale, call.pooled[1], width),
-    )
+class Separable(Operator):
+    """An operator whose bins are products of two axes, by axis(lo, hi, scale, bins, size)."""
 
+    def __init__(self, call: Call, channels: Channels, axis: Callable[..., Axis]) -> None:
+        super().__init__(call, channels)
+        self.axis = axis
 
-def separable_forward(
-    call: Call, count: int, channels: Channels, axis: Callable[..., Axis]
-) -> np.ndarray:
-    """The output of an operator whose bins are products of two axes."""
+    def axes(self, k: int) -> list[Axis]:
+        """The axes y and x of a box."""
+        call = self.call
+        (x1, y1, x2, y2), sizes = call.boxes[k], call.data.shape[2:]
+        sides = zip((y1, x1), (y2, x2), call.pooled, sizes)
+        return [self.axis(lo, hi, call.scale, bins, size) for lo, hi, bins, size in sides]
 
-    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
-        ay, ax = axes_of(call, box, axis)
-        for p, q in bins_of(call.pooled):
-            out[:, p, q] = weighted(maps, channels(p, q), ay.weights[p], ax.weights[q])
+    def pool(self, k: int, out: np.ndarray) -> None:
+        maps, (ay, ax) = self.call.maps(k), self.axes(k)
+        for p, q in bins_of(self.call.pooled):
+            channels = self.channels.of_bin(p, q)
+            out[:, p, q] = weighted(maps, channels, ay.weights[p], ax.weights[q])
 
-    return forward(call, count, per_roi)
-
-
-def separable_backward(
-    name: str,
-    call: Call,
-    d_out: Any,
-    rois: Any,
-    count: int,
-    channels: Channels,
-    axis: Callable[..., Axis],
-) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients of data and rois of such an operator."""
-
-    def per_roi(
-        maps: np.ndarray, box: np.ndarray, d_row: np.ndarray, d_maps: np.ndarray, d_box: np.ndarray
-    ) -> None:
-        ay, ax = axes_of(call, box, axis)
-        for p, q in bins_of(call.pooled):
-            c, d = channels(p, q), d_row[:, p, q]
+    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> np.ndarray:
+        maps, (ay, ax), d_box = self.call.maps(k), self.axes(k), np.zeros(4)
+        for p, q in bins_of(self.call.pooled):
+            c, d = self.channels.of_bin(p, q), d_out[:, p, q]
             wy, wx = ay.weights[p], ax.weights[q]
             y, x = np.flatnonzero(wy), np.flatnonzero(wx)
             d_maps[np.ix_(c, y, x)] += np.einsum("c,y,x->cyx", d, wy[y], wx[x])
@@ -248,9 +294,45 @@ def separable_backward(
                 ((wy, ax.d_lo[q]), (ay.d_lo[p], wx), (wy, ax.d_hi[q]), (ay.d_hi[p], wx))
             ):
                 d_box[i] += d @ weighted(maps, c, dy, dx)
+        return d_box
 
-    d_data, d_boxes = backward(name, call, d_out, count, per_roi)
-    return d_data, as_rois(d_boxes, rois)
+
+# ---- Samples -------------------------------------------------------------------------------------
+
+#: Up to this many samples per bin, all are visited; above, only those that may lie on the map.
+FEW_SAMPLES = 4096
+
+
+def visible_samples(
+    begin: Any, bin_size: Any, count: float, low: float, high: float, reach: float
+) -> np.ndarray:
+    """Numbers of the samples, in the bin at `begin`, that may lie in [low, high].
+
+    `reach` bounds the coordinates that positions are computed from.
+    """
+    if count > 2.0**53:
+        # The samples are so sparse that the mean is 0 to the last digit.
+        return np.arange(0)
+    if count <= FEW_SAMPLES or bin_size == 0:
+        return np.arange(int(count))
+    step = float(bin_size) / count
+    first, last = np.sort((np.array([low, high]) - float(begin)) / step - 0.5)
+    # Coordinates are rounded, so a margin keeps every sample that may still lie inside.
+    margin = 2.0 + min(64.0, 8.0 * float(np.finfo(type(begin)).eps) * abs(reach / step))
+    first, last = np.floor(first - margin), np.ceil(last + margin)
+    return np.arange(max(first, 0.0), min(last, count - 1.0) + 1.0)
+
+
+def bilinear(at: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The lower cell of samples in [-1, size], the higher one, its weight, and whether it varies.
+
+    Samples beyond the centre of the first or last cell are clamped, so their weights do not vary.
+    """
+    real = at.dtype.type
+    low = np.minimum(np.maximum(at, 0).astype(int), size - 1)
+    high = np.minimum(low + 1, size - 1)
+    weight = np.where(low == high, real(0), np.maximum(at, real(0)) - low.astype(real))
+    return low, high, weight, ~((at < 0) | (low == high))
 
 
 def saturate(value: Any) -> Any:

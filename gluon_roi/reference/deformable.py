@@ -4,11 +4,21 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 import numpy as np
 
-from .common import Call, Channels, as_numpy, bins_of, check, pair, position_sensitive, saturate
+from .common import (
+    Operator,
+    as_numpy,
+    backward_of,
+    bins_of,
+    check,
+    operator,
+    pair,
+    position_sensitive,
+    saturate,
+)
 
 __all__ = ["deformable_ps_roi_pool", "deformable_ps_roi_pool_backward"]
 
@@ -22,6 +32,7 @@ class _BinAxis(NamedTuple):
     weights: np.ndarray  # of each, the sum of bilinear weights
     slopes: np.ndarray  # their derivatives by the position of the samples
     inside: int  # samples on the map
+    length: float  # of the box
 
 
 class _Axis(NamedTuple):
@@ -49,10 +60,10 @@ class _Axis(NamedTuple):
         np.add.at(slopes, low, np.where(low == high, 0, -1))
         np.add.at(slopes, high, np.where(low == high, 0, 1))
         cells = np.flatnonzero(weights)
-        return _BinAxis(cells, weights[cells], slopes[cells], len(x))
+        return _BinAxis(cells, weights[cells], slopes[cells], len(x), float(self.length))
 
 
-def _axis(lo: float, hi: float, scale: float, bins: int, size: int, samples: int, real: Any) -> Any:
+def _axis(real: Any, lo: float, hi: float, scale: float, bins: int, size: int, samples: int) -> Any:
     def rounded(value: Any) -> Any:  # half away from zero, as C's round()
         return np.copysign(np.floor(abs(value) + real(0.5)), value)
 
@@ -62,83 +73,75 @@ def _axis(lo: float, hi: float, scale: float, bins: int, size: int, samples: int
     return _Axis(start, max(end - start, real(0.1)), bins, samples, size)
 
 
-class _Deformable(NamedTuple):
-    """A call with checked arguments."""
+class _Bin(NamedTuple):
+    """A bin of one class."""
 
-    call: Call
-    output_dim: int
-    channels: Channels
+    out: tuple  # index in a row of the output
+    trans: tuple  # index of its offset x
+    channels: np.ndarray
+    axes: tuple[_BinAxis, _BinAxis] | None  # y and x; None if the offset is not a number
+
+    @property
+    def samples(self) -> int:
+        return self.axes[0].inside * self.axes[1].inside if self.axes else 0
+
+
+class _Deformable(Operator):
     parts: tuple[int, int]
     samples: int
     trans: np.ndarray  # (K, 2 * classes, T, T), of the type that positions are computed in
     trans_std: Any
-    geometry: Any
+    d_trans: np.ndarray
 
-    def for_each_bin(self, body: Callable) -> None:
-        """body(k, (p, q), class, part, channels of its outputs, y, x) for bins with an image.
-
-        y and x are None where the offset is not a number.
-        """
-        height, width = self.call.data.shape[2:]
+    def bins(self, k: int) -> Iterator[_Bin]:
+        call, real = self.call, self.trans.dtype.type
         classes = self.trans.shape[1] // 2
-        each = self.output_dim // classes
-        for k, (image, box) in enumerate(zip(self.call.images, self.call.boxes)):
-            if image < 0 or not np.isfinite(box).all():
-                continue
-            bins_y, bins_x = self.call.pooled
-            common = self.samples, self.geometry
-            y_axis = _axis(box[1], box[3], self.call.scale, bins_y, height, *common)
-            x_axis = _axis(box[0], box[2], self.call.scale, bins_x, width, *common)
-            # Without trans, the bins of a row or column share an axis.
-            y_bin = functools.lru_cache(maxsize=None)(y_axis.bin)
-            x_bin = functools.lru_cache(maxsize=None)(x_axis.bin)
-            for p, q in bins_of(self.call.pooled):
-                part = p * self.parts[0] // bins_y, q * self.parts[1] // bins_x
-                for c in range(classes):
-                    x_move, y_move = self.trans[(k, slice(2 * c, 2 * c + 2), *part)]
-                    own = slice(c * each, (c + 1) * each)
-                    if np.isfinite([x_move, y_move]).all():
-                        with np.errstate(over="ignore"):
-                            y = y_bin(p, y_move * self.trans_std)
-                            x = x_bin(q, x_move * self.trans_std)
-                        body(k, (p, q), c, part, own, (y, y_axis.length), (x, x_axis.length))
-                    else:
-                        body(k, (p, q), c, part, own, None, None)
-
-
-def _prepare(
-    inputs: tuple,
-    sizes: tuple,
-    spatial_scale: float,
-    output_dim: int | None,
-    sample_per_part: int,
-    trans_std: float,
-    geometry: type,
-) -> _Deformable:
-    (data, rois, rois_num, trans), (pooled_size, group_size, part_size) = inputs, sizes
-    call = check(NAME, data, rois, pooled_size, spatial_scale, rois_num)
-    group = call.pooled if group_size is None else pair(NAME, "group_size", group_size)
-    parts = call.pooled if part_size is None else pair(NAME, "part_size", part_size)
-    output_dim, channels = position_sensitive(
-        NAME, call.data.shape[1], output_dim, group, call.pooled
-    )
-    given = np.zeros((len(call.images), 2, *parts)) if trans is None else as_numpy(trans)
-    if (
-        given.ndim != 4
-        or (given.shape[0], *given.shape[2:]) != (len(call.images), *parts)
-        or given.shape[1] < 2
-        or given.shape[1] % 2
-        or output_dim % (given.shape[1] // 2)
-    ):
-        raise ValueError(
-            f"{NAME}: trans has shape {given.shape}, expected ({len(call.images)}, 2 * classes, "
-            f"{parts[0]}, {parts[1]}), classes dividing output_dim = {output_dim}"
+        each = self.channels.outputs // classes
+        (x1, y1, x2, y2), sizes = call.boxes[k], call.data.shape[2:]
+        sides = zip((y1, x1), (y2, x2), call.pooled, sizes)
+        # Without trans, the bins of a row or column share an axis.
+        bin_y, bin_x = (
+            functools.lru_cache(maxsize=None)(
+                _axis(real, lo, hi, call.scale, bins, size, self.samples).bin
+            )
+            for lo, hi, bins, size in sides
         )
-    real: Any = geometry
-    moves = given.astype(real), real(trans_std)
-    return _Deformable(call, output_dim, channels, parts, sample_per_part, *moves, real)
+        for p, q in bins_of(call.pooled):
+            part = p * self.parts[0] // call.pooled[0], q * self.parts[1] // call.pooled[1]
+            for c in range(classes):
+                own, axes = slice(c * each, (c + 1) * each), None
+                x_move, y_move = self.trans[(k, slice(2 * c, 2 * c + 2), *part)]
+                if np.isfinite([x_move, y_move]).all():
+                    with np.errstate(over="ignore"):
+                        axes = bin_y(p, y_move * self.trans_std), bin_x(q, x_move * self.trans_std)
+                yield _Bin((own, p, q), (k, 2 * c, *part), self.channels.of_bin(p, q)[own], axes)
+
+    def pool(self, k: int, out: np.ndarray) -> None:
+        for one in self.bins(k):
+            if one.axes is None:
+                out[one.out] = np.nan
+            elif one.samples:
+                y, x = one.axes
+                cells = self.call.maps(k)[np.ix_(one.channels, y.cells, x.cells)]
+                out[one.out] = cells @ x.weights @ y.weights / one.samples
+
+    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
+        for one in self.bins(k):
+            if one.axes is None or not one.samples:
+                continue
+            y, x = one.axes
+            slope = d_out[one.out] / one.samples
+            at_cells = np.ix_(one.channels, y.cells, x.cells)
+            d_maps[at_cells] += slope[:, None, None] * np.outer(y.weights, x.weights)
+            cells, (k, channel, *part) = self.call.maps(k)[at_cells], one.trans
+            along_x = slope @ (cells @ x.slopes @ y.weights)
+            along_y = slope @ (cells @ x.weights @ y.slopes)
+            self.d_trans[one.trans] += along_x * float(self.trans_std) * x.length
+            self.d_trans[(k, channel + 1, *part)] += along_y * float(self.trans_std) * y.length
+        return 0
 
 
+@operator
 def deformable_ps_roi_pool(
     data: Any,
     rois: Any,
@@ -152,7 +155,7 @@ def deformable_ps_roi_pool(
     trans: Any = None,
     rois_num: Any = None,
     geometry: type = np.float64,
-) -> np.ndarray:
+) -> _Deformable:
     """Mean of bilinear samples in bins moved by offsets (Deformable ConvNets, Dai 2017).
 
     The box is rounded in image pixels, with halves away from zero, and includes its last pixel:
@@ -197,40 +200,31 @@ def deformable_ps_roi_pool(
     array([[[[ 1.25,  3.  ],
              [ 8.25, 10.  ]]]])
     """
-    inputs, sizes = (data, rois, rois_num, trans), (pooled_size, group_size, part_size)
-    this = _prepare(inputs, sizes, spatial_scale, output_dim, sample_per_part, trans_std, geometry)
-    call = this.call
-    out = np.zeros((len(call.images), this.output_dim) + call.pooled)
-    out[(call.images >= 0) & ~np.isfinite(call.boxes).all(axis=1)] = np.nan
+    call = check(NAME, data, rois, pooled_size, spatial_scale, rois_num)
+    group = call.pooled if group_size is None else pair(NAME, "group_size", group_size)
+    parts = call.pooled if part_size is None else pair(NAME, "part_size", part_size)
+    channels, rows = position_sensitive(call, output_dim, group), len(call.images)
+    given = np.zeros((rows, 2, *parts)) if trans is None else as_numpy(trans)
+    if (
+        given.ndim != 4
+        or (given.shape[0], *given.shape[2:]) != (rows, *parts)
+        or given.shape[1] < 2
+        or given.shape[1] % 2
+        or channels.outputs % (given.shape[1] // 2)
+    ):
+        raise ValueError(
+            f"{NAME}: trans has shape {given.shape}, expected ({rows}, 2 * classes, "
+            f"{parts[0]}, {parts[1]}), classes dividing output_dim = {channels.outputs}"
+        )
+    pool = _Deformable(call, channels)
+    pool.parts, pool.samples = parts, sample_per_part
+    pool.trans, pool.trans_std = given.astype(geometry), geometry(trans_std)
+    pool.d_trans = np.zeros(given.shape)
+    return pool
 
-    def fill(k: int, at: tuple, c: int, part: tuple, own: slice, y: Any, x: Any) -> None:
-        if y is None:
-            out[(k, own, *at)] = np.nan
-        elif y[0].inside * x[0].inside:
-            channels = this.channels(*at)[own]
-            cells = call.data[call.images[k]][np.ix_(channels, y[0].cells, x[0].cells)]
-            total = cells @ x[0].weights @ y[0].weights
-            out[(k, own, *at)] = total / (y[0].inside * x[0].inside)
 
-    this.for_each_bin(fill)
-    return out
-
-
-def deformable_ps_roi_pool_backward(
-    d_out: Any,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    output_dim: int | None = None,
-    group_size: Any = None,
-    part_size: Any = None,
-    sample_per_part: int = 4,
-    trans_std: float = 0.0,
-    trans: Any = None,
-    rois_num: Any = None,
-    geometry: type = np.float64,
-) -> tuple[np.ndarray, np.ndarray]:
+@backward_of(deformable_ps_roi_pool)
+def deformable_ps_roi_pool_backward(d_out: Any, pool: _Deformable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`deformable_ps_roi_pool` with respect to data and trans.
 
     The number of samples on the map is treated as constant. A sample on a cell, or clamped at the
@@ -265,28 +259,5 @@ def deformable_ps_roi_pool_backward(
     <BLANKLINE>
             [[2.]]]])
     """
-    inputs, sizes = (data, rois, rois_num, trans), (pooled_size, group_size, part_size)
-    this = _prepare(inputs, sizes, spatial_scale, output_dim, sample_per_part, trans_std, geometry)
-    call = this.call
-    d_out = as_numpy(d_out).astype(np.float64)
-    expected = (len(call.images), this.output_dim) + call.pooled
-    if d_out.shape != expected:
-        raise ValueError(f"{NAME}: d_out has shape {d_out.shape}, expected {expected}")
-    d_data, d_trans = np.zeros_like(call.data), np.zeros(this.trans.shape)
-
-    def spread(k: int, at: tuple, c: int, part: tuple, own: slice, y: Any, x: Any) -> None:
-        if y is None or not y[0].inside * x[0].inside:
-            return
-        (y_bin, height), (x_bin, width) = y, x
-        slope = d_out[(k, own, *at)] / (y_bin.inside * x_bin.inside)
-        image = call.images[k]
-        at_cells = np.ix_(this.channels(*at)[own], y_bin.cells, x_bin.cells)
-        d_data[image][at_cells] += slope[:, None, None] * np.outer(y_bin.weights, x_bin.weights)
-        cells = call.data[image][at_cells]
-        along_x = slope @ (cells @ x_bin.slopes @ y_bin.weights)
-        along_y = slope @ (cells @ x_bin.weights @ y_bin.slopes)
-        d_trans[(k, 2 * c, *part)] += along_x * float(this.trans_std) * float(width)
-        d_trans[(k, 2 * c + 1, *part)] += along_y * float(this.trans_std) * float(height)
-
-    this.for_each_bin(spread)
-    return d_data, d_trans
+    d_data, _ = pool.backward(d_out)
+    return d_data, pool.d_trans

@@ -10,10 +10,12 @@ import numpy as np
 from .common import (
     Call,
     Channels,
-    backward,
+    Operator,
+    backward_of,
     bins_of,
     check,
-    forward,
+    operator,
+    own_channels,
     pair,
     position_sensitive,
     saturate,
@@ -65,16 +67,6 @@ def _pool_edges(
     return edges
 
 
-def _pool_bins(rule: str, call: Call, box: np.ndarray) -> Iterator[tuple[int, int, slice, slice]]:
-    """The bins of one box that hold a cell: p, q, rows, columns."""
-    (height, width), (x1, y1, x2, y2) = call.data.shape[2:], box
-    rows = _pool_edges(rule, y1, y2, call.scale, call.pooled[0], height)
-    columns = _pool_edges(rule, x1, x2, call.scale, call.pooled[1], width)
-    for p, q in bins_of(call.pooled):
-        if rows[p][0] < rows[p][1] and columns[q][0] < columns[q][1]:
-            yield p, q, slice(*rows[p]), slice(*columns[q])
-
-
 def _maximum(bin_cells: np.ndarray, lowest: float) -> np.ndarray:
     """Largest value of each channel's bin, computed as a running maximum that starts at `lowest`.
 
@@ -85,9 +77,57 @@ def _maximum(bin_cells: np.ndarray, lowest: float) -> np.ndarray:
     return np.fmax(np.fmax.reduce(bin_cells.reshape(len(bin_cells), -1), axis=1), lowest)
 
 
+class _Pool(Operator):
+    def __init__(self, call: Call, channels: Channels, rule: str) -> None:
+        super().__init__(call, channels)
+        self.rule = rule
+
+    def bins(self, k: int) -> Iterator[tuple[int, int, slice, slice]]:
+        """The bins of one box that hold a cell: p, q, rows, columns."""
+        call = self.call
+        (height, width), (x1, y1, x2, y2) = call.data.shape[2:], call.boxes[k]
+        rows = _pool_edges(self.rule, y1, y2, call.scale, call.pooled[0], height)
+        columns = _pool_edges(self.rule, x1, x2, call.scale, call.pooled[1], width)
+        for p, q in bins_of(call.pooled):
+            if rows[p][0] < rows[p][1] and columns[q][0] < columns[q][1]:
+                yield p, q, slice(*rows[p]), slice(*columns[q])
+
+
+class _MaxPool(_Pool):
+    def pool(self, k: int, out: np.ndarray) -> None:
+        maps = self.call.maps(k)
+        for p, q, rows, columns in self.bins(k):
+            out[:, p, q] = _maximum(maps[:, rows, columns], self.call.lowest)
+
+    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
+        maps, lowest = self.call.maps(k), self.call.lowest
+        for p, q, rows, columns in self.bins(k):
+            cells = maps[:, rows, columns]
+            largest = cells == _maximum(cells, lowest)[:, None, None]
+            largest &= cells > lowest
+            for c in np.flatnonzero(largest.any(axis=(1, 2))):
+                y, x = np.argwhere(largest[c])[0]
+                d_maps[c, rows, columns][y, x] += d_out[c, p, q]
+        return 0
+
+
+class _MeanPool(_Pool):
+    def pool(self, k: int, out: np.ndarray) -> None:
+        maps = self.call.maps(k)
+        for p, q, rows, columns in self.bins(k):
+            out[:, p, q] = maps[self.channels.of_bin(p, q), rows, columns].mean(axis=(1, 2))
+
+    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
+        for p, q, rows, columns in self.bins(k):
+            area = (rows.stop - rows.start) * (columns.stop - columns.start)
+            d_maps[self.channels.of_bin(p, q), rows, columns] += d_out[:, p, q, None, None] / area
+        return 0
+
+
+@operator
 def roi_pool(
     data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
-) -> np.ndarray:
+) -> _MaxPool:
     """Maximum over each bin of each box (Fast R-CNN, Girshick 2015).
 
     The box is scaled, rounded to whole cells with halves away from zero, both ends inclusive, and
@@ -129,22 +169,11 @@ def roi_pool(
              [13., 15.]]]])
     """
     call = check("ROIPool", data, rois, pooled_size, spatial_scale, rois_num)
-
-    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
-        for p, q, rows, columns in _pool_bins("roi_pool", call, box):
-            out[:, p, q] = _maximum(maps[:, rows, columns], call.lowest)
-
-    return forward(call, call.data.shape[1], per_roi)
+    return _MaxPool(call, own_channels(call), "roi_pool")
 
 
-def roi_pool_backward(
-    d_out: Any,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    rois_num: Any = None,
-) -> np.ndarray:
+@backward_of(roi_pool)
+def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
     """Gradient of :func:`roi_pool` with respect to data.
 
     Each bin's gradient goes to its first maximum in row-major order. It is dropped if the bin is
@@ -174,39 +203,10 @@ def roi_pool_backward(
            [0., 0., 0., 0.],
            [0., 1., 0., 1.]])
     """
-    name = "ROIPool"
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-
-    def per_roi(maps: np.ndarray, box: Any, d_row: Any, d_maps: np.ndarray, d_box: Any) -> None:
-        for p, q, rows, columns in _pool_bins("roi_pool", call, box):
-            cells = maps[:, rows, columns]
-            largest = cells == _maximum(cells, call.lowest)[:, None, None]
-            largest &= cells > call.lowest
-            for c in np.flatnonzero(largest.any(axis=(1, 2))):
-                y, x = np.argwhere(largest[c])[0]
-                d_maps[c, rows, columns][y, x] += d_row[c, p, q]
-
-    return backward(name, call, d_out, call.data.shape[1], per_roi)[0]
+    return pool.backward(d_out)[0]
 
 
-def _ps_roi_pool_call(
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    output_dim: int | None,
-    group_size: Any,
-    convention: str,
-    rois_num: Any,
-) -> tuple[Call, int, Channels]:
-    name = "PSROIPool"
-    if convention not in CONVENTIONS:
-        raise ValueError(f"{name}: convention is {convention!r}, expected one of {CONVENTIONS}")
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    group = call.pooled if group_size is None else pair(name, "group_size", group_size)
-    return (call, *position_sensitive(name, call.data.shape[1], output_dim, group, call.pooled))
-
-
+@operator
 def ps_roi_pool(
     data: Any,
     rois: Any,
@@ -216,7 +216,7 @@ def ps_roi_pool(
     group_size: Any = None,
     convention: str = "rfcn",
     rois_num: Any = None,
-) -> np.ndarray:
+) -> _MeanPool:
     """Mean over each bin of each box, where every bin has its own channels (R-FCN, Dai 2016).
 
     ``convention="rfcn"`` (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's ``psroi_pool``)
@@ -257,28 +257,16 @@ def ps_roi_pool(
     array([[[[ 2.5,  4.5],
              [10.5, 12.5]]]])
     """
-    call, output_dim, channels = _ps_roi_pool_call(
-        data, rois, pooled_size, spatial_scale, output_dim, group_size, convention, rois_num
-    )
-
-    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
-        for p, q, rows, columns in _pool_bins(convention, call, box):
-            out[:, p, q] = maps[channels(p, q), rows, columns].mean(axis=(1, 2))
-
-    return forward(call, output_dim, per_roi)
+    name = "PSROIPool"
+    if convention not in CONVENTIONS:
+        raise ValueError(f"{name}: convention is {convention!r}, expected one of {CONVENTIONS}")
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    group = call.pooled if group_size is None else pair(name, "group_size", group_size)
+    return _MeanPool(call, position_sensitive(call, output_dim, group), convention)
 
 
-def ps_roi_pool_backward(
-    d_out: Any,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    output_dim: int | None = None,
-    group_size: Any = None,
-    convention: str = "rfcn",
-    rois_num: Any = None,
-) -> np.ndarray:
+@backward_of(ps_roi_pool)
+def ps_roi_pool_backward(d_out: Any, pool: _MeanPool) -> np.ndarray:
     """Gradient of :func:`ps_roi_pool` with respect to data: its exact transpose.
 
     Each bin's gradient is spread evenly over the cells that the forward pass read. (This differs
@@ -305,13 +293,4 @@ def ps_roi_pool_backward(
     array([[[[0.25, 0.25],
              [0.25, 0.25]]]])
     """
-    call, output_dim, channels = _ps_roi_pool_call(
-        data, rois, pooled_size, spatial_scale, output_dim, group_size, convention, rois_num
-    )
-
-    def per_roi(maps: Any, box: np.ndarray, d_row: Any, d_maps: np.ndarray, d_box: Any) -> None:
-        for p, q, rows, columns in _pool_bins(convention, call, box):
-            area = (rows.stop - rows.start) * (columns.stop - columns.start)
-            d_maps[channels(p, q), rows, columns] += d_row[:, p, q, None, None] / area
-
-    return backward("PSROIPool", call, d_out, output_dim, per_roi)[0]
+    return pool.backward(d_out)[0]

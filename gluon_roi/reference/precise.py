@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .common import Axis, check, own_channels, saturate, separable_backward, separable_forward
+from .common import Axis, Separable, backward_of, check, operator, own_channels, saturate
 
 __all__ = ["pr_roi_pool", "pr_roi_pool_backward"]
 
@@ -43,9 +43,10 @@ def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> A
     return axis
 
 
+@operator
 def pr_roi_pool(
     data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
-) -> np.ndarray:
+) -> Separable:
     """Mean of the bilinear surface over each bin of each box (IoU-Net, Jiang 2018).
 
     The box is neither rounded nor shifted: ``x1 = rx1 * s``, ``w = rx2 * s - x1``, bin q is
@@ -75,18 +76,11 @@ def pr_roi_pool(
              [ 9.75, 11.25]]]])
     """
     call = check("PrROIPool", data, rois, pooled_size, spatial_scale, rois_num)
-    count = call.data.shape[1]
-    return separable_forward(call, count, own_channels(count), _precise_axis)
+    return Separable(call, own_channels(call), _precise_axis)
 
 
-def pr_roi_pool_backward(
-    d_out: Any,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    rois_num: Any = None,
-) -> tuple[np.ndarray, np.ndarray]:
+@backward_of(pr_roi_pool)
+def pr_roi_pool_backward(d_out: Any, pool: Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`pr_roi_pool` with respect to data and to the coordinates of rois.
 
     The derivative of a bin's mean by one of its ends is the difference between the surface there
@@ -121,7 +115,4 @@ def pr_roi_pool_backward(
     >>> d_rois
     array([[0. , 0.5, 2. , 0.5, 2. ]])
     """
-    name = "PrROIPool"
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    count = call.data.shape[1]
-    return separable_backward(name, call, d_out, rois, count, own_channels(count), _precise_axis)
+    return pool.backward(d_out)

@@ -3,47 +3,63 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
-from .align import align_of_every_channel, align_of_every_channel_backward
-from .common import as_numpy, batch_indices
+from .align import align
+from .common import Separable, as_numpy, backward_of, batch_indices, check, operator
 
 __all__ = ["pyramid_roi_align", "pyramid_roi_align_backward"]
 
 NAME = "PyramidROIAlign"
 
 
-def _levels(
-    rois: Any,
-    scales: Sequence[float],
-    canonical_size: float,
-    canonical_level: int,
-    rois_num: Any,
-    batch: int,
+def _assigned(
+    rois: np.ndarray, rois_num: Any, batch: int, scales: Sequence[float], size: float, level: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows [batch_index, x1, y1, x2, y2], and the number of each row's map."""
-    indices, boxes = batch_indices(NAME, as_numpy(rois), rois_num, batch, 4)
+    indices, boxes = batch_indices(NAME, rois, rois_num, batch, 4)
     boxes = boxes.astype(np.float64)
     with np.errstate(all="ignore"):
         sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
-        relative = np.sqrt(sides[:, 0] * sides[:, 1]) / canonical_size
-        wanted = np.floor(canonical_level + np.log2(relative + 1e-6))
+        relative = np.sqrt(sides[:, 0] * sides[:, 1]) / size
+        wanted = np.floor(level + np.log2(relative + 1e-6))
         levels = np.ceil(-np.log2(scales))
     # The last map whose level is not above the wanted one; NaN compares as False.
     numbers = (wanted[:, None] >= levels[None, 1:]).sum(axis=1)
     return np.hstack([np.asarray(indices, np.float64)[:, None], boxes]), numbers
 
 
-def _lists(rois: Any, rois_num: Any, maps: list) -> list[np.ndarray]:
-    """The boxes of each map."""
-    rows = as_numpy(rois)
-    if rois_num is not None or len(rows) % len(maps) != 0:
-        raise ValueError(f"{NAME}: expected a list of boxes for each of {len(maps)} maps")
-    return np.split(rows, len(maps))
+class _Pyramid(NamedTuple):
+    """A ROIAlign on each map: of all boxes, or of the map's list if there are no numbers."""
+
+    aligns: list[Separable]
+    numbers: np.ndarray | None  # of each row's map
+    layout: tuple  # the shape of rois
+
+    def forward(self) -> np.ndarray:
+        each = [one.forward() for one in self.aligns]
+        if self.numbers is None:
+            return np.sum(each, axis=0)
+        return np.stack(each)[self.numbers, np.arange(len(self.numbers))]
+
+    def backward(self, d_out: Any) -> tuple[list[np.ndarray], np.ndarray]:
+        d_out, d_rois = as_numpy(d_out).astype(np.float64), np.zeros(self.layout)
+        if self.numbers is None:
+            d_maps, d_lists = zip(*(one.backward(d_out) for one in self.aligns))
+            return list(d_maps), np.concatenate(d_lists).reshape(self.layout)
+        d_maps, d_boxes = [], np.zeros((len(self.numbers), 4))
+        for number, one in enumerate(self.aligns):
+            is_own = self.numbers == number
+            d_map, d_rows = one.backward(np.where(is_own[:, None, None, None], d_out, 0))
+            d_maps.append(d_map)
+            d_boxes += np.where(is_own[:, None], d_rows[:, 1:], 0)
+        d_rois[..., -4:] = d_boxes.reshape(*self.layout[:-1], 4)
+        return d_maps, d_rois
 
 
+@operator
 def pyramid_roi_align(
     data: Sequence[Any],
     rois: Any,
@@ -56,7 +72,7 @@ def pyramid_roi_align(
     rois_num: Any = None,
     geometry: type = np.float64,
     assignment: str = "size",
-) -> np.ndarray:
+) -> _Pyramid:
     """:func:`roi_align` of each box on the map for its size (Feature Pyramid Networks, Lin 2017).
 
     A box is pooled from the map of level ``floor(canonical_level + log2(sqrt(area) / canonical_size
@@ -92,38 +108,27 @@ def pyramid_roi_align(
     >>> pyramid_roi_align([fine, coarse], boxes, 1, (1 / 32, 1 / 64), canonical_level=6).ravel()
     array([0., 1.])
     """
-    maps = [as_numpy(one) for one in data]
-    arguments = sampling_ratio, aligned, None, geometry
+    maps, rows, numbers = [as_numpy(one) for one in data], as_numpy(rois), None
     if assignment == "given":
-        lists = _lists(rois, rois_num, maps)
-        parts = [
-            align_of_every_channel(NAME, one, own, pooled_size, scale, *arguments)
-            for one, own, scale in zip(maps, lists, spatial_scale)
-        ]
-        return np.sum(parts, axis=0)
-    rows, numbers = _levels(
-        rois, spatial_scale, canonical_size, canonical_level, rois_num, len(maps[0])
+        if rois_num is not None or len(rows) % len(maps) != 0:
+            raise ValueError(f"{NAME}: expected a list of boxes for each of {len(maps)} maps")
+        lists = np.split(rows, len(maps))
+    else:
+        rows, numbers = _assigned(
+            rows, rois_num, len(maps[0]), spatial_scale, canonical_size, canonical_level
+        )
+        lists = [rows] * len(maps)
+    calls = (
+        check(NAME, one, own, pooled_size, scale, None)
+        for one, own, scale in zip(maps, lists, spatial_scale)
     )
-    each = [
-        align_of_every_channel(NAME, one, rows, pooled_size, scale, *arguments)
-        for one, scale in zip(maps, spatial_scale)
-    ]
-    return np.stack(each)[numbers, np.arange(len(rows))]
+    aligns = [align(call, sampling_ratio, aligned, geometry) for call in calls]
+    return _Pyramid(aligns, numbers, np.shape(rois))
 
 
+@backward_of(pyramid_roi_align)
 def pyramid_roi_align_backward(
-    d_out: Any,
-    data: Sequence[Any],
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: Sequence[float],
-    sampling_ratio: int = -1,
-    aligned: bool = False,
-    canonical_size: float = 224.0,
-    canonical_level: int = 4,
-    rois_num: Any = None,
-    geometry: type = np.float64,
-    assignment: str = "size",
+    d_out: Any, pyramid: _Pyramid
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Gradients of :func:`pyramid_roi_align` with respect to the maps and to rois.
 
@@ -153,28 +158,4 @@ def pyramid_roi_align_backward(
     >>> [float(one.sum()) for one in d_maps]
     [0.0, 1.0]
     """
-    maps = [as_numpy(one) for one in data]
-    arguments = sampling_ratio, aligned, None, geometry
-    d_out = as_numpy(d_out).astype(np.float64)
-    if assignment == "given":
-        lists = _lists(rois, rois_num, maps)
-        each = [
-            align_of_every_channel_backward(NAME, d_out, one, own, pooled_size, scale, *arguments)
-            for one, own, scale in zip(maps, lists, spatial_scale)
-        ]
-        d_lists = np.concatenate([d_own for _, d_own in each])
-        return [d_map for d_map, _ in each], d_lists.reshape(np.shape(rois))
-    rows, numbers = _levels(
-        rois, spatial_scale, canonical_size, canonical_level, rois_num, len(maps[0])
-    )
-    d_maps, d_rows = [], np.zeros_like(rows)
-    for number, (one, scale) in enumerate(zip(maps, spatial_scale)):
-        own = np.where((numbers == number)[:, None, None, None], d_out, 0)
-        d_map, d_own = align_of_every_channel_backward(
-            NAME, own, one, rows, pooled_size, scale, *arguments
-        )
-        d_maps.append(d_map)
-        d_rows += np.where((numbers == number)[:, None], d_own, 0)
-    d_rois = np.zeros(np.shape(rois))
-    d_rois[..., -4:] = d_rows[:, 1:].reshape(d_rois.shape[:-1] + (4,))
-    return d_maps, d_rois
+    return pyramid.backward(d_out)

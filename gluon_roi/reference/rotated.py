@@ -9,13 +9,20 @@ from typing import Any, Iterator, NamedTuple
 
 import numpy as np
 
-from .align import FEW_SAMPLES
-from .common import Call, as_rois, backward, bins_of, check, forward, saturate
+from .common import (
+    Call,
+    Operator,
+    backward_of,
+    bilinear,
+    bins_of,
+    check,
+    operator,
+    own_channels,
+    saturate,
+    visible_samples,
+)
 
 __all__ = ["rotated_roi_align", "rotated_roi_align_backward"]
-
-NAME = "RotatedROIAlign"
-
 
 #: Up to this many samples of a box are computed at once; above, bin by bin.
 FEW_AT_ONCE = 100_000
@@ -39,16 +46,7 @@ class _Side(NamedTuple):
         positions, parts, numbers_of_bins = [], [], []
         for q in bins:
             begin = self.start + real(q) * self.bin_size
-            if self.per_bin > 2.0**53:
-                numbers = np.arange(0)
-            elif self.per_bin <= FEW_SAMPLES or self.bin_size == 0:
-                numbers = np.arange(int(self.per_bin))
-            else:
-                step = float(self.bin_size) / self.per_bin
-                first, last = np.sort((np.array([low, high]) - float(begin)) / step - 0.5)
-                margin = 2.0 + min(64.0, 8.0 * float(np.finfo(real).eps) * abs(reach / step))
-                first, last = np.floor(first - margin), np.ceil(last + margin)
-                numbers = np.arange(max(first, 0.0), min(last, self.per_bin - 1) + 1)
+            numbers = visible_samples(begin, self.bin_size, self.per_bin, low, high, reach)
             i = numbers.astype(real)
             positions.append(begin + (i + real(0.5)) * self.bin_size / real(self.per_bin))
             parts.append((q + (numbers + 0.5) / self.per_bin) / self.bins - 0.5)
@@ -125,12 +123,9 @@ class _Box:
 
         def axis(at: Any, size: int) -> tuple[Any, Any, Any]:
             """The two cells of each sample, their weights, and the derivatives of these."""
-            low = np.minimum(np.maximum(at, 0).astype(int), size - 1)
-            high = np.minimum(low + 1, size - 1)
-            share = np.where(low == high, real(0), np.maximum(at, real(0)) - low.astype(real))
-            moves = np.where((at < 0) | (low == high), 0.0, 1.0)
+            low, high, share, moves = bilinear(at, size)
             weights = np.stack([real(1) - share, share]).astype(float)
-            return np.stack([low, high]), weights, np.stack([-moves, moves])
+            return np.stack([low, high]), weights, np.stack([-1.0 * moves, 1.0 * moves])
 
         cell_y, wy, by_y = axis(y, height)
         cell_x, wx, by_x = axis(x, width)
@@ -156,6 +151,37 @@ class _Box:
         )
 
 
+class _Rotated(Operator):
+    def __init__(self, call: Call, *options: Any) -> None:
+        super().__init__(call, own_channels(call))
+        self.options = options  # aligned, sampling_ratio, geometry
+
+    def taps(self, k: int) -> Iterator[_Taps]:
+        if 0 not in self.call.data.shape[2:]:
+            yield from _Box(self.call, self.call.boxes[k], *self.options).taps()
+
+    def pool(self, k: int, out: np.ndarray) -> None:
+        flat, sums = (a.reshape(len(a), -1) for a in (self.call.maps(k), out))
+        for taps in self.taps(k):
+            read = taps.weights != 0
+            values = flat[:, taps.cells[read]] * taps.weights[read]
+            for total, value in zip(sums, values):
+                total += np.bincount(taps.bins[read], value, sums.shape[1])
+
+    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> np.ndarray:
+        flat, d_flat, d_bins = (a.reshape(len(a), -1) for a in (self.call.maps(k), d_maps, d_out))
+        d_box = np.zeros(5)
+        for taps in self.taps(k):
+            shares = d_bins[:, taps.bins] * taps.weights
+            for total, share in zip(d_flat, shares):
+                total += np.bincount(taps.cells, share, len(total))
+            read = taps.slopes.any(axis=1)
+            d_weights = (d_bins[:, taps.bins[read]] * flat[:, taps.cells[read]]).sum(axis=0)
+            d_box += d_weights @ taps.slopes[read]
+        return d_box
+
+
+@operator
 def rotated_roi_align(
     data: Any,
     rois: Any,
@@ -165,7 +191,7 @@ def rotated_roi_align(
     aligned: bool = False,
     rois_num: Any = None,
     geometry: type = np.float64,
-) -> np.ndarray:
+) -> _Rotated:
     """Mean of bilinear samples in each bin of each rotated box (Ma 2018).
 
     In the box's own frame the samples are those of :func:`roi_align` for a box around the origin.
@@ -198,32 +224,13 @@ def rotated_roi_align(
     array([[[[ 9.,  5.],
              [10.,  6.]]]])
     """
-    call = check(NAME, data, rois, pooled_size, spatial_scale, rois_num, coordinates=5)
-
-    def per_roi(maps: np.ndarray, box: np.ndarray, out: np.ndarray) -> None:
-        if 0 in maps.shape[1:]:
-            return
-        flat, sums = maps.reshape(len(maps), -1), out.reshape(len(out), -1)
-        for taps in _Box(call, box, aligned, sampling_ratio, geometry).taps():
-            read = taps.weights != 0
-            values = flat[:, taps.cells[read]] * taps.weights[read]
-            for total, value in zip(sums, values):
-                total += np.bincount(taps.bins[read], value, sums.shape[1])
-
-    return forward(call, call.data.shape[1], per_roi)
+    name = "RotatedROIAlign"
+    call = check(name, data, rois, pooled_size, spatial_scale, rois_num, coordinates=5)
+    return _Rotated(call, aligned, sampling_ratio, geometry)
 
 
-def rotated_roi_align_backward(
-    d_out: Any,
-    data: Any,
-    rois: Any,
-    pooled_size: Any,
-    spatial_scale: float,
-    sampling_ratio: int = -1,
-    aligned: bool = False,
-    rois_num: Any = None,
-    geometry: type = np.float64,
-) -> tuple[np.ndarray, np.ndarray]:
+@backward_of(rotated_roi_align)
+def rotated_roi_align_backward(d_out: Any, align: _Rotated) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`rotated_roi_align` with respect to data and to rois.
 
     Parameters
@@ -256,22 +263,4 @@ def rotated_roi_align_backward(
     >>> d_rois
     array([[0., 1., 4., 0., 0., 0.]])
     """
-    call = check(NAME, data, rois, pooled_size, spatial_scale, rois_num, coordinates=5)
-
-    def per_roi(
-        maps: np.ndarray, box: np.ndarray, d_row: np.ndarray, d_maps: np.ndarray, d_box: np.ndarray
-    ) -> None:
-        if 0 in maps.shape[1:]:
-            return
-        flat, d_flat = (a.reshape(len(a), -1) for a in (maps, d_maps))
-        d_bins = d_row.reshape(len(d_row), -1)
-        for taps in _Box(call, box, aligned, sampling_ratio, geometry).taps():
-            shares = d_bins[:, taps.bins] * taps.weights
-            for total, share in zip(d_flat, shares):
-                total += np.bincount(taps.cells, share, len(total))
-            read = taps.slopes.any(axis=1)
-            d_weights = (d_bins[:, taps.bins[read]] * flat[:, taps.cells[read]]).sum(axis=0)
-            d_box += d_weights @ taps.slopes[read]
-
-    d_data, d_boxes = backward(NAME, call, d_out, call.data.shape[1], per_roi)
-    return d_data, as_rois(d_boxes, rois)
+    return align.backward(d_out)
