@@ -6,9 +6,13 @@ import io
 import os
 import sys
 import traceback
+from importlib.util import find_spec
 
 try:
     from .cli import main
+
+    if not find_spec("matplotlib"):  # imported later, by the commands that draw
+        raise ModuleNotFoundError("No module named 'matplotlib'")
 except (ImportError, OSError) as error:  # some imports look for a temporary folder
     install = "pip install '.[demo]' && pip install --no-deps mxnet==1.9.1 gluoncv==0.10.5"
     missing = isinstance(error, ModuleNotFoundError)

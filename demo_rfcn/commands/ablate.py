@@ -13,7 +13,6 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from matplotlib import pyplot as plt
 
 from .. import files
 from ..data.dataset import DetectionSet
@@ -21,7 +20,6 @@ from ..model.detector import RFCN
 from ..run import checkpoint, evaluate, train
 from ..run.record import LAST
 from ..settings import Settings
-from ..show import pictures
 from .train import check_run, generate
 
 REFERENCE = "R-FCN, k = 3"
@@ -134,8 +132,10 @@ def write_table(path: Path, rows: list[dict]) -> None:
 
 def bar_chart(path: Path, rows: list[dict]) -> None:
     """Draw the summary as bars with their spread."""
+    from ..show import pictures  # pyplot takes long to import
+
     table = summarise(rows)
-    figure, axis = plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))
+    figure, axis = pictures.plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))
     place = np.arange(len(table))
     means, spreads, runs = (np.array(column) for column in zip(*table.values()))
     for column, (offset, label) in enumerate(zip((-0.2, 0.2), SCORES.values())):

@@ -7,7 +7,6 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from matplotlib import pyplot as plt
 
 from .. import files
 from ..data.dataset import Described, DetectionSet
@@ -18,7 +17,6 @@ from ..model.detections import Detection, detect_images
 from ..progress import Progress
 from ..run import checkpoint
 from ..settings import Devices
-from ..show import pictures
 
 
 def command(
@@ -75,9 +73,11 @@ def write(
     stem: Path, image: np.ndarray, detection: Detection, classes: tuple[str, ...], thresh: float
 ) -> int:
     """Write the detections of an image, and return their number."""
+    from ..show import pictures  # pyplot takes long to import
+
     height, width = image.shape[:2]
     scale = 9 / max(height, width)  # the longer side is 9 inches, none is below 2
-    figure, axis = plt.subplots(figsize=(max(scale * width, 2), max(scale * height, 2)))
+    figure, axis = pictures.plt.subplots(figsize=(max(scale * width, 2), max(scale * height, 2)))
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1)
     pictures.draw_detections(axis, image, detection, classes, thresh, 10)
     pictures.write(figure, Path(f"{stem}.png"))

@@ -8,20 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-import numpy as np
-
 from .. import files
 from ..data import Held
-from ..data.dataset import DetectionSet
-from ..data.loader import load_image
-from ..data.specs import DatasetSpec
 from ..errors import CheckpointError
 from ..model.detections import detect_dataset
-from ..model.detector import RFCN
 from ..run import checkpoint, evaluate
 from ..run.record import LAST, SUMMARY
 from ..settings import LOCATION, Data, Devices
-from ..show import inside, pictures
 from ..show.report import REPORT, shown, write_report
 
 PICTURED = 12  # images of the detection picture
@@ -35,6 +28,8 @@ def command(data: Data, devices: Devices, path: Path, save_prefix: Path) -> None
 
 def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     """Evaluate a checkpoint, write the pictures and summary.json, and return the summary."""
+    from ..show import inside, pictures  # pyplot takes long to import
+
     ctx = devices.contexts()
     stored = checkpoint.read(path)
     classes = stored.config.classes
@@ -66,7 +61,7 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     }
     net = detect.net
     if hasattr(net.head, "class_pool"):
-        cls, objects = typical_objects(net, test_set, data.spec)
+        cls, objects = inside.typical_objects(net, test_set, data.spec)
         drawn.append("score_maps.png")
         summary["score_maps"] = inside.score_maps(folder / drawn[-1], net, *objects[0], cls)
     if hasattr(net.head, "offsets"):
@@ -93,28 +88,6 @@ def _refuse_classes(stored: checkpoint.Checkpoint, data: Data, wanted: Sequence[
         f"checkpoint: {stored.path} knows classes {', '.join(stored.config.classes)}; expected "
         f"those of '{data.dataset}': {', '.join(wanted)}"
     )
-
-
-def typical_objects(
-    net: RFCN, dataset: DetectionSet, spec: DatasetSpec
-) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
-    """Choose a class and its objects for the pictures of RoIs: large ones, the surest first.
-
-    The objects are above the median size of the first images, in the class that the data set shows,
-    or in the most frequent one. An object is an image and a box.
-    """
-    objects = []
-    wanted = spec.classes.index(spec.shown_class) if spec.shown_class else None
-    for index in range(min(40, len(dataset))):
-        image, labels, _ = load_image(dataset, index, spec.short, spec.max_size)
-        objects += [(image, row) for row in labels if not row[5]]
-    sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
-    large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
-    classes = [int(row[4]) for _, row in large]
-    cls = max(classes, key=lambda each: (each == wanted, classes.count(each), -each))
-    chosen = [(image, row[:4]) for image, row in reversed(large) if row[4] == cls]
-    chosen.sort(key=lambda each: -inside.votes(net, each[0], each[1][None])[2][0, cls + 1])
-    return cls, chosen
 
 
 def print_summary(summary: dict, folder: Path) -> None:

@@ -10,7 +10,9 @@ import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
-from ..data.loader import normalise
+from ..data.dataset import DetectionSet
+from ..data.loader import load_image, normalise
+from ..data.specs import DatasetSpec
 from ..model.detector import RFCN
 from .pictures import frame, write
 
@@ -33,6 +35,30 @@ def votes(
     k = net.config.k
     maps = maps.asnumpy()[0]
     return maps.reshape(-1, k, k, *maps.shape[1:]), pooled.asnumpy(), probability.asnumpy()
+
+
+def typical_objects(
+    net: RFCN, dataset: DetectionSet, spec: DatasetSpec
+) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
+    """Choose a class and its objects for the pictures of RoIs: large ones, the surest first.
+
+    The objects, each an image and a box, are above the median size of those of the first images,
+    and of the class that the data set shows, or of the most frequent one.
+    """
+    objects: list[tuple[np.ndarray, np.ndarray]] = []
+    wanted = spec.classes.index(spec.shown_class) if spec.shown_class else None
+    for index in range(len(dataset)):
+        if index >= 40 and objects:
+            break
+        image, labels, _ = load_image(dataset, index, spec.short, spec.max_size)
+        objects += [(image, row) for row in labels if not row[5]]
+    sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
+    large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
+    classes = [int(row[4]) for _, row in large]
+    cls = max(classes, key=lambda each: (each == wanted, classes.count(each), -each))
+    chosen = [(image, row[:4]) for image, row in reversed(large) if row[4] == cls]
+    chosen.sort(key=lambda each: -votes(net, each[0], each[1][None])[2][0, cls + 1])
+    return cls, chosen
 
 
 def shifted(box: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from demo_runs import settings_of
+from demo_runs import python, settings_of
 
 from demo_rfcn import cli, progress
 from demo_rfcn.commands import ablate
@@ -85,6 +85,12 @@ def test_one_seed_has_no_deviation(seeds, row, tmp_path):
     ablate.write_table(tmp_path / "table.md", rows)
     assert (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()[-1] == row
     ablate.bar_chart(tmp_path / "chart.png", rows)
+
+
+def test_pyplot_is_imported_only_to_draw():
+    """It takes a second, which every command and every process of `launch` would pay."""
+    made = python("-c", "import sys, demo_rfcn.cli; sys.exit('matplotlib' in sys.modules)")
+    assert made.returncode == 0, made.stderr
 
 
 def test_defaults():

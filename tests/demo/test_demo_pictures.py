@@ -6,11 +6,11 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import open_dataset
+from demo_runs import open_dataset, write_voc
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from demo_rfcn.data import DATASETS
+from demo_rfcn.data import DATASETS, signals
 from demo_rfcn.model import detector
 from demo_rfcn.model.config import ModelConfig
 from demo_rfcn.model.detections import Detection
@@ -86,3 +86,14 @@ def test_score_maps_are_large_enough_to_see(k, maps, drawn, tmp_path):
     assert len(axes) == 2 * (maps + 1)
     assert sizes[0] >= 80
     assert any(axis.get_ylabel() == "score of b" for axis in figure.axes)
+
+
+def test_data_whose_first_images_have_no_objects(tmp_path):
+    """The pictures of RoIs show the first objects that there are."""
+    config = ModelConfig(signals.CLASSES, "small", "psroi", 3, True, (2.0,), (1.0,))
+    net = detector.build(config, [mx.cpu()], 0)
+    image, objects = signals.paint(np.random.default_rng(0))
+    root = write_voc(tmp_path, [(image, [])] * 41 + [(image, objects)])
+    dataset = open_dataset(DATASETS["signals"], root, "test")
+    cls, found = inside.typical_objects(net, dataset, DATASETS["signals"])
+    assert found and signals.CLASSES[cls] in {name for name, *_ in objects}
