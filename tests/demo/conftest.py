@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from demo_runs import photographs, train_arguments, write_voc
+from demo_runs import photographs, train, write_voc
 from PIL import Image
 
 from demo_rfcn import cli
@@ -30,19 +33,37 @@ def eight_images(tmp_path_factory) -> Path:
 SIGNALS = DATASETS["signals"]
 
 
-class NetworkBuilt(Exception):
-    """The data was accepted: training is about to begin."""
+@pytest.fixture
+def rejects(capsys) -> Callable[..., list[str]]:
+    """Run a command that is rejected with one sentence for each of some words, and nothing else.
+
+    Lines of progress may come before them if the command `starts`.
+    """
+
+    def check(line: Iterable, *words: str, starts: bool = False) -> list[str]:
+        capsys.readouterr()
+        status: Any = None
+        try:
+            status = cli.main([str(word) for word in line])
+        except SystemExit as stopped:  # of the parser
+            status = stopped.code
+        errors = capsys.readouterr().err.strip().splitlines()
+        if starts:
+            errors = [text for text in errors if not re.match(r"[a-z0-9 -]+: \d+ %, \d+ of ", text)]
+        assert status == 2 and len(errors) == len(words), errors
+        for message, part in zip(errors, words):
+            assert message.startswith("demo_rfcn: ") and part in message, errors
+        return errors
+
+    return check
 
 
 @pytest.fixture
 def no_training(monkeypatch) -> type[Exception]:
-    """Raise this as soon as a command builds a network."""
-
-    def build(*_, **__):
-        raise NetworkBuilt
-
-    monkeypatch.setattr(detector, "build", build)
-    return NetworkBuilt
+    """Raise this as soon as a command builds a network: the data was accepted."""
+    built = type("NetworkBuilt", (Exception,), {})
+    monkeypatch.setattr(detector, "build", mock.Mock(side_effect=built))
+    return built
 
 
 @pytest.fixture
@@ -75,18 +96,14 @@ def folder(eight_images, tmp_path) -> Path:
 @pytest.fixture(scope="session")
 def short_run(eight_images, tmp_path_factory) -> Path:
     """The folder of a run of six steps without interruption."""
-    folder = tmp_path_factory.mktemp("short") / "run"
-    assert cli.main(train_arguments(eight_images, folder)) == 0
-    return folder
+    return train(eight_images, tmp_path_factory.mktemp("short") / "run").parent
 
 
 @pytest.fixture(scope="session")
 def deformable_run(eight_images, tmp_path_factory) -> Path:
     """The same with everything deformable: convolutions of the backbone, and bins of the head."""
     folder = tmp_path_factory.mktemp("deformable") / "run"
-    more = ("--deform", "--head", "deformable_psroi")
-    assert cli.main(train_arguments(eight_images, folder, *more)) == 0
-    return folder
+    return train(eight_images, folder, "--deform", "--head", "deformable_psroi").parent
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import SMALL, open_dataset, refused, train_arguments
+from demo_runs import SMALL, open_dataset, run, train, train_arguments
 from odd_images import KINDS, write_coco
 
 from demo_rfcn import cli
@@ -60,6 +60,7 @@ def replaced(**parts) -> Callable:
 
 
 NAN = float("nan")
+#: The last image, number 5, has no boxes.
 BROKEN = {
     "no-images": (replaced(images=None), "does not hold lists of images, annotations, categories"),
     "no-categories": (replaced(categories=[]), "has no categories, expected at least one"),
@@ -68,11 +69,11 @@ BROKEN = {
         "the name or id of another: 2 'person'",
     ),
     "category-text": (replaced(categories=["person"]), "categories[0] has None for 'id'"),
-    "image-text-width": (entry("images", width="wide"), "images[0] has 'wide' for 'width'"),
-    "image-nan-width": (entry("images", width=NAN), "images[0] gives nan x 200 as its size"),
-    "image-twice": (entry("images", 1, id=10), "images[1] has the id of another image, 10"),
-    "image-no-name": (entry("images", coco_url=None, file_name=None), "has None for 'file_name'"),
-    "image-other-size": (entry("images", width=9), "has 160 x 200 pixels, and its annotation"),
+    "image-text-width": (entry("images", 5, width="wide"), "images[5] has 'wide' for 'width'"),
+    "image-nan-width": (entry("images", 5, width=NAN), "images[5] gives nan x 160 as its size"),
+    "image-twice": (entry("images", 5, id=10), "images[5] has the id of another image, 10"),
+    "image-no-name": (entry("images", 5, coco_url=None, file_name=None), "None for 'file_name'"),
+    "image-other-size": (entry("images", 5, width=9), "has 220 x 160 pixels, and its annotation"),
     "image-absent": (entry("images", coco_url="x/train2017/none.jpg"), "none.jpg is missing"),
     "of-no-image": (entry("annotations", image_id=99), "annotations[0] is of image 99, which the"),
     "of-no-category": (entry("annotations", category_id=99), "annotations[0] is of category 99, "),
@@ -88,29 +89,30 @@ BROKEN = {
 
 def edit(path: Path, damage: Callable) -> None:
     """Damage the content of a JSON file."""
-    stored = json.loads(path.read_text())
+    before = path.read_text()
+    stored = json.loads(before)
     damage(stored)
     path.write_text(json.dumps(stored))
+    assert path.read_text() != before
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_broken_coco_entries_are_named(fault, coco_copy, tmp_path, no_training, capsys):
+def test_broken_coco_entries_are_named(fault, coco_copy, tmp_path, no_training, rejects):
     damage, words = BROKEN[fault]
     edit(coco_copy / "annotations" / "instances_train2017.json", damage)
     line = train_arguments(coco_copy, tmp_path / "run", "--dataset", "coco")
-    (first, *_) = refused(line, capsys)
-    assert first.startswith(f"demo_rfcn: dataset: {coco_copy}") and words in first
-    if "skip-broken" in first:
+    (message,) = rejects(line, words)
+    assert message.startswith(f"demo_rfcn: dataset: {coco_copy}")
+    if "skip-broken" in message:
         with pytest.raises(no_training):
             cli.main([*line, "--skip-broken"])
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe{}", b"[" * 100000])
-def test_broken_coco_file_is_named(data, coco_copy, tmp_path, capsys):
+def test_broken_coco_file_is_named(data, coco_copy, tmp_path, rejects):
     path = coco_copy / "annotations" / "instances_val2017.json"
     path.write_bytes(data)
-    (message,) = refused(train_arguments(coco_copy, tmp_path, "--dataset", "coco"), capsys)
-    assert str(path) in message
+    rejects(train_arguments(coco_copy, tmp_path, "--dataset", "coco"), str(path))
 
 
 def test_coco_without_optional_fields(coco_root, coco_copy):
@@ -130,9 +132,7 @@ def test_coco_without_optional_fields(coco_root, coco_copy):
     edit(coco_copy / "annotations" / "instances_train2017.json", change)
     before, after = (open_dataset(COCO, root, "train").labels for root in (coco_root, coco_copy))
     np.testing.assert_array_equal(after[0][-1, :4], [0, 150, 16, 199])
-    np.testing.assert_array_equal(after[0][:-1], before[0])
-    for ours, theirs in zip(after[1:], before[1:]):
-        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_equal([after[0][:-1], *after[1:]], before)
 
 
 def test_coco_annotations_stay_with_their_images_if_one_is_broken(coco_root, coco_copy):
@@ -146,12 +146,11 @@ def test_coco_annotations_stay_with_their_images_if_one_is_broken(coco_root, coc
 
 
 @pytest.mark.slow
-def test_coco_trains_and_evaluates(coco_root, tmp_path, capsys):
-    line = train_arguments(coco_root, tmp_path, "--dataset", "coco", *SMALL)
-    assert cli.main([*line, "--network", "mobilenet1.0"]) == 0
-    saved = ["--pretrained", str(tmp_path / "best.ckpt"), "--save-prefix", str(tmp_path / "out")]
-    data = ["--dataset", "coco", "--dataset-root", str(coco_root), "--short", "80"]
-    assert cli.main(["eval", *data, *saved]) == 0
+def test_coco_trains_and_evaluates(coco_root, tmp_path):
+    more = ["--dataset", "coco", *SMALL, "--network", "mobilenet1.0"]
+    best = train(coco_root, tmp_path, *more).with_name("best.ckpt")
+    data = ["--dataset", "coco", "--dataset-root", coco_root, "--short", "80"]
+    run("eval", *data, "--pretrained", best, "--save-prefix", tmp_path / "out")
     test = json.loads((tmp_path / "out" / "summary.json").read_text())["test"]
     assert 0 <= test["coco_ap"] <= test["coco_ap50"] <= 1
 
@@ -179,10 +178,9 @@ def test_perfect_detections_have_a_coco_ap_of_one(coco_root):
     assert evaluate.average_precision(dataset, nothing)["coco_ap"] == 0
 
 
-def test_coco_without_pycocotools_names_the_package(coco_root, tmp_path, monkeypatch, capsys):
+def test_coco_without_pycocotools_names_the_package(coco_root, tmp_path, monkeypatch, rejects):
     monkeypatch.setattr(coco.importlib.util, "find_spec", lambda name: None)
-    (message,) = refused(train_arguments(coco_root, tmp_path, "--dataset", "coco"), capsys)
-    assert "pip install pycocotools" in message
+    rejects(train_arguments(coco_root, tmp_path, "--dataset", "coco"), "pip install pycocotools")
 
 
 def test_categories_of_a_file(tmp_path, capsys):
@@ -253,13 +251,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("flags", WRONG)
-def test_invalid_arguments_are_rejected(flags, export, no_training, tmp_path, capsys):
+def test_invalid_arguments_are_rejected(flags, export, no_training, tmp_path, rejects):
     places = {"FILE": str(export.annotations), "DIR": str(export.images), "OTHER": str(tmp_path)}
-    line = ["train", "--dataset", "coco", "--save-prefix", str(tmp_path / "run")]
-    line += [places.get(word, word) for word in flags.split()]
+    line = ["train", "--dataset", "coco", "--save-prefix", tmp_path / "run"]
     words = WRONG[flags]
     for word, place in places.items():
         words = words.replace(word, place)
-    (message,) = refused(line, capsys)
-    assert words in message
+    rejects([*line, *(places.get(word, word) for word in flags.split())], words)
     assert not (tmp_path / "run").exists()

@@ -7,15 +7,15 @@ import json
 import resource
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import mxnet as mx
 import pytest
-from demo_runs import REPOSITORY, assert_equal_runs, python, refused, train_arguments
+from demo_runs import REPOSITORY, assert_equal_runs, python, run, train, train_arguments
 
-from demo_rfcn import cli, files
+from demo_rfcn import files
 from demo_rfcn.data import DATASETS
 from demo_rfcn.run import checkpoint
 
@@ -35,13 +35,16 @@ def files_up_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def unwritten(line: list, size: int, capsys) -> str:
-    """Return the sentence of a command that cannot write larger files."""
-    with files_up_to(size):
-        *progress, message = refused(line, capsys)
-    assert not any("demo_rfcn" in text or "Error" in text for text in progress)
-    assert message.startswith("demo_rfcn: cannot write ")
-    return message
+@pytest.fixture
+def unwritten(rejects) -> Callable:
+    """Run a command that cannot write files of more bytes; return its sentence."""
+
+    def check(line: list, size: int) -> str:
+        with files_up_to(size):
+            (message,) = rejects(line, "demo_rfcn: cannot write ", starts=True)
+        return message
+
+    return check
 
 
 def names(folder: Path) -> list:
@@ -51,73 +54,67 @@ def names(folder: Path) -> list:
 
 @pytest.mark.parametrize("size", [0, 300, 5000])
 @pytest.mark.parametrize("command", ["data", "demo", "ablate"])
-def test_unwritten_data(command, size, few_signals, tmp_path, capsys):
-    message = unwritten([command, "--dataset-root", tmp_path / "data"], size, capsys)
+def test_unwritten_data(command, size, few_signals, tmp_path, unwritten):
+    message = unwritten([command, "--dataset-root", tmp_path / "data"], size)
     assert message.endswith(f"cannot write {tmp_path / 'data'}: File too large")
     assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["train", "demo", "ablate"])
-def test_unwritten_first_checkpoint(command, written_signals, eight_images, tmp_path, capsys):
+def test_unwritten_first_checkpoint(command, written_signals, eight_images, tmp_path, unwritten):
     line = [command, *train_arguments(eight_images, tmp_path / "run")[1:], "--steps", "2"]
     folder = tmp_path / "run" / ("variant0-seed0" if command == "ablate" else "")
-    message = unwritten(line, 100_000, capsys)
+    message = unwritten(line, 100_000)
     assert message.endswith(f"cannot write {folder / 'best.ckpt'}: File too large")
     assert names(folder) == []
-    message = unwritten(line, 100, capsys)
-    assert message.endswith(f"cannot write {folder}: File too large")
+    assert unwritten(line, 100).endswith(f"cannot write {folder}: File too large")
 
 
-def test_previous_checkpoint_stays_and_resumes(eight_images, short_run, tmp_path, capsys):
+def test_previous_checkpoint_stays_and_resumes(eight_images, short_run, tmp_path, unwritten):
     """The next checkpoint is cut at its beginning, in the middle, and at its last byte."""
-    line = train_arguments(eight_images, tmp_path)
-    assert cli.main([*line, "--max-seconds", "1e-9"]) == 0
-    last = tmp_path / "last.ckpt"
-    assert checkpoint.read(last).step == 1
+    last = train(eight_images, tmp_path, "--max-seconds", "1e-9")
+    assert [row["step"] for row in checkpoint.read(last).notes["history"]["val"]] == [1]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    line += ["--resume", str(last)]
+    line = train_arguments(eight_images, tmp_path, "--resume", last)
     for size in (10_000, len(before[last]) // 2, len(before[last]) - 1):
-        assert unwritten(line, size, capsys).endswith(".ckpt: File too large"), size
+        assert unwritten(line, size).endswith(".ckpt: File too large"), size
         assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert cli.main(line) == 0
+    run(*line)
     assert_equal_runs(last, short_run / "last.ckpt")
 
 
 @pytest.mark.parametrize("command", ["eval", "detect", "export"])
-def test_unwritten_results(command, eight_images, short_run, tmp_path, capsys):
-    image = eight_images / "VOC2007" / "JPEGImages" / "000000.jpg"
-    own = {"eval": ["--dataset-root", str(eight_images)], "detect": [str(image)], "export": []}
-    line = [command, *own[command], "--pretrained", str(short_run / "best.ckpt")]
+def test_unwritten_results(command, eight_images, short_run, tmp_path, unwritten):
+    image = eight_images / "VOC2007/JPEGImages/000000.jpg"
+    own = {"eval": ["--dataset-root", eight_images], "detect": [image], "export": []}
+    line = [command, *own[command], "--pretrained", short_run / "best.ckpt", "--save-prefix"]
     whole, folder = tmp_path / "whole", tmp_path / "out"
-    assert cli.main([*line, "--save-prefix", str(whole)]) == 0
+    run(*line, whole)
     written = {path.name: path.stat().st_size for path in whole.iterdir()}
-    line += ["--save-prefix", str(folder)]
-    assert unwritten(line, 100, capsys).endswith(f"cannot write {folder}: File too large")
+    assert unwritten([*line, folder], 100).endswith(f"cannot write {folder}: File too large")
     largest = sorted(written, key=lambda name: written[name])
     for name in largest[-2:] if command == "export" else largest[-1:]:
-        message = unwritten(line, written[name] - 9, capsys)
+        message = unwritten([*line, folder], written[name] - 9)
         assert message.startswith(f"demo_rfcn: cannot write {folder}")
         assert message.endswith(": File too large")
         assert set(names(folder)) <= set(written) - {name}
         shutil.rmtree(folder)
-    assert cli.main(line) == 0
-    assert names(folder) == sorted(written)
 
 
-def test_folder_below_a_file_is_rejected(eight_images, short_run, tmp_path, capsys):
+def test_folder_below_a_file_is_rejected(eight_images, short_run, tmp_path, rejects):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "run"
-    pretrained = ["--pretrained", str(short_run / "best.ckpt"), "--save-prefix", str(folder)]
+    pretrained = ["--pretrained", short_run / "best.ckpt", "--save-prefix", folder]
     for line in (
         train_arguments(eight_images, folder),
-        ["eval", "--dataset-root", str(eight_images), *pretrained],
+        ["eval", "--dataset-root", eight_images, *pretrained],
         ["export", *pretrained],
-        ["data", "--dataset-root", str(folder)],
+        ["data", "--dataset-root", folder],
     ):
         words = f"demo_rfcn: cannot write {folder}: a part of the path is a file"
-        assert refused(line, capsys) == [words]
+        assert rejects(line, words) == [words]
     words = f"demo_rfcn: data: {tmp_path / 'file'} is a file, expected a folder"
-    assert refused(["data", "--dataset-root", tmp_path / "file"], capsys) == [words]
+    assert rejects(["data", "--dataset-root", tmp_path / "file"], words) == [words]
 
 
 def test_mxnet_does_not_report_the_last_bytes(tmp_path):
@@ -132,12 +129,16 @@ def test_mxnet_does_not_report_the_last_bytes(tmp_path):
         files.save_and_reload(lambda: mx.nd.save(str(path), arrays), path)
 
 
-def test_broken_notes_are_named(written_signals, eight_images, short_run, tmp_path, capsys):
-    run = Path(shutil.copytree(short_run, tmp_path / "run"))
-    for command, name in (("demo", "summary.json"), ("ablate", "ablation.json")):
-        (run / name).write_text('{"dataset": "sig')
-        (message,) = refused([command, *train_arguments(eight_images, run)[1:]], capsys)
-        assert f"{run / name} is not whole JSON: " in message
+@pytest.mark.parametrize(
+    ("command", "name"), [("demo", "summary.json"), ("ablate", "ablation.json")]
+)
+def test_broken_notes_are_named(
+    command, name, written_signals, eight_images, short_run, tmp_path, rejects
+):
+    folder = Path(shutil.copytree(short_run, tmp_path / "run"))
+    (folder / name).write_text('{"dataset": "sig')
+    words = f"{folder / name} is not whole JSON: "
+    rejects([command, *train_arguments(eight_images, folder)[1:]], words)
 
 
 def test_full_standard_output(tmp_path):
@@ -174,6 +175,5 @@ def test_disk_that_fills_up(eight_images, short_run, tmp_path):
         assert results[step] == expected
     assert results["free"]["status"] == 0
     assert {"history.json", "last.ckpt"} <= set(results["free"]["files"])
-    line = ["--resume", str(short_run / "last.ckpt"), "--steps", "8"]
-    assert cli.main(train_arguments(eight_images, tmp_path / "roomy", *line)) == 0
-    assert_equal_runs(tmp_path / "last.ckpt", tmp_path / "roomy" / "last.ckpt")
+    more = ("--resume", short_run / "last.ckpt", "--steps", "8")
+    assert_equal_runs(tmp_path / "last.ckpt", train(eight_images, tmp_path / "roomy", *more))

@@ -21,7 +21,6 @@ from demo_runs import (
     free_port,
     parameters,
     python,
-    refused,
     settings_of,
     train_arguments,
 )
@@ -191,22 +190,6 @@ def test_bad_input_is_one_sentence(eight_images, tmp_path):
     line = arguments(eight_images, tmp_path, 9)
     code, (message,) = Launched([*line, "--dataset-root", "none"]).end()
     assert code == 2 and "dataset: folder none of 'signals' is missing; " in message
-
-
-WRONG = {
-    "-n 2": "launch: expected '-- train' and its arguments",
-    "-- eval": "launch: expected '-- train' and its arguments",
-    "-- train --kv-store local": "launch: --kv-store local, expected dist_",
-    "--address host -- train": "--address host, expected HOST:PORT",
-    "--address host:99999 -- train": "host:99999, expected HOST:PORT",
-    "--only worker -- train": "--only without --address, expected HOST:PORT",
-}
-
-
-@pytest.mark.parametrize("line", WRONG)
-def test_invalid_lines_of_launch_are_rejected(line, capsys):
-    (message,) = refused(["launch", *line.split()], capsys)
-    assert WRONG[line] in message
 
 
 def cluster(**own: str) -> dict[str, str]:

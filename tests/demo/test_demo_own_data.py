@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from demo_runs import (
     SMALL,
+    history,
     open_dataset,
     parameters,
     photographs,
-    refused,
+    run,
+    train,
     train_arguments,
     write_voc,
 )
@@ -26,6 +28,7 @@ from demo_rfcn.data import DATASETS, Held, images, open_datasets
 from demo_rfcn.run import checkpoint, evaluate
 
 VOC_LIKE = DATASETS["voc-like"]
+OWN = ("--dataset", "voc-like")
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +72,15 @@ def test_odd_images_have_their_boxes(voc_like):
 
 @pytest.mark.slow
 def test_odd_images_from_training_to_detection(voc_like, tmp_path, capsys):
-    run, out = tmp_path / "run", tmp_path / "out"
-    line = ["train", "--dataset", "voc-like", "--dataset-root", voc_like, "--save-prefix", run]
-    assert cli.main([*map(str, line), *SMALL, "--batch-size", "22", "--val-share", "0.04"]) == 0
+    more = [*OWN, *SMALL, "--batch-size", "22", "--val-share", "0.04"]
+    last = train(voc_like, tmp_path / "run", *more)
     assert "dataset: classes of the annotations: cup, spoon\n" in capsys.readouterr().out
-    history = json.loads((run / "history.json").read_text())
-    assert np.isfinite(list(history["losses"][-1].values())).all()
-    saved = ["--pretrained", str(run / "last.ckpt"), "--save-prefix", str(out)]
-    assert cli.main(["eval", *saved]) == 0
+    assert np.isfinite([*history(last.parent)["losses"][-1].values()]).all()
+    saved = ["--pretrained", last, "--save-prefix", tmp_path / "out"]
+    run("eval", *saved)
     assert "voc-like: 1 held-back images" in capsys.readouterr().out
-    assert cli.main(["detect", str(voc_like / "JPEGImages"), *saved, "--batch-size", "7"]) == 0
+    run("detect", voc_like / "JPEGImages", *saved, "--batch-size", "7")
+    out = tmp_path / "out"
     assert len(list(out.glob("*.json"))) == len(KINDS) + 4 + 1  # summary.json
 
 
@@ -95,7 +97,9 @@ def test_boxes_turn_with_the_pixels(orientation):
 
 
 @pytest.mark.parametrize("orientation", [6, 8])
-def test_annotations_of_the_stored_size_are_turned_and_reported(orientation, tmp_path, capsys):
+def test_annotations_of_the_stored_size_are_turned_and_reported(
+    orientation, tmp_path, rejects, capsys
+):
     folder = tmp_path / "data"
     for part in ("JPEGImages", "Annotations"):
         (folder / part).mkdir(parents=True)
@@ -108,8 +112,8 @@ def test_annotations_of_the_stored_size_are_turned_and_reported(orientation, tmp
         np.testing.assert_array_equal(rows[:, :4], [[20, 10, 59, 49]])
     assert capsys.readouterr().out.count("1 image of data stored turned") == 1
     annotation(folder / "Annotations" / "1.xml", (72, 97), [("cup", stored)])
-    line = train_arguments(folder, tmp_path / "run", "--dataset", "voc-like")
-    assert "1.jpg has 96 x 72 pixels, and its annotation says 72 x 97" in refused(line, capsys)[0]
+    words = "1.jpg has 96 x 72 pixels, and its annotation says 72 x 97"
+    rejects(train_arguments(folder, tmp_path / "run", *OWN), words)
 
 
 def test_names_and_lists(own, tmp_path):
@@ -143,12 +147,11 @@ def test_images_and_annotations_in_one_folder(voc_like, tmp_path, capsys):
     assert "dataset: 1 image without annotation left out: grey.jpg\n" in said
 
 
-def test_phone_format_that_pillow_does_not_decode_is_named(own, tmp_path, capsys):
+def test_phone_format_that_pillow_does_not_decode_is_named(own, tmp_path, rejects):
     (own / "JPEGImages" / "plain.jpg").unlink()
     (own / "JPEGImages" / "plain.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(99))
-    line = train_arguments(own, tmp_path / "run", "--dataset", "voc-like")
     words = "plain.HEIC is of a kind that Pillow does not decode (HEIF); make it a JPEG"
-    assert words in refused(line, capsys)[0]
+    rejects(train_arguments(own, tmp_path / "run", *OWN), words)
 
 
 def test_classes_keep_their_case(own, tmp_path, capsys):
@@ -157,10 +160,10 @@ def test_classes_keep_their_case(own, tmp_path, capsys):
     assert "dataset: classes that differ only in case: Cup, cup\n" in capsys.readouterr().out
 
 
-def test_two_images_of_one_name_are_rejected(own, tmp_path, capsys):
+def test_two_images_of_one_name_are_rejected(own, tmp_path, rejects):
     shutil.copy(own / "JPEGImages" / "grey.jpg", own / "JPEGImages" / "plain.jpeg")
-    line = train_arguments(own, tmp_path / "run", "--dataset", "voc-like")
-    assert "JPEGImages/plain.jpeg has the name of plain.jpg" in refused(line, capsys)[0]
+    words = "JPEGImages/plain.jpeg has the name of plain.jpg"
+    rejects(train_arguments(own, tmp_path / "run", *OWN), words)
 
 
 LISTS = [
@@ -208,15 +211,15 @@ def test_images_held_back_follow_from_the_seed(voc_like, tmp_path):
     assert len(names(more, 0) ^ first) <= 2
 
 
-def test_one_image_is_too_few_to_hold_one_back(tmp_path, no_training, capsys):
+def test_one_image_is_too_few_to_hold_one_back(tmp_path, no_training, rejects):
+    lines = []
     for count in (1, 2):
         made = write_voc(tmp_path / str(count), photographs(["cup"], 3)[:count]) / "VOC2007"
         shutil.rmtree(made / "ImageSets")
-        line = train_arguments(made, tmp_path / "run", "--dataset", "voc-like", "--batch-size", "1")
-        if count == 1:
-            assert "1 images of VOC2007 are too few to hold back" in refused(line, capsys)[0]
+        lines.append(train_arguments(made, tmp_path / "run", *OWN, "--batch-size", "1"))
+    rejects(lines[0], "1 images of VOC2007 are too few to hold back")
     with pytest.raises(no_training):
-        cli.main(line)
+        cli.main(lines[1])
 
 
 def test_objects_of_other_classes_are_left_out_and_counted(voc_like, tmp_path, capsys):
@@ -233,10 +236,8 @@ def test_objects_of_other_classes_are_left_out_and_counted(voc_like, tmp_path, c
 @pytest.fixture(scope="module")
 def small_run(voc_like, tmp_path_factory) -> Path:
     """A run with another scale than the default."""
-    run = tmp_path_factory.mktemp("small") / "run"
-    line = ["train", "--dataset", "voc-like", "--dataset-root", str(voc_like)]
-    assert cli.main([*line, "--save-prefix", str(run), *SMALL, "--batch-size", "2"]) == 0
-    return run
+    folder = tmp_path_factory.mktemp("small") / "run"
+    return train(voc_like, folder, *OWN, *SMALL).parent
 
 
 @pytest.mark.slow
@@ -266,47 +267,37 @@ def test_evaluation_uses_data_scale_and_split_of_the_checkpoint(
         assert seen.value.args == (scale, CLASSES, names)
 
 
-def test_evaluation_of_other_classes_is_rejected(small_run, tmp_path, capsys):
+def test_evaluation_of_other_classes_is_rejected(small_run, tmp_path, rejects):
     made = write_voc(tmp_path / "made", photographs(["fork", "knife"], 3)) / "VOC2007"
     saved = ["--pretrained", small_run / "last.ckpt", "--save-prefix", tmp_path / "out"]
     words = "knows classes cup, spoon; expected those of 'voc-like': fork, knife"
-    assert words in refused(["eval", *saved, "--dataset-root", made], capsys)[0]
+    rejects(["eval", *saved, "--dataset-root", made], words)
 
 
 @pytest.mark.slow
 def test_fine_tuning_keeps_the_layers_that_fit(small_run, coco_root, tmp_path, capsys):
     """The detector has other classes, and the data are of another kind."""
     pytest.importorskip("pycocotools")
-    line = train_arguments(coco_root, tmp_path / "run", "--dataset", "coco", *SMALL, "--lr", "1e-9")
-    last = Path(shutil.copy(small_run / "last.ckpt", tmp_path))
-    assert cli.main([*line, "--pretrained", str(last)]) == 0
-    said = capsys.readouterr().out
-    assert (
-        f"parameters are those of {last}; not kept, and trained from scratch: head.class_maps\n"
-        in said
-    )
-    before, after = parameters(last), parameters(tmp_path / "run" / "last.ckpt")
+    first = Path(shutil.copy(small_run / "last.ckpt", tmp_path))
+    more = ("--dataset", "coco", *SMALL, "--lr", "1e-9", "--pretrained", first)
+    last = train(coco_root, tmp_path / "run", *more)
+    words = "; not kept, and trained from scratch: head.class_maps\n"
+    assert f"parameters are those of {first}{words}" in capsys.readouterr().out
+    before, after = parameters(first), parameters(last)
     assert before["head.class_maps.weight"].shape != after["head.class_maps.weight"].shape
     for name in ("backbone.body.0.weight", "rpn.score.weight", "head.box_maps.weight"):
         np.testing.assert_allclose(after[name], before[name], atol=1e-6)
-    stored = checkpoint.read(tmp_path / "run" / "last.ckpt")
-    assert len(stored.config.classes) == 80 and stored.arguments["pretrained"] == str(last)
-    last.unlink()  # a resumed run has all weights
-    assert cli.main(["train", "--resume", str(stored.path), "--steps", "3"]) == 0
+    stored = checkpoint.read(last)
+    assert len(stored.config.classes) == 80 and stored.arguments["pretrained"] == str(first)
+    first.unlink()  # a resumed run has all weights
+    run("train", "--resume", last, "--steps", "3")
 
 
-def test_fine_tuning_of_a_foreign_checkpoint_is_rejected(small_run, voc_like, tmp_path, capsys):
-    line = ["train", "--dataset", "voc-like", "--dataset-root", voc_like]
-    line += ["--save-prefix", tmp_path / "run", "--short", "80"]
-    last = small_run / "last.ckpt"
-    text = tmp_path / "text.ckpt"
+def test_fine_tuning_of_a_foreign_checkpoint_is_rejected(small_run, voc_like, tmp_path, rejects):
+    line = train_arguments(voc_like, tmp_path / "run", *OWN, "--short", "80", "--pretrained")
+    last, text = small_run / "last.ckpt", tmp_path / "text.ckpt"
     text.write_text("text")
-    for more, words in (
-        (["--pretrained", tmp_path / "none.ckpt"], "none.ckpt is missing"),
-        (["--pretrained", text], f"{text} is not a checkpoint of demo_rfcn, or is damaged"),
-        (
-            ["--pretrained", last, "--network", "mobilenet1.0", "--head", "roi_fc"],
-            f"no backbone in {last} that fits; it is of another configuration: network: small, not",
-        ),
-    ):
-        assert words in refused([*line, *more], capsys)[0]
+    rejects([*line, tmp_path / "none.ckpt"], "none.ckpt is missing")
+    rejects([*line, text], f"{text} is not a checkpoint of demo_rfcn, or is damaged")
+    words = f"no backbone in {last} that fits; it is of another configuration: network: small, not"
+    rejects([*line, last, "--network", "mobilenet1.0", "--head", "roi_fc"], words)

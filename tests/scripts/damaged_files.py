@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads randomly damaged files; a separate program, because MXNet may crash on one.
 
-    python damaged_files.py {checkpoints,symbols} COUNT FOLDER
+    python damaged_files.py COUNT FOLDER
 
-Prints how many were read, and how many raised an exception.
+Prints how many checkpoints, then symbols, were read, and how many raised an exception.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ import gluon_roi
 from demo_rfcn.model.config import ModelConfig
 from demo_rfcn.run import checkpoint
 
-kind, count, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-path = folder / ("damaged.json" if kind == "symbols" else "damaged.ckpt")
+count, folder = int(sys.argv[1]), Path(sys.argv[2])
 #: Sizes and types that a header should not have.
 WORDS = (0, 1, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
 
 
-def whole() -> bytes:
+def write_whole(kind: str, path: Path) -> None:
     if kind == "checkpoints":
         config = ModelConfig(("a",), "small", "psroi", 3, True, (2.0,), (1.0,))
         notes = {"format": checkpoint.FORMAT, "config": config.to_dict(), "updates": {}, "step": 1}
@@ -42,7 +41,6 @@ def whole() -> bytes:
         pooled = mx.sym.ROIPooling(data, rois, pooled_size=(2, 2), spatial_scale=0.5)
         pooled = gluon_roi.sym.ROIAlign(pooled, rois, pooled_size=(2, 2), spatial_scale=0.5)
         pooled.save(str(path))
-    return path.read_bytes()
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -62,17 +60,20 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(content)
 
 
-original, rng, read, refused = whole(), random.Random(0), 0, 0
-for _ in range(count):
-    path.write_bytes(damaged(original, rng))
-    try:
-        if kind == "checkpoints":
-            checkpoint.read(path)
-        else:
-            symbol = mx.sym.load(str(path))
-            gluon_roi.count(symbol)
-            gluon_roi.optimize(symbol)
-        read += 1
-    except (ValueError, RuntimeError):
-        refused += 1
-print(f"read {read}, refused {refused}")
+for kind, name in (("checkpoints", "damaged.ckpt"), ("symbols", "damaged.json")):
+    path = folder / name
+    write_whole(kind, path)
+    original, rng, read, refused = path.read_bytes(), random.Random(0), 0, 0
+    for _ in range(count):
+        path.write_bytes(damaged(original, rng))
+        try:
+            if kind == "checkpoints":
+                checkpoint.read(path)
+            else:
+                symbol = mx.sym.load(str(path))
+                gluon_roi.count(symbol)
+                gluon_roi.optimize(symbol)
+            read += 1
+        except (ValueError, RuntimeError):
+            refused += 1
+    print(f"{kind}: read {read}, refused {refused}")
