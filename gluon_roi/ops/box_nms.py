@@ -57,9 +57,8 @@ def box_nms(
         Boxes of data: x1, y1, x2, y2, or centre x, y and width, height.
     out_format : {'corner', 'center'}
         Boxes of the output. Those with a negative first coordinate are not converted.
-    out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+    out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -92,7 +91,6 @@ def box_nms(
     >>> gluon_roi.nd.BoxNMS(boxes, coord_start=1, score_index=0).asnumpy()[:, 0].tolist()
     [0.75, 0.25, -1.0]
     """
-    ...
 
 
 class BoxNMS(OperatorBlock):

@@ -8,10 +8,39 @@ from typing import Any
 import mxnet as mx
 from mxnet.gluon.contrib import cnn
 
-from ..bridge.arguments import NDArray, NumpyArray, NumpySymbol, kind_of
+from ..bridge.arguments import NDArray, NumpyArray, NumpySymbol
 
 
-class DeformableConvolution(cnn.DeformableConvolution):
+class _DeformableBlock(mx.gluon.HybridBlock):
+    """The parts that both blocks add to MXNet's."""
+
+    def __init__(self, *args: Any, convention: str, **kwargs: Any) -> None:
+        # MXNet infers shapes here, in which 0 means unknown.
+        with mx.util.np_array(False), mx.util.np_shape(False):
+            super().__init__(*args, **kwargs)
+        self._arguments = {**self._kwargs_deformable_conv, "convention": convention}
+        layout = self._arguments["layout"]
+        if layout != "NCHW":
+            raise ValueError(
+                f"{type(self).__name__}: argument layout: expected 'NCHW', got {layout!r}"
+            )
+
+    def _moves(self, x: Any, weight: Any, bias: Any) -> Any:
+        """The result of the block's own convolution, as an array or symbol of mx.nd or mx.sym."""
+        F = mx.nd if isinstance(x, NDArray) else mx.sym
+        inputs = [value.as_nd_ndarray() for value in (x, weight, bias) if value is not None]
+        return F.Convolution(*inputs, cudnn_off=True, **self._kwargs_offset)
+
+    __repr__ = cnn.DeformableConvolution.__repr__  # MXNet's modulated block has none
+
+
+def _like(x: Any, *values: Any) -> list:
+    """Arrays or symbols of mx.nd or mx.sym, in the kind of x."""
+    is_numpy = isinstance(x, (NumpyArray, NumpySymbol))
+    return [value.as_np_ndarray() if is_numpy else value for value in values]
+
+
+class DeformableConvolution(_DeformableBlock, cnn.DeformableConvolution):
     """:class:`mxnet.gluon.contrib.cnn.DeformableConvolution` on the operators of this package.
 
     A convolution with learned offsets, which a convolution of its own computes from the data.
@@ -71,10 +100,7 @@ class DeformableConvolution(cnn.DeformableConvolution):
     """
 
     def __init__(self, *args: Any, convention: str = "mxnet", **kwargs: Any) -> None:
-        # MXNet infers shapes here, in which 0 means unknown.
-        with mx.util.np_array(False), mx.util.np_shape(False):
-            super().__init__(*args, **kwargs)
-        _set_up(self, convention)
+        super().__init__(*args, convention=convention, **kwargs)
 
     def hybrid_forward(
         self,
@@ -85,14 +111,13 @@ class DeformableConvolution(cnn.DeformableConvolution):
         offset_bias: Any = None,
         deformable_conv_bias: Any = None,
     ) -> Any:
-        offset = _moves(self, x, offset_weight, offset_bias)
-        out = F.gluon_roi.DeformableConvolution(
-            x, offset, deformable_conv_weight, deformable_conv_bias, name="fwd", **self._arguments
-        )
+        offset = _like(x, self._moves(x, offset_weight, offset_bias))
+        weights = deformable_conv_weight, deformable_conv_bias
+        out = F.gluon_roi.DeformableConvolution(x, *offset, *weights, name="fwd", **self._arguments)
         return self.act(out) if self.act else out
 
 
-class ModulatedDeformableConvolution(cnn.ModulatedDeformableConvolution):
+class ModulatedDeformableConvolution(_DeformableBlock, cnn.ModulatedDeformableConvolution):
     """:class:`mxnet.gluon.contrib.cnn.ModulatedDeformableConvolution`, on the CPU as well.
 
     As :class:`gluon_roi.DeformableConvolution`, but each sample has a learned factor, twice a
@@ -116,10 +141,8 @@ use_bias, in_channels, activation, initializers
 
     Raises
     ------
-    ValueError
-        A layout other than NCHW, or groups that do not divide the channels.
-    mxnet.base.MXNetError
-        Shapes or types that do not fit together.
+    ValueError, mxnet.base.MXNetError
+        As :class:`gluon_roi.DeformableConvolution` does.
 
     References
     ----------
@@ -135,10 +158,7 @@ use_bias, in_channels, activation, initializers
     """
 
     def __init__(self, *args: Any, convention: str = "torchvision", **kwargs: Any) -> None:
-        # MXNet infers shapes here, in which 0 means unknown.
-        with mx.util.np_array(False), mx.util.np_shape(False):
-            super().__init__(*args, **kwargs)
-        _set_up(self, convention)
+        super().__init__(*args, convention=convention, **kwargs)
 
     def hybrid_forward(
         self,
@@ -149,40 +169,14 @@ use_bias, in_channels, activation, initializers
         offset_bias: Any = None,
         deformable_conv_bias: Any = None,
     ) -> Any:
-        moves = _moves(self, x, offset_weight, offset_bias).as_nd_ndarray()
-        begin = self.offset_split_index
+        moves, begin = self._moves(x, offset_weight, offset_bias), self.offset_split_index
         offset = moves.slice_axis(axis=1, begin=0, end=begin)
         mask = moves.slice_axis(axis=1, begin=begin, end=None).sigmoid() * 2
-        if kind_of("ModulatedDeformableConvolution", "data", x) in (NumpyArray, NumpySymbol):
-            offset, mask = offset.as_np_ndarray(), mask.as_np_ndarray()
+        offset_mask, weights = (
+            _like(x, offset, mask),
+            (deformable_conv_weight, deformable_conv_bias),
+        )
         out = F.gluon_roi.ModulatedDeformableConvolution(
-            x,
-            offset,
-            mask,
-            deformable_conv_weight,
-            deformable_conv_bias,
-            name="fwd",
-            **self._arguments,
+            x, *offset_mask, *weights, name="fwd", **self._arguments
         )
         return self.act(out) if self.act else out
-
-    __repr__ = cnn.DeformableConvolution.__repr__  # MXNet's has none
-
-
-def _set_up(block: Any, convention: str) -> None:
-    """What MXNet's block keeps for its operator, and the convention."""
-    block._arguments = {**block._kwargs_deformable_conv, "convention": convention}
-    layout = block._arguments["layout"]
-    if layout != "NCHW":
-        raise ValueError(
-            f"{type(block).__name__}: argument layout: expected 'NCHW', got {layout!r}"
-        )
-
-
-def _moves(block: Any, x: Any, weight: Any, bias: Any) -> Any:
-    """What the block's own convolution computes, in the kind of x."""
-    kind = kind_of(type(block).__name__, "data", x)
-    F = mx.nd if kind in (NDArray, NumpyArray) else mx.sym
-    inputs = [value.as_nd_ndarray() for value in (x, weight, bias) if value is not None]
-    result = F.Convolution(*inputs, cudnn_off=True, **block._kwargs_offset)
-    return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result

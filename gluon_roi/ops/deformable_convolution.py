@@ -180,7 +180,6 @@ def deformable_convolution(
     >>> gluon_roi.nd.DeformableConvolution(x, offset, weight, kernel=3, pad=1, num_filter=4).shape
     (1, 4, 16, 16)
     """
-    ...
 
 
 @operator_function("ModulatedDeformableConvolution", _convolve)
@@ -247,7 +246,6 @@ def modulated_deformable_convolution(
     ...     x, offset, mask, weight, kernel=3, pad=1, num_filter=4).shape
     (1, 4, 16, 16)
     """
-    ...
 
 
 def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:

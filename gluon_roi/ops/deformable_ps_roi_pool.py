@@ -71,9 +71,7 @@ def deformable_ps_roi_pool(
     data : (N, C, H, W), float16, float32 or float64
         Score maps, C = output_dim * G * G.
     rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
-        together with rois_num. float16 is converted.
+        Rows [batch_index, x1, y1, x2, y2] in pixels; or as in :func:`gluon_roi.nd.ROIPool`.
     trans : (K, 2 * classes, T, T), dtype of data, optional
         Offsets x and y of each class; output channel c belongs to class
         ``c // (output_dim / classes)``. Without it bins do not move (MXNet's ``no_trans``).
@@ -93,14 +91,8 @@ def deformable_ps_roi_pool(
     trans_std : float
         Factor of trans; 0.1 in the paper. With the default of 0, which is MXNet's too, bins do not
         move.
-    rois_num : (N,), int32, int64, float32 or float64, optional
-        Number of boxes of each image, for rois without an index.
-    bad_index : {'error', 'padding'}
-        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
-        padding, as MXNet's ``ROIPooling`` does.
-    out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+    rois_num, bad_index, out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -110,11 +102,8 @@ def deformable_ps_roi_pool(
 
     Raises
     ------
-    mxnet.base.MXNetError
-        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or beyond the batch. (On a GPU such a row is NaN.)
-    TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+    mxnet.base.MXNetError, TypeError
+        As :func:`gluon_roi.nd.ROIPool` does.
 
     Notes
     -----
@@ -139,7 +128,6 @@ def deformable_ps_roi_pool(
     >>> moved.asnumpy().ravel().tolist()
     [2.0, 3.75, 9.0, 10.75]
     """
-    ...
 
 
 class DeformablePSROIPool(OperatorBlock):

@@ -88,9 +88,8 @@ def deformable_sampling(
         torchvision's ``deform_conv2d`` and MXNet's ``contrib.ModulatedDeformableConvolution``.
     layout : {'map', 'columns'}
         Of the result. MXNet multiplies columns faster.
-    out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+    out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -122,7 +121,6 @@ def deformable_sampling(
     >>> gluon_roi.nd.DeformableSampling(ramp, offset, 1)[0, 0, 0].asnumpy().tolist()
     [2.25, 3.25, 4.25, 5.0]
     """
-    ...
 
 
 class DeformableSampling(OperatorBlock):

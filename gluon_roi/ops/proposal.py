@@ -84,9 +84,8 @@ def proposal(
         Whether to return scores as well.
     iou_loss : bool
         Whether bbox_pred moves the corners of the anchors, in pixels.
-    out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+    out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -125,7 +124,6 @@ def proposal(
     ... ).asnumpy().tolist()
     [[0.0, 16.0, 0.0, 31.0, 15.0], [0.0, 0.0, 0.0, 15.0, 15.0]]
     """
-    ...
 
 
 class Proposal(OperatorBlock):

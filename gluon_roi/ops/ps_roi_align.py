@@ -35,9 +35,7 @@ def ps_roi_align(
     data : (N, C, H, W), float16, float32 or float64
         Score maps, C = output_dim * P * Q.
     rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
-        together with rois_num. float16 is converted.
+        Rows [batch_index, x1, y1, x2, y2] in pixels; or as in :func:`gluon_roi.nd.ROIPool`.
     pooled_size : int or (int, int)
         Bins of the output, P x Q (height, width).
     spatial_scale : float
@@ -52,14 +50,8 @@ def ps_roi_align(
         cell in size.
     rois_grad : bool
         Whether rois get a gradient (in units of out per image pixel) instead of zeros.
-    rois_num : (N,), int32, int64, float32 or float64, optional
-        Number of boxes of each image, for rois without an index.
-    bad_index : {'error', 'padding'}
-        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
-        padding, as MXNet's ``ROIPooling`` does.
-    out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+    rois_num, bad_index, out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -68,11 +60,8 @@ def ps_roi_align(
 
     Raises
     ------
-    mxnet.base.MXNetError
-        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or beyond the batch. (On a GPU such a row is NaN.)
-    TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+    mxnet.base.MXNetError, TypeError
+        As :func:`gluon_roi.nd.ROIPool` does.
 
     Notes
     -----
@@ -90,7 +79,6 @@ def ps_roi_align(
     >>> gluon_roi.nd.PSROIAlign(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
     [1.5625, 3.0, 7.3125, 8.75]
     """
-    ...
 
 
 class PSROIAlign(OperatorBlock):

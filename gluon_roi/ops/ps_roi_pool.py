@@ -35,9 +35,7 @@ def ps_roi_pool(
     data : (N, C, H, W), float16, float32 or float64
         Score maps, C = output_dim * G * G.
     rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
-        together with rois_num. float16 is converted.
+        Rows [batch_index, x1, y1, x2, y2] in pixels; or as in :func:`gluon_roi.nd.ROIPool`.
     pooled_size : int or (int, int)
         Bins of the output, P x Q (height, width).
     spatial_scale : float
@@ -51,14 +49,8 @@ def ps_roi_pool(
         box in image pixels, before scaling, and includes its last pixel. 'torchvision'
         (``ps_roi_pool``) rounds on the map, after scaling, and never reads the last row and column
         of the map.
-    rois_num : (N,), int32, int64, float32 or float64, optional
-        Number of boxes of each image, for rois without an index.
-    bad_index : {'error', 'padding'}
-        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
-        padding, as MXNet's ``ROIPooling`` does.
-    out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+    rois_num, bad_index, out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -67,11 +59,8 @@ def ps_roi_pool(
 
     Raises
     ------
-    mxnet.base.MXNetError
-        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or beyond the batch. (On a GPU such a row is NaN.)
-    TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+    mxnet.base.MXNetError, TypeError
+        As :func:`gluon_roi.nd.ROIPool` does.
 
     Notes
     -----
@@ -91,7 +80,6 @@ def ps_roi_pool(
     >>> gluon_roi.nd.PSROIPool(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
     [2.5, 4.5, 10.5, 12.5]
     """
-    ...
 
 
 class PSROIPool(OperatorBlock):

@@ -57,9 +57,7 @@ def pyramid_roi_align(
     data : list of (N, C, H_i, W_i), float16, float32 or float64
         Up to 8 feature maps, one for each number in spatial_scale.
     rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
-        batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
-        together with rois_num. float16 is converted.
+        Rows [batch_index, x1, y1, x2, y2] in pixels; or as in :func:`gluon_roi.nd.ROIPool`.
     pooled_size : int or (int, int)
         Bins of the output, P x Q (height, width).
     spatial_scale : sequence of float
@@ -72,19 +70,15 @@ def pyramid_roi_align(
         Side in image pixels of a box that belongs to canonical_level.
     canonical_level : int
         That level: 4 is the map of stride 16.
-    rois_num : (N,), int32, int64, float32 or float64, optional
-        Number of boxes of each image, for rois without an index.
-    bad_index : {'error', 'padding'}
-        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
-        padding, as MXNet's ``ROIPooling`` does.
+    rois_num, bad_index
+        As in :func:`gluon_roi.nd.ROIPool`.
     assignment : {'size', 'given'}
         'given': the caller assigns boxes to maps. rois holds a list of K boxes for each map, one
         list after the other, with padding rows for boxes of other maps. Row k of the output is the
         sum of what row k of each list pools. rois_num is not available, and canonical_size and
         canonical_level have no effect.
-    out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+    out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -93,11 +87,8 @@ def pyramid_roi_align(
 
     Raises
     ------
-    mxnet.base.MXNetError
-        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or beyond the batch. (On a GPU such a row is NaN.)
-    TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+    mxnet.base.MXNetError, TypeError
+        As :func:`gluon_roi.nd.ROIPool` does.
 
     References
     ----------
@@ -114,7 +105,6 @@ def pyramid_roi_align(
     >>> pooled.asnumpy().ravel().tolist()
     [1.0, 4.0, 4.0]
     """
-    ...
 
 
 class PyramidROIAlign(OperatorBlock):

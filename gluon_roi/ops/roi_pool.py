@@ -79,7 +79,6 @@ def roi_pool(
     >>> gluon_roi.nd.ROIPool(ramp, rois, (2, 2), spatial_scale=0.7).asnumpy().ravel().tolist()
     [7.0, 9.0, 19.0, 21.0]
     """
-    ...
 
 
 class ROIPool(OperatorBlock):

@@ -35,10 +35,8 @@ def rotated_roi_align(
     data : (N, C, H, W), float16, float32 or float64
         Feature maps.
     rois : (K, 6), (N, R, 5) or (K, 5), float32 or float64
-        Boxes in image coordinates (pixels): rows [batch_index, cx, cy, w, h, theta], where a
-        negative batch index marks a padding row; or R boxes per image, K = N * R; or boxes without
-        an index, together with rois_num. theta is in degrees, counter-clockwise in an image whose
-        y points down. float16 is converted.
+        Rows [batch_index, cx, cy, w, h, theta] in pixels, and degrees counter-clockwise in an image
+        whose y points down; or as in :func:`gluon_roi.nd.ROIPool`.
     pooled_size : int or (int, int)
         Bins of the output, P x Q, along the height and the width of the box.
     spatial_scale : float
@@ -52,14 +50,8 @@ def rotated_roi_align(
     rois_grad : bool
         Whether rois get a gradient (in units of out per image pixel, and per degree) instead of
         zeros.
-    rois_num : (N,), int32, int64, float32 or float64, optional
-        Number of boxes of each image, for rois without an index.
-    bad_index : {'error', 'padding'}
-        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
-        padding, as MXNet's ``ROIPooling`` does.
-    out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+    rois_num, bad_index, out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -68,11 +60,8 @@ def rotated_roi_align(
 
     Raises
     ------
-    mxnet.base.MXNetError
-        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or beyond the batch. (On a GPU such a row is NaN.)
-    TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+    mxnet.base.MXNetError, TypeError
+        As :func:`gluon_roi.nd.ROIPool` does.
 
     Notes
     -----
@@ -92,7 +81,6 @@ def rotated_roi_align(
     >>> gluon_roi.nd.RotatedROIAlign(ramp, rois, 2, 1.0).asnumpy().ravel().round(4).tolist()
     [9.0, 5.0, 10.0, 6.0]
     """
-    ...
 
 
 class RotatedROIAlign(OperatorBlock):
