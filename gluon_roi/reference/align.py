@@ -99,12 +99,8 @@ def roi_align(
 
     Parameters
     ----------
-    data, rois, pooled_size, spatial_scale, rois_num
-        As in :func:`roi_pool`.
-    sampling_ratio : int
-        Samples in each bin along each axis; if not positive, one for each cell begun, at least one.
-    aligned : bool
-        Move the box by half a cell, so that pixel k covers [k, k + 1], and allow any size.
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num
+        As in :func:`gluon_roi.nd.ROIAlign`.
     geometry : type
         Sample positions are computed in this type, in the order of operations of the peers:
         ``numpy.float32`` follows the operators on float16 and float32 data.
@@ -116,7 +112,7 @@ def roi_align(
     Raises
     ------
     ValueError
-        Wrong shape, size, scale, or batch index.
+        A wrong shape, size, scale or batch index.
 
     Examples
     --------
@@ -143,9 +139,8 @@ def roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.nda
 
     Returns
     -------
-    d_data : numpy.ndarray, shape (N, C, H, W), float64
-    d_rois : numpy.ndarray, the shape of `rois`, float64
-        Per image pixel; 0 in the column of batch indices and for rows without a result.
+    d_data, d_rois : numpy.ndarray, float64
+        Of the shapes of data and rois, per image pixel; 0 for batch indices and padding rows.
 
     Raises
     ------
@@ -157,13 +152,8 @@ def roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.nda
     >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
     >>> d_data, d_rois = roi_align_backward(
     ...     np.ones((1, 1, 1, 1)), ramp, [[0, 1, 1, 2, 2]], 1, 1., sampling_ratio=1)
-    >>> d_data[0, 0]
-    array([[0.  , 0.  , 0.  , 0.  ],
-           [0.  , 0.25, 0.25, 0.  ],
-           [0.  , 0.25, 0.25, 0.  ],
-           [0.  , 0.  , 0.  , 0.  ]])
-    >>> d_rois
-    array([[0. , 0.5, 2. , 0.5, 2. ]])
+    >>> d_data[0, 0, 1].tolist(), d_rois.tolist()
+    ([0.0, 0.25, 0.25, 0.0], [[0.0, 0.5, 2.0, 0.5, 2.0]])
     """
     return align.backward(d_out)
 
@@ -188,12 +178,10 @@ def ps_roi_align(
 
     Parameters
     ----------
-    data, rois, pooled_size, spatial_scale, rois_num
-        As in :func:`roi_pool`, with C = output_dim * P * Q channels.
-    output_dim : int, optional
-        Channels of the output; C / (P * Q) if not given.
-    sampling_ratio, aligned, geometry
-        As in :func:`roi_align`; `aligned` is true by default.
+    data, rois, pooled_size, spatial_scale, output_dim, sampling_ratio, aligned, rois_num
+        As in :func:`gluon_roi.nd.PSROIAlign`.
+    geometry : type
+        As in :func:`roi_align`.
 
     Returns
     -------
@@ -202,7 +190,7 @@ def ps_roi_align(
     Raises
     ------
     ValueError
-        Wrong shape, size, scale, number of channels, or batch index.
+        A wrong shape, size, scale, number of channels or batch index.
 
     Examples
     --------
@@ -227,8 +215,7 @@ def ps_roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.
 
     Returns
     -------
-    d_data : numpy.ndarray, shape (N, C, H, W), float64
-    d_rois : numpy.ndarray, the shape of `rois`, float64
+    d_data, d_rois : numpy.ndarray, float64
         As in :func:`roi_align_backward`.
 
     Raises

@@ -168,18 +168,9 @@ def deformable_ps_roi_pool(
 
     Parameters
     ----------
-    data, rois, pooled_size, spatial_scale, rois_num
-        As in :func:`roi_pool`, with C = output_dim * G * G channels.
-    output_dim, group_size
-        As in :func:`ps_roi_pool`.
-    part_size : int or (int, int), optional
-        T: parts of the box, each with its own offset, ``floor(p * T / P)``; P, Q if not given.
-    sample_per_part : int
-        Samples in each bin along each axis.
-    trans_std : float
-        Factor of trans; the product is an offset in widths and heights of the box.
-    trans : array, shape (K, 2 * classes, T, T), optional
-        Offsets x, y of each class; output c belongs to class ``c // (output_dim / classes)``.
+    data, rois, pooled_size, spatial_scale, output_dim, group_size, part_size, sample_per_part, \
+trans_std, trans, rois_num
+        As in :func:`gluon_roi.nd.DeformablePSROIPool`.
     geometry : type
         As in :func:`roi_align`.
 
@@ -191,7 +182,7 @@ def deformable_ps_roi_pool(
     Raises
     ------
     ValueError
-        Wrong shape, size, scale, number of channels, or batch index.
+        A wrong shape, size, scale, number of channels or batch index.
 
     Examples
     --------
@@ -237,9 +228,8 @@ def deformable_ps_roi_pool_backward(d_out: Any, pool: _Deformable) -> tuple[np.n
 
     Returns
     -------
-    d_data : numpy.ndarray, shape (N, C, H, W), float64
-    d_trans : numpy.ndarray, shape (K, 2 * classes, T, T), float64
-        With one class if trans is not given.
+    d_data, d_trans : numpy.ndarray, float64
+        Of the shapes of data and trans; if trans is not given, as for one class.
 
     Raises
     ------
@@ -251,13 +241,8 @@ def deformable_ps_roi_pool_backward(d_out: Any, pool: _Deformable) -> tuple[np.n
     >>> d_data, d_trans = deformable_ps_roi_pool_backward(
     ...     np.ones((1, 1, 1, 1)), np.arange(4.).reshape(1, 1, 2, 2), [[0, 0, 0, 1, 1]], 1, 1.,
     ...     sample_per_part=2, trans_std=1., trans=np.full((1, 2, 1, 1), 0.1))
-    >>> d_data
-    array([[[[0.4225, 0.2275],
-             [0.2275, 0.1225]]]])
-    >>> d_trans
-    array([[[[1.]],
-    <BLANKLINE>
-            [[2.]]]])
+    >>> d_data.round(4).tolist(), d_trans.ravel().round(4).tolist()
+    ([[[[0.4225, 0.2275], [0.2275, 0.1225]]]], [1.0, 2.0])
     """
     d_data, _ = pool.backward(d_out)
     return d_data, pool.d_trans

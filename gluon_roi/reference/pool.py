@@ -138,17 +138,8 @@ def roi_pool(
 
     Parameters
     ----------
-    data : array, shape (N, C, H, W)
-        Feature maps.
-    rois : array, shape (K, 5), (N, R, 4) or (K, 4)
-        Rows ``[batch_index, x1, y1, x2, y2]`` in image coordinates; or R boxes for each image,
-        K = N * R; or boxes in the order of the images, together with `rois_num`.
-    pooled_size : int or (int, int)
-        P, Q: bins of the output.
-    spatial_scale : float
-        Map cells per image pixel.
-    rois_num : array of int, shape (N,), optional
-        Number of boxes of each image, for `rois` of shape (K, 4).
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
@@ -159,7 +150,7 @@ def roi_pool(
     Raises
     ------
     ValueError
-        Wrong shape, size, scale, or batch index.
+        A wrong shape, size, scale or batch index.
 
     Examples
     --------
@@ -195,13 +186,9 @@ def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
 
     Examples
     --------
-    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
-    >>> d_out = np.ones((1, 1, 2, 2))
-    >>> roi_pool_backward(d_out, ramp, [[0, 0, 0, 3, 3]], 2, 1.)[0, 0]
-    array([[0., 0., 0., 0.],
-           [0., 1., 0., 1.],
-           [0., 0., 0., 0.],
-           [0., 1., 0., 1.]])
+    >>> ramp, d_out = np.arange(4.).reshape(1, 1, 2, 2), np.ones((1, 1, 1, 1))
+    >>> roi_pool_backward(d_out, ramp, [[0, 0, 0, 1, 1]], 1, 1.).tolist()
+    [[[[0.0, 0.0], [0.0, 1.0]]]]
     """
     return pool.backward(d_out)[0]
 
@@ -228,17 +215,12 @@ def ps_roi_pool(
     exclusive: ``w = max(round(rx2 * s) - round(rx1 * s), 1)``, bins as in :func:`roi_pool` but
     clipped one cell earlier, so the last row and column of the map are never read.
 
+    Bin (p, q) of output c reads channel ``(c * G + floor(p * G / P)) * G + floor(q * G / Q)``.
+
     Parameters
     ----------
-    data, rois, pooled_size, spatial_scale, rois_num
-        As in :func:`roi_pool`, with C = output_dim * G * G channels.
-    output_dim : int, optional
-        Channels of the output; C / (G * G) if not given.
-    group_size : int or (int, int), optional
-        G, the grid of channel groups; `pooled_size` if not given. Bin (p, q) of output c reads
-        channel ``(c * G + floor(p * G / P)) * G + floor(q * G / Q)``.
-    convention : {'rfcn', 'torchvision'}
-        How boxes are rounded.
+    data, rois, pooled_size, spatial_scale, output_dim, group_size, convention, rois_num
+        As in :func:`gluon_roi.nd.PSROIPool`.
 
     Returns
     -------
@@ -248,7 +230,7 @@ def ps_roi_pool(
     Raises
     ------
     ValueError
-        Wrong shape, size, scale, convention, number of channels, or batch index.
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -289,8 +271,7 @@ def ps_roi_pool_backward(d_out: Any, pool: _MeanPool) -> np.ndarray:
     Examples
     --------
     >>> data, d_out = np.zeros((1, 1, 2, 2)), np.ones((1, 1, 1, 1))
-    >>> ps_roi_pool_backward(d_out, data, [[0, 0, 0, 1, 1]], 1, 1.)
-    array([[[[0.25, 0.25],
-             [0.25, 0.25]]]])
+    >>> ps_roi_pool_backward(d_out, data, [[0, 0, 0, 1, 1]], 1, 1.).tolist()
+    [[[[0.25, 0.25], [0.25, 0.25]]]]
     """
     return pool.backward(d_out)[0]

@@ -57,7 +57,7 @@ def pr_roi_pool(
     Parameters
     ----------
     data, rois, pooled_size, spatial_scale, rois_num
-        As in :func:`roi_pool`.
+        As in :func:`gluon_roi.nd.PrROIPool`.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def pr_roi_pool(
     Raises
     ------
     ValueError
-        Wrong shape, size, scale, or batch index.
+        A wrong shape, size, scale or batch index.
 
     Examples
     --------
@@ -93,9 +93,8 @@ def pr_roi_pool_backward(d_out: Any, pool: Separable) -> tuple[np.ndarray, np.nd
 
     Returns
     -------
-    d_data : numpy.ndarray, shape (N, C, H, W), float64
-    d_rois : numpy.ndarray, the shape of `rois`, float64
-        Per image pixel; 0 in the column of batch indices and for rows without a result.
+    d_data, d_rois : numpy.ndarray, float64
+        As in :func:`roi_align_backward`.
 
     Raises
     ------
@@ -107,12 +106,7 @@ def pr_roi_pool_backward(d_out: Any, pool: Separable) -> tuple[np.ndarray, np.nd
     >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
     >>> d_data, d_rois = pr_roi_pool_backward(
     ...     np.ones((1, 1, 1, 1)), ramp, [[0, 1, 1, 2, 2]], 1, 1.)
-    >>> d_data[0, 0]
-    array([[0.  , 0.  , 0.  , 0.  ],
-           [0.  , 0.25, 0.25, 0.  ],
-           [0.  , 0.25, 0.25, 0.  ],
-           [0.  , 0.  , 0.  , 0.  ]])
-    >>> d_rois
-    array([[0. , 0.5, 2. , 0.5, 2. ]])
+    >>> d_data[0, 0, 1].tolist(), d_rois.tolist()
+    ([0.0, 0.25, 0.25, 0.0], [[0.0, 0.5, 2.0, 0.5, 2.0]])
     """
     return pool.backward(d_out)

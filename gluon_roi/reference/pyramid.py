@@ -81,16 +81,11 @@ def pyramid_roi_align(
 
     Parameters
     ----------
-    data : sequence of arrays, each (N, C, H_i, W_i)
-        The maps, finest first.
-    spatial_scale : sequence of float
-        Cells per image pixel of each map.
-    rois, pooled_size, sampling_ratio, aligned, rois_num, geometry
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, canonical_size, \
+canonical_level, rois_num, assignment
+        As in :func:`gluon_roi.nd.PyramidROIAlign`.
+    geometry : type
         As in :func:`roi_align`.
-    canonical_size, canonical_level : float, int
-        The side in pixels of a box that belongs to that level.
-    assignment : str
-        'given': rois are a list for each map, one after the other; what they pool is added.
 
     Returns
     -------
@@ -99,7 +94,7 @@ def pyramid_roi_align(
     Raises
     ------
     ValueError
-        Wrong shape, size, scale, or batch index.
+        A wrong shape, size, scale or batch index.
 
     Examples
     --------

@@ -200,13 +200,10 @@ def rotated_roi_align(
 
     Parameters
     ----------
-    data, pooled_size, spatial_scale, sampling_ratio, rois_num, geometry
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num
+        As in :func:`gluon_roi.nd.RotatedROIAlign`.
+    geometry : type
         As in :func:`roi_align`.
-    rois : array, shape (K, 6), (N, R, 5) or (K, 5)
-        ``[batch_index, cx, cy, w, h, theta]``, in image coordinates and degrees.
-    aligned : bool
-        True (detectron2): the centre moves by half a cell. False (MXNet): the centre does not move,
-        and both sides are at least one cell long.
 
     Returns
     -------
@@ -215,7 +212,7 @@ def rotated_roi_align(
     Raises
     ------
     ValueError
-        Wrong shape, size, scale, or batch index.
+        A wrong shape, size, scale or batch index.
 
     Examples
     --------
@@ -240,10 +237,8 @@ def rotated_roi_align_backward(d_out: Any, align: _Rotated) -> tuple[np.ndarray,
 
     Returns
     -------
-    d_data : numpy.ndarray, shape (N, C, H, W), float64
-    d_rois : numpy.ndarray, the shape of `rois`, float64
-        Per image pixel and per degree; 0 in the column of batch indices and for rows without a
-        result.
+    d_data, d_rois : numpy.ndarray, float64
+        As in :func:`roi_align_backward`; for theta per degree.
 
     Raises
     ------
@@ -255,12 +250,7 @@ def rotated_roi_align_backward(d_out: Any, align: _Rotated) -> tuple[np.ndarray,
     >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
     >>> d_data, d_rois = rotated_roi_align_backward(
     ...     np.ones((1, 1, 1, 1)), ramp, [[0, 1.5, 1, 1, 1, 0]], 1, 1.)
-    >>> d_data[0, 0]
-    array([[0. , 0. , 0. , 0. ],
-           [0. , 0.5, 0.5, 0. ],
-           [0. , 0. , 0. , 0. ],
-           [0. , 0. , 0. , 0. ]])
-    >>> d_rois
-    array([[0., 1., 4., 0., 0., 0.]])
+    >>> d_data[0, 0, 1].tolist(), d_rois.tolist()
+    ([0.0, 0.5, 0.5, 0.0], [[0.0, 1.0, 4.0, 0.0, 0.0, 0.0]])
     """
     return align.backward(d_out)

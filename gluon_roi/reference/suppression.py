@@ -30,11 +30,9 @@ def box_nms(
 
     Parameters
     ----------
-    data : array, shape (..., n, w)
-        Batches of n rows of w columns.
-    overlap_thresh, valid_thresh, topk, coord_start, score_index, id_index, background_id
-    force_suppress, in_format, out_format
-        As of :class:`gluon_roi.BoxNMS`.
+    data, overlap_thresh, valid_thresh, topk, coord_start, score_index, id_index, background_id, \
+force_suppress, in_format, out_format
+        As of :func:`gluon_roi.nd.BoxNMS`.
     geometry : type
         In which boxes are computed.
 
@@ -176,14 +174,8 @@ def proposal(
 
     Parameters
     ----------
-    cls_prob : array, shape (N, 2 * A, H, W)
-        The last A channels are scores of the anchors.
-    bbox_pred : array, shape (N, 4 * A, H, W)
-        Moves of the anchors.
-    im_info : array, shape (N, 3)
-        Rows [height, width, scale] of the images, in pixels.
-    rpn_pre_nms_top_n, rpn_post_nms_top_n, threshold, rpn_min_size, scales, ratios
-    feature_stride, iou_loss
+    cls_prob, bbox_pred, im_info, rpn_pre_nms_top_n, rpn_post_nms_top_n, threshold, \
+rpn_min_size, scales, ratios, feature_stride, iou_loss
         As of :class:`gluon_roi.Proposal`.
     geometry : type
         In which boxes are computed.
