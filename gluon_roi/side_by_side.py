@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from typing import Any, Callable, NamedTuple
+from functools import partial
+from typing import Any, Callable
 
 import mxnet as mx
 import numpy as np
@@ -18,70 +20,39 @@ _MAP, _IMAGE, _BOXES, _SCALE, _BINS = (38, 50), (600, 800), 300, 1 / 16, 7
 _BUDGET = 1.5
 
 
-class _Pair(NamedTuple):
-    """An operator, and MXNet's call of the same meaning."""
-
-    name: str
-    channels: int  # of the map
-    ours: Callable
-    theirs: Callable
-
-
-def _pairs() -> tuple[_Pair, ...]:
-    size, scale, grouped = (_BINS, _BINS), _SCALE, 21 * _BINS * _BINS
-    contrib = mx.nd.contrib
-    return (
-        _Pair(
-            "ROIPool",
-            256,
-            lambda x, r: nd.ROIPool(x, r, size, scale),
-            lambda x, r: mx.nd.ROIPooling(x, r, size, scale),
-        ),
-        _Pair(
-            "ROIAlign",
-            256,
-            lambda x, r: nd.ROIAlign(x, r, size, scale, 2),
-            lambda x, r: contrib.ROIAlign(x, r, size, scale, 2),
-        ),
-        _Pair(
-            "PSROIPool",
+def _pairs() -> dict[str, tuple[int, Callable, Callable]]:
+    """Of each operator the channels of the map, our call and MXNet's call of the same meaning."""
+    contrib, grouped = mx.nd.contrib, 21 * _BINS * _BINS
+    size: dict[str, Any] = {"pooled_size": (_BINS, _BINS), "spatial_scale": _SCALE}
+    ours, theirs = {**size, "sampling_ratio": 2}, {**size, "sample_ratio": 2}
+    return {
+        "ROIPool": (256, partial(nd.ROIPool, **size), partial(mx.nd.ROIPooling, **size)),
+        "ROIAlign": (256, partial(nd.ROIAlign, **ours), partial(contrib.ROIAlign, **theirs)),
+        "PSROIPool": (
             grouped,
-            lambda x, r: nd.PSROIPool(x, r, size, scale),
-            lambda x, r: contrib.PSROIPooling(x, r, scale, 21, _BINS),
+            partial(nd.PSROIPool, **size),
+            partial(contrib.PSROIPooling, spatial_scale=_SCALE, output_dim=21, pooled_size=_BINS),
         ),
-        _Pair(
-            "PSROIAlign",
+        "PSROIAlign": (
             grouped,
-            lambda x, r: nd.PSROIAlign(x, r, size, scale, sampling_ratio=2, aligned=False),
-            lambda x, r: contrib.ROIAlign(x, r, size, scale, 2, True),
+            partial(nd.PSROIAlign, **ours, aligned=False),
+            partial(contrib.ROIAlign, **theirs, position_sensitive=True),
         ),
-    )
+    }
 
 
-def _milliseconds(step: Callable[[], Any]) -> float:
+def _milliseconds(call: Callable, x: mx.nd.NDArray, rois: mx.nd.NDArray, backward: bool) -> float:
     """The fastest of several calls; after the second one, up to a budget of time."""
     times: list[float] = []
     while len(times) < 2 or (sum(times[1:]) < _BUDGET and len(times) < 50):
         begin = time.perf_counter()
-        step()
+        with mx.autograd.record() if backward else contextlib.nullcontext():
+            out = call(x, rois)
+        if backward:
+            out.backward()
         mx.nd.waitall()
         times.append(time.perf_counter() - begin)
     return 1e3 * min(times[1:])
-
-
-def _forward(call: Callable, x: mx.nd.NDArray, rois: mx.nd.NDArray) -> Callable:
-    return lambda: call(x, rois)
-
-
-def _with_backward(call: Callable, x: mx.nd.NDArray, rois: mx.nd.NDArray) -> Callable:
-    x.attach_grad()
-
-    def step() -> None:
-        with mx.autograd.record():
-            out = call(x, rois)
-        out.backward()
-
-    return step
 
 
 def bench() -> int:
@@ -100,12 +71,13 @@ def bench() -> int:
     columns = f"{'MXNet':>10}{'gluon_roi':>11}{'':9}"
     print(f"{'operator':12}{columns}{columns}{'difference':>11}")
     status = 0
-    for name, channels, ours, theirs in _pairs():
+    for name, (channels, ours, theirs) in _pairs().items():
         x = mx.nd.array(rng.randn(1, channels, *_MAP))
         difference = float((ours(x, rois) - theirs(x, rois)).abs().max().asscalar())
+        x.attach_grad()
         row = f"{name:12}"
-        for step in (_forward, _with_backward):
-            before, after = (_milliseconds(step(call, x, rois)) for call in (theirs, ours))
+        for backward in (False, True):
+            before, after = (_milliseconds(call, x, rois, backward) for call in (theirs, ours))
             row += f"{before:10.2f}{after:11.2f}{f'{before / after:.1f} x':>8} "
         print(f"{row}{difference:11.0e}", flush=True)
         status |= not difference < 1e-4

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of symbols and parameters. Each error is one sentence that begins with the caller."""
+"""Files of symbols and parameters.
+
+Each error is one sentence that begins with the caller: OSError if a file cannot be read or written,
+ValueError if its content is of another kind.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +35,20 @@ def _check_there(caller: str, path: PathLike, kind: str) -> None:
         raise FileNotFoundError(f"{caller}: expected a {kind}, but there is no file {path}")
 
 
-def read_symbol(caller: str, path: PathLike) -> str:
-    """The text of a symbol file. Its operators need not be registered.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        It is not a symbol file.
-    """
-    _check_there(caller, path, "symbol file")
+def _read_text(caller: str, path: PathLike, kind: str) -> str:
+    _check_there(caller, path, kind)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{caller}: {os.fspath(path)} is not a {kind}") from None
+    except OSError as error:
+        raise OSError(f"{caller}: {path} cannot be read: {error.strerror}") from None
+
+
+def read_symbol(caller: str, path: PathLike) -> str:
+    """The text of a symbol file. Its operators need not be registered."""
+    text = _read_text(caller, path, "symbol file")
+    try:
         content = parsed(text)
         nodes = content["nodes"]
         entries = [entry for node in nodes for entry in node["inputs"]] + content["heads"]
@@ -51,21 +56,13 @@ def read_symbol(caller: str, path: PathLike) -> str:
         is_symbol &= all(0 <= entry[0] < len(nodes) and entry[1] >= 0 for entry in entries)
     except (ValueError, LookupError, TypeError, RecursionError):
         is_symbol = False
-    except OSError as error:
-        raise OSError(f"{caller}: {path} cannot be read: {error.strerror}") from None
     if not is_symbol:
         raise ValueError(f"{caller}: {os.fspath(path)} is not a symbol file")
     return text
 
 
 def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
-    """The symbol that the text of a file describes.
-
-    Raises
-    ------
-    ValueError
-        MXNet cannot load it; the message names the node.
-    """
+    """The symbol that the text of a file describes. An error names the node."""
     try:
         return mx.sym.load_json(text)
     except mx.MXNetError as error:
@@ -79,15 +76,7 @@ def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
 
 
 def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:
-    """The arrays of a .params file by name.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        It is not a whole file of arrays with names.
-    """
+    """The arrays of a .params file by name."""
     _check_there(caller, path, "file of parameters")
     try:
         arrays = mx.nd.load(os.fspath(path))
@@ -99,34 +88,15 @@ def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:
 
 
 def read_json(caller: str, path: PathLike) -> Any:
-    """The content of a JSON file.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        It is not whole JSON.
-    """
-    _check_there(caller, path, "JSON file")
+    text = _read_text(caller, path, "JSON file")
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"{caller}: {os.fspath(path)} is not a JSON file") from None
-    except OSError as error:
-        raise OSError(f"{caller}: {path} cannot be read: {error.strerror}") from None
 
 
 def target(caller: str, path: Any) -> Path:
-    """Check the path of a file to be written, before any work is done.
-
-    Raises
-    ------
-    TypeError
-        It is not a path.
-    OSError
-        It is a folder or a device, or in a folder that does not exist.
-    """
+    """Check the path of a file to be written, before any work is done."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{caller}: expected a file, got {path!r}")
     file = Path(path)

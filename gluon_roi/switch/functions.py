@@ -15,7 +15,7 @@ import mxnet as mx
 
 from .. import nd
 from ..bridge.arguments import NDArray, NumpySymbol
-from .mapping import Options, Switch, by_function
+from .mapping import BY_FUNCTION, Options, Switch
 
 
 @functools.lru_cache(maxsize=None)
@@ -29,7 +29,7 @@ def _adapter(function: Callable, switch: Switch, options: Options | None) -> Cal
 
     @functools.wraps(original)
     def adapter(*args: Any, **kwargs: Any) -> Any:
-        chosen = options or _active_options()
+        chosen = options or next(reversed(_active), None)
         if chosen is None or not chosen.includes(switch):
             return original(*args, **kwargs)
         given = dict(signature.bind_partial(*args, **kwargs).arguments)
@@ -81,7 +81,7 @@ def switched_namespace(module: ModuleType, options: Options) -> ModuleType:
     copy = ModuleType(module.__name__)
     members = vars(copy)
     members.update(vars(module))
-    for name, switch in by_function().items():
+    for name, switch in BY_FUNCTION.items():
         if name in members:
             members[name] = _adapter(members[name], switch, options)
     for name in _INNER:
@@ -135,24 +135,17 @@ def replace_builtins(bad_index: str = "error", rois_only: bool = False) -> conte
     [1.0, 0.0]
     """
     global _active
-    replacement = _Replacement(Options.checked("replace_builtins", bad_index, rois_only))
+    options = Options.checked("replace_builtins", bad_index, rois_only)
     with _changes:
         _replace()
-        _active = (*_active, replacement)
+        _active = (*_active, options)
     undo = contextlib.ExitStack()
-    undo.callback(_end, replacement)
+    undo.callback(_end, options)
     return undo
 
 
-class _Replacement:
-    """A replacement that is active, from a call of replace_builtins until it is undone."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-
-#: The replacements that are active, in the order of their calls.
-_active: tuple[_Replacement, ...] = ()
+#: The options of the replacements that are active, in the order of their calls.
+_active: tuple[Options, ...] = ()
 #: Held while they change.
 _changes = threading.Lock()
 #: MXNet's functions by the identity of their replacement.
@@ -164,16 +157,11 @@ def is_replaced() -> bool:
     return bool(_active)
 
 
-def _active_options() -> Options | None:
-    active = _active
-    return active[-1].options if active else None
-
-
 def _replace() -> None:
     """Replace MXNet's functions with adapters, in every module."""
     adapters = {}
     for module in _modules("mxnet"):
-        for name, switch in by_function().items():
+        for name, switch in BY_FUNCTION.items():
             function = vars(module).get(name)
             # (gluon.contrib has classes of the same names.)
             if inspect.isfunction(function) and id(function) not in _replaced:
@@ -182,10 +170,10 @@ def _replace() -> None:
     _put(adapters)
 
 
-def _end(replacement: _Replacement) -> None:
+def _end(options: Options) -> None:
     global _active
     with _changes:
-        _active = tuple(one for one in _active if one is not replacement)
+        _active = tuple(one for one in _active if one is not options)
         if not _active:
             _put(_replaced)
 

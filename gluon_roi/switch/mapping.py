@@ -6,7 +6,6 @@ tests/test_switch_table.py compares it with MXNet's own arguments and with docs/
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import mxnet as mx
@@ -42,10 +41,16 @@ class Switch(NamedTuple):
     """
 
     theirs: str  # in graphs
-    functions: tuple[str, ...]  # in mx.nd, mx.sym, their contrib, and mx.npx
     ours: str  # a function of gluon_roi.nd
     inputs: tuple[str, ...]  # in the order that both share
     arguments: tuple[Argument, ...]
+    alias: str = ""  # another name of the function
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names in mx.nd, mx.sym, their contrib, and mx.npx."""
+        names = self.theirs.replace("_contrib_", ""), self.alias
+        return tuple(filter(None, names))
 
     @property
     def pools_boxes(self) -> bool:
@@ -107,16 +112,9 @@ _PROPOSAL = (
     ),
 )
 SWITCHES = (
-    Switch(
-        "ROIPooling",
-        ("ROIPooling", "roi_pooling"),
-        "ROIPool",
-        _ROIS,
-        _same("pooled_size spatial_scale"),
-    ),
+    Switch("ROIPooling", "ROIPool", _ROIS, _same("pooled_size spatial_scale"), alias="roi_pooling"),
     Switch(
         "_contrib_ROIAlign",
-        ("ROIAlign",),
         "ROIAlign",
         _ROIS,
         (
@@ -128,7 +126,6 @@ SWITCHES = (
     ),
     Switch(
         "_contrib_PSROIPooling",
-        ("PSROIPooling",),
         "PSROIPool",
         _ROIS,
         (
@@ -138,7 +135,6 @@ SWITCHES = (
     ),
     Switch(
         "_contrib_DeformablePSROIPooling",
-        ("DeformablePSROIPooling",),
         "DeformablePSROIPool",
         (*_ROIS, "trans"),
         (
@@ -150,7 +146,6 @@ SWITCHES = (
     ),
     Switch(
         "_contrib_RROIAlign",
-        ("RROIAlign",),
         "RotatedROIAlign",
         _ROIS,
         (
@@ -160,33 +155,33 @@ SWITCHES = (
     ),
     Switch(
         "_contrib_DeformableConvolution",
-        ("DeformableConvolution",),
         "DeformableConvolution",
         ("data", "offset", "weight", "bias"),
         _CONVOLUTION,
     ),
     Switch(
         "_contrib_ModulatedDeformableConvolution",
-        ("ModulatedDeformableConvolution",),
         "ModulatedDeformableConvolution",
         ("data", "offset", "mask", "weight", "bias"),
         (*_CONVOLUTION, *_same("im2col_step")),
     ),
     Switch(
         "_contrib_box_nms",
-        ("box_nms", "box_non_maximum_suppression"),
         "BoxNMS",
         ("data",),
         _same(
             "overlap_thresh valid_thresh topk coord_start score_index id_index background_id "
             "force_suppress in_format out_format"
         ),
+        alias="box_non_maximum_suppression",
     ),
-    Switch("_contrib_Proposal", ("Proposal",), "Proposal", *_PROPOSAL),
-    Switch("_contrib_MultiProposal", ("MultiProposal",), "Proposal", *_PROPOSAL),
+    Switch("_contrib_Proposal", "Proposal", *_PROPOSAL),
+    Switch("_contrib_MultiProposal", "Proposal", *_PROPOSAL),
 )
 #: The switches by the names of MXNet's operators in graphs.
 BY_OPERATOR = {switch.theirs: switch for switch in SWITCHES}
+#: The switches by the names of MXNet's functions, in any module.
+BY_FUNCTION = {name: switch for switch in SWITCHES for name in switch.functions}
 
 
 class Options(NamedTuple):
@@ -197,13 +192,7 @@ class Options(NamedTuple):
 
     @classmethod
     def checked(cls, caller: str, bad_index: str, rois_only: bool) -> Options:
-        """Options that a caller got.
-
-        Raises
-        ------
-        ValueError
-            `bad_index` has another value.
-        """
+        """Options that a caller got; raises ValueError if `bad_index` has another value."""
         if bad_index not in ("error", "padding"):
             raise ValueError(
                 f"{caller}: argument bad_index: expected 'error' or 'padding', got {bad_index!r}"
@@ -212,12 +201,6 @@ class Options(NamedTuple):
 
     def includes(self, switch: Switch) -> bool:
         return switch.pools_boxes or not self.rois_only
-
-
-@functools.lru_cache(maxsize=None)
-def by_function() -> dict[str, Switch]:
-    """The switches by the names of MXNet's functions, in any module."""
-    return {name: switch for switch in SWITCHES for name in switch.functions}
 
 
 def builtins(options: Options | None = None) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ..bridge.arguments import Symbol
 from ..bridge.nodes import described, parsed
 from .files import PathLike, load_symbol, read_symbol
 from .functions import is_replaced, switched_namespace
-from .mapping import Options, builtins, by_function
+from .mapping import BY_FUNCTION, Options, builtins
 from .pyramids import fuse_sums
 from .symbols import loaded, switch_nodes
 
@@ -80,9 +80,7 @@ def _count(caller: str, model: Any) -> dict[str, int]:
     elif isinstance(model, gluon.Block):
         graphs = [described(graph) for graph in _graphs(caller, model)]
         if not graphs:
-            blocks: list[gluon.Block] = []
-            model.apply(blocks.append)
-            hybrid = any(isinstance(block, gluon.HybridBlock) for block in blocks)
+            hybrid = any(isinstance(block, gluon.HybridBlock) for block in _blocks(model))
             raise ValueError(_no_graph(caller, model, hybrid))
     else:
         raise TypeError(f"{caller}: {_EXPECTED}, got {type(model)}")
@@ -102,6 +100,12 @@ def _count(caller: str, model: Any) -> dict[str, int]:
     }
 
 
+def _blocks(model: gluon.Block) -> list[gluon.Block]:
+    blocks: list[gluon.Block] = []
+    model.apply(blocks.append)
+    return blocks
+
+
 def _ours() -> list[str]:
     return [f"_gluon_roi_{name}" for name in library.operators()]
 
@@ -118,7 +122,7 @@ def _graphs(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
     if getattr(block, "_cached_graph", ()):
         yield block._cached_graph[1]
         return
-    if isinstance(block, OperatorBlock) or _mentions(block, (*by_function(), *library.operators())):
+    if isinstance(block, OperatorBlock) or _mentions(block, (*BY_FUNCTION, *library.operators())):
         raise ValueError(_no_graph(caller, block, isinstance(block, gluon.HybridBlock)))
     for child in block._children.values():
         yield from _graphs(caller, child)
@@ -167,14 +171,11 @@ def optimize(
 ) -> Any:
     """Switch MXNet's RoI operators, and those around them, in a symbol or network to ours.
 
-    ``ROIPooling``, ``contrib.ROIAlign`` (both forms), ``contrib.PSROIPooling``,
-    ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign``, ``contrib.DeformableConvolution``,
-    ``contrib.ModulatedDeformableConvolution``, ``contrib.box_nms``, ``contrib.Proposal``,
-    ``contrib.MultiProposal`` and ``npx.roi_pooling`` become the equivalent operators of this
-    package, each with gradient guards, in control flow bodies too. Arguments,
-    auxiliary states, parameters and outputs keep their names, so checkpoints load as before. In a
-    symbol that is switched already, the guards are renumbered, which distinguishes copies that
-    share their weights.
+    The operators that :func:`gluon_roi.replace_builtins` lists become the equivalent operators of
+    this package, each with gradient guards, in control flow bodies too. Arguments, auxiliary
+    states, parameters and outputs keep their names, so checkpoints load as before. In a symbol that
+    is switched already, the guards are renumbered, which distinguishes copies that share their
+    weights.
 
     Parameters
     ----------
@@ -186,11 +187,8 @@ def optimize(
         Inputs of one call of the network, which is made at the end to inspect its graph. This also
         finishes deferred initialization. A symbol or file takes none.
     bad_index : {'error', 'padding'}
-        How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
-        padding row, as MXNet's ``ROIPooling`` does.
     rois_only : bool
-        Whether to switch only operators that pool boxes: not the deformable convolutions,
-        ``box_nms``, ``Proposal`` and ``MultiProposal``.
+        As of :func:`gluon_roi.replace_builtins`.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``.
 
@@ -248,11 +246,9 @@ def optimize(
         raise TypeError(f"optimize: {_EXPECTED}, got {type(model)}")
     if not inputs:
         raise TypeError("optimize: a network needs the inputs of one call: optimize(net, data)")
-    blocks: list[gluon.Block] = []
-    model.apply(blocks.append)
-    before = [(block, dict(vars(block))) for block in blocks]
+    before = [(block, dict(vars(block))) for block in _blocks(model)]
     try:
-        for block in blocks:
+        for block, _ in before:
             _switch_block(block, options)
         model.hybridize(**flags)
         for block, state in before:  # as of net.optimize_for(x, backend='MKLDNN')
@@ -324,7 +320,7 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
     get_graph = block._get_graph
     if not isinstance(get_graph, functools.partial):
         block._get_graph = functools.partial(_graph, get_graph)
-    if _mentions(block, by_function()):
+    if _mentions(block, BY_FUNCTION):
         # MXNet's own blocks compare F with mx.nd, so only blocks that need another F get one.
         forward = block.hybrid_forward
         if isinstance(forward, functools.partial) and forward.func is _forward:
@@ -345,9 +341,8 @@ def _graph(get_graph: Callable, *args: Any) -> tuple:
 
 def _summary(summary: Callable, *inputs: Any) -> None:
     """``block.summary``, which MXNet refuses for networks that are hybridized."""
-    blocks: list[gluon.Block] = []
-    summary.__self__.apply(blocks.append)  # type: ignore[attr-defined]
-    active = [block for block in blocks if getattr(block, "_active", False)]
+    network = summary.__self__  # type: ignore[attr-defined]
+    active = [block for block in _blocks(network) if getattr(block, "_active", False)]
     for block in active:
         block._active = False
     try:
