@@ -153,15 +153,15 @@ class OperatorFor final : public Operator {
   };
   static Parsed parse(const Attributes& attributes) {
     Parsed parsed{};
-    ParamParser parser(Op::kName, attributes);
-    Op::params(&parser, &parsed.params);
-    for (size_t i = 0; i < kDeclared; ++i) {
-      int32_t there = 1;
-      // Set by the Python functions, not by users.
-      if (Op::kInputs[i].optional) parser.boolean({Op::kInputs[i].name, &there}, false);
-      parsed.there[i] = there != 0;
-    }
-    parser.reject_unknown();
+    parse_params(Op::kName, attributes, [&](ParamVisitor* visit) {
+      Op::params(visit, &parsed.params);
+      for (size_t i = 0; i < kDeclared; ++i) {
+        int32_t there = 1;
+        // Set by the Python functions, not by users.
+        if (Op::kInputs[i].optional) visit->boolean({Op::kInputs[i].name, &there}, false);
+        parsed.there[i] = there != 0;
+      }
+    });
     return parsed;
   }
   static size_t count_of(const Params& params, size_t input) {
@@ -258,8 +258,8 @@ class OperatorFor final : public Operator {
   // ---- Checks of calls from C ----
   static Slots check_inputs(const Params* params, const Tensor* inputs, int32_t count) {
     if (params == nullptr || inputs == nullptr) fail_null(Op::kName, "params and inputs");
-    ParamChecker checker(Op::kName);
-    Op::params(&checker, const_cast<Params*>(params));
+    check_params(Op::kName,
+                 [&](ParamVisitor* visit) { Op::params(visit, const_cast<Params*>(params)); });
     Slots slots{Op::kName, {}, {}};
     for (size_t i = 0; i < kDeclared; ++i) {
       slots.inputs.insert(slots.inputs.end(), count_of(*params, i), Op::kInputs[i]);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operator lists its parameters once, with names and defaults, in Op::params(visitor, params).
-// Several visitors use the list: ParamParser fills a struct from MXNet's attributes, which are
-// text; ParamChecker validates a struct from a caller of the C interface; ParamDescriber describes
-// the parameters for Python and for tests; and tests/sanitize has two that make random structs.
+// Visitors use the list to parse MXNet's attributes, which are text; to check a struct from a
+// caller of the C interface; to describe it for Python and for tests; and tests/sanitize to make
+// random structs.
 #pragma once
+#include <functional>
 #include <initializer_list>
-#include <set>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -71,88 +71,18 @@ class ParamVisitor {
   virtual void choice(Field<int32_t> field, const Choices& choices) = 0;
 };
 
-class ParamParser final : public ParamVisitor {
- public:
-  ParamParser(const char* op, const Attributes& attributes) : op_(op), attributes_(attributes) {}
+// Shows a visitor the parameters of a struct: [&](ParamVisitor* visit) { Op::params(visit, &p); }
+using ShowParams = std::function<void(ParamVisitor*)>;
 
-  void size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) override;
-  void positive(Field<double> field, double fallback) override;
-  void number(Field<double> field, double fallback) override;
-  void positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
-                     const char* fallback) override;
-  void optional_positive(Field<int64_t> field) override;
-  void integer(Field<int32_t> field, int32_t fallback) override;
-  void samples(Field<int32_t> field, int32_t fallback) override;
-  void count(Field<int32_t> field, int32_t fallback) override;
-  void boolean(Field<int32_t> field, bool fallback) override;
-  void choice(Field<int32_t> field, const Choices& choices) override;
-
-  // Call last: any key not asked for is a typing mistake. Keys like __this__ belong to MXNet.
-  void reject_unknown() const;
-
- private:
-  const std::string* find(const char* name, bool required, const char* expected);
-  [[noreturn]] void reject(const char* name, const char* expected, const std::string& got) const;
-  void integer_between(const char* name, const char* expected, int64_t least, int64_t most,
-                       int32_t* value, int32_t fallback);
-
-  const char* op_;
-  const Attributes& attributes_;
-  std::set<std::string> asked_;
-};
-
-class ParamChecker final : public ParamVisitor {
- public:
-  explicit ParamChecker(const char* op) : op_(op) {}
-
-  void size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) override;
-  void positive(Field<double> field, double fallback) override;
-  void number(Field<double> field, double fallback) override;
-  void positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
-                     const char* fallback) override;
-  void optional_positive(Field<int64_t> field) override;
-  void integer(Field<int32_t> field, int32_t fallback) override;
-  void samples(Field<int32_t> field, int32_t fallback) override;
-  void count(Field<int32_t> field, int32_t fallback) override;
-  void boolean(Field<int32_t> field, bool fallback) override;
-  void choice(Field<int32_t> field, const Choices& choices) override;
-
- private:
-  const char* op_;
-};
-
-// Writes each parameter as a JSON object: its name, its kind (the name of the method here), its
-// default as text (null if it is required), its choices, and the C type, offset and name of each
-// field of the struct.
-class ParamDescriber final : public ParamVisitor {
- public:
-  explicit ParamDescriber(const void* params) : start_(static_cast<const char*>(params)) {}
-  const std::string& json() const { return json_; }
-
-  void size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) override;
-  void positive(Field<double> field, double fallback) override;
-  void number(Field<double> field, double fallback) override;
-  void positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
-                     const char* fallback) override;
-  void optional_positive(Field<int64_t> field) override;
-  void integer(Field<int32_t> field, int32_t fallback) override;
-  void samples(Field<int32_t> field, int32_t fallback) override;
-  void count(Field<int32_t> field, int32_t fallback) override;
-  void boolean(Field<int32_t> field, bool fallback) override;
-  void choice(Field<int32_t> field, const Choices& choices) override;
-
- private:
-  struct Described {
-    const char* type;
-    const char* name;
-    const void* place;
-  };
-  void add(const char* name, const char* kind, const char* fallback,
-           std::initializer_list<Described> fields, const std::string& more = "");
-
-  const char* start_;
-  std::string json_;
-};
+// Fills a struct from MXNet's attributes. Throws on an invalid value, and on a key that no
+// parameter has, which is a typing mistake; keys like __this__ belong to MXNet.
+void parse_params(const char* op, const Attributes& attributes, const ShowParams& show);
+// Throws unless a struct is valid.
+void check_params(const char* op, const ShowParams& show);
+// The parameters of a struct as JSON objects, each with its name, its kind (the name of the method
+// above), its default as text (null if it is required), its choices, and the C type, offset and
+// name of each field.
+std::string describe_params(const void* params, const ShowParams& show);
 
 // Of bad_index, the last parameter of every operator that takes rois.
 constexpr Choices kBadIndices = {{"error", GLUON_ROI_BAD_INDEX_ERROR},

@@ -37,11 +37,10 @@ std::string Operator::describe() const {
     separator = ", \"";
   }
   std::vector<uint64_t> params(declared_.params_size / sizeof(uint64_t) + 1);
-  ParamDescriber describer(params.data());
-  visit(&describer, params.data());
+  const auto show = [&](ParamVisitor* visitor) { visit(visitor, params.data()); };
   json << "], \"coordinates\": " << declared_.coordinates
-       << ", \"params_size\": " << declared_.params_size << ", \"params\": [" << describer.json()
-       << "]}";
+       << ", \"params_size\": " << declared_.params_size << ", \"params\": ["
+       << describe_params(params.data(), show) << "]}";
   return json.str();
 }
 
