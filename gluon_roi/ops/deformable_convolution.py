@@ -85,14 +85,12 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
         **{name: inputs[name] for name in weights},
         "weight": matrix,
     }
-    if arrays:
-        out = given["out"]
-        if out is not None:
-            mx.nd.Convolution(samples, out=out.as_nd_ndarray(), **product)
-            return out
-        result = mx.nd.Convolution(samples, **product)
-    else:
-        result = mx.sym.Convolution(samples, name=node, attr=given["attr"], **product)
+    out = given["out"]
+    if out is not None:
+        mx.nd.Convolution(samples, out=out.as_nd_ndarray(), **product)
+        return out
+    extra = {} if arrays else {"name": node, "attr": given["attr"]}
+    result = (mx.nd if arrays else mx.sym).Convolution(samples, **product, **extra)
     return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
 
 
@@ -130,13 +128,12 @@ def deformable_convolution(
         Array or symbol of mx.nd, mx.sym or mx.np, as all inputs. MXNet multiplies float16 on a GPU
         only.
     offset : (N, 2 * num_deformable_group * kh * kw, Ho, Wo), dtype of data
-        In map cells, y and x of each kernel cell in turn. A NaN or infinite one leaves its sample
-        0, without a gradient.
+        As in :func:`gluon_roi.nd.DeformableSampling`.
     weight : (num_filter, C / num_group, kh, kw), dtype of data
         Of symbols it may be left out, as may bias: MXNet makes variables.
     bias : (num_filter,), dtype of data, optional
     kernel, stride, dilate, pad : int or (int, int)
-        Size kh x kw, step, spacing of its cells, and map cells beyond each edge.
+        As in :func:`gluon_roi.nd.DeformableSampling`.
     num_filter : int
         Channels of the output; those of weight if not given.
     num_group : int
@@ -150,10 +147,8 @@ def deformable_convolution(
     layout : {None, 'NCHW'}
     convention : {'mxnet', 'torchvision'}
         What lies around the map: samples off it are 0, or fade to 0 within one cell.
-    out : array, optional
-        For the result, which is returned; arrays only.
-    name, attr : str, dict, optional
-        Of the node; symbols only.
+    out, name, attr
+        As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------

@@ -62,7 +62,8 @@ def deformable_ps_roi_pool(
     Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of a regular grid
     of bilinear samples of input channel ``(c * G + gh) * G + gw``, where (gh, gw) is the group of
     the bin. The bin moves by ``trans * trans_std`` widths and heights of the box. Samples off the
-    map are left out of sum and count; a bin without samples is 0.
+    map are left out of sum and count; a bin without samples is 0. Positions are computed in float32
+    for float16 and float32 data, in float64 for float64 data. The gradient of rois is 0.
 
     `trans` may be None or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``.
 
@@ -79,18 +80,15 @@ def deformable_ps_roi_pool(
         Bins of the output, P x Q (height, width).
     spatial_scale : float
         Map cells per image pixel, such as 1 / 16.
-    output_dim : int, optional
-        Channels of the output; C / (G * G) if not given.
-    group_size : int or (int, int), optional
-        Groups G per axis; the pooled size if not given.
+    output_dim, group_size
+        As in :func:`gluon_roi.nd.PSROIPool`.
     part_size : int or (int, int), optional
         Parts T per axis, each with its own offset: bin p belongs to part floor(p * T / P). The
         pooled size if not given.
     sample_per_part : int
         Samples per bin and axis.
     trans_std : float
-        Factor of trans; 0.1 in the paper. With the default of 0, which is MXNet's too, bins do not
-        move.
+        Factor of trans; 0.1 in the paper. With 0, MXNet's default too, bins do not move.
     rois_num, bad_index, out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
@@ -105,11 +103,6 @@ def deformable_ps_roi_pool(
     mxnet.base.MXNetError, TypeError
         As :func:`gluon_roi.nd.ROIPool` does.
 
-    Notes
-    -----
-    Positions are computed in float32 for float16 and float32 data, in float64 for float64 data.
-    data and trans have gradients; the gradient of rois is 0.
-
     References
     ----------
     Dai et al. 2017, Deformable Convolutional Networks, arXiv:1703.06211, section 2.2. The
@@ -119,12 +112,11 @@ def deformable_ps_roi_pool(
     --------
     >>> import mxnet as mx, gluon_roi
     >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
-    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
-    >>> pool = gluon_roi.nd.DeformablePSROIPool
-    >>> pool(ramp, rois, 2, 1.0, sample_per_part=2).asnumpy().ravel().tolist()
-    [1.25, 3.0, 8.25, 10.0]
+    >>> rois, given = mx.nd.array([[0, 0, 0, 3, 3]]), {"sample_per_part": 2, "trans_std": 0.25}
     >>> right = mx.nd.array([1, 0]).reshape((1, 2, 1, 1)).tile((1, 1, 2, 2))
-    >>> moved = pool(ramp, rois, right, 2, 1.0, sample_per_part=2, trans_std=0.25)
+    >>> gluon_roi.nd.DeformablePSROIPool(ramp, rois, 2, 1.0, **given).asnumpy().ravel().tolist()
+    [1.25, 3.0, 8.25, 10.0]
+    >>> moved = gluon_roi.nd.DeformablePSROIPool(ramp, rois, right, 2, 1.0, **given)
     >>> moved.asnumpy().ravel().tolist()
     [2.0, 3.75, 9.0, 10.75]
     """
@@ -138,14 +130,10 @@ class DeformablePSROIPool(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
-    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
-    >>> pool = gluon_roi.DeformablePSROIPool(2, 1.0, sample_per_part=2, trans_std=0.25)
-    >>> pool(ramp, rois).asnumpy().ravel().tolist()
-    [1.25, 3.0, 8.25, 10.0]
-    >>> right = mx.nd.array([1, 0]).reshape((1, 2, 1, 1)).tile((1, 1, 2, 2))
-    >>> pool(ramp, rois, right).asnumpy().ravel().tolist()
-    [2.0, 3.75, 9.0, 10.75]
+    >>> pool = gluon_roi.DeformablePSROIPool(pooled_size=7, spatial_scale=1 / 16, trans_std=0.1)
+    >>> rois, trans = mx.nd.array([[0, 0, 0, 3, 3]]), mx.nd.ones((1, 2, 7, 7))
+    >>> pool(mx.nd.ones((1, 98, 4, 4)), rois, trans).shape
+    (1, 2, 7, 7)
     """
 
     function = deformable_ps_roi_pool

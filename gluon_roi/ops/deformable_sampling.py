@@ -61,7 +61,9 @@ def deformable_sampling(
     channel ``(c * kh + i) * kw + j``; the convolution then has a kernel of 1 and the same weights,
     reshaped, as in :func:`gluon_roi.nd.DeformableConvolution`.
 
-    `mask` may be None or left out: ``DeformableSampling(data, offset, kernel, ...)``.
+    `mask` may be None or left out: ``DeformableSampling(data, offset, kernel, ...)``. Positions are
+    computed in float32 for float16 and float32 data, in float64 for float64 data. All inputs have
+    gradients.
 
     Parameters
     ----------
@@ -72,14 +74,9 @@ def deformable_sampling(
         0, without a gradient.
     mask : (N, num_deformable_group * kh * kw, Ho, Wo), dtype of data, optional
         What each sample is multiplied by.
-    kernel : int or (int, int)
-        Cells kh x kw of the kernel (height, width).
-    stride : int or (int, int)
-        Map cells from an output to the next.
-    dilate : int or (int, int)
-        Map cells from a kernel cell to the next.
-    pad : int or (int, int)
-        Map cells beyond each edge over which the kernel still goes.
+    kernel, stride, dilate, pad : int or (int, int)
+        Size kh x kw of the kernel (height, width), its step, the spacing of its cells, and the map
+        cells beyond each edge over which it goes, as in a convolution.
     num_deformable_group : int
         Groups of channels with offsets of their own.
     convention : {'mxnet', 'torchvision'}
@@ -102,11 +99,6 @@ def deformable_sampling(
         An invalid argument, shape or dtype.
     TypeError
         An unknown or missing argument, or an input that is not an array or symbol like the others.
-
-    Notes
-    -----
-    Positions are computed in float32 for float16 and float32 data, in float64 for float64 data. All
-    inputs have gradients.
 
     References
     ----------
@@ -131,10 +123,9 @@ class DeformableSampling(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
-    >>> offset = mx.nd.array([0.5, 0.25]).reshape((1, 2, 1, 1)).tile((1, 1, 4, 4))
-    >>> gluon_roi.DeformableSampling(1)(ramp, offset)[0, 0, 0].asnumpy().tolist()
-    [2.25, 3.25, 4.25, 5.0]
+    >>> sample = gluon_roi.DeformableSampling(kernel=3, pad=1)
+    >>> sample(mx.nd.ones((1, 4, 8, 8)), mx.nd.zeros((1, 18, 8, 8))).shape
+    (1, 4, 24, 24)
     """
 
     function = deformable_sampling

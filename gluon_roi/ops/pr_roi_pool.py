@@ -27,8 +27,8 @@ def pr_roi_pool(
     The box is scaled to the map, without rounding or shifting, and split into P x Q bins. The
     surface has the value of cell i at coordinate i, is bilinear in between, and falls to 0 within
     one cell beyond the map. Its integral over a bin is divided by the bin's area; a bin without
-    area, as in an inverted box, is 0. The gradient of the box is continuous, so that boxes can be
-    optimised by gradient steps.
+    area, as in an inverted box, is 0. Weights are computed in float64 for every type of data. The
+    gradient of the box is continuous, so that boxes can be optimised by gradient steps.
 
     Parameters
     ----------
@@ -55,10 +55,6 @@ def pr_roi_pool(
     mxnet.base.MXNetError, TypeError
         As :func:`gluon_roi.nd.ROIPool` does.
 
-    Notes
-    -----
-    Weights are computed in float64 for every type of data.
-
     References
     ----------
     Jiang et al. 2018, Acquisition of Localization Confidence for Accurate Object Detection
@@ -82,11 +78,9 @@ class PrROIPool(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
-    >>> rois = mx.nd.array([[0, 0, 0, 2, 2]])
-    >>> pool = gluon_roi.PrROIPool(pooled_size=2, spatial_scale=1.0)
-    >>> pool(ramp, rois).asnumpy().ravel().tolist()
-    [2.5, 3.5, 6.5, 7.5]
+    >>> pool = gluon_roi.PrROIPool(pooled_size=7, spatial_scale=1 / 16)
+    >>> pool(mx.nd.ones((1, 8, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]])).shape
+    (1, 8, 7, 7)
     """
 
     function = pr_roi_pool

@@ -42,14 +42,9 @@ def ps_roi_align(
         Map cells per image pixel, such as 1 / 16.
     output_dim : int, optional
         Channels of the output; C / (P * Q) if not given.
-    sampling_ratio : int
-        Samples per bin and axis; if not positive, as many as the bin has cells, rounded up.
-    aligned : bool
-        True (torchvision's ``ps_roi_align``): the box moves by half a cell. False (MXNet's
-        ``contrib.ROIAlign`` with position_sensitive): the box does not move, and is at least one
-        cell in size.
-    rois_grad : bool
-        Whether rois get a gradient (in units of out per image pixel) instead of zeros.
+    sampling_ratio, aligned, rois_grad
+        As in :func:`gluon_roi.nd.ROIAlign`, but True for aligned is torchvision's ``ps_roi_align``,
+        and False MXNet's ``contrib.ROIAlign`` with position_sensitive.
     rois_num, bad_index, out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
@@ -62,10 +57,6 @@ def ps_roi_align(
     ------
     mxnet.base.MXNetError, TypeError
         As :func:`gluon_roi.nd.ROIPool` does.
-
-    Notes
-    -----
-    Geometry is computed in float32 for float16 and float32 data, in float64 for float64 data.
 
     References
     ----------
@@ -89,11 +80,9 @@ class PSROIAlign(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
-    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
-    >>> align = gluon_roi.PSROIAlign(pooled_size=2, spatial_scale=1.0)
-    >>> align(ramp, rois).asnumpy().ravel().tolist()
-    [1.5625, 3.0, 7.3125, 8.75]
+    >>> align = gluon_roi.PSROIAlign(pooled_size=7, spatial_scale=1 / 16)
+    >>> align(mx.nd.ones((1, 98, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]])).shape
+    (1, 2, 7, 7)
     """
 
     function = ps_roi_align

@@ -28,7 +28,8 @@ def ps_roi_pool(
 
     Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of input channel
     ``(c * G + gh) * G + gw`` over the cells of the bin, where (gh, gw) is the group of the bin. A
-    bin without cells is 0.
+    bin without cells is 0. The gradient of a bin goes to its cells in equal shares; that of rois is
+    0.
 
     Parameters
     ----------
@@ -62,11 +63,6 @@ def ps_roi_pool(
     mxnet.base.MXNetError, TypeError
         As :func:`gluon_roi.nd.ROIPool` does.
 
-    Notes
-    -----
-    The gradient of a bin goes to its cells in equal shares. RoIs are added in their order, so the
-    result does not depend on the number of threads. The gradient of rois is 0.
-
     References
     ----------
     Dai et al. 2016, R-FCN: Object Detection via Region-based Fully Convolutional Networks,
@@ -90,11 +86,9 @@ class PSROIPool(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4)).tile((1, 4, 1, 1))
-    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
-    >>> pool = gluon_roi.PSROIPool(pooled_size=2, spatial_scale=1.0)
-    >>> pool(ramp, rois).asnumpy().ravel().tolist()
-    [2.5, 4.5, 10.5, 12.5]
+    >>> pool = gluon_roi.PSROIPool(pooled_size=7, spatial_scale=1 / 16)
+    >>> pool(mx.nd.ones((1, 98, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]])).shape
+    (1, 2, 7, 7)
     """
 
     function = ps_roi_pool

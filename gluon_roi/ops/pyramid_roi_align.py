@@ -73,10 +73,9 @@ def pyramid_roi_align(
     rois_num, bad_index
         As in :func:`gluon_roi.nd.ROIPool`.
     assignment : {'size', 'given'}
-        'given': the caller assigns boxes to maps. rois holds a list of K boxes for each map, one
-        list after the other, with padding rows for boxes of other maps. Row k of the output is the
-        sum of what row k of each list pools. rois_num is not available, and canonical_size and
-        canonical_level have no effect.
+        'given': rois holds a list of K boxes for each map, one list after the other, with padding
+        rows for boxes of other maps. Row k of the output is the sum of the pooled rows k of all
+        lists. rois_num is not available, and the canonical size and level have no effect.
     out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
@@ -100,8 +99,7 @@ def pyramid_roi_align(
     >>> import mxnet as mx, gluon_roi
     >>> maps = [mx.nd.full((1, 1, 128 // n, 128 // n), n) for n in (1, 2, 4, 8)]
     >>> rois = mx.nd.array([[0, 0, 0, 60, 60], [0, 0, 0, 224, 224], [0, 0, 0, 224, 250]])
-    >>> scales = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
-    >>> pooled = gluon_roi.nd.PyramidROIAlign(maps, rois, 1, scales, sampling_ratio=2)
+    >>> pooled = gluon_roi.nd.PyramidROIAlign(maps, rois, 1, (1 / 4, 1 / 8, 1 / 16, 1 / 32), 2)
     >>> pooled.asnumpy().ravel().tolist()
     [1.0, 4.0, 4.0]
     """
@@ -115,11 +113,9 @@ class PyramidROIAlign(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> maps = [mx.nd.full((1, 1, 128 // n, 128 // n), n) for n in (1, 2, 4, 8)]
-    >>> rois = mx.nd.array([[0, 0, 0, 60, 60], [0, 0, 0, 224, 224], [0, 0, 0, 224, 250]])
-    >>> align = gluon_roi.PyramidROIAlign(1, (1 / 4, 1 / 8, 1 / 16, 1 / 32), sampling_ratio=2)
-    >>> align(maps, rois).asnumpy().ravel().tolist()
-    [1.0, 4.0, 4.0]
+    >>> align = gluon_roi.PyramidROIAlign(pooled_size=7, spatial_scale=(1 / 4, 1 / 8))
+    >>> align([mx.nd.ones((1, 8, n, n)) for n in (8, 4)], mx.nd.array([[0, 0, 0, 3, 3]])).shape
+    (1, 8, 7, 7)
     """
 
     function = pyramid_roi_align

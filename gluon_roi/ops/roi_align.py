@@ -27,7 +27,8 @@ def roi_align(
     """RoI pooling by bilinear samples, without rounding the box.
 
     The box is scaled to the map and split into P x Q bins. A bin is the mean of a regular grid of
-    bilinear samples. Samples more than one cell off the map count as 0.
+    bilinear samples. Samples more than one cell off the map count as 0. Geometry is computed in
+    float32 for float16 and float32 data, in float64 for float64 data.
 
     Parameters
     ----------
@@ -59,10 +60,6 @@ def roi_align(
     mxnet.base.MXNetError, TypeError
         As :func:`gluon_roi.nd.ROIPool` does.
 
-    Notes
-    -----
-    Geometry is computed in float32 for float16 and float32 data, in float64 for float64 data.
-
     References
     ----------
     He et al. 2017, Mask R-CNN, arXiv:1703.06870, section 3. The arithmetic is that of MXNet's
@@ -86,11 +83,9 @@ class ROIAlign(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
-    >>> rois = mx.nd.array([[0, 0, 0, 3, 3]])
-    >>> align = gluon_roi.ROIAlign(pooled_size=2, spatial_scale=1.0)
-    >>> align(ramp, rois).asnumpy().ravel().tolist()
-    [3.75, 5.25, 9.75, 11.25]
+    >>> align = gluon_roi.ROIAlign(pooled_size=7, spatial_scale=1 / 16)
+    >>> align(mx.nd.ones((1, 8, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]])).shape
+    (1, 8, 7, 7)
     """
 
     function = roi_align

@@ -25,7 +25,8 @@ def roi_pool(
 
     The box is scaled to the map and rounded, with halves away from zero. It includes its last cell
     and is at least one cell in size. It is split into P x Q bins, which may share cells. A bin
-    without cells is 0.
+    without cells is 0; NaN cells are ignored. The gradient of a bin goes to its first maximum in
+    row-major order; that of rois is 0.
 
     Parameters
     ----------
@@ -61,11 +62,6 @@ def roi_pool(
     TypeError
         An unknown or missing argument, or an input that is not an array or symbol like the others.
 
-    Notes
-    -----
-    The gradient of a bin goes to its first maximum in row-major order. The backward pass searches
-    for it again instead of storing an index. NaN cells are ignored. The gradient of rois is 0.
-
     References
     ----------
     Girshick 2015, Fast R-CNN, arXiv:1504.08083, section 2.1. The rounding is Caffe's, as in MXNet's
@@ -89,11 +85,9 @@ class ROIPool(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> ramp = mx.nd.arange(48).reshape((1, 1, 8, 6))
-    >>> rois = mx.nd.array([[0, 0, 0, 4, 4]])
-    >>> pool = gluon_roi.ROIPool(pooled_size=(2, 2), spatial_scale=0.7)
-    >>> pool(ramp, rois).asnumpy().ravel().tolist()
-    [7.0, 9.0, 19.0, 21.0]
+    >>> pool = gluon_roi.ROIPool(pooled_size=7, spatial_scale=1 / 16)
+    >>> pool(mx.nd.ones((1, 8, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]])).shape
+    (1, 8, 7, 7)
     """
 
     function = roi_pool

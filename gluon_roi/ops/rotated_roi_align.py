@@ -41,15 +41,9 @@ def rotated_roi_align(
         Bins of the output, P x Q, along the height and the width of the box.
     spatial_scale : float
         Map cells per image pixel, such as 1 / 16.
-    sampling_ratio : int
-        Samples per bin and axis; if not positive, as many as the bin has cells, rounded up.
-    aligned : bool
-        True (detectron2, mmcv): the centre moves by half a cell, so that pixel centres of image and
-        map agree. False (MXNet): the centre does not move, and both sides are at least one cell
-        long.
-    rois_grad : bool
-        Whether rois get a gradient (in units of out per image pixel, and per degree) instead of
-        zeros.
+    sampling_ratio, aligned, rois_grad
+        As in :func:`gluon_roi.nd.ROIAlign`, but it is the centre that aligned moves, and the
+        gradient of theta is per degree.
     rois_num, bad_index, out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
@@ -62,10 +56,6 @@ def rotated_roi_align(
     ------
     mxnet.base.MXNetError, TypeError
         As :func:`gluon_roi.nd.ROIPool` does.
-
-    Notes
-    -----
-    Geometry is computed in float32 for float16 and float32 data, in float64 for float64 data.
 
     References
     ----------
@@ -91,11 +81,9 @@ class RotatedROIAlign(OperatorBlock):
     Examples
     --------
     >>> import mxnet as mx, gluon_roi
-    >>> ramp = mx.nd.arange(16).reshape((1, 1, 4, 4))
-    >>> rois = mx.nd.array([[0, 1.5, 1.5, 2, 2, 90]])
-    >>> align = gluon_roi.RotatedROIAlign(pooled_size=2, spatial_scale=1.0)
-    >>> align(ramp, rois).asnumpy().ravel().round(4).tolist()
-    [9.0, 5.0, 10.0, 6.0]
+    >>> align = gluon_roi.RotatedROIAlign(pooled_size=7, spatial_scale=1 / 16)
+    >>> align(mx.nd.ones((1, 8, 4, 4)), mx.nd.array([[0, 2, 2, 3, 3, 90]])).shape
+    (1, 8, 7, 7)
     """
 
     function = rotated_roi_align
