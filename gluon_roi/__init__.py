@@ -31,9 +31,7 @@ library.load()
 from . import nd, onnx, sym  # they need the loaded library
 from .ops.box_nms import BoxNMS as BoxNMS
 from .ops.deformable_blocks import DeformableConvolution as DeformableConvolution
-from .ops.deformable_blocks import (
-    ModulatedDeformableConvolution as ModulatedDeformableConvolution,
-)
+from .ops.deformable_blocks import ModulatedDeformableConvolution as ModulatedDeformableConvolution
 from .ops.deformable_ps_roi_pool import DeformablePSROIPool as DeformablePSROIPool
 from .ops.deformable_sampling import DeformableSampling as DeformableSampling
 from .ops.pr_roi_pool import PrROIPool as PrROIPool

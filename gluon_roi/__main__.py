@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, NoReturn, Sequence
 
 import gluon_roi
+from gluon_roi import self_check, side_by_side
 from gluon_roi.switch import files, programs
 
 
@@ -57,12 +58,6 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
 
 
 # ---- Commands ------------------------------------------------------------------------------------
-
-
-def _check() -> int:
-    from gluon_roi.self_check import check
-
-    return check()
 
 
 def _count(model: str, all: bool) -> int:
@@ -135,12 +130,6 @@ def _by_name(option: str, pairs: list[tuple[str, tuple]]) -> dict[str, tuple]:
     return found
 
 
-def _bench() -> int:
-    from gluon_roi.side_by_side import bench
-
-    return bench()
-
-
 # ---- Arguments -----------------------------------------------------------------------------------
 
 
@@ -163,7 +152,7 @@ def _parser() -> _Parser:
         description="RoI operators for MXNet. Without a command, check is run.",
     )
     parser.add_argument("--version", action="version", version=f"gluon_roi {gluon_roi.__version__}")
-    parser.set_defaults(command=_check)
+    parser.set_defaults(command=self_check.check)
     commands = parser.add_subparsers(metavar="COMMAND")
 
     def command(name: str, function: Callable, text: str) -> _Parser:
@@ -171,7 +160,7 @@ def _parser() -> _Parser:
         made.set_defaults(command=function)
         return made
 
-    command("check", _check, "print how the package was built, and check every operator")
+    command("check", self_check.check, "print how the package was built, and check every operator")
 
     sub = command("count", _count, "count the RoI operators of a symbol file")
     sub.add_argument("model", metavar="MODEL", help="symbol file, such as net-symbol.json")
@@ -188,11 +177,7 @@ def _parser() -> _Parser:
     sub.add_argument("-o", dest="result", metavar="FILE", required=True, help="file to write")
     lists: dict[str, Any] = {"type": _sizes, "action": "append", "default": []}
     sub.add_argument(
-        "--shape",
-        **lists,
-        required=True,
-        metavar="NAME=SIZES",
-        help="such as data=1,3,600,800",
+        "--shape", **lists, required=True, metavar="NAME=SIZES", help="such as data=1,3,600,800"
     )
     sub.add_argument("--dynamic", **lists, metavar="NAME=AXES", help="that may vary: data=0,2,3")
     lists.update(nargs="+", action="extend")
@@ -204,7 +189,7 @@ def _parser() -> _Parser:
     _add_options(sub)
     sub.usage = f"{sub.prog} [--bad-index padding] [--rois-only] (SCRIPT | -m MODULE) ARGS..."
 
-    command("bench", _bench, "time operators beside MXNet's own on this machine's CPU")
+    command("bench", side_by_side.bench, "time operators beside MXNet's own on this machine's CPU")
     return parser
 
 

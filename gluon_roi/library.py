@@ -175,8 +175,7 @@ def operators() -> dict[str, Declared]:
     Returns
     -------
     dict of str to Declared
-        A declaration for each name. It has name, symbol (the name in C), inputs (name, role, rank,
-        optional, has_gradient, several), outputs, and parameters (name -> default as text).
+        A declaration for each name.
 
     Examples
     --------

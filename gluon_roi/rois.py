@@ -77,10 +77,8 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
 
     Examples
     --------
-    >>> print(from_list([[[0, 0, 9, 9]], [[1, 1, 5, 5], [2, 2, 8, 8]]]).asnumpy())
-    [[0. 0. 0. 9. 9.]
-     [1. 1. 1. 5. 5.]
-     [1. 2. 2. 8. 8.]]
+    >>> from_list([[[0, 0, 9, 9]], [[1, 1, 5, 5]]]).asnumpy().tolist()
+    [[0.0, 0.0, 0.0, 9.0, 9.0], [1.0, 1.0, 1.0, 5.0, 5.0]]
     """
     checked = []
     for i, image in enumerate(boxes):
@@ -115,10 +113,8 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
 
     Examples
     --------
-    >>> print(from_counts([[0, 0, 9, 9], [1, 1, 5, 5], [2, 2, 8, 8]], [1, 2]).asnumpy())
-    [[0. 0. 0. 9. 9.]
-     [1. 1. 1. 5. 5.]
-     [1. 2. 2. 8. 8.]]
+    >>> from_counts([[1, 1, 5, 5], [2, 2, 8, 8]], [0, 2]).asnumpy().tolist()
+    [[1.0, 1.0, 1.0, 5.0, 5.0], [1.0, 2.0, 2.0, 8.0, 8.0]]
     """
     rois = _boxes("from_counts: rois", rois, "(K, 4)", 2)
     counts = rois_num.asnumpy() if isinstance(rois_num, mx.nd.NDArray) else np.asarray(rois_num)
@@ -152,9 +148,8 @@ def from_batch(boxes: Any) -> mx.nd.NDArray:
 
     Examples
     --------
-    >>> print(from_batch(mx.nd.array([[[0, 0, 9, 9]], [[1, 1, 5, 5]]])).asnumpy())
-    [[0. 0. 0. 9. 9.]
-     [1. 1. 1. 5. 5.]]
+    >>> from_batch([[[0, 0, 9, 9]], [[1, 1, 5, 5]]]).asnumpy().tolist()
+    [[0.0, 0.0, 0.0, 9.0, 9.0], [1.0, 1.0, 1.0, 5.0, 5.0]]
     """
     boxes = _boxes("from_batch: boxes", boxes, "(N, R, 4)", 3)
     images = np.repeat(np.arange(boxes.shape[0]), boxes.shape[1])
@@ -187,12 +182,10 @@ def from_xywh(boxes: Any) -> Any:
     boxes = _real(boxes)
     _check_columns("from_xywh: boxes", boxes)
     corners, sizes = boxes[..., :-2], boxes[..., -2:]
-    join = mx.nd.concat if isinstance(boxes, mx.nd.NDArray) else _concatenate
-    return join(corners, corners[..., -2:] + sizes, dim=boxes.ndim - 1)
-
-
-def _concatenate(*arrays: np.ndarray, dim: int) -> np.ndarray:
-    return np.concatenate(arrays, axis=dim)
+    ends = corners, corners[..., -2:] + sizes
+    if isinstance(boxes, mx.nd.NDArray):
+        return mx.nd.concat(*ends, dim=boxes.ndim - 1)
+    return np.concatenate(ends, axis=-1)
 
 
 def _check_columns(where: str, boxes: Any) -> None:
@@ -204,10 +197,10 @@ def _check_columns(where: str, boxes: Any) -> None:
 def check(rois: Any, image_shape: Sequence[int], spatial_scale: float | None = None) -> None:
     """Raise ValueError if boxes look like another form of boxes than the operators take.
 
-    The operators accept any numbers, so a wrong form gives wrong features silently. Call this once
-    on a typical batch. It finds ``(x, y, width, height)``, normalised coordinates, pixels of
-    another size of the image, cells of the map, something else than a batch index in the first
-    column, and a scale above 1. Padding rows (a negative batch index) may hold anything.
+    A wrong form gives wrong features silently, so call this once on a typical batch. It finds
+    ``(x, y, width, height)``, normalised coordinates, pixels of another size of the image, cells of
+    the map, no batch index in the first column, and a scale above 1. Padding rows (a negative batch
+    index) may hold anything.
 
     Parameters
     ----------
@@ -297,11 +290,7 @@ def _suspicion(boxes: np.ndarray, height: int, width: int, scale: float | None) 
 
 
 def assign_levels(
-    rois: Any,
-    k_min: int = 2,
-    k_max: int = 5,
-    k0: int = 4,
-    canonical_size: float = 224.0,
+    rois: Any, k_min: int = 2, k_max: int = 5, k0: int = 4, canonical_size: float = 224.0
 ) -> np.ndarray:
     """Assign each box to a level of a feature pyramid (Lin 2017, equation 1).
 
@@ -314,10 +303,8 @@ def assign_levels(
         Boxes, or rows of rois, in image coordinates.
     k_min, k_max : int
         Finest and coarsest level; level k has stride ``2 ** k``.
-    k0 : int
-        Level of a box of `canonical_size` by `canonical_size`.
-    canonical_size : float
-        Side of the box that belongs to level `k0`, in image pixels.
+    k0, canonical_size : int, float
+        Level of a box of `canonical_size` by `canonical_size` image pixels.
 
     Returns
     -------

@@ -19,13 +19,7 @@ Tensor = TypeVar("Tensor", bound=Union[mx.nd.NDArray, mx.sym.Symbol])
 
 
 def kind_of(operator: str, name: str, value: Any) -> type:
-    """The member of KINDS that the first input is.
-
-    Raises
-    ------
-    TypeError
-        The input is none of them.
-    """
+    """The member of KINDS that the first input is; raises TypeError if it is none of them."""
     kind = _kind(value)
     if kind is None:
         raise TypeError(
@@ -95,13 +89,7 @@ def attributes(
 ) -> dict[str, str]:
     """Attributes that differ from the defaults. MXNet parses each attribute of a call repeatedly.
 
-    Parameters
-    ----------
-    operator : library.Declared
-    present : sequence of bool
-        Which of the declared inputs are given.
-    values : sequence
-        A value for each parameter, in the declared order.
+    `present` says which of the declared inputs are given; `values` are those of the parameters.
     """
     given = zip(operator.parameters.items(), map(text, values))
     chosen = {name: value for (name, default), value in given if value != default}

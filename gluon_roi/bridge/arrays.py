@@ -107,11 +107,6 @@ def check_rows(operator: Declared, inputs: dict[str, Any], result: mx.nd.NDArray
 
     Outside of np_shape, MXNet's operators take 0 rows for an unknown number. Graphs are not
     affected, because they know the shapes of all their nodes.
-
-    Raises
-    ------
-    mxnet.MXNetError
-        `result` is empty outside of ``mx.util.np_shape()``.
     """
     rois = operator.rois_name
     if rois is None or _length(result) != 0 or mx.util.is_np_shape():

@@ -27,10 +27,8 @@ def call(name: str, given: dict[str, Any], shown: int = 1) -> Any:
     name : str
         Name of the operator.
     given : dict
-        The arguments of its function: inputs (None for one that is left out, a list for several
-        maps), parameters, `out` (the array for the result; arrays only), `name` (of the node;
-        accepted and ignored for arrays, for the sake of ``hybrid_forward``) and `attr` (further
-        attributes of the node; symbols only).
+        All arguments of its function. Inputs that are left out are None; several maps are a list.
+        Arrays ignore the name of the node, for the sake of ``hybrid_forward``.
     shown : int
         How many of the first outputs to return; as a list if more than one.
     """
@@ -146,14 +144,8 @@ def operator_function(
 ) -> Callable[[Callable], Callable]:
     """Decorator: gives a signature without a body what it stands for, a call of an operator.
 
-    Parameters
-    ----------
-    name : str
-        Name of the operator, which the function gets as well.
-    caller : callable, optional
-        Calls the operator, given its name and all arguments by name.
-    left_out : str, optional
-        An input that may be left out among positional arguments, too.
+    The function gets the name of the operator. The input `left_out` may be left out among
+    positional arguments, too.
     """
 
     def decorate(function: Callable) -> Callable:

@@ -92,14 +92,10 @@ def guarded_symbol(
 
     Parameters
     ----------
-    role : str
-        Role of the input.
-    symbol : mxnet.sym.Symbol
-        The input itself.
+    role, symbol, rank : str, mxnet.sym.Symbol, int
+        Of the input; rank is 0 if it depends on the input's form.
     name : str
         Name of the guard.
-    rank : int
-        Number of dimensions of the input; 0 if that depends on its form.
     tell_rank : bool
         Whether the guard has to tell MXNet the rank of a map, by a source node with unknown sizes.
         In an executor this costs nothing; a CachedOp fills the zeros.

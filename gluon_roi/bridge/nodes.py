@@ -28,13 +28,7 @@ def described(symbol: mx.sym.Symbol) -> dict:
 
 
 class Nodes:
-    """The nodes of a symbol, or of the body of a loop, and its outputs.
-
-    Parameters
-    ----------
-    content : dict
-        As in a symbol file.
-    """
+    """The nodes of a symbol, or of the body of a loop, and its outputs, as in a symbol file."""
 
     def __init__(self, content: dict) -> None:
         self.nodes: list[dict] = content["nodes"]

@@ -50,24 +50,10 @@ class DeformableConvolution(_DeformableBlock, cnn.DeformableConvolution):
 
     Parameters
     ----------
-    channels : int
-        Channels of the output.
-    kernel_size, strides, padding, dilation : int or (int, int)
-        Of the convolution and of that which computes the offsets.
-    groups : int
-        Groups of channels, each with weights of its own; of the offsets' convolution, too.
-    num_deformable_group : int
-        Groups of channels, each with offsets of its own.
-    layout : {'NCHW'}
-    use_bias, offset_use_bias : bool
-        Whether the convolutions have biases.
-    in_channels : int
-        Channels of data; 0 leaves them to the first call.
-    activation : str, optional
-        Of the result, such as 'relu'.
-    weight_initializer, bias_initializer : str or Initializer
-    offset_weight_initializer, offset_bias_initializer : str or Initializer
-        Zeros: the block starts as an ordinary convolution.
+    channels, kernel_size, strides, padding, dilation, groups, num_deformable_group, layout, \
+use_bias, in_channels, activation, initializers
+        As of MXNet's block. The layout is NCHW; the offsets' convolution has the same size and
+        groups, its own ``offset_use_bias``, and weights that start as zeros.
     convention : {'mxnet', 'torchvision'}
         What lies around the map: samples off it are 0, or fade to 0 within one cell.
 
@@ -127,7 +113,7 @@ class ModulatedDeformableConvolution(_DeformableBlock, cnn.ModulatedDeformableCo
     ----------
     channels, kernel_size, strides, padding, dilation, groups, num_deformable_group, layout, \
 use_bias, in_channels, activation, initializers
-        As of :class:`gluon_roi.DeformableConvolution`.
+        As of MXNet's block.
     convention : {'torchvision', 'mxnet'}
         What lies around the map: samples fade to 0 within one cell, or those off it are 0.
 

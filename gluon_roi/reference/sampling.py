@@ -174,10 +174,9 @@ def deformable_sampling(
 
     Examples
     --------
-    >>> import numpy as np, gluon_roi
     >>> ramp = np.arange(16.0).reshape(1, 1, 4, 4)
     >>> offset = np.tile([[[[0.5]], [[0.25]]]], (1, 1, 4, 4))
-    >>> gluon_roi.reference.deformable_sampling(ramp, offset)[0, 0, 0].tolist()
+    >>> deformable_sampling(ramp, offset)[0, 0, 0].tolist()
     [2.25, 3.25, 4.25, 5.0]
     """
     name, groups = "deformable_sampling", num_deformable_group

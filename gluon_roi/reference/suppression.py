@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+import itertools
+from typing import Any, Iterable, Sequence
 
 import numpy as np
 
@@ -50,9 +51,8 @@ force_suppress, in_format, out_format
 
     Examples
     --------
-    >>> import gluon_roi
     >>> boxes = [[0.5, 0, 0, 4, 4], [0.75, 0, 0, 4, 5], [0.25, 9, 0, 9, 4]]
-    >>> out, record = gluon_roi.reference.box_nms(boxes, coord_start=1, score_index=0)
+    >>> out, record = box_nms(boxes, coord_start=1, score_index=0)
     >>> record.ravel().tolist()
     [1, 2, -1]
     """
@@ -79,11 +79,7 @@ force_suppress, in_format, out_format
         order = [i for i in np.argsort(-scores, kind="stable") if valid[i]]
         order = order[:topk] if topk > 0 else order
         boxes = _boxes(batch[:, coord_start : coord_start + 4], in_format == "center")
-        kept: list[int] = []
-        for i in order:
-            rivals = [k for k in kept if kinds[k] == kinds[i]]
-            if not any(_overlap(boxes[i], boxes[k], 0) > threshold for k in rivals):
-                kept.append(i)
+        kept = _kept(order, boxes, kinds, 0, threshold)
         out[n, : len(kept)] = batch[kept]
         record[n, : len(kept)] = n * shape[-2] + np.array(kept, int)
     if in_format != out_format:
@@ -156,6 +152,25 @@ def _overlap(one: Sequence, other: Sequence, unit: int) -> Any:
         return np.divide(common, one[4] + other[4] - common)
 
 
+def _kept(
+    order: Iterable,
+    boxes: list[tuple],
+    kinds: np.ndarray,
+    unit: int,
+    threshold: Any,
+    most: int = -1,
+) -> list[int]:
+    """The first boxes of an order that overlap no kept one of their kind above the threshold."""
+    kept: list[int] = []
+    for i in order:
+        rivals = (boxes[k] for k in kept if kinds[k] == kinds[i])
+        if len(kept) == most:
+            break
+        if not any(_overlap(boxes[i], rival, unit) > threshold for rival in rivals):
+            kept.append(i)
+    return kept
+
+
 def proposal(
     cls_prob: Any,
     bbox_pred: Any,
@@ -194,10 +209,9 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
 
     Examples
     --------
-    >>> import numpy as np, gluon_roi
     >>> inputs = np.ones((1, 2, 1, 1)), np.zeros((1, 4, 1, 1)), [[16, 16, 1]]
     >>> what = {"scales": (1,), "ratios": (1,), "rpn_post_nms_top_n": 1}
-    >>> gluon_roi.reference.proposal(*inputs, **what)[0].tolist()
+    >>> proposal(*inputs, **what)[0].tolist()
     [[0.0, 0.0, 0.0, 15.0, 15.0]]
     """
     cls_prob, bbox_pred, im_info = (
@@ -214,41 +228,30 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
     out_scores = np.zeros((images, rpn_post_nms_top_n, 1))
     for n in range(images):
         height, width, scale = im_info[n]
+        last, smallest = np.array([width, height] * 2) - 1, rpn_min_size * scale
         boxes, scores = [], []
-        for y in range(rows):
-            for x in range(columns):
-                for a, anchor in enumerate(anchors):
-                    moved = anchor + np.array([x, y, x, y]) * feature_stride
-                    deltas = bbox_pred[n, 4 * a : 4 * a + 4, y, x]
-                    box = _moved(moved.astype(geometry), deltas, iou_loss)
-                    last = np.array([width, height] * 2) - 1
-                    box = np.where(np.isnan(box), box, np.clip(np.minimum(box, last), 0, None))
-                    score = cls_prob[n, len(anchors) + a, y, x]
-                    sides = box[2:] - box[:2] + 1
-                    smallest = rpn_min_size * scale
-                    if not (sides >= smallest).all():
-                        box = box + np.array([-1, -1, 1, 1]) * smallest / 2
-                        score = -1.0
-                    if y >= height // feature_stride or x >= width // feature_stride:
-                        score = -1.0
-                    boxes.append(box.astype(geometry))
-                    scores.append(score)
+        for y, x, a in itertools.product(range(rows), range(columns), range(len(anchors))):
+            moved = anchors[a] + np.array([x, y, x, y]) * feature_stride
+            deltas = bbox_pred[n, 4 * a : 4 * a + 4, y, x]
+            box = _moved(moved.astype(geometry), deltas, iou_loss)
+            box = np.where(np.isnan(box), box, np.clip(np.minimum(box, last), 0, None))
+            score = cls_prob[n, len(anchors) + a, y, x]
+            if not (box[2:] - box[:2] + 1 >= smallest).all():
+                box = box + np.array([-1, -1, 1, 1]) * smallest / 2
+                score = -1.0
+            if y >= height // feature_stride or x >= width // feature_stride:
+                score = -1.0
+            box = box.astype(geometry)
+            boxes.append((*box, np.prod(box[2:] - box[:2] + 1)))
+            scores.append(score)
         ranked = np.where(np.isnan(scores), -np.inf, scores)
         order = np.argsort(-ranked, kind="stable")
         order = order[:rpn_pre_nms_top_n] if rpn_pre_nms_top_n > 0 else order
-        areas = {i: np.prod(boxes[i][2:] - boxes[i][:2] + 1) for i in order}
-        kept: list[int] = []
-        for i in order:
-            if len(kept) == rpn_post_nms_top_n:
-                break
-            one = (*boxes[i], areas[i])
-            if not any(
-                _overlap(one, (*boxes[k], areas[k]), 1) > np.float32(threshold) for k in kept
-            ):
-                kept.append(i)
+        kinds, limit = np.zeros(len(boxes)), np.float32(threshold)
+        kept = _kept(order, boxes, kinds, 1, limit, rpn_post_nms_top_n)
         for row in range(rpn_post_nms_top_n):
             i = kept[row % len(kept)]
-            out[n, row] = [n, *boxes[i]]
+            out[n, row] = [n, *boxes[i][:4]]
             out_scores[n, row] = scores[i]
     return out.reshape(-1, 5), out_scores.reshape(-1, 1)
 

@@ -26,14 +26,9 @@ _MAX_MAPS = 8  # GLUON_ROI_MOST_MAPS
 
 
 def fuse_sums(content: dict, in_network: bool) -> dict:
-    """Make the pyramids in a symbol's file one operator each.
+    """Make the pyramids in a symbol's file one operator each; without one, it is returned as it is.
 
-    Parameters
-    ----------
-    content : dict
-        It is returned as it is if there are none.
-    in_network : bool
-        Whether it is the graph of a Gluon network, which knows the shapes of its inputs.
+    The graph of a Gluon network (`in_network`) knows the shapes of its inputs.
     """
     if sum(node["op"] == _ALIGN for node in content["nodes"]) < 2:
         return content

@@ -82,13 +82,7 @@ def own_scope(**attributes: str) -> Iterator[None]:
 
 
 def switch_nodes(content: dict, options: Options, is_body: bool = False) -> dict:
-    """Switch the nodes of a symbol's file, or of the body of a loop in it.
-
-    Raises
-    ------
-    ValueError
-        A node cannot be switched.
-    """
+    """Switch the nodes of a symbol's file, or of the body of a loop in it, or raise ValueError."""
     graph = Graph(content)
     used = graph.used()
     moved: dict[Place, Place] = {}
