@@ -19,12 +19,10 @@ Every operator treats unusual rows of ``rois`` as follows, in this order:
 - cells of weight 0 are never read, so a NaN outside the box stays outside the result.
 """
 
-from . import align, deformable, pool, precise, pyramid, rotated, sampling, suppression
+from . import align, deformable, pool, rotated, sampling, suppression
 from .align import *
 from .deformable import *
 from .pool import *
-from .precise import *
-from .pyramid import *
 from .rotated import *
 from .sampling import *
 from .suppression import *
@@ -33,9 +31,7 @@ __all__ = [
     *pool.__all__,
     *align.__all__,
     *rotated.__all__,
-    *precise.__all__,
     *deformable.__all__,
-    *pyramid.__all__,
     *sampling.__all__,
     *suppression.__all__,
 ]

@@ -1,29 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ROIAlign and PSROIAlign: bilinear samples, without rounding the box."""
+"""ROIAlign, PSROIAlign and PyramidROIAlign: bilinear samples, without rounding the box."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
-from .common import (
-    Axis,
-    Call,
-    Channels,
-    Separable,
-    backward_of,
-    bilinear,
-    check,
-    operator,
-    own_channels,
-    position_sensitive,
-    saturate,
-    visible_samples,
-)
+from . import common
 
-__all__ = ["roi_align", "roi_align_backward", "ps_roi_align", "ps_roi_align_backward"]
+__all__ = [
+    "roi_align",
+    "roi_align_backward",
+    "ps_roi_align",
+    "ps_roi_align_backward",
+    "pyramid_roi_align",
+    "pyramid_roi_align_backward",
+]
+
+PYRAMID = "PyramidROIAlign"
 
 
 def _align_axis(
@@ -35,28 +31,23 @@ def _align_axis(
     scale: float,
     bins: int,
     size: int,
-) -> Axis:
+) -> common.Axis:
     """Tables of one axis of one box, in the order of operations of the peers."""
     real: Any = geometry
     with np.errstate(over="ignore"):
         s, offset = real(scale), real(0.5 if aligned else 0)
-        start = saturate(real(lo) * s - offset)
-        length = saturate(real(hi) * s - offset) - start
-    enlarged = not aligned and length < 1
-    if enlarged:
-        length = real(1)
-    bin_size = length / real(bins)
-    count = float(sampling_ratio) if sampling_ratio > 0 else max(float(np.ceil(bin_size)), 1.0)
-
-    axis = Axis.zeros(bins, size)
+        start = common.saturate(real(lo) * s - offset)
+        length = common.saturate(real(hi) * s - offset) - start
+    _, bin_size, count, enlarged = common.bins_along(length, bins, aligned, sampling_ratio)
+    axis = common.Axis.zeros(bins, size)
     for q in range(bins):
         begin = start + real(q) * bin_size
-        i = visible_samples(begin, bin_size, count, -1.0, size, float(begin))
+        i = common.visible_samples(begin, bin_size, count, -1.0, size, float(begin))
         x = begin + (i.astype(real) + real(0.5)) * bin_size / real(count)
         # Samples outside the map are 0, and count in the divisor.
         inside = (x >= -1) & (x <= size)
         i, x = i[inside], x[inside]
-        low, high, high_weight, moves = bilinear(x, size)
+        low, high, high_weight, moves = common.bilinear(x, size)
         np.add.at(axis.weights[q], low, (real(1) - high_weight) / count)
         np.add.at(axis.weights[q], high, high_weight / count)
         # x = x1 * (1 - t) + x2 * t.
@@ -69,14 +60,18 @@ def _align_axis(
 
 
 def align(
-    call: Call, sampling_ratio: int, aligned: bool, geometry: type, channels: Channels | None = None
-) -> Separable:
+    call: common.Call,
+    sampling_ratio: int,
+    aligned: bool,
+    geometry: type,
+    channels: common.Channels | None = None,
+) -> common.Separable:
     """:func:`roi_align`, of other channels if they are given."""
     axis = partial(_align_axis, aligned, sampling_ratio, geometry)
-    return Separable(call, channels or own_channels(call), axis)
+    return common.Separable(call, channels or common.own_channels(call), axis)
 
 
-@operator
+@common.operator
 def roi_align(
     data: Any,
     rois: Any,
@@ -86,7 +81,7 @@ def roi_align(
     aligned: bool = False,
     rois_num: Any = None,
     geometry: type = np.float64,
-) -> Separable:
+) -> common.Separable:
     """Mean of bilinear samples in each bin of each box, without rounding (Mask R-CNN, He 2017).
 
     With ``o = 0.5 if aligned else 0``: ``x1 = rx1 * s - o``, ``w = rx2 * s - o - x1`` (at least 1
@@ -121,12 +116,12 @@ def roi_align(
     array([[[[ 3.75,  5.25],
              [ 9.75, 11.25]]]])
     """
-    call = check("ROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
+    call = common.check("ROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
     return align(call, sampling_ratio, aligned, geometry)
 
 
-@backward_of(roi_align)
-def roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.ndarray]:
+@common.backward_of(roi_align)
+def roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`roi_align` with respect to data and to the coordinates of rois.
 
     The number of samples is treated as constant. If the minimum size of 1 applies, only x1 moves
@@ -158,7 +153,7 @@ def roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.nda
     return align.backward(d_out)
 
 
-@operator
+@common.operator
 def ps_roi_align(
     data: Any,
     rois: Any,
@@ -169,7 +164,7 @@ def ps_roi_align(
     aligned: bool = True,
     rois_num: Any = None,
     geometry: type = np.float64,
-) -> Separable:
+) -> common.Separable:
     """ROIAlign in which every bin reads its own channels (Light-Head R-CNN, Li 2017).
 
     The samples are those of :func:`roi_align`; bin (p, q) of output c reads channel
@@ -199,13 +194,13 @@ def ps_roi_align(
     array([[[[1.5625, 3.    ],
              [7.3125, 8.75  ]]]])
     """
-    call = check("PSROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
-    channels = position_sensitive(call, output_dim, call.pooled)
+    call = common.check("PSROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
+    channels = common.position_sensitive(call, output_dim, call.pooled)
     return align(call, sampling_ratio, aligned, geometry, channels)
 
 
-@backward_of(ps_roi_align)
-def ps_roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.ndarray]:
+@common.backward_of(ps_roi_align)
+def ps_roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`ps_roi_align` with respect to data and to the coordinates of rois.
 
     Parameters
@@ -232,3 +227,144 @@ def ps_roi_align_backward(d_out: Any, align: Separable) -> tuple[np.ndarray, np.
              [0.25, 0.25]]]])
     """
     return align.backward(d_out)
+
+
+def _assigned(
+    rois: np.ndarray, rois_num: Any, batch: int, scales: Sequence[float], size: float, level: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [batch_index, x1, y1, x2, y2], and the number of each row's map."""
+    indices, boxes = common.batch_indices(PYRAMID, rois, rois_num, batch, 4)
+    boxes = boxes.astype(np.float64)
+    with np.errstate(all="ignore"):
+        sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
+        relative = np.sqrt(sides[:, 0] * sides[:, 1]) / size
+        wanted = np.floor(level + np.log2(relative + 1e-6))
+        levels = np.ceil(-np.log2(scales))
+    # The last map whose level is not above the wanted one; NaN compares as False.
+    numbers = (wanted[:, None] >= levels[None, 1:]).sum(axis=1)
+    return np.hstack([np.asarray(indices, np.float64)[:, None], boxes]), numbers
+
+
+class _Pyramid(NamedTuple):
+    """A ROIAlign on each map: of all boxes, or of the map's list if there are no numbers."""
+
+    aligns: list[common.Separable]
+    numbers: np.ndarray | None  # of each row's map
+    layout: tuple  # the shape of rois
+
+    def forward(self) -> np.ndarray:
+        each = [one.forward() for one in self.aligns]
+        if self.numbers is None:
+            return np.sum(each, axis=0)
+        return np.stack(each)[self.numbers, np.arange(len(self.numbers))]
+
+    def backward(self, d_out: Any) -> tuple[list[np.ndarray], np.ndarray]:
+        d_out, d_rois = common.as_numpy(d_out).astype(np.float64), np.zeros(self.layout)
+        if self.numbers is None:
+            d_maps, d_lists = zip(*(one.backward(d_out) for one in self.aligns))
+            return list(d_maps), np.concatenate(d_lists).reshape(self.layout)
+        d_maps, d_boxes = [], np.zeros((len(self.numbers), 4))
+        for number, one in enumerate(self.aligns):
+            is_own = self.numbers == number
+            d_map, d_rows = one.backward(np.where(is_own[:, None, None, None], d_out, 0))
+            d_maps.append(d_map)
+            d_boxes += np.where(is_own[:, None], d_rows[:, 1:], 0)
+        d_rois[..., -4:] = d_boxes.reshape(*self.layout[:-1], 4)
+        return d_maps, d_rois
+
+
+@common.operator
+def pyramid_roi_align(
+    data: Sequence[Any],
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: Sequence[float],
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    canonical_size: float = 224.0,
+    canonical_level: int = 4,
+    rois_num: Any = None,
+    geometry: type = np.float64,
+    assignment: str = "size",
+) -> _Pyramid:
+    """:func:`roi_align` of each box on the map for its size (Feature Pyramid Networks, Lin 2017).
+
+    A box is pooled from the map of level ``floor(canonical_level + log2(sqrt(area) / canonical_size
+    + 1e-6))``, with the area in image pixels; if there is no such map, from the finest or the
+    coarsest. A map of stride 2^k has level k.
+
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, canonical_size, \
+canonical_level, rois_num, assignment
+        As in :func:`gluon_roi.nd.PyramidROIAlign`.
+    geometry : type
+        As in :func:`roi_align`.
+
+    Returns
+    -------
+    numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale or batch index.
+
+    Examples
+    --------
+    >>> fine, coarse = np.zeros((1, 1, 8, 8)), np.ones((1, 1, 4, 4))
+    >>> boxes = [[0, 0, 0, 100, 100], [0, 0, 0, 250, 250]]
+    >>> pyramid_roi_align([fine, coarse], boxes, 1, (1 / 32, 1 / 64), canonical_level=6).ravel()
+    array([0., 1.])
+    """
+    maps, rows, numbers = [common.as_numpy(one) for one in data], common.as_numpy(rois), None
+    if assignment == "given":
+        if rois_num is not None or len(rows) % len(maps) != 0:
+            raise ValueError(f"{PYRAMID}: expected a list of boxes for each of {len(maps)} maps")
+        lists = np.split(rows, len(maps))
+    else:
+        rows, numbers = _assigned(
+            rows, rois_num, len(maps[0]), spatial_scale, canonical_size, canonical_level
+        )
+        lists = [rows] * len(maps)
+    calls = (
+        common.check(PYRAMID, one, own, pooled_size, scale, None)
+        for one, own, scale in zip(maps, lists, spatial_scale)
+    )
+    aligns = [align(call, sampling_ratio, aligned, geometry) for call in calls]
+    return _Pyramid(aligns, numbers, np.shape(rois))
+
+
+@common.backward_of(pyramid_roi_align)
+def pyramid_roi_align_backward(
+    d_out: Any, pyramid: _Pyramid
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Gradients of :func:`pyramid_roi_align` with respect to the maps and to rois.
+
+    The choice of the map is treated as constant.
+
+    Parameters
+    ----------
+    d_out : array, shape (K, C, P, Q)
+        Gradient with respect to the output. The others are those of the forward function.
+
+    Returns
+    -------
+    d_data : list of numpy.ndarray, each (N, C, H_i, W_i), float64
+    d_rois : numpy.ndarray, the shape of `rois`, float64
+
+    Raises
+    ------
+    ValueError
+        As :func:`pyramid_roi_align` does.
+
+    Examples
+    --------
+    >>> maps = [np.zeros((1, 1, 8, 8)), np.ones((1, 1, 4, 4))]
+    >>> d_maps, _ = pyramid_roi_align_backward(
+    ...     np.ones((1, 1, 1, 1)), maps, [[0, 0, 0, 250, 250]], 1, (1 / 32, 1 / 64),
+    ...     canonical_level=6)
+    >>> [float(one.sum()) for one in d_maps]
+    [0.0, 1.0]
+    """
+    return pyramid.backward(d_out)

@@ -38,6 +38,12 @@ class Call(NamedTuple):
         """The maps of row k, (C, H, W)."""
         return self.data[self.images[k]]
 
+    def axes(self, k: int, axis: Callable) -> list:
+        """The axes y and x of an upright box, by axis(lo, hi, scale, bins, size)."""
+        (x1, y1, x2, y2), sizes = self.boxes[k], self.data.shape[2:]
+        sides = zip((y1, x1), (y2, x2), self.pooled, sizes)
+        return [axis(lo, hi, self.scale, bins, size) for lo, hi, bins, size in sides]
+
 
 def as_numpy(array: Any) -> np.ndarray:
     return array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
@@ -270,21 +276,14 @@ class Separable(Operator):
         super().__init__(call, channels)
         self.axis = axis
 
-    def axes(self, k: int) -> list[Axis]:
-        """The axes y and x of a box."""
-        call = self.call
-        (x1, y1, x2, y2), sizes = call.boxes[k], call.data.shape[2:]
-        sides = zip((y1, x1), (y2, x2), call.pooled, sizes)
-        return [self.axis(lo, hi, call.scale, bins, size) for lo, hi, bins, size in sides]
-
     def pool(self, k: int, out: np.ndarray) -> None:
-        maps, (ay, ax) = self.call.maps(k), self.axes(k)
+        maps, (ay, ax) = self.call.maps(k), self.call.axes(k, self.axis)
         for p, q in bins_of(self.call.pooled):
             channels = self.channels.of_bin(p, q)
             out[:, p, q] = weighted(maps, channels, ay.weights[p], ax.weights[q])
 
     def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> np.ndarray:
-        maps, (ay, ax), d_box = self.call.maps(k), self.axes(k), np.zeros(4)
+        maps, (ay, ax), d_box = self.call.maps(k), self.call.axes(k, self.axis), np.zeros(4)
         for p, q in bins_of(self.call.pooled):
             c, d = self.channels.of_bin(p, q), d_out[:, p, q]
             wy, wx = ay.weights[p], ax.weights[q]
@@ -301,6 +300,17 @@ class Separable(Operator):
 
 #: Up to this many samples per bin, all are visited; above, only those that may lie on the map.
 FEW_SAMPLES = 4096
+
+
+def bins_along(length: Any, bins: int, aligned: bool, sampling_ratio: int) -> tuple:
+    """The lengths of a side and its bins, samples per bin, and whether the side was enlarged."""
+    real = type(length)
+    enlarged = not aligned and length < 1
+    if enlarged:
+        length = real(1)
+    bin_size = length / real(bins)
+    count = float(sampling_ratio) if sampling_ratio > 0 else max(float(np.ceil(bin_size)), 1.0)
+    return length, bin_size, count, enlarged
 
 
 def visible_samples(

@@ -3,22 +3,12 @@
 
 from __future__ import annotations
 
-import functools
+from functools import lru_cache, partial
 from typing import Any, Iterator, NamedTuple
 
 import numpy as np
 
-from .common import (
-    Operator,
-    as_numpy,
-    backward_of,
-    bins_of,
-    check,
-    operator,
-    pair,
-    position_sensitive,
-    saturate,
-)
+from . import common
 
 __all__ = ["deformable_ps_roi_pool", "deformable_ps_roi_pool_backward"]
 
@@ -35,22 +25,25 @@ class _BinAxis(NamedTuple):
     length: float  # of the box
 
 
-class _Axis(NamedTuple):
-    """One axis of one box, in map coordinates."""
+class _Axis:
+    """One axis of one box, in map coordinates, split into bins."""
 
-    start: Any
-    length: Any
-    bins: int
-    samples: int
-    size: int
+    def __init__(self, real: Any, lo: float, hi: float, scale: float, bins: int, size: int) -> None:
+        def rounded(value: Any) -> Any:  # half away from zero, as C's round()
+            return np.copysign(np.floor(abs(value) + real(0.5)), value)
 
-    def bin(self, q: int, move: Any) -> _BinAxis:
+        with np.errstate(over="ignore"):
+            self.start = common.saturate(rounded(real(lo)) * real(scale) - real(0.5))
+            end = common.saturate((rounded(real(hi)) + real(1)) * real(scale) - real(0.5))
+        self.length = max(end - self.start, real(0.1))
+        self.real, self.bins, self.size = real, bins, size
+
+    def bin(self, samples: int, q: int, move: Any) -> _BinAxis:
         """Bin q, moved by `move` lengths of the box, in MXNet's order of operations."""
-        real: Any = type(self.start)
-        step = self.length / real(self.bins)
+        real, step = self.real, self.length / self.real(self.bins)
         with np.errstate(over="ignore"):
             first = real(q) * step + self.start + move * self.length
-            x = first + np.arange(self.samples).astype(real) * (step / real(self.samples))
+            x = first + np.arange(samples).astype(real) * (step / real(samples))
         weights, slopes = np.zeros(self.size), np.zeros(self.size)
         x = x[(x >= -0.5) & (x <= real(self.size) - real(0.5))]
         clipped = np.clip(x, real(0), real(self.size - 1))
@@ -61,16 +54,6 @@ class _Axis(NamedTuple):
         np.add.at(slopes, high, np.where(low == high, 0, 1))
         cells = np.flatnonzero(weights)
         return _BinAxis(cells, weights[cells], slopes[cells], len(x), float(self.length))
-
-
-def _axis(real: Any, lo: float, hi: float, scale: float, bins: int, size: int, samples: int) -> Any:
-    def rounded(value: Any) -> Any:  # half away from zero, as C's round()
-        return np.copysign(np.floor(abs(value) + real(0.5)), value)
-
-    with np.errstate(over="ignore"):
-        start = saturate(rounded(real(lo)) * real(scale) - real(0.5))
-        end = saturate((rounded(real(hi)) + real(1)) * real(scale) - real(0.5))
-    return _Axis(start, max(end - start, real(0.1)), bins, samples, size)
 
 
 class _Bin(NamedTuple):
@@ -86,7 +69,7 @@ class _Bin(NamedTuple):
         return self.axes[0].inside * self.axes[1].inside if self.axes else 0
 
 
-class _Deformable(Operator):
+class _Deformable(common.Operator):
     parts: tuple[int, int]
     samples: int
     trans: np.ndarray  # (K, 2 * classes, T, T), of the type that positions are computed in
@@ -94,19 +77,12 @@ class _Deformable(Operator):
     d_trans: np.ndarray
 
     def bins(self, k: int) -> Iterator[_Bin]:
-        call, real = self.call, self.trans.dtype.type
-        classes = self.trans.shape[1] // 2
+        call, classes = self.call, self.trans.shape[1] // 2
         each = self.channels.outputs // classes
-        (x1, y1, x2, y2), sizes = call.boxes[k], call.data.shape[2:]
-        sides = zip((y1, x1), (y2, x2), call.pooled, sizes)
+        axes_of_box = call.axes(k, partial(_Axis, self.trans.dtype.type))
         # Without trans, the bins of a row or column share an axis.
-        bin_y, bin_x = (
-            functools.lru_cache(maxsize=None)(
-                _axis(real, lo, hi, call.scale, bins, size, self.samples).bin
-            )
-            for lo, hi, bins, size in sides
-        )
-        for p, q in bins_of(call.pooled):
+        bin_y, bin_x = (lru_cache(maxsize=None)(partial(a.bin, self.samples)) for a in axes_of_box)
+        for p, q in common.bins_of(call.pooled):
             part = p * self.parts[0] // call.pooled[0], q * self.parts[1] // call.pooled[1]
             for c in range(classes):
                 own, axes = slice(c * each, (c + 1) * each), None
@@ -133,15 +109,15 @@ class _Deformable(Operator):
             slope = d_out[one.out] / one.samples
             at_cells = np.ix_(one.channels, y.cells, x.cells)
             d_maps[at_cells] += slope[:, None, None] * np.outer(y.weights, x.weights)
-            cells, (k, channel, *part) = self.call.maps(k)[at_cells], one.trans
+            cells, (row, channel, *part) = self.call.maps(k)[at_cells], one.trans
             along_x = slope @ (cells @ x.slopes @ y.weights)
             along_y = slope @ (cells @ x.weights @ y.slopes)
             self.d_trans[one.trans] += along_x * float(self.trans_std) * x.length
-            self.d_trans[(k, channel + 1, *part)] += along_y * float(self.trans_std) * y.length
+            self.d_trans[(row, channel + 1, *part)] += along_y * float(self.trans_std) * y.length
         return 0
 
 
-@operator
+@common.operator
 def deformable_ps_roi_pool(
     data: Any,
     rois: Any,
@@ -191,11 +167,11 @@ trans_std, trans, rois_num
     array([[[[ 1.25,  3.  ],
              [ 8.25, 10.  ]]]])
     """
-    call = check(NAME, data, rois, pooled_size, spatial_scale, rois_num)
-    group = call.pooled if group_size is None else pair(NAME, "group_size", group_size)
-    parts = call.pooled if part_size is None else pair(NAME, "part_size", part_size)
-    channels, rows = position_sensitive(call, output_dim, group), len(call.images)
-    given = np.zeros((rows, 2, *parts)) if trans is None else as_numpy(trans)
+    call = common.check(NAME, data, rois, pooled_size, spatial_scale, rois_num)
+    group = call.pooled if group_size is None else common.pair(NAME, "group_size", group_size)
+    parts = call.pooled if part_size is None else common.pair(NAME, "part_size", part_size)
+    channels, rows = common.position_sensitive(call, output_dim, group), len(call.images)
+    given = np.zeros((rows, 2, *parts)) if trans is None else common.as_numpy(trans)
     if (
         given.ndim != 4
         or (given.shape[0], *given.shape[2:]) != (rows, *parts)
@@ -214,7 +190,7 @@ trans_std, trans, rois_num
     return pool
 
 
-@backward_of(deformable_ps_roi_pool)
+@common.backward_of(deformable_ps_roi_pool)
 def deformable_ps_roi_pool_backward(d_out: Any, pool: _Deformable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`deformable_ps_roi_pool` with respect to data and trans.
 

@@ -1,27 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ROIPool and PSROIPool: whole cells of the map, selected by rounding the box."""
+"""ROIPool and PSROIPool: whole cells, by rounding the box. PrROIPool: an integral over its bins."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Iterator
 
 import numpy as np
 
-from .common import (
-    Call,
-    Channels,
-    Operator,
-    backward_of,
-    bins_of,
-    check,
-    operator,
-    own_channels,
-    pair,
-    position_sensitive,
-    saturate,
-)
+from . import common
 
-__all__ = ["roi_pool", "roi_pool_backward", "ps_roi_pool", "ps_roi_pool_backward"]
+__all__ = [
+    "roi_pool",
+    "roi_pool_backward",
+    "ps_roi_pool",
+    "ps_roi_pool_backward",
+    "pr_roi_pool",
+    "pr_roi_pool_backward",
+]
 
 CONVENTIONS = ("rfcn", "torchvision")
 
@@ -44,12 +40,12 @@ def _pool_edges(
         x1, x2, s = f32(lo), f32(hi), f32(scale)
         if rule == "rfcn":
             # Rounded before scaling; the end is inclusive, hence the +1.
-            start = saturate(f32(_round(x1)) * s)
-            end = saturate((f32(_round(x2)) + f32(1)) * s)
+            start = common.saturate(f32(_round(x1)) * s)
+            end = common.saturate((f32(_round(x2)) + f32(1)) * s)
             length = max(end - start, f32(0.1))
         else:
             # Rounded after scaling; start and end are whole cells.
-            start, end = _round(saturate(x1 * s)), _round(saturate(x2 * s))
+            start, end = _round(common.saturate(x1 * s)), _round(common.saturate(x2 * s))
             length = f32(max(end - start + (rule == "roi_pool"), 1))
     bin_size = length / f32(bins)
     last = size - 1 if rule == "torchvision" else size
@@ -77,18 +73,15 @@ def _maximum(bin_cells: np.ndarray, lowest: float) -> np.ndarray:
     return np.fmax(np.fmax.reduce(bin_cells.reshape(len(bin_cells), -1), axis=1), lowest)
 
 
-class _Pool(Operator):
-    def __init__(self, call: Call, channels: Channels, rule: str) -> None:
+class _Pool(common.Operator):
+    def __init__(self, call: common.Call, channels: common.Channels, rule: str) -> None:
         super().__init__(call, channels)
         self.rule = rule
 
     def bins(self, k: int) -> Iterator[tuple[int, int, slice, slice]]:
         """The bins of one box that hold a cell: p, q, rows, columns."""
-        call = self.call
-        (height, width), (x1, y1, x2, y2) = call.data.shape[2:], call.boxes[k]
-        rows = _pool_edges(self.rule, y1, y2, call.scale, call.pooled[0], height)
-        columns = _pool_edges(self.rule, x1, x2, call.scale, call.pooled[1], width)
-        for p, q in bins_of(call.pooled):
+        rows, columns = self.call.axes(k, partial(_pool_edges, self.rule))
+        for p, q in common.bins_of(self.call.pooled):
             if rows[p][0] < rows[p][1] and columns[q][0] < columns[q][1]:
                 yield p, q, slice(*rows[p]), slice(*columns[q])
 
@@ -124,7 +117,7 @@ class _MeanPool(_Pool):
         return 0
 
 
-@operator
+@common.operator
 def roi_pool(
     data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
 ) -> _MaxPool:
@@ -159,11 +152,11 @@ def roi_pool(
     array([[[[ 5.,  7.],
              [13., 15.]]]])
     """
-    call = check("ROIPool", data, rois, pooled_size, spatial_scale, rois_num)
-    return _MaxPool(call, own_channels(call), "roi_pool")
+    call = common.check("ROIPool", data, rois, pooled_size, spatial_scale, rois_num)
+    return _MaxPool(call, common.own_channels(call), "roi_pool")
 
 
-@backward_of(roi_pool)
+@common.backward_of(roi_pool)
 def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
     """Gradient of :func:`roi_pool` with respect to data.
 
@@ -193,7 +186,7 @@ def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
     return pool.backward(d_out)[0]
 
 
-@operator
+@common.operator
 def ps_roi_pool(
     data: Any,
     rois: Any,
@@ -242,12 +235,12 @@ def ps_roi_pool(
     name = "PSROIPool"
     if convention not in CONVENTIONS:
         raise ValueError(f"{name}: convention is {convention!r}, expected one of {CONVENTIONS}")
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num)
-    group = call.pooled if group_size is None else pair(name, "group_size", group_size)
-    return _MeanPool(call, position_sensitive(call, output_dim, group), convention)
+    call = common.check(name, data, rois, pooled_size, spatial_scale, rois_num)
+    group = call.pooled if group_size is None else common.pair(name, "group_size", group_size)
+    return _MeanPool(call, common.position_sensitive(call, output_dim, group), convention)
 
 
-@backward_of(ps_roi_pool)
+@common.backward_of(ps_roi_pool)
 def ps_roi_pool_backward(d_out: Any, pool: _MeanPool) -> np.ndarray:
     """Gradient of :func:`ps_roi_pool` with respect to data: its exact transpose.
 
@@ -275,3 +268,103 @@ def ps_roi_pool_backward(d_out: Any, pool: _MeanPool) -> np.ndarray:
     [[[[0.25, 0.25], [0.25, 0.25]]]]
     """
     return pool.backward(d_out)[0]
+
+
+def _hats(x: np.ndarray, size: int) -> np.ndarray:
+    """The weight of each cell in the surface at the coordinates x, shape (..., size)."""
+    return np.maximum(0.0, 1.0 - np.abs(np.asarray(x)[..., None] - np.arange(size)))
+
+
+def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> common.Axis:
+    start = common.saturate(np.float64(lo) * scale)
+    bin_size = (common.saturate(np.float64(hi) * scale) - start) / bins
+    axis = common.Axis.zeros(bins, size)
+    for q in range(bins):
+        begin, end = start + q * bin_size, start + (q + 1) * bin_size
+        if not end > begin:
+            continue
+        # The surface is linear between whole coordinates and 0 outside of [-1, size], so the
+        # trapezoids between these points are exact.
+        inside = np.clip((begin, end), -1.0, size)
+        corners = np.arange(np.floor(inside[0]) + 1, np.ceil(inside[1]))
+        points = np.concatenate([inside[:1], corners, inside[1:]])
+        length = end - begin
+        heights = _hats(points, size)
+        areas = (heights[1:] + heights[:-1]) / 2 * np.diff(points)[:, None]
+        mean = areas.sum(axis=0) / length
+        axis.weights[q] = mean
+        # Each end of the bin lies at a fraction t of the way from lo to hi.
+        d_begin, d_end = (mean - _hats(begin, size)) / length, (_hats(end, size) - mean) / length
+        for d_edge, t in ((d_begin, q / bins), (d_end, (q + 1) / bins)):
+            axis.d_lo[q] += scale * (1 - t) * d_edge
+            axis.d_hi[q] += scale * t * d_edge
+    return axis
+
+
+@common.operator
+def pr_roi_pool(
+    data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
+) -> common.Separable:
+    """Mean of the bilinear surface over each bin of each box (IoU-Net, Jiang 2018).
+
+    The box is neither rounded nor shifted: ``x1 = rx1 * s``, ``w = rx2 * s - x1``, bin q is
+    ``[x1 + q * w / Q, x1 + (q + 1) * w / Q]``. The surface has the value of cell i at coordinate i,
+    is bilinear in between, and falls to 0 at -1 and at W. Its integral over a bin is divided by the
+    bin's area; a bin without area, as in an inverted box, is 0.
+
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`gluon_roi.nd.PrROIPool`.
+
+    Returns
+    -------
+    numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale or batch index.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> pr_roi_pool(ramp, [[0, 0, 0, 3, 3]], pooled_size=2, spatial_scale=1.)
+    array([[[[ 3.75,  5.25],
+             [ 9.75, 11.25]]]])
+    """
+    call = common.check("PrROIPool", data, rois, pooled_size, spatial_scale, rois_num)
+    return common.Separable(call, common.own_channels(call), _precise_axis)
+
+
+@common.backward_of(pr_roi_pool)
+def pr_roi_pool_backward(d_out: Any, pool: common.Separable) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of :func:`pr_roi_pool` with respect to data and to the coordinates of rois.
+
+    The derivative of a bin's mean by one of its ends is the difference between the surface there
+    and the mean, divided by the bin's length. The gradient of the box is therefore continuous.
+
+    Parameters
+    ----------
+    d_out : array, shape (K, C, P, Q)
+        Gradient with respect to the output. The others are those of :func:`pr_roi_pool`.
+
+    Returns
+    -------
+    d_data, d_rois : numpy.ndarray, float64
+        As in :func:`roi_align_backward`.
+
+    Raises
+    ------
+    ValueError
+        As :func:`pr_roi_pool` does.
+
+    Examples
+    --------
+    >>> ramp = np.arange(16.).reshape(1, 1, 4, 4)
+    >>> d_data, d_rois = pr_roi_pool_backward(
+    ...     np.ones((1, 1, 1, 1)), ramp, [[0, 1, 1, 2, 2]], 1, 1.)
+    >>> d_data[0, 0, 1].tolist(), d_rois.tolist()
+    ([0.0, 0.25, 0.25, 0.0], [[0.0, 0.5, 2.0, 0.5, 2.0]])
+    """
+    return pool.backward(d_out)

@@ -3,24 +3,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any, Iterator, NamedTuple
 
 import numpy as np
 
-from .common import (
-    Call,
-    Operator,
-    backward_of,
-    bilinear,
-    bins_of,
-    check,
-    operator,
-    own_channels,
-    saturate,
-    visible_samples,
-)
+from . import common
 
 __all__ = ["rotated_roi_align", "rotated_roi_align_backward"]
 
@@ -31,10 +19,10 @@ FEW_AT_ONCE = 100_000
 class _Side(NamedTuple):
     """One side of a box in its own frame, split into bins of `per_bin` samples each."""
 
+    bins: int
     start: Any  # of bin 0, from the centre of the box
     bin_size: Any
     per_bin: float
-    bins: int
     enlarged: bool  # to the minimum size
 
     def samples(self, bins: range, low: float, high: float, reach: float) -> tuple[Any, Any, Any]:
@@ -46,7 +34,7 @@ class _Side(NamedTuple):
         positions, parts, numbers_of_bins = [], [], []
         for q in bins:
             begin = self.start + real(q) * self.bin_size
-            numbers = visible_samples(begin, self.bin_size, self.per_bin, low, high, reach)
+            numbers = common.visible_samples(begin, self.bin_size, self.per_bin, low, high, reach)
             i = numbers.astype(real)
             positions.append(begin + (i + real(0.5)) * self.bin_size / real(self.per_bin))
             parts.append((q + (numbers + 0.5) / self.per_bin) / self.bins - 0.5)
@@ -67,31 +55,22 @@ class _Box:
     """A rotated box on a map, in the order of operations of the peers."""
 
     def __init__(
-        self, call: Call, box: np.ndarray, aligned: bool, sampling_ratio: int, geometry: type
+        self, call: common.Call, box: np.ndarray, aligned: bool, sampling_ratio: int, geometry: type
     ):
         real: Any = geometry
         self.call, self.real = call, real
         with np.errstate(over="ignore"):
             scale, offset = real(call.scale), real(0.5 if aligned else 0)
-            w, h = (saturate(real(side) * scale) for side in box[2:4])
-            self.x, self.y = (saturate(real(c) * scale - offset) for c in box[:2])
-        self.u, self.v = (
-            self._side(length, bins, aligned, sampling_ratio)
-            for length, bins in ((w, call.pooled[1]), (h, call.pooled[0]))
-        )
+            w, h = (common.saturate(real(side) * scale) for side in box[2:4])
+            self.x, self.y = (common.saturate(real(c) * scale - offset) for c in box[:2])
+        sides = []
+        for length, bins in ((w, call.pooled[1]), (h, call.pooled[0])):
+            length, *side = common.bins_along(length, bins, aligned, sampling_ratio)
+            sides.append(_Side(bins, -length / real(2), *side))
+        self.u, self.v = sides
         # Whole turns are removed before the angle is rounded.
         theta = float(real(math.fmod(float(real(box[4])), 360.0) * math.pi / 180))
         self.cos, self.sin = real(math.cos(theta)), real(math.sin(theta))
-
-    def _side(self, length: Any, bins: int, aligned: bool, sampling_ratio: int) -> _Side:
-        real = self.real
-        enlarged = not aligned and length < 1
-        if enlarged:
-            length = real(1)
-        bin_size = length / real(bins)
-        adaptive = max(float(np.ceil(bin_size)), 1.0)
-        count = float(sampling_ratio) if sampling_ratio > 0 else adaptive
-        return _Side(-length / real(2), bin_size, count, bins, enlarged)
 
     def taps(self) -> Iterator[_Taps]:
         """The taps of all bins, a group of bins at a time."""
@@ -99,7 +78,7 @@ class _Box:
         if self.u.per_bin * len(columns) * self.v.per_bin * len(rows) <= FEW_AT_ONCE:
             yield self._taps(rows, columns)
             return
-        for p, q in bins_of(self.call.pooled):
+        for p, q in common.bins_of(self.call.pooled):
             yield self._taps(range(p, p + 1), range(q, q + 1))
 
     def _taps(self, rows: range, columns: range) -> _Taps:
@@ -123,7 +102,7 @@ class _Box:
 
         def axis(at: Any, size: int) -> tuple[Any, Any, Any]:
             """The two cells of each sample, their weights, and the derivatives of these."""
-            low, high, share, moves = bilinear(at, size)
+            low, high, share, moves = common.bilinear(at, size)
             weights = np.stack([real(1) - share, share]).astype(float)
             return np.stack([low, high]), weights, np.stack([-1.0 * moves, 1.0 * moves])
 
@@ -136,24 +115,21 @@ class _Box:
         radian = math.pi / 180
         dx = np.stack([none + scale, none, du * c, dv * s, (v * c - u * s) * radian], -1)
         dy = np.stack([none, none + scale, -du * s, dv * c, -(u * c + v * s) * radian], -1)
-        bins, cells, weights, slopes = [], [], [], []
-        for i, j in itertools.product(range(2), range(2)):
-            bins.append(p * self.call.pooled[1] + q)
-            cells.append(cell_y[i] * width + cell_x[j])
-            weights.append(wy[i] * wx[j])
-            slopes.append((wy[i] * by_x[j])[:, None] * dx + (by_y[i] * wx[j])[:, None] * dy)
-        share = self.u.per_bin * self.v.per_bin
+        share, corners = self.u.per_bin * self.v.per_bin, [(0, 0), (0, 1), (1, 0), (1, 1)]
+        slopes = [
+            (wy[i] * by_x[j])[:, None] * dx + (by_y[i] * wx[j])[:, None] * dy for i, j in corners
+        ]
         return _Taps(
-            np.concatenate(bins),
-            np.concatenate(cells),
-            np.concatenate(weights) / share,
+            np.tile(p * self.call.pooled[1] + q, 4),
+            np.concatenate([cell_y[i] * width + cell_x[j] for i, j in corners]),
+            np.concatenate([wy[i] * wx[j] for i, j in corners]) / share,
             np.concatenate(slopes) / share,
         )
 
 
-class _Rotated(Operator):
-    def __init__(self, call: Call, *options: Any) -> None:
-        super().__init__(call, own_channels(call))
+class _Rotated(common.Operator):
+    def __init__(self, call: common.Call, *options: Any) -> None:
+        super().__init__(call, common.own_channels(call))
         self.options = options  # aligned, sampling_ratio, geometry
 
     def taps(self, k: int) -> Iterator[_Taps]:
@@ -181,7 +157,7 @@ class _Rotated(Operator):
         return d_box
 
 
-@operator
+@common.operator
 def rotated_roi_align(
     data: Any,
     rois: Any,
@@ -222,11 +198,11 @@ def rotated_roi_align(
              [10.,  6.]]]])
     """
     name = "RotatedROIAlign"
-    call = check(name, data, rois, pooled_size, spatial_scale, rois_num, coordinates=5)
+    call = common.check(name, data, rois, pooled_size, spatial_scale, rois_num, coordinates=5)
     return _Rotated(call, aligned, sampling_ratio, geometry)
 
 
-@backward_of(rotated_roi_align)
+@common.backward_of(rotated_roi_align)
 def rotated_roi_align_backward(d_out: Any, align: _Rotated) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`rotated_roi_align` with respect to data and to rois.
 
