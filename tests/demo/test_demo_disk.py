@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import resource
+import runpy
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,15 +143,20 @@ def test_broken_notes_are_named(
     rejects([command, *train_arguments(eight_images, folder)[1:]], words)
 
 
-def test_full_standard_output(tmp_path):
+def test_full_standard_output(tmp_path, monkeypatch, capsys):
+    """It is closed, or Python would report once more, when it ends, that it is full."""
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     recipe = {"recipe": SIGNALS.recipe, "seed": 0, "splits": SIGNALS.counts}
     (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+    monkeypatch.setattr(sys, "argv", ["demo_rfcn", "data", "--dataset-root", str(tmp_path)])
     with open("/dev/full", "w") as full:
-        made = python("-m", "demo_rfcn", "data", "--dataset-root", tmp_path, stdout=full)
-    assert made.returncode == 2
-    assert made.stderr == "demo_rfcn: standard output: No space left on device\n"
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("demo_rfcn", run_name="__main__")
+        assert full.closed and ended.value.code == 2
+    message = "demo_rfcn: standard output: No space left on device\n"
+    assert capsys.readouterr().err == message
 
 
 def test_disk_that_fills_up(eight_images, short_run, tmp_path):

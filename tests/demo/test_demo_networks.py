@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import mxnet as mx
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from demo_runs import parameters, run, train, train_arguments
 from gluoncv import model_zoo
-from matplotlib import image
 
 import gluon_roi
 from demo_rfcn.model import detector
@@ -53,7 +51,7 @@ def test_pretrained_weights_and_frozen_batch_norm(eight_images, tmp_path, reject
     source(mx.nd.zeros((1, 3, 64, 64)))
     path = tmp_path / "resnet18.params"
     source.save_parameters(str(path))
-    line = train_arguments(eight_images, tmp_path, "--steps", "1", "--short", "96", "--overwrite")
+    line = train_arguments(eight_images, tmp_path, "--steps", "1", "--short", "64", "--overwrite")
     line += ["--pretrained-base", str(path)]
     words = "holds no 'mobilenet1.0' of GluonCV: it has a parameter '"
     rejects([*line, "--network", "mobilenet1.0"], words)
@@ -109,7 +107,7 @@ def test_a_deformable_backbone_starts_as_the_plain_one(network, head, fpn):
     assert {name.split(".")[-2] for name in theirs.keys() - ours.keys()} == {"offset"}
     for name, parameter in ours.items():
         np.testing.assert_array_equal(parameter.data().asnumpy(), theirs[name].data().asnumpy())
-    data = mx.nd.random.normal(shape=(1, 3, 96, 128))
+    data = mx.nd.random.normal(shape=(1, 3, 64, 96))
     for expected, got in zip(*(net(data) for net in nets)):
         maps = (expected, got) if isinstance(got, list) else ([expected], [got])
         for one, other in zip(*maps):
@@ -117,16 +115,13 @@ def test_a_deformable_backbone_starts_as_the_plain_one(network, head, fpn):
             np.testing.assert_allclose(other.asnumpy(), one.asnumpy(), rtol=0, atol=1e-4 * scale)
 
 
-def test_a_deformable_run(eight_images, short_run, deformable_run, tmp_path, capsys):
-    """Offsets are learned; other commands know the network, and the report shows moved bins."""
-    last, folder = deformable_run / "last.ckpt", tmp_path / "b"
+def test_a_deformable_run_learns_offsets_and_continues(
+    eight_images, short_run, deformable_run, tmp_path, capsys
+):
+    last = deformable_run / "last.ckpt"
     assert np.abs(parameters(last)["backbone.body.4.conv2.offset.weight"]).max() > 0
     train(eight_images, tmp_path / "a", "--steps", "8", "--resume", last)
     assert "8 steps = 2 passes, from step 6;" in capsys.readouterr().out
-    run("eval", "--dataset-root", eight_images, "--pretrained", last, "--save-prefix", folder)
-    assert json.loads((folder / "summary.json").read_text())["parts_moved"] > 0
-    assert image.imread(folder / "parts.png").std() > 0.01
-    assert "Where the bins of good RoIs" in (folder / "report.html").read_text()
     # Weights of the plain network fit.
     plain = ("--pretrained", short_run / "last.ckpt")
     train(eight_images, tmp_path / "c", *plain, "--deform", "--steps", "1")

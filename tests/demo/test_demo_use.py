@@ -9,7 +9,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY, open_dataset, python, run, train_arguments
+from demo_runs import open_dataset, run, train_arguments
 from matplotlib import image as pictures
 
 from benchmarks import demo_step
@@ -22,36 +22,32 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["short_run", "deformable_run"])
-def trained(request) -> tuple[Path, mx.gluon.Block, list]:
-    """The name and detector of a run, and the flags of a command that uses it."""
+def trained(request) -> tuple[mx.gluon.Block, list]:
+    """The detector of a run, and the flags of a command that uses it."""
     path = request.getfixturevalue(request.param) / "last.ckpt"
-    return request.param, checkpoint.read(path).detector([mx.cpu()]), ["--pretrained", path]
+    return checkpoint.read(path).detector([mx.cpu()]), ["--name", "small", "--pretrained", path]
 
 
 def test_export_gives_the_same_boxes(trained, tmp_path):
-    """Also in a process that imports only mxnet and gluon_roi."""
-    name, detect, saved = trained
-    run("export", "--name", "small", *saved, "--save-prefix", tmp_path)
+    """test_demo_deploy.py loads an export in a process without the demo."""
+    detect, saved = trained
+    run("export", *saved, "--save-prefix", tmp_path)
     stem = tmp_path / "small"
     net = mx.gluon.SymbolBlock.imports(f"{stem}-symbol.json", ["data"], f"{stem}-0000.params")
     # The last size has fewer anchors than the proposals that are chosen among them.
     for size in ((160, 160), (128, 192), (64, 64)):
         data = np.random.default_rng(0).normal(size=(2, 3, *size)).astype(np.float32)
-        found = [array.asnumpy() for array in detect(mx.nd.array(data))]
-        np.testing.assert_equal([array.asnumpy() for array in net(mx.nd.array(data))], found)
-        assert (found[0] >= 0).any()
-    if name == "deformable_run":  # test_demo_deploy.py has the other one in such a process
-        np.save(f"{stem}-64.npy", data)
-        made = python(REPOSITORY / "tests/scripts/read_detector.py", stem, "64")
-        assert made.returncode == 0, made.stderr[-2000:]
-        np.testing.assert_equal([*np.load(f"{stem}-64.npz").values()], found)
+        found = detect(mx.nd.array(data))
+        for ours, theirs in zip(net(mx.nd.array(data)), found):
+            np.testing.assert_array_equal(ours.asnumpy(), theirs.asnumpy())
+        assert (found[0] >= 0).asnumpy().any()
 
 
 def test_export_as_onnx_gives_the_same_boxes(trained, tmp_path):
     """One file takes two sizes and two numbers of images."""
     onnx = pytest.importorskip("onnx")
-    _, detect, saved = trained
-    run("export", "--format", "onnx", "--name", "small", *saved, "--save-prefix", tmp_path)
+    detect, saved = trained
+    run("export", "--format", "onnx", *saved, "--save-prefix", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["small.onnx"]
     model = onnx.load(str(tmp_path / "small.onnx"))
     assert {node.domain for node in model.graph.node} == {""}
@@ -66,6 +62,18 @@ def test_export_as_onnx_gives_the_same_boxes(trained, tmp_path):
         assert (found[0] >= 0).any()
 
 
+def assert_report(folder: Path, count: int, *words: str) -> None:
+    """See that a report is complete, and so are its pictures."""
+    page = (folder / "report.html").read_text()
+    drawn = json.loads((folder / "summary.json").read_text())["files"]
+    assert len(drawn) == count
+    assert page.count("data:image/png;base64,") == page.count("<figcaption>") == len(drawn)
+    assert all(pictures.imread(folder / name).std() > 0.01 for name in drawn)
+    assert 'src="http' not in page
+    for text in ("signal_top", "AP@.75", "width=device-width", *words):
+        assert text in page
+
+
 def test_demo_writes_everything_and_reuses_it(few_signals, tmp_path, capsys):
     folder = tmp_path / "run"
     line = ["demo", *train_arguments(tmp_path / "data", folder)[1:]]
@@ -75,8 +83,8 @@ def test_demo_writes_everything_and_reuses_it(few_signals, tmp_path, capsys):
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["test"]["images"] == 3
     assert 0 <= summary["test"]["map75"] <= summary["test"]["map50"] <= 1
-    for name in summary["files"]:
-        assert pictures.imread(folder / name).std() > 0.01
+    assert summary["files"][-1] == "score_maps.png"
+    assert_report(folder, 4, "checkpoint of step 6 of 6")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     run(*line)
     again = capsys.readouterr().out
@@ -87,18 +95,17 @@ def test_demo_writes_everything_and_reuses_it(few_signals, tmp_path, capsys):
     assert json.loads((folder / "summary.json").read_text())["checkpoint_step"] == 8
 
 
-def test_eval_and_detect(eight_images, short_run, tmp_path, capsys):
-    saved = ["--pretrained", short_run / "best.ckpt", "--save-prefix", tmp_path]
+def test_eval_and_detect_of_a_deformable_run(eight_images, deformable_run, tmp_path, capsys):
+    saved = ["--pretrained", deformable_run / "best.ckpt", "--save-prefix", tmp_path]
     run("eval", "--dataset-root", eight_images, *saved)
     assert "8 held-back images, mAP@.5" in capsys.readouterr().out
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == page.count("<figcaption>") == 4
-    for words in ("signal_top", "AP@.75", "checkpoint of step 6 of 6", "width=device-width"):
-        assert words in page
-    assert 'src="http' not in page
+    assert json.loads((tmp_path / "summary.json").read_text())["parts_moved"] > 0
+    assert_report(tmp_path, 5, "checkpoint of step 6 of 6", "Where the bins of good RoIs")
     run("detect", eight_images / "VOC2007/JPEGImages/000000.jpg", "--thresh", "0.01", *saved)
     assert pictures.imread(tmp_path / "000000.png").std() > 0.01
-    for row in json.loads((tmp_path / "000000.json").read_text()):
+    rows = json.loads((tmp_path / "000000.json").read_text())
+    assert rows
+    for row in rows:
         assert row["class"] in signals.CLASSES and 0.01 <= row["score"] <= 1
         assert min(row["box"]) >= -1 and max(row["box"]) <= 161
 
