@@ -348,6 +348,8 @@ def test_nan_outside_the_box_does_not_leak(operator):
 
 # ---- Refused arguments ---------------------------------------------------------------------------
 
+BAD_COUNTS = r"rois_num is \[.*\], expected counts that sum to 3"
+
 
 @pytest.mark.parametrize(
     "change, message",
@@ -357,14 +359,8 @@ def test_nan_outside_the_box_does_not_leak(operator):
         ({"rois": np.zeros((3, 4))}, r"rois has shape \(3, .\), expected"),
         ({"rois": np.zeros((3, 2, 4))}, "rois has boxes for 3 images, expected 2"),
         ({"rois": np.zeros((3, 4)), "rois_num": [3]}, r"rois_num has shape \(1,\), expected"),
-        (
-            {"rois": np.zeros((3, 4)), "rois_num": [1, 1]},
-            r"rois_num is \[.*\], expected counts that sum to 3",
-        ),
-        (
-            {"rois": np.zeros((3, 4)), "rois_num": [4, -1]},
-            r"rois_num is \[.*\], expected counts that sum to 3",
-        ),
+        ({"rois": np.zeros((3, 4)), "rois_num": [1, 1]}, BAD_COUNTS),
+        ({"rois": np.zeros((3, 4)), "rois_num": [4, -1]}, BAD_COUNTS),
         ({"pooled_size": 0}, "pooled_size is 0, expected a positive integer"),
         ({"pooled_size": (2, 3, 4)}, r"pooled_size is \(2, 3, 4\), expected"),
         ({"spatial_scale": 0}, "spatial_scale is 0, expected a number above 0"),

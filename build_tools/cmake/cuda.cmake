@@ -11,8 +11,8 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 execute_process(COMMAND "${CMAKE_CUDA_COMPILER}" --version OUTPUT_VARIABLE text)
 if(NOT text MATCHES "release (([0-9]+)[.][0-9]+)")
-  message(FATAL_ERROR "gluon_roi: '${CMAKE_CUDA_COMPILER} --version' names no release; set "
-          "GLUON_ROI_CUDA=0")
+  message(FATAL_ERROR
+    "gluon_roi: '${CMAKE_CUDA_COMPILER} --version' names no release; set GLUON_ROI_CUDA=0")
 endif()
 set(cuda_version ${CMAKE_MATCH_1})
 set(major ${CMAKE_MATCH_2})
