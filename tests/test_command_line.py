@@ -53,12 +53,12 @@ def files(prefix):
     return f"{prefix}-symbol.json", f"{prefix}-0000.params"
 
 
-def test_check_is_the_default():
-    shown = [program(*line) for line in ((), ("check",))]
-    assert shown[0].stdout == shown[1].stdout and not shown[0].returncode
-    assert f"library      {gluon_roi.library.PATH}\n" in shown[0].stdout
+def test_check_is_the_default(capsys):
+    shown = program().stdout
+    assert main(["check"]) == 0 and capsys.readouterr().out == shown
+    assert f"library      {gluon_roi.library.PATH}\n" in shown
     for block in gluon_roi.OPERATORS:
-        assert f"{block.__name__:20} agrees with the reference\n" in shown[0].stdout
+        assert f"{block.__name__:20} agrees with the reference\n" in shown
 
 
 def test_version_and_help(capsys):

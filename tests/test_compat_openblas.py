@@ -65,15 +65,16 @@ needs_avx2 = pytest.mark.skipif(
 
 
 @needs_avx2
-@pytest.mark.parametrize("first", ["mxnet", "gluon_roi", "gluoncv"])
 @pytest.mark.parametrize(
-    "own, variables, expected",
+    "first, own, variables, expected",
     [
-        ("Prescott", {}, "Haswell None"),
-        ("Barcelona", {}, "Haswell None"),
-        ("Zen", {}, "Zen None"),
-        ("Prescott", {"OPENBLAS_CORETYPE": "Prescott"}, "Prescott Prescott"),
-        ("Prescott", {"GLUON_ROI_COMPAT": "0"}, "Prescott None"),
+        ("mxnet", "Prescott", {}, "Haswell None"),
+        ("gluon_roi", "Prescott", {}, "Haswell None"),
+        ("gluoncv", "Prescott", {}, "Haswell None"),
+        ("gluon_roi", "Barcelona", {}, "Haswell None"),
+        ("gluoncv", "Zen", {}, "Zen None"),
+        ("mxnet", "Prescott", {"OPENBLAS_CORETYPE": "Prescott"}, "Prescott Prescott"),
+        ("gluon_roi", "Prescott", {"GLUON_ROI_COMPAT": "0"}, "Prescott None"),
     ],
 )
 def test_kernels_of_a_process(first, own, variables, expected):

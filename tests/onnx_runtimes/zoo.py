@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import sys
 import tempfile
@@ -118,12 +119,17 @@ FAMILIES = {
 }
 
 
-class Case(NamedTuple):
+class Case:
     """A model, its inputs, and MXNet's outputs."""
 
-    net: Any
-    inputs: list
-    outputs: list
+    def __init__(self, net: Any, inputs: list):
+        self.net = net
+        self._arrays = inputs
+        self.inputs = [x.asnumpy() for x in inputs]
+
+    @functools.cached_property
+    def outputs(self) -> list[np.ndarray]:
+        return flat(self.net(*self._arrays))
 
 
 def case(model: Model) -> Case:
@@ -138,7 +144,7 @@ def case(model: Model) -> Case:
     net = built(model, inputs)
     if "rcnn" in model.name:
         gluon_roi.optimize(net, *inputs)
-    return Case(net, [x.asnumpy() for x in inputs], flat(net(*inputs)))
+    return Case(net, inputs)
 
 
 def built(model: Model, inputs: list) -> Any:
