@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> dict:
     contenders = [
         Contender(library, python, threads)
         for library, python in interpreters(options.peer).items()
+        if items or library == OURS
         for threads in (options.threads if library != LIMIT else [1])
     ]
     report: dict[str, Any] = {"machine": machine(), "versions": {}, "rows": []}
@@ -103,8 +104,8 @@ def main(argv: Sequence[str] | None = None) -> dict:
         if re.search(options.only, IDLE.name):
             note(IDLE.name)
             python = interpreters(options.peer)[OURS]
-            item, pause = (IDLE.shrunk(), 0.0) if options.quick else (IDLE, PAUSE)
-            report["idle"] = measure_idle(python, item, rounds, pause)
+            work = (IDLE.shrunk(), 1, 0.0) if options.quick else (IDLE, rounds, PAUSE)
+            report["idle"] = measure_idle(python, *work)
     finally:
         for contender in contenders:
             contender.close()

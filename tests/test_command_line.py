@@ -191,17 +191,32 @@ print(mx.nd.contrib.ROIAlign(x, rois, (1, 1), 1.0).asnumpy().ravel()[2])
 """
 
 
-@pytest.mark.parametrize("way", ["script", "module"])
-def test_run(tmp_path, way):
+BAD_ROWS = [*ROIS[:2], [3, 0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    "line, folder, option",
+    [
+        ("package/program.py", ".", "--bad-index=padding"),
+        ("-m program", "package", "--bad-index padding"),
+    ],
+)
+def test_run(tmp_path, line, folder, option):
     """The script gets its own arguments, and our operators."""
-    folder = tmp_path / "package"
-    folder.mkdir()
-    (folder / "helper.py").write_text("")
-    (folder / "program.py").write_text(SCRIPT.format(rois=ROIS))
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/helper.py").write_text("")
+    (tmp_path / "package/program.py").write_text(SCRIPT.format(rois=BAD_ROWS))
     own = ["--help", "--", "-m", "x", "--rois-only"]
-    line = ["package/program.py"] if way == "script" else ["-m", "program"]
-    done = program("run", "--rois-only", *line, *own, cwd=folder if way == "module" else tmp_path)
+    options = ["--rois-only", *option.split(), *line.split()]
+    done = program("run", *options, *own, cwd=tmp_path / folder)
     assert done.stdout == f"{own} __main__ helper\n0.0\n", done.stderr
+
+
+def test_run_with_a_bad_index(tmp_path):
+    (tmp_path / "helper.py").write_text("")
+    (tmp_path / "script.py").write_text(SCRIPT.format(rois=BAD_ROWS))
+    done = program("run", "script.py", cwd=tmp_path)
+    assert "row 2 has batch index 3" in done.stderr
 
 
 def test_run_of_a_program_that_fails(tmp_path):
@@ -212,18 +227,6 @@ def test_run_of_a_program_that_fails(tmp_path):
     assert done.stderr.startswith("Traceback")
     (tmp_path / "exits.py").write_text("import sys; sys.exit(7)")
     assert program("run", "exits.py", cwd=tmp_path).returncode == 7
-
-
-@pytest.mark.parametrize("option", ["--bad-index=padding", "--bad-index padding", ""])
-def test_run_with_a_bad_index(tmp_path, option):
-    rows = [*ROIS[:2], [3, 0, 0, 1, 1]]
-    (tmp_path / "helper.py").write_text("")
-    (tmp_path / "script.py").write_text(SCRIPT.format(rois=rows))
-    done = program("run", *option.split(), "script.py", cwd=tmp_path)
-    if option:
-        assert done.stdout.endswith("\n0.0\n")
-    else:
-        assert "row 2 has batch index 3" in done.stderr
 
 
 #: Lines, and what the error says. S and P are the files of the model, F and J are others.
