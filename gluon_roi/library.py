@@ -218,14 +218,9 @@ def build_info() -> dict[str, Any]:
     library = ctypes.CDLL(str(PATH))
     library.gluon_roi_build_info.restype = ctypes.c_char_p
     built = json.loads(library.gluon_roi_build_info())
-    archs = [int(arch) for arch in built["cuda_archs"].split(";") if arch]
-    return {
-        "version": __version__,
-        "mxnet": mx.__version__,
-        "lib_api": library._opVersion(),
-        **built,
-        "cuda_archs": archs,
-    }
+    built["cuda_archs"] = [int(arch) for arch in built["cuda_archs"].split(";") if arch]
+    versions = {"version": __version__, "mxnet": mx.__version__, "lib_api": library._opVersion()}
+    return {**versions, **built}
 
 
 def include() -> str:

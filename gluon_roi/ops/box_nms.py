@@ -42,20 +42,14 @@ def box_nms(
         Rows with scores up to it are not valid.
     topk : int
         Valid rows of a batch that are considered; all if negative. With 0 the output is data.
-    coord_start : int
-        First of the four columns of the box.
-    score_index : int
-        Column of the score.
-    id_index : int
-        Column of the class; if negative, all rows are of one class.
-    background_id : int
-        Class whose rows are not valid.
-    force_suppress : bool
-        Whether rows suppress those of other classes, too.
-    in_format : {'corner', 'center'}
-        Boxes of data: x1, y1, x2, y2, or centre x, y and width, height.
-    out_format : {'corner', 'center'}
-        Boxes of the output. Those with a negative first coordinate are not converted.
+    coord_start, score_index, id_index : int
+        First of the four columns of the box; column of the score; column of the class, of which
+        there is only one if it is negative.
+    background_id, force_suppress : int, bool
+        Class whose rows are not valid; whether rows suppress those of other classes, too.
+    in_format, out_format : {'corner', 'center'}
+        Boxes of data and of the output: x1, y1, x2, y2, or centre x, y and width, height. Boxes
+        with a negative first coordinate are not converted.
     out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
@@ -66,10 +60,8 @@ def box_nms(
 
     Raises
     ------
-    mxnet.base.MXNetError
-        An invalid argument, shape or dtype.
-    TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+    mxnet.base.MXNetError, TypeError
+        As :func:`gluon_roi.nd.ROIPool` does.
 
     Notes
     -----

@@ -12,16 +12,7 @@ from typing import Any
 
 import mxnet as mx
 
-from ..bridge import Tensor, operator_function
-from ..bridge.arguments import (
-    NDArray,
-    NumpyArray,
-    NumpySymbol,
-    check_extras,
-    check_kinds,
-    is_true,
-    kind_of,
-)
+from ..bridge import Tensor, arguments, operator_function
 from ..bridge.guard import of_shape
 from ..bridge.symbols import node_name
 from .deformable_sampling import deformable_sampling
@@ -29,18 +20,18 @@ from .deformable_sampling import deformable_sampling
 
 def _convolve(op: str, given: dict[str, Any]) -> Any:
     """The samples, and their product with the weights: a convolution with a kernel of 1."""
-    kind = kind_of(op, "data", given["data"])
-    arrays = kind in (NDArray, NumpyArray)
+    kind = arguments.kind_of(op, "data", given["data"])
+    arrays = kind in (arguments.NDArray, arguments.NumpyArray)
     moves = [name for name in ("data", "offset", "mask") if name in given]
     weights = [name for name in ("weight", "bias") if given[name] is not None]
     # Of symbols MXNet makes variables for what is not there.
-    no_bias = is_true(given["no_bias"]) or (arrays and "bias" not in weights)
+    no_bias = arguments.is_true(given["no_bias"]) or (arrays and "bias" not in weights)
     if no_bias and "bias" in weights:
         weights.remove("bias")
     if arrays and "weight" not in weights:
         raise TypeError(f"{op}: argument weight: expected an array, got None")
-    check_kinds(op, {name: given[name] for name in moves + weights}, kind)
-    check_extras(op, not arrays, given["out"], given["attr"])
+    arguments.check_kinds(op, {name: given[name] for name in moves + weights}, kind)
+    arguments.check_extras(op, not arrays, given["out"], given["attr"])
     inputs = {name: given[name].as_nd_ndarray() for name in moves + weights}
     if given["layout"] not in (None, "None", "NCHW"):
         raise ValueError(f"{op}: argument layout: expected None or 'NCHW', got {given['layout']!r}")
@@ -51,19 +42,11 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
     _check_groups(op, filters, groups, inputs["data"].shape[1] if arrays else None)
 
     node = None if arrays else node_name(given["name"], op)
-    samples = deformable_sampling(
-        inputs["data"],
-        inputs["offset"],
-        inputs.get("mask"),
-        given["kernel"],
-        given["stride"],
-        given["dilate"],
-        given["pad"],
-        given["num_deformable_group"],
-        given["convention"],
-        layout="columns",
-        name=node and f"{node}_sampling",
-    )
+    own: dict[str, Any] = {name: inputs.get(name) for name in ("data", "offset", "mask")}
+    for name in ("kernel", "stride", "dilate", "pad", "num_deformable_group", "convention"):
+        own[name] = given[name]
+    own["name"] = node and f"{node}_sampling"
+    samples = deformable_sampling(**own, layout="columns")
     kernel = _pair(given["kernel"])
     weight = inputs.get("weight")
     if weight is None:  # as MXNet makes variables, with the attributes of the node
@@ -91,7 +74,8 @@ def _convolve(op: str, given: dict[str, Any]) -> Any:
         return out
     extra = {} if arrays else {"name": node, "attr": given["attr"]}
     result = (mx.nd if arrays else mx.sym).Convolution(samples, **product, **extra)
-    return result.as_np_ndarray() if kind in (NumpyArray, NumpySymbol) else result
+    is_numpy = kind in (arguments.NumpyArray, arguments.NumpySymbol)
+    return result.as_np_ndarray() if is_numpy else result
 
 
 @operator_function("DeformableConvolution", _convolve)
@@ -136,14 +120,10 @@ def deformable_convolution(
         As in :func:`gluon_roi.nd.DeformableSampling`.
     num_filter : int
         Channels of the output; those of weight if not given.
-    num_group : int
-        Groups of channels, each with weights of its own.
-    num_deformable_group : int
-        Groups of channels, each with offsets of its own.
-    workspace : int
-        MB for MXNet's convolution.
-    no_bias : bool
-        Whether there is no bias. Without one, arrays need not say so.
+    num_group, num_deformable_group : int
+        Groups of channels, each with weights or with offsets of its own.
+    workspace, no_bias : int, bool
+        MB for MXNet's convolution; whether there is no bias (arrays without one need not say so).
     layout : {None, 'NCHW'}
     convention : {'mxnet', 'torchvision'}
         What lies around the map: samples off it are 0, or fade to 0 within one cell.

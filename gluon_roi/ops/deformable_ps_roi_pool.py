@@ -76,10 +76,8 @@ def deformable_ps_roi_pool(
     trans : (K, 2 * classes, T, T), dtype of data, optional
         Offsets x and y of each class; output channel c belongs to class
         ``c // (output_dim / classes)``. Without it bins do not move (MXNet's ``no_trans``).
-    pooled_size : int or (int, int)
-        Bins of the output, P x Q (height, width).
-    spatial_scale : float
-        Map cells per image pixel, such as 1 / 16.
+    pooled_size, spatial_scale : int or (int, int), float
+        Bins P x Q of the output (height, width); map cells per image pixel, such as 1 / 16.
     output_dim, group_size
         As in :func:`gluon_roi.nd.PSROIPool`.
     part_size : int or (int, int), optional

@@ -62,8 +62,7 @@ def deformable_sampling(
     reshaped, as in :func:`gluon_roi.nd.DeformableConvolution`.
 
     `mask` may be None or left out: ``DeformableSampling(data, offset, kernel, ...)``. Positions are
-    computed in float32 for float16 and float32 data, in float64 for float64 data. All inputs have
-    gradients.
+    of float32 for float16 and float32 data, of float64 for float64 data.
 
     Parameters
     ----------
@@ -95,10 +94,8 @@ def deformable_sampling(
 
     Raises
     ------
-    mxnet.base.MXNetError
-        An invalid argument, shape or dtype.
-    TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+    mxnet.base.MXNetError, TypeError
+        As :func:`gluon_roi.nd.ROIPool` does.
 
     References
     ----------

@@ -63,10 +63,9 @@ def proposal(
     im_info : (N, 3), dtype of cls_prob
         Rows [height, width, scale] of the images, in pixels. Cells beyond an image have the score
         -1.
-    rpn_pre_nms_top_n : int
-        Boxes of an image that are considered; all if not positive.
-    rpn_post_nms_top_n : int
-        Rows of the output for each image. If fewer boxes are kept, they repeat in turn.
+    rpn_pre_nms_top_n, rpn_post_nms_top_n : int
+        Boxes of an image that are considered, all if not positive; rows of the output for each
+        image: if fewer boxes are kept, they repeat in turn.
     threshold : float
         Intersection over union above which the better of two boxes suppresses the other.
     rpn_min_size : int
@@ -74,10 +73,8 @@ def proposal(
         it on each side, and have the score -1.
     scales, ratios : tuple of float
         Up to 8 sizes of the anchors, in cells, and up to 8 heights, in widths.
-    feature_stride : int
-        Pixels per cell.
-    output_score : bool
-        Whether to return scores as well.
+    feature_stride, output_score : int, bool
+        Pixels per cell; whether to return scores as well.
     iou_loss : bool
         Whether bbox_pred moves the corners of the anchors, in pixels.
     out, name, attr
@@ -96,7 +93,7 @@ def proposal(
         An invalid argument, shape or dtype; on the CPU, also a row of im_info that is not finite,
         negative or beyond the map.
     TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+        As of :func:`gluon_roi.nd.ROIPool`.
 
     Notes
     -----

@@ -66,10 +66,8 @@ def pyramid_roi_align(
     sampling_ratio, aligned, rois_grad
         As in :func:`gluon_roi.nd.ROIAlign`. The gradient of rois treats the choice of the map as
         constant.
-    canonical_size : float
-        Side in image pixels of a box that belongs to canonical_level.
-    canonical_level : int
-        That level: 4 is the map of stride 16.
+    canonical_size, canonical_level : float, int
+        Side in image pixels of a box that belongs to that level: 4 is the map of stride 16.
     rois_num, bad_index
         As in :func:`gluon_roi.nd.ROIPool`.
     assignment : {'size', 'given'}

@@ -40,14 +40,10 @@ class _Sample(NamedTuple):
     channels: slice  # of data
     rows: tuple  # index of the output as (N, C, Ho, kh, Wo, kw): channels are second
     moves: tuple  # index of mask
-    cells: list[tuple]  # four (y, x, whether it is there), (N, Ho, Wo)
-    values: list[np.ndarray]  # of the four, (channels, N, Ho, Wo); 0 if it is not there
+    cells: list[tuple]  # four (weight, y, x, whether it is read), (N, Ho, Wo)
+    values: list[np.ndarray]  # of the four, (channels, N, Ho, Wo); 0 beyond the map
     y: _Axis
     x: _Axis
-
-    def weights(self) -> list[np.ndarray]:
-        y, x = self.y.part, self.x.part
-        return [(1 - y) * (1 - x), (1 - y) * x, y * (1 - x), y * x]
 
 
 class _Sampling(NamedTuple):
@@ -86,11 +82,13 @@ class _Sampling(NamedTuple):
             )
             of_channels = self.data[:, own].swapaxes(0, 1)
             cells, values = [], []
-            for at_y, at_x in itertools.product((y.low, y.high), (x.low, x.high)):
+            for (at_y, wy), (at_x, wx) in itertools.product(
+                ((y.low, 1 - y.part), (y.high, y.part)), ((x.low, 1 - x.part), (x.high, x.part))
+            ):
                 there = y.counts & x.counts & (at_y >= 0) & (at_y < sizes[0])
                 there &= (at_x >= 0) & (at_x < sizes[1])
                 at_y, at_x = np.where(there, at_y, 0), np.where(there, at_x, 0)
-                cells.append((at_y, at_x, there))
+                cells.append((wy * wx, at_y, at_x, there & (wy * wx != 0)))
                 if 0 in sizes:
                     values.append(np.zeros((each, *there.shape)))
                 else:
@@ -109,7 +107,7 @@ class _Sampling(NamedTuple):
         apart = self.apart(out)
         for sample in self.samples():
             total: Any = 0.0
-            for values, weight in zip(sample.values, sample.weights()):
+            for values, (weight, *_) in zip(sample.values, sample.cells):
                 total = total + np.where(weight != 0, weight * values, 0)
             counts = sample.y.counts & sample.x.counts
             value = np.where(counts, self.mask[sample.moves] * total, 0)
@@ -124,8 +122,7 @@ class _Sampling(NamedTuple):
             slope = d_out[sample.rows].swapaxes(0, 1)  # (channels, N, Ho, Wo)
             factor = self.mask[sample.moves]
             sums = [(slope * values).sum(0) for values in sample.values]
-            for (y, x, there), weight, share in zip(sample.cells, sample.weights(), sums):
-                used = there & (weight != 0)
+            for (weight, y, x, used), share in zip(sample.cells, sums):
                 for c, of_channel in enumerate(slope, start=sample.channels.start):
                     added = np.where(used, of_channel * weight * factor, 0)
                     np.add.at(d_data[:, c], (images, y, x), added)
