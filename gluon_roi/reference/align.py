@@ -127,20 +127,10 @@ def roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray,
     The number of samples is treated as constant. If the minimum size of 1 applies, only x1 moves
     the samples. At a kink of the bilinear surface, the derivative is the one to the right.
 
-    Parameters
-    ----------
-    d_out : array, shape (K, C, P, Q)
-        Gradient with respect to the output. The others are those of :func:`roi_align`.
-
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
         Of the shapes of data and rois, per image pixel; 0 for batch indices and padding rows.
-
-    Raises
-    ------
-    ValueError
-        As :func:`roi_align` does.
 
     Examples
     --------
@@ -203,20 +193,10 @@ def ps_roi_align(
 def ps_roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`ps_roi_align` with respect to data and to the coordinates of rois.
 
-    Parameters
-    ----------
-    d_out : array, shape (K, output_dim, P, Q)
-        Gradient with respect to the output. The others are those of :func:`ps_roi_align`.
-
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
         As in :func:`roi_align_backward`.
-
-    Raises
-    ------
-    ValueError
-        As :func:`ps_roi_align` does.
 
     Examples
     --------
@@ -343,20 +323,10 @@ def pyramid_roi_align_backward(
 
     The choice of the map is treated as constant.
 
-    Parameters
-    ----------
-    d_out : array, shape (K, C, P, Q)
-        Gradient with respect to the output. The others are those of the forward function.
-
     Returns
     -------
     d_data : list of numpy.ndarray, each (N, C, H_i, W_i), float64
     d_rois : numpy.ndarray, the shape of `rois`, float64
-
-    Raises
-    ------
-    ValueError
-        As :func:`pyramid_roi_align` does.
 
     Examples
     --------

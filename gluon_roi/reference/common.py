@@ -222,9 +222,28 @@ def operator(bind: Callable[Arguments, Any]) -> Callable[Arguments, np.ndarray]:
     return forward
 
 
+#: Sections of the docstring of a backward function, in front of the ones that it has.
+_SECTIONS = {
+    "Returns": """Parameters
+----------
+d_out : array, of the shape of the output
+    Gradient with respect to the output.
+{arguments}
+    As of :func:`{forward}`.""",
+    "Examples": """Raises
+------
+ValueError
+    As :func:`{forward}` does.""",
+}
+
+
 def backward_of(forward: Callable[Arguments, np.ndarray]) -> Callable:
-    """Decorator: a function of d_out and an operator takes d_out and the operator's arguments."""
-    bind, arguments = inspect.unwrap(forward), inspect.signature(forward).parameters.values()
+    """Decorator: a function of d_out and an operator takes d_out and the operator's arguments.
+
+    Its docstring gets the sections on arguments and errors.
+    """
+    bind, arguments = inspect.unwrap(forward), inspect.signature(forward).parameters
+    names = {"forward": forward.__name__, "arguments": ", ".join(arguments)}
 
     def decorate(
         function: Callable[[Any, Any], Any],
@@ -233,8 +252,12 @@ def backward_of(forward: Callable[Arguments, np.ndarray]) -> Callable:
         def backward(d_out: Any, *args: Any, **kwargs: Any) -> Any:
             return function(d_out, bind(*args, **kwargs))
 
+        text = inspect.getdoc(function) or ""
+        for title, section in _SECTIONS.items():
+            text = text.replace(f"{title}\n--", f"{section.format(**names)}\n\n{title}\n--")
+        backward.__doc__ = text
         signature = inspect.signature(function)
-        parameters = [signature.parameters["d_out"], *arguments]
+        parameters = [signature.parameters["d_out"], *arguments.values()]
         backward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return backward
 

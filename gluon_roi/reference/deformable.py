@@ -197,20 +197,10 @@ def deformable_ps_roi_pool_backward(d_out: Any, pool: _Deformable) -> tuple[np.n
     The number of samples on the map is treated as constant. A sample on a cell, or clamped at the
     border, has a derivative of 0.
 
-    Parameters
-    ----------
-    d_out : array, shape (K, output_dim, P, Q)
-        Gradient with respect to the output. The others are those of the forward function.
-
     Returns
     -------
     d_data, d_trans : numpy.ndarray, float64
         Of the shapes of data and trans; if trans is not given, as for one class.
-
-    Raises
-    ------
-    ValueError
-        As :func:`deformable_ps_roi_pool` does.
 
     Examples
     --------

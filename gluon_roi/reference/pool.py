@@ -163,19 +163,9 @@ def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
     Each bin's gradient goes to its first maximum in row-major order. It is dropped if the bin is
     empty or holds nothing above the lowest finite number of the type of `data`.
 
-    Parameters
-    ----------
-    d_out : array, shape (K, C, P, Q)
-        Gradient with respect to the output. The others are those of :func:`roi_pool`.
-
     Returns
     -------
     numpy.ndarray, shape (N, C, H, W), float64
-
-    Raises
-    ------
-    ValueError
-        As :func:`roi_pool` does.
 
     Examples
     --------
@@ -247,19 +237,9 @@ def ps_roi_pool_backward(d_out: Any, pool: _MeanPool) -> np.ndarray:
     Each bin's gradient is spread evenly over the cells that the forward pass read. (This differs
     from torchvision, whose backward pass clips bins to the whole map, unlike its forward pass.)
 
-    Parameters
-    ----------
-    d_out : array, shape (K, output_dim, P, Q)
-        Gradient with respect to the output. The others are those of :func:`ps_roi_pool`.
-
     Returns
     -------
     numpy.ndarray, shape (N, C, H, W), float64
-
-    Raises
-    ------
-    ValueError
-        As :func:`ps_roi_pool` does.
 
     Examples
     --------
@@ -344,20 +324,10 @@ def pr_roi_pool_backward(d_out: Any, pool: common.Separable) -> tuple[np.ndarray
     The derivative of a bin's mean by one of its ends is the difference between the surface there
     and the mean, divided by the bin's length. The gradient of the box is therefore continuous.
 
-    Parameters
-    ----------
-    d_out : array, shape (K, C, P, Q)
-        Gradient with respect to the output. The others are those of :func:`pr_roi_pool`.
-
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
         As in :func:`roi_align_backward`.
-
-    Raises
-    ------
-    ValueError
-        As :func:`pr_roi_pool` does.
 
     Examples
     --------

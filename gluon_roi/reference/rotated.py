@@ -206,20 +206,10 @@ def rotated_roi_align(
 def rotated_roi_align_backward(d_out: Any, align: _Rotated) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`rotated_roi_align` with respect to data and to rois.
 
-    Parameters
-    ----------
-    d_out : array, shape (K, C, P, Q)
-        Gradient with respect to the output. The others are those of :func:`rotated_roi_align`.
-
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
         As in :func:`roi_align_backward`; for theta per degree.
-
-    Raises
-    ------
-    ValueError
-        As :func:`rotated_roi_align` does.
 
     Examples
     --------

@@ -221,20 +221,10 @@ def deformable_sampling_backward(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of :func:`deformable_sampling` with respect to data, offset and mask.
 
-    Parameters
-    ----------
-    d_out : array, shape (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo)
-        Gradient with respect to the output. The others are those of :func:`deformable_sampling`.
-
     Returns
     -------
     tuple of numpy.ndarray, float64
         Of the shapes of data, offset and mask. Without a mask, the last is that of a mask of 1.
-
-    Raises
-    ------
-    ValueError
-        As :func:`deformable_sampling` does.
 
     Examples
     --------
