@@ -286,10 +286,9 @@ def test_earlier_calls_do_not_change_wide_boxes(op, arguments, ctx):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_nothing_crashes(seed):
+def test_nothing_crashes():
     """Hostile boxes, in a separate process: results or MXNetErrors, never a crash."""
-    command = [sys.executable, str(SCRIPTS / "hostile_calls.py"), str(seed)]
+    command = [sys.executable, str(SCRIPTS / "hostile_calls.py"), "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.strip() == "alive", done.stderr[-2000:]
 

@@ -40,7 +40,7 @@ def spoiled(arrays):
     return [np.where(rng.rand(*a.shape) < share, rng.choice(values, a.shape), a) for a in arrays]
 
 
-for _ in range(60):
+for _ in range(180):
     for op in OPERATORS:
         rois = rng.choice(values, (6, op.coordinates + 1))
         if rng.rand() < 0.7:
