@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import resource
 import shutil
@@ -15,8 +14,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from demo_runs import photographs, train, write_voc
-from PIL import Image
+from support.demo_runs import photographs, train, write_coco, write_voc
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, signals
@@ -107,29 +105,10 @@ def deformable_run(eight_images, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def coco_root(tmp_path_factory):
+def coco_root(tmp_path_factory) -> Path:
     """A folder in the layout of COCO 2017, with a crowd and an image without boxes."""
-    root, classes = tmp_path_factory.mktemp("coco"), DATASETS["coco"].classes
-    (root / "annotations").mkdir()
+    root = tmp_path_factory.mktemp("coco")
     for split, seed in (("train2017", 1), ("val2017", 2)):
-        (root / split).mkdir()
-        images: list[dict] = []
-        annotations: list[dict] = []
-        made = photographs(["person", "dog"], seed)
-        made[5] = (made[5][0], [])
-        for number, (image, objects) in enumerate(made, start=10):
-            name, (height, width) = f"{number:012d}.jpg", image.shape[:2]
-            Image.fromarray(image).save(root / split / name)
-            url = f"http://images.example/{split}/{name}"
-            entry = {"id": number, "height": height, "width": width, "coco_url": url}
-            images.append({**entry, "file_name": name})
-            for cls, (x1, y1, x2, y2), difficult in objects:
-                width, height = x2 - x1 + 1, y2 - y1 + 1
-                entry = {"id": len(annotations) + 1, "image_id": number, "segmentation": []}
-                entry.update(bbox=[x1, y1, width, height], area=width * height)
-                entry.update(category_id=classes.index(cls) + 1)
-                annotations.append({**entry, "iscrowd": int(difficult or not annotations)})
-        content = {"images": images, "annotations": annotations}
-        content["categories"] = [{"id": n, "name": name} for n, name in enumerate(classes, start=1)]
-        (root / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
+        images = photographs(["person", "dog"], seed)
+        write_coco(root, split, [*images[:5], (images[5][0], [])])
     return root

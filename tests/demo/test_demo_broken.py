@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import struct
 import sys
-import zlib
-from collections.abc import Callable
-from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
-from demo_runs import SPLITS, open_dataset, train_arguments
+from support.damages import (
+    black,
+    box,
+    damage,
+    element,
+    laughs,
+    png,
+    replace,
+    restarts,
+    start,
+    with_thumbnail,
+)
+from support.demo_runs import SPLITS, open_dataset, train_arguments
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, images
@@ -24,72 +29,6 @@ NAME = "000003"
 XML, JPEG = f"Annotations/{NAME}.xml", f"JPEGImages/{NAME}.jpg"
 SIGNALS = DATASETS["signals"]
 pytestmark = pytest.mark.usefixtures("little_memory")
-
-
-def damage(path: Path, change: bytes | Callable | None) -> None:
-    """Replace the content of a file, by a function of it if `change` is one; None removes it."""
-    before = path.read_bytes()
-    if change is None:
-        path.unlink()
-        return
-    after = change(before) if callable(change) else change
-    assert after != before
-    path.write_bytes(after)
-
-
-def start(share: float) -> Callable:
-    """Return a damage: the rest of a file is lost."""
-    return lambda data: data[: int(share * len(data))]
-
-
-def replace(pattern: bytes, replacement: bytes) -> Callable:
-    """Return a damage: the first match of a pattern is replaced."""
-
-    def apply(data: bytes) -> bytes:
-        changed = re.sub(pattern, replacement, data, count=1, flags=re.DOTALL)
-        assert changed != data, pattern
-        return changed
-
-    return apply
-
-
-def element(**values: object) -> Callable:
-    """Return a damage: other texts in the first elements of these names; None removes one."""
-
-    def apply(data: bytes) -> bytes:
-        for tag, value in values.items():
-            other = "" if value is None else f"<{tag}>{value}</{tag}>"
-            data = replace(f"<{tag}>.*?</{tag}>".encode(), other.encode())(data)
-        return data
-
-    return apply
-
-
-def box(*sides: int) -> Callable:
-    """Return a damage: another box of the first object."""
-    return element(**dict(zip(("xmin", "ymin", "xmax", "ymax"), sides)))
-
-
-def lost_tail(data: bytes) -> bytes:
-    """Zero the second half of a file, as a file system may after a power cut."""
-    return start(0.5)(data) + bytes(len(data) // 2)
-
-
-def black(suffix: str, width: int, height: int) -> bytes:
-    """Return a coded black image."""
-    return cv2.imencode(suffix, np.zeros((height, width, 3), np.uint8))[1].tobytes()
-
-
-def with_thumbnail(data: bytes) -> bytes:
-    """Put a whole small JPEG into the header of another."""
-    small = black(".jpg", 8, 8)
-    return data[:2] + b"\xff\xe1" + (len(small) + 2).to_bytes(2, "big") + small + data[2:]
-
-
-def laughs(levels: int) -> str:
-    """Return entities that would grow to ten to the power of the levels."""
-    rows = [f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "ha"}">' for n in range(levels)]
-    return f"<!DOCTYPE a [{''.join(rows)}]><annotation>&e{levels - 1};</annotation>"
 
 
 OTHER_FILE = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>'
@@ -124,7 +63,7 @@ BROKEN = {
     "image-text": (b"404 Not Found\n", JPEG, "is not an image"),
     "image-half": (start(0.5), JPEG, "is cut short"),
     "image-last-byte": (start(0.9999), JPEG, "is cut short"),
-    "image-lost-tail": (lost_tail, JPEG, "is cut short"),
+    "image-lost-tail": (lambda data: start(0.5)(data) + bytes(9999), JPEG, "is cut short"),
     "image-thumbnail": (lambda data: start(0.6)(with_thumbnail(data)), JPEG, "is cut short"),
     "image-half-png": (start(0.6)(black(".png", 160, 160)), JPEG, "cannot be read: "),
     "image-size": (black(".jpg", 90, 80), JPEG, "has 90 x 80 pixels, and its annotation says 160"),
@@ -209,12 +148,6 @@ def test_boxes_that_extend_beyond_the_image_by_a_pixel_are_clipped(folder):
     np.testing.assert_array_equal(labels[0, :4], [0, 0, 159, 159])
 
 
-def restarts(data: bytes) -> bytes:
-    """Code a JPEG again with restart markers."""
-    image = np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))
-    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_RST_INTERVAL, 4])[1].tobytes()
-
-
 @pytest.mark.parametrize("change", [lambda data: data + b"appended", with_thumbnail, restarts])
 def test_whole_images_with_further_markers(change, folder):
     damage(folder / JPEG, change)
@@ -232,20 +165,6 @@ def test_every_cut_of_a_jpeg_with_a_thumbnail_is_found(folder, tmp_path):
             images.check_image(path)
 
 
-def png(width: int, height: int) -> bytes:
-    """Return a PNG of black pixels, a thousandth of their size; rows beyond 30,000 are missing."""
-
-    def part(name: bytes, data: bytes) -> bytes:
-        check = struct.pack(">I", zlib.crc32(name + data))
-        return struct.pack(">I", len(data)) + name + data + check
-
-    row, packer = bytes(1 + min(width + 7, 30_000) // 8), zlib.compressobj(9)
-    rows = b"".join(packer.compress(row) for _ in range(min(height, 30_000)))
-    head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    data = part(b"IHDR", head) + part(b"IDAT", rows + packer.flush()) + part(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + data
-
-
 @pytest.mark.parametrize("size", [(30_000, 30_000), (2**31 - 1, 1), (1, 2**30)])
 def test_images_that_would_grow_are_rejected(size, folder, short_run, tmp_path, rejects):
     path = folder / JPEG
@@ -261,44 +180,24 @@ NAMES = b"".join(b"00000%d\n" % index for index in range(8))
 NO_NAME = "names no image, expected one name per line"
 NO_TEXT = "is not a list of images in UTF-8"
 LISTS: dict[str, tuple] = {
-    "missing": (None, "is missing; expected a VOC layout"),
-    "empty": (b"", NO_NAME),
-    "blank": (b"\n\r\n \n", NO_NAME),
-    "zeros": (bytes(64), NO_NAME),
-    "binary": (b"\xff\xd8\xff", NO_TEXT),
-    "utf-16": (NAMES.decode().encode("utf-16"), NO_TEXT),
-    "image absent": (NAMES + b"000009\n", "000009.jpg is missing", "000009.xml is missing"),
-    "twice": (NAMES + b"000001\n", "trainval.txt names 000001 more than once"),
+    "missing": (None, LIST, "is missing; expected a VOC layout"),
+    "empty": (b"", LIST, NO_NAME),
+    "blank": (b"\n\r\n \n", LIST, NO_NAME),
+    "zeros": (bytes(64), LIST, NO_NAME),
+    "binary": (b"\xff\xd8\xff", LIST, NO_TEXT),
+    "utf-16": (NAMES.decode().encode("utf-16"), LIST, NO_TEXT),
+    "absent": (NAMES + b"000009\n", LIST, "000009.jpg is missing", "000009.xml is missing"),
+    "twice": (NAMES + b"000001\n", LIST, "trainval.txt names 000001 more than once"),
+    "images": (None, "JPEGImages", "JPEGImages is missing"),
+    "labels": (None, "Annotations", "Annotations is missing"),
 }
 
 
 @pytest.mark.parametrize("fault", LISTS)
-def test_broken_list_is_named(fault, folder, tmp_path, rejects):
-    change, *words = LISTS[fault]
-    damage(folder / LIST, change)
+def test_broken_list_or_folder_is_named(fault, folder, tmp_path, rejects):
+    change, path, *words = LISTS[fault]
+    damage(folder / path, change)
     rejects(train_arguments(folder.parent, tmp_path / "run"), *words)
-
-
-@pytest.mark.parametrize("name", ["JPEGImages", "Annotations"])
-def test_missing_folder_is_named(name, folder, tmp_path, rejects):
-    shutil.rmtree(folder / name)
-    rejects(train_arguments(folder.parent, tmp_path / "run"), f"{name} is missing")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\xef\xbb\xbf" + NAMES,
-        NAMES.replace(b"\n", b"\r\n"),
-        NAMES.replace(b"\n", b"  1\n"),
-        NAMES.replace(b"\n", b" -1\n") + b"\n\n",
-    ],
-)
-def test_lists_of_other_tools(data, folder):
-    for path in (XML, JPEG):
-        (folder / path).rename(folder / path.replace(NAME, "on the road"))
-    damage(folder / LIST, data.replace(NAME.encode(), b"on the road"))
-    assert len(open_dataset(SIGNALS, folder.parent, "train")) == 8
 
 
 DEEP = b"[" * 10**6, b'{"a":' * 10**6, b"[" * 10**5 + b"]" * 10**5

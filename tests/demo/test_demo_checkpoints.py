@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from demo_runs import REPOSITORY, python, train_arguments
+from support.demo_runs import REPOSITORY, python, train_arguments
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_memory")]
 

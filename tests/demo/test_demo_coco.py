@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import SMALL, open_dataset, run, train, train_arguments
-from odd_images import KINDS, write_coco
+from support.demo_runs import SMALL, open_dataset, run, train, train_arguments
+from support.odd_images import KINDS, write_coco
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, Files, coco, images, open_datasets

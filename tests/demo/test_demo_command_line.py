@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: settings, helps, progress on a terminal and in a log, tables."""
+"""The command line: settings, helps, progress, tables; the commands on the demo's pages."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
+import shlex
 from pathlib import Path
 
+import mxnet as mx
 import pytest
-from demo_runs import python, settings_of
+from gluoncv import model_zoo
+from PIL import Image
+from support.demo_runs import REPOSITORY, python, settings_of
+from support.odd_images import picture, write_coco, write_voc_like
 
 from demo_rfcn import cli, progress
 from demo_rfcn.commands import ablate
+from demo_rfcn.run import checkpoint
 
 
 class Terminal(io.StringIO):
@@ -25,6 +31,7 @@ def train(steps: int) -> None:
         for step in range(steps):
             shown.set_postfix_str(f"loss {step}", refresh=False)
             shown.reach(step + 1)
+        list(progress.Progress("validation", "images", range(1)))
         shown.results("step 3: mAP@.5 0.500")
 
 
@@ -41,26 +48,13 @@ def test_a_log_has_lines_with_percent_and_time(monkeypatch, capsys):
     monkeypatch.setattr(progress, "INTERVAL", 0)
     train(3)
     shown = capsys.readouterr()
-    times = r"in 00:00, (00:00|\?) left"
-    for line, words in zip(
-        shown.err.splitlines(),
-        (
-            f"training: 33 %, 1 of 3 steps {times}, loss 0",
-            f"training: 67 %, 2 of 3 steps {times}, loss 1",
-            f"training: 100 %, 3 of 3 steps {times}, loss 2",
-        ),
-    ):
+    lines, times = shown.err.splitlines(), r"in 00:00, (00:00|\?) left"
+    assert len(lines) == 4  # without codes of a terminal
+    for step, (percent, line) in enumerate(zip((33, 67, 100), lines), start=1):
+        words = f"training: {percent} %, {step} of 3 steps {times}, loss {step - 1}"
         assert re.fullmatch(words, line), line
-    assert len(shown.err.splitlines()) == 3
+    assert re.fullmatch(f"validation: 100 %, 1 of 1 images {times}", lines[3])
     assert shown.out == "step 3: mAP@.5 0.500\n"
-
-
-def test_a_log_has_no_codes_of_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "INTERVAL", 0)
-    with progress.Progress("training", "steps", total=1):
-        list(progress.Progress("validation", "images", range(2)))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines and all(line.startswith(("training: ", "validation: ")) for line in lines)
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -122,3 +116,54 @@ def test_differences_of_another_run(line, differences):
     assert json.loads(json.dumps(settings.to_dict())) == settings.to_dict()
     assert settings.differences(stored) == differences
     assert bool(settings.differences(stored, "steps")) == ("--steps" in line or bool(differences))
+
+
+PAGES = ("demo_rfcn/README.md", "docs/own_data.md", "docs/cluster.md", "docs/deploy.md")
+TUTORIAL = "docs/own_data.md"
+
+
+def commands(page: str) -> list[list[str]]:
+    """Return the arguments of every `python -m demo_rfcn` of a block of code."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall("^python -m demo_rfcn (.*)", text, re.M)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_are_understood(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = commands(page)
+    assert len(found) > 2
+    for line in found:
+        cli.parse(line)
+
+
+@pytest.mark.slow
+def test_the_tutorial(tmp_path, monkeypatch, capsys):
+    """Its commands run with few steps, small images, and random weights instead of ImageNet's."""
+    pytest.importorskip("pycocotools")
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    write_voc_like(Path("photos"))
+    _, folder = write_coco(Path())
+    folder.rename("images")
+    Path("new").mkdir()
+    for name in ("one.jpg", "two.png"):
+        Image.fromarray(picture()).save(Path("new", name))
+    source = model_zoo.resnet18_v1b(pretrained=False, classes=7)
+    source.initialize()
+    source(mx.nd.zeros((1, 3, 64, 64)))
+    source.save_parameters("resnet18_v1b-2d9d980c.params")
+    small = ["--short", "48", "--max-size", "64", "--batch-size", "2", "--val-limit", "2"]
+    for steps, line in enumerate(commands(TUTORIAL), start=1):
+        line = [word.replace("~/.mxnet/models/", "") for word in line]
+        if line[0] == "train":
+            line += ["--steps", str(steps), *(small if "--resume" not in line else [])]
+        assert cli.main(line) == 0, line
+    assert "classes of the annotations: cup, spoon\n" in capsys.readouterr().out
+    for run in ("photos", "export", "tuned", "imagenet"):
+        stored = checkpoint.read(Path("runs", run, "last.ckpt"))
+        assert stored.config.classes == ("cup", "spoon")
+    assert checkpoint.read(Path("runs/photos/last.ckpt")).step == 3  # resumed
+    for name in ("found/one.png", "found/two.json", "exported/rfcn.onnx"):
+        assert Path(name).is_file()

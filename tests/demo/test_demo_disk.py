@@ -15,7 +15,7 @@ from pathlib import Path
 
 import mxnet as mx
 import pytest
-from demo_runs import REPOSITORY, assert_equal_runs, python, run, train, train_arguments
+from support.demo_runs import REPOSITORY, assert_equal_runs, python, run, train, train_arguments
 
 from demo_rfcn import files
 from demo_rfcn.data import DATASETS
@@ -101,22 +101,6 @@ def test_unwritten_results(command, eight_images, short_run, tmp_path, unwritten
         assert message.endswith(": File too large")
         assert set(names(folder)) <= set(written) - {name}
         shutil.rmtree(folder)
-
-
-def test_folder_below_a_file_is_rejected(eight_images, short_run, tmp_path, rejects):
-    (tmp_path / "file").write_text("")
-    folder = tmp_path / "file" / "run"
-    pretrained = ["--pretrained", short_run / "best.ckpt", "--save-prefix", folder]
-    for line in (
-        train_arguments(eight_images, folder),
-        ["eval", "--dataset-root", eight_images, *pretrained],
-        ["export", *pretrained],
-        ["data", "--dataset-root", folder],
-    ):
-        words = f"demo_rfcn: cannot write {folder}: a part of the path is a file"
-        assert rejects(line, words) == [words]
-    words = f"demo_rfcn: data: {tmp_path / 'file'} is a file, expected a folder"
-    assert rejects(["data", "--dataset-root", tmp_path / "file"], words) == [words]
 
 
 def test_mxnet_does_not_report_the_last_bytes(tmp_path):

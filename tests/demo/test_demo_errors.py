@@ -7,10 +7,11 @@ import re
 import shlex
 
 import cv2
+import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import train_arguments, write_voc
 from numpy.random import default_rng
+from support.demo_runs import train_arguments, write_voc
 
 from demo_rfcn.data import signals
 
@@ -49,16 +50,29 @@ REFUSED = {
     "train --kv-store dist_sync": "not set: DMLC_ROLE, DMLC_PS_ROOT_URI",
     "train --save-prefix TMP/letter.txt": "TMP/letter.txt is a file, expected a folder",
     "train --deform --network mobilenet1.0": "--network 'mobilenet1.0', expected one of 'resnet1",
+    "train --kv-store none": "--kv-store: invalid choice: 'none'",
+    "detect a.jpg --thresh nan": "expected a number from 0 to 1, got nan",
+    "train --pretrained TMP/none.ckpt": "none.ckpt is missing",
+    "train --pretrained TMP/letter.txt": "letter.txt is not a checkpoint of demo_rfcn, or is dam",
+    "data --dataset-root TMP/letter.txt": "data: TMP/letter.txt is a file, expected a folder",
+    "data --dataset-root TMP/letter.txt/run": "cannot write TMP/letter.txt/run: a part of the pa",
     "train --fpn": "train: --fpn with --head 'psroi', expected one of 'light_head', 'roi_fc'",
     "train --fpn --head roi_fc --network mobilenet1.0": "--fpn with --network 'mobilenet1.0', exp",
 }
+OF_RUN = "--pretrained RUN/last.ckpt"
+for line in ("train", f"eval {OF_RUN}", f"export {OF_RUN}", f"detect IMAGE {OF_RUN}"):
+    words = "demo_rfcn: cannot write TMP/letter.txt/run: a part of the path is a file"
+    REFUSED[f"{line} --save-prefix TMP/letter.txt/run"] = words
+    if not mx.context.num_gpus() and "export" not in line:
+        REFUSED[f"{line} --gpus 0"] = "--gpus 0, but MXNet sees 0 GPUs"
 
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_bad_input_is_one_sentence(line, eight_images, short_run, tmp_path, rejects):
     (tmp_path / "letter.txt").write_text("mine")
-    words = REFUSED[line].replace("TMP", str(tmp_path))
-    line = line.replace("TMP", str(tmp_path)).replace("RUN", str(short_run))
+    words, image = REFUSED[line], eight_images / "VOC2007/JPEGImages/000000.jpg"
+    for name, path in {"TMP": tmp_path, "RUN": short_run, "IMAGE": image}.items():
+        line, words = line.replace(name, str(path)), words.replace(name, str(path))
     command, *more = shlex.split(line)
     if command in ("train", "demo"):
         more = [*train_arguments(eight_images, tmp_path / "run")[1:], *more]
@@ -106,9 +120,3 @@ def test_values_out_of_range_are_rejected(words, line, rejects):
     flag, *_, value = re.split("[ =]", line)
     start = f"demo_rfcn: argument {flag}: expected {words}, got {value.replace('0,', '')}; see "
     rejects(["train", *line.split()], start)
-
-
-def test_values_of_other_kinds(rejects):
-    rejects(["train", "--kv-store", "none"], "--kv-store: invalid choice: 'none'")
-    words = "expected a number from 0 to 1, got nan"
-    rejects(["detect", "a.jpg", "--thresh", "nan"], words)

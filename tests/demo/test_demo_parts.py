@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts by themselves: anchors, targets, sampling, reading."""
+"""The parts by themselves: anchors, targets, sampling, data, batches, and pictures."""
 
 from __future__ import annotations
 
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import open_dataset
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from support.demo_runs import open_dataset, photographs, write_voc
 
-from demo_rfcn.data import DATASETS, loader, signals
+from demo_rfcn.data import DATASETS, Held, augment, digits, loader, open_datasets, signals
 from demo_rfcn.model import detector, losses, rpn, targets
+from demo_rfcn.model.config import ModelConfig
+from demo_rfcn.model.detections import Detection
+from demo_rfcn.show import inside, pictures
 
 BASE = rpn.base_anchors(8, (2.0, 4.0), (0.5, 1.0, 2.0))
 
@@ -50,8 +55,7 @@ def rpn_targets(labels: list, size: tuple = (160, 160)) -> tuple:
 
 def test_rpn_targets_encode_the_box_and_keep_to_the_sample():
     cls, box, anchors = rpn_targets([[40, 40, 75, 72, 1, 0]])
-    assert (cls == 1).sum() >= 1
-    assert (cls >= 0).sum() == 64
+    assert (cls == 1).sum() >= 1 and (cls >= 0).sum() == 64
     decode = rpn.NormalizedBoxCenterDecoder(rpn.STDS, convert_anchor=True)
     decoded = decode(mx.nd.array(box[None]), mx.nd.array(anchors[None]))[0].asnumpy()
     np.testing.assert_allclose(decoded[cls == 1], [[40, 40, 75, 72]] * (cls == 1).sum(), atol=1e-3)
@@ -60,18 +64,13 @@ def test_rpn_targets_encode_the_box_and_keep_to_the_sample():
 
 def test_rpn_targets_ignore_the_border_difficult_boxes_and_padding():
     cls, _, anchors = rpn_targets([[40, 40, 75, 72, 1, 1]], size=(160, 100))
-    assert (cls == 1).sum() == 0
     counted = anchors[cls >= 0]
-    assert (counted >= 0).all() and (counted[:, 2] < 100).all()
+    assert (cls == 1).sum() == 0 and (counted >= 0).all() and (counted[:, 2] < 100).all()
 
 
-def test_rpn_targets_without_boxes():
+def test_rpn_targets_without_boxes_and_without_anchors_inside_the_image():
     cls, box, _ = rpn_targets([])
-    assert (cls == 0).sum() == 64 and (cls == 1).sum() == 0
-    assert not box.any()
-
-
-def test_rpn_targets_of_an_image_that_holds_no_anchor():
+    assert (cls == 0).sum() == 64 and (cls == 1).sum() == 0 and not box.any()
     cls, box, _ = rpn_targets([[1, 1, 9, 9, 1, 0]], size=(16, 16))
     assert (cls == -1).all() and not box.any()
 
@@ -107,14 +106,9 @@ def roi_loss(ohem: bool, counted: list) -> tuple:
 
 def test_boxes_vote_within_their_class():
     """The weights are the scores of the boxes whose IoU reaches the threshold."""
-    candidates = mx.nd.array(
-        [
-            [0, 0.6, 0, 0, 10, 10],
-            [0, 0.3, 0, 0, 10, 7],
-            [0, 0.3, 0, 0, 10, 4],  # overlaps too little
-            [1, 0.9, 0, 0, 10, 9],  # another class
-        ]
-    )
+    # The third one overlaps too little; the last one is of another class.
+    rows = [[0, 0.6, 0, 0, 10, 10], [0, 0.3, 0, 0, 10, 7], [0, 0.3, 0, 0, 10, 4]]
+    candidates = mx.nd.array([*rows, [1, 0.9, 0, 0, 10, 9]])
     detections = mx.nd.array([[0, 0.6, 0, 0, 10, 10], [1, 0.9, 0, 0, 10, 9], [-1] * 6])
     voting = detector.BoxVoting(0.5)
     voted = voting(detections.expand_dims(0), candidates.expand_dims(0))[0].asnumpy()
@@ -122,13 +116,10 @@ def test_boxes_vote_within_their_class():
     np.testing.assert_allclose(voted, expected, rtol=1e-6)
 
 
-def test_ohem_sends_gradients_to_the_hardest_rois_only():
+def test_ohem_sends_gradients_to_the_hardest_counted_rois_only():
     loss, gradient = roi_loss(True, [1, 1, 1, 1])
     np.testing.assert_allclose(loss, (np.log1p(np.exp(5)) + np.log1p(np.exp(-1))) / 2, rtol=1e-5)
     np.testing.assert_array_equal(gradient > 0, [False, True, True, False])
-
-
-def test_ohem_passes_over_uncounted_rois():
     _, gradient = roi_loss(True, [1, 1, 0, 0])
     np.testing.assert_array_equal(gradient > 0, [True, True, False, False])
     assert roi_loss(True, [0, 0, 0, 0])[0] == 0
@@ -160,3 +151,163 @@ def test_reading_gives_back_the_painted_boxes(eight_images):
         assert np.abs(pixels.asnumpy().astype(float) - image).mean() < 20
         expected = [[*box, signals.CLASSES.index(n), hidden] for n, box, hidden in objects]
         np.testing.assert_array_equal(labels, expected)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that would be written."""
+    figures: list[Figure] = []
+    for module in (pictures, inside):
+        monkeypatch.setattr(module, "write", lambda figure, path: figures.append(figure))
+    yield figures
+    plt.close("all")
+
+
+def luminance(colour: tuple) -> float:
+    """Return WCAG's relative luminance of an RGB colour."""
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 6, 20, 80])
+def test_labels_contrast_with_their_colour(count):
+    for colour in pictures.class_colours(count):
+        text = {"black": 0.0, "white": 1.0}[pictures.text_colour(colour)]
+        low, high = sorted((text, luminance(colour)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+def test_labels_stay_in_their_image(eight_images, drawn, tmp_path):
+    """The boxes are in every corner, and one is much narrower than its label."""
+    dataset = open_dataset(DATASETS["signals"], eight_images, "test")
+    boxes = [[0, 0, 20, 20], [139, 0, 159, 20], [0, 139, 20, 159], [150, 150, 159, 159]]
+    found = Detection(np.array([3, 4, 5, 4]), np.full(4, 0.9), np.array(boxes, np.float32))
+    pictures.detections(tmp_path / "detections.png", dataset, dict.fromkeys(range(8), found))
+    (figure,) = drawn
+    figure.canvas.draw()
+    texts = 0
+    for axis in figure.axes:
+        within = axis.get_window_extent().padded(1)
+        for text in axis.texts:
+            covered = text.get_bbox_patch().get_window_extent()
+            assert within.x0 <= covered.x0 and covered.x1 <= within.x1
+            assert within.y0 <= covered.y0 and covered.y1 <= within.y1
+            texts += 1
+    assert texts == 8 * 4
+
+
+@pytest.mark.parametrize("rows", [1, 30])
+def test_every_curve_is_in_the_legend(rows, drawn, tmp_path):
+    losses = [{"step": step, "a": 1.0, "b": 2.0} for step in range(rows)]
+    values = [{"step": step, "map50": 0.5, "map75": 0.4} for step in range(rows)]
+    pictures.curves(tmp_path, {"losses": losses, "val": values})
+    for figure in drawn:
+        (axis,) = figure.axes
+        legend = axis.get_legend()
+        assert legend is not None
+        assert len(legend.get_texts()) == len(axis.lines)
+        assert rows > 1 or all(line.get_marker() == "o" for line in axis.lines[-1:])
+
+
+@pytest.mark.parametrize("k", [3, 7])
+def test_score_maps_are_large_enough_to_see(k, drawn, tmp_path):
+    config = ModelConfig(("a", "b"), "small", "psroi", k, True, (2.0,), (1.0,))
+    net = detector.build(config, [mx.cpu()], 0)
+    image, box = np.zeros((96, 128, 3), np.uint8), np.array([10, 10, 50, 60], np.float32)
+    inside.score_maps(tmp_path / "score_maps.png", net, image, box, cls=1)
+    (figure,) = drawn
+    figure.canvas.draw()
+    axes = [axis for axis in figure.axes if axis.images and axis.images[0].get_array().ndim == 2]
+    sizes = sorted(axis.get_window_extent().width for axis in axes)
+    assert len(axes) == 2 * (9 + 1)
+    assert sizes[0] >= 80
+    assert any(axis.get_ylabel() == "score of b" for axis in figure.axes)
+
+
+def test_data_whose_first_images_have_no_objects(tmp_path):
+    """The pictures of RoIs show the first objects that there are."""
+    config = ModelConfig(signals.CLASSES, "small", "psroi", 3, True, (2.0,), (1.0,))
+    net = detector.build(config, [mx.cpu()], 0)
+    image, objects = signals.paint(np.random.default_rng(0))
+    root = write_voc(tmp_path, [(image, [])] * 41 + [(image, objects)])
+    dataset = open_dataset(DATASETS["signals"], root, "test")
+    cls, found = inside.typical_objects(net, dataset, DATASETS["signals"])
+    assert found and signals.CLASSES[cls] in {name for name, *_ in objects}
+
+
+@pytest.fixture(scope="module")
+def voc_root(tmp_path_factory):
+    """A folder with VOC2007 and VOC2012, six images each."""
+    root = tmp_path_factory.mktemp("voc")
+    for year, seed in ((2007, 1), (2012, 2)):
+        made = write_voc(root / str(year), photographs(["person", "dog"], seed))
+        (made / "VOC2007").rename(root / f"VOC{year}")
+    return root
+
+
+def test_voc_is_not_validated_on_its_test_images(voc_root, tmp_path):
+    sets = open_datasets(DATASETS["voc"], voc_root, ("train", "val", "test"), held=Held())
+    train, val, test = ({entry.path for entry in dataset.entries} for dataset in sets)
+    assert len(train | val) == 12 and len(val) == 1 and not train & val
+    assert test == {path for path in train | val if "VOC2007" in path}  # the lists are equal here
+    assert len(test) == 6
+    (tmp_path / "VOC2007").symlink_to(voc_root / "VOC2007")
+    assert len(open_dataset(DATASETS["voc"], tmp_path, "train")) == 6  # one year is enough
+
+
+def test_digits_are_handwriting_within_their_boxes():
+    pytest.importorskip("sklearn")
+    for seed in range(5):
+        image, objects = digits.paint(np.random.default_rng(seed))
+        assert image.shape == (160, 160, 3) and objects
+        for name, (x1, y1, x2, y2), _ in objects:
+            assert name in digits.CLASSES
+            assert 0 <= x1 < x2 < 160 and 0 <= y1 < y2 < 160
+    assert DATASETS["digits"].flip_p == 0
+
+
+def batches_of(dataset, seed: int = 0, **parts) -> loader.TrainLoader:
+    """Return a loader of four images a batch, 80 pixels wide, without RPN targets."""
+
+    def no_targets(labels, size, padded, rng):
+        return np.zeros(1, np.float32), np.zeros((1, 4), np.float32)
+
+    change = augment.Augmentation(0.5, (0.8, 1.2), 0.2)
+    return loader.TrainLoader(dataset, 4, (80, 200), 16, change, no_targets, seed, **parts)
+
+
+def test_batches_keep_wide_and_tall_images_apart(voc_root):
+    batches = batches_of(open_dataset(DATASETS["voc"], voc_root, "train"))
+    shapes = [batches.make(step).data.shape for step in range(2 * batches.steps_per_epoch)]
+    assert batches.steps_per_epoch == 3
+    wide = [shape[3] > shape[2] for shape in shapes]
+    assert sum(wide) == 4 and len(set(shapes)) > 1
+
+
+def test_batches_follow_from_seed_and_step_alone(voc_root):
+    dataset = open_dataset(DATASETS["voc"], voc_root, "train")
+    stream = batches_of(dataset).batches()
+    third = [next(stream) for _ in range(4)][3]
+    again = next(batches_of(dataset).batches(first=3))
+    other = next(batches_of(dataset, seed=1).batches(first=3))
+    np.testing.assert_array_equal(third.data, again.data)
+    assert third.data.shape != other.data.shape or (third.data != other.data).any()
+
+
+def test_workers_make_the_parts_of_one_batch(eight_images):
+    dataset = open_dataset(DATASETS["signals"], eight_images, "train")
+    whole = batches_of(dataset).make(1)
+    parts = [batches_of(dataset, rank=rank, num_workers=2).make(1) for rank in range(2)]
+    for name in ("data", "labels"):
+        joined = np.concatenate([getattr(part, name)[..., :80, :80] for part in parts])
+        np.testing.assert_array_equal(joined, getattr(whole, name)[..., :80, :80])
+
+
+def test_colour_jitter_keeps_boxes_and_flip_mirrors_them():
+    image, _ = signals.paint(np.random.default_rng(0))
+    labels = np.array([[10, 20, 30, 40, 1, 0]], np.float32)
+    change = augment.Augmentation(flip_p=1.0, color_jitter=0.4)
+    changed, mirrored = change(image, labels, np.random.default_rng(0))
+    assert changed.dtype == np.uint8 and (changed != image[:, ::-1]).any()
+    np.testing.assert_array_equal(mirrored, [[129, 20, 149, 40, 1, 0]])
+    np.testing.assert_array_equal(augment.flip(image, labels)[0], image[:, ::-1])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from demo_runs import (
+from support.demo_runs import (
     assert_equal_runs,
     history,
     parameters,
@@ -66,12 +66,11 @@ def test_two_contexts_equal_one_with_the_joined_batch(eight_images, tmp_path):
         np.testing.assert_allclose(two.model[name], expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("ohem", [[], ["--no-ohem"]])
-def test_images_without_boxes(ohem, tmp_path):
+def test_images_without_boxes_and_without_ohem(tmp_path):
     images = [signals.paint(np.random.default_rng(index)) for index in range(2)]
     images += [(image[::-1], []) for image, _ in images]
     data = write_voc(tmp_path / "data", images)
-    train(data, tmp_path / "run", "--val-limit", "4", "--steps", "4", *ohem)
+    train(data, tmp_path / "run", "--val-limit", "4", "--steps", "4", "--no-ohem")
     assert np.isfinite([*history(tmp_path / "run")["losses"][-1].values()]).all()
 
 

@@ -9,9 +9,13 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from demo_runs import open_dataset, run, train_arguments
+from gluoncv import model_zoo
 from matplotlib import image as pictures
+from PIL import Image
+from support.demo_runs import open_dataset, run, train_arguments
+from support.deployment import Session, assert_same, detect_mxnet, detect_onnx, rows_of
 
+import gluon_roi
 from benchmarks import demo_step
 from demo_rfcn.commands import ablate
 from demo_rfcn.data import DATASETS, signals
@@ -29,7 +33,6 @@ def trained(request) -> tuple[mx.gluon.Block, list]:
 
 
 def test_export_gives_the_same_boxes(trained, tmp_path):
-    """test_demo_deploy.py loads an export in a process without the demo."""
     detect, saved = trained
     run("export", *saved, "--save-prefix", tmp_path)
     stem = tmp_path / "small"
@@ -60,6 +63,57 @@ def test_export_as_onnx_gives_the_same_boxes(trained, tmp_path):
         for ours, theirs, near in zip(found, detect(mx.nd.array(data)), (0, 1e-5, 1e-2)):
             np.testing.assert_allclose(ours, theirs.asnumpy(), rtol=0, atol=near)
         assert (found[0] >= 0).any()
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory) -> Path:
+    """A JPEG on its side, larger than the detector's scale."""
+    path = tmp_path_factory.mktemp("photo") / "photo.jpg"
+    image = Image.fromarray(signals.paint(np.random.default_rng([9, 0]))[0])
+    exif = Image.Exif()
+    exif[0x112] = 6
+    image.resize((410, 300)).save(path, quality=95, exif=exif)
+    return path
+
+
+def deploy(trained: Path, photo: Path, folder: Path, *formats: str) -> list:
+    """Export a run in some formats; return the rows of `detect`."""
+    saved = ["--pretrained", trained / "best.ckpt", "--save-prefix"]
+    for each in formats:
+        run("export", "--format", each, *saved, folder)
+    run("detect", photo, "--thresh", "0.05", *saved, folder / "demo")
+    return rows_of(folder / "demo" / "photo.json")
+
+
+def assert_detected(folder: Path, photo: Path, expected: list) -> None:
+    """Compare what a program found; its picture has the photo's upright size, and boxes."""
+    assert_same(rows_of(folder / "drawn.json"), expected)
+    drawn = Image.open(folder / "drawn.png")
+    assert drawn.size == Image.open(photo).size[::-1] and np.asarray(drawn).std() > 10
+
+
+def test_onnx_file_gives_the_boxes_of_detect(short_run, photo, tmp_path, monkeypatch):
+    """The metadata are complete in both formats; the keys are those of GluonCV's detectors."""
+    expected = deploy(short_run, photo, tmp_path, "mxnet", "onnx")
+    detect_onnx(monkeypatch, tmp_path / "rfcn.onnx", photo, tmp_path / "drawn.png", 0.05)
+    assert_detected(tmp_path, photo, expected)
+
+    stored = checkpoint.read(short_run / "best.ckpt")
+    about = json.loads((tmp_path / "rfcn-metadata.json").read_text())
+    model = Session(str(tmp_path / "rfcn.onnx"), [])
+    texts = model.get_modelmeta().custom_metadata_map
+    assert {key: json.loads(text) for key, text in texts.items()} == about
+    assert [output.name for output in model.model.graph.output] == ["ids", "scores", "boxes"]
+    net = model_zoo.get_model("ssd_300_mobilenet0.25_voc", pretrained_base=False)
+    assert list(about) == list(gluon_roi.onnx.detector_metadata(net))
+    assert about["classes"] == list(stored.config.classes)
+    assert (about["short"], about["max_size"]) == (stored.notes["short"], stored.notes["max_size"])
+
+
+def test_mxnet_files_give_the_boxes_of_detect_without_the_demo(deformable_run, photo, tmp_path):
+    expected = deploy(deformable_run, photo, tmp_path, "mxnet")
+    detect_mxnet(tmp_path / "rfcn", photo, tmp_path / "drawn", 0.05)
+    assert_detected(tmp_path, photo, expected)
 
 
 def assert_report(folder: Path, count: int, *words: str) -> None:
@@ -122,19 +176,6 @@ def test_two_contexts_find_the_same(eight_images, short_run):
     for index, found in one.items():
         for ours, theirs in zip(other[index], found):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.skipif(mx.context.num_gpus() > 0, reason="the message is for machines without one")
-@pytest.mark.parametrize("command", ["train", "eval", "detect"])
-def test_missing_gpu(command, eight_images, short_run, tmp_path, rejects):
-    saved = ["--pretrained", short_run / "last.ckpt"]
-    own = {
-        "train": train_arguments(eight_images, tmp_path)[1:],
-        "eval": saved,
-        "detect": [eight_images / "VOC2007/JPEGImages/000000.jpg", *saved],
-    }[command]
-    line = [command, *own, "--save-prefix", tmp_path / "out", "--gpus", "0"]
-    rejects(line, "--gpus 0, but MXNet sees 0 GPUs")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

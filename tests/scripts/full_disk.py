@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from demo_runs import train_arguments
+from support.demo_runs import train_arguments
 
 from demo_rfcn import cli
 

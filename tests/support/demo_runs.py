@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from demo_rfcn import cli
-from demo_rfcn.data import open_datasets, signals, voc_files
+from demo_rfcn.data import DATASETS, open_datasets, signals, voc_files
 from demo_rfcn.data.dataset import DetectionSet
 from demo_rfcn.data.specs import DatasetSpec
 from demo_rfcn.run import checkpoint
 from demo_rfcn.settings import Settings
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 SPLITS = ("trainval", "val", "test")
 #: Flags of two steps on small images.
 SMALL = ("--short", "80", "--max-size", "128", "--steps", "2")
@@ -38,6 +39,29 @@ def write_voc(root: Path, images: list) -> Path:
     for split in SPLITS:
         (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
     return root
+
+
+def write_coco(root: Path, split: str, images: list) -> None:
+    """Write (image, objects) pairs as COCO 2017 does, ids from 10; the first object is a crowd."""
+    folder, classes = root / split, DATASETS["coco"].classes
+    content: dict[str, list[dict]] = {"images": [], "annotations": []}
+    content["categories"] = [{"id": n, "name": name} for n, name in enumerate(classes, start=1)]
+    folder.mkdir()
+    for number, (image, objects) in enumerate(images, start=10):
+        name, (height, width) = f"{number:012d}.jpg", image.shape[:2]
+        Image.fromarray(image).save(folder / name)
+        entry = {"id": number, "height": height, "width": width, "file_name": name}
+        content["images"].append({**entry, "coco_url": f"http://images.example/{split}/{name}"})
+        for cls, (x1, y1, x2, y2), difficult in objects:
+            width, height = x2 - x1 + 1, y2 - y1 + 1
+            count = len(content["annotations"])
+            entry = {"id": count + 1, "image_id": number, "segmentation": []}
+            entry.update(bbox=[x1, y1, width, height], area=width * height)
+            entry.update(category_id=classes.index(cls) + 1, iscrowd=int(difficult or not count))
+            content["annotations"].append(entry)
+    path = root / "annotations" / f"instances_{split}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
 
 
 def photographs(names: list, seed: int) -> list:
