@@ -71,7 +71,7 @@ def align(
     return common.Separable(call, channels or common.own_channels(call), axis)
 
 
-@common.operator
+@common.operator("ROIAlign")
 def roi_align(
     data: Any,
     rois: Any,
@@ -92,22 +92,9 @@ def roi_align(
     Paddle's ``roi_align`` and detectron2. With ``aligned=True`` an inverted box stays inverted and
     is sampled backwards, by one sample per bin if `sampling_ratio` is not positive.
 
-    Parameters
-    ----------
-    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num
-        As in :func:`gluon_roi.nd.ROIAlign`.
-    geometry : type
-        Sample positions are computed in this type, in the order of operations of the peers:
-        ``numpy.float32`` follows the operators on float16 and float32 data.
-
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
-
-    Raises
-    ------
-    ValueError
-        A wrong shape, size, scale or batch index.
 
     Examples
     --------
@@ -143,7 +130,7 @@ def roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray,
     return align.backward(d_out)
 
 
-@common.operator
+@common.operator("PSROIAlign")
 def ps_roi_align(
     data: Any,
     rois: Any,
@@ -161,21 +148,9 @@ def ps_roi_align(
     ``(c * P + p) * Q + q``. Equal to torchvision's ``ps_roi_align``; with ``aligned=False`` to
     MXNet's ``contrib.ROIAlign(position_sensitive=True)``.
 
-    Parameters
-    ----------
-    data, rois, pooled_size, spatial_scale, output_dim, sampling_ratio, aligned, rois_num
-        As in :func:`gluon_roi.nd.PSROIAlign`.
-    geometry : type
-        As in :func:`roi_align`.
-
     Returns
     -------
     numpy.ndarray, shape (K, output_dim, P, Q), float64
-
-    Raises
-    ------
-    ValueError
-        A wrong shape, size, scale, number of channels or batch index.
 
     Examples
     --------
@@ -253,7 +228,7 @@ class _Pyramid(NamedTuple):
         return d_maps, d_rois
 
 
-@common.operator
+@common.operator("PyramidROIAlign")
 def pyramid_roi_align(
     data: Sequence[Any],
     rois: Any,
@@ -273,22 +248,9 @@ def pyramid_roi_align(
     + 1e-6))``, with the area in image pixels; if there is no such map, from the finest or the
     coarsest. A map of stride 2^k has level k.
 
-    Parameters
-    ----------
-    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, canonical_size, \
-canonical_level, rois_num, assignment
-        As in :func:`gluon_roi.nd.PyramidROIAlign`.
-    geometry : type
-        As in :func:`roi_align`.
-
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
-
-    Raises
-    ------
-    ValueError
-        A wrong shape, size, scale or batch index.
 
     Examples
     --------

@@ -117,7 +117,7 @@ class _Deformable(common.Operator):
         return 0
 
 
-@common.operator
+@common.operator("DeformablePSROIPool")
 def deformable_ps_roi_pool(
     data: Any,
     rois: Any,
@@ -142,23 +142,10 @@ def deformable_ps_roi_pool(
     ``(c * G + gh) * G + gw``. This is the convention of MXNet's
     ``contrib.DeformablePSROIPooling``.
 
-    Parameters
-    ----------
-    data, rois, pooled_size, spatial_scale, output_dim, group_size, part_size, sample_per_part, \
-trans_std, trans, rois_num
-        As in :func:`gluon_roi.nd.DeformablePSROIPool`.
-    geometry : type
-        As in :func:`roi_align`.
-
     Returns
     -------
     numpy.ndarray, shape (K, output_dim, P, Q), float64
         NaN for a bin whose offset is NaN or infinite, 0 for one without a sample on the map.
-
-    Raises
-    ------
-    ValueError
-        A wrong shape, size, scale, number of channels or batch index.
 
     Examples
     --------

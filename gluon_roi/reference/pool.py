@@ -117,7 +117,7 @@ class _MeanPool(_Pool):
         return 0
 
 
-@common.operator
+@common.operator("ROIPool")
 def roi_pool(
     data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
 ) -> _MaxPool:
@@ -129,21 +129,11 @@ def roi_pool(
     Bins overlap where edges are rounded. This is the convention of Caffe, MXNet's ``ROIPooling``,
     torchvision's ``roi_pool`` and Paddle's ``roi_pool``.
 
-    Parameters
-    ----------
-    data, rois, pooled_size, spatial_scale, rois_num
-        As in :func:`gluon_roi.nd.ROIPool`.
-
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
         Empty bins are 0. NaN cells are ignored; a bin of only NaN or -inf is the lowest finite
         number of the type of `data`.
-
-    Raises
-    ------
-    ValueError
-        A wrong shape, size, scale or batch index.
 
     Examples
     --------
@@ -176,7 +166,7 @@ def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
     return pool.backward(d_out)[0]
 
 
-@common.operator
+@common.operator("PSROIPool")
 def ps_roi_pool(
     data: Any,
     rois: Any,
@@ -200,20 +190,10 @@ def ps_roi_pool(
 
     Bin (p, q) of output c reads channel ``(c * G + floor(p * G / P)) * G + floor(q * G / Q)``.
 
-    Parameters
-    ----------
-    data, rois, pooled_size, spatial_scale, output_dim, group_size, convention, rois_num
-        As in :func:`gluon_roi.nd.PSROIPool`.
-
     Returns
     -------
     numpy.ndarray, shape (K, output_dim, P, Q), float64
         The sum over the bin divided by the cells of the clipped bin; empty bins are 0.
-
-    Raises
-    ------
-    ValueError
-        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -281,7 +261,7 @@ def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> c
     return axis
 
 
-@common.operator
+@common.operator("PrROIPool")
 def pr_roi_pool(
     data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
 ) -> common.Separable:
@@ -292,19 +272,9 @@ def pr_roi_pool(
     is bilinear in between, and falls to 0 at -1 and at W. Its integral over a bin is divided by the
     bin's area; a bin without area, as in an inverted box, is 0.
 
-    Parameters
-    ----------
-    data, rois, pooled_size, spatial_scale, rois_num
-        As in :func:`gluon_roi.nd.PrROIPool`.
-
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
-
-    Raises
-    ------
-    ValueError
-        A wrong shape, size, scale or batch index.
 
     Examples
     --------

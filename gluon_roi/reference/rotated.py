@@ -157,7 +157,7 @@ class _Rotated(common.Operator):
         return d_box
 
 
-@common.operator
+@common.operator("RotatedROIAlign")
 def rotated_roi_align(
     data: Any,
     rois: Any,
@@ -174,21 +174,9 @@ def rotated_roi_align(
     They are then rotated by theta, counter-clockwise in an image whose y points down, and moved to
     the centre.
 
-    Parameters
-    ----------
-    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num
-        As in :func:`gluon_roi.nd.RotatedROIAlign`.
-    geometry : type
-        As in :func:`roi_align`.
-
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
-
-    Raises
-    ------
-    ValueError
-        A wrong shape, size, scale or batch index.
 
     Examples
     --------

@@ -137,7 +137,7 @@ class _Sampling(NamedTuple):
         return d_data, d_offset.reshape(batch, -1, *size), d_mask.reshape(batch, -1, *size)
 
 
-@operator
+@operator("DeformableSampling")
 def deformable_sampling(
     data: Any,
     offset: Any,
@@ -153,21 +153,9 @@ def deformable_sampling(
 ) -> _Sampling:
     """The samples of a deformable convolution (Dai et al. 2017, section 2.1; Zhu et al. 2018).
 
-    Parameters
-    ----------
-    data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, layout
-        As in :class:`gluon_roi.DeformableSampling`.
-    geometry : type
-        Type of sample positions: ``'float32'`` follows the operator on float16 and float32 data.
-
     Returns
     -------
     numpy.ndarray, shape (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo), float64
-
-    Raises
-    ------
-    ValueError
-        Wrong shape, or another convention or layout.
 
     Examples
     --------
