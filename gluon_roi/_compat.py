@@ -423,9 +423,7 @@ class AttributeText(str, metaclass=_AnyStr):
 # NumPy 2 in float32. When a float32 array meets a float64 number of NumPy, it is the reverse.
 # item(): NumPy 2.5 does not convert an array with dimensions to a number, even one of one element.
 EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
-    "mxnet.recordio": [
-        (".tostring()", ".tobytes()"),  # gone from NumPy 2.3
-    ],
+    "mxnet.recordio": [(".tostring()", ".tobytes()")],  # gone from NumPy 2.3
     "mxnet.metric": [
         ("loss = 0.\n", "loss = numpy.float64(0)\n"),
         ("num -= ndarray.sum(ignore).asscalar()", "num -= float(ndarray.sum(ignore).asscalar())"),

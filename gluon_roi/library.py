@@ -41,8 +41,7 @@ def load() -> None:
 
     Examples
     --------
-    >>> import gluon_roi
-    >>> gluon_roi.library.load()                                # it is loaded already
+    >>> load()                                # it is loaded already
     """
     if not PATH.is_file():
         source = PATH.parent.parent
@@ -113,8 +112,7 @@ def mxnet_lib_api() -> int | None:
 
     Examples
     --------
-    >>> import gluon_roi
-    >>> gluon_roi.library.mxnet_lib_api() in (10, 11, None)
+    >>> mxnet_lib_api() in (10, 11, None)
     True
     """
     header = Path(mx.__file__).resolve().parent / "include/mxnet/lib_api.h"
@@ -179,8 +177,7 @@ def operators() -> dict[str, Declared]:
 
     Examples
     --------
-    >>> import gluon_roi
-    >>> gluon_roi.library.operators()['ROIAlign'].parameters['sampling_ratio']
+    >>> operators()['ROIAlign'].parameters['sampling_ratio']
     '-1'
     """
     library = ctypes.CDLL(str(PATH))

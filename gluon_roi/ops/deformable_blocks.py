@@ -12,7 +12,9 @@ from ..bridge.arguments import NDArray, NumpyArray, NumpySymbol
 
 
 class _DeformableBlock(mx.gluon.HybridBlock):
-    """The parts that both blocks add to MXNet's."""
+    """The parts that both blocks add to MXNet's; `_operator` is the function that they call."""
+
+    _operator: str
 
     def __init__(self, *args: Any, convention: str, **kwargs: Any) -> None:
         # MXNet infers shapes here, in which 0 means unknown.
@@ -25,19 +27,30 @@ class _DeformableBlock(mx.gluon.HybridBlock):
                 f"{type(self).__name__}: argument layout: expected 'NCHW', got {layout!r}"
             )
 
-    def _moves(self, x: Any, weight: Any, bias: Any) -> Any:
-        """The result of the block's own convolution, as an array or symbol of mx.nd or mx.sym."""
-        F = mx.nd if isinstance(x, NDArray) else mx.sym
-        inputs = [value.as_nd_ndarray() for value in (x, weight, bias) if value is not None]
-        return F.Convolution(*inputs, cudnn_off=True, **self._kwargs_offset)
+    def hybrid_forward(
+        self,
+        F: Any,
+        x: Any,
+        offset_weight: Any,
+        deformable_conv_weight: Any,
+        offset_bias: Any = None,
+        deformable_conv_bias: Any = None,
+    ) -> Any:
+        inputs = [one.as_nd_ndarray() for one in (x, offset_weight, offset_bias) if one is not None]
+        plain = mx.nd if isinstance(x, NDArray) else mx.sym
+        moves = self._split(plain.Convolution(*inputs, cudnn_off=True, **self._kwargs_offset))
+        if isinstance(x, (NumpyArray, NumpySymbol)):
+            moves = [one.as_np_ndarray() for one in moves]
+        weights = deformable_conv_weight, deformable_conv_bias
+        operator = getattr(F.gluon_roi, self._operator)
+        out = operator(x, *moves, *weights, name="fwd", **self._arguments)
+        return self.act(out) if self.act else out
+
+    def _split(self, moves: Any) -> list:
+        """The inputs of the operator that the result of the block's own convolution holds."""
+        return [moves]
 
     __repr__ = cnn.DeformableConvolution.__repr__  # MXNet's modulated block has none
-
-
-def _like(x: Any, *values: Any) -> list:
-    """Arrays or symbols of mx.nd or mx.sym, in the kind of x."""
-    is_numpy = isinstance(x, (NumpyArray, NumpySymbol))
-    return [value.as_np_ndarray() if is_numpy else value for value in values]
 
 
 class DeformableConvolution(_DeformableBlock, cnn.DeformableConvolution):
@@ -85,22 +98,10 @@ use_bias, in_channels, activation, initializers
     (1, 4, 16, 16)
     """
 
+    _operator = "DeformableConvolution"
+
     def __init__(self, *args: Any, convention: str = "mxnet", **kwargs: Any) -> None:
         super().__init__(*args, convention=convention, **kwargs)
-
-    def hybrid_forward(
-        self,
-        F: Any,
-        x: Any,
-        offset_weight: Any,
-        deformable_conv_weight: Any,
-        offset_bias: Any = None,
-        deformable_conv_bias: Any = None,
-    ) -> Any:
-        offset = _like(x, self._moves(x, offset_weight, offset_bias))
-        weights = deformable_conv_weight, deformable_conv_bias
-        out = F.gluon_roi.DeformableConvolution(x, *offset, *weights, name="fwd", **self._arguments)
-        return self.act(out) if self.act else out
 
 
 class ModulatedDeformableConvolution(_DeformableBlock, cnn.ModulatedDeformableConvolution):
@@ -143,26 +144,13 @@ use_bias, in_channels, activation, initializers
     (1, 4, 16, 16)
     """
 
+    _operator = "ModulatedDeformableConvolution"
+
     def __init__(self, *args: Any, convention: str = "torchvision", **kwargs: Any) -> None:
         super().__init__(*args, convention=convention, **kwargs)
 
-    def hybrid_forward(
-        self,
-        F: Any,
-        x: Any,
-        offset_weight: Any,
-        deformable_conv_weight: Any,
-        offset_bias: Any = None,
-        deformable_conv_bias: Any = None,
-    ) -> Any:
-        moves, begin = self._moves(x, offset_weight, offset_bias), self.offset_split_index
+    def _split(self, moves: Any) -> list:
+        begin = self.offset_split_index
         offset = moves.slice_axis(axis=1, begin=0, end=begin)
         mask = moves.slice_axis(axis=1, begin=begin, end=None).sigmoid() * 2
-        offset_mask, weights = (
-            _like(x, offset, mask),
-            (deformable_conv_weight, deformable_conv_bias),
-        )
-        out = F.gluon_roi.ModulatedDeformableConvolution(
-            x, *offset_mask, *weights, name="fwd", **self._arguments
-        )
-        return self.act(out) if self.act else out
+        return [offset, mask]

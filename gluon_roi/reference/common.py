@@ -106,21 +106,19 @@ def check(
     if not 0 < scale < float("inf"):
         raise ValueError(f"{name}: spatial_scale is {spatial_scale}, expected a number above 0")
     given, boxes = batch_indices(name, rois, rois_num, len(data), coordinates)
-    images = np.full(len(given), -1)
-    for k, index in enumerate(np.asarray(given, np.float64)):
-        if index < 0:
-            continue
-        if not index < len(data) or index != np.floor(index):
-            raise ValueError(
-                f"{name}: rois row {k} has batch index {index:g}, expected an integer below "
-                f"{len(data)} (the batch size of data), or negative for a padding row"
-            )
-        images[k] = int(index)
+    indices = np.asarray(given, np.float64)
+    is_valid = (indices < 0) | ((indices < len(data)) & (indices == np.floor(indices)))
+    if not is_valid.all():
+        k = np.argmin(is_valid)
+        raise ValueError(
+            f"{name}: rois row {k} has batch index {indices[k]:g}, expected an integer below "
+            f"{len(data)} (the batch size of data), or negative for a padding row"
+        )
     return Call(
         name,
         data.astype(np.float64),
         float(np.finfo(data.dtype if data.dtype.kind == "f" else np.float64).min),
-        images,
+        np.where(indices < 0, -1, indices).astype(int),
         boxes.astype(np.float64),
         rois.shape,
         pair(name, "pooled_size", pooled_size),

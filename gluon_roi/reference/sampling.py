@@ -98,21 +98,19 @@ class _Sampling(NamedTuple):
             )
 
     def forward(self) -> np.ndarray:
-        (batch, channels), size = self.data.shape[:2], self.offset.shape[4:]
+        (batch, channels), (height, width) = self.data.shape[:2], self.offset.shape[4:]
         kh, kw = self.kernel
-        if self.columns:
-            out = np.zeros((batch, channels * kh * kw, *size))
-        else:
-            out = np.zeros((batch, channels, size[0] * kh, size[1] * kw))
-        apart = self.apart(out)
+        out = np.zeros((batch, channels, height, kh, width, kw))
         for sample in self.samples():
             total: Any = 0.0
             for values, (weight, *_) in zip(sample.values, sample.cells):
                 total = total + np.where(weight != 0, weight * values, 0)
             counts = sample.y.counts & sample.x.counts
             value = np.where(counts, self.mask[sample.moves] * total, 0)
-            apart[sample.rows] = value.swapaxes(0, 1)
-        return out
+            out[sample.rows] = value.swapaxes(0, 1)
+        if self.columns:
+            return out.transpose(0, 1, 3, 5, 2, 4).reshape(batch, channels * kh * kw, height, width)
+        return out.reshape(batch, channels, height * kh, width * kw)
 
     def backward(self, d_out: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         d_out = self.apart(as_numpy(d_out).astype("float64"))

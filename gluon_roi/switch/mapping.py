@@ -20,9 +20,9 @@ class Argument(NamedTuple):
 
     =========  =====================================================================================
     same       To our argument, if it is given. As a flag it leaves out the input `value`, if any.
-    always     The same. If it is not given, MXNet's default `value` is written: ours differs.
+    always     The same. If it is not given, MXNet's default `value` is written: ours differs. If
+               MXNet has no such argument, `value` is always written.
     not zero   The same, but 0, MXNet's default, leaves our argument out.
-    constant   MXNet has no such argument. Ours always gets `value`.
     operator   A flag: it selects another of our operators, `value`.
     no input   A flag: it leaves out the input `value`.
     =========  =====================================================================================
@@ -76,7 +76,7 @@ class Switch(NamedTuple):
             elif becomes == "no input":
                 if is_true(got):
                     result.pop(value, None)
-            elif becomes == "constant" or (becomes == "always" and got is None):
+            elif becomes == "always" and got is None:
                 result[name] = value
             elif got is not None and not (becomes == "not zero" and str(got) == "0"):
                 result[name] = got
@@ -150,7 +150,7 @@ SWITCHES = (
         _ROIS,
         (
             *_same("pooled_size spatial_scale sampling_ratio"),
-            Argument("", "aligned", "constant", "False"),
+            Argument("", "aligned", "always", "False"),
         ),
     ),
     Switch(

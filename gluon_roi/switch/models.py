@@ -53,13 +53,11 @@ def count(model: Any) -> dict[str, int]:
 
     Raises
     ------
-    TypeError
-        `model` is none of these.
+    TypeError, OSError
+        `model` is none of these, or a file that cannot be read.
     ValueError
         A part of the network that may use such operators has no graph yet, or the file is not a
         symbol file.
-    OSError
-        The file cannot be read.
 
     Examples
     --------
@@ -198,10 +196,8 @@ def optimize(
 
     Raises
     ------
-    TypeError
-        `model` is none of these.
-    OSError
-        The file cannot be read.
+    TypeError, OSError
+        `model` is none of these, or a file that cannot be read.
     ValueError
         The file is not a symbol file. The model has no such operator, or one that cannot be
         switched: an unknown attribute, a missing input, a hidden second output that is used, a call
