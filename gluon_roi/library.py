@@ -226,8 +226,7 @@ def include() -> str:
     Returns
     -------
     str
-        The folder for a compiler's option ``-I``. The library itself is
-        ``gluon_roi.library.PATH``.
+        For a compiler's option ``-I``. The library itself is ``gluon_roi.library.PATH``.
 
     Examples
     --------

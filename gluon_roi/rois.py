@@ -108,8 +108,8 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
     Raises
     ------
     ValueError
-        An array has another shape, a count is negative or fractional, the counts do not sum to K,
-        or there is no box outside ``mx.util.np_shape()``.
+        An array has another shape, the counts are not whole numbers that sum to K, or there is no
+        box outside ``mx.util.np_shape()``.
 
     Examples
     --------
@@ -207,8 +207,8 @@ def check(rois: Any, image_shape: Sequence[int], spatial_scale: float | None = N
     rois : array, shape (..., 4) or (K, 5)
         ``x1, y1, x2, y2``, or rows ``[batch_index, x1, y1, x2, y2]``.
     image_shape : sequence of int
-        The shape of the image that the network gets: (height, width), (height, width, channels) as
-        image readers return it, or (N, channels, height, width) as the network takes it.
+        Of the image that the network gets: (height, width), (height, width, channels), or
+        (N, channels, height, width).
     spatial_scale : float, optional
         Map cells per image pixel, as the operator gets it.
 

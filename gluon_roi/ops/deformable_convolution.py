@@ -102,9 +102,8 @@ def deformable_convolution(
 ) -> Tensor:
     """Convolution at sampling positions that offsets move, as ``contrib.DeformableConvolution``.
 
-    Arguments, their order, parameters and results are those of MXNet's operator. The samples are
-    :class:`gluon_roi.DeformableSampling`, as columns; the product with the weights is MXNet's
-    ``Convolution`` with a kernel of 1.
+    Arguments and results are those of MXNet's operator. The samples are columns of
+    :class:`gluon_roi.DeformableSampling`, and MXNet multiplies them by the weights.
 
     Parameters
     ----------
@@ -183,8 +182,7 @@ def modulated_deformable_convolution(
 ) -> Tensor:
     """:func:`DeformableConvolution` with a factor for each sample.
 
-    Arguments, their order, parameters and results are those of MXNet's
-    ``contrib.ModulatedDeformableConvolution``, which runs on a GPU only.
+    Arguments and results are those of MXNet's operator, which runs on a GPU only.
 
     Parameters
     ----------
@@ -193,8 +191,7 @@ def modulated_deformable_convolution(
     im2col_step : int
         MXNet's; it changes nothing.
     convention : {'mxnet', 'torchvision'}
-        What lies around the map. The default is what MXNet's modulated operator does, unlike its
-        plain one: samples fade to 0 within one cell.
+        MXNet's modulated operator lets samples fade around the map, unlike its plain one.
     data, offset, weight, bias, kernel, stride, dilate, pad, num_filter, num_group
     num_deformable_group, workspace, no_bias, layout, out, name, attr
         As of :func:`DeformableConvolution`.

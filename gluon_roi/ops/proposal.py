@@ -112,9 +112,8 @@ def proposal(
     >>> scores = mx.nd.array([0, 0, 0.5, 0.75]).reshape((1, 2, 1, 2))
     >>> moves = mx.nd.zeros((1, 4, 1, 2))
     >>> image = mx.nd.array([[16, 32, 1]])
-    >>> gluon_roi.nd.Proposal(
-    ...     scores, moves, image, scales=(1.0,), ratios=(1.0,), rpn_post_nms_top_n=2
-    ... ).asnumpy().tolist()
+    >>> given = {"scales": (1.0,), "ratios": (1.0,), "rpn_post_nms_top_n": 2}
+    >>> gluon_roi.nd.Proposal(scores, moves, image, **given).asnumpy().tolist()
     [[0.0, 16.0, 0.0, 31.0, 15.0], [0.0, 0.0, 0.0, 15.0, 15.0]]
     """
 

@@ -197,10 +197,8 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
 
     Returns
     -------
-    out : numpy.ndarray, float64
-        (N * rpn_post_nms_top_n, 5), rows [image, x1, y1, x2, y2] in pixels.
-    score : numpy.ndarray, float64
-        (N * rpn_post_nms_top_n, 1).
+    out, score : numpy.ndarray, float64
+        (N * rpn_post_nms_top_n, 5), rows [image, x1, y1, x2, y2] in pixels, and (..., 1).
 
     Raises
     ------
@@ -210,8 +208,8 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
     Examples
     --------
     >>> inputs = np.ones((1, 2, 1, 1)), np.zeros((1, 4, 1, 1)), [[16, 16, 1]]
-    >>> what = {"scales": (1,), "ratios": (1,), "rpn_post_nms_top_n": 1}
-    >>> proposal(*inputs, **what)[0].tolist()
+    >>> out, score = proposal(*inputs, scales=(1,), ratios=(1,), rpn_post_nms_top_n=1)
+    >>> out.tolist()
     [[0.0, 0.0, 0.0, 15.0, 15.0]]
     """
     cls_prob, bbox_pred, im_info = (

@@ -49,13 +49,9 @@ def _signature(function: Callable, switch: Switch) -> inspect.Signature:
     signature = inspect.signature(function)
     if switch.inputs[0] in signature.parameters:
         return signature
-    names = mx.operator.get_operator_arguments(switch.theirs).names
-    return inspect.Signature(
-        [
-            *(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names),
-            inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-        ]
-    )
+    names, Parameter = mx.operator.get_operator_arguments(switch.theirs).names, inspect.Parameter
+    given = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    return inspect.Signature([*given, Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
 
 def _switched_node(symbol: mx.sym.Symbol, switch: Switch, bad_index: str) -> mx.sym.Symbol:
