@@ -14,7 +14,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from support.demo_runs import photographs, train, write_coco, write_voc
+from support.demo_data import photographs, write_coco, write_voc
+from support.demo_runs import train
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, signals

@@ -7,19 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from support.damages import (
-    black,
-    box,
-    damage,
-    element,
-    laughs,
-    png,
-    replace,
-    restarts,
-    start,
-    with_thumbnail,
-)
-from support.demo_runs import SPLITS, open_dataset, train_arguments
+from support import damages
+from support.damages import black, box, damage, element, png, replace, start, with_thumbnail
+from support.demo_data import SPLITS, open_dataset
+from support.demo_runs import train_arguments
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, images
@@ -43,7 +34,7 @@ BROKEN = {
     "xml-rot13": (GBK.replace(b"gb2312", b"rot13"), XML, "is not whole XML: "),
     "xml-other": (b"<html></html>", XML, "has <html> without <size>"),
     "xml-deep": (b"<a>" * 10**6, XML, "is not whole XML: "),
-    "xml-laughs-16": (laughs(12).encode("utf-16"), XML, "it declares an entity, 'e0'"),
+    "xml-laughs-16": (damages.laughs(12).encode("utf-16"), XML, "it declares an entity, 'e0'"),
     "xml-other-file": (OTHER_FILE, XML, "it declares an entity, 'x'"),
     "xml-parameter": (PARAMETER, XML, "it declares an entity, 'p'"),
     "no-size": (element(size=None), XML, "has <annotation> without <size>"),
@@ -148,7 +139,9 @@ def test_boxes_that_extend_beyond_the_image_by_a_pixel_are_clipped(folder):
     np.testing.assert_array_equal(labels[0, :4], [0, 0, 159, 159])
 
 
-@pytest.mark.parametrize("change", [lambda data: data + b"appended", with_thumbnail, restarts])
+@pytest.mark.parametrize(
+    "change", [lambda data: data + b"appended", with_thumbnail, damages.restarts]
+)
 def test_whole_images_with_further_markers(change, folder):
     damage(folder / JPEG, change)
     assert len(open_dataset(SIGNALS, folder.parent, "train")) == 8

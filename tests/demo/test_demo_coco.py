@@ -6,12 +6,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.demo_runs import SMALL, open_dataset, run, train, train_arguments
+from support.damages import edit, entry
+from support.demo_data import open_dataset
+from support.demo_runs import SMALL, run, train, train_arguments
 from support.odd_images import KINDS, write_coco
 
 from demo_rfcn import cli
@@ -43,32 +44,25 @@ def opened(train: Files, *classes: str, val: Files | None = None) -> list[Detect
     return open_datasets(dataclasses.replace(COCO, classes=classes), Path(), [*files], files=files)
 
 
-def entry(part: str, place: int = 0, **fields) -> Callable:
-    """Return a damage: other fields in one entry of COCO's annotation file; None removes one."""
-
-    def apply(content: dict) -> None:
-        content[part][place].update(fields)
-        for name in [name for name, value in fields.items() if value is None]:
-            del content[part][place][name]
-
-    return apply
-
-
-def replaced(**parts) -> Callable:
-    """Return a damage: other lists in COCO's annotation file."""
-    return lambda content: content.update(parts)
-
-
 NAN = float("nan")
 #: The last image, number 5, has no boxes.
 BROKEN = {
-    "no-images": (replaced(images=None), "does not hold lists of images, annotations, categories"),
-    "no-categories": (replaced(categories=[]), "has no categories, expected at least one"),
+    "no-images": (
+        lambda content: content.update(images=None),
+        "does not hold lists of images, annotations, categories",
+    ),
+    "no-categories": (
+        lambda content: content.update(categories=[]),
+        "has no categories, expected at least one",
+    ),
     "same-categories": (
         entry("categories", 1, name="person"),
         "the name or id of another: 2 'person'",
     ),
-    "category-text": (replaced(categories=["person"]), "categories[0] has None for 'id'"),
+    "category-text": (
+        lambda content: content.update(categories=["person"]),
+        "categories[0] has None for 'id'",
+    ),
     "image-text-width": (entry("images", 5, width="wide"), "images[5] has 'wide' for 'width'"),
     "image-nan-width": (entry("images", 5, width=NAN), "images[5] gives nan x 160 as its size"),
     "image-twice": (entry("images", 5, id=10), "images[5] has the id of another image, 10"),
@@ -85,15 +79,6 @@ BROKEN = {
     "area-text": (entry("annotations", area="large"), "annotations[0] has 'large' for 'area'"),
     "annotation-text": (lambda content: content["annotations"].append("dog"), "for 'image_id'"),
 }
-
-
-def edit(path: Path, damage: Callable) -> None:
-    """Damage the content of a JSON file."""
-    before = path.read_text()
-    stored = json.loads(before)
-    damage(stored)
-    path.write_text(json.dumps(stored))
-    assert path.read_text() != before
 
 
 @pytest.mark.parametrize("fault", BROKEN)
@@ -194,8 +179,8 @@ def test_categories_of_a_file(tmp_path, capsys):
     sets = opened(train, val=val)
     assert sets[0].classes == sets[1].classes == names
     for dataset, order in zip(sets, (names[:3], names[::-1])):
-        for number, entry in enumerate(reversed(dataset.entries[1:])):
-            own = entry.labels[~entry.crowd]
+        for number, image in enumerate(reversed(dataset.entries[1:])):
+            own = image.labels[~image.crowd]
             assert names[int(own[0][4])] == order[number % len(order)]
     capsys.readouterr()
     (dataset,) = opened(train, "\u732b")
@@ -209,9 +194,9 @@ def test_categories_of_a_file(tmp_path, capsys):
 )
 def test_names_of_images_in_a_file(written, export, tmp_path):
     def rename(content: dict) -> None:
-        for entry in content["images"]:
-            entry["file_name"] = written.format(entry["file_name"])
-            entry["coco_url"] = "http://images.example/train2017/1.jpg"
+        for image in content["images"]:
+            image["file_name"] = written.format(image["file_name"])
+            image["coco_url"] = "http://images.example/train2017/1.jpg"
 
     path = Path(shutil.copy(export.annotations, tmp_path))
     edit(path, rename)

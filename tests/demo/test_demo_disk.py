@@ -4,37 +4,23 @@
 from __future__ import annotations
 
 import json
-import resource
 import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-import mxnet as mx
 import pytest
+from support.damages import files_up_to
 from support.demo_runs import REPOSITORY, assert_equal_runs, python, run, train, train_arguments
 
-from demo_rfcn import files
 from demo_rfcn.data import DATASETS
 from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
 
 SIGNALS = DATASETS["signals"]
-
-
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """Let no file grow beyond so many bytes: writing fails halfway, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture
@@ -103,18 +89,6 @@ def test_unwritten_results(command, eight_images, short_run, tmp_path, unwritten
         shutil.rmtree(folder)
 
 
-def test_mxnet_does_not_report_the_last_bytes(tmp_path):
-    """`save_and_reload` exists because MXNet ignores them. If this fails, it is not needed."""
-    path, arrays = tmp_path / "params", {"a": mx.nd.ones(1000)}
-    mx.nd.save(str(path), arrays)
-    size = path.stat().st_size
-    with files_up_to(size - 1):
-        mx.nd.save(str(path), arrays)
-    assert path.stat().st_size == size - 1
-    with files_up_to(size - 1), pytest.raises(OSError, match="File too large"):
-        files.save_and_reload(lambda: mx.nd.save(str(path), arrays), path)
-
-
 @pytest.mark.parametrize(
     ("command", "name"), [("demo", "summary.json"), ("ablate", "ablation.json")]
 )
@@ -152,19 +126,5 @@ def test_disk_that_fills_up(eight_images, short_run, tmp_path):
     program = REPOSITORY / "tests" / "scripts" / "full_disk.py"
     made = python(program, eight_images, short_run, tmp_path, within=own)
     assert made.returncode == 0, made.stderr[-2000:]
-    results = json.loads(made.stdout.splitlines()[-1])
-    run = tmp_path / "disk" / "run"
-    for step, words in (
-        ("full", f"demo_rfcn: cannot write {run}: No space left on device"),
-        ("filling", f"demo_rfcn: cannot write {run / 'any.ckpt'}: No space left on device"),
-        ("read-only", f"demo_rfcn: cannot write {run}: Read-only file system"),
-    ):
-        expected = {"status": 2, "message": words, "files": ["last.ckpt"], "kept": True}
-        # best.ckpt is written first, if the score rose.
-        for name in ("best.ckpt", "last.ckpt"):
-            results[step]["message"] = results[step]["message"].replace(name, "any.ckpt")
-        assert results[step] == expected
-    assert results["free"]["status"] == 0
-    assert {"history.json", "last.ckpt"} <= set(results["free"]["files"])
     more = ("--resume", short_run / "last.ckpt", "--steps", "8")
     assert_equal_runs(tmp_path / "last.ckpt", train(eight_images, tmp_path / "roomy", *more))

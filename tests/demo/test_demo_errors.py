@@ -11,7 +11,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 from numpy.random import default_rng
-from support.demo_runs import train_arguments, write_voc
+from support.demo_data import write_voc
+from support.demo_runs import train_arguments
 
 from demo_rfcn.data import signals
 

@@ -11,15 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from gluoncv import model_zoo
-from support.demo_runs import (
-    REPOSITORY,
-    history,
-    parameters,
-    python,
-    run,
-    train,
-    train_arguments,
-)
+from support.demo_runs import REPOSITORY, history, parameters, python, run, train, train_arguments
 
 import gluon_roi
 from demo_rfcn.model import detector

@@ -10,17 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.demo_runs import (
-    SMALL,
-    history,
-    open_dataset,
-    parameters,
-    photographs,
-    run,
-    train,
-    train_arguments,
-    write_voc,
-)
+from support.demo_data import open_dataset, photographs, write_voc
+from support.demo_runs import SMALL, history, parameters, run, train, train_arguments
 from support.odd_images import CLASSES, KINDS, annotation, picture, turned, write_voc_like
 
 from demo_rfcn import cli

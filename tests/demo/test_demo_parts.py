@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from support.demo_runs import open_dataset, photographs, write_voc
+from support.demo_data import open_dataset, photographs, write_voc
 
 from demo_rfcn.data import DATASETS, Held, augment, digits, loader, open_datasets, signals
 from demo_rfcn.model import detector, losses, rpn, targets

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.demo_data import write_voc
 from support.demo_runs import (
     assert_equal_runs,
     history,
@@ -19,7 +20,6 @@ from support.demo_runs import (
     settings_of,
     train,
     train_arguments,
-    write_voc,
 )
 
 from demo_rfcn import cli, progress

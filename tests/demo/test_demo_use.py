@@ -12,7 +12,8 @@ import pytest
 from gluoncv import model_zoo
 from matplotlib import image as pictures
 from PIL import Image
-from support.demo_runs import open_dataset, run, train_arguments
+from support.demo_data import open_dataset
+from support.demo_runs import run, train_arguments
 from support.deployment import Session, assert_same, detect_mxnet, detect_onnx, rows_of
 
 import gluon_roi

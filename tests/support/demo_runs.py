@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the demo's tests: small data sets on disk, short command lines."""
+"""Helpers of the demo's tests: short command lines, and what their runs wrote."""
 
 from __future__ import annotations
 
@@ -13,69 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, open_datasets, signals, voc_files
-from demo_rfcn.data.dataset import DetectionSet
-from demo_rfcn.data.specs import DatasetSpec
 from demo_rfcn.run import checkpoint
 from demo_rfcn.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SPLITS = ("trainval", "val", "test")
 #: Flags of two steps on small images.
 SMALL = ("--short", "80", "--max-size", "128", "--steps", "2")
-
-
-def write_voc(root: Path, images: list) -> Path:
-    """Write (image, objects) pairs as a VOC folder whose three lists name them all."""
-    folder = root / voc_files.YEAR_FOLDER
-    for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
-        (folder / part).mkdir(parents=True)
-    names = [f"{index:06d}" for index in range(len(images))]
-    for name, (image, objects) in zip(names, images):
-        voc_files.write_image(folder, name, image, objects)
-    for split in SPLITS:
-        (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
-    return root
-
-
-def write_coco(root: Path, split: str, images: list) -> None:
-    """Write (image, objects) pairs as COCO 2017 does, ids from 10; the first object is a crowd."""
-    folder, classes = root / split, DATASETS["coco"].classes
-    content: dict[str, list[dict]] = {"images": [], "annotations": []}
-    content["categories"] = [{"id": n, "name": name} for n, name in enumerate(classes, start=1)]
-    folder.mkdir()
-    for number, (image, objects) in enumerate(images, start=10):
-        name, (height, width) = f"{number:012d}.jpg", image.shape[:2]
-        Image.fromarray(image).save(folder / name)
-        entry = {"id": number, "height": height, "width": width, "file_name": name}
-        content["images"].append({**entry, "coco_url": f"http://images.example/{split}/{name}"})
-        for cls, (x1, y1, x2, y2), difficult in objects:
-            width, height = x2 - x1 + 1, y2 - y1 + 1
-            count = len(content["annotations"])
-            entry = {"id": count + 1, "image_id": number, "segmentation": []}
-            entry.update(bbox=[x1, y1, width, height], area=width * height)
-            entry.update(category_id=classes.index(cls) + 1, iscrowd=int(difficult or not count))
-            content["annotations"].append(entry)
-    path = root / "annotations" / f"instances_{split}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content))
-
-
-def photographs(names: list, seed: int) -> list:
-    """Return six images, wide and tall ones, with the objects of `signals` renamed."""
-    images = []
-    for index in range(6):
-        image, objects = signals.paint(np.random.default_rng([seed, index]))
-        renamed = [
-            (names[signals.CLASSES.index(name) % len(names)], box, difficult)
-            for name, box, difficult in objects
-        ]
-        pad = ((0, 40), (0, 0), (0, 0)) if index % 3 == 0 else ((0, 0), (0, 60), (0, 0))
-        images.append((np.pad(image, pad), renamed))
-    return images
 
 
 def train_arguments(data: Path, folder: Path, *more: object) -> list[str]:
@@ -94,11 +39,6 @@ def train(data: Path, folder: Path, *more: object) -> Path:
     """Train as `train_arguments` says; return the last checkpoint."""
     run(*train_arguments(data, folder, *more))
     return folder / "last.ckpt"
-
-
-def open_dataset(spec: DatasetSpec, root: Path, purpose: str) -> DetectionSet:
-    """Open a data set for one purpose, without its broken images."""
-    return open_datasets(spec, root, (purpose,), skip_broken=True)[0]
 
 
 def settings_of(line: list) -> Settings:
