@@ -29,9 +29,6 @@ def eight_images(tmp_path_factory) -> Path:
     return write_voc(tmp_path_factory.mktemp("eight") / "signals", images)
 
 
-SIGNALS = DATASETS["signals"]
-
-
 @pytest.fixture
 def rejects(capsys) -> Callable[..., list[str]]:
     """Run a command that is rejected with one sentence for each of some words, and nothing else.
@@ -68,14 +65,16 @@ def no_training(monkeypatch) -> type[Exception]:
 @pytest.fixture
 def few_signals(monkeypatch) -> None:
     """Generate thirteen images of `signals` instead of thousands."""
-    few = dataclasses.replace(SIGNALS, counts={"trainval": 8, "val": 2, "test": 3})
+    counts = {"trainval": 8, "val": 2, "test": 3}
+    few = dataclasses.replace(DATASETS["signals"], counts=counts)
     monkeypatch.setitem(DATASETS, "signals", few)
 
 
 @pytest.fixture
 def written_signals(monkeypatch) -> None:
     """Generate no `signals`: the folder holds other images."""
-    monkeypatch.setitem(DATASETS, "signals", dataclasses.replace(SIGNALS, paint=None))
+    written = dataclasses.replace(DATASETS["signals"], paint=None)
+    monkeypatch.setitem(DATASETS, "signals", written)
 
 
 @pytest.fixture

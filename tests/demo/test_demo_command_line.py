@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 
 import mxnet as mx
+import numpy as np
 import pytest
 from gluoncv import model_zoo
 from PIL import Image
@@ -19,11 +20,6 @@ from support.odd_images import picture, write_coco, write_voc_like
 from demo_rfcn import cli, progress
 from demo_rfcn.commands import ablate
 from demo_rfcn.run import checkpoint
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def train(steps: int) -> None:
@@ -36,7 +32,7 @@ def train(steps: int) -> None:
 
 
 def test_a_terminal_has_a_bar(monkeypatch, capsys):
-    terminal = Terminal()
+    terminal = type("Terminal", (io.StringIO,), {"isatty": lambda self: True})()
     monkeypatch.setattr("sys.stderr", terminal)
     train(3)
     assert "training: 100%" in terminal.getvalue() and "\r" in terminal.getvalue()
@@ -118,8 +114,26 @@ def test_differences_of_another_run(line, differences):
     assert bool(settings.differences(stored, "steps")) == ("--steps" in line or bool(differences))
 
 
+def test_schedules():
+    line = ["train", "--steps", "100", "--lr", "1", "--lr-warmup", "10"]
+    cosine = [settings_of(line).schedule.rate(step) for step in (0, 10, 55, 100)]
+    np.testing.assert_allclose(cosine, [0.1, 1, 0.505, 0.01], atol=1e-6)
+    line += ["--lr-mode", "step"]
+    stepped = settings_of([*line, "--lr-decay-steps", "40", "80"])
+    steps = [stepped.schedule.rate(step) for step in (5, 20, 60, 90)]
+    np.testing.assert_allclose(steps, [0.55, 1, 0.1, 0.01], atol=1e-6)
+    assert settings_of([*line, "--steps", "1"]).schedule.rate(0) == 1
+
+
+@pytest.mark.parametrize("images, steps", [(8, 500), (60, 1500), (10**6, 30_000)])
+def test_steps_follow_from_the_number_of_images(images, steps, monkeypatch):
+    settings = settings_of(["train", "--dataset", "voc-like"])
+    monkeypatch.setattr(settings.data, "open", lambda *_: [[0] * images, [0]])
+    settings.open("train", "val")
+    assert settings.schedule.steps == steps
+
+
 PAGES = ("demo_rfcn/README.md", "docs/own_data.md", "docs/cluster.md", "docs/deploy.md")
-TUTORIAL = "docs/own_data.md"
 
 
 def commands(page: str) -> list[list[str]]:
@@ -155,7 +169,7 @@ def test_the_tutorial(tmp_path, monkeypatch, capsys):
     source(mx.nd.zeros((1, 3, 64, 64)))
     source.save_parameters("resnet18_v1b-2d9d980c.params")
     small = ["--short", "48", "--max-size", "64", "--batch-size", "2", "--val-limit", "2"]
-    for steps, line in enumerate(commands(TUTORIAL), start=1):
+    for steps, line in enumerate(commands(PAGES[1]), start=1):
         line = [word.replace("~/.mxnet/models/", "") for word in line]
         if line[0] == "train":
             line += ["--steps", str(steps), *(small if "--resume" not in line else [])]

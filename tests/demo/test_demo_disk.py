@@ -20,8 +20,6 @@ from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
 
-SIGNALS = DATASETS["signals"]
-
 
 @pytest.fixture
 def unwritten(rejects) -> Callable:
@@ -89,12 +87,9 @@ def test_unwritten_results(command, eight_images, short_run, tmp_path, unwritten
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(
-    ("command", "name"), [("demo", "summary.json"), ("ablate", "ablation.json")]
-)
-def test_broken_notes_are_named(
-    command, name, written_signals, eight_images, short_run, tmp_path, rejects
-):
+@pytest.mark.parametrize("notes", ["demo summary.json", "ablate ablation.json"])
+def test_broken_notes_are_named(notes, written_signals, eight_images, short_run, tmp_path, rejects):
+    command, name = notes.split()
     folder = Path(shutil.copytree(short_run, tmp_path / "run"))
     (folder / name).write_text('{"dataset": "sig')
     words = f"{folder / name} is not whole JSON: "
@@ -105,7 +100,8 @@ def test_full_standard_output(tmp_path, monkeypatch, capsys):
     """It is closed, or Python would report once more, when it ends, that it is full."""
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
-    recipe = {"recipe": SIGNALS.recipe, "seed": 0, "splits": SIGNALS.counts}
+    spec = DATASETS["signals"]
+    recipe = {"recipe": spec.recipe, "seed": 0, "splits": spec.counts}
     (tmp_path / "recipe.json").write_text(json.dumps(recipe))
     monkeypatch.setattr(sys, "argv", ["demo_rfcn", "data", "--dataset-root", str(tmp_path)])
     with open("/dev/full", "w") as full:

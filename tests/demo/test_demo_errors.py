@@ -10,17 +10,12 @@ import cv2
 import mxnet as mx
 import numpy as np
 import pytest
-from numpy.random import default_rng
 from support.demo_data import write_voc
 from support.demo_runs import train_arguments
 
 from demo_rfcn.data import signals
 
-
-@pytest.fixture(autouse=True)
-def network_is_not_built(no_training):
-    """Fail as soon as a command builds a network."""
-
+pytestmark = pytest.mark.usefixtures("no_training")
 
 #: The arguments of `train_arguments` come first for the commands that train.
 REFUSED = {
@@ -60,6 +55,23 @@ REFUSED = {
     "train --fpn": "train: --fpn with --head 'psroi', expected one of 'light_head', 'roi_fc'",
     "train --fpn --head roi_fc --network mobilenet1.0": "--fpn with --network 'mobilenet1.0', exp",
 }
+RANGES = {
+    "an integer >= 0": ["--seed -1", "--gpus 0,one"],
+    "an integer >= 1": ["--batch-size 0", "--steps 1.5", "--steps nan"],
+    "different numbers": ["--gpus 1,1"],
+    "a number from 0 to 1": ["--flip-p 1.5", "--flip-p nan", "--color-jitter 2"],
+    "a number > 0": ["--lr nan", "--lr inf", "--lr 0", "--lr=-1e-3", "--lr fast"]
+    + ["--scale-jitter 1 0", "--scale-jitter 1 inf", "--clip-gradient 0", "--max-seconds inf"],
+    "a number >= 0": ["--head-lr-mult nan", "--wd -1"],
+    "a number >= 0 and < 1": ["--momentum 1"],
+    "a number > 0 and <= 1": ["--lr-decay 1.1"],
+    "a number > 0 and < 1": ["--val-share 1"],
+}
+for words, lines in RANGES.items():
+    for line in lines:
+        flag, *_, value = re.split("[ =]", line)
+        start = f"demo_rfcn: argument {flag}: expected {words}, got {value.replace('0,', '')}; see "
+        REFUSED[f"train {line}"] = start
 OF_RUN = "--pretrained RUN/last.ckpt"
 for line in ("train", f"eval {OF_RUN}", f"export {OF_RUN}", f"detect IMAGE {OF_RUN}"):
     words = "demo_rfcn: cannot write TMP/letter.txt/run: a part of the path is a file"
@@ -82,7 +94,7 @@ def test_bad_input_is_one_sentence(line, eight_images, short_run, tmp_path, reje
 
 
 def test_no_objects_to_evaluate(tmp_path, rejects):
-    data = write_voc(tmp_path / "data", [(signals.paint(default_rng(0))[0], [])] * 2)
+    data = write_voc(tmp_path / "data", [(signals.paint(np.random.default_rng(0))[0], [])] * 2)
     words = "no annotated object in the first 2 images of VOC2007 val"
     rejects(train_arguments(data, tmp_path / "run"), words)
 
@@ -100,24 +112,3 @@ def test_detect_replaces_no_image(short_run, tmp_path, rejects):
     for images in ([third], [first, tmp_path / "a" / ".." / "b" / "two.png"]):
         rejects(["detect", *images, *checkpoint, tmp_path / "b"], "two.png is an image to read")
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["one.jpg", "one.png", "two.png"]
-
-
-RANGES = {
-    "an integer >= 0": ["--seed -1", "--gpus 0,one"],
-    "an integer >= 1": ["--batch-size 0", "--steps 1.5", "--steps nan"],
-    "different numbers": ["--gpus 1,1"],
-    "a number from 0 to 1": ["--flip-p 1.5", "--flip-p nan", "--color-jitter 2"],
-    "a number > 0": ["--lr nan", "--lr inf", "--lr 0", "--lr=-1e-3", "--lr fast"]
-    + ["--scale-jitter 1 0", "--scale-jitter 1 inf", "--clip-gradient 0", "--max-seconds inf"],
-    "a number >= 0": ["--head-lr-mult nan", "--wd -1"],
-    "a number >= 0 and < 1": ["--momentum 1"],
-    "a number > 0 and <= 1": ["--lr-decay 1.1"],
-    "a number > 0 and < 1": ["--val-share 1"],
-}
-
-
-@pytest.mark.parametrize(("words", "line"), [(w, line) for w in RANGES for line in RANGES[w]])
-def test_values_out_of_range_are_rejected(words, line, rejects):
-    flag, *_, value = re.split("[ =]", line)
-    start = f"demo_rfcn: argument {flag}: expected {words}, got {value.replace('0,', '')}; see "
-    rejects(["train", *line.split()], start)

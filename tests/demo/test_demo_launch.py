@@ -13,7 +13,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.demo_runs import REPOSITORY, free_port, python, settings_of, train_arguments
-from support.launches import Process, children, kill, launched
+from support.launches import Process, children, kill, launched, stand_in
 
 from demo_rfcn import cli
 from demo_rfcn.distributed import launch, workers
@@ -120,16 +120,7 @@ ACTS = {
 @pytest.mark.parametrize("act", ACTS)
 def test_launch_ends_all_and_prints_equal_lines_once(act, tmp_path, monkeypatch):
     """A program stands in for all processes; as scheduler and server it does not end."""
-    program = tmp_path / "program"
-    program.write_text(f"""#!/bin/sh
-case "$2" in *.serve) exec sleep 99;; esac
-trap 'echo {TOLD} >&2; exit 130' TERM
-trap 'echo {LOST} >&2; exit 1' USR1
-mkdir {tmp_path}/first 2> /dev/null && first=1
-{act}
-while :; do sleep 0.1; done
-""")
-    program.chmod(0o755)
+    program = stand_in(tmp_path, act, told=TOLD, lost=LOST)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(launch, "PATIENCE", 0.5)
     monkeypatch.setenv(SILENCE, "1")

@@ -92,18 +92,14 @@ def test_pretrained_weights_in_the_format_before_mxnet_1_3(tmp_path):
     np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    "network, head, fpn",
-    [
-        ("small", "psroi", False),
-        ("small", "roi_fc", True),
-        ("resnet18_v1b", "deformable_psroi", False),
-        ("resnet50_v1b", "light_head", True),
-    ],
-)
-def test_a_deformable_backbone_starts_as_the_plain_one(network, head, fpn):
+PYRAMIDS = ("small roi_fc", "resnet50_v1b light_head")
+
+
+@pytest.mark.parametrize("model", ["small psroi", "resnet18_v1b deformable_psroi", *PYRAMIDS])
+def test_a_deformable_backbone_starts_as_the_plain_one(model):
     """It has the same weights, and offsets of 0."""
-    plain = replace(config(network), head=head, fpn=fpn)
+    network, head = model.split()
+    plain = replace(config(network), head=head, fpn=model in PYRAMIDS)
     nets = [detector.build(replace(plain, deform=on), [mx.cpu()], 0) for on in (False, True)]
     ours, theirs = (net._collect_params_with_prefix() for net in nets)
     assert {name.split(".")[-2] for name in theirs.keys() - ours.keys()} == {"offset"}
@@ -150,12 +146,12 @@ def test_random_weights_follow_from_the_seed():
     assert (weights[0] != weights[2]).any()
 
 
-# AMP changes MXNet for the rest of a process, so these have their own.
-
-
 @pytest.fixture(scope="module")
 def amp_run(eight_images, tmp_path_factory):
-    """A run with --amp, or its rejection where the processor has no bfloat16 convolutions."""
+    """A run with --amp, or its rejection where the processor has no bfloat16 convolutions.
+
+    AMP changes MXNet for the rest of a process.
+    """
     folder = tmp_path_factory.mktemp("amp")
     return folder, python("-m", "demo_rfcn", *train_arguments(eight_images, folder, "--amp"))
 

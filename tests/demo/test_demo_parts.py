@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from support.demo_data import open_dataset, photographs, write_voc
+from support.demo_data import batches_of, open_dataset, photographs, write_voc
 
 from demo_rfcn.data import DATASETS, Held, augment, digits, loader, open_datasets, signals
 from demo_rfcn.model import detector, losses, rpn, targets
@@ -163,17 +163,13 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
-def luminance(colour: tuple) -> float:
-    """Return WCAG's relative luminance of an RGB colour."""
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
-    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
-
-
 @pytest.mark.parametrize("count", [1, 2, 6, 20, 80])
 def test_labels_contrast_with_their_colour(count):
     for colour in pictures.class_colours(count):
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+        luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))  # of WCAG
         text = {"black": 0.0, "white": 1.0}[pictures.text_colour(colour)]
-        low, high = sorted((text, luminance(colour)))
+        low, high = sorted((text, luminance))
         assert (high + 0.05) / (low + 0.05) >= 4.5
 
 
@@ -203,9 +199,7 @@ def test_every_curve_is_in_the_legend(rows, drawn, tmp_path):
     pictures.curves(tmp_path, {"losses": losses, "val": values})
     for figure in drawn:
         (axis,) = figure.axes
-        legend = axis.get_legend()
-        assert legend is not None
-        assert len(legend.get_texts()) == len(axis.lines)
+        assert len(axis.get_legend().get_texts()) == len(axis.lines)
         assert rows > 1 or all(line.get_marker() == "o" for line in axis.lines[-1:])
 
 
@@ -264,16 +258,6 @@ def test_digits_are_handwriting_within_their_boxes():
             assert name in digits.CLASSES
             assert 0 <= x1 < x2 < 160 and 0 <= y1 < y2 < 160
     assert DATASETS["digits"].flip_p == 0
-
-
-def batches_of(dataset, seed: int = 0, **parts) -> loader.TrainLoader:
-    """Return a loader of four images a batch, 80 pixels wide, without RPN targets."""
-
-    def no_targets(labels, size, padded, rng):
-        return np.zeros(1, np.float32), np.zeros((1, 4), np.float32)
-
-    change = augment.Augmentation(0.5, (0.8, 1.2), 0.2)
-    return loader.TrainLoader(dataset, 4, (80, 200), 16, change, no_targets, seed, **parts)
 
 
 def test_batches_keep_wide_and_tall_images_apart(voc_root):

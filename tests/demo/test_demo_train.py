@@ -8,19 +8,12 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from support.demo_data import write_voc
-from support.demo_runs import (
-    assert_equal_runs,
-    history,
-    parameters,
-    run,
-    settings_of,
-    train,
-    train_arguments,
-)
+from support.demo_runs import assert_equal_runs, history, parameters, run, train, train_arguments
 
 from demo_rfcn import cli, progress
 from demo_rfcn.data import loader, signals
@@ -102,17 +95,6 @@ def test_settings_change_the_run(flags, eight_images, short_run, tmp_path):
     assert any((ours[name] != default[name]).any() for name in default)
 
 
-def test_schedules():
-    line = ["train", "--steps", "100", "--lr", "1", "--lr-warmup", "10"]
-    cosine = [settings_of(line).schedule.rate(step) for step in (0, 10, 55, 100)]
-    np.testing.assert_allclose(cosine, [0.1, 1, 0.505, 0.01], atol=1e-6)
-    line += ["--lr-mode", "step"]
-    stepped = settings_of([*line, "--lr-decay-steps", "40", "80"])
-    steps = [stepped.schedule.rate(step) for step in (5, 20, 60, 90)]
-    np.testing.assert_allclose(steps, [0.55, 1, 0.1, 0.01], atol=1e-6)
-    assert settings_of([*line, "--steps", "1"]).schedule.rate(0) == 1
-
-
 def test_folder_with_a_run_is_rejected(eight_images, short_run, tmp_path, rejects):
     folder = Path(shutil.copytree(short_run, tmp_path / "run"))
     before = (folder / "best.ckpt").read_bytes()
@@ -122,14 +104,6 @@ def test_folder_with_a_run_is_rejected(eight_images, short_run, tmp_path, reject
     assert (folder / "best.ckpt").read_bytes() == before
     run(*line, "--overwrite")
     assert checkpoint.read(folder / "best.ckpt").arguments["seed"] == 1
-
-
-@pytest.mark.parametrize("images, steps", [(8, 500), (60, 1500), (10**6, 30_000)])
-def test_steps_follow_from_the_number_of_images(images, steps, monkeypatch):
-    settings = settings_of(["train", "--dataset", "voc-like"])
-    monkeypatch.setattr(settings.data, "open", lambda *_: [[0] * images, [0]])
-    settings.open("train", "val")
-    assert settings.schedule.steps == steps
 
 
 SGD = ("--optimizer", "sgd")
@@ -174,18 +148,12 @@ def test_one_signal_ends_the_run_after_its_step_and_two_end_it_at_once(
     assert parts == scores
 
 
-def test_progress_is_of_finished_steps(eight_images, tmp_path, monkeypatch):
+def test_progress_is_of_finished_steps(eight_images, tmp_path):
     """A step counts when MXNet has computed it, and at most two are queued."""
-    seen = []
     reach = progress.Progress.reach
-
-    def note(self, done):
-        seen.append(done)
-        reach(self, done)
-
-    monkeypatch.setattr(progress.Progress, "reach", note)
-    train(eight_images, tmp_path)
-    assert seen == [0, 1, 2, 3, 4, 5, 6]
+    with mock.patch.object(progress.Progress, "reach", autospec=True, side_effect=reach) as seen:
+        train(eight_images, tmp_path)
+    assert [call.args[1] for call in seen.call_args_list] == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_infinite_loss_stops_the_run(eight_images, tmp_path, rejects):

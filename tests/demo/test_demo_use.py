@@ -15,6 +15,7 @@ from PIL import Image
 from support.demo_data import open_dataset
 from support.demo_runs import run, train_arguments
 from support.deployment import Session, assert_same, detect_mxnet, detect_onnx, rows_of
+from support.odd_images import turned
 
 import gluon_roi
 from benchmarks import demo_step
@@ -71,9 +72,7 @@ def photo(tmp_path_factory) -> Path:
     """A JPEG on its side, larger than the detector's scale."""
     path = tmp_path_factory.mktemp("photo") / "photo.jpg"
     image = Image.fromarray(signals.paint(np.random.default_rng([9, 0]))[0])
-    exif = Image.Exif()
-    exif[0x112] = 6
-    image.resize((410, 300)).save(path, quality=95, exif=exif)
+    turned(6)(np.asarray(image.resize((300, 410))), path)
     return path
 
 

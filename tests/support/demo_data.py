@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from demo_rfcn.data import DATASETS, open_datasets, signals, voc_files
+from demo_rfcn.data import DATASETS, augment, loader, open_datasets, signals, voc_files
 from demo_rfcn.data.dataset import DetectionSet
 from demo_rfcn.data.specs import DatasetSpec
 
@@ -69,3 +69,13 @@ def photographs(names: list, seed: int) -> list:
 def open_dataset(spec: DatasetSpec, root: Path, purpose: str) -> DetectionSet:
     """Open a data set for one purpose, without its broken images."""
     return open_datasets(spec, root, (purpose,), skip_broken=True)[0]
+
+
+def batches_of(dataset: DetectionSet, seed: int = 0, **parts: int) -> loader.TrainLoader:
+    """Return a loader of four images a batch, 80 pixels wide, without RPN targets."""
+
+    def no_targets(labels, size, padded, rng):
+        return np.zeros(1, np.float32), np.zeros((1, 4), np.float32)
+
+    change = augment.Augmentation(0.5, (0.8, 1.2), 0.2)
+    return loader.TrainLoader(dataset, 4, (80, 200), 16, change, no_targets, seed, **parts)

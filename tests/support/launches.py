@@ -127,3 +127,22 @@ def kill(role: str, number: int) -> Callable[[dict], None]:
         os.kill(random.choice(started[role]), number)
 
     return end
+
+
+def stand_in(folder: Path, act: str, told: str, lost: str) -> Path:
+    """Write a program that `launch` can start as Python; a worker acts, in sh, and then waits.
+
+    `$first` is set in one of the workers. They end with these words if they are told to, or if
+    another one is lost; servers do not end.
+    """
+    program = folder / "program"
+    program.write_text(f"""#!/bin/sh
+case "$2" in *.serve) exec sleep 99;; esac
+trap 'echo {told} >&2; exit 130' TERM
+trap 'echo {lost} >&2; exit 1' USR1
+mkdir {folder}/first 2> /dev/null && first=1
+{act}
+while :; do sleep 0.1; done
+""")
+    program.chmod(0o755)
+    return program
