@@ -16,8 +16,7 @@ import mxnet as mx
 
 from demo_rfcn import cli
 from demo_rfcn.commands.train import generate
-from demo_rfcn.data.augment import Augmentation
-from demo_rfcn.data.loader import TrainLoader
+from demo_rfcn.data.loader import Augmentation, TrainLoader
 from demo_rfcn.distributed.workers import Alone
 from demo_rfcn.model import detector
 from demo_rfcn.model.targets import RPNTargets

@@ -13,9 +13,8 @@ from typing import Any
 
 import mxnet as mx
 
-from .data import Files, Held, open_datasets
+from .data import DATASETS, Files, Held, open_datasets
 from .data.dataset import DetectionSet
-from .data.specs import DATASETS
 from .errors import CheckpointError, InputError
 from .model.config import ModelConfig
 from .model.heads import FPN_HEADS, HEADS, MAX_K

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading folders in the layout of PASCAL VOC, the original and that of labelling tools."""
+"""Folders in the layout of PASCAL VOC: reading them, also those of labelling tools; writing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.parsers import expat
 
+import cv2
+import numpy as np
+
 from ..errors import BrokenFile, InputError
+from ..progress import Progress
+from . import painting
 from .dataset import Described, DetectionSet, Object, counted
 from .images import check_there, has_suffix
 
+YEAR_FOLDER = "VOC2007"  # of a generated set
 LISTS = Path("ImageSets", "Main")
 
 
@@ -193,3 +199,38 @@ def _number(entry: ElementTree.Element, tag: str) -> float:
     if not math.isfinite(value):
         raise BrokenFile(f"has '{text}' for <{tag}>, expected a number")
     return value
+
+
+def write_image(folder: Path, name: str, image: np.ndarray, objects: list[painting.Object]) -> None:
+    """Write an image, (H, W, 3) uint8, RGB, as JPEGImages/<name>.jpg and Annotations/<name>.xml."""
+    # Not imwrite, which ignores a full disk.
+    coded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1]
+    (folder / "JPEGImages" / f"{name}.jpg").write_bytes(coded.tobytes())
+    root = ElementTree.Element("annotation")
+    ElementTree.SubElement(root, "filename").text = f"{name}.jpg"
+    size = ElementTree.SubElement(root, "size")
+    for tag, value in zip(("height", "width", "depth"), image.shape):
+        ElementTree.SubElement(size, tag).text = str(value)
+    for class_name, box, difficult in objects:
+        entry = ElementTree.SubElement(root, "object")
+        ElementTree.SubElement(entry, "name").text = class_name
+        ElementTree.SubElement(entry, "difficult").text = str(int(difficult))
+        bounds = ElementTree.SubElement(entry, "bndbox")
+        for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box):
+            ElementTree.SubElement(bounds, tag).text = str(value + 1)  # VOC counts from 1
+    ElementTree.ElementTree(root).write(str(folder / "Annotations" / f"{name}.xml"))
+
+
+def write_splits(
+    folder: Path, paint: painting.Painter, splits: dict[str, int], seed: int, recipe: str
+) -> None:
+    for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (folder / part).mkdir(parents=True)
+    with Progress(f"painting {recipe}", "images", total=sum(splits.values())) as progress:
+        for number, (split, count) in enumerate(splits.items()):
+            names = [f"{split}_{index:05d}" for index in range(count)]
+            for index, name in enumerate(names):
+                image, objects = paint(np.random.default_rng([seed, number, index]))
+                write_image(folder, name, image, objects)
+                progress.update()
+            (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")

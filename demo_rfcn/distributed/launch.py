@@ -30,10 +30,8 @@ SHUTDOWN_GRACE = 20.0  # seconds for the last checkpoint, before the rest is kil
 def command(workers: int, servers: int, address: str, only: Sequence[str], line: list[str]) -> None:
     """Train with several processes: launch -n WORKERS -s SERVERS -- train ...
 
-    Starts the processes, prints their output, and ends all when one fails. `workers` and `servers`
-    count those of all machines. `address` is HOST:PORT of the scheduler, or empty for this machine
-    and a free port. `only` lists the roles to start here; empty for all. `line` is the command line
-    of a worker. A failure has the status of the worker, if it had one.
+    Starts the processes, prints their output, and ends all when one fails, with the status of the
+    worker if it had one. `address` is empty for this machine and a free port, `only` for all roles.
     """
     if line[:1] != ["train"]:
         raise InputError("launch: expected '-- train' and its arguments at the end of the line")
@@ -60,9 +58,10 @@ def command(workers: int, servers: int, address: str, only: Sequence[str], line:
     print(f"launch: {', '.join(roles)}; scheduler at {host}:{port}", flush=True)
     with StopRequest() as stop, _Processes() as processes:
         for role in roles:
-            serve = ["demo_rfcn.distributed.serve", role]
-            module = ["demo_rfcn", *line] if role == "worker" else serve
-            processes.start(role, [sys.executable, "-m", *module], environment)
+            if role == "worker":
+                processes.start(role, ["demo_rfcn", *line], {**environment, ROLE: role})
+            else:
+                processes.start(role, ["demo_rfcn.distributed.serve", role], environment)
         processes.watch(stop)
 
 
@@ -96,13 +95,11 @@ class _Processes(AbstractContextManager):
         for reader in self._readers:
             reader.join(5)
 
-    def start(self, role: str, line: list[str], environment: dict[str, str]) -> None:
+    def start(self, role: str, module: list[str], environment: dict[str, str]) -> None:
         """Start a process in its own session, so that signals of a terminal come only here."""
-        own = {**environment, ROLE: role} if role == "worker" else environment
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        child = subprocess.Popen(
-            line, env=own, stdin=subprocess.DEVNULL, **pipes, start_new_session=True
-        )
+        pipes.update(stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+        child = subprocess.Popen([sys.executable, "-m", *module], **pipes)
         self._children.append((role, child))
         for pipe, target in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
             reader = threading.Thread(target=self._pass_on, args=(pipe, target), daemon=True)

@@ -34,7 +34,7 @@ def serve(role: str) -> str | None:
             serving.join(1)
             # MXNet has made the list of nodes long before.
             if time.monotonic() - started > 5 and stopping.silent_nodes(kvstore, watched):
-                return "a process of the run does not answer any more"
+                return stopping.SILENT
             if stop.raised or stopping.launcher_is_gone():
                 return "was told to stop"
     return None

@@ -17,8 +17,8 @@ from mxnet.base import _LIB
 ROLE, LAUNCHER = "DMLC_ROLE", "DEMO_RFCN_LAUNCHER"
 INTERVAL, SILENCE = "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT"  # seconds
 SCHEDULER, SERVERS_AND_WORKERS = 1, 2 + 4  # ps-lite's numbers for groups of nodes
-#: Tells a worker that another process of its run is lost.
-PEER_LOST = signal.SIGUSR1
+SILENT = "a process of the run does not answer any more"
+PEER_LOST = signal.SIGUSR1  # tells a worker that another process of its run is lost
 SIGNALS = (signal.SIGINT, signal.SIGTERM, PEER_LOST)
 
 

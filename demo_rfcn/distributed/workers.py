@@ -28,18 +28,11 @@ from ..errors import InputError, Interrupted, RunError
 from ..model.detections import Detection, detect_dataset
 from ..model.detector import RFCN, Detector
 from ..run import evaluate
-from .stop import (
-    ROLE,
-    SCHEDULER,
-    StopRequest,
-    block_signals,
-    launcher_is_gone,
-    listen_to_heartbeats,
-    silent_nodes,
-)
+from . import stop as stopping
 
-NEEDED = (ROLE, *(f"DMLC_{n}" for n in ("PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER")))
+ADDRESS = tuple(f"DMLC_{n}" for n in ("PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER"))
 START = 300  # seconds for all processes to come together
+STATISTICS = ".*running_(mean|var)$"  # the parameters of batch normalisation that hold them
 _FIRST_KEY = 10_000_000  # parameters have the small ones
 
 _T = TypeVar("_T")
@@ -58,7 +51,7 @@ class Alone(AbstractContextManager):
         self.kvstore = kvstore
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave the run."""
+        """Leave the run; with several workers together, unless it ends with an error."""
 
     def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
         """Share the weights of worker 0; raise InputError unless all workers have equal parts."""
@@ -81,18 +74,18 @@ class Alone(AbstractContextManager):
 class Cluster(Alone):
     """A worker of a distributed run with a `dist_sync` or `dist_device_sync` store."""
 
-    def __init__(self, kind: str, stop: StopRequest) -> None:
-        if missing := [name for name in NEEDED if name not in os.environ]:
+    def __init__(self, kind: str, stop: stopping.StopRequest) -> None:
+        if missing := [name for name in (stopping.ROLE, *ADDRESS) if name not in os.environ]:
             raise InputError(
                 f"train: --kv-store {kind} expects MXNet's environment variables of a cluster; "
                 f"not set: {', '.join(missing)}; 'python -m demo_rfcn launch' sets them"
             )
-        listen_to_heartbeats()
+        stopping.listen_to_heartbeats()
         super().__init__()
         self._stop = stop
         self._keys: dict[tuple, int] = {}
         self._started = time.monotonic()
-        self._thread = ThreadPoolExecutor(1, initializer=block_signals)
+        self._thread = ThreadPoolExecutor(1, initializer=stopping.block_signals)
         self.kvstore = self._wait(lambda: mx.kv.create(kind), "for all processes to start")
         self.rank, self.num_workers = self.kvstore.rank, self.kvstore.num_workers
 
@@ -115,7 +108,7 @@ class Cluster(Alone):
                         f"train: worker {rank} has another run than worker 0: {name} {value:.0f}, "
                         f"not {first:.0f}"
                     )
-        self._net, self._statistics = net, _read_statistics(net)
+        self._net, self._statistics = net, _statistics(net)
 
         def share_weights() -> None:
             # The trainer would fetch the weights after the first backward pass, in no order with
@@ -135,7 +128,7 @@ class Cluster(Alone):
             mx.nd.waitall()
 
         self._wait(sum_gradients, "for the gradients of the others")
-        own = _read_statistics(self._net)
+        own = _statistics(self._net)
         own = own if self.rank == 0 else np.zeros_like(own)
         total = self._total(np.append(np.array(flags, np.float32), own))
         self._statistics = total[len(flags) :]
@@ -144,7 +137,10 @@ class Cluster(Alone):
 
     def restore(self) -> None:
         """Set the statistics of the last step that all workers finished."""
-        _write_statistics(self._net, self._statistics)
+        parameters = [*self._net.collect_params(STATISTICS).values()]
+        ends = np.cumsum([np.prod(parameter.shape, dtype=int) for parameter in parameters])
+        for parameter, values in zip(parameters, np.split(self._statistics, ends)):
+            parameter.set_data(mx.nd.array(values.reshape(parameter.shape)))
 
     def evaluate(
         self, detect: Detector, dataset: DetectionSet, scale: tuple, ctx: list, limit: int
@@ -176,7 +172,7 @@ class Cluster(Alone):
 
     def _check_signals(self) -> None:
         """Raise `Lost` after a signal that ends the run; request a stop if `launch` has ended."""
-        self._stop.raised |= launcher_is_gone()
+        self._stop.raised |= stopping.launcher_is_gone()
         if self._stop.peer_lost:
             raise self._lost("ends because another process of the run is gone")
         if self._stop.repeated:
@@ -185,14 +181,12 @@ class Cluster(Alone):
     def _check_peers(self, doing: str) -> None:
         """Raise `Lost` if the other processes do not answer."""
         if self.kvstore is not None:
-            if silent_nodes(self.kvstore, SCHEDULER):
-                raise self._lost(
-                    f"waited {doing}, and a process of the run does not answer any more"
-                )
+            if stopping.silent_nodes(self.kvstore, stopping.SCHEDULER):
+                raise self._lost(f"waited {doing}, and {stopping.SILENT}")
         elif self._stop.raised:
             raise self._lost("was told to stop before all processes had started")
         elif time.monotonic() - self._started > START:
-            uri, port, servers, workers = (os.environ[name] for name in NEEDED[1:])
+            uri, port, servers, workers = (os.environ[name] for name in ADDRESS)
             raise self._lost(
                 f"waited {START} seconds for the scheduler at {uri}:{port}, {servers} servers and "
                 f"{workers} workers"
@@ -225,27 +219,15 @@ class Cluster(Alone):
         ending.join(20)
 
 
-def join(kind: str, devices: int, stop: StopRequest) -> Alone:
+def join(kind: str, devices: int, stop: stopping.StopRequest) -> Alone:
     """Return the workers of a run with a kind of key-value store and that many devices each."""
     if kind.startswith("dist"):
         return Cluster(kind, stop)
     return Alone(mx.kv.create(kind) if devices > 1 else None)
 
 
-def _statistics(net: RFCN) -> list[mx.gluon.Parameter]:
-    """Return the parameters that hold the running statistics of batch normalisation."""
-    return [*net.collect_params(".*running_(mean|var)$").values()]
-
-
-def _read_statistics(net: RFCN) -> np.ndarray:
-    """Return these statistics as one vector."""
-    values = [parameter.list_data()[0].asnumpy().ravel() for parameter in _statistics(net)]
+def _statistics(net: RFCN) -> np.ndarray:
+    """Return the running statistics of batch normalisation as one vector."""
+    parameters = net.collect_params(STATISTICS).values()
+    values = [parameter.list_data()[0].asnumpy().ravel() for parameter in parameters]
     return np.concatenate([np.zeros(0, np.float32), *values])
-
-
-def _write_statistics(net: RFCN, vector: np.ndarray) -> None:
-    """Set these statistics from such a vector."""
-    parameters = _statistics(net)
-    ends = np.cumsum([np.prod(parameter.shape, dtype=int) for parameter in parameters])
-    for parameter, values in zip(parameters, np.split(vector, ends)):
-        parameter.set_data(mx.nd.array(values.reshape(parameter.shape)))

@@ -34,24 +34,17 @@ def detect_images(
 
     `scales` are the factors (x, y) from file to scaled image, by which boxes are divided.
     """
-    share = -(-len(images) // len(ctx))
-    outputs = []
-    for place, device in enumerate(ctx):
-        part = images[place * share : (place + 1) * share]
-        if part:
-            data = np.stack([normalise(image) for image in part])
-            outputs.append(detector(mx.nd.array(data, ctx=device)))
+    data = np.stack([normalise(image) for image in images])
+    parts = mx.gluon.utils.split_and_load(data, ctx[: len(data)], even_split=False)
+    outputs = [detector(part) for part in parts]
     # All devices are at work before the first one is waited for.
     found = [[array.asnumpy() for array in output] for output in outputs]
     ids, scores, boxes = (np.concatenate(column) for column in zip(*found))
     results = []
-    for row, (x, y) in enumerate(scales):
-        kept = ids[row, :, 0] >= 0
-        factors = np.array([x, y, x, y], np.float32)
+    for cls, score, box, scale in zip(ids[..., 0].astype(int), scores[..., 0], boxes, scales):
+        kept = cls >= 0
         results.append(
-            Detection(
-                ids[row, kept, 0].astype(int), scores[row, kept, 0], boxes[row, kept] / factors
-            )
+            Detection(cls[kept], score[kept], box[kept] / np.array(scale * 2, np.float32))
         )
     return results
 
@@ -67,8 +60,7 @@ def detect_dataset(
 ) -> dict[int, Detection]:
     """Return the detections of some images by index, with a progress bar unless `hidden`.
 
-    Consecutive images of equal shape share a batch, without padding. `scale` is the short side and
-    the limit of the long side, in pixels.
+    Consecutive images of equal shape share a batch. `scale` is that of `loader.load_image`.
     """
     found: dict[int, Detection] = {}
     loaded = ((index, *load_image(dataset, index, *scale)) for index in indices)

@@ -15,8 +15,7 @@ from mxnet.gluon.block import HybridBlock
 import gluon_roi
 
 from ..errors import InputError, reason
-from . import rpn
-from .arrays import Array
+from . import Array, rpn
 from .config import ModelConfig
 from .heads import FPN_HEADS, HEADS
 from .losses import RoILoss, RPNLoss

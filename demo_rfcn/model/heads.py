@@ -25,7 +25,7 @@ from mxnet.gluon.block import HybridBlock
 
 import gluon_roi
 
-from .arrays import Array
+from . import Array
 from .network import Levels
 
 MAX_K = 32  # bins per side: every class has k * k maps

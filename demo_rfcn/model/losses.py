@@ -7,7 +7,7 @@ from types import ModuleType
 
 from mxnet.gluon.block import HybridBlock
 
-from .arrays import Array
+from . import Array
 
 
 def smooth_l1(F: ModuleType, prediction: Array, target: Array) -> Array:

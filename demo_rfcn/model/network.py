@@ -26,7 +26,7 @@ from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
 from ..errors import reason
-from .arrays import Array
+from . import Array
 
 
 class SmallResNet(HybridBlock):

@@ -15,7 +15,7 @@ from mxnet.gluon.block import HybridBlock
 
 import gluon_roi
 
-from .arrays import Array
+from . import Array
 
 ANCHOR_BASE = 16  # pixels; scales count in this unit
 STDS = (1.0, 1.0, 1.0, 1.0)

@@ -12,8 +12,7 @@ from gluoncv.nn.coder import NormalizedBoxCenterEncoder, NumPyNormalizedBoxCente
 from gluoncv.utils.bbox import bbox_iou
 from mxnet.gluon.block import HybridBlock
 
-from . import rpn
-from .arrays import Array
+from . import Array, rpn
 
 ROI_STDS = (0.1, 0.1, 0.2, 0.2)
 

@@ -55,9 +55,7 @@ class Checkpoint:
         """Load the parameters into a net of the same configuration."""
         named = net._collect_params_with_prefix()
         for name in sorted(self.model.keys() | named.keys()):
-            shape, expected = (
-                getattr(each.get(name), "shape", None) for each in (self.model, named)
-            )
+            shape, expected = (getattr(x.get(name), "shape", None) for x in (self.model, named))
             if shape != expected:
                 why = f"parameter '{name}' has shape {shape}, expected {expected}"
                 raise _damaged(self.path, why)
@@ -84,9 +82,8 @@ class Checkpoint:
         """Give a new trainer the optimizer's state; everything random follows from the step."""
         indices = {name: index for index, name in _names(net, trainer).items()}
         updates, optimizer = self.notes["updates"], trainer._optimizer
-        if unknown := sorted(updates.keys() - indices.keys()):
-            why = f"it has a state of '{unknown[0]}', which the network lacks"
-            raise _damaged(self.path, why)
+        for name in sorted(updates.keys() - indices.keys()):
+            raise _damaged(self.path, f"it has a state of '{name}', which the network lacks")
         for place, updater in enumerate(trainer._updaters):
             for name, count in updates.items():
                 index = indices[name]
@@ -113,9 +110,8 @@ class Checkpoint:
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(
-        f"checkpoint: {path} is not a checkpoint of demo_rfcn, or is damaged: {why}"
-    )
+    words = "is not a checkpoint of demo_rfcn, or is damaged"
+    return CheckpointError(f"checkpoint: {path} {words}: {why}")
 
 
 def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, notes: dict) -> None:
@@ -162,8 +158,8 @@ def read(path: Path) -> Checkpoint:
                 model[name[len("model/") :]] = arrays[name]
             else:
                 optimizer.setdefault(name.split("/", 2)[2], []).append(arrays[name])
-        if unknown := sorted(optimizer.keys() - notes["updates"].keys()):
-            raise ValueError(f"it has a state of '{unknown[0]}' without its number of updates")
+        for name in sorted(optimizer.keys() - notes["updates"].keys()):
+            raise ValueError(f"it has a state of '{name}' without its number of updates")
     except Exception as error:  # a malicious file may raise anything
         if isinstance(error, OSError) and error.filename:
             raise

@@ -16,9 +16,8 @@ from pathlib import Path
 import mxnet as mx
 from mxnet.contrib import amp
 
-from ..data.augment import Augmentation
 from ..data.dataset import DetectionSet
-from ..data.loader import TrainLoader
+from ..data.loader import Augmentation, TrainLoader
 from ..distributed import workers as distributed
 from ..distributed.stop import StopRequest
 from ..errors import CheckpointError, InputError, Interrupted, LostImage

@@ -10,9 +10,9 @@ import mxnet as mx
 import numpy as np
 from matplotlib import pyplot as plt
 
+from ..data import DatasetSpec
 from ..data.dataset import DetectionSet
 from ..data.loader import load_image, normalise
-from ..data.specs import DatasetSpec
 from ..model.detector import RFCN
 from .pictures import frame, write
 

@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from support.demo_data import batches_of, open_dataset, photographs, write_voc
 
-from demo_rfcn.data import DATASETS, Held, augment, digits, loader, open_datasets, signals
+from demo_rfcn.data import DATASETS, Held, digits, loader, open_datasets, signals
 from demo_rfcn.model import detector, losses, rpn, targets
 from demo_rfcn.model.config import ModelConfig
 from demo_rfcn.model.detections import Detection
@@ -290,8 +290,8 @@ def test_workers_make_the_parts_of_one_batch(eight_images):
 def test_colour_jitter_keeps_boxes_and_flip_mirrors_them():
     image, _ = signals.paint(np.random.default_rng(0))
     labels = np.array([[10, 20, 30, 40, 1, 0]], np.float32)
-    change = augment.Augmentation(flip_p=1.0, color_jitter=0.4)
+    change = loader.Augmentation(flip_p=1.0, color_jitter=0.4)
     changed, mirrored = change(image, labels, np.random.default_rng(0))
     assert changed.dtype == np.uint8 and (changed != image[:, ::-1]).any()
     np.testing.assert_array_equal(mirrored, [[129, 20, 149, 40, 1, 0]])
-    np.testing.assert_array_equal(augment.flip(image, labels)[0], image[:, ::-1])
+    np.testing.assert_array_equal(loader.flip(image, labels)[0], image[:, ::-1])

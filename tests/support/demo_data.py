@@ -9,21 +9,20 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from demo_rfcn.data import DATASETS, augment, loader, open_datasets, signals, voc_files
+from demo_rfcn.data import DATASETS, DatasetSpec, loader, open_datasets, signals, voc
 from demo_rfcn.data.dataset import DetectionSet
-from demo_rfcn.data.specs import DatasetSpec
 
 SPLITS = ("trainval", "val", "test")
 
 
 def write_voc(root: Path, images: list) -> Path:
     """Write (image, objects) pairs as a VOC folder whose three lists name them all."""
-    folder = root / voc_files.YEAR_FOLDER
+    folder = root / voc.YEAR_FOLDER
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / part).mkdir(parents=True)
     names = [f"{index:06d}" for index in range(len(images))]
     for name, (image, objects) in zip(names, images):
-        voc_files.write_image(folder, name, image, objects)
+        voc.write_image(folder, name, image, objects)
     for split in SPLITS:
         (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
     return root
@@ -77,5 +76,5 @@ def batches_of(dataset: DetectionSet, seed: int = 0, **parts: int) -> loader.Tra
     def no_targets(labels, size, padded, rng):
         return np.zeros(1, np.float32), np.zeros((1, 4), np.float32)
 
-    change = augment.Augmentation(0.5, (0.8, 1.2), 0.2)
+    change = loader.Augmentation(0.5, (0.8, 1.2), 0.2)
     return loader.TrainLoader(dataset, 4, (80, 200), 16, change, no_targets, seed, **parts)
