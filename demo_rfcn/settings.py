@@ -29,7 +29,7 @@ NOT_INHERITED = ("resume", "overwrite", "max_seconds")
 
 
 def number(kind: type, words: str, accepts: Callable[[Any], bool]) -> Callable[[str], Any]:
-    """Return a conversion of text to an accepted finite number; words describe the range."""
+    """Return a conversion of text to a finite number that is accepted; `words` say which are."""
 
     def convert(text: str) -> Any:
         with suppress(ValueError):
@@ -135,32 +135,26 @@ class Data:
         if not all(classes) or len(set(classes)) < len(classes):
             raise InputError(f"dataset: --classes {', '.join(classes)}, expected different names")
         short = self.short or spec.short
-        max_size = max(self.max_size or spec.max_size, short)
-        self.spec = replace(spec, classes=classes, short=short, max_size=max_size)
+        # The short side of scaled images and the limit of the long one, pixels.
+        self.scale = short, max(self.max_size or spec.max_size, short)
+        self.spec = replace(spec, classes=classes, short=short, max_size=self.scale[1])
         self.files: dict[str, Files] = {}
         for purpose in ("train", "val"):
             flags = f"--{purpose}-annotations", f"--{purpose}-images"
             paths = [getattr(self, f"{purpose}_{part}") for part in ("annotations", "images")]
             given = [flag for flag, path in zip(flags, paths) if path]
             if given and self.dataset != "coco":
-                raise InputError(
-                    f"dataset: {given[0]} with --dataset {self.dataset}, expected --dataset coco"
-                )
+                expected = f"--dataset {self.dataset}, expected --dataset coco"
+                raise InputError(f"dataset: {given[0]} with {expected}")
             if len(given) == 1:
                 raise InputError(f"dataset: {given[0]} alone, expected {' and '.join(flags)}")
             if given:
                 self.files[purpose] = Files(*paths)
 
-    @property
-    def scale(self) -> tuple[int, int]:
-        """The short side of scaled images and the limit of the long one, pixels."""
-        return self.spec.short, self.spec.max_size
-
     def open(self, held: Held | None, *purposes: str) -> list[DetectionSet]:
         """Open the data set for some purposes; see `data.open_datasets`."""
-        return open_datasets(
-            self.spec, self.dataset_root, purposes, self.skip_broken, self.files, held
-        )
+        where = self.spec, self.dataset_root, purposes
+        return open_datasets(*where, self.skip_broken, self.files, held)
 
 
 @dataclass
@@ -182,12 +176,12 @@ class Model:
     freeze_bn: bool = option(False, "do not train batch normalisation")
 
     def __post_init__(self) -> None:
-        for flag, on, name, chosen, fitting in (
-            ("fpn", self.fpn, "head", self.head, FPN_HEADS),
-            ("fpn", self.fpn, "network", self.network, FPN_BACKBONES),
-            ("deform", self.deform, "network", self.network, DEFORMABLE),
+        for flag, name, fitting in (
+            ("fpn", "head", FPN_HEADS),
+            ("fpn", "network", FPN_BACKBONES),
+            ("deform", "network", DEFORMABLE),
         ):
-            if on and chosen not in fitting:
+            if getattr(self, flag) and (chosen := getattr(self, name)) not in fitting:
                 known = ", ".join(f"'{each}'" for each in sorted(fitting))
                 words = f"--{flag} with --{name} '{chosen}', expected one of {known}"
                 raise InputError(f"train: {words}")
@@ -241,8 +235,7 @@ class Schedule:
         rule: dict[str, Any] = {"base_lr": self.lr, "warmup_begin_lr": self.lr / 10}
         rule["warmup_steps"] = min(self.lr_warmup, self.steps - 1)
         if self.lr_mode == "cosine":
-            rule["final_lr"] = self.lr / 100
-            return mx.lr_scheduler.CosineScheduler(self.steps, **rule)(step)
+            return mx.lr_scheduler.CosineScheduler(self.steps, final_lr=self.lr / 100, **rule)(step)
         steps = self.lr_decay_steps or [max(self.steps * 2 // 3, 1)]
         return mx.lr_scheduler.MultiFactorScheduler(steps, factor=self.lr_decay, **rule)(step)
 
@@ -329,8 +322,7 @@ class Settings:
 
     def values(self) -> dict[str, Any]:
         """Return all options by name."""
-        parts = asdict(self).values()
-        return {name: value for part in parts for name, value in part.items()}
+        return {k: v for part in asdict(self).values() for k, v in part.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all options as JSON holds them."""

@@ -44,24 +44,23 @@ SCORES = {"map50": "mAP@.5", "map75": "mAP@.75"}
 def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     """Compare variants of the head and of the training over seeds.
 
-    Trains and evaluates all variants, and those of `further`; finished runs are not repeated.
-    `ablation.json`, `ablation.md` and `ablation.png` are rewritten after every run, so that an
-    interrupted study shows its results so far. Raises CheckpointError if the folder holds a study
-    of other arguments.
+    Finished runs are not repeated. `ablation.json`, `ablation.md` and `ablation.png` are rewritten
+    after every run, so that an interrupted study shows its results so far. Raises CheckpointError
+    if the folder holds a study of other arguments.
     """
     if settings.data.spec.paint:
         generate(settings.data)
     folder = settings.run.save_prefix
     results = folder / "ablation.json"
     rows = files.read_json(results, "ablate") if results.is_file() else []
-    runs = []
-    variants = [(f"variant{i}", name, VARIANTS[name]) for i, name in enumerate(VARIANTS)]
+    variants = [(f"variant{i}", *variant) for i, variant in enumerate(VARIANTS.items())]
     variants += [(key, *FURTHER[key]) for key in FURTHER if key in further]
+    runs = []
     for seed, (key, name, changes) in product(dict.fromkeys(seeds), variants):
         place = folder / f"{key}-seed{seed}"
         resume = place / LAST if (place / LAST).is_file() else None
-        own = {"seed": seed, "save_prefix": place, "resume": resume}
-        run = settings.changed(**changes, **own, val_interval=settings.schedule.steps)
+        changes = {**changes, "seed": seed, "save_prefix": place, "resume": resume}
+        run = settings.changed(**changes, val_interval=settings.schedule.steps)
         if resume:
             check_run(resume, run, "steps")
         if any(row["variant"] == name and row["seed"] == seed for row in rows):
@@ -69,10 +68,11 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
         else:
             runs.append((name, run))
     if runs:
-        datasets = settings.open("train", "val", "test")
+        train_set, val_set, test_set = settings.open("train", "val", "test")
     for name, run in runs:
         print(f"{name}, seed {run.schedule.seed}")
-        rows += one_run(run, name, *datasets)
+        train.train(run, train_set, val_set)
+        rows += score(run, name, test_set)
         files.write_json(results, rows)
         write_table(folder / "ablation.md", rows)
         bar_chart(folder / "ablation.png", rows)
@@ -80,21 +80,18 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     print(f"results in {folder.resolve()}")
 
 
-def one_run(settings: Settings, name: str, *datasets: DetectionSet) -> list[dict]:
-    """Train one variant and return its result rows: one, or two for the reference."""
-    train_set, val_set, test_set = datasets
-    train.train(settings, train_set, val_set)
+def score(settings: Settings, name: str, test_set: DetectionSet) -> list[dict]:
+    """Return the result rows of a variant's run: one, or two for the reference."""
     # Voting would hide a part of a head's mistakes.
     stored = checkpoint.read(settings.run.save_prefix / LAST)
     detect = stored.detector([mx.cpu()], vote_thresh=None)
-    seed, steps = settings.schedule.seed, settings.schedule.steps
+    row = {"seed": settings.schedule.seed, "steps": settings.schedule.steps}
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):
         if label == ROTATED:
             rotate_bins(detect.net)
         scores = evaluate.evaluate(detect, test_set, settings.data.scale, [mx.cpu()])
-        values = {key: scores[key] for key in SCORES}
-        rows.append({"variant": label, "seed": seed, "steps": steps, **values})
+        rows.append({"variant": label, **row, **{key: scores[key] for key in SCORES}})
     return rows
 
 
@@ -110,12 +107,13 @@ def rotate_bins(net: RFCN) -> None:
 
 def summarise(rows: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray, int]]:
     """Return variant -> (means, sample standard deviations or 0, runs), those of `SCORES`."""
-    table = {}
-    for name in dict.fromkeys(row["variant"] for row in rows):
-        values = np.array([[row[key] for key in SCORES] for row in rows if row["variant"] == name])
-        runs = len(values)
-        table[name] = values.mean(axis=0), values.std(axis=0, ddof=min(runs - 1, 1)), runs
-    return table
+    runs: dict[str, list] = {}
+    for row in rows:
+        runs.setdefault(row["variant"], []).append([row[key] for key in SCORES])
+    return {
+        name: (np.mean(values, axis=0), np.std(values, axis=0, ddof=len(values) > 1), len(values))
+        for name, values in runs.items()
+    }
 
 
 def write_table(path: Path, rows: list[dict]) -> None:
@@ -139,9 +137,8 @@ def bar_chart(path: Path, rows: list[dict]) -> None:
     place = np.arange(len(table))
     means, spreads, runs = (np.array(column) for column in zip(*table.values()))
     for column, (offset, label) in enumerate(zip((-0.2, 0.2), SCORES.values())):
-        bars = axis.barh(
-            place + offset, means[:, column], 0.38, xerr=spreads[:, column], label=label
-        )
+        mean, spread = means[:, column], spreads[:, column]
+        bars = axis.barh(place + offset, mean, 0.38, xerr=spread, label=label)
         axis.bar_label(bars, fmt="%.2f", padding=4)
     axis.set_yticks(place, list(table))
     axis.invert_yaxis()

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`export`: the whole test graph, as symbol.json and parameters or as ONNX.
 
-The files of MXNet load in a process that imports only mxnet and gluon_roi:
-
-    net = mx.gluon.SymbolBlock.imports("rfcn-symbol.json", ["data"], "rfcn-0000.params")
-    ids, scores, boxes = net(data)
-
-Classes and the preparation of images are beside them in rfcn-metadata.json, and inside of an ONNX
-file: examples/detect_mxnet.py and examples/detect_onnx.py read them.
+Both load where demo_rfcn is not installed (README.md). Classes and the preparation of images are in
+rfcn-metadata.json, or in the ONNX file: examples/detect_mxnet.py and detect_onnx.py read them.
 """
 
 from __future__ import annotations
@@ -47,10 +42,9 @@ def command(name: str, path: Path, save_prefix: Path, format: str) -> None:
     if format == "onnx":
         print(export_onnx(detect, save_prefix / f"{name}.onnx", short, about))
         return
-    file = save_prefix / f"{name}-metadata.json"
     print(*export(detect, save_prefix / name, short), sep="\n")
-    files.write_json(file, about)
-    print(file)
+    files.write_json(save_prefix / f"{name}-metadata.json", about)
+    print(save_prefix / f"{name}-metadata.json")
 
 
 def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
@@ -62,8 +56,7 @@ def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
     detect(mx.nd.zeros((1, 3, side, side)))
     with files.replacing(symbol) as first, files.replacing(parameters) as second:
         made = first.with_name(parameters.name)
-        prefix = str(first.with_name(stem.name))
-        files.save_and_reload(lambda: detect.export(prefix), first, made)
+        files.save_and_reload(lambda: detect.export(str(made.with_name(stem.name))), first, made)
         os.replace(made, second)
     return symbol, parameters
 
@@ -75,16 +68,11 @@ def export_onnx(
 
     Raises InputError if the package onnx is missing, or a part of the detector has no translation.
     """
+    names = ["ids", "scores", "boxes"]
+    how: dict[str, Any] = {"dynamic": [(0, 2, 3)], "metadata": about, "output_names": names}
     with files.replacing(path) as part:
         try:
-            gluon_roi.onnx.export(
-                detect,
-                [(1, 3, side, side)],
-                part,
-                dynamic=[(0, 2, 3)],
-                metadata=about,
-                output_names=["ids", "scores", "boxes"],
-            )
+            gluon_roi.onnx.export(detect, [(1, 3, side, side)], part, **how)
         except (ImportError, NotImplementedError) as error:
             raise InputError(f"export: {error}") from error
     return path

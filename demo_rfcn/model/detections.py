@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 
 from ..data.dataset import DetectionSet
-from ..data.loader import load_image, normalise
+from ..data.loader import normalise, resize
 from ..progress import Progress
 from .detector import Detector
 
@@ -49,6 +49,27 @@ def detect_images(
     return results
 
 
+def detect_each(
+    detector: Detector,
+    dataset: DetectionSet,
+    indices: Iterable[int],
+    scale: tuple[int, int],
+    ctx: Sequence[mx.Context],
+    batch_size: int,
+) -> Iterator[tuple[int, np.ndarray, Detection]]:
+    """Yield some images by index, with the pixels of the file and the detections.
+
+    Consecutive images of equal scaled shape share a batch. `scale` is the short side and the limit
+    of the long side, in pixels.
+    """
+    read = ((index, dataset.read(index)) for index in indices)
+    scaled = ((index, image, *resize(image, *scale)) for index, image in read)
+    for _, group in groupby(scaled, key=lambda each: each[2].shape):
+        while chunk := list(islice(group, batch_size)):
+            places, images, smaller, factors = zip(*chunk)
+            yield from zip(places, images, detect_images(detector, smaller, factors, ctx))
+
+
 def detect_dataset(
     detector: Detector,
     dataset: DetectionSet,
@@ -58,16 +79,7 @@ def detect_dataset(
     batch_size: int = 4,
     hidden: bool = False,
 ) -> dict[int, Detection]:
-    """Return the detections of some images by index, with a progress bar unless `hidden`.
-
-    Consecutive images of equal shape share a batch. `scale` is that of `loader.load_image`.
-    """
-    found: dict[int, Detection] = {}
-    loaded = ((index, *load_image(dataset, index, *scale)) for index in indices)
-    with Progress("evaluating", "images", total=len(indices), disable=hidden) as progress:
-        for _, group in groupby(loaded, key=lambda item: item[1].shape):
-            while chunk := list(islice(group, batch_size)):
-                places, images, _, scales = zip(*chunk)
-                found.update(zip(places, detect_images(detector, images, scales, ctx)))
-                progress.update(len(chunk))
-    return found
+    """Return the detections of some images by index, with a progress bar unless `hidden`."""
+    each = detect_each(detector, dataset, indices, scale, ctx, batch_size)
+    shown = Progress("evaluating", "images", each, total=len(indices), disable=hidden)
+    return {index: detection for index, _, detection in shown}

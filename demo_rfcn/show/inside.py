@@ -14,7 +14,7 @@ from ..data import DatasetSpec
 from ..data.dataset import DetectionSet
 from ..data.loader import load_image, normalise
 from ..model.detector import RFCN
-from .pictures import frame, write
+from .pictures import frame, grid, write
 
 
 def votes(
@@ -140,15 +140,11 @@ def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -
     The head is a `deformable_psroi` one. `objects` are images (H, W, 3), uint8, RGB, scaled, each
     with a RoI (4,) in its pixels. Returns the mean distance of a bin, in sides of its RoI.
     """
-    columns = 4
-    rows = -(-len(objects) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(3 * columns, 3 * rows), squeeze=False)
+    figure, axes = grid(len(objects), 3)
     k, head = net.config.k, net.head
     ctx = head.class_maps.weight.list_ctx()[0]
     distances = []
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for axis, (image, roi) in zip(axes.flat, objects):
+    for axis, (image, roi) in zip(axes, objects):
         features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
         row = mx.nd.array([[0, *roi]], ctx=ctx)
         moves = head.offsets(mx.nd, features, row).asnumpy()[0] * head.TRANS_STD

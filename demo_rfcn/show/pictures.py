@@ -30,9 +30,8 @@ def frame(
 ) -> None:
     """Draw a box, x1, y1, x2, y2."""
     x1, y1, x2, y2 = box
-    rectangle = Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=colour)
-    rectangle.set(linewidth=width, linestyle=linestyle)
-    axis.add_patch(rectangle)
+    how = {"edgecolor": colour, "linewidth": width, "linestyle": linestyle}
+    axis.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, **how))
 
 
 def text_colour(background: tuple[float, ...]) -> str:
@@ -51,11 +50,9 @@ def draw_detections(
 ) -> None:
     """Draw the detections of one image that score at least thresh, the best one on top.
 
-    A label is above its box, or within it at the top of the image, and extends to the side with
-    more room.
+    A label is above its box, or in it at the top of the image, towards the side with more room.
     """
     axis.imshow(image)
-    axis.set_axis_off()
     colours = class_colours(len(classes))
     kept = [row for row in zip(*detection) if row[1] >= thresh]
     for cls, _, box in reversed(kept):
@@ -76,17 +73,23 @@ def draw_detections(
         )
 
 
+def grid(count: int, side: float, above: float = 0) -> tuple[Any, list[Axes]]:
+    """Return a figure and its axes without frames, four in a row; sizes are in inches."""
+    rows = -(-count // 4)
+    size = 4 * side, rows * side + above
+    figure, axes = plt.subplots(rows, 4, figsize=size, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    return figure, list(axes.flat)
+
+
 def detections(path: Path, dataset: DetectionSet, found: dict[int, Detection]) -> None:
     """Draw images with their true boxes and their detections, by image index."""
-    thresh, columns = 0.5, 4
-    rows = -(-len(found) // columns)
-    size = 3.2 * columns, 3.2 * rows + 0.5
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    thresh = 0.5
+    figure, axes = grid(len(found), 3.2, 0.5)
     figure.suptitle(f"Detections scored {thresh} or more; true boxes dashed, difficult ones dotted")
-    figure.subplots_adjust(0, 0, 1, 1 - 0.5 / size[1], wspace=0.03, hspace=0.03)
-    for axis in axes.flat[len(found) :]:
-        axis.set_axis_off()
-    for axis, (index, detection) in zip(axes.flat, found.items()):
+    figure.subplots_adjust(0, 0, 1, 1 - 0.5 / figure.get_figheight(), wspace=0.03, hspace=0.03)
+    for axis, (index, detection) in zip(axes, found.items()):
         draw_detections(axis, dataset.read(index), detection, dataset.classes, thresh, 7)
         for *box, _, difficult in dataset.labels[index]:
             frame(axis, box, "white", 1.2, ":" if difficult else "--")
@@ -96,11 +99,10 @@ def detections(path: Path, dataset: DetectionSet, found: dict[int, Detection]) -
 def curves(folder: Path, history: dict) -> None:
     """Write loss.png and map.png from the history of a run."""
     rows = history["losses"]
-    names = [name for name in rows[0] if name != "step"]
-    lines = {name: [row[name] for row in rows] for name in names}
-    total = np.sum(list(lines.values()), axis=0).tolist()
+    lines = {name: [row[name] for row in rows] for name in rows[0]}
+    steps = lines.pop("step")
+    total = np.sum([*lines.values()], axis=0).tolist()
     figure, axis = plt.subplots(figsize=(7, 4))
-    steps = [row["step"] for row in rows]
     axis.plot(steps, total, color="0.75", label="sum, not smoothed")
     for name, values in {**lines, "sum": total}.items():
         colour = "black" if name == "sum" else None
@@ -112,8 +114,8 @@ def curves(folder: Path, history: dict) -> None:
     rows = history["val"]
     for key, name in (("map50", "mAP@.5"), ("map75", "mAP@.75")):
         axis.plot([row["step"] for row in rows], [row[key] for row in rows], "o-", label=name)
-    axis.set(xlabel="step", ylabel="mAP", title="Validation images during training")
-    axis.set_ylim(0, 1.02)
+    title = "Validation images during training"
+    axis.set(xlabel="step", ylabel="mAP", title=title, ylim=(0, 1.02))
     _finish(axis, folder / "map.png")
 
 
