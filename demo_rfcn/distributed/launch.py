@@ -101,12 +101,11 @@ class _Processes(AbstractContextManager):
         pipes.update(stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
         child = subprocess.Popen([sys.executable, "-m", *module], **pipes)
         self._children.append((role, child))
-        for pipe, target in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
-            reader = threading.Thread(target=self._pass_on, args=(pipe, target), daemon=True)
-            reader.start()
-            self._readers.append(reader)
+        for streams in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
+            self._readers.append(threading.Thread(target=self._print, args=streams, daemon=True))
+            self._readers[-1].start()
 
-    def _pass_on(self, source: IO[bytes], target: IO[str]) -> None:
+    def _print(self, source: IO[bytes], target: IO[str]) -> None:
         """Print the lines of a process that no other one has printed."""
         own: Counter[str] = Counter()
         for data in source:
@@ -127,22 +126,22 @@ class _Processes(AbstractContextManager):
                 role, status = failed
                 deadline = time.monotonic() + (PATIENCE if role == "worker" and status > 0 else 0)
             if failed and time.monotonic() > deadline and not notified:
-                self._send("worker", PEER_LOST)
-                self._send("worker", signal.SIGCONT)  # a stopped one may still react
+                # A stopped process may still react.
+                self._send(PEER_LOST, "worker")
+                self._send(signal.SIGCONT, "worker")
                 notified = True
             if notified and time.monotonic() > deadline + SHUTDOWN_GRACE:
                 break
             if stop.raised:
-                self._send("worker", signal.SIGTERM)
+                self._send(signal.SIGTERM, "worker")
                 stop.raised = False  # until there is another one
-        failed = failed or self._failed()
-        role, status = failed or ("", 0)
+        role, status = failed or self._failed() or ("", 0)
         if role == "worker" and status > 0:
             error = RunError("")  # the worker has printed the reason
             error.status = status
             raise error
         self._end_servers()
-        if failed:
+        if role:
             verb = "stopped" if status == -signal.SIGSTOP else "killed"
             how = f"ended with status {status}" if status > 0 else f"was {verb} by signal {-status}"
             raise RunError(f"launch: a {role} {how}; all other processes of this machine ended")
@@ -159,22 +158,21 @@ class _Processes(AbstractContextManager):
                 return role, -signal.SIGSTOP
         return None
 
-    def _send(self, role: str, number: int) -> None:
-        """Send a signal to all processes of a role."""
-        for other, child in self._children:
-            if other == role and child.poll() is None:
+    def _send(self, number: int, *roles: str) -> None:
+        """Send a signal to all processes of some roles."""
+        for role, child in self._children:
+            if role in roles and child.poll() is None:
                 child.send_signal(number)
 
     def _end_servers(self) -> None:
-        """Give scheduler and servers time to end, after the workers have ended."""
-        for wait in (PATIENCE, PATIENCE):
-            until = time.monotonic() + wait
-            while time.monotonic() < until:
-                if all(child.poll() is not None for _, child in self._children):
-                    return
+        """Give scheduler and servers time to end after the workers, before and after a signal."""
+        for _ in range(2):
+            until = time.monotonic() + PATIENCE
+            while any(child.poll() is None for _, child in self._children):
+                if time.monotonic() > until:
+                    break
                 time.sleep(0.2)
-            for role in ROLES:
-                self._send(role, signal.SIGTERM)
+            self._send(signal.SIGTERM, *ROLES)
 
 
 def _is_stopped(child: subprocess.Popen) -> bool:

@@ -50,11 +50,9 @@ def block_signals() -> None:
 class StopRequest:
     """Turns signals into flags, so that no step is cut in two.
 
-    `raised` is set by SIGINT or SIGTERM, `repeated` by a second one, and `peer_lost` if another
-    process of the run is known to be lost. The first signal prints the `announcement`; the second
-    ends the process if it `ends_at_once`.
-
-    A thread reads the signals: Python's own handlers wait until a call into MXNet returns.
+    SIGINT or SIGTERM sets `raised` and prints the `announcement`; a second one sets `repeated`, and
+    ends the process if it `ends_at_once`. `peer_lost` is set by PEER_LOST. A thread reads the
+    signals: Python's own handlers wait until a call into MXNet returns.
     """
 
     def __enter__(self) -> StopRequest:
@@ -80,10 +78,10 @@ class StopRequest:
                 if data[0] == PEER_LOST:
                     self.peer_lost = True
                 elif data[0] in SIGNALS:
-                    self.raised, self.repeated = True, self.raised
                     self._react()
 
     def _react(self) -> None:
+        self.raised, self.repeated = True, self.raised
         ends = self.repeated and self.ends_at_once
         with contextlib.suppress(OSError):  # nobody may be left to read it
             if ends:

@@ -56,23 +56,19 @@ class RFCN(HybridBlock):
         return score, loc, self.anchor_grid(rpn_features), features
 
 
-def indexed_rois(F: ModuleType, boxes: Array, valid: Array) -> Array:
-    """Join boxes (B, N, 4) with their image index, -1 where valid (B, N) is 0: rows (B * N, 5)."""
-    image = F.broadcast_like(
-        F.contrib.arange_like(valid, axis=0).expand_dims(-1), valid, lhs_axes=(1,), rhs_axes=(1,)
-    )
-    image = F.where(valid, image, -F.ones_like(valid))
-    return F.BlockGrad(F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5)))
-
-
 def classified(
     F: ModuleType, head: HybridBlock, features: Array, boxes: Array, valid: Array
 ) -> Iterator[Array]:
     """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes).
 
-    Both are float32, for any type that the head computes in.
+    Both are float32, for any type that the head computes in. Boxes with 0 in valid (B, N) are
+    padding.
     """
-    outputs = head(features, indexed_rois(F, boxes, valid))
+    image = F.contrib.arange_like(valid, axis=0).expand_dims(-1)
+    image = F.broadcast_like(image, valid, lhs_axes=(1,), rhs_axes=(1,))
+    image = F.where(valid, image, -F.ones_like(valid))
+    rois = F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5))
+    outputs = head(features, F.BlockGrad(rois))
     outputs = (F.cast(part, dtype="float32") for part in outputs)
     return (
         F.reshape_like(part, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
@@ -155,19 +151,17 @@ class Detector(HybridBlock):
         valid = box_scores >= 0
         cls, box = classified(F, self.net.head, features, boxes, valid)
         config = self.net.config
-        boxes = [
-            self.clip(
-                self.decode(F.slice_axis(box, axis=-1, begin=begin, end=begin + 4), boxes), data
-            )
+        offsets = [
+            F.slice_axis(box, axis=-1, begin=begin, end=begin + 4)
             for begin in range(0, 4 * config.num_boxes, 4)
         ]
+        boxes = [self.clip(self.decode(each, boxes), data) for each in offsets]
         probability = F.broadcast_mul(F.softmax(cls, axis=-1), valid.expand_dims(-1))
         rows = []
         for index in range(len(config.classes)):
-            of_class = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
-            rows.append(
-                F.concat(F.ones_like(of_class) * index, of_class, boxes[index % len(boxes)], dim=-1)
-            )
+            score = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
+            own = F.ones_like(score) * index, score, boxes[index % len(boxes)]
+            rows.append(F.concat(*own, dim=-1))
         candidates = F.concat(*rows, dim=1)
         found = F.slice_axis(self.suppress(candidates), axis=1, begin=0, end=self.POST_NMS)
         if self.voting:
@@ -244,14 +238,10 @@ def build(
 
 def load_pretrained_base(net: RFCN, path: str) -> None:
     """Load the weights of a GluonCV classification network into the backbone."""
+    flag, network = "train: --pretrained-base", f"'{net.config.network}'"
     if not hasattr(net.backbone, "load_pretrained"):
-        raise InputError(
-            f"train: --pretrained-base fits the networks of GluonCV, not '{net.config.network}'"
-        )
+        raise InputError(f"{flag} fits the networks of GluonCV, not {network}")
     try:
         net.backbone.load_pretrained(path)
     except (AssertionError, ValueError, mx.MXNetError) as error:
-        raise InputError(
-            f"train: --pretrained-base {path} holds no '{net.config.network}' of GluonCV: "
-            f"{reason(error)}"
-        ) from error
+        raise InputError(f"{flag} {path} holds no {network} of GluonCV: {reason(error)}") from error

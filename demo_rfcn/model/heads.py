@@ -53,20 +53,23 @@ class PSROIHead(HybridBlock):
         """Return the pooling layer."""
         return gluon_roi.PSROIPool(k, 1 / stride, output_dim=output_dim)
 
+    def moved(self, F: ModuleType, features: Array, rois: Array) -> tuple:
+        """Return the RoIs, and the offsets of their bins if the head has some."""
+        return (rois,)
+
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Average the k * k votes of every class and of every offset."""
-        return self.vote(F, self.class_maps(features), self.box_maps(features), rois)
+        moved = self.moved(F, features, rois)
+        return self.vote(F, self.class_maps(features), self.box_maps(features), *moved)
 
     def class_votes(self, features: Array, rois: Array) -> Array:
         """Return the vote of each bin for each class, (K, C + 1, k, k)."""
-        return self.class_pool(self.class_maps(features), rois)
+        return self.class_pool(self.class_maps(features), *self.moved(nd, features, rois))
 
-    def vote(
-        self, F: ModuleType, class_maps: Array, box_maps: Array, rois: Array, *trans: Array
-    ) -> tuple:
-        """Pool both sets of maps, at offsets if there are any, and average the bins."""
-        cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois, *trans)
-        box = self.box_pool(F.cast(box_maps, dtype="float32"), rois, *trans)
+    def vote(self, F: ModuleType, class_maps: Array, box_maps: Array, *moved: Array) -> tuple:
+        """Pool both sets of maps, and average the bins."""
+        cls = self.class_pool(F.cast(class_maps, dtype="float32"), *moved)
+        box = self.box_pool(F.cast(box_maps, dtype="float32"), *moved)
         return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
 
 
@@ -119,15 +122,9 @@ class DeformablePSROIHead(PSROIHead):
             k, 1 / stride, output_dim=output_dim, trans_std=self.TRANS_STD
         )
 
-    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
-        """Move the bins, then average the k * k votes of every class and of every offset."""
-        trans = self.offsets(F, features, rois)
-        return self.vote(F, self.class_maps(features), self.box_maps(features), rois, trans)
-
-    def class_votes(self, features: Array, rois: Array) -> Array:
-        """Return the vote of each bin for each class, (K, C + 1, k, k)."""
-        trans = self.offsets(nd, features, rois)
-        return self.class_pool(self.class_maps(features), rois, trans)
+    def moved(self, F: ModuleType, features: Array, rois: Array) -> tuple:
+        """Return the RoIs and the offsets of their bins."""
+        return rois, self.offsets(F, features, rois)
 
     def offsets(self, F: ModuleType, features: Array, rois: Array) -> Array:
         """Return (K, 2, k, k): how far each bin moves along x and y, times TRANS_STD box sides."""
