@@ -22,8 +22,6 @@ from . import coco, digits, signals, voc
 from .dataset import DetectionSet, counted
 from .painting import Painter
 
-PURPOSES = ("train", "val", "test")
-
 
 @dataclass(frozen=True)
 class DatasetSpec:
@@ -147,17 +145,15 @@ def open_datasets(
     if not files and not root.is_dir():
         make = f"; 'python -m demo_rfcn data --dataset {spec.name}' makes it" if spec.paint else ""
         raise InputError(f"dataset: folder {root} of '{spec.name}' is missing{make}")
-    lists = {purpose: _lists(spec, root, purpose, files) for purpose in PURPOSES}
+    lists = {purpose: _lists(spec, root, purpose, files) for purpose in ("train", "val", "test")}
     lists["test"] = lists["test"] or lists["val"]
     read: dict[Any, DetectionSet] = {}
     classes = spec.classes
     for purpose in (*(() if classes else ("train",)), *purposes):
         key = lists[purpose] or lists["train"]
         if not key:
-            flag = f"--{purpose}-annotations"
-            raise InputError(
-                f"dataset: '{spec.name}' without images for '{purpose}', expected {flag}"
-            )
+            without = f"without images for '{purpose}', expected --{purpose}-annotations"
+            raise InputError(f"dataset: '{spec.name}' {without}")
         if key not in read:
             if spec.name == "coco":
                 read[key] = coco.read_file(key[0], key[1], classes)
@@ -233,14 +229,10 @@ def _divided(dataset: DetectionSet, purpose: str, held: Held, notes: list[str]) 
     names = {entry.name for entry in dataset.entries}
     back = _choose(dataset, held) if held.names is None else held.names & names
     if not back or back == names:
-        raise InputError(
-            f"dataset: {len(names)} images of {dataset} are too few to hold back some for "
-            "validation, expected two with objects"
-        )
-    notes.append(
-        f"{len(back)} of {counted(len(names), 'image')} of {dataset} are held back from training, "
-        "for validation"
-    )
+        few = "are too few to hold back some for validation, expected two with objects"
+        raise InputError(f"dataset: {len(names)} images of {dataset} {few}")
+    some = f"{len(back)} of {counted(len(names), 'image')} of {dataset}"
+    notes.append(f"{some} are held back from training, for validation")
     if purpose == "train":
         return dataset.part(f"{dataset} without those held back", names - back)
     chosen = dataset.part(f"those held back of {dataset}", back)
@@ -283,9 +275,8 @@ def ensure_dataset(name: str, root: Path, seed: int) -> bool:
     if root.is_file():
         raise InputError(f"data: {root} is a file, expected a folder")
     if root.exists() and any(root.iterdir()) and not recipe_path.is_file():
-        raise InputError(
-            f"data: {root} holds files that this command did not write; expected an empty folder"
-        )
+        others = "files that this command did not write; expected an empty folder"
+        raise InputError(f"data: {root} holds {others}")
     with writing(root):
         root.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))

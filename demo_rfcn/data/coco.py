@@ -29,9 +29,8 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
         layout = "" if folder else f"; expected the COCO layout in {path.parents[1]}"
         raise InputError(f"dataset: {path} is missing{layout}")
     content = read_json(path, "dataset")
-    if not isinstance(content, dict) or not all(
-        isinstance(content.get(part), list) for part in PARTS
-    ):
+    lists = isinstance(content, dict) and [type(content.get(part)) is list for part in PARTS]
+    if not lists or not all(lists):
         raise InputError(f"dataset: {path} does not hold lists of {', '.join(PARTS)}")
     categories = _read_categories(path, content["categories"])
     dataset = DetectionSet(path.stem, classes or list(categories.values()))
@@ -104,10 +103,8 @@ def _found(folder: Path, entry: dict) -> Path:
     """Return the path of an image; tools write names with or without folders, of any system."""
     name = _field(entry, "file_name", str)
     pure = PurePosixPath(name.replace("\\", "/"))
-    for wanted in (Path(name), Path(pure), Path(pure.name)):
-        if os.path.isfile(folder / wanted):  # accepts any text, unlike Path.is_file
-            return folder / wanted
-    return folder / name
+    places = [folder / wanted for wanted in (name, pure, pure.name)]
+    return next(filter(os.path.isfile, places), places[0])  # of any text, unlike Path.is_file
 
 
 def _check_folder(path: Path, folder: Path | None, images: list[Path]) -> None:

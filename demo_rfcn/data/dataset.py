@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,10 +84,9 @@ class DetectionSet(mx.gluon.data.Dataset):
         return [entry.labels for entry in self.entries]
 
     def take(self, images: Sequence[Described]) -> None:
-        """Check the files of images, and take the images of which nothing is broken.
+        """Check the files of images, and take those of which nothing is broken.
 
-        A set without classes gets those of the images, sorted. Objects of other classes are left
-        out.
+        A set without classes gets those of the images, sorted; objects of others are left out.
         """
         whole, turned = [], 0
         for image in Progress("looking at files", "images", images, brief=True):
@@ -108,28 +108,23 @@ class DetectionSet(mx.gluon.data.Dataset):
         self.known |= set(names)
         self.classes = self.classes or tuple(sorted(self.known))
         for image, header, boxes in whole:
-            rows = [
-                (*box, self.classes.index(each.name), each.difficult or each.crowd, each.crowd)
-                for box, each in zip(boxes, image.objects)
-                if each.name in self.classes
-            ]
-            table = np.array(rows, np.float32).reshape(-1, 7)
-            labels, crowd = table[:, :6].copy(), table[:, 6] > 0
+            known = [(o, box) for o, box in zip(image.objects, boxes) if o.name in self.classes]
+            rows = [(*b, self.classes.index(o.name), o.difficult or o.crowd) for o, b in known]
+            labels = np.array(rows, np.float32).reshape(-1, 6)
+            crowd = np.array([o.crowd for o, _ in known], bool)
             self.entries.append(Entry(image.name, str(image.path), header, labels, crowd))
         self._note(names, turned)
 
     def _note(self, names: Counter[str], turned: int) -> None:
-        for name in sorted(self.known):
-            same = sorted(each for each in self.known if each.lower() == name.lower())
-            if len(same) > 1 and same[0] == name:
+        for _, group in groupby(sorted(self.known, key=str.lower), key=str.lower):
+            if len(same := sorted(group)) > 1:
                 self.notes.append(f"classes that differ only in case: {', '.join(same)}")
         outside = {name: n for name, n in names.most_common() if name not in self.classes}
         if outside:
             counts = ", ".join(f"'{name}' ({n})" for name, n in outside.items())
-            self.notes.append(
-                f"{counted(sum(outside.values()), 'object')} of {self} left out, of classes "
-                f"outside {', '.join(self.classes)}: {counts}"
-            )
+            objects = f"{counted(sum(outside.values()), 'object')} of {self}"
+            classes = ", ".join(self.classes)
+            self.notes.append(f"{objects} left out, of classes outside {classes}: {counts}")
         if turned:
             self.notes.append(
                 f"{counted(turned, 'image')} of {self} stored turned, with annotations of the "

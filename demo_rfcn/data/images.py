@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image files: completeness, orientation and pixels.
-
-Training, evaluation and detection follow one rule: images are upright according to their EXIF tag,
-and have three channels of eight bits.
-"""
+"""Image files: complete, upright according to their EXIF tag, three channels of eight bits."""
 
 from __future__ import annotations
 
@@ -76,7 +72,6 @@ def _opened(path: Path) -> Iterator[Image.Image]:
 
 
 def _header(image: Image.Image) -> Header:
-    """Return the header of an opened image."""
     kind, orientation = str(image.format), None
     if kind != "PNG" or "exif" in image.info:  # a PNG would be decoded to look for a late tag
         with contextlib.suppress(Exception):  # a broken tag may raise anything
@@ -99,13 +94,10 @@ def check_there(path: Path) -> None:
 
 
 def check_image(path: Path) -> Header:
-    """Return the header of an image file; raise BrokenFile if the file is not a whole image.
-
-    The last bytes of a JPEG or PNG show whether it is complete, in a fraction of the time of
-    decoding. Files in other formats are decoded.
-    """
+    """Return the header of an image file; raise BrokenFile if the file is not a whole image."""
     with _opened(path) as image:
         header = _header(image)
+        # The last bytes show whether a file is complete, in a fraction of the time of decoding.
         if header.kind in ("JPEG", "MPO"):
             if is_cut_jpeg(path):
                 raise BrokenFile(f"{path} is cut short")
@@ -129,11 +121,9 @@ def boxes_as_meant(
     if tuple(size) == header.upright:
         return boxes, False
     if tuple(size) != header.size:
-        width, height = header.upright
-        raise BrokenFile(
-            f"{path} has {width} x {height} pixels, and its annotation says "
-            f"{size[0]:g} x {size[1]:g}"
-        )
+        pixels = "{} x {} pixels".format(*header.upright)
+        said = "{:g} x {:g}".format(*size)
+        raise BrokenFile(f"{path} has {pixels}, and its annotation says {said}")
     return turn_boxes(boxes, header), True
 
 

@@ -67,10 +67,6 @@ class Augmentation:
     scale_jitter: tuple[float, float] = (1.0, 1.0)  # range of a factor on the short side
     color_jitter: float = 0.0  # largest relative change of brightness, contrast and saturation
 
-    def short_side(self, short: int, rng: np.random.Generator) -> int:
-        """Draw the short side of one image, pixels."""
-        return max(int(round(short * rng.uniform(*self.scale_jitter))), 1)
-
     def __call__(
         self, image: np.ndarray, labels: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -120,9 +116,8 @@ class TrainLoader:
 
     def __post_init__(self) -> None:
         if len(self.dataset) < self.batch_size:
-            raise InputError(
-                f"train: batch-size {self.batch_size}, but only {len(self.dataset)} images"
-            )
+            few = f"but only {len(self.dataset)} images"
+            raise InputError(f"train: batch-size {self.batch_size}, {few}")
         share = self.batch_size // self.num_workers
         self._rows = range(self.rank * share, (self.rank + 1) * share)
         self._max_objects = max(max(len(labels) for labels in self.dataset.labels), 1)
@@ -166,11 +161,9 @@ class TrainLoader:
         epoch, place = divmod(step, self.steps_per_epoch)
         chosen = self._epoch_order(epoch)[place]
         samples = [self._sample(int(chosen[row]), step, row) for row in self._rows]
-        padded = tuple(
-            -(-max(image.shape[axis] for image, _, _ in samples) // self.size_divisor)
-            * self.size_divisor
-            for axis in (0, 1)
-        )
+        largest = np.max([image.shape[:2] for image, _, _ in samples], axis=0)
+        step = self.size_divisor
+        padded = tuple(-(-int(side) // step) * step for side in largest)
         data = np.zeros((len(samples), 3, *padded), np.float32)
         boxes = np.full((len(samples), self._max_objects, 6), -1, np.float32)
         rpn = []
@@ -186,7 +179,7 @@ class TrainLoader:
     ) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
         rng = np.random.default_rng([self.seed, 1, step, row])
         short, max_size = self.scale
-        short = self.augmentation.short_side(short, rng)
+        short = max(round(short * rng.uniform(*self.augmentation.scale_jitter)), 1)
         image, labels, _ = load_image(self.dataset, index, short, max_size)
         image, labels = self.augmentation(image, labels, rng)
         # Offsets are logarithms of sides, which a box of one pixel does not have here.

@@ -25,10 +25,7 @@ LISTS = Path("ImageSets", "Main")
 
 
 def read_folders(
-    root: Path,
-    lists: Sequence[tuple[int | str, str | None]],
-    classes: Sequence[str],
-    leaves_out: bool,
+    root: Path, lists: Sequence[tuple], classes: Sequence[str], leaves_out: bool
 ) -> DetectionSet:
     """Read VOC folders; raise InputError if a folder or list is missing or empty.
 
@@ -42,18 +39,14 @@ def read_folders(
     dataset.known = set()
     images: list[Described] = []
     for place, (at, name) in zip(places, lists):
-        prefix = "" if at == "." else f"{at}/"
-        images += _described(dataset, place, name, prefix, None if leaves_out else classes)
+        for image in _described(dataset, place, name, None if leaves_out else classes):
+            images.append(image if at == "." else image._replace(name=f"{at}/{image.name}"))
     dataset.take(images)
     return dataset
 
 
 def _described(
-    dataset: DetectionSet,
-    folder: Path,
-    list_name: str | None,
-    prefix: str,
-    allowed: Sequence[str] | None,
+    dataset: DetectionSet, folder: Path, list_name: str | None, allowed: Sequence[str] | None
 ) -> Iterator[Described]:
     """Yield the images of a list, or all that have an annotation."""
     list_path = folder / LISTS / f"{list_name}.txt"
@@ -62,10 +55,8 @@ def _described(
         places = [folder, folder]  # as labelImg writes them
     for wanted in (*([list_path] if list_name else []), *places):
         if not wanted.exists():
-            raise InputError(
-                f"dataset: {wanted} is missing; expected a VOC layout with JPEGImages, "
-                f"Annotations and ImageSets/Main in {folder}"
-            )
+            layout = "a VOC layout with JPEGImages, Annotations and ImageSets/Main"
+            raise InputError(f"dataset: {wanted} is missing; expected {layout} in {folder}")
     images = _by_name(places[0], has_suffix)
     annotations = _by_name(places[1], lambda path: path.suffix.lower() == ".xml")
     if list_name:
@@ -74,28 +65,26 @@ def _described(
         if not annotations:
             raise InputError(f"dataset: {places[1]} holds no annotation, expected *.xml")
         names = list(annotations)
-        if others := sorted(images.keys() - annotations.keys()):
-            others = [path.name for name in others for path in images[name]]
+        others = [p.name for n in sorted(images.keys() - annotations.keys()) for p in images[n]]
+        if others:
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            dataset.notes.append(
-                f"{counted(len(others), 'image')} without annotation left out: {shown}"
-            )
-    for name, count in Counter(names).items():
-        if count > 1:
+            count = counted(len(others), "image")
+            dataset.notes.append(f"{count} without annotation left out: {shown}")
+    for name, times in Counter(names).items():
+        if times > 1:
             dataset.broken.append(f"{list_path} names {name} more than once")
-        paths = images.get(name, [places[0] / f"{name}.jpg"])
+        path, *doubles = images.get(name, [places[0] / f"{name}.jpg"])
         xml = annotations.get(name, [places[1] / f"{name}.xml"])[0]
-        size: tuple[float, float] = (0.0, 0.0)
-        objects: list[Object] = []
-        faults: list[str] = []
+        image = Described(name, path, (0, 0), [], [])
         try:
             size, objects = read_annotation(xml, allowed)
+            image = image._replace(size=size, objects=objects)
         except BrokenFile as error:
-            faults.append(str(error))
-        if len(paths) > 1:
-            others = [path.name for path in paths[1:]]
-            faults.append(f"{paths[0]} has the name of {', '.join(others)}")
-        yield Described(prefix + name, paths[0], size, objects, faults)
+            image.faults.append(str(error))
+        if doubles:
+            names_of_others = ", ".join(double.name for double in doubles)
+            image.faults.append(f"{path} has the name of {names_of_others}")
+        yield image
 
 
 def _by_name(folder: Path, wanted: Callable[[Path], bool]) -> dict[str, list[Path]]:

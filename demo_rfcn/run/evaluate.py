@@ -33,10 +33,9 @@ def check_annotated(dataset: DetectionSet, limit: int | None) -> None:
     """Raise InputError unless the first `limit` images have an object that is not difficult."""
     labels = dataset.labels[:limit]
     if not any((rows[:, 5] == 0).any() for rows in labels):
-        raise InputError(
-            f"eval: no annotated object in the first {len(labels)} images of {dataset}, "
-            "expected at least one that is not difficult"
-        )
+        where = f"in the first {len(labels)} images of {dataset}"
+        expected = "expected at least one that is not difficult"
+        raise InputError(f"eval: no annotated object {where}, {expected}")
 
 
 def evaluate(

@@ -90,12 +90,10 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
         record.net, record.trainer = net, trainer
 
         first, started = record.step, time.monotonic()
-        passes = schedule.steps / loader.steps_per_epoch
-        record.print(
-            f"training on {len(train_set)} images of {train_set}, {loader.batch_size} a step: "
-            f"{schedule.steps} steps = {passes:.3g} passes, from step {first}; the run is in "
-            f"{run.save_prefix}"
-        )
+        images = f"{len(train_set)} images of {train_set}, {loader.batch_size} a step"
+        steps = f"{schedule.steps} steps = {schedule.steps / loader.steps_per_epoch:.3g} passes"
+        where = f"from step {first}; the run is in {run.save_prefix}"
+        record.print(f"training on {images}: {steps}, {where}")
         alone = stop.ends_at_once = workers.num_workers == 1
         stop.announcement = "stopping as soon as all workers agree"
         batches = loader.batches(first)
