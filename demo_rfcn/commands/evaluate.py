@@ -45,7 +45,7 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     print(f"{path}, trained for {stored.step} steps, on {len(test_set)} images of {test_set}")
     scores = evaluate.evaluate(detect, test_set, data.scale, ctx, batch_size=devices.batch_size)
     scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, data.scale, ctx[0])
-    pictured = range(min(PICTURED, len(test_set)))
+    pictured = range(len(test_set))[:PICTURED]
     found = detect_dataset(detect, test_set, pictured, data.scale, ctx, hidden=True)
     pictures.detections(folder / "detections.png", test_set, found)
     # The best checkpoint knows the run up to its own step; the last one knows all of it.
@@ -75,19 +75,16 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
 
 def _held_back(stored: checkpoint.Checkpoint, data: Data) -> Held | None:
     """Return the images that the checkpoint's run held back, if they are of this data set."""
-    names, arguments = stored.notes["held_back"], stored.arguments
-    same = arguments.get("dataset") == data.dataset and all(
-        arguments.get(name) == (str(value) if (value := getattr(data, name)) else None)
-        for name in LOCATION
-    )
+    names, own = stored.notes["held_back"], vars(data)
+    wanted = {name: str(own[name]) if own[name] else None for name in ("dataset", *LOCATION)}
+    same = all(stored.arguments.get(name) == value for name, value in wanted.items())
     return Held(names=set(names)) if names and same else None
 
 
 def _refuse_classes(stored: checkpoint.Checkpoint, data: Data, wanted: Sequence[str]) -> NoReturn:
-    raise CheckpointError(
-        f"checkpoint: {stored.path} knows classes {', '.join(stored.config.classes)}; expected "
-        f"those of '{data.dataset}': {', '.join(wanted)}"
-    )
+    known = f"{stored.path} knows classes {', '.join(stored.config.classes)}"
+    expected = f"expected those of '{data.dataset}': {', '.join(wanted)}"
+    raise CheckpointError(f"checkpoint: {known}; {expected}")
 
 
 def print_summary(summary: dict, folder: Path) -> None:
@@ -95,8 +92,8 @@ def print_summary(summary: dict, folder: Path) -> None:
     scores = summary["test"]
     print(f"{summary['dataset']}: {scores['images']} held-back images", end=", ")
     print(f"mAP@.5 {scores['map50']:.3f}, mAP@.75 {scores['map75']:.3f}")
-    print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall", end=" ")
-    print(", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items()))
+    recall = ", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items())
+    print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall {recall}")
     for name, values in scores["per_class"].items():
         at50, at75 = (shown(values[key]).center(5) for key in ("map50", "map75"))
         print(f"  {name:<16} AP@.50 {at50} AP@.75 {at75}")

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers of a run behind one object: `join` it, `start`, `reduce`, `evaluate`, `close`.
+"""The workers of a run behind one object, which for a single process does next to nothing.
 
-For a single process, the object only sums the gradients of its devices. For several, MXNet's
-distributed key-value store (ps-lite) sums what the workers push. It waits forever for a worker that
-has died, and ignores signals meanwhile. So everything that may wait for others runs in a thread,
-while the main thread heeds signals and checks ps-lite's heartbeats. The scheduler receives those of
-all nodes, and ends when one stops. The others receive the scheduler's answers, and end when these
-stop.
+For several, MXNet's distributed key-value store (ps-lite) sums what the workers push. It waits
+forever for a worker that has died, and ignores signals meanwhile. So everything that may wait for
+others runs in a thread, while the main thread heeds signals and checks ps-lite's heartbeats: the
+scheduler receives those of all nodes, the others the scheduler's, and end when these stop.
 """
 
 from __future__ import annotations

@@ -45,28 +45,24 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict) -> ModelConfig:
         """Build from JSON values; raise TypeError or ValueError for those of no configuration."""
-        known: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
-        }
+        known: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         config = cls(**known)
         kinds = [tuple, str, str, int, bool, tuple, tuple, bool, bool]
         for (name, value), kind in zip(vars(config).items(), kinds):
             if type(value) is not kind:
                 raise TypeError(f"it has no valid '{name}'")
-        backbones, heads = (FPN_BACKBONES, FPN_HEADS) if config.fpn else (BACKBONES, HEADS)
-        fits = {
-            "classes": len(set(config.classes)) == len(config.classes) > 0
-            and all(isinstance(name, str) and name for name in config.classes),
-            "network": config.network in backbones,
-            "head": config.head in heads,
+        names, scales, ratios = config.classes, config.anchor_scales, config.anchor_ratios
+        named = all(isinstance(name, str) and name for name in names)
+        for name, fits in {
+            "classes": named and len(set(names)) == len(names) > 0,
+            "network": config.network in (FPN_BACKBONES if config.fpn else BACKBONES),
+            "head": config.head in (FPN_HEADS if config.fpn else HEADS),
             "k": 1 <= config.k <= MAX_K,
             "deform": not config.deform or config.network in DEFORMABLE,
-        }
-        for name in ("anchor_scales", "anchor_ratios"):
-            sides = getattr(config, name)
-            fits[name] = 1 <= len(sides) <= 100 and all(0.01 <= side <= 1000 for side in sides)
-        for name, fit in fits.items():
-            if not fit:
+            "anchor_scales": 1 <= len(scales) <= 100 and all(0.01 <= s <= 1000 for s in scales),
+            "anchor_ratios": 1 <= len(ratios) <= 100 and all(0.01 <= r <= 1000 for r in ratios),
+        }.items():
+            if not fits:
                 raise ValueError(f"it has no valid '{name}'")
         return config
 

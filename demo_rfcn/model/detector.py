@@ -100,7 +100,6 @@ class TrainGraph(HybridBlock):
     def hybrid_forward(
         self, F: ModuleType, data: Array, labels: Array, rpn_cls: Array, rpn_box: Array
     ) -> tuple:
-        """Propose, join the true boxes, match, pool, compare."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
         true_boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
@@ -145,7 +144,6 @@ class Detector(HybridBlock):
             self.voting = None if vote_thresh is None else BoxVoting(vote_thresh)
 
     def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
-        """Propose, pool, decode, suppress per class, vote."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
         valid = box_scores >= 0
@@ -172,9 +170,8 @@ class Detector(HybridBlock):
 class BoxVoting(HybridBlock):
     """Box voting (arXiv:1505.01749): detections take the mean of the boxes that agree with them.
 
-    The boxes that suppression removes were pooled from cells of their own, and err in other ways
-    than the one that is kept. Boxes vote that overlap the detection's with an IoU of at least
-    `iou_thresh`, with the weight of their scores in its class.
+    Boxes that suppression removes were pooled from other cells, and err in other ways. A box votes
+    if its IoU with the detection's is at least `iou_thresh`, with the weight of its score.
 
     Inputs: detections (B, N, 6) and candidates (B, M, 6), rows [class, score, x1, y1, x2, y2] with
     class -1 if there are fewer. Output: the detections with their new boxes.
@@ -187,7 +184,6 @@ class BoxVoting(HybridBlock):
             self.iou = BBoxBatchIOU()
 
     def hybrid_forward(self, F: ModuleType, detections: Array, candidates: Array) -> Array:
-        """Weigh, multiply, divide."""
         ids, scores, boxes = _columns(F, detections)
         voter_ids, voter_scores, voters = _columns(F, candidates)
         weights = F.broadcast_equal(ids, voter_ids.transpose((0, 2, 1)))

@@ -161,7 +161,6 @@ class LightHead(HybridBlock):
             self.box = nn.Dense(4 * num_boxes, weight_initializer=NEAR_ZERO)
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
-        """Make thin maps, align, connect."""
         maps = F.relu(self.branches[0](features) + self.branches[1](features))
         hidden = self.fc(self.pool(F.cast(maps, dtype="float32"), rois))
         return self.cls(hidden), self.box(hidden)
@@ -187,7 +186,6 @@ class RoIFCHead(HybridBlock):
         return gluon_roi.ROIPool(k, 1 / stride)
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
-        """Pool every RoI to k x k and connect."""
         hidden = self.fc(self.pool(F.cast(features, dtype="float32"), rois))
         return self.cls(hidden), self.box(hidden)
 
@@ -203,7 +201,6 @@ class PyramidFCHead(RoIFCHead):
         )
 
     def hybrid_forward(self, F: ModuleType, features: list[Array], rois: Array) -> tuple:
-        """Align every RoI to k x k and connect."""
         hidden = self.fc(self.pool([F.cast(one, dtype="float32") for one in features], rois))
         return self.cls(hidden), self.box(hidden)
 
@@ -226,7 +223,6 @@ class PyramidLightHead(PyramidFCHead):
             self.thin = nn.Conv2D(self.THIN, 1, activation="relu")
 
     def hybrid_forward(self, F: ModuleType, features: list[Array], rois: Array) -> tuple:
-        """Make thin maps, align, connect."""
         return super().hybrid_forward(F, [self.thin(one) for one in features], rois)
 
 

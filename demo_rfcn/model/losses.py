@@ -57,7 +57,6 @@ class RoILoss(HybridBlock):
     def hybrid_forward(
         self, F: ModuleType, cls_pred: Array, box_pred: Array, *targets: Array
     ) -> tuple:
-        """Compute all losses, keep the chosen ones."""
         cls, box, positive, counted = targets
         log_probability = F.log_softmax(cls_pred, axis=-1)
         cls_loss = -F.pick(log_probability, cls, axis=-1)
@@ -76,9 +75,8 @@ class RoILoss(HybridBlock):
         quota = max(int(self._num_sample * self.POS_RATIO), 1)
         taken = self._top(F, luck * positive * counted, quota) * positive
         background = (1 - positive) * counted
-        return self._top(F, 2 * taken + (1 + luck) * background, self._num_sample) * (
-            taken + background
-        )
+        order = 2 * taken + (1 + luck) * background
+        return self._top(F, order, self._num_sample) * (taken + background)
 
     @staticmethod
     def _top(F: ModuleType, values: Array, count: int) -> Array:

@@ -58,7 +58,6 @@ class SmallResNet(HybridBlock):
             )
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
-        """Return the same maps for the RPN and for the head."""
         features = self.body(x)
         return features, features
 
@@ -88,7 +87,6 @@ class HoleNet(HybridBlock):
             self.reduce = nn.Conv2D(self.head_units, 1, activation="relu")
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
-        """Return conv4 and the reduced conv5."""
         conv4 = self.early(x)
         return conv4, self.reduce(self.last(conv4))
 
@@ -128,7 +126,6 @@ class PyramidNet(HybridBlock):
                 self.smooth.add(nn.Conv2D(channels, 3, padding=1))
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
-        """Go up the stages and down again."""
         sides = []
         for stage, lateral in zip(self.stages, self.lateral):
             x = stage(x)
@@ -153,16 +150,11 @@ class DeformableConv2D(nn.Conv2D):
 
     def __init__(self, plain: nn.Conv2D) -> None:
         like = plain._kwargs
-        where = {
-            "kernel_size": like["kernel"],
-            "strides": like["stride"],
-            "padding": like["pad"],
-            "dilation": like["dilate"],
-        }
-        super().__init__(like["num_filter"], use_bias=not like["no_bias"], **where)
+        where = [like[name] for name in ("kernel", "stride", "pad", "dilate")]
+        super().__init__(like["num_filter"], *where, use_bias=not like["no_bias"])
         height, width = like["kernel"]
         with self.name_scope():
-            self.offset = nn.Conv2D(2 * height * width, weight_initializer="zeros", **where)
+            self.offset = nn.Conv2D(2 * height * width, *where, weight_initializer="zeros")
         self.offset.collect_params().setattr("lr_mult", 0.1)
 
     def hybrid_forward(

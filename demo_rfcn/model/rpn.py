@@ -55,11 +55,7 @@ class AnchorGrid(HybridBlock):
             self.base = self.params.get_constant("base", base[None, None])
 
     def hybrid_forward(self, F: ModuleType, features: Array, base: Array) -> Array:
-        """Shift the base anchors to every cell.
-
-        Under mixed precision the features are float16, whose numbers beyond 1024 are 2 apart or
-        more.
-        """
+        # Under mixed precision they are float16, whose numbers beyond 1024 are 2 apart or more.
         features = F.cast(F.slice_axis(features, axis=1, begin=0, end=1), dtype="float32")
         columns = F.contrib.arange_like(features, axis=3).reshape((1, -1, 1, 1)) * self._stride
         rows = F.contrib.arange_like(features, axis=2).reshape((-1, 1, 1, 1)) * self._stride
@@ -96,19 +92,15 @@ class RPNHead(HybridBlock):
 class Proposals(HybridBlock):
     """The best boxes of the RPN after non-maximum suppression; no gradient passes.
 
-    The best-scored candidates are chosen before anything else is done with them, so that decoding,
-    clipping and sorting touch a few hundred boxes instead of thousands.
-
-    `gluon_roi.Proposal` does all this in one call, but as py-faster-rcnn does: it rounds anchors to
-    whole pixels, counts the last pixel of a box in its width, and repeats rows if there are
-    fewer. Here neither anchors nor training targets are rounded, and missing rows are padding.
-
-    Of an image, the `pre_nms` best boxes are suppressed from an IoU of `nms_thresh` on, and at most
-    `post_nms` <= pre_nms are kept; no side is shorter than `min_size` pixels.
+    Of an image, the `pre_nms` best boxes are decoded and clipped, and suppressed from an IoU of
+    `nms_thresh` on. At most `post_nms` <= pre_nms are kept; no side is shorter than `min_size`
+    pixels. `gluon_roi.Proposal` does all this in one call, but as py-faster-rcnn does: it rounds
+    anchors to whole pixels, counts the last pixel of a box in its width, and repeats rows if there
+    are fewer. Here neither anchors nor training targets are rounded, and missing rows are padding.
 
     Inputs: logits (B, A), offsets (B, A, 4), anchors (1, A, 4), images (B, 3, H, W).
     Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of -1 if there are
-    fewer, be it that suppression left fewer or that the image has fewer than pre_nms anchors.
+    fewer.
     """
 
     def __init__(
@@ -134,14 +126,11 @@ class Proposals(HybridBlock):
     def hybrid_forward(
         self, F: ModuleType, score: Array, loc: Array, anchors: Array, images: Array
     ) -> tuple:
-        """Choose, decode, clip, drop small boxes, suppress, cut."""
         score = F.sigmoid(F.BlockGrad(score))
-        padding = F.broadcast_like(
-            F.full((1, self._pre_nms), -1.0), score, lhs_axes=(0,), rhs_axes=(0,)
-        )
-        score, index = F.topk(
-            F.concat(score, padding, dim=1), k=self._pre_nms, axis=-1, ret_typ="both"
-        )
+        padding = F.full((1, self._pre_nms), -1.0)
+        padding = F.broadcast_like(padding, score, lhs_axes=(0,), rhs_axes=(0,))
+        score = F.concat(score, padding, dim=1)
+        score, index = F.topk(score, k=self._pre_nms, axis=-1, ret_typ="both")
         index = F.where(score < 0, F.zeros_like(index), index)
         image = F.broadcast_like(F.contrib.arange_like(index, axis=0).expand_dims(-1), index)
         chosen = F.gather_nd(F.BlockGrad(loc), F.stack(image, index, axis=0))

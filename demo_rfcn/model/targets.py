@@ -62,13 +62,10 @@ class RPNTargets:
         negative = np.flatnonzero((best < self.NEG_IOU) & ~positive)
         cls[rows[_sample(rng, negative, self._num_sample - len(objects))]] = 0
         cls[rows[objects]] = 1
-        targets, _ = self._encode(
-            np.ones((1, len(objects))),
-            match[objects][None],
-            anchors[rows[objects]][None],
-            labels[None, :, :4],
-        )
-        box[rows[objects]] = targets[0]
+        chosen = rows[objects]
+        pairs = np.ones((1, len(objects))), match[objects][None]
+        targets, _ = self._encode(*pairs, anchors[chosen][None], labels[None, :, :4])
+        box[chosen] = targets[0]
         return cls, box
 
 
@@ -100,7 +97,6 @@ class RoITargets(HybridBlock):
             self.encode = NormalizedBoxCenterEncoder(stds=ROI_STDS)
 
     def hybrid_forward(self, F: ModuleType, rois: Array, valid: Array, labels: Array) -> tuple:
-        """Match every RoI with its best box."""
         rois, labels = F.BlockGrad(rois), F.BlockGrad(labels)
         boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
         iou = self.iou(rois, boxes)
@@ -114,6 +110,5 @@ class RoITargets(HybridBlock):
         counted = valid * (1 - over * difficult)
         offsets, mask = self.encode(positive, match, rois, boxes)
         offsets = F.where(mask, offsets, F.zeros_like(mask))
-        return tuple(
-            F.BlockGrad(part) for part in ((cls + 1) * positive, offsets, positive, counted)
-        )
+        targets = (cls + 1) * positive, offsets, positive, counted
+        return tuple(F.BlockGrad(part) for part in targets)

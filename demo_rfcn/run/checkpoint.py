@@ -117,10 +117,8 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, notes: dict) -> None:
     """Write a checkpoint. If that fails, the previous one is kept."""
     names = _names(net, trainer)
-    arrays = {
-        f"model/{name}": parameter._reduce().asnumpy()
-        for name, parameter in net._collect_params_with_prefix().items()
-    }
+    named = net._collect_params_with_prefix()
+    arrays = {f"model/{name}": each._reduce().asnumpy() for name, each in named.items()}
     updates = {}
     for index, state in trainer._updaters[0].states.items():
         updates[names[index]] = trainer._optimizer._index_update_count[index]

@@ -51,7 +51,7 @@ def evaluate(
     The arguments are those of `detect_dataset`.
     """
     check_annotated(dataset, limit)
-    indices = range(min(limit or len(dataset), len(dataset)))
+    indices = range(len(dataset))[:limit]
     start = time.perf_counter()
     found = detect_dataset(detector, dataset, indices, scale, ctx, batch_size)
     elapsed = time.perf_counter() - start
@@ -110,8 +110,7 @@ def rpn_recall(
     Only the first hundred images count, and no difficult objects.
     """
     covered, total = dict.fromkeys((10, 30, 100), 0), 0
-    indices = range(min(100, len(dataset)))
-    for index in Progress("recall of the proposals", "images", indices):
+    for index in Progress("recall of the proposals", "images", range(len(dataset))[:100]):
         image, labels, _ = load_image(dataset, index, *scale)
         objects = labels[labels[:, 5] == 0]
         data = mx.nd.array(normalise(image)[None], ctx=ctx)
@@ -140,18 +139,15 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
     names = "coco_ap", "coco_ap50", "coco_ap75"
     if not rows:
         return dict.fromkeys(names, 0.0)
-    objects = [
-        {**_annotation(index, row[4], row[:4]), "iscrowd": int(crowd)}
-        for index in found
-        for row, crowd in zip(dataset.entries[index].labels, dataset.entries[index].crowd)
-    ]
+    objects: list[dict] = []
+    for index in found:
+        for row, crowd in zip(dataset.entries[index].labels, dataset.entries[index].crowd):
+            own = {"id": len(objects) + 1, "iscrowd": int(crowd)}
+            objects.append({**own, **_annotation(index, row[4], row[:4])})
+    images = [{"id": index} for index in found]
+    categories = [{"id": cls, "name": name} for cls, name in enumerate(dataset.classes)]
     truth = COCO()
-    truth.dataset = {
-        "info": {},
-        "images": [{"id": index} for index in found],
-        "categories": [{"id": cls, "name": name} for cls, name in enumerate(dataset.classes)],
-        "annotations": [{"id": number, **each} for number, each in enumerate(objects, start=1)],
-    }
+    truth.dataset = dict(info={}, images=images, categories=categories, annotations=objects)
     with redirect_stdout(StringIO()):
         truth.createIndex()
         scorer = COCOeval(truth, truth.loadRes(rows), "bbox")

@@ -81,16 +81,15 @@ class Record:
 
     def write_scores(self, scores: dict, progress: Progress) -> None:
         """Write validation scores, the best detector so far and the last one."""
-        row = {"step": self.step, "map50": scores["map50"], "map75": scores["map75"]}
-        self._notes["history"]["val"].append(row)
-        if self._notes["best"] is None or row["map50"] >= self._notes["best"]:
-            self._notes["best"] = row["map50"]
+        map50, map75 = scores["map50"], scores["map75"]
+        self._notes["history"]["val"].append({"step": self.step, "map50": map50, "map75": map75})
+        if self._notes["best"] is None or map50 >= self._notes["best"]:
+            self._notes["best"] = map50
             self.save(BEST)
             self._show(progress)
         self.save(LAST)
         files.write_json(self.folder / "history.json", self._notes["history"])
-        scored = f"mAP@.5 {row['map50']:.3f}, mAP@.75 {row['map75']:.3f}"
-        progress.results(f"step {self.step}: {scored}")
+        progress.results(f"step {self.step}: mAP@.5 {map50:.3f}, mAP@.75 {map75:.3f}")
 
     def _show(self, progress: Progress) -> None:
         best = self._notes["best"]
