@@ -19,7 +19,7 @@ from .distributed import launch
 from .errors import InputError, Interrupted, OutputError, RunError
 from .run import checkpoint
 from .run.record import LAST
-from .settings import PARTS, RUNS, Data, Devices, Settings, natural, option, positive, probability
+from .settings import PARTS, RUNS, Data, Devices, Settings, option
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Images:
     images: Sequence[Path] = option(
         (), "image files, or folders of them", Path, names=["images"], nargs="+", metavar="IMAGE"
     )
-    thresh: float = option(0.5, "lowest score that is drawn", probability)
+    thresh: float = option(0.5, "lowest score that is drawn", settings.probability)
 
 
 @dataclass
@@ -56,33 +56,23 @@ class Export:
 class Ablation:
     """Sets --head, --k, --fpn, --no-ohem, --seed, --resume and --val-interval by itself."""
 
-    seeds: Sequence[int] = option((0, 1, 2), "seeds of a variant", natural, nargs="+")
-    further: Sequence[str] = option(
-        (),
-        f"further variants out of {', '.join(ablate.FURTHER)}",
-        nargs="+",
-        choices=list(ablate.FURTHER),
-        metavar="NAME",
-    )
+    seeds: Sequence[int] = option((0, 1, 2), "seeds of a variant", settings.natural, nargs="+")
+    further: Sequence[str] = settings.several("further variants out of {}", ablate.FURTHER, "NAME")
 
 
 @dataclass
 class Processes:
     """The processes of the whole run, on all its machines."""
 
-    workers: int = option(2, "processes that train", positive, names=["-n", "--workers"])
-    servers: int = option(1, "that sum the gradients", positive, names=["-s", "--servers"])
+    workers: int = option(2, "processes that train", settings.positive, names=["-n", "--workers"])
+    servers: int = option(1, "that sum the gradients", settings.positive, names=["-s", "--servers"])
     address: str = option(
         "",
         "of the scheduler, the same on all machines; this machine if not given",
         metavar="HOST:PORT",
     )
-    only: Sequence[str] = option(
-        (),
-        f"start these processes here, out of {', '.join(launch.ROLES)}, and no others",
-        nargs="+",
-        choices=launch.ROLES,
-        metavar="ROLE",
+    only: Sequence[str] = settings.several(
+        "start these processes here, out of {}, and no others", launch.ROLES, "ROLE"
     )
 
 
@@ -142,7 +132,7 @@ def parse(argv: list[str] | None = None) -> partial[None]:
     command, parts = COMMANDS[given.pop("chosen")]
     own = settings.build(parts, {**_inherited(command, given), **given})
     core = {name: own.pop(name) for name in PARTS if name in own}
-    rest = {each.name: getattr(part, each.name) for part in own.values() for each in fields(part)}
+    rest = {name: value for part in own.values() for name, value in vars(part).items()}
     if command is launch.command:
         rest["line"] = line = argv[end + 1 :]
         if line[:1] == ["train"]:  # so that bad input is reported once
@@ -168,10 +158,9 @@ def _inherited(command: Callable, given: dict) -> dict[str, Any]:
         trained_on = stored.arguments.get("dataset")
         if given.get("dataset", trained_on) != trained_on:
             return scale
-        left_out = (
-            settings.LOCATION if "dataset_root" in given or "val_annotations" in given else ()
-        )
-        names = [each.name for each in fields(Data) if each.name not in left_out]
+        names = [each.name for each in fields(Data)]
+        if "dataset_root" in given or "val_annotations" in given:
+            names = [name for name in names if name not in settings.LOCATION]
         return {**settings.inherited(source, stored.arguments, names), **scale}
     if given.get("resume"):
         names = [name for name in settings.OPTIONS if name not in settings.NOT_INHERITED]

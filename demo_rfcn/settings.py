@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -77,6 +77,12 @@ def option(default: Any, text: str, kind: Any = str, same_run: bool = False, **h
 def place(text: str, metavar: str = "FILE") -> Any:
     """Return a field that is an option: a file or folder, which may move within one run."""
     return option(None, text, Path, True, metavar=metavar)
+
+
+def several(text: str, known: Iterable[str], metavar: str) -> Any:
+    """Return a field that is an option: some of the known names, which `text` lists."""
+    names = list(known)
+    return option((), text.format(", ".join(names)), nargs="+", choices=names, metavar=metavar)
 
 
 def add_options(parser: argparse.ArgumentParser, parts: dict[str, Any], command: str) -> None:

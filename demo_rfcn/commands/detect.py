@@ -86,12 +86,8 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
         target = save_prefix / f"{path.stem}.png"
         other = writers.setdefault(path.stem, path)
         if other is not path:
-            raise InputError(
-                f"detect: {other} and {path} would both be written to {target}, "
-                "expected different names"
-            )
+            both = f"{other} and {path} would both be written to {target}"
+            raise InputError(f"detect: {both}, expected different names")
         if target.resolve() in inputs:
-            raise InputError(
-                f"detect: {target} is an image to read, and would be written; "
-                "expected another folder as --save-prefix"
-            )
+            twice = f"{target} is an image to read, and would be written"
+            raise InputError(f"detect: {twice}; expected another folder as --save-prefix")

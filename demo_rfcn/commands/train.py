@@ -64,10 +64,8 @@ def refuse_to_replace(settings: Settings) -> None:
     present = [folder / name for name in (LAST, BEST) if (folder / name).is_file()]
     continues = resume is not None and resume.resolve().parent == folder.resolve()
     if present and not continues and not settings.run.overwrite:
-        steps = checkpoint.read(present[0]).step
-        raise InputError(
-            f"train: {folder} has a run of {steps} steps: --resume {present[0]}, or --overwrite"
-        )
+        run = f"a run of {checkpoint.read(present[0]).step} steps"
+        raise InputError(f"train: {folder} has {run}: --resume {present[0]}, or --overwrite")
 
 
 def check_run(path: Path, settings: Settings, *also: str) -> checkpoint.Checkpoint:
@@ -76,8 +74,6 @@ def check_run(path: Path, settings: Settings, *also: str) -> checkpoint.Checkpoi
     # The classes of a folder are not known before it is opened.
     stored.check_config(settings.config(settings.data.spec.classes or stored.config.classes))
     if differences := settings.differences(stored.arguments, *also):
-        raise CheckpointError(
-            f"checkpoint: {path} is of another run: {'; '.join(differences)}; choose another "
-            "--save-prefix for this one"
-        )
+        other = "; ".join([*differences, "choose another --save-prefix for this one"])
+        raise CheckpointError(f"checkpoint: {path} is of another run: {other}")
     return stored

@@ -113,10 +113,9 @@ def _check_folder(path: Path, folder: Path | None, images: list[Path]) -> None:
     if not folder.exists():
         raise InputError(f"dataset: folder {folder} of images is missing")
     if len(images) > 1 and not any(map(os.path.isfile, images)):
-        raise InputError(
-            f"dataset: none of the {len(images)} images of {path} is there, the first would be "
-            f"{images[0]}; expected them in {folder}"
-        )
+        none = f"none of the {len(images)} images of {path} is there"
+        where = f"the first would be {images[0]}; expected them in {folder}"
+        raise InputError(f"dataset: {none}, {where}")
 
 
 def _object(entry: dict, image: Described | None, categories: dict[int, str]) -> Object:

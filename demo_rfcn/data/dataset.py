@@ -126,10 +126,9 @@ class DetectionSet(mx.gluon.data.Dataset):
             classes = ", ".join(self.classes)
             self.notes.append(f"{objects} left out, of classes outside {classes}: {counts}")
         if turned:
-            self.notes.append(
-                f"{counted(turned, 'image')} of {self} stored turned, with annotations of the "
-                "stored size: their boxes are turned with the pixels"
-            )
+            images = f"{counted(turned, 'image')} of {self} stored turned"
+            how = "with annotations of the stored size: their boxes are turned with the pixels"
+            self.notes.append(f"{images}, {how}")
 
     def part(self, title: str, names: set[str]) -> DetectionSet:
         """Return a set of the images of these names; it has no notes."""

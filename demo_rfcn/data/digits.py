@@ -26,9 +26,8 @@ def handwriting() -> tuple[np.ndarray, np.ndarray]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise InputError(
-            "data: 'digits' needs scikit-learn; run 'pip install scikit-learn'"
-        ) from error
+        needed = "'digits' needs scikit-learn; run 'pip install scikit-learn'"
+        raise InputError(f"data: {needed}") from error
     bunch = load_digits()
     return bunch.images.astype(np.float32), bunch.target
 

@@ -74,10 +74,9 @@ class Cluster(Alone):
 
     def __init__(self, kind: str, stop: stopping.StopRequest) -> None:
         if missing := [name for name in (stopping.ROLE, *ADDRESS) if name not in os.environ]:
-            raise InputError(
-                f"train: --kv-store {kind} expects MXNet's environment variables of a cluster; "
-                f"not set: {', '.join(missing)}; 'python -m demo_rfcn launch' sets them"
-            )
+            expected = f"--kv-store {kind} expects MXNet's environment variables of a cluster"
+            unset = f"not set: {', '.join(missing)}; 'python -m demo_rfcn launch' sets them"
+            raise InputError(f"train: {expected}; {unset}")
         stopping.listen_to_heartbeats()
         super().__init__()
         self._stop = stop
@@ -102,10 +101,8 @@ class Cluster(Alone):
         for rank, row in enumerate(table):
             for name, value, first in zip(parts, row, table[0]):
                 if value != first:
-                    raise InputError(
-                        f"train: worker {rank} has another run than worker 0: {name} {value:.0f}, "
-                        f"not {first:.0f}"
-                    )
+                    other = f"{name} {value:.0f}, not {first:.0f}"
+                    raise InputError(f"train: worker {rank} has another run than worker 0: {other}")
         self._net, self._statistics = net, _statistics(net)
 
         def share_weights() -> None:
@@ -185,10 +182,8 @@ class Cluster(Alone):
             raise self._lost("was told to stop before all processes had started")
         elif time.monotonic() - self._started > START:
             uri, port, servers, workers = (os.environ[name] for name in ADDRESS)
-            raise self._lost(
-                f"waited {START} seconds for the scheduler at {uri}:{port}, {servers} servers and "
-                f"{workers} workers"
-            )
+            others = f"the scheduler at {uri}:{port}, {servers} servers and {workers} workers"
+            raise self._lost(f"waited {START} seconds for {others}")
 
     def _lost(self, why: str) -> Lost:
         return Lost(f"train: worker {self.rank} {why}")

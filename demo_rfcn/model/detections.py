@@ -24,31 +24,6 @@ class Detection(NamedTuple):
     boxes: np.ndarray  # (N, 4) float32
 
 
-def detect_images(
-    detector: Detector,
-    images: Sequence[np.ndarray],
-    scales: Sequence[tuple[float, float]],
-    ctx: Sequence[mx.Context],
-) -> list[Detection]:
-    """Run the detector on scaled images (H, W, 3) uint8 RGB of one shape, divided among devices.
-
-    `scales` are the factors (x, y) from file to scaled image, by which boxes are divided.
-    """
-    data = np.stack([normalise(image) for image in images])
-    parts = mx.gluon.utils.split_and_load(data, ctx[: len(data)], even_split=False)
-    outputs = [detector(part) for part in parts]
-    # All devices are at work before the first one is waited for.
-    found = [[array.asnumpy() for array in output] for output in outputs]
-    ids, scores, boxes = (np.concatenate(column) for column in zip(*found))
-    results = []
-    for cls, score, box, scale in zip(ids[..., 0].astype(int), scores[..., 0], boxes, scales):
-        kept = cls >= 0
-        results.append(
-            Detection(cls[kept], score[kept], box[kept] / np.array(scale * 2, np.float32))
-        )
-    return results
-
-
 def detect_each(
     detector: Detector,
     dataset: DetectionSet,
@@ -59,15 +34,25 @@ def detect_each(
 ) -> Iterator[tuple[int, np.ndarray, Detection]]:
     """Yield some images by index, with the pixels of the file and the detections.
 
-    Consecutive images of equal scaled shape share a batch. `scale` is the short side and the limit
-    of the long side, in pixels.
+    Consecutive images of equal scaled shape share a batch, which is divided among devices. `scale`
+    is the short side and the limit of the long side, in pixels.
     """
     read = ((index, dataset.read(index)) for index in indices)
     scaled = ((index, image, *resize(image, *scale)) for index, image in read)
     for _, group in groupby(scaled, key=lambda each: each[2].shape):
         while chunk := list(islice(group, batch_size)):
             places, images, smaller, factors = zip(*chunk)
-            yield from zip(places, images, detect_images(detector, smaller, factors, ctx))
+            data = np.stack([normalise(image) for image in smaller])
+            parts = mx.gluon.utils.split_and_load(data, ctx[: len(data)], even_split=False)
+            outputs = [detector(part) for part in parts]
+            # All devices are at work before the first one is waited for.
+            found = [[array.asnumpy() for array in output] for output in outputs]
+            ids, scores, boxes = (np.concatenate(column) for column in zip(*found))
+            for row, (index, image, (x, y)) in enumerate(zip(places, images, factors)):
+                kept = ids[row, :, 0] >= 0
+                sides = boxes[row, kept] / np.array([x, y, x, y], np.float32)
+                classes = ids[row, kept, 0].astype(int)
+                yield index, image, Detection(classes, scores[row, kept, 0], sides)
 
 
 def detect_dataset(

@@ -46,10 +46,9 @@ class Checkpoint:
 
     def check_config(self, wanted: ModelConfig) -> None:
         """Raise CheckpointError, with every difference, unless the configuration is the same."""
-        if differences := self.config.differences(wanted):
-            raise CheckpointError(
-                f"checkpoint: {self.path} is of another configuration: {'; '.join(differences)}"
-            )
+        if differences := "; ".join(self.config.differences(wanted)):
+            another = f"is of another configuration: {differences}"
+            raise CheckpointError(f"checkpoint: {self.path} {another}")
 
     def load_parameters(self, net: RFCN) -> None:
         """Load the parameters into a net of the same configuration."""

@@ -32,10 +32,8 @@ def start_amp(ctx: mx.Context) -> None:
     try:
         mx.nd.Convolution(ones, ones, no_bias=True, kernel=(8, 8), num_filter=1).wait_to_read()
     except mx.MXNetError as error:
-        raise InputError(
-            f"train: --amp expects a device with {dtype} convolutions, and {ctx} has none: "
-            f"{reason(error)}"
-        ) from error
+        needed = f"--amp expects a device with {dtype} convolutions, and {ctx} has none"
+        raise InputError(f"train: {needed}: {reason(error)}") from error
 
 
 def make_trainer(schedule: Schedule, net: RFCN, workers: Alone) -> mx.gluon.Trainer:

@@ -145,9 +145,8 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
                     if stops:
                         record.save(LAST)
                         progress.reach(record.step)
-                        raise Interrupted(
-                            f"stopped after step {record.step} of {schedule.steps}; {record.hint()}"
-                        )
+                        done = f"step {record.step} of {schedule.steps}"
+                        raise Interrupted(f"stopped after {done}; {record.hint()}")
                     if final:
                         break
             except (distributed.Lost, LostImage) as error:

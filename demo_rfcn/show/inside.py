@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -94,7 +95,6 @@ def score_maps(
     for row, (title, roi) in enumerate(zip(("good RoI", "shifted RoI"), rois)):
         x1, y1, x2, y2 = roi
         bin_width, bin_height = (x2 - x1) / k, (y2 - y1) / k
-
         axis = figure.add_subplot(outer[row, 0])
         axis.imshow(image)
         frame(axis, roi, "yellow", 2)
@@ -117,17 +117,13 @@ def score_maps(
         mesh = axis.imshow(pooled[row], **shades)
         for i, j in product(shown, shown):
             frame(axis, (j - 0.47, i - 0.47, j + 0.47, i + 0.47), "lime", 2)
-        for i, j in np.ndindex(k, k):
-            ink = "white" if abs(pooled[row, i, j]) > 0.6 * limit else "black"
-            axis.text(
-                j, i, f"{pooled[row, i, j]:.1f}", ha="center", va="center", fontsize=7, color=ink
-            )
-        axis.set_xticks([])
-        axis.set_yticks([])
-        axis.set_title(
-            f"the {k} x {k} votes: mean {pooled[row].mean():.2f},\n"
-            f"P({name}) = {probability[row]:.3f}"
-        )
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+        for (i, j), vote in np.ndenumerate(pooled[row]):
+            ink = "white" if abs(vote) > 0.6 * limit else "black"
+            axis.text(j, i, f"{vote:.1f}", color=ink, **style)
+        votes_title = f"the {k} x {k} votes: mean {pooled[row].mean():.2f},"
+        axis.set_title(f"{votes_title}\nP({name}) = {probability[row]:.3f}")
+        axis.set(xticks=[], yticks=[])
     bar = figure.colorbar(mesh, cax=figure.add_subplot(outer[:, 3]))
     bar.set_label(f"score of {name}")
     write(figure, path)
@@ -153,11 +149,8 @@ def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -
         width, height = x2 - x1, y2 - y1
         axis.imshow(image)
         for i, j in np.ndindex(k, k):
-            for (right, down), colour, style in (
-                ((0.0, 0.0), "white", ":"),
-                (moves[:, i, j], "lime", "-"),
-            ):
-                left, top = x1 + (j / k + right) * width, y1 + (i / k + down) * height
+            for move, colour, style in (((0, 0), "white", ":"), (moves[:, i, j], "lime", "-")):
+                left, top = x1 + (j / k + move[0]) * width, y1 + (i / k + move[1]) * height
                 bounds = (left, top, left + width / k, top + height / k)
                 frame(axis, bounds, colour, linestyle=style)
     write(figure, path)

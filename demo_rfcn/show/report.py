@@ -82,11 +82,9 @@ def write_report(folder: Path, summary: dict) -> Path:
     for name, (heading, caption) in _PICTURES.items():
         if name in summary["files"]:
             content = base64.b64encode((folder / name).read_bytes()).decode()
+            picture = f'<img alt="{caption}" src="data:image/png;base64,{content}">'
             parts.append(f"<h2>{heading}</h2>" if heading else "")
-            parts.append(
-                f'<figure><img alt="{caption}" src="data:image/png;base64,{content}">'
-                f"<figcaption>{caption}</figcaption></figure>"
-            )
+            parts.append(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>")
     parts += ["<h2>Arguments</h2>", _table(["argument", "value"], summary["arguments"].items())]
     path = folder / REPORT
     with replacing(path) as part:
