@@ -111,7 +111,7 @@ def test_operator_without_its_cuda_half_does_not_link(tmp_path):
     )
     assert len(link) == len(command) - 1
     assert done.returncode != 0
-    assert "undefined reference to `gluon_roi::ROIPool::forward(gluon_roi::Gpu" in done.stdout
+    assert "undefined reference to `gluon_roi::CudaHalf<gluon_roi::ROIPool>::" in done.stdout
 
 
 def error(folder: Path, **variables: str) -> str:

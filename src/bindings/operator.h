@@ -11,21 +11,15 @@
 
 namespace gluon_roi {
 
-template <class Op, class = void>
-struct HasCoordinates : std::false_type {};
-template <class Op>
-struct HasCoordinates<Op, std::void_t<decltype(Op::kCoordinates)>> : std::true_type {};
-
 // Op defines
-//   kName, kInputs, kOutputs, Params, params(visitor, params);
+//   kName, kInputs, kOutputs, kCoordinates, Params, params(visitor, params);
 //   several(params), the number of arrays of an input that is a list;
-//   View and view(params, slots), the inputs as its kernels see them;
+//   view(params, slots), the inputs as its kernels see them;
 //   infer(params, view, outputs, most), which throws or sets the shapes of the outputs;
-//   forward(device, params, view, outputs);
+//   forward<T>(params, view, outputs), for elements of type T on the CPU;
 //   and, if any input has a gradient, computes_gradient(params, input), gradients(params, d_slots)
-//   and backward(device, params, view, given, gradients).
-// Devices are Cpu and, in CUDA builds, Gpu with workspace(). RoiOperator implements most of this
-// for operators that pool boxes.
+//   and backward<T>(params, view, given, gradients).
+// RoiOperator and ArrayOperator implement most of this. CUDA builds have CudaHalf<Op> as well.
 template <class Op>
 class OperatorFor final : public Operator {
  public:
@@ -36,7 +30,7 @@ class OperatorFor final : public Operator {
                   symbol,
                   {std::begin(Op::kInputs), std::end(Op::kInputs)},
                   {std::begin(Op::kOutputs), std::end(Op::kOutputs)},
-                  coordinates(),
+                  Op::kCoordinates,
                   sizeof(Params)}) {}
   void visit(ParamVisitor* visitor, void* params) const override {
     Op::params(visitor, static_cast<Params*>(params));
@@ -140,11 +134,6 @@ class OperatorFor final : public Operator {
 
  private:
   static constexpr size_t kDeclared = std::size(Op::kInputs);
-  static constexpr bool has_gradients() {
-    bool any = false;
-    for (const Input& input : Op::kInputs) any = any || input.has_gradient;
-    return any;
-  }
 
   // ---- Parameters and slots ----
   struct Parsed {
@@ -178,10 +167,6 @@ class OperatorFor final : public Operator {
     }
     return slots;
   }
-  static int coordinates() {
-    if constexpr (HasCoordinates<Op>::value) return Op::kCoordinates;
-    return 0;
-  }
 
   // ---- Calls ----
   static std::vector<Tensor> infer(const Params& params, const Tensor* slots, int64_t most) {
@@ -197,13 +182,14 @@ class OperatorFor final : public Operator {
                       const gluon_roi_device& device) {
     const auto empty = [](const Tensor& tensor) { return elements(tensor) == 0; };
     if (std::all_of(outputs, outputs + std::size(Op::kOutputs), empty)) return;
-    const auto view = Op::view(params, slots);
     if (device.type == GLUON_ROI_CPU) {
       prepare_output(outputs[0]);
-      return Op::forward(Cpu{}, params, view, Outputs{outputs});
+      return with_dtype(slots[0].dtype, [&](auto type) {
+        Op::template forward<decltype(type)>(params, Op::view(params, slots), Outputs{outputs});
+      });
     }
 #ifdef GLUON_ROI_WITH_CUDA
-    Op::forward(gpu(device), params, view, Outputs{outputs});
+    CudaHalf<Op>::forward(gpu(device), params, slots, outputs);
 #else
     fail_without_cuda(Op::kName);
 #endif
@@ -211,19 +197,18 @@ class OperatorFor final : public Operator {
   static void backward(const Params& params, const Tensor* slots, const Tensor* given,
                        const std::vector<Tensor>& d_slots, const gluon_roi_device& device) {
     if (device.type == GLUON_ROI_CPU) {
-      if constexpr (has_gradients()) {
+      if constexpr (has_gradients<Op>()) {
         for (size_t i = 0; i < count_of(params, 0); ++i) prepare_output(d_slots[i]);
-        Op::backward(Cpu{}, params, Op::view(params, slots), Outputs{given},
-                     Op::gradients(params, d_slots.data()));
+        with_dtype(slots[0].dtype, [&](auto type) {
+          Op::template backward<decltype(type)>(params, Op::view(params, slots), Outputs{given},
+                                                Op::gradients(params, d_slots.data()));
+        });
       }
       return zero_others(params, d_slots, [](const Tensor& d) { zero_fill(Cpu{}, d); });
     }
 #ifdef GLUON_ROI_WITH_CUDA
-    if constexpr (has_gradients()) {
-      Op::backward(gpu(device), params, Op::view(params, slots), Outputs{given},
-                   Op::gradients(params, d_slots.data()));
-    }
-    zero_others(params, d_slots, [&](const Tensor& d) { zero_fill(Op::kName, gpu(device), d); });
+    CudaHalf<Op>::backward(gpu(device), params, slots, given, d_slots.data());
+    zero_others(params, d_slots, [&](const Tensor& d) { zero_fill(gpu(device), d); });
 #else
     static_cast<void>(slots), static_cast<void>(given);
     fail_without_cuda(Op::kName);
@@ -237,7 +222,7 @@ class OperatorFor final : public Operator {
     size_t slot = 0;
     for (size_t i = 0; i < kDeclared; ++i) {
       bool computed = false;
-      if constexpr (has_gradients()) computed = Op::computes_gradient(params, i);
+      if constexpr (has_gradients<Op>()) computed = Op::computes_gradient(params, i);
       for (size_t n = count_of(params, i); n > 0; --n, ++slot) {
         if (!computed && !is_absent(d_slots[slot])) zero(d_slots[slot]);
       }
@@ -245,14 +230,14 @@ class OperatorFor final : public Operator {
   }
   static size_t workspace(const Params& params, const Tensor* slots, bool backward) {
 #ifdef GLUON_ROI_WITH_CUDA
-    return Op::workspace(params, Op::view(params, slots), backward);
+    return CudaHalf<Op>::workspace(params, slots, backward);
 #else
     static_cast<void>(params), static_cast<void>(slots), static_cast<void>(backward);
     fail_without_cuda(Op::kName);
 #endif
   }
   static Gpu gpu(const gluon_roi_device& device) {
-    return Gpu{device.stream, static_cast<char*>(device.workspace), device.workspace_size};
+    return Gpu{Op::kName, device.stream, static_cast<char*>(device.workspace)};
   }
 
   // ---- Checks of calls from C ----

@@ -42,33 +42,16 @@ static bool is_real(int dtype) {
 
 void check_dtype(const char* op, const Input& input, int i, int dtype, const char* first_name,
                  int first) {
-  switch (input.role) {
-    case Role::kMaps:
-    case Role::kRows:
-    case Role::kLike:
-      if (!is_real(dtype)) {
-        fail(op, input.name, " has dtype ", dtype_name(dtype),
-             ", expected float16, float32 or float64");
-      }
-      if (dtype == first) return;
-      if (input.role == Role::kMaps) {
-        fail(op, input.name, " ", i, " has dtype ", dtype_name(dtype), ", expected ",
-             dtype_name(first), " as the first map");
-      }
-      fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected ", dtype_name(first),
-           " as ", first_name);
-    case Role::kRois:
-      if (is_real(dtype)) return;
-      fail(op, input.name, " has dtype ", dtype_name(dtype),
-           ", expected float16, float32 or float64");
-    case Role::kCounts:
-      if (dtype == GLUON_ROI_INT32 || dtype == GLUON_ROI_INT64 || dtype == GLUON_ROI_FLOAT32 ||
-          dtype == GLUON_ROI_FLOAT64) {
-        return;
-      }
-      fail(op, input.name, " has dtype ", dtype_name(dtype),
-           ", expected int32, int64, float32 or float64");
+  const bool is_count = input.role == Role::kCounts;
+  const bool is_int = dtype == GLUON_ROI_INT32 || dtype == GLUON_ROI_INT64;
+  if (is_count ? !is_int && (!is_real(dtype) || dtype == GLUON_ROI_FLOAT16) : !is_real(dtype)) {
+    fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected ",
+         is_count ? "int32, int64, float32 or float64" : "float16, float32 or float64");
   }
+  if (is_count || input.role == Role::kRois || dtype == first) return;
+  const bool is_map = input.role == Role::kMaps;
+  fail(op, input.name, is_map ? " " + std::to_string(i) : "", " has dtype ", dtype_name(dtype),
+       ", expected ", dtype_name(first), " as ", is_map ? "the first map" : first_name);
 }
 
 int default_dtype(Role role, int first) {

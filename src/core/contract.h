@@ -53,14 +53,40 @@ struct Outputs {
 
 // ---- Where an operator runs ---------------------------------------------------------------------
 
-// Plain overloads, so that a forgotten CUDA half is a link error.
 struct Cpu {};
-// The stream is the caller's; the workspace is device memory of at least Op::workspace(...) bytes.
+// The stream is the caller's; the workspace is device memory of CudaHalf<Op>::workspace() bytes.
 struct Gpu {
+  const char* op;  // for errors
   void* stream;
   char* workspace;
-  size_t workspace_size;
 };
+
+// The base class of operators that pool no boxes.
+template <class Op>
+struct ArrayOperator {
+  static constexpr int kCoordinates = 0;
+  template <class Params>
+  static int32_t several(const Params&) {
+    return 1;
+  }
+  template <class Params>
+  static bool computes_gradient(const Params&, size_t) {
+    return true;
+  }
+  template <class Params>
+  static auto gradients(const Params& params, const Tensor* slots) {
+    return Op::view(params, slots);
+  }
+};
+
+// Whether any input has a gradient.
+template <class Op>
+constexpr bool has_gradients() {
+  for (const Input& input : Op::kInputs) {
+    if (input.has_gradient) return true;
+  }
+  return false;
+}
 
 // ---- Shapes and types ---------------------------------------------------------------------------
 

@@ -2,9 +2,8 @@
 // The common part of operators that pool boxes: maps, rois in their three forms, and an output with
 // a row for each box.
 #pragma once
-#include <type_traits>
-
 #include "contract.h"
+#include "geometry/channels.h"
 
 namespace gluon_roi {
 
@@ -22,12 +21,7 @@ struct Inputs {
 };
 
 // Gradients to write, each completely. One without memory is not wanted.
-struct Gradients {
-  const Tensor* maps;
-  Tensor data;  // of the first map
-  Tensor rois;
-  Tensor offsets;
-};
+using Gradients = Inputs;
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -39,43 +33,33 @@ int64_t check_shapes(const char* op, const Inputs& in);
 // message names the responsible argument.
 void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most);
 
-template <class Params, class = void>
-struct HasOutputDim : std::false_type {};
-template <class Params>
-struct HasOutputDim<Params, std::void_t<decltype(Params::output_dim)>> : std::true_type {};
-
-// Base class of these operators, with defaults for one map and upright boxes. Op defines kInputs
-// (in the order maps, rois, others), output_channels(params, C), and forward and backward on Inputs
-// and Gradients.
-template <class Op>
+// Base class of these operators, with defaults for one map and upright boxes. Op defines forward
+// and backward on Inputs and Gradients.
+template <class Op, class P>
 class RoiOperator {
  public:
+  using Params = P;
+  // In the order maps, rois, others. (nvcc does not count inherited ones itself.)
+  static constexpr Input kInputs[3] = {kData, kRoisWithoutGradient, kRoisNum};
   static constexpr Output kOutputs[] = {{"output", kLikeFirst}};
+  // Whether a bin reads a map of its own, not its output's channel; so say layout() and output_dim.
+  static constexpr bool kGrouped = false;
+  static PositionSensitive layout(const P& p, int64_t channels) {
+    return PositionSensitive::ungrouped(channels, p.pooled_height, p.pooled_width);
+  }
   // Coordinates of a box.
   static constexpr int kCoordinates = 4;
   // Number of maps.
-  template <class Params>
-  static int32_t several(const Params&) {
-    return 1;
-  }
+  static int32_t several(const P&) { return 1; }
   // Number of lists in rois.
-  template <class Params>
-  static int32_t lists(const Params&) {
-    return 1;
-  }
+  static int32_t lists(const P&) { return 1; }
   // Whether rois get a gradient with these parameters.
-  template <class Params>
-  static bool rois_gradient(const Params&) {
-    return false;
-  }
+  static bool rois_gradient(const P&) { return false; }
   // Throws if this operator rejects inputs that others accept. Sizes may be unknown.
-  template <class Params>
-  static void check_inputs(const Params&, const Inputs&) {}
+  static void check_inputs(const P&, const Inputs&) {}
 
   // ---- Required by bindings/operator.h ----
-  using View = Inputs;
-  template <class Params>
-  static Inputs view(const Params& params, const Tensor* slots) {
+  static Inputs view(const P& params, const Tensor* slots) {
     Inputs in{};
     in.maps = slots;
     in.count = Op::several(params);
@@ -92,37 +76,30 @@ class RoiOperator {
     }
     return in;
   }
-  template <class Params>
-  static bool computes_gradient(const Params& params, size_t input) {
+  static bool computes_gradient(const P& params, size_t input) {
     return Op::kInputs[input].has_gradient &&
            (Op::kInputs[input].role != Role::kRois || Op::rois_gradient(params));
   }
-  template <class Params>
-  static Gradients gradients(const Params& params, const Tensor* slots) {
-    const Inputs all = view(params, slots);
-    Gradients d{};
-    d.maps = all.maps;
-    d.data = all.data;
+  static Gradients gradients(const P& params, const Tensor* slots) {
+    Gradients d = view(params, slots);
     for (size_t i = 1; i < std::size(Op::kInputs); ++i) {
-      if (!computes_gradient(params, i)) continue;
-      if (Op::kInputs[i].role == Role::kRois) d.rois = all.rois;
-      if (Op::kInputs[i].role == Role::kLike) d.offsets = all.offsets;
+      if (computes_gradient(params, i)) continue;
+      if (Op::kInputs[i].role == Role::kRois) d.rois = Tensor{};
+      if (Op::kInputs[i].role == Role::kLike) d.offsets = Tensor{};
     }
     return d;
   }
-  template <class Params>
-  static void infer(const Params& params, const Inputs& in, Tensor* out, int64_t most) {
-    constexpr bool has_output_dim = HasOutputDim<Params>::value;
+  static void infer(const P& params, const Inputs& in, Tensor* out, int64_t most) {
     const int64_t rows = check_shapes(Op::kName, in);
     out->ndim = 4;
     out->shape[0] = out->shape[1] = -1;
     out->shape[2] = params.pooled_height;
     out->shape[3] = params.pooled_width;
     // Checked before the other sizes, which are counted in bins.
-    check_output_size(Op::kName, *out, has_output_dim, most);
+    check_output_size(Op::kName, *out, Op::kGrouped, most);
     out->shape[0] = rows;
-    out->shape[1] = Op::output_channels(params, in.data.ndim < 0 ? -1 : in.data.shape[1]);
-    check_output_size(Op::kName, *out, has_output_dim, most);
+    out->shape[1] = Op::layout(params, in.data.ndim < 0 ? -1 : in.data.shape[1]).output_dim;
+    check_output_size(Op::kName, *out, Op::kGrouped, most);
     Op::check_inputs(params, in);
   }
 

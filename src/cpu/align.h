@@ -312,18 +312,17 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
 namespace gluon_roi {
 
 template <class Op, class P>
-void AlignOperator<Op, P>::forward(Cpu, const P& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::align_forward<Op, decltype(type)>(p, in, out); });
+template <class T>
+void AlignOperator<Op, P>::forward(const P& p, const Inputs& in, const Tensor& out) {
+  cpu::align_forward<Op, T>(p, in, out);
 }
 
 template <class Op, class P>
-void AlignOperator<Op, P>::backward(Cpu, const P& p, const Inputs& in, const Tensor& d_out,
+template <class T>
+void AlignOperator<Op, P>::backward(const P& p, const Inputs& in, const Tensor& d_out,
                                     const Gradients& d) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cpu::align_backward<Op, T>(p, in, d_out, d.maps);
-    if (!is_absent(d.rois)) cpu::align_roi_gradient<Op, T>(p, in, d_out, d.rois);
-  });
+  cpu::align_backward<Op, T>(p, in, d_out, d.maps);
+  if (!is_absent(d.rois)) cpu::align_roi_gradient<Op, T>(p, in, d_out, d.rois);
 }
 
 }  // namespace gluon_roi

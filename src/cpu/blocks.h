@@ -200,4 +200,16 @@ ALWAYS_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int6
   }
 }
 
+// The same for a single channel, which is a block as it is.
+template <class T, class A, class Simd>
+ALWAYS_INLINE void pack_planes(const T* plane, int64_t, int, int64_t cells, A* block,
+                               OneChannel<Simd>) {
+  copy_run(plane, cells, block, Simd{});
+}
+template <class T, class A, class Simd>
+ALWAYS_INLINE void unpack_planes(const A* block, int64_t, int, int64_t cells, T* plane,
+                                 OneChannel<Simd>) {
+  copy_run(block, cells, plane, Simd{});
+}
+
 }  // namespace gluon_roi::cpu

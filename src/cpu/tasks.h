@@ -84,27 +84,6 @@ struct GroupTask {
   int64_t output_dim_;
 };
 
-// Writes the outputs of neighbouring bins of one row from a channel-last tile.
-template <class T, class A, class Simd>
-ALWAYS_INLINE void write_bins(const A* tile, int lanes, int64_t outputs, int bins, T* to,
-                              Simd simd) {
-  unpack_planes(tile, outputs, lanes, bins, to, simd);
-}
-template <class T, class A, class Simd>
-ALWAYS_INLINE void write_bins(const A* tile, int, int64_t, int bins, T* to, OneChannel<Simd>) {
-  copy_run(tile, bins, to, Simd{});
-}
-// Reads gradients of outputs into such a tile.
-template <class T, class A, class Simd>
-ALWAYS_INLINE void read_bins(const T* from, int lanes, int64_t outputs, int bins, A* tile,
-                             Simd simd) {
-  pack_planes(from, outputs, lanes, bins, tile, simd);
-}
-template <class T, class A, class Simd>
-ALWAYS_INLINE void read_bins(const T* from, int, int64_t, int bins, A* tile, OneChannel<Simd>) {
-  copy_run(from, bins, tile, Simd{});
-}
-
 // Runs kernel(task, block, tile, simd) for a task that reads its score maps: with all channels at
 // once, on a channel block for each group, or channel by channel on the maps themselves, whichever
 // is faster. The tile has room for a row of the task's bins.

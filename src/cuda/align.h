@@ -2,6 +2,8 @@
 // Shared kernels of the operators with bilinear weights: taps forward and backward, and the
 // gradient of the box.
 #pragma once
+#include <optional>
+
 #include "../core/align_contract.h"
 #include "forward.h"
 #include "tiles.h"
@@ -30,8 +32,6 @@ struct AlignRule {
   }
   DEVICE_INLINE void pool(const View& view, int p, int q, int width, const T* plane,
                           const int64_t* other, A* value) const {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) value[u] = 0;
     const int32_t x_first = view.x_begin[q], x_stop = view.x_begin[q + 1];
     for (int32_t i = view.y_begin[p]; i < view.y_begin[p + 1]; ++i) {
       const Tap<A> y = view.y_taps[i];
@@ -112,11 +112,11 @@ inline int64_t first_row(const RoiTable& tables, const Inputs& in, int32_t i) {
 }
 
 template <class T, class Rule>
-void launch_roi_gradient(const char* op, const Gpu& gpu, const Rule& rule,
-                         const PositionSensitive& layout, const Pyramid& pyramid, const Inputs& in,
-                         const Tensor& d_out, const Tensor& d_rois) {
+void launch_roi_gradient(const Gpu& gpu, const Rule& rule, const PositionSensitive& layout,
+                         const Pyramid& pyramid, const Inputs& in, const Tensor& d_out,
+                         const Tensor& d_rois) {
   for (int32_t i = 0; i < in.count; ++i) {
-    launch(op, gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
+    launch(gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
            ForwardPlan(layout, in.maps[i], i, first_row(rule.tables, in, i)),
            data_of<const T>(in.maps[i]), data_of<const T>(d_out), d_rois.data, d_rois.dtype,
            excess<SumOf<T>>(pyramid.scale[i]));
@@ -155,16 +155,8 @@ struct AlignGradientRule {
 
 // ---- AlignOperator ------------------------------------------------------------------------------
 
-// Their bins read all channels. Op::rule(params) defines the weights of a bin, Op::pyramid(params)
-// the map of each RoI. The tables hold every RoI on its own map; the main kernels run once per map.
-//
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q). Merged taps of both
-// axes are in shared memory, and outputs are written contiguously. Backward: a block owns a tile of
-// the map in kTileChannels channels and walks over the RoIs that touch it, in their order; each
-// thread looks up the bins that read its cell. There are no atomics; all of d_data is written,
-// once. The gradient of a box is summed by one block, in a tree of fixed shape. Workspace: heads
-// and taps of the RoIs; for backward also their taps by cell and the lists of each image's RoIs,
-// and with rois_grad the taps with their derivatives.
+// The tables hold every RoI on its own map; the main kernels run once per map. Each thread of the
+// backward pass looks up the bins that read its cell.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     align_backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan,
@@ -190,102 +182,59 @@ __global__ void __launch_bounds__(kTileThreads)
   store_tile(tile, sum, d_data);
 }
 
-template <class Op, class T>
+// Op::rule(params) defines the weights of a bin, Op::pyramid(params) the map of each RoI; kBackward
+// is the kernel that writes d_data.
+template <class Op, class T, auto kBackward = align_backward_kernel<T>>
 struct AlignCall {
-  using Rule = decltype(Op::rule(std::declval<typename Op::Params>()));
-  const typename Op::Params& p;
+  using Params = typename Op::Params;
+  const Params& p;
   const Inputs& in;
   PositionSensitive layout;
-  Rule rule;
+  decltype(Op::rule(std::declval<Params>())) rule;
   AlignTable<SumOf<T>> tables;
   RoiLists lists;
+  std::optional<AlignGradientRule<T>> gradient;
 
-  AlignCall(Carver* carver, const typename Op::Params& params, const Inputs& inputs, bool backward)
+  AlignCall(Carver* carver, const Params& params, const Inputs& inputs, bool backward)
       : p(params),
         in(inputs),
         layout(Op::layout(p, in.data.shape[1])),
         rule(Op::rule(p)),
-        tables(Op::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, Op::pyramid(p),
-               rule, backward && !Op::kGrouped),
-        lists(carver, tables) {}
-  AlignGradientRule<T> gradient_rule(Carver* carver) const {
-    return {{Op::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index, tables.pyramid,
-             rule, false}};
+        tables(carver, p, in, Op::pyramid(p), rule, backward && !Op::kGrouped),
+        lists(carver, tables) {
+    if (!backward || !Op::rois_gradient(p)) return;
+    gradient = AlignGradientRule<T>{{carver, p, in, tables.pyramid, rule, false}};
+  }
+
+  void forward(const Gpu& gpu, const Tensor& out) const {
+    tables.build(gpu, rule);
+    for (int32_t i = 0; i < in.count; ++i) {
+      launch_forward<T>(gpu, AlignRule<T, Op::kGrouped>{tables}, layout, in.maps[i], out, i,
+                        first_row(tables, in, i));
+    }
+  }
+  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+    if (d_out.shape[0] == 0) {
+      for (int32_t i = 0; i < in.count; ++i) zero_fill(gpu, d.maps[i]);
+      return;
+    }
+    tables.build(gpu, rule);
+    lists.build(gpu, tables);
+    for (int32_t i = 0; i < in.count; ++i) {
+      const TilePlan plan(layout, in.maps[i]);
+      launch(gpu, kBackward, plan.blocks(), kTileThreads, tables, lists.of_map(tables, i), plan,
+             first_row(tables, in, i), data_of<const T>(d_out), data_of<T>(d.maps[i]));
+    }
+    if (is_absent(d.rois)) return;
+    gradient->tables.build(gpu, rule);
+    launch_roi_gradient<T>(gpu, *gradient, layout, tables.pyramid, in, d_out, d.rois);
   }
 };
 
-template <class Op>
-size_t align_workspace(const typename Op::Params& p, const Inputs& in, bool backward) {
-  Carver carver;
-  with_dtype(in.data.dtype, [&](auto type) {
-    const AlignCall<Op, decltype(type)> measured(&carver, p, in, backward);
-    if (backward && Op::rois_gradient(p)) measured.gradient_rule(&carver);
-  });
-  return carver.size();
-}
-
-template <class Op>
-void align_forward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
-                   const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    Carver carver(gpu.workspace);
-    const AlignCall<Op, T> call(&carver, p, in, false);
-    call.tables.build(Op::kName, gpu, call.rule);
-    for (int32_t i = 0; i < in.count; ++i) {
-      launch_forward<T>(Op::kName, gpu, AlignRule<T, Op::kGrouped>{call.tables}, call.layout,
-                        in.maps[i], out, i, first_row(call.tables, in, i));
-    }
-  });
-}
-
-// kernel(T{}) is the kernel that writes d_data, for elements of type T.
-template <class Op, class Kernel>
-void align_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
-                    const Tensor& d_out, const Gradients& d, const Kernel& kernel) {
-  if (d_out.shape[0] == 0) {
-    for (int32_t i = 0; i < in.count; ++i) zero_fill(Op::kName, gpu, d.maps[i]);
-    return;
-  }
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    Carver carver(gpu.workspace);
-    const AlignCall<Op, T> call(&carver, p, in, true);
-    call.tables.build(Op::kName, gpu, call.rule);
-    call.lists.build(Op::kName, gpu, call.tables);
-    for (int32_t i = 0; i < in.count; ++i) {
-      const TilePlan plan(call.layout, in.maps[i]);
-      launch(Op::kName, gpu, kernel(type), plan.blocks(), kTileThreads, call.tables,
-             call.lists.of_map(call.tables, i), plan, first_row(call.tables, in, i),
-             data_of<const T>(d_out), data_of<T>(d.maps[i]));
-    }
-    if (is_absent(d.rois)) return;
-    const AlignGradientRule<T> gradient = call.gradient_rule(&carver);
-    gradient.tables.build(Op::kName, gpu, call.rule);
-    launch_roi_gradient<T>(Op::kName, gpu, gradient, call.layout, call.tables.pyramid, in, d_out,
-                           d.rois);
-  });
-}
+// That of an operator whose .cu file defines no other.
+template <class Op, class T>
+struct Call : AlignCall<Op, T> {
+  using AlignCall<Op, T>::AlignCall;
+};
 
 }  // namespace gluon_roi::cuda
-
-namespace gluon_roi {
-
-template <class Op, class P>
-size_t AlignOperator<Op, P>::workspace(const P& p, const Inputs& in, bool backward) {
-  return cuda::align_workspace<Op>(p, in, backward);
-}
-
-template <class Op, class P>
-void AlignOperator<Op, P>::forward(Gpu gpu, const P& p, const Inputs& in, const Tensor& out) {
-  cuda::align_forward<Op>(gpu, p, in, out);
-}
-
-template <class Op, class P>
-void AlignOperator<Op, P>::backward(Gpu gpu, const P& p, const Inputs& in, const Tensor& d_out,
-                                    const Gradients& d) {
-  cuda::align_backward<Op>(gpu, p, in, d_out, d,
-                           [](auto type) { return cuda::align_backward_kernel<decltype(type)>; });
-}
-
-}  // namespace gluon_roi

@@ -64,9 +64,9 @@ DEVICE_INLINE X* stage(X* source, int count, char** room, const char* end) {
 // after the first, that is added. Rule has:
 //   tables, kGrouped (false: layout is 1 x 1),
 //   stage(k, room, end) -> View of the RoI's tables,
-//   pool(view, p, q, width, plane, other[kUnroll], value[kUnroll]): values of the map at plane, and
-//     of those `other` elements further on. (With a pointer to each map, the compiler would
-//     multiply channels by map sizes for every cell.)
+//   pool(view, p, q, width, plane, other[kUnroll], value[kUnroll]): value, which is 0, becomes that
+//     of the map at plane, and of those `other` elements further on. (With a pointer to each map,
+//     the compiler would multiply channels by map sizes for every cell.)
 template <class T, class Rule>
 __global__ void __launch_bounds__(kForwardThreads)
     forward_kernel(Rule rule, ForwardPlan plan, const T* data, T* out) {
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kForwardThreads)
     const T* plane = Rule::kGrouped ? image + plan.layout.channel(0, p, q) * plan.cells : image;
     for (int64_t c = first + group; c < stop; c += kUnroll * plan.groups) {
       int64_t other[kUnroll];
-      A value[kUnroll];
+      A value[kUnroll] = {};
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         // Past the last channel, the first is computed again but not stored.
@@ -126,11 +126,10 @@ __global__ void __launch_bounds__(kForwardThreads)
 }
 
 template <class T, class Rule>
-void launch_forward(const char* op, const Gpu& gpu, const Rule& rule,
-                    const PositionSensitive& layout, const Tensor& data, const Tensor& out,
-                    int32_t map = 0, int64_t first_row = 0) {
+void launch_forward(const Gpu& gpu, const Rule& rule, const PositionSensitive& layout,
+                    const Tensor& data, const Tensor& out, int32_t map = 0, int64_t first_row = 0) {
   const ForwardPlan plan(layout, data, map, first_row);
-  launch(op, gpu, forward_kernel<T, Rule>, out.shape[0] * plan.chunks, plan.threads(), rule, plan,
+  launch(gpu, forward_kernel<T, Rule>, out.shape[0] * plan.chunks, plan.threads(), rule, plan,
          data_of<const T>(data), data_of<T>(out));
 }
 

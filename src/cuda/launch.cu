@@ -13,10 +13,10 @@ void check_cuda(const char* op, cudaError_t error) {
 
 }  // namespace cuda
 
-void zero_fill(const char* op, const Gpu& gpu, const Tensor& tensor) {
+void zero_fill(const Gpu& gpu, const Tensor& tensor) {
   const size_t bytes = static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype);
   if (bytes == 0) return;
-  cuda::check_cuda(op,
+  cuda::check_cuda(gpu.op,
                    cudaMemsetAsync(tensor.data, 0, bytes, static_cast<cudaStream_t>(gpu.stream)));
 }
 

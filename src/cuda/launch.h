@@ -24,17 +24,17 @@ void check_cuda(const char* op, cudaError_t error);
 
 // Runs kernel(arguments...) on gpu.stream, with one-dimensional blocks.
 template <class... Parameters>
-void launch(const char* op, const Gpu& gpu, void (*kernel)(Parameters...), int64_t blocks,
-            int threads, std::common_type_t<Parameters>... arguments) {
+void launch(const Gpu& gpu, void (*kernel)(Parameters...), int64_t blocks, int threads,
+            std::common_type_t<Parameters>... arguments) {
   if (blocks == 0) return;
   if (blocks > std::numeric_limits<int32_t>::max()) {
-    fail(op, "needs ", blocks, " thread blocks, CUDA launches at most ",
+    fail(gpu.op, "needs ", blocks, " thread blocks, CUDA launches at most ",
          std::numeric_limits<int32_t>::max());
   }
   void* pointers[] = {static_cast<void*>(&arguments)...};
-  check_cuda(op, cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
-                                  dim3(static_cast<unsigned>(threads)), pointers, 0,
-                                  static_cast<cudaStream_t>(gpu.stream)));
+  check_cuda(gpu.op, cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                                      dim3(static_cast<unsigned>(threads)), pointers, 0,
+                                      static_cast<cudaStream_t>(gpu.stream)));
 }
 
 // sums[i][0] = the sum of sums[i] over the threads of a block, in a tree of fixed shape, for arrays

@@ -17,53 +17,34 @@ DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* room, 
   return BinView{edges, edges + 2 * tables.bins_y};
 }
 
-template <class Op>
+// Rule is a rule of forward_kernel; kBackward is the kernel that writes d_data.
+template <class Op, class T, class Rule, auto kBackward>
 struct PoolCall {
+  const typename Op::Params& p;
+  const Inputs& in;
   PositionSensitive layout;
   BinTable tables;
   RoiLists lists;
 
-  PoolCall(Carver* carver, const typename Op::Params& p, const Inputs& in)
-      : layout(Op::layout(p, in.data.shape[1])),
-        tables(Op::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index),
+  PoolCall(Carver* carver, const typename Op::Params& params, const Inputs& inputs, bool)
+      : p(params),
+        in(inputs),
+        layout(Op::layout(p, in.data.shape[1])),
+        tables(carver, p, in),
         lists(carver, tables) {}
-};
 
-template <class Op>
-size_t pool_workspace(const typename Op::Params& p, const Inputs& in) {
-  Carver carver;
-  const PoolCall<Op> measured(&carver, p, in);
-  return carver.size();
-}
-
-// Rule is a rule of forward_kernel.
-template <class Op, template <class> class Rule>
-void pool_forward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
-                  const Tensor& out) {
-  Carver carver(gpu.workspace);
-  const PoolCall<Op> call(&carver, p, in);
-  call.tables.build(Op::kName, gpu, Op::rule(p), p.spatial_scale);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    launch_forward<T>(Op::kName, gpu, Rule<T>{call.tables}, call.layout, in.data, out);
-  });
-}
-
-// kernel(T{}) is the kernel that writes d_data, for elements of type T.
-template <class Op, class Kernel>
-void pool_backward(const Gpu& gpu, const typename Op::Params& p, const Inputs& in,
-                   const Tensor& d_out, const Gradients& d, const Kernel& kernel) {
-  if (d_out.shape[0] == 0) return zero_fill(Op::kName, gpu, d.data);
-  Carver carver(gpu.workspace);
-  const PoolCall<Op> call(&carver, p, in);
-  call.tables.build(Op::kName, gpu, Op::rule(p), p.spatial_scale);
-  call.lists.build(Op::kName, gpu, call.tables);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    const TilePlan plan(call.layout, in.data);
-    launch(Op::kName, gpu, kernel(type), plan.blocks(), kTileThreads, call.tables, call.lists, plan,
+  void forward(const Gpu& gpu, const Tensor& out) const {
+    tables.build(gpu, Op::rule(p), p.spatial_scale);
+    launch_forward<T>(gpu, Rule{tables}, layout, in.data, out);
+  }
+  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+    if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+    tables.build(gpu, Op::rule(p), p.spatial_scale);
+    lists.build(gpu, tables);
+    const TilePlan plan(layout, in.data);
+    launch(gpu, kBackward, plan.blocks(), kTileThreads, tables, lists, plan,
            data_of<const T>(in.data), data_of<const T>(d_out), data_of<T>(d.data));
-  });
-}
+  }
+};
 
 }  // namespace gluon_roi::cuda

@@ -57,11 +57,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class A>
-void sort_segments(const char* op, const Gpu& gpu, const Segments<A>& all) {
+void sort_segments(const Gpu& gpu, const Segments<A>& all) {
   const int64_t pairs = all.size() / 2;
   for (int64_t run = 2; run <= all.padded; run *= 2) {
     for (int64_t step = run / 2; step > 0; step /= 2) {
-      launch(op, gpu, sort_kernel<A>, blocks_of(pairs), kThreads, all.ranks, pairs, all.padded, run,
+      launch(gpu, sort_kernel<A>, blocks_of(pairs), kThreads, all.ranks, pairs, all.padded, run,
              step);
     }
   }
@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kToLast, class A>
-void suppress(const char* op, const Gpu& gpu, const Segments<A>& all, A threshold, int64_t most) {
-  launch(op, gpu, suppress_kernel<kToLast, A>, all.segments, kThreads, all, threshold, most);
+void suppress(const Gpu& gpu, const Segments<A>& all, A threshold, int64_t most) {
+  launch(gpu, suppress_kernel<kToLast, A>, all.segments, kThreads, all, threshold, most);
 }
 
 }  // namespace gluon_roi::cuda

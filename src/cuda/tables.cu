@@ -5,8 +5,8 @@
 
 namespace gluon_roi::cuda {
 
-RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-                   int32_t pooled_width, int32_t bad_index, int64_t classes_of_pairs)
+RoiTable::RoiTable(Carver* carver, const Inputs& in, int32_t pooled_height, int32_t pooled_width,
+                   int32_t bad_index, int64_t classes_of_pairs)
     : rows(RoiRows::make(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)),
       classes(classes_of_pairs),
       bins_y(pooled_height),
@@ -21,7 +21,7 @@ RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t poo
     const Tensor& map = in.maps[i];
     if (all_pairs() > most || all_images() * maps >= most || map.shape[2] >= most ||
         map.shape[3] >= most) {
-      fail(op, "data has shape ", shape_text(map), " and there are ", all_pairs(),
+      fail(carver->op, "data has shape ", shape_text(map), " and there are ", all_pairs(),
            " rois, expected less than ", most, " images, rows, columns and rois on a GPU");
     }
     heights[i] = static_cast<int32_t>(map.shape[2]);
@@ -30,8 +30,8 @@ RoiTable::RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t poo
     width = std::max(width, widths[i]);
   }
   if (static_cast<int64_t>(bins_y) * bins_x > most) {
-    fail(op, "argument pooled_size: expected at most ", most, " bins on a GPU, got ", bins_y, " * ",
-         bins_x);
+    fail(carver->op, "argument pooled_size: expected at most ", most, " bins on a GPU, got ",
+         bins_y, " * ", bins_x);
   }
   heads = carver->take<RoiHead>(all_pairs());
 }
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kTableThreads)
 
 }  // namespace
 
-void BinTable::build(const char* op, const Gpu& gpu, BinRule rule, double spatial_scale) const {
-  launch(op, gpu, bin_kernel, rows.rows, kTableThreads, *this, rule, narrow<float>(spatial_scale));
+void BinTable::build(const Gpu& gpu, BinRule rule, double spatial_scale) const {
+  launch(gpu, bin_kernel, rows.rows, kTableThreads, *this, rule, narrow<float>(spatial_scale));
 }
 
 // ---- Taps ---------------------------------------------------------------------------------------
@@ -257,13 +257,13 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, AnyTap> 
 
 template <class G, class AnyTap>
 template <class Rule>
-void TapTable<G, AnyTap>::build(const char* op, const Gpu& gpu, const Rule& rule) const {
-  launch(op, gpu, tap_kernel<G, AnyTap, Rule>, rows.rows, kTableThreads, *this, rule);
+void TapTable<G, AnyTap>::build(const Gpu& gpu, const Rule& rule) const {
+  launch(gpu, tap_kernel<G, AnyTap, Rule>, rows.rows, kTableThreads, *this, rule);
 }
 
-#define BUILDS_FOR(Rule, G)                                                             \
-  template void TapTable<G, Tap<G>>::build(const char*, const Gpu&, const Rule&) const; \
-  template void TapTable<G, GradientTap<G>>::build(const char*, const Gpu&, const Rule&) const;
+#define BUILDS_FOR(Rule, G)                                                \
+  template void TapTable<G, Tap<G>>::build(const Gpu&, const Rule&) const; \
+  template void TapTable<G, GradientTap<G>>::build(const Gpu&, const Rule&) const;
 BUILDS_FOR(SampleRule, float)
 BUILDS_FOR(SampleRule, double)
 BUILDS_FOR(PreciseRule, float)
@@ -321,9 +321,9 @@ __global__ void __launch_bounds__(kListThreads)
 
 }  // namespace
 
-void RoiLists::build(const char* op, const Gpu& gpu, const RoiTable& tables) const {
+void RoiLists::build(const Gpu& gpu, const RoiTable& tables) const {
   const int64_t images = tables.all_images(), all_images = images * tables.maps;
-  launch(op, gpu, list_kernel, all_images, kListThreads, tables.heads, tables.all_pairs(), images,
+  launch(gpu, list_kernel, all_images, kListThreads, tables.heads, tables.all_pairs(), images,
          all_images, *this);
 }
 

@@ -31,8 +31,11 @@ struct RoiTable {
   int32_t height, width;                                              // of the largest
   RoiHead* heads;                                                     // K * classes
 
-  RoiTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-           int32_t pooled_width, int32_t bad_index, int64_t classes_of_pairs = 1);
+  RoiTable(Carver* carver, const Inputs& in, int32_t pooled_height, int32_t pooled_width,
+           int32_t bad_index, int64_t classes_of_pairs);
+  template <class Params>
+  RoiTable(Carver* carver, const Params& p, const Inputs& in, int64_t classes_of_pairs = 1)
+      : RoiTable(carver, in, p.pooled_height, p.pooled_width, p.bad_index, classes_of_pairs) {}
 
   int64_t all_pairs() const { return rows.rows * classes; }
   int64_t all_images() const { return rows.images * classes; }  // of each map
@@ -42,12 +45,11 @@ struct RoiTable {
 struct BinTable : RoiTable {
   int32_t* edges;  // K * 2 * (P + Q): two numbers per bin, rows first
 
-  BinTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-           int32_t pooled_width, int32_t bad_index)
-      : RoiTable(op, carver, in, pooled_height, pooled_width, bad_index),
-        edges(carver->take<int32_t>(rows.rows * 2 * (bins_y + bins_x))) {}
+  template <class Params>
+  BinTable(Carver* carver, const Params& p, const Inputs& in)
+      : RoiTable(carver, p, in), edges(carver->take<int32_t>(rows.rows * 2 * (bins_y + bins_x))) {}
 
-  void build(const char* op, const Gpu& gpu, BinRule rule, double spatial_scale) const;
+  void build(const Gpu& gpu, BinRule rule, double spatial_scale) const;
 
   HOST_DEVICE int32_t* row_edges(int64_t k) const {
     return edges + k * 2 * (static_cast<int64_t>(bins_y) + bins_x);
@@ -122,11 +124,10 @@ struct TapTable : RoiTable {
   int32_t* cell_begin;     // K * (H + 1 + W + 1), set for the cells of the head; or nullptr
   BinTap<G>* cell_taps;    // K * (room_y + room_x), or nullptr
 
-  template <class Rule>
-  TapTable(const char* op, Carver* carver, const Inputs& in, int32_t pooled_height,
-           int32_t pooled_width, int32_t bad_index, const Pyramid& maps_of_rois, const Rule& rule,
-           bool with_cells)
-      : RoiTable(op, carver, in, pooled_height, pooled_width, bad_index),
+  template <class Params, class Rule>
+  TapTable(Carver* carver, const Params& p, const Inputs& in, const Pyramid& maps_of_rois,
+           const Rule& rule, bool with_cells)
+      : RoiTable(carver, p, in),
         pyramid(maps_of_rois),
         room_y(room(bins_y, height, rule.max_cells(height))),
         room_x(room(bins_x, width, rule.max_cells(width))),
@@ -140,7 +141,7 @@ struct TapTable : RoiTable {
   }
 
   template <class Rule>
-  void build(const char* op, const Gpu& gpu, const Rule& rule) const;
+  void build(const Gpu& gpu, const Rule& rule) const;
 
   // The taps of a RoI, by bin and by cell.
   HOST_DEVICE TapView<AnyTap> by_bins(int64_t k) const {
@@ -175,7 +176,7 @@ struct RoiLists {
       : begin(carver->take<int32_t>(tables.all_images() * tables.maps + 1)),
         order(carver->take<int32_t>(tables.all_pairs())) {}
 
-  void build(const char* op, const Gpu& gpu, const RoiTable& tables) const;
+  void build(const Gpu& gpu, const RoiTable& tables) const;
   // The lists of one map.
   RoiLists of_map(const RoiTable& tables, int32_t map) const {
     RoiLists lists = *this;

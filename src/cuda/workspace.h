@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The single block of device memory that a call of an operator may use.
+// The single block of device memory that a call of an operator may use, and the call itself.
 #pragma once
 #include "launch.h"
 
 namespace gluon_roi::cuda {
 
-// Carves arrays out of the workspace. With a null pointer it only measures: Op::workspace() runs
-// the same constructors as the call itself, so the two cannot disagree.
+// Carves arrays out of the workspace. With a null pointer it only measures: CudaHalf::workspace()
+// runs the same constructors as the call itself, so the two cannot disagree.
 class Carver {
  public:
-  explicit Carver(char* memory = nullptr) : memory_(memory) {}
+  explicit Carver(const char* operator_name, char* memory = nullptr)
+      : op(operator_name), memory_(memory) {}
+  const char* const op;  // for errors
   template <class T>
   T* take(int64_t count) {
     T* array = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + size_);
     int64_t bytes;
     if (!multiply_up_to(kMaxElements, count, sizeof(T), &bytes) ||
         bytes > kMaxElements - static_cast<int64_t>(size_)) {
-      fail("gluon_roi", "a workspace of more than ", kMaxElements, " bytes would be needed");
+      fail(op, "a workspace of more than ", kMaxElements, " bytes would be needed");
     }
     size_ += round_up(static_cast<size_t>(bytes), 256);
     return array;
@@ -28,4 +30,47 @@ class Carver {
   size_t size_ = 0;
 };
 
+// A call of an operator on elements of type T; its .cu file defines
+//   Call(carver, params, view, backward), which carves the workspace,
+//   forward(gpu, outputs) and, if any input has a gradient, backward(gpu, given, gradients).
+template <class Op, class T>
+struct Call;
+
 }  // namespace gluon_roi::cuda
+
+namespace gluon_roi {
+
+template <class Op>
+void CudaHalf<Op>::forward(const Gpu& gpu, const Params& p, const Tensor* slots,
+                           const Tensor* outputs) {
+  const auto view = Op::view(p, slots);
+  with_dtype(slots[0].dtype, [&](auto type) {
+    cuda::Carver carver(gpu.op, gpu.workspace);
+    cuda::Call<Op, decltype(type)>(&carver, p, view, false).forward(gpu, Outputs{outputs});
+  });
+}
+
+template <class Op>
+void CudaHalf<Op>::backward(const Gpu& gpu, const Params& p, const Tensor* slots,
+                            const Tensor* given, const Tensor* d_slots) {
+  if constexpr (has_gradients<Op>()) {
+    const auto view = Op::view(p, slots);
+    with_dtype(slots[0].dtype, [&](auto type) {
+      cuda::Carver carver(gpu.op, gpu.workspace);
+      cuda::Call<Op, decltype(type)>(&carver, p, view, true)
+          .backward(gpu, Outputs{given}, Op::gradients(p, d_slots));
+    });
+  }
+}
+
+template <class Op>
+size_t CudaHalf<Op>::workspace(const Params& p, const Tensor* slots, bool backward) {
+  if (backward && !has_gradients<Op>()) return 0;
+  cuda::Carver carver(Op::kName);
+  with_dtype(slots[0].dtype, [&](auto type) {
+    cuda::Call<Op, decltype(type)>(&carver, p, Op::view(p, slots), backward);
+  });
+  return carver.size();
+}
+
+}  // namespace gluon_roi

@@ -3,12 +3,15 @@
 
 #include <cfloat>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "../bindings/c.h"
 #include "../cpu/suppression.h"
 
 namespace gluon_roi {
+
+using namespace cpu;
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -59,7 +62,6 @@ void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t m
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-namespace cpu {
 namespace {
 
 // The places of the rows that are kept, ascending, among sorted rows.
@@ -122,13 +124,18 @@ void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* dat
   std::fill(record + count, record + sizes.rows, -1);
 }
 
+}  // namespace
+
 template <class T>
-void run_forward(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* data, T* out,
-                 int32_t* record) {
+void BoxNMS::forward(const Params& p, const View& data_tensor, const Outputs& out_tensors) {
+  const Sizes sizes(data_tensor);
+  const T* const data = data_of<const T>(data_tensor);
+  T* const out = data_of<T>(out_tensors[0]);
+  int32_t* const record = data_of<int32_t>(out_tensors[1]);
   const int64_t each = sizes.rows * sizes.width;
   if (p.topk == 0) {
     std::copy(data, data + sizes.batches * each, out);
-    for (int64_t i = 0; i < sizes.batches * sizes.rows; ++i) record[i] = static_cast<int32_t>(i);
+    std::iota(record, record + sizes.batches * sizes.rows, 0);
     return;
   }
   // At least the work of sorting.
@@ -141,13 +148,18 @@ void run_forward(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* d
 }
 
 template <class T>
-void run_backward(const BoxNMS::Sizes& sizes, const T* d_out, const int32_t* record, T* d_data) {
+void BoxNMS::backward(const Params&, const View& data, const Outputs& given, const View& d) {
+  if (is_absent(d)) return;
+  const Sizes sizes(data);
+  const T* const d_out = data_of<const T>(given[0]);
+  const int32_t* const record = data_of<const int32_t>(given[1]);
+  T* const d_data = data_of<T>(d);
   const int64_t rows = sizes.batches * sizes.rows;
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t begin = i / sizes.rows * sizes.rows;
     if (record[i] < 0 || (record[i] >= begin && record[i] < begin + sizes.rows)) continue;
-    fail(BoxNMS::kName, "record has ", record[i], " for row ", i, ", expected a row of its batch, ",
-         begin, " to ", begin + sizes.rows - 1, ", or -1");
+    fail(kName, "record has ", record[i], " for row ", i, ", expected a row of its batch, ", begin,
+         " to ", begin + sizes.rows - 1, ", or -1");
   }
   const int64_t each = sizes.rows * sizes.width;
   parallel_for(sizes.batches, 2 * sizes.batches * each, [&](int64_t batch) {
@@ -157,26 +169,6 @@ void run_backward(const BoxNMS::Sizes& sizes, const T* d_out, const int32_t* rec
       const T* const from = d_out + i * sizes.width;
       std::copy(from, from + sizes.width, d_data + record[i] * sizes.width);
     }
-  });
-}
-
-}  // namespace
-}  // namespace cpu
-
-void BoxNMS::forward(Cpu, const Params& p, const View& data, const Outputs& out) {
-  with_dtype(data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cpu::run_forward(p, Sizes(data), data_of<const T>(data), data_of<T>(out[0]),
-                     data_of<int32_t>(out[1]));
-  });
-}
-
-void BoxNMS::backward(Cpu, const Params&, const View& data, const Outputs& given, const View& d) {
-  if (is_absent(d)) return;
-  with_dtype(data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cpu::run_backward(Sizes(data), data_of<const T>(given[0]), data_of<const int32_t>(given[1]),
-                      data_of<T>(d));
   });
 }
 

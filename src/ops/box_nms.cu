@@ -91,55 +91,46 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-}  // namespace cuda
 
-void BoxNMS::forward(Gpu gpu, const Params& p, const View& data, const Outputs& out) {
-  with_dtype(data.dtype, [&](auto type) {
-    using T = decltype(type);
-    using A = SumOf<T>;
-    const Sizes sizes(data);
-    const T* from = data_of<const T>(data);
+template <class T>
+struct Call<BoxNMS, T> {
+  const Params& p;
+  const Tensor& data;
+  Sizes sizes;
+  int64_t rows;               // of all batches
+  Segments<SumOf<T>> sorted;  // of none, unless rows are suppressed
+
+  Call(Carver* carver, const Params& params, const Tensor& input, bool backward)
+      : p(params),
+        data(input),
+        sizes(data),
+        rows(sizes.batches * sizes.rows),
+        sorted(carver, backward || p.topk == 0 ? 0 : sizes.batches, sizes.rows) {}
+
+  void forward(const Gpu& gpu, const Outputs& out) const {
+    const T* const from = data_of<const T>(data);
     T* const to = data_of<T>(out[0]);
     int32_t* const record = data_of<int32_t>(out[1]);
-    const int64_t rows = cuda::blocks_of(sizes.batches * sizes.rows);
     if (p.topk == 0) {
-      cuda::launch(kName, gpu, cuda::copy_kernel<T>, rows, cuda::kThreads, sizes, from, to, record);
-      return;
+      return launch(gpu, copy_kernel<T>, blocks_of(rows), kThreads, sizes, from, to, record);
     }
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Segments<A> all(&carver, sizes.batches, sizes.rows);
-    const int64_t blocks = cuda::blocks_of(all.size());
-    cuda::launch(kName, gpu, cuda::rank_kernel<T>, blocks, cuda::kThreads, all, p, sizes, from);
-    cuda::sort_segments(kName, gpu, all);
-    cuda::launch(kName, gpu, cuda::box_kernel<T>, blocks, cuda::kThreads, all, p, sizes, from);
-    cuda::suppress<false>(kName, gpu, all, static_cast<A>(static_cast<float>(p.overlap_thresh)),
-                          sizes.rows);
-    cuda::launch(kName, gpu, cuda::output_kernel<T>, rows, cuda::kThreads, all, p, sizes, from, to,
-                 record);
-  });
-}
+    const int64_t blocks = blocks_of(sorted.size());
+    launch(gpu, rank_kernel<T>, blocks, kThreads, sorted, p, sizes, from);
+    sort_segments(gpu, sorted);
+    launch(gpu, box_kernel<T>, blocks, kThreads, sorted, p, sizes, from);
+    suppress<false>(gpu, sorted, SumOf<T>(static_cast<float>(p.overlap_thresh)), sizes.rows);
+    launch(gpu, output_kernel<T>, blocks_of(rows), kThreads, sorted, p, sizes, from, to, record);
+  }
+  void backward(const Gpu& gpu, const Outputs& given, const Tensor& d) const {
+    if (is_absent(d)) return;
+    zero_fill(gpu, d);
+    launch(gpu, backward_kernel<T>, blocks_of(rows), kThreads, sizes, data_of<const T>(given[0]),
+           data_of<const int32_t>(given[1]), data_of<T>(d));
+  }
+};
 
-void BoxNMS::backward(Gpu gpu, const Params&, const View& data, const Outputs& given,
-                      const View& d) {
-  if (is_absent(d)) return;
-  zero_fill(kName, gpu, d);
-  with_dtype(data.dtype, [&](auto type) {
-    using T = decltype(type);
-    const Sizes sizes(data);
-    cuda::launch(kName, gpu, cuda::backward_kernel<T>, cuda::blocks_of(sizes.batches * sizes.rows),
-                 cuda::kThreads, sizes, data_of<const T>(given[0]),
-                 data_of<const int32_t>(given[1]), data_of<T>(d));
-  });
-}
+}  // namespace cuda
 
-size_t BoxNMS::workspace(const Params& p, const View& data, bool backward) {
-  cuda::Carver carver;
-  if (backward || p.topk == 0) return 0;
-  with_dtype(data.dtype, [&](auto type) {
-    const Sizes sizes(data);
-    cuda::Segments<SumOf<decltype(type)>>(&carver, sizes.batches, sizes.rows);
-  });
-  return carver.size();
-}
+template struct CudaHalf<BoxNMS>;
 
 }  // namespace gluon_roi

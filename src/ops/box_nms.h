@@ -31,7 +31,7 @@
 
 namespace gluon_roi {
 
-struct BoxNMS {
+struct BoxNMS : public ArrayOperator<BoxNMS> {
   static constexpr const char* kName = "BoxNMS";
   using Params = gluon_roi_box_nms_params;
   static constexpr Input kInputs[] = {{"data", Role::kRows, 0, false, true, false}};
@@ -54,9 +54,6 @@ struct BoxNMS {
   // The input, or its gradient.
   using View = Tensor;
   static View view(const Params&, const Tensor* slots) { return slots[0]; }
-  static View gradients(const Params&, const Tensor* slots) { return slots[0]; }
-  static int32_t several(const Params&) { return 1; }
-  static bool computes_gradient(const Params&, size_t) { return true; }
   static void infer(const Params& p, const View& data, Tensor* outputs, int64_t most);
 
   // The sizes of data.
@@ -70,11 +67,10 @@ struct BoxNMS {
     }
   };
 
-  static void forward(Cpu, const Params& p, const View& data, const Outputs& out);
-  static void backward(Cpu, const Params& p, const View& data, const Outputs& given, const View& d);
-  static void forward(Gpu, const Params& p, const View& data, const Outputs& out);
-  static void backward(Gpu, const Params& p, const View& data, const Outputs& given, const View& d);
-  static size_t workspace(const Params& p, const View& data, bool backward);
+  template <class T>
+  static void forward(const Params& p, const View& data, const Outputs& out);
+  template <class T>
+  static void backward(const Params& p, const View& data, const Outputs& given, const View& d);
 };
 
 // What a row of data is, for both devices.

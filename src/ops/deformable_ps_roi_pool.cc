@@ -11,11 +11,13 @@
 
 namespace gluon_roi {
 
+using namespace cpu;
+
 void DeformablePSROIPool::check_inputs(const Params& p, const Inputs& in) {
   const Tensor& trans = in.offsets;
   if (is_absent(trans) || trans.ndim < 0) return;
   const int64_t rows = in.rois.ndim < 0 ? -1 : check_shapes(kName, in);
-  const int64_t channels = output_channels(p, in.data.ndim < 0 ? -1 : in.data.shape[1]);
+  const int64_t channels = layout(p, in.data.ndim < 0 ? -1 : in.data.shape[1]).output_dim;
   const auto differs = [&](int axis, int64_t expected) {
     return expected >= 0 && trans.shape[axis] >= 0 && trans.shape[axis] != expected;
   };
@@ -36,7 +38,6 @@ void DeformablePSROIPool::check_inputs(const Params& p, const Inputs& in) {
   }
 }
 
-namespace cpu {
 namespace {
 
 using Params = DeformablePSROIPool::Params;
@@ -173,88 +174,6 @@ struct Prepared {
   }
 };
 
-template <class T>
-void run_forward(const Params& p, const Inputs& in, const Tensor& out) {
-  using A = SumOf<T>;
-  const Prepared<T> call(p, in);
-  const Tensor& by_class = call.by_class.data;
-  const PositionSensitive& layout = call.by_class.layout;
-  const T* data = data_of<const T>(in.data);
-  T* result = data_of<T>(out);
-  const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t outputs = layout.outputs();
-  call.table.fill_special_rows(result, out.shape[1] * outputs);
-
-  const auto pool = [&](const GroupTask<A>& task, const auto* block, A*, auto simd) INLINE_LAMBDA {
-    using Values = Lanes<A, decltype(simd)>;
-    constexpr int kCount = Values::kCount;
-    call.for_each_bin(
-        task, result,
-        [&](int64_t, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
-          Values sum = Values::all(0);
-          for (size_t i = 0; i < taps.rows; ++i) {
-            const auto* line = block + taps.y[i].cell * width * kCount;
-            Values across = Values::all(0);
-            for (size_t j = 0; j < taps.columns; ++j) {
-              across.add_weighted(Values::load(line + int64_t{taps.x[j].cell} * kCount),
-                                  taps.x[j].weight);
-            }
-            sum.add_weighted(across, taps.y[i].weight);
-          }
-          sum /= Values::all(taps.divisor);
-          sum.scatter(task.lanes, result + output, outputs);
-        },
-        [&](int64_t output) INLINE_LAMBDA {
-          Values::all(std::numeric_limits<A>::quiet_NaN())
-              .scatter(task.lanes, result + output, outputs);
-        });
-  };
-  const int64_t work = elements(in.data) + kElementsPerOutput * elements(out);
-  parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, by_class);
-    const int64_t image = task.image / call.by_class.classes;
-    if (call.table.begin[image] == call.table.begin[image + 1]) return;
-    read_maps(task, layout, call.coverage, data, cells, pool);
-  });
-}
-
-template <class T>
-void run_backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                  const Tensor& d_data) {
-  using A = SumOf<T>;
-  const Prepared<T> call(p, in);
-  const Tensor& by_class = call.by_class.data;
-  const PositionSensitive& layout = call.by_class.layout;
-  const T* d_out = data_of<const T>(d_out_tensor);
-  T* result = data_of<T>(d_data);
-  const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t outputs = layout.outputs();
-
-  const auto add_gradients = [&](const GroupTask<A>& task, A* block, A*, auto simd) INLINE_LAMBDA {
-    using Values = Lanes<A, decltype(simd)>;
-    constexpr int kCount = Values::kCount;
-    call.for_each_bin(
-        task, d_out,
-        [&](int64_t, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
-          Values d_bin = Values::gather(task.lanes, d_out + output, outputs);
-          d_bin /= Values::all(taps.divisor);
-          for (size_t i = 0; i < taps.rows; ++i) {
-            A* line = block + taps.y[i].cell * width * kCount;
-            const Values across = d_bin.weighted(taps.y[i].weight);
-            for (size_t j = 0; j < taps.columns; ++j) {
-              across.weighted(taps.x[j].weight).add_to(line + int64_t{taps.x[j].cell} * kCount);
-            }
-          }
-        },
-        [](int64_t) INLINE_LAMBDA {});
-  };
-  const int64_t work = elements(d_data) + kElementsPerOutput * elements(d_out_tensor);
-  parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
-    const GroupTask<A> task(id, layout, by_class);
-    add_to_maps(task, layout, call.coverage, false, result, cells, add_gradients);
-  });
-}
-
 // First the derivatives by the position of each bin, for each block of channels on its own; then
 // their sums over the blocks and over the bins of a part, in this order.
 template <class T>
@@ -340,19 +259,88 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
 }
 
 }  // namespace
-}  // namespace cpu
 
-void DeformablePSROIPool::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
+template <class T>
+void DeformablePSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
+  using A = SumOf<T>;
+  const Prepared<T> call(p, in);
+  const Tensor& by_class = call.by_class.data;
+  const PositionSensitive& layout = call.by_class.layout;
+  const T* data = data_of<const T>(in.data);
+  T* result = data_of<T>(out);
+  const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
+  const int64_t outputs = layout.outputs();
+  call.table.fill_special_rows(result, out.shape[1] * outputs);
+
+  const auto pool = [&](const GroupTask<A>& task, const auto* block, A*, auto simd) INLINE_LAMBDA {
+    using Values = Lanes<A, decltype(simd)>;
+    constexpr int kCount = Values::kCount;
+    call.for_each_bin(
+        task, result,
+        [&](int64_t, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
+          Values sum = Values::all(0);
+          for (size_t i = 0; i < taps.rows; ++i) {
+            const auto* line = block + taps.y[i].cell * width * kCount;
+            Values across = Values::all(0);
+            for (size_t j = 0; j < taps.columns; ++j) {
+              across.add_weighted(Values::load(line + int64_t{taps.x[j].cell} * kCount),
+                                  taps.x[j].weight);
+            }
+            sum.add_weighted(across, taps.y[i].weight);
+          }
+          sum /= Values::all(taps.divisor);
+          sum.scatter(task.lanes, result + output, outputs);
+        },
+        [&](int64_t output) INLINE_LAMBDA {
+          Values::all(std::numeric_limits<A>::quiet_NaN())
+              .scatter(task.lanes, result + output, outputs);
+        });
+  };
+  const int64_t work = elements(in.data) + kElementsPerOutput * elements(out);
+  parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, by_class);
+    const int64_t image = task.image / call.by_class.classes;
+    if (call.table.begin[image] == call.table.begin[image + 1]) return;
+    read_maps(task, layout, call.coverage, data, cells, pool);
+  });
 }
 
-void DeformablePSROIPool::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+template <class T>
+void DeformablePSROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
                                    const Gradients& d) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cpu::run_backward<T>(p, in, d_out, d.data);
-    if (!is_absent(d.offsets)) cpu::run_offset_gradient<T>(p, in, d_out, d.offsets);
+  using A = SumOf<T>;
+  const Prepared<T> call(p, in);
+  const Tensor& by_class = call.by_class.data;
+  const PositionSensitive& layout = call.by_class.layout;
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* result = data_of<T>(d.data);
+  const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
+  const int64_t outputs = layout.outputs();
+
+  const auto add_gradients = [&](const GroupTask<A>& task, A* block, A*, auto simd) INLINE_LAMBDA {
+    using Values = Lanes<A, decltype(simd)>;
+    constexpr int kCount = Values::kCount;
+    call.for_each_bin(
+        task, d_out,
+        [&](int64_t, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
+          Values d_bin = Values::gather(task.lanes, d_out + output, outputs);
+          d_bin /= Values::all(taps.divisor);
+          for (size_t i = 0; i < taps.rows; ++i) {
+            A* line = block + taps.y[i].cell * width * kCount;
+            const Values across = d_bin.weighted(taps.y[i].weight);
+            for (size_t j = 0; j < taps.columns; ++j) {
+              across.weighted(taps.x[j].weight).add_to(line + int64_t{taps.x[j].cell} * kCount);
+            }
+          }
+        },
+        [](int64_t) INLINE_LAMBDA {});
+  };
+  const int64_t work = elements(d.data) + kElementsPerOutput * elements(d_out_tensor);
+  parallel_for(GroupTask<A>::count(layout, by_class), work, [&](int64_t id) {
+    const GroupTask<A> task(id, layout, by_class);
+    add_to_maps(task, layout, call.coverage, false, result, cells, add_gradients);
   });
+  if (!is_absent(d.offsets)) run_offset_gradient<T>(p, in, d_out_tensor, d.offsets);
 }
 
 }  // namespace gluon_roi

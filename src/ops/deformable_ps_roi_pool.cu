@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeformablePSROIPool in CUDA kernels; deformable_ps_roi_pool.h defines the result.
-//
-// A RoI and a class make a pair, and an image and a class what shared code calls an image. No
-// taps are kept: each thread walks over the samples of its bin, which are few.
-// Forward: a block owns some channels of one pair, a thread (channel, p, q).
-// Backward: a block owns a tile of the map in kTileChannels channels of one group, and walks over
-// the pairs that touch it, in their order; each thread weighs the samples next to its cell.
-// Offsets: a block owns one part of one pair, and sums over its bins and channels in a tree of
-// fixed shape. There are no atomics; each gradient is written completely, once.
-// Workspace: heads and axes of the RoIs; backward the lists of each image's pairs as well.
+// A RoI and a class make a pair, and an image and a class what shared code calls an image. No taps
+// are kept: each thread walks over the samples of its bin, which are few, or weighs those next to
+// its cell. The offsets of a part are summed by one block, over its bins and channels.
 #include "../cuda/forward.h"
 #include "../cuda/tiles.h"
 #include "deformable_ps_roi_pool.h"
@@ -28,8 +21,7 @@ struct PartTable : RoiTable {
 
   PartTable(Carver* carver, const DeformablePSROIPool::Params& p, const Inputs& in,
             int64_t classes_of_pairs)
-      : RoiTable(DeformablePSROIPool::kName, carver, in, p.pooled_height, p.pooled_width,
-                 p.bad_index, classes_of_pairs),
+      : RoiTable(carver, p, in, classes_of_pairs),
         offsets(DeformablePSROIPool::offsets<T>(p, in)),
         samples(p.sample_per_part),
         axes(carver->take<PartAxis<A>>(rows.rows * 2)) {}
@@ -229,64 +221,49 @@ __global__ void __launch_bounds__(kPartThreads)
   store(d_pair + offsets.parts(), sums[0][0] * scale_y);
 }
 
+}  // namespace
+
 template <class T>
-struct Prepared {
+struct Call<DeformablePSROIPool, T> {
+  const DeformablePSROIPool::Params& p;
+  const Inputs& in;
   DeformablePSROIPool::ByClass by_class;
   PartTable<T> tables;
   RoiLists lists;
 
-  Prepared(Carver* carver, const DeformablePSROIPool::Params& p, const Inputs& in)
-      : by_class(p, in), tables(carver, p, in, by_class.classes), lists(carver, tables) {}
+  Call(Carver* carver, const DeformablePSROIPool::Params& params, const Inputs& inputs, bool)
+      : p(params),
+        in(inputs),
+        by_class(p, in),
+        tables(carver, p, in, by_class.classes),
+        lists(carver, tables) {}
 
-  void build(const Gpu& gpu, double spatial_scale) const {
-    launch(DeformablePSROIPool::kName, gpu, part_kernel<T>, tables.all_pairs(), kPartThreads,
-           tables, spatial_scale);
+  void build(const Gpu& gpu) const {
+    launch(gpu, part_kernel<T>, tables.all_pairs(), kPartThreads, tables, p.spatial_scale);
+  }
+  void forward(const Gpu& gpu, const Tensor& out) const {
+    build(gpu);
+    Tensor pairs = out;
+    pairs.shape[0] = tables.all_pairs();
+    launch_forward<T>(gpu, PartRule<T>{tables}, by_class.layout, by_class.data, pairs);
+  }
+  void backward(const Gpu& gpu, const Tensor& d_out_tensor, const Gradients& d) const {
+    if (d_out_tensor.shape[0] == 0) return zero_fill(gpu, d.data);
+    build(gpu);
+    lists.build(gpu, tables);
+    const TilePlan plan(by_class.layout, by_class.data);
+    const T* d_out = data_of<const T>(d_out_tensor);
+    launch(gpu, backward_kernel<T>, plan.blocks(), kTileThreads, tables, lists, plan, d_out,
+           data_of<T>(d.data));
+    if (is_absent(d.offsets)) return;
+    launch(gpu, offset_kernel<T>, tables.all_pairs() * tables.offsets.parts(), kPartThreads, tables,
+           ForwardPlan(by_class.layout, by_class.data), data_of<const T>(in.data), d_out,
+           data_of<T>(d.offsets));
   }
 };
 
-}  // namespace
 }  // namespace cuda
 
-size_t DeformablePSROIPool::workspace(const Params& p, const Inputs& in, bool) {
-  cuda::Carver carver;
-  with_dtype(in.data.dtype,
-             [&](auto type) { const cuda::Prepared<decltype(type)> measured(&carver, p, in); });
-  return carver.size();
-}
-
-void DeformablePSROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in);
-    call.build(gpu, p.spatial_scale);
-    Tensor pairs = out;
-    pairs.shape[0] = call.tables.all_pairs();
-    cuda::launch_forward<T>(kName, gpu, cuda::PartRule<T>{call.tables}, call.by_class.layout,
-                            call.by_class.data, pairs);
-  });
-}
-
-void DeformablePSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in,
-                                   const Tensor& d_out_tensor, const Gradients& d) {
-  if (d_out_tensor.shape[0] == 0) return zero_fill(kName, gpu, d.data);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in);
-    call.build(gpu, p.spatial_scale);
-    call.lists.build(kName, gpu, call.tables);
-    const PositionSensitive& layout = call.by_class.layout;
-    const cuda::TilePlan plan(layout, call.by_class.data);
-    const T* d_out = data_of<const T>(d_out_tensor);
-    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, call.lists, plan, d_out, data_of<T>(d.data));
-    if (is_absent(d.offsets)) return;
-    cuda::launch(kName, gpu, cuda::offset_kernel<T>,
-                 call.tables.all_pairs() * call.tables.offsets.parts(), cuda::kPartThreads,
-                 call.tables, cuda::ForwardPlan(layout, call.by_class.data),
-                 data_of<const T>(in.data), d_out, data_of<T>(d.offsets));
-  });
-}
+template struct CudaHalf<DeformablePSROIPool>;
 
 }  // namespace gluon_roi

@@ -28,9 +28,9 @@
 
 namespace gluon_roi {
 
-struct DeformablePSROIPool : public RoiOperator<DeformablePSROIPool> {
+struct DeformablePSROIPool
+    : public RoiOperator<DeformablePSROIPool, gluon_roi_deformable_ps_roi_pool_params> {
   static constexpr const char* kName = "DeformablePSROIPool";
-  using Params = gluon_roi_deformable_ps_roi_pool_params;
   static constexpr Input kInputs[] = {
       kData, kRoisWithoutGradient, {"trans", Role::kLike, 4, true, true, false}, kRoisNum};
 
@@ -45,12 +45,10 @@ struct DeformablePSROIPool : public RoiOperator<DeformablePSROIPool> {
     visit->choice(FIELD(bad_index), kBadIndices);
   }
 
+  static constexpr bool kGrouped = true;
   static PositionSensitive layout(const Params& p, int64_t channels) {
     return PositionSensitive::make(kName, p.output_dim, p.group_height, p.group_width,
                                    p.pooled_height, p.pooled_width, channels);
-  }
-  static int64_t output_channels(const Params& p, int64_t channels) {
-    return layout(p, channels).output_dim;
   }
   static int32_t part_height(const Params& p) {
     return p.part_height > 0 ? p.part_height : p.pooled_height;
@@ -60,13 +58,10 @@ struct DeformablePSROIPool : public RoiOperator<DeformablePSROIPool> {
   }
   static void check_inputs(const Params& p, const Inputs& in);
 
-  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+  template <class T>
+  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  template <class T>
+  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
 
   // Each class has its own offsets and channels. So each pair of an image and a class is treated as
   // an image of fewer channels, and each pair of a RoI and a class as a RoI, with row k * classes +

@@ -11,6 +11,8 @@
 
 namespace gluon_roi {
 
+using namespace cpu;
+
 // ---- Shapes -------------------------------------------------------------------------------------
 
 // Outputs of the convolution along an axis of data, -1 if unknown.
@@ -97,7 +99,6 @@ void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-namespace cpu {
 namespace {
 
 using Params = DeformableSampling::Params;
@@ -210,8 +211,25 @@ struct SampleTask {
   }
 };
 
+// The gradients of offset and mask for a row of outputs. `total` has for each of the four cells
+// around each sample of the pair the sum over the channels of value times gradient.
 template <class T>
-void run_forward(const Params& p, const View& in, const Tensor& out) {
+void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t pair, int64_t y,
+                 const SumOf<T>* total, const View& d) {
+  using A = SumOf<T>;
+  plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
+    const int64_t number = plan.moved.kernel.number(y, x, i, j);
+    A sum[4];
+    for (int k = 0; k < 4; ++k) sum[k] = total[k * plan.samples + number];
+    plan.moved.store_gradients(table.first + pair, y, x, i, j, table.around(pair)[number], sum,
+                               data_of<T>(d.offset), data_of<T>(d.mask));
+  });
+}
+
+}  // namespace
+
+template <class T>
+void DeformableSampling::forward(const Params& p, const View& in, const Tensor& out) {
   using A = SumOf<T>;
   constexpr int64_t kAtATime = 256;
   const Plan<T> plan(p, in);
@@ -248,23 +266,9 @@ void run_forward(const Params& p, const View& in, const Tensor& out) {
   });
 }
 
-// The gradients of offset and mask for a row of outputs. `total` has for each of the four cells
-// around each sample of the pair the sum over the channels of value times gradient.
 template <class T>
-void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t pair, int64_t y,
-                 const SumOf<T>* total, const View& d) {
-  using A = SumOf<T>;
-  plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
-    const int64_t number = plan.moved.kernel.number(y, x, i, j);
-    A sum[4];
-    for (int k = 0; k < 4; ++k) sum[k] = total[k * plan.samples + number];
-    plan.moved.store_gradients(table.first + pair, y, x, i, j, table.around(pair)[number], sum,
-                               data_of<T>(d.offset), data_of<T>(d.mask));
-  });
-}
-
-template <class T>
-void run_backward(const Params& p, const View& in, const Tensor& d_out_tensor, const View& d) {
+void DeformableSampling::backward(const Params& p, const View& in, const Tensor& d_out_tensor,
+                                  const View& d) {
   using A = SumOf<T>;
   constexpr int64_t kAtATime = 64;
   const Plan<T> plan(p, in);
@@ -345,18 +349,6 @@ void run_backward(const Params& p, const View& in, const Tensor& d_out_tensor, c
       write_moves(plan, table, pair, y, total, d);
     });
   });
-}
-
-}  // namespace
-}  // namespace cpu
-
-void DeformableSampling::forward(Cpu, const Params& p, const View& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
-}
-
-void DeformableSampling::backward(Cpu, const Params& p, const View& in, const Tensor& d_out,
-                                  const View& d) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::run_backward<decltype(type)>(p, in, d_out, d); });
 }
 
 }  // namespace gluon_roi

@@ -215,48 +215,45 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-}  // namespace cuda
 
-void DeformableSampling::forward(Gpu gpu, const Params& p, const View& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    const SampledPairs<T> plan(p, in);
-    const int64_t chunks = div_up(plan.channels, cuda::kChannels);
-    const int64_t blocks = div_up(plan.samples, cuda::kThreads);
-    cuda::launch(kName, gpu, cuda::forward_kernel<T>, plan.pairs * chunks * blocks, cuda::kThreads,
-                 plan, data_of<const T>(in.data), data_of<T>(out), chunks, blocks);
-  });
-}
+template <class T>
+struct Call<DeformableSampling, T> {
+  const DeformableSampling::View& in;
+  SampledPairs<T> plan;
+  RowRange* ranges;  // of the rows of outputs of all pairs; for a backward pass
+  int64_t blocks;    // with a thread for each sample of a pair
 
-void DeformableSampling::backward(Gpu gpu, const Params& p, const View& in,
-                                  const Tensor& d_out_tensor, const View& d) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    const SampledPairs<T> plan(p, in);
-    const DeformedKernel& kernel = plan.moved.kernel;
+  Call(Carver* carver, const DeformableSampling::Params& p, const DeformableSampling::View& inputs,
+       bool backward)
+      : in(inputs),
+        plan(p, in),
+        ranges(carver->take<RowRange>(backward ? plan.pairs * plan.moved.kernel.out_height : 0)),
+        blocks(div_up(plan.samples, kThreads)) {}
+
+  void forward(const Gpu& gpu, const Tensor& out) const {
+    const int64_t chunks = div_up(plan.channels, kChannels);
+    launch(gpu, forward_kernel<T>, plan.pairs * chunks * blocks, kThreads, plan,
+           data_of<const T>(in.data), data_of<T>(out), chunks, blocks);
+  }
+  void backward(const Gpu& gpu, const Tensor& d_out_tensor,
+                const DeformableSampling::View& d) const {
     const T* data = data_of<const T>(in.data);
     const T* d_out = data_of<const T>(d_out_tensor);
-    cuda::Carver carver(gpu.workspace);
-    auto* ranges = carver.take<cuda::RowRange>(plan.pairs * kernel.out_height);
-    cuda::launch(kName, gpu, cuda::range_kernel<T>, plan.pairs * kernel.out_height, cuda::kThreads,
-                 plan, ranges);
-    const int64_t chunks = div_up(plan.channels, cuda::kTileChannels);
-    const auto tiles_y = static_cast<int32_t>(div_up(kernel.height, cuda::kTileHeight));
-    const auto tiles_x = static_cast<int32_t>(div_up(kernel.width, cuda::kTileWidth));
-    cuda::launch(kName, gpu, cuda::data_gradient_kernel<T>, plan.pairs * chunks * tiles_y * tiles_x,
-                 cuda::kThreads, plan, ranges, d_out, data_of<T>(d.data), tiles_y, tiles_x, chunks);
+    launch(gpu, range_kernel<T>, plan.pairs * plan.moved.kernel.out_height, kThreads, plan, ranges);
+    const DeformedKernel& kernel = plan.moved.kernel;
+    const int64_t chunks = div_up(plan.channels, kTileChannels);
+    const auto tiles_y = static_cast<int32_t>(div_up(kernel.height, kTileHeight));
+    const auto tiles_x = static_cast<int32_t>(div_up(kernel.width, kTileWidth));
+    launch(gpu, data_gradient_kernel<T>, plan.pairs * chunks * tiles_y * tiles_x, kThreads, plan,
+           ranges, d_out, data_of<T>(d.data), tiles_y, tiles_x, chunks);
     if (is_absent(d.offset) && is_absent(d.mask)) return;
-    const int64_t blocks = div_up(plan.samples, cuda::kThreads);
-    cuda::launch(kName, gpu, cuda::move_gradient_kernel<T>, plan.pairs * blocks, cuda::kThreads,
-                 plan, data, d_out, data_of<T>(d.offset), data_of<T>(d.mask), blocks);
-  });
-}
+    launch(gpu, move_gradient_kernel<T>, plan.pairs * blocks, kThreads, plan, data, d_out,
+           data_of<T>(d.offset), data_of<T>(d.mask), blocks);
+  }
+};
 
-size_t DeformableSampling::workspace(const Params& p, const View& in, bool backward) {
-  if (!backward) return 0;
-  cuda::Carver carver;
-  carver.take<cuda::RowRange>(in.data.shape[0] * p.num_deformable_group * in.offset.shape[2]);
-  return carver.size();
-}
+}  // namespace cuda
+
+template struct CudaHalf<DeformableSampling>;
 
 }  // namespace gluon_roi

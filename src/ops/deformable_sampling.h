@@ -38,7 +38,7 @@
 
 namespace gluon_roi {
 
-struct DeformableSampling {
+struct DeformableSampling : public ArrayOperator<DeformableSampling> {
   static constexpr const char* kName = "DeformableSampling";
   using Params = gluon_roi_deformable_sampling_params;
   static constexpr Input kInputs[] = {kData,
@@ -62,11 +62,6 @@ struct DeformableSampling {
     Tensor data, offset, mask;
   };
   static View view(const Params&, const Tensor* slots) { return {slots[0], slots[1], slots[2]}; }
-  static View gradients(const Params&, const Tensor* slots) {
-    return {slots[0], slots[1], slots[2]};
-  }
-  static int32_t several(const Params&) { return 1; }
-  static bool computes_gradient(const Params&, size_t) { return true; }
   static void infer(const Params& p, const View& in, Tensor* out, int64_t most);
 
   template <class T>
@@ -88,11 +83,10 @@ struct DeformableSampling {
     return {kernel, data_of<const T>(in.offset), data_of<const T>(in.mask)};
   }
 
-  static void forward(Cpu, const Params& p, const View& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const View& in, const Tensor& d_out, const View& d);
-  static void forward(Gpu, const Params& p, const View& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const View& in, const Tensor& d_out, const View& d);
-  static size_t workspace(const Params& p, const View& in, bool backward);
+  template <class T>
+  static void forward(const Params& p, const View& in, const Tensor& out);
+  template <class T>
+  static void backward(const Params& p, const View& in, const Tensor& d_out, const View& d);
 };
 
 // A call, cut into pairs of an image and a deformable group.

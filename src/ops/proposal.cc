@@ -10,6 +10,8 @@
 
 namespace gluon_roi {
 
+using namespace cpu;
+
 // ---- Shapes -------------------------------------------------------------------------------------
 
 void Proposal::infer(const Params& p, const View& in, Tensor* outputs, int64_t most) {
@@ -57,7 +59,6 @@ void Proposal::infer(const Params& p, const View& in, Tensor* outputs, int64_t m
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-namespace cpu {
 namespace {
 
 template <class T>
@@ -105,23 +106,17 @@ void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out
   }
 }
 
+}  // namespace
+
 template <class T>
-void run_forward(const Candidates<T>& all, T* out, T* out_score) {
+void Proposal::forward(const Params& p, const View& in, const Outputs& out) {
+  const Candidates<T> all(p, in);
+  T *const rows = data_of<T>(out[0]), *const scores = data_of<T>(out[1]);
   check_images(all);
   // At least the work of sorting.
   constexpr int64_t kElementsPerBox = 50;
   parallel_for(all.images, all.images * all.count * kElementsPerBox, [&](int64_t n) {
-    run_image(all, n, all.images == 1, out + n * all.after * 5, out_score + n * all.after);
-  });
-}
-
-}  // namespace
-}  // namespace cpu
-
-void Proposal::forward(Cpu, const Params& p, const View& in, const Outputs& out) {
-  with_dtype(in.cls_prob.dtype, [&](auto type) {
-    using T = decltype(type);
-    cpu::run_forward(Candidates<T>(p, in), data_of<T>(out[0]), data_of<T>(out[1]));
+    run_image(all, n, all.images == 1, rows + n * all.after * 5, scores + n * all.after);
   });
 }
 

@@ -4,23 +4,29 @@
 
 namespace gluon_roi {
 namespace cuda {
-namespace {
 
 // All boxes of all images.
 template <class T>
-struct Plan {
+struct Call<Proposal, T> {
   using A = SumOf<T>;
   Candidates<T> all;
   Segments<A> sorted;
   Corners<A>* boxes;  // by cell and anchor
   A* scores;
 
-  Plan(Carver* carver, const Proposal::Params& p, const Proposal::View& in)
+  Call(Carver* carver, const Proposal::Params& p, const Proposal::View& in, bool)
       : all(p, in),
         sorted(carver, all.images, all.count),
         boxes(carver->take<Corners<A>>(all.images * all.count)),
         scores(carver->take<A>(all.images * all.count)) {}
+
+  void forward(const Gpu& gpu, const Outputs& out) const;
 };
+
+namespace {
+
+template <class T>
+using Plan = Call<Proposal, T>;
 
 // A thread owns a box.
 template <class T>
@@ -63,30 +69,19 @@ __global__ void __launch_bounds__(kThreads) output_kernel(Plan<T> plan, T* out, 
 }
 
 }  // namespace
+
+template <class T>
+void Call<Proposal, T>::forward(const Gpu& gpu, const Outputs& out) const {
+  launch(gpu, decode_kernel<T>, blocks_of(sorted.size()), kThreads, *this);
+  sort_segments(gpu, sorted);
+  launch(gpu, box_kernel<T>, blocks_of(all.images * all.best), kThreads, *this);
+  suppress<true>(gpu, sorted, all.threshold, all.after);
+  launch(gpu, output_kernel<T>, blocks_of(all.images * all.after), kThreads, *this,
+         data_of<T>(out[0]), data_of<T>(out[1]));
+}
+
 }  // namespace cuda
 
-void Proposal::forward(Gpu gpu, const Params& p, const View& in, const Outputs& out) {
-  with_dtype(in.cls_prob.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Plan<T> plan(&carver, p, in);
-    cuda::launch(kName, gpu, cuda::decode_kernel<T>, cuda::blocks_of(plan.sorted.size()),
-                 cuda::kThreads, plan);
-    cuda::sort_segments(kName, gpu, plan.sorted);
-    cuda::launch(kName, gpu, cuda::box_kernel<T>, cuda::blocks_of(plan.all.images * plan.all.best),
-                 cuda::kThreads, plan);
-    cuda::suppress<true>(kName, gpu, plan.sorted, plan.all.threshold, plan.all.after);
-    cuda::launch(kName, gpu, cuda::output_kernel<T>,
-                 cuda::blocks_of(plan.all.images * plan.all.after), cuda::kThreads, plan,
-                 data_of<T>(out[0]), data_of<T>(out[1]));
-  });
-}
-
-size_t Proposal::workspace(const Params& p, const View& in, bool backward) {
-  cuda::Carver carver;
-  if (backward) return 0;
-  with_dtype(in.cls_prob.dtype, [&](auto type) { cuda::Plan<decltype(type)>(&carver, p, in); });
-  return carver.size();
-}
+template struct CudaHalf<Proposal>;
 
 }  // namespace gluon_roi

@@ -35,7 +35,7 @@
 
 namespace gluon_roi {
 
-struct Proposal {
+struct Proposal : public ArrayOperator<Proposal> {
   static constexpr const char* kName = "Proposal";
   using Params = gluon_roi_proposal_params;
   static constexpr Input kInputs[] = {{"cls_prob", Role::kMaps, 4, false, false, false},
@@ -59,12 +59,10 @@ struct Proposal {
     Tensor cls_prob, bbox_pred, im_info;
   };
   static View view(const Params&, const Tensor* slots) { return {slots[0], slots[1], slots[2]}; }
-  static int32_t several(const Params&) { return 1; }
   static void infer(const Params& p, const View& in, Tensor* outputs, int64_t most);
 
-  static void forward(Cpu, const Params& p, const View& in, const Outputs& out);
-  static void forward(Gpu, const Params& p, const View& in, const Outputs& out);
-  static size_t workspace(const Params& p, const View& in, bool backward);
+  template <class T>
+  static void forward(const Params& p, const View& in, const Outputs& out);
 };
 
 // The boxes of a call, for both devices.

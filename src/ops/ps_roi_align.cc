@@ -5,13 +5,13 @@
 #include "../cpu/align.h"
 
 namespace gluon_roi {
-namespace cpu {
-namespace {
+
+using namespace cpu;
 
 template <class T>
-void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& out) {
+void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
+  const RoiTable<A> table(kName, in, p.bad_index);
   TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* data = data_of<const T>(in.data);
@@ -48,13 +48,13 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
         }
         sum.store(tile + g * kCount);
       }
-      write_bins(tile, task.lanes, outputs, task.groups,
-                 result + task.first_output(k, outputs) + first, simd);
+      unpack_planes(tile, outputs, task.lanes, task.groups,
+                    result + task.first_output(k, outputs) + first, simd);
     }
   };
   const int64_t work = elements(in.data) + elements(out);
   for_each_chunk(table.count(), rois_at_a_time<T>(in.data, axes.bytes()), [&](const Chunk& chunk) {
-    axes.make(PSROIAlign::rule(p), table, chunk);
+    axes.make(rule(p), table, chunk);
     parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
       const GroupTask<A> task(id, layout, in.data, across);
       if (table.of_image(task.image, chunk).empty()) return;
@@ -64,14 +64,14 @@ void run_forward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& ou
 }
 
 template <class T>
-void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                  const Tensor& d_data) {
+void PSROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
+                          const Gradients& d) {
   using A = SumOf<T>;
-  const RoiTable<A> table(PSROIAlign::kName, in, p.bad_index);
+  const RoiTable<A> table(kName, in, p.bad_index);
   TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* d_out = data_of<const T>(d_out_tensor);
-  T* result = data_of<T>(d_data);
+  T* result = data_of<T>(d.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 
@@ -87,8 +87,8 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
       prefetch_lanes(task.lanes,
                      d_out + task.first_output(table.ahead(i, table.kFarAhead), outputs) + first,
                      outputs);
-      read_bins(d_out + task.first_output(k, outputs) + first, task.lanes, outputs, task.groups,
-                tile, simd);
+      pack_planes(d_out + task.first_output(k, outputs) + first, outputs, task.lanes, task.groups,
+                  tile, simd);
       const Tap<A>* taps = axes.taps(i);
       const auto y_range = axes.row_ranges(i)[task.p_begin];
       A* map = block;
@@ -105,10 +105,10 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
       }
     }
   };
-  const int64_t work = elements(d_data) + elements(d_out_tensor);
+  const int64_t work = elements(d.data) + elements(d_out_tensor);
   for_each_chunk(
       table.count(), gradients_at_a_time<T>(in.data, axes.bytes()), [&](const Chunk& chunk) {
-        axes.make(PSROIAlign::rule(p), table, chunk);
+        axes.make(rule(p), table, chunk);
         const bool earlier = chunk.begin > 0;
         parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
           const GroupTask<A> task(id, layout, in.data, across);
@@ -116,22 +116,7 @@ void run_backward(const PSROIAlign::Params& p, const Inputs& in, const Tensor& d
           add_to_maps(task, layout, axes.coverage, earlier, result, cells, add_gradients);
         });
       });
-}
-
-}  // namespace
-}  // namespace cpu
-
-void PSROIAlign::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
-}
-
-void PSROIAlign::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                          const Gradients& d) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cpu::run_backward<T>(p, in, d_out, d.data);
-    if (!is_absent(d.rois)) cpu::align_roi_gradient<PSROIAlign, T>(p, in, d_out, d.rois);
-  });
+  if (!is_absent(d.rois)) align_roi_gradient<PSROIAlign, T>(p, in, d_out_tensor, d.rois);
 }
 
 }  // namespace gluon_roi

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PSROIAlign in CUDA kernels; ps_roi_align.h defines the result.
-//
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q). Merged taps of both
-// axes are in shared memory, and outputs are written contiguously. Backward: a block owns a tile of
-// the map in kTileChannels channels of one bin, and walks over the RoIs whose bin touches it, in
-// their order. There are no atomics; all of d_data is written, once. The gradient of a box is
-// summed by one block, in a tree of fixed shape. Workspace: heads and taps of the RoIs; backward
-// the lists of each image's RoIs as well, and with rois_grad the taps with their derivatives.
+// The gradients of PSROIAlign's maps: a tile is of one bin, so that a block walks over the RoIs
+// whose bin touches it.
 #include "../cuda/align.h"
 #include "ps_roi_align.h"
 
@@ -51,20 +45,14 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 }  // namespace
+
+template <class T>
+struct Call<PSROIAlign, T> : AlignCall<PSROIAlign, T, backward_kernel<T>> {
+  using AlignCall<PSROIAlign, T, backward_kernel<T>>::AlignCall;
+};
+
 }  // namespace cuda
 
-size_t PSROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
-  return cuda::align_workspace<PSROIAlign>(p, in, backward);
-}
-
-void PSROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  cuda::align_forward<PSROIAlign>(gpu, p, in, out);
-}
-
-void PSROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                          const Gradients& d) {
-  cuda::align_backward<PSROIAlign>(gpu, p, in, d_out, d,
-                                   [](auto type) { return cuda::backward_kernel<decltype(type)>; });
-}
+template struct CudaHalf<PSROIAlign>;
 
 }  // namespace gluon_roi

@@ -12,18 +12,16 @@
 // A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
 // bins give 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
-#include "../core/geometry/channels.h"
+#include "../core/align_contract.h"
 #include "../core/geometry/pyramid.h"
 #include "../core/geometry/samples.h"
 #include "../core/params.h"
-#include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct PSROIAlign : public RoiOperator<PSROIAlign> {
+// Its bins read one map each, so its loops are its own.
+struct PSROIAlign : public AlignOperator<PSROIAlign, gluon_roi_ps_roi_align_params> {
   static constexpr const char* kName = "PSROIAlign";
-  using Params = gluon_roi_ps_roi_align_params;
-  static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
 
   static void params(ParamVisitor* visit, Params* p) {
     visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
@@ -45,18 +43,11 @@ struct PSROIAlign : public RoiOperator<PSROIAlign> {
     return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};
   }
   static Pyramid pyramid(const Params& p) { return Pyramid::one(p.spatial_scale); }
-  static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
-  static int64_t output_channels(const Params& p, int64_t channels) {
-    return layout(p, channels).output_dim;
-  }
 
-  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+  template <class T>
+  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  template <class T>
+  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
 };
 
 }  // namespace gluon_roi

@@ -7,13 +7,13 @@
 #include "../cpu/threads.h"
 
 namespace gluon_roi {
-namespace cpu {
-namespace {
+
+using namespace cpu;
 
 template <class T>
-void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out) {
+void PSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
+  const RoiTable<float> table(kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
   const T* data = data_of<const T>(in.data);
@@ -51,14 +51,14 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
             value += Values::kCount;
           }
         }
-        write_bins(tile, task.lanes, bins_per_channel, task.q_end - task.q_begin, row + first,
-                   simd);
+        unpack_planes(tile, bins_per_channel, task.lanes, task.q_end - task.q_begin, row + first,
+                      simd);
       }
     }
   };
   const int64_t work = elements(in.data) + elements(out);
   for_each_chunk(table.count(), rois_at_a_time<T>(in.data, bins.bytes()), [&](const Chunk& chunk) {
-    bins.make(PSROIPool::rule(p), p.spatial_scale, table, chunk);
+    bins.make(rule(p), p.spatial_scale, table, chunk);
     parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
       const GroupTask<A> task(id, layout, in.data, across);
       if (table.of_image(task.image, chunk).empty()) return;
@@ -68,14 +68,14 @@ void run_forward(const PSROIPool::Params& p, const Inputs& in, const Tensor& out
 }
 
 template <class T>
-void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                  const Tensor& d_data) {
+void PSROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
+                         const Gradients& d) {
   using A = SumOf<T>;
-  const RoiTable<float> table(PSROIPool::kName, in, p.bad_index);
+  const RoiTable<float> table(kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
   const T* d_out = data_of<const T>(d_out_tensor);
-  T* result = data_of<T>(d_data);
+  T* result = data_of<T>(d.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins_per_channel = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
 
@@ -91,7 +91,8 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         const int64_t first = int64_t{ph} * bins.pooled_width + task.q_begin;
         prefetch_lanes(task.lanes, later + first, bins_per_channel);
-        read_bins(row + first, task.lanes, bins_per_channel, task.q_end - task.q_begin, tile, simd);
+        pack_planes(row + first, bins_per_channel, task.lanes, task.q_end - task.q_begin, tile,
+                    simd);
         const int32_t* y = bins.row_edges(i) + 2 * ph;
         const int32_t* x = bins.column_edges(i) + 2 * task.q_begin;
         A* map = block;
@@ -110,10 +111,10 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
       }
     }
   };
-  const int64_t work = elements(d_data) + elements(d_out_tensor);
+  const int64_t work = elements(d.data) + elements(d_out_tensor);
   for_each_chunk(
       table.count(), gradients_at_a_time<T>(in.data, bins.bytes()), [&](const Chunk& chunk) {
-        bins.make(PSROIPool::rule(p), p.spatial_scale, table, chunk);
+        bins.make(rule(p), p.spatial_scale, table, chunk);
         const bool earlier = chunk.begin > 0;
         parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
           const GroupTask<A> task(id, layout, in.data, across);
@@ -121,19 +122,6 @@ void run_backward(const PSROIPool::Params& p, const Inputs& in, const Tensor& d_
           add_to_maps(task, layout, bins.coverage, earlier, result, cells, add_gradients);
         });
       });
-}
-
-}  // namespace
-}  // namespace cpu
-
-void PSROIPool::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
-}
-
-void PSROIPool::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                         const Gradients& d) {
-  with_dtype(in.data.dtype,
-             [&](auto type) { cpu::run_backward<decltype(type)>(p, in, d_out, d.data); });
 }
 
 }  // namespace gluon_roi

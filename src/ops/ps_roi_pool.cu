@@ -1,11 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PSROIPool in CUDA kernels; ps_roi_pool.h defines the result.
-//
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q). Edges of the bins are
-// in shared memory, and outputs are written contiguously. Backward: a block owns a tile of the map
-// in kTileChannels channels of one group, which only the bins of that group read, and walks over
-// the RoIs whose bins touch it, in their order. No atomics; d_data is written once, and whole.
-// Workspace: heads and edges of the RoIs; backward the lists of each image's RoIs as well.
+// A tile of the backward pass is of one group, which only the bins of that group read.
 #include "../cuda/pool.h"
 #include "ps_roi_pool.h"
 
@@ -26,8 +20,6 @@ struct MeanRule {
                           const int64_t* other, A* value) const {
     const int32_t y_begin = view.y[2 * p], y_end = view.y[2 * p + 1];
     const int32_t x_begin = view.x[2 * q], x_end = view.x[2 * q + 1];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) value[u] = 0;
     if (y_begin >= y_end || x_begin >= x_end) return;
     for (int32_t y = y_begin; y < y_end; ++y) {
       const T* line = plane + static_cast<int64_t>(y) * width;
@@ -74,20 +66,14 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 }  // namespace
+
+template <class T>
+struct Call<PSROIPool, T> : PoolCall<PSROIPool, T, MeanRule<T>, backward_kernel<T>> {
+  using PoolCall<PSROIPool, T, MeanRule<T>, backward_kernel<T>>::PoolCall;
+};
+
 }  // namespace cuda
 
-size_t PSROIPool::workspace(const Params& p, const Inputs& in, bool) {
-  return cuda::pool_workspace<PSROIPool>(p, in);
-}
-
-void PSROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  cuda::pool_forward<PSROIPool, cuda::MeanRule>(gpu, p, in, out);
-}
-
-void PSROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                         const Gradients& d) {
-  cuda::pool_backward<PSROIPool>(gpu, p, in, d_out, d,
-                                 [](auto type) { return cuda::backward_kernel<decltype(type)>; });
-}
+template struct CudaHalf<PSROIPool>;
 
 }  // namespace gluon_roi

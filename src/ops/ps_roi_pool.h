@@ -14,16 +14,13 @@
 // bins give 2.5 4.5 10.5 12.5 (rfcn) and 2.5 3.5 6.5 7.5 (torchvision).
 #pragma once
 #include "../core/geometry/bins.h"
-#include "../core/geometry/channels.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
 
 namespace gluon_roi {
 
-struct PSROIPool : public RoiOperator<PSROIPool> {
+struct PSROIPool : public RoiOperator<PSROIPool, gluon_roi_ps_roi_pool_params> {
   static constexpr const char* kName = "PSROIPool";
-  using Params = gluon_roi_ps_roi_pool_params;
-  static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};
 
   static void params(ParamVisitor* visit, Params* p) {
     visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
@@ -35,24 +32,19 @@ struct PSROIPool : public RoiOperator<PSROIPool> {
     visit->choice(FIELD(bad_index), kBadIndices);
   }
 
+  static constexpr bool kGrouped = true;
   static PositionSensitive layout(const Params& p, int64_t channels) {
     return PositionSensitive::make(kName, p.output_dim, p.group_height, p.group_width,
                                    p.pooled_height, p.pooled_width, channels);
-  }
-  static int64_t output_channels(const Params& p, int64_t channels) {
-    return layout(p, channels).output_dim;
   }
   static BinRule rule(const Params& p) {
     return p.convention == GLUON_ROI_TORCHVISION ? BinRule::kTorchvision : BinRule::kRfcn;
   }
 
-  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+  template <class T>
+  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  template <class T>
+  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
 };
 
 }  // namespace gluon_roi

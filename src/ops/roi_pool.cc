@@ -7,16 +7,16 @@
 #include "../cpu/threads.h"
 
 namespace gluon_roi {
-namespace cpu {
-namespace {
+
+using namespace cpu;
 
 template <class T>
-void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) {
+void ROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  RoiTable<float> table(ROIPool::kName, in, p.bad_index);
+  RoiTable<float> table(kName, in, p.bad_index);
   table.sort_by_lower_edge();
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
-  bins.make(ROIPool::rule(p), p.spatial_scale, table, Chunk{0, table.count()});
+  bins.make(rule(p), p.spatial_scale, table, Chunk{0, table.count()});
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
   const int64_t channels = in.data.shape[1];
@@ -60,19 +60,19 @@ void run_forward(const ROIPool::Params& p, const Inputs& in, const Tensor& out) 
 }
 
 template <class T>
-void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                  const Tensor& d_data) {
+void ROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
+                       const Gradients& d) {
   using A = SumOf<T>;
-  const RoiTable<float> table(ROIPool::kName, in, p.bad_index);
+  const RoiTable<float> table(kName, in, p.bad_index);
   BinTable bins(p.pooled_height, p.pooled_width, in.data);
-  bins.make(ROIPool::rule(p), p.spatial_scale, table, Chunk{0, table.count()});
+  bins.make(rule(p), p.spatial_scale, table, Chunk{0, table.count()});
   const T* data = data_of<const T>(in.data);
   const T* d_out = data_of<const T>(d_out_tensor);
-  T* result = data_of<T>(d_data);
+  T* result = data_of<T>(d.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t outputs = static_cast<int64_t>(bins.pooled_height) * bins.pooled_width;
 
-  const int64_t work = 2 * elements(d_data) + elements(d_out_tensor);
+  const int64_t work = 2 * elements(d.data) + elements(d_out_tensor);
   parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
     const ChannelTask<A> task(id, in.data);
     T* planes = result + task.offset;
@@ -117,19 +117,6 @@ void run_backward(const ROIPool::Params& p, const Inputs& in, const Tensor& d_ou
       end_gradients(runs, false, sums, cells, task.lanes, cells, planes, simd);
     });
   });
-}
-
-}  // namespace
-}  // namespace cpu
-
-void ROIPool::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
-}
-
-void ROIPool::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d) {
-  with_dtype(in.data.dtype,
-             [&](auto type) { cpu::run_backward<decltype(type)>(p, in, d_out, d.data); });
 }
 
 }  // namespace gluon_roi

@@ -1,13 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ROIPool in CUDA kernels; roi_pool.h defines the result.
-//
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q). Edges of the bins are
-// in shared memory, and outputs are written contiguously. Backward: a block owns a tile of the map
-// in kTileChannels channels and walks over the RoIs that touch it, in their order. For each, its
-// threads first find the maxima of the bins that reach into the tile, then every thread adds the
-// gradients of the bins whose maximum is its own cell. There are no atomics and no stored indices;
-// all of d_data is written, once. Workspace: heads and edges of the RoIs; for backward also the
-// lists of each image's RoIs.
+// The backward pass finds the maxima again; there are no stored indices.
 #include "../cuda/pool.h"
 #include "roi_pool.h"
 
@@ -140,20 +132,14 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 }  // namespace
+
+template <class T>
+struct Call<ROIPool, T> : PoolCall<ROIPool, T, MaxRule<T>, backward_kernel<T>> {
+  using PoolCall<ROIPool, T, MaxRule<T>, backward_kernel<T>>::PoolCall;
+};
+
 }  // namespace cuda
 
-size_t ROIPool::workspace(const Params& p, const Inputs& in, bool) {
-  return cuda::pool_workspace<ROIPool>(p, in);
-}
-
-void ROIPool::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  cuda::pool_forward<ROIPool, cuda::MaxRule>(gpu, p, in, out);
-}
-
-void ROIPool::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d) {
-  cuda::pool_backward<ROIPool>(gpu, p, in, d_out, d,
-                               [](auto type) { return cuda::backward_kernel<decltype(type)>; });
-}
+template struct CudaHalf<ROIPool>;
 
 }  // namespace gluon_roi

@@ -17,7 +17,6 @@
 #include <type_traits>
 
 #include "../core/geometry/bins.h"
-#include "../core/geometry/channels.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
 
@@ -28,10 +27,8 @@ template <class T>
 constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? static_cast<SumOf<T>>(-65504)
                                                           : std::numeric_limits<SumOf<T>>::lowest();
 
-struct ROIPool : public RoiOperator<ROIPool> {
+struct ROIPool : public RoiOperator<ROIPool, gluon_roi_roi_pool_params> {
   static constexpr const char* kName = "ROIPool";
-  using Params = gluon_roi_roi_pool_params;
-  static constexpr Input kInputs[] = {kData, kRoisWithoutGradient, kRoisNum};
 
   static void params(ParamVisitor* visit, Params* p) {
     visit->size("pooled_size", FIELD(pooled_height), FIELD(pooled_width));
@@ -39,18 +36,11 @@ struct ROIPool : public RoiOperator<ROIPool> {
     visit->choice(FIELD(bad_index), kBadIndices);
   }
   static BinRule rule(const Params&) { return BinRule::kRoiPool; }
-  static PositionSensitive layout(const Params& p, int64_t channels) {
-    return PositionSensitive::ungrouped(channels, p.pooled_height, p.pooled_width);
-  }
-  static int64_t output_channels(const Params&, int64_t channels) { return channels; }
 
-  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+  template <class T>
+  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  template <class T>
+  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
 };
 
 }  // namespace gluon_roi

@@ -7,7 +7,9 @@
 #include "../cpu/threads.h"
 
 namespace gluon_roi {
-namespace cpu {
+
+using namespace cpu;
+
 namespace {
 
 template <class G>
@@ -146,114 +148,6 @@ ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const RoiTaps<G>& taps
 }
 
 template <class T>
-void run_forward(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& out) {
-  using A = SumOf<T>;
-  const RoiTable<A> table(RotatedROIAlign::kName, in, p.bad_index);
-  const T* data = data_of<const T>(in.data);
-  T* result = data_of<T>(out);
-  const int64_t cells = in.data.shape[2] * in.data.shape[3];
-  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
-  table.fill_special_rows(result, in.data.shape[1] * bins);
-
-  for_each_chunk_of_taps(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
-    const int64_t work = elements(in.data) + all.chunk.count() * in.data.shape[1] * bins;
-    parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
-      const ChannelTask<A> task(id, in.data);
-      A* block = scratch<A>((cells + bins) * kLanes<A>);
-      A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
-      run_simd([&](auto simd) INLINE_LAMBDA {
-        using Values = Lanes<A, decltype(simd)>;
-        // The block holds what the chunk's RoIs read of the image; each bin is one sum of taps.
-        pack_runs(all.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
-                  simd);
-        for_each_roi(
-            table, all, task.image, bins,
-            [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
-              GradualPrefetch<T> target(result + task.first_output(table.ahead(i), bins),
-                                        task.lanes * bins, bins);
-              const auto add_tap = [&](const WeightTap<A>& tap, Values* sum) INLINE_LAMBDA {
-                sum->add_weighted(Values::load(block + tap.cell * kLanes<A>), tap.weight);
-              };
-              for (int64_t bin = 0; bin < bins; ++bin) {
-                target.next();
-                // Two sums, because an addition waits for the result of the previous one.
-                Values even = Values::all(0), odd = Values::all(0);
-                int64_t t = ends[bin];
-                for (; t + 1 < ends[bin + 1]; t += 2) {
-                  add_tap(taps[t], &even);
-                  add_tap(taps[t + 1], &odd);
-                }
-                if (t < ends[bin + 1]) add_tap(taps[t], &even);
-                even += odd;
-                even.store(tile + bin * kLanes<A>);
-              }
-              unpack_planes(tile, bins, task.lanes, bins, result + task.first_output(k, bins),
-                            simd);
-            });
-      });
-    });
-  });
-}
-
-template <class T>
-void run_backward(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                  const Tensor& d_data) {
-  using A = SumOf<T>;
-  const RoiTable<A> table(RotatedROIAlign::kName, in, p.bad_index);
-  const T* d_out = data_of<const T>(d_out_tensor);
-  T* result = data_of<T>(d_data);
-  const int64_t cells = in.data.shape[2] * in.data.shape[3];
-  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
-  // Chunks add to what those before them have summed; float16 is summed in float32.
-  std::vector<A> own_sums;
-  A* sums;
-  if constexpr (std::is_same<T, A>::value) {
-    sums = result;
-    zero_fill(Cpu{}, d_data);
-  } else {
-    own_sums.resize(static_cast<size_t>(elements(d_data)));
-    sums = own_sums.data();
-  }
-
-  for_each_chunk_of_taps(RotatedROIAlign::rule(p), table, in.data, [&](const RoiTaps<A>& all) {
-    const int64_t work = elements(d_data) + all.chunk.count() * in.data.shape[1] * bins;
-    parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
-      const ChannelTask<A> task(id, in.data);
-      A* block = scratch<A>((cells + bins) * kLanes<A>);
-      A* tile = block + cells * kLanes<A>;
-      const auto& runs = all.coverage.runs(task.image);
-      run_simd([&](auto simd) INLINE_LAMBDA {
-        using Values = Lanes<A, decltype(simd)>;
-        pack_runs(runs, sums + task.offset, cells, task.lanes, block, simd);
-        for_each_roi(
-            table, all, task.image, bins,
-            [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
-              pack_planes(d_out + task.first_output(k, bins), bins, task.lanes, bins, tile, simd);
-              GradualPrefetch<T> next_d_out(d_out + task.first_output(table.ahead(i), bins),
-                                            task.lanes * bins, bins);
-              for (int64_t bin = 0; bin < bins; ++bin) {
-                next_d_out.next();
-                const Values d_bin = Values::load(tile + bin * kLanes<A>);
-                for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) {
-                  d_bin.weighted(taps[t].weight).add_to(block + taps[t].cell * kLanes<A>);
-                }
-              }
-            });
-        unpack_runs(runs, block, cells, task.lanes, sums + task.offset, simd);
-      });
-    });
-  });
-  if constexpr (!std::is_same<T, A>::value) {
-    const int64_t planes = d_data.shape[0] * d_data.shape[1];
-    parallel_for(planes, elements(d_data), [&](int64_t plane) {
-      run_simd([&](auto simd) INLINE_LAMBDA {
-        copy_run(sums + plane * cells, cells, result + plane * cells, simd);
-      });
-    });
-  }
-}
-
-template <class T>
 void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
                       const Tensor& d_rois) {
   using G = SumOf<T>;
@@ -320,19 +214,114 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
 }
 
 }  // namespace
-}  // namespace cpu
 
-void RotatedROIAlign::forward(Cpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) { cpu::run_forward<decltype(type)>(p, in, out); });
+template <class T>
+void RotatedROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
+  using A = SumOf<T>;
+  const RoiTable<A> table(kName, in, p.bad_index);
+  const T* data = data_of<const T>(in.data);
+  T* result = data_of<T>(out);
+  const int64_t cells = in.data.shape[2] * in.data.shape[3];
+  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  table.fill_special_rows(result, in.data.shape[1] * bins);
+
+  for_each_chunk_of_taps(rule(p), table, in.data, [&](const RoiTaps<A>& all) {
+    const int64_t work = elements(in.data) + all.chunk.count() * in.data.shape[1] * bins;
+    parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
+      const ChannelTask<A> task(id, in.data);
+      A* block = scratch<A>((cells + bins) * kLanes<A>);
+      A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        using Values = Lanes<A, decltype(simd)>;
+        // The block holds what the chunk's RoIs read of the image; each bin is one sum of taps.
+        pack_runs(all.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
+                  simd);
+        for_each_roi(
+            table, all, task.image, bins,
+            [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
+              GradualPrefetch<T> target(result + task.first_output(table.ahead(i), bins),
+                                        task.lanes * bins, bins);
+              const auto add_tap = [&](const WeightTap<A>& tap, Values* sum) INLINE_LAMBDA {
+                sum->add_weighted(Values::load(block + tap.cell * kLanes<A>), tap.weight);
+              };
+              for (int64_t bin = 0; bin < bins; ++bin) {
+                target.next();
+                // Two sums, because an addition waits for the result of the previous one.
+                Values even = Values::all(0), odd = Values::all(0);
+                int64_t t = ends[bin];
+                for (; t + 1 < ends[bin + 1]; t += 2) {
+                  add_tap(taps[t], &even);
+                  add_tap(taps[t + 1], &odd);
+                }
+                if (t < ends[bin + 1]) add_tap(taps[t], &even);
+                even += odd;
+                even.store(tile + bin * kLanes<A>);
+              }
+              unpack_planes(tile, bins, task.lanes, bins, result + task.first_output(k, bins),
+                            simd);
+            });
+      });
+    });
+  });
 }
 
-void RotatedROIAlign::backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
+template <class T>
+void RotatedROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
                                const Gradients& d) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cpu::run_backward<T>(p, in, d_out, d.data);
-    if (!is_absent(d.rois)) cpu::run_roi_gradient<T>(p, in, d_out, d.rois);
+  using A = SumOf<T>;
+  const RoiTable<A> table(kName, in, p.bad_index);
+  const T* d_out = data_of<const T>(d_out_tensor);
+  T* result = data_of<T>(d.data);
+  const int64_t cells = in.data.shape[2] * in.data.shape[3];
+  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  // Chunks add to what those before them have summed; float16 is summed in float32.
+  std::vector<A> own_sums;
+  A* sums;
+  if constexpr (std::is_same<T, A>::value) {
+    sums = result;
+    zero_fill(Cpu{}, d.data);
+  } else {
+    own_sums.resize(static_cast<size_t>(elements(d.data)));
+    sums = own_sums.data();
+  }
+
+  for_each_chunk_of_taps(rule(p), table, in.data, [&](const RoiTaps<A>& all) {
+    const int64_t work = elements(d.data) + all.chunk.count() * in.data.shape[1] * bins;
+    parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
+      const ChannelTask<A> task(id, in.data);
+      A* block = scratch<A>((cells + bins) * kLanes<A>);
+      A* tile = block + cells * kLanes<A>;
+      const auto& runs = all.coverage.runs(task.image);
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        using Values = Lanes<A, decltype(simd)>;
+        pack_runs(runs, sums + task.offset, cells, task.lanes, block, simd);
+        for_each_roi(
+            table, all, task.image, bins,
+            [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
+              pack_planes(d_out + task.first_output(k, bins), bins, task.lanes, bins, tile, simd);
+              GradualPrefetch<T> next_d_out(d_out + task.first_output(table.ahead(i), bins),
+                                            task.lanes * bins, bins);
+              for (int64_t bin = 0; bin < bins; ++bin) {
+                next_d_out.next();
+                const Values d_bin = Values::load(tile + bin * kLanes<A>);
+                for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) {
+                  d_bin.weighted(taps[t].weight).add_to(block + taps[t].cell * kLanes<A>);
+                }
+              }
+            });
+        unpack_runs(runs, block, cells, task.lanes, sums + task.offset, simd);
+      });
+    });
   });
+  if constexpr (!std::is_same<T, A>::value) {
+    const int64_t planes = d.data.shape[0] * d.data.shape[1];
+    parallel_for(planes, elements(d.data), [&](int64_t plane) {
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        copy_run(sums + plane * cells, cells, result + plane * cells, simd);
+      });
+    });
+  }
+  if (!is_absent(d.rois)) run_roi_gradient<T>(p, in, d_out_tensor, d.rois);
 }
 
 }  // namespace gluon_roi

@@ -1,12 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RotatedROIAlign in CUDA kernels; rotated_roi_align.h defines the result.
-//
-// Forward: a block owns some channels of one RoI, a thread (channel, p, q) visits the samples of
-// its bin. Backward: a block owns a tile of the map in kTileChannels channels and walks over the
-// RoIs that may touch it, in their order; each thread visits the samples around its cell. No
-// atomics; d_data is written once, and whole. The gradient of a box is summed by one block, in a
-// tree of fixed shape. Workspace: heads and boxes of the RoIs; backward the lists of each image's
-// RoIs.
+// No taps are kept: threads visit the samples of their bin, or those around their cell.
 #include "../cuda/align.h"
 #include "rotated_roi_align.h"
 
@@ -22,7 +15,7 @@ struct RotatedTable : RoiTable {
   RotatedBox<G>* boxes;  // K
 
   RotatedTable(Carver* carver, const RotatedROIAlign::Params& p, const Inputs& in)
-      : RoiTable(RotatedROIAlign::kName, carver, in, p.pooled_height, p.pooled_width, p.bad_index),
+      : RoiTable(carver, p, in),
         rule(RotatedROIAlign::rule(p)),
         boxes(carver->take<RotatedBox<G>>(rows.rows)) {}
 };
@@ -56,8 +49,6 @@ struct ForwardRule {
   }
   DEVICE_INLINE void pool(const View& box, int p, int q, int, const T* plane, const int64_t* other,
                           A* value) const {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) value[u] = 0;
     box->for_each_weight(p, q, [&](int64_t cell, A weight) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) value[u] += weight * load(plane + cell + other[u]);
@@ -104,61 +95,45 @@ struct GradientRule {
   }
 };
 
+}  // namespace
+
 template <class T>
-struct Prepared {
+struct Call<RotatedROIAlign, T> {
+  const RotatedROIAlign::Params& p;
+  const Inputs& in;
   PositionSensitive layout;
   RotatedTable<SumOf<T>> tables;
+  RoiLists lists;
 
-  Prepared(Carver* carver, const RotatedROIAlign::Params& p, const Inputs& in)
-      : layout(PositionSensitive::ungrouped(in.data.shape[1], p.pooled_height, p.pooled_width)),
-        tables(carver, p, in) {}
+  Call(Carver* carver, const RotatedROIAlign::Params& params, const Inputs& inputs, bool)
+      : p(params),
+        in(inputs),
+        layout(RotatedROIAlign::layout(p, in.data.shape[1])),
+        tables(carver, p, in),
+        lists(carver, tables) {}
+
   void build(const Gpu& gpu) const {
-    launch(RotatedROIAlign::kName, gpu, box_kernel<SumOf<T>>, div_up(tables.rows.rows, kBoxThreads),
-           kBoxThreads, tables);
+    launch(gpu, box_kernel<SumOf<T>>, div_up(tables.rows.rows, kBoxThreads), kBoxThreads, tables);
+  }
+  void forward(const Gpu& gpu, const Tensor& out) const {
+    build(gpu);
+    launch_forward<T>(gpu, ForwardRule<T>{tables}, layout, in.data, out);
+  }
+  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+    if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
+    build(gpu);
+    lists.build(gpu, tables);
+    const TilePlan plan(layout, in.data);
+    launch(gpu, backward_kernel<T>, plan.blocks(), kTileThreads, tables, lists, plan,
+           data_of<const T>(d_out), data_of<T>(d.data));
+    if (is_absent(d.rois)) return;
+    launch_roi_gradient<T>(gpu, GradientRule<T>{tables}, layout, Pyramid::one(p.spatial_scale), in,
+                           d_out, d.rois);
   }
 };
 
-}  // namespace
 }  // namespace cuda
 
-size_t RotatedROIAlign::workspace(const Params& p, const Inputs& in, bool backward) {
-  cuda::Carver carver;
-  with_dtype(in.data.dtype, [&](auto type) {
-    const cuda::Prepared<decltype(type)> measured(&carver, p, in);
-    if (backward) cuda::RoiLists(&carver, measured.tables);
-  });
-  return carver.size();
-}
-
-void RotatedROIAlign::forward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& out) {
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in);
-    call.build(gpu);
-    cuda::launch_forward<T>(kName, gpu, cuda::ForwardRule<T>{call.tables}, call.layout, in.data,
-                            out);
-  });
-}
-
-void RotatedROIAlign::backward(Gpu gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                               const Gradients& d) {
-  if (d_out.shape[0] == 0) return zero_fill(kName, gpu, d.data);
-  with_dtype(in.data.dtype, [&](auto type) {
-    using T = decltype(type);
-    cuda::Carver carver(gpu.workspace);
-    const cuda::Prepared<T> call(&carver, p, in);
-    const cuda::RoiLists lists(&carver, call.tables);
-    call.build(gpu);
-    lists.build(kName, gpu, call.tables);
-    const cuda::TilePlan plan(call.layout, in.data);
-    cuda::launch(kName, gpu, cuda::backward_kernel<T>, plan.blocks(), cuda::kTileThreads,
-                 call.tables, lists, plan, data_of<const T>(d_out), data_of<T>(d.data));
-    if (!is_absent(d.rois)) {
-      cuda::launch_roi_gradient<T>(kName, gpu, cuda::GradientRule<T>{call.tables}, call.layout,
-                                   Pyramid::one(p.spatial_scale), in, d_out, d.rois);
-    }
-  });
-}
+template struct CudaHalf<RotatedROIAlign>;
 
 }  // namespace gluon_roi

@@ -22,9 +22,8 @@
 
 namespace gluon_roi {
 
-struct RotatedROIAlign : public RoiOperator<RotatedROIAlign> {
+struct RotatedROIAlign : public RoiOperator<RotatedROIAlign, gluon_roi_rotated_roi_align_params> {
   static constexpr const char* kName = "RotatedROIAlign";
-  using Params = gluon_roi_rotated_roi_align_params;
   static constexpr Input kInputs[] = {kData, kRois, kRoisNum};
   static constexpr int kCoordinates = kRotatedCoordinates;
 
@@ -41,15 +40,11 @@ struct RotatedROIAlign : public RoiOperator<RotatedROIAlign> {
                        p.pooled_width};
   }
   static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
-  static int64_t output_channels(const Params&, int64_t channels) { return channels; }
 
-  static void forward(Cpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Cpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static void forward(Gpu, const Params& p, const Inputs& in, const Tensor& out);
-  static void backward(Gpu, const Params& p, const Inputs& in, const Tensor& d_out,
-                       const Gradients& d);
-  static size_t workspace(const Params& p, const Inputs& in, bool backward);
+  template <class T>
+  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  template <class T>
+  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
 };
 
 }  // namespace gluon_roi

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The maps of a feature pyramid, and the choice of a box's map.
 #pragma once
-#include "../types.h"
+#include <algorithm>
+
 #include "rows.h"
 
 namespace gluon_roi {
@@ -36,7 +37,25 @@ struct Pyramid {
   }
   // Throws unless the scales descend and every map has a different level.
   static Pyramid make(const char* op, const double* scales, int32_t maps, double canonical_size,
-                      int32_t canonical_level);
+                      int32_t canonical_level) {
+    Pyramid pyramid{};
+    pyramid.maps = maps;
+    pyramid.canonical_size = canonical_size;
+    for (int32_t i = 0; i < maps; ++i) {
+      if (i > 0 && scales[i] > scales[i - 1] / 2) {
+        fail(op,
+             "argument spatial_scale: expected the finest map first, and each scale at most half ",
+             "of the one before, got ", scales[i], " after ", scales[i - 1]);
+      }
+      pyramid.scale[i] = scales[i];
+      int exponent;
+      std::frexp(scales[i], &exponent);
+      // 1 - exponent is -log2(scale), rounded up if the scale is no power of two.
+      const int64_t power = int64_t{1} - exponent - canonical_level;
+      pyramid.least[i] = std::ldexp(1.0, static_cast<int>(std::clamp<int64_t>(power, -5000, 5000)));
+    }
+    return pyramid;
+  }
 
   // The map of row k. (Rows in several lists are of the map of their list.) Boxes without area have
   // a size of 0. The area is a double for every type of data.
