@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """examples/detect_onnx.py and detect_mxnet.py with a detector of GluonCV; docs/deploy.md.
 
-tests/demo/test_demo_deploy.py has the demo's detector.
+tests/demo/test_demo_use.py has the demo's detector.
 """
 
 from __future__ import annotations

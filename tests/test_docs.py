@@ -78,7 +78,7 @@ def test_every_block_of_code_is_accounted_for(page):
 
 @pytest.mark.parametrize("page", ["README.md", *SITE])
 def test_commands_exist(page):
-    """Targets of make, programs and modules; tests/demo/test_demo_pages.py checks arguments."""
+    """Targets of make, programs, modules; tests/demo/test_demo_command_line.py has arguments."""
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
     for _, _, code in BLOCK.findall((ROOT / page).read_text()):
         for line in code.splitlines():

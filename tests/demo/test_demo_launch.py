@@ -172,7 +172,7 @@ def test_worker_alone_names_the_processes_that_it_waits_for(
 ):
     joined = threading.Event()
     monkeypatch.setattr(workers, "START", 1)
-    monkeypatch.setattr(mx.kv, "create", lambda kind: joined.wait())
+    monkeypatch.setattr(mx.kv, "create", lambda kind: joined.wait(20))
     assert cli.main(train_arguments(eight_images, tmp_path, "--kv-store", "dist_sync")) == 1
     joined.set()
     words = f"waited 1 seconds for the scheduler at {cluster}, 1 servers and 2 workers"
