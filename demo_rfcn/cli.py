@@ -123,8 +123,7 @@ def parse(argv: list[str] | None = None) -> partial[None]:
     """Return the command of a line, to be called.
 
     Options that the line lacks come from a checkpoint: for `eval` those of the data and its scale,
-    for `train --resume` those of the whole run, with `--pretrained` those of the network. A command
-    of training has all five parts as its first argument, `Settings`.
+    for `train --resume` those of the whole run, with `--pretrained` those of the network.
     """
     argv = sys.argv[1:] if argv is None else argv
     end = argv.index("--") if argv[:1] == ["launch"] and "--" in argv else len(argv)

@@ -66,9 +66,8 @@ def gpu_numbers(text: str) -> tuple[int, ...]:
 def option(default: Any, text: str, kind: Any = str, same_run: bool = False, **how: Any) -> Any:
     """Return a field that is an option; a flag inverts a bool.
 
-    `kind` converts the option's text. With `same_run`, another value still describes the same run.
-    `only` in `how` is the one command that has the option, `names` replace the field's name; the
-    rest are arguments of `add_argument`.
+    `kind` converts the text. With `same_run`, another value still describes the same run. In `how`,
+    `only` is the one command that has it, and `names` replace the field's; argparse gets the rest.
     """
     metadata = {"same_run": same_run, "how": {"help": text, "type": kind, **how}}
     return field(default=default, metadata=metadata)

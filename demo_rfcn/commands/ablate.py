@@ -2,7 +2,7 @@
 """`ablate`: the value of position sensitivity and OHEM, as a table and a bar chart.
 
 Every variant is trained with the same seeds and data order. "rotated" evaluates the trained k = 3
-detectors again with their map groups rotated by 180 degrees, which needs no training.
+detectors again with their map groups rotated by 180 degrees.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ SCORES = {"map50": "mAP@.5", "map75": "mAP@.75"}
 def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     """Compare variants of the head and of the training over seeds.
 
-    Finished runs are not repeated. `ablation.json`, `ablation.md` and `ablation.png` are rewritten
-    after every run, so that an interrupted study shows its results so far. Raises CheckpointError
-    if the folder holds a study of other arguments.
+    The results are written after every run, so that an interrupted study shows them so far, and
+    finished runs are not repeated. Raises CheckpointError if the folder is of another study.
     """
     if settings.data.spec.paint:
         generate(settings.data)

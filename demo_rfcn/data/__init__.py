@@ -136,10 +136,8 @@ def open_datasets(
     A voc-like or COCO set without classes has those of its training images; if it has some, objects
     of others are left out. A `test` without its own list is `val`, and a `val` without one is the
     part of `train` that is held back, or all of it if `held` is None. `files` replace the root of a
-    COCO set. Assumptions and omissions are printed once.
-
-    Raises InputError if a folder or list is missing, if files are broken (each named in its own
-    line), or if a named class has no object in the training images.
+    COCO set. Assumptions and omissions are printed once. Raises InputError if a folder or list is
+    missing, files are broken (each has a line), or a named class has no object to train on.
     """
     root = Path(root)
     if not files and not root.is_dir():
@@ -262,9 +260,8 @@ def ensure_dataset(name: str, root: Path, seed: int) -> bool:
     """Generate an embedded data set under root unless it is there; return whether it was made.
 
     Image i of a split is painted by its own generator, seeded with (seed, split, i), so a larger
-    split begins with the images of a smaller one. The set is written beside its final place and
-    moved there when complete: an interrupted call leaves nothing half made. A folder of another
-    recipe, seed or size is generated again.
+    split begins with the images of a smaller one. The set is moved to its place when complete: an
+    interrupted call leaves nothing half made. A folder of another recipe is generated again.
     """
     spec, recipe_path = DATASETS[name], root / "recipe.json"
     if spec.paint is None:

@@ -114,9 +114,8 @@ def boxes_as_meant(
 ) -> tuple[np.ndarray, bool]:
     """Return boxes (M, 4) in the upright image, and whether they had to be turned.
 
-    Most tools show images upright and write boxes for the upright image; some ignore the tag. If
-    the annotation's size (width, height) matches only the stored pixels, the boxes are turned with
-    them. Any other size raises BrokenFile.
+    Most tools write boxes for the upright image; some ignore the tag. If the annotation's size
+    matches only the stored pixels, the boxes are turned with them. Others raise BrokenFile.
     """
     if tuple(size) == header.upright:
         return boxes, False

@@ -99,9 +99,8 @@ def jitter_colour(image: np.ndarray, strength: float, rng: np.random.Generator) 
 class TrainLoader:
     """An endless, resumable stream of batches.
 
-    The order of epoch e is drawn from (seed, e), and the augmentation and RPN sampling of image i
-    of step s from (seed, s, i). So `batches(first)` yields the batches of an uninterrupted run, and
-    several workers that make parts of the batches together yield those of a single worker.
+    The order of epoch e is drawn from (seed, e), and all that is random in image i of step s from
+    (seed, s, i): after an interruption, and of several workers together, batches are the same.
     """
 
     dataset: DetectionSet
@@ -142,8 +141,7 @@ class TrainLoader:
     def _draw_order(self, epoch: int) -> np.ndarray:
         """Return the images of an epoch's batches, (steps, batch_size).
 
-        Batches have either wide or tall images, so that they are padded little. The rest of both,
-        less than a batch each, is mixed.
+        They are either wide or tall, so that they are padded little; the rest of both is mixed.
         """
         rng = np.random.default_rng([self.seed, 0, epoch])
         order = rng.permutation(len(self.dataset))

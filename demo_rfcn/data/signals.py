@@ -2,9 +2,8 @@
 """The `signals` data set: three of its six classes differ only in the position of a lit lamp.
 
 Disk, square and triangle are ordinary shapes with a random surface and an outline. The three
-signals are one housing with three lamps, of which the top, the middle or the bottom one is lit.
-They have the same parts and differ only in their arrangement, which position-sensitive pooling can
-read. A horizontal flip keeps the vertical order, so flipping is a valid augmentation.
+signals are one housing with three lamps, of which the top, the middle or the bottom one is lit: the
+same parts in another arrangement, which position-sensitive pooling can read. Images may be flipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`launch`: starts the processes of a distributed run, on one or several machines.
 
-MXNet's wheel brings dmlc_tracker, which also starts them. But it runs each line through a shell,
-does not notice a dead worker, and leaves the others behind.
+MXNet's dmlc_tracker also starts them, but runs each line through a shell, does not notice a dead
+worker, and leaves the others behind.
 """
 
 from __future__ import annotations

@@ -46,10 +46,7 @@ def evaluate(
     limit: int | None = None,
     batch_size: int = 4,
 ) -> dict:
-    """Return `scores` of the first `limit` images, and `ms_per_image` with reading and scaling.
-
-    The arguments are those of `detect_dataset`.
-    """
+    """Return `scores` of the first `limit` images, and `ms_per_image` with reading and scaling."""
     check_annotated(dataset, limit)
     indices = range(len(dataset))[:limit]
     start = time.perf_counter()
@@ -85,8 +82,8 @@ def outside_crowds(
 ) -> tuple[Detection, np.ndarray]:
     """Leave out crowds, and detections inside one of their class unless they match an object.
 
-    COCO marks a region with many objects as a crowd. A detection may be of any of them, so it is
-    neither right nor wrong. GluonCV's metrics know only difficult objects.
+    A detection in a crowd, COCO's region of many objects, is neither right nor wrong. GluonCV's
+    metrics know only difficult objects.
     """
     truth = entry.labels[~entry.crowd]
     if not entry.crowd.any():
@@ -105,7 +102,7 @@ def outside_crowds(
 def rpn_recall(
     detector: Detector, dataset: DetectionSet, scale: tuple[int, int], ctx: mx.Context
 ) -> dict[str, float]:
-    """Return the share of the objects that the best n proposals cover with an IoU of .5, by n.
+    """Return the share of objects that the best n proposals cover with an IoU of .5, by n.
 
     Only the first hundred images count, and no difficult objects.
     """

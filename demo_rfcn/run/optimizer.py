@@ -23,8 +23,7 @@ AMP_OPERATORS: dict = {
 def start_amp(ctx: mx.Context) -> None:
     """Let convolutions and fully connected layers compute in 16 bits until the process ends.
 
-    In float16 on a GPU; in bfloat16 on a CPU, for which MXNet has no convolution in float16. Raises
-    InputError if the device has no such convolution.
+    These are float16 on a GPU and bfloat16 on a CPU. Raises InputError if it has no such operators.
     """
     dtype = "float16" if ctx.device_type == "gpu" else "bfloat16"
     amp.init(dtype, **AMP_OPERATORS)

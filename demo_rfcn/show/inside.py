@@ -75,11 +75,10 @@ def score_maps(
 ) -> dict[str, float]:
     """Draw how a good RoI and a shifted one collect votes, as in figures 3 and 4 of the paper.
 
-    One row per RoI: the image; maps of one class, each with the RoI and its own bin; the votes of
-    all bins, their mean and the probability of the class. Up to k = 4 all maps are drawn, otherwise
-    those of the corners, the sides and the centre. The image is (H, W, 3) uint8, RGB, scaled, `box`
-    the good RoI in its pixels, and `cls` a class index without background. Returns the probability
-    of the class for the `good` and the `shifted` RoI.
+    One row per RoI: the image; maps of one class, each with the RoI and its own bin; the votes,
+    their mean and the probability of the class. Above k = 4, the maps are those of corners, sides
+    and centre. The image is (H, W, 3) uint8, RGB, scaled, `box` the good RoI in its pixels, `cls` a
+    class index without background. Returns the probability for the `good` and `shifted` RoI.
     """
     height, width = image.shape[:2]
     rois = np.stack([box, shifted(box, height, width)])
