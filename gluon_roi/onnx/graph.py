@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any, Iterable, Sequence
 
 import numpy as np
@@ -236,24 +237,17 @@ class Node:
         if value not in allowed:
             raise self.refusal(f"{name}={value} has no translation")
 
-    def with_attributes(self, **attributes: Any) -> Node:
-        """The same node with other attributes."""
-        copy = self._copy()
-        copy._attributes = {k: str(v) for k, v in attributes.items()}
-        copy._unread = set(copy._attributes) - _IRRELEVANT
-        return copy
+    def expect_floats(self) -> None:
+        """Reject a first input of another type."""
+        if self.dtype.kind != "f":
+            raise self.refusal(f"{self.dtype} data have no translation")
 
     def with_inputs(self, *places: int) -> Node:
         """The same node with some of its inputs."""
-        copy = self._copy()
+        part = copy.copy(self)
         for of_inputs in ("inputs", "shapes", "known", "dtypes"):
-            setattr(copy, of_inputs, [getattr(self, of_inputs)[place] for place in places])
-        return copy
-
-    def _copy(self) -> Node:
-        copy = object.__new__(Node)
-        copy.__dict__.update(self.__dict__)
-        return copy
+            setattr(part, of_inputs, [getattr(self, of_inputs)[place] for place in places])
+        return part
 
     def check_all_read(self) -> None:
         """Reject attributes that the translation has not read."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules for MXNet's own operators, as detectors use them."""
 
-from . import (
+from . import (  # noqa: F401  (register their rules)
     boxes,
     deformable,
     elementwise,
@@ -14,17 +14,3 @@ from . import (
     sampling,
     shapes,
 )
-
-__all__ = [
-    "boxes",
-    "deformable",
-    "elementwise",
-    "indexing",
-    "layers",
-    "multibox",
-    "norms",
-    "pooling",
-    "proposals",
-    "sampling",
-    "shapes",
-]

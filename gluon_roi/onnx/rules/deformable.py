@@ -24,8 +24,7 @@ def _deformable_sampling(g: Graph, node: Node) -> str:
     In float32, the type of the runtimes' GridSample.
     """
     node.accept("mask")  # the inputs tell
-    if node.dtype.kind != "f":
-        raise node.refusal(f"{node.dtype} data have no translation")
+    node.expect_floats()
     data, offset, *masks = (g.cast(tensor, np.float32) for tensor in node.inputs)
     kernel = _pair(node, "kernel")
     parts = node.get("num_deformable_group", 1)  # channels that share offsets

@@ -33,8 +33,7 @@ for _name, _op in _SIMPLE.items():
 
 def _float_only(op: str) -> Rule:
     def translate(g: Graph, node: Node) -> str:
-        if node.dtype.kind != "f":
-            raise node.refusal(f"{node.dtype} data have no translation")
+        node.expect_floats()
         return g(op, *node.inputs)
 
     return translate
@@ -67,12 +66,17 @@ def _sum_of_all(g: Graph, node: Node) -> str:
 # ---- With a scalar -------------------------------------------------------------------------------
 
 
+def _scalar_of(node: Node) -> np.ndarray:
+    """The attribute in the type of the data."""
+    node.accept("is_int")
+    if node.dtype.kind != "f" and float(node.get("scalar")) % 1:
+        raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
+    return np.array(node.get("scalar"), node.dtype)
+
+
 def _scalar(op: str, reverse: bool = False) -> Rule:
     def translate(g: Graph, node: Node) -> str:
-        node.accept("is_int")
-        if node.dtype.kind != "f" and float(node.get("scalar")) % 1:
-            raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
-        scalar = np.array(node.get("scalar"), node.dtype)
+        scalar = _scalar_of(node)
         return g(op, scalar, *node.inputs) if reverse else g(op, *node.inputs, scalar)
 
     return translate
@@ -108,10 +112,7 @@ def _mod(g: Graph, node: Node) -> str:
 
 @rule("_mod_scalar", "_rmod_scalar")
 def _mod_scalar(g: Graph, node: Node) -> str:
-    node.accept("is_int")
-    if node.dtype.kind != "f" and float(node.get("scalar")) % 1:
-        raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
-    left, right = node.inputs[0], g.constant(np.array(node.get("scalar"), node.dtype))
+    left, right = node.inputs[0], g.constant(_scalar_of(node))
     if node.op == "_rmod_scalar":
         left, right = right, left
     return _remainder(g, left, right, node.dtype)
@@ -257,8 +258,7 @@ def _square(g: Graph, node: Node) -> str:
 
 @rule("log2")
 def _log2(g: Graph, node: Node) -> str:
-    if node.dtype.kind != "f":
-        raise node.refusal(f"{node.dtype} data have no translation")
+    node.expect_floats()
     # In float64 the logarithm of a power of two is exact: the level of a box is its floor.
     value = g("Log", g.cast(node.inputs[0], np.float64))
     return g.cast(g("Div", value, np.float64(math.log(2))), node.dtype)

@@ -154,8 +154,7 @@ for _name, _op in {
 def _norm(g: Graph, node: Node) -> str:
     node.expect("out_dtype", None, node.dtype.name)
     node.expect("ord", 2, 1)
-    if node.dtype.kind != "f":
-        raise node.refusal(f"{node.dtype} data have no translation")
+    node.expect_floats()
     axes = node.axes() or list(range(node.rank))
     keep = int(node.get("keepdims", False))
     if node.get("ord", 2) == 2:

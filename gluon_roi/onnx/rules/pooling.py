@@ -33,8 +33,7 @@ def _pooling(g: Graph, node: Node) -> str:
                                                +-> AveragePool * area: sums -----------(sum)
         Range -> cells of each window ------------------------------> sums / cells     (avg)
     """
-    if node.dtype.kind != "f":
-        raise node.refusal(f"{node.dtype} data have no translation")
+    node.expect_floats()
     node.expect("layout", None, "None", {3: "NCW", 4: "NCHW", 5: "NCDHW"}[node.rank])
     node.expect("pool_type", "max", "avg", "sum")
     node.expect("pooling_convention", "valid", "full", "same")
