@@ -9,10 +9,12 @@ import traceback
 from importlib.util import find_spec
 
 try:
-    from .cli import main
+    # Commands import matplotlib only to draw; GluonCV hides that tqdm is missing.
+    for name in ("matplotlib", "tqdm"):
+        if not find_spec(name):
+            raise ModuleNotFoundError(f"No module named '{name}'")
 
-    if not find_spec("matplotlib"):  # imported later, by the commands that draw
-        raise ModuleNotFoundError("No module named 'matplotlib'")
+    from .cli import main
 except (ImportError, OSError) as error:  # some imports look for a temporary folder
     install = "pip install '.[demo]' && pip install --no-deps mxnet==1.9.1 gluoncv==0.10.5"
     missing = isinstance(error, ModuleNotFoundError)
