@@ -99,9 +99,19 @@ class Graph:
             return self("Reshape", tensor, np.array(sizes, np.int64))
         return self("Reshape", tensor, self.joined(*sizes))
 
+    def size(self, tensor: str, axis: int) -> str:
+        """The size of an axis, a vector of one element."""
+        return self.shape(tensor, axis, axis + 1)
+
+    def squeeze(self, tensor: str, *axes: int) -> str:
+        return self("Squeeze", tensor, np.array(axes))
+
+    def unsqueeze(self, tensor: str, *axes: int) -> str:
+        return self("Unsqueeze", tensor, np.array(axes))
+
     def scalar(self, vector: str) -> str:
         """Turn a vector of one element into a scalar."""
-        return self("Squeeze", vector, np.array([0]))
+        return self.squeeze(vector, 0)
 
     def columns(self, tensor: str, begin: int, end: int, axis: int = -1) -> str:
         return self("Slice", tensor, np.array([begin]), np.array([end]), np.array([axis]))

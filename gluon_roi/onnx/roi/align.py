@@ -97,7 +97,7 @@ def pyramid_roi_align(g: Graph, node: Node) -> str:
     # Of all lists, a row is NaN if it is in one.
     fills = [g("Where", one.valid, np.array(0, geometry), one.fill) for one in dict.fromkeys(rows)]
     fill = functools.reduce(lambda total, one: g("Add", total, one), fills)
-    out = g("Unsqueeze", fill, np.array([1, 2, 3]))
+    out = g.unsqueeze(fill, 1, 2, 3)
     out = g("Expand", out, g.joined(rows[0].rows, node.out_shapes[0][1], *pooled_size(node)))
     for number, (scale, one, mine) in enumerate(zip(scales, rows, of_maps)):
         data, dtype = data_of(g, node, number)
@@ -161,7 +161,7 @@ def _align_boxes(
     odd = _odd(g, data, axes, aligned, dtype)
     plain = g("Where", odd, np.array([[0, 0, 1 / scale, 1 / scale]], dtype), held)
     out = align(g, data, plain, image, dtype, scale, aligned, pooled)
-    which = g.reshape(g("NonZero", g("Squeeze", odd, np.array([1]))), -1)
+    which = g.reshape(g("NonZero", g.squeeze(odd, 1)), -1)
     axes = [SampleAxis(*(g("Gather", part, which) for part in axis)) for axis in axes]
     apart = align_bins(
         g,
@@ -175,14 +175,14 @@ def _align_boxes(
         node.shapes[0][1],
         dtype,
     )
-    return g("ScatterND", out, g("Unsqueeze", which, np.array([1])), apart)
+    return g("ScatterND", out, g.unsqueeze(which, 1), apart)
 
 
 def _odd(g: Graph, data: str, axes: list[SampleAxis], aligned: bool, dtype: Any) -> str:
     """Whether a box is odd, and so pooled bin by bin, (K, 1) bool."""
     odd = ""
     for n, axis in enumerate(axes):
-        cells = g.cast(g.shape(data, 2 + n, 3 + n), dtype)
+        cells = g.cast(g.size(data, 2 + n), dtype)
         conditions = [g("Greater", axis.length, g("Mul", cells, np.array(4, dtype)))]
         if aligned:
             conditions.append(g("LessOrEqual", axis.length, np.array(0, dtype)))

@@ -74,4 +74,4 @@ def positions(g: Graph, base: str, bin_size: str, samples: int, dtype: Any) -> s
     inside = (np.arange(samples, dtype=dtype) + dtype(0.5))[None]
     offset = product(g, inside, bin_size, dtype)
     offset = quotient(g, offset, np.array(samples, dtype), dtype)
-    return g("Add", g("Unsqueeze", base, np.array([2])), g("Unsqueeze", offset, np.array([1])))
+    return g("Add", g.unsqueeze(base, 2), g.unsqueeze(offset, 1))

@@ -55,7 +55,7 @@ def align_bins(
         data -> group_images -------------------------------+      x share of samples on the map
     """
     (y0, y1, fy), (x0, x1, fx) = (
-        _edges(g, axis, bins, sampling_ratio, g.shape(data, 2 + n, 3 + n), dtype)
+        _edges(g, axis, bins, sampling_ratio, g.size(data, 2 + n), dtype)
         for n, (axis, bins) in enumerate(zip(axes, pooled))
     )
     boxes = bin_boxes(g, [y0, x0], [y1, x1], pooled, count)
@@ -65,7 +65,7 @@ def align_bins(
     out = join_bins(g, bins, count, pooled, dim)
     if fy is None or fx is None:
         return out
-    share = g("Mul", g("Unsqueeze", fy, np.array([1, 3])), g("Unsqueeze", fx, np.array([1, 2])))
+    share = g("Mul", g.unsqueeze(fy, 1, 3), g.unsqueeze(fx, 1, 2))
     return g("Mul", out, share)
 
 

@@ -47,7 +47,7 @@ def decode(g: Graph, node: Node, geometry: Any, coordinates: int = 4) -> Rows:
     node.accept("rois_num")  # the inputs tell
     given = np.promote_types(node.dtypes[1], np.float32)
     rois = g.cast(rois, given) if given != node.dtypes[1] else rois
-    images = g.shape(data, 0, 1)
+    images = g.size(data, 0)
     if len(node.shapes[1]) == 3:
         form = _per_image(g, rois, images, coordinates)
     elif counts:
@@ -68,7 +68,7 @@ def decode(g: Graph, node: Node, geometry: Any, coordinates: int = 4) -> Rows:
     finite = is_finite(g, box, given)
     finite = g("ReduceMin", g.cast(finite, np.int32), axes=[1], keepdims=0)
     valid = g("And", g("And", inside, g("Not", padding)), g.cast(finite, np.bool_))
-    box = g("Where", g("Unsqueeze", valid, np.array([1])), box, np.array(0, given))
+    box = g("Where", g.unsqueeze(valid, 1), box, np.array(0, given))
     box = g.cast(box, geometry) if given != geometry else box
     image = g.cast(g("Where", valid, index, zero), np.int64)
     fill = g("Where", padding, np.array(0, geometry), np.array(np.nan, geometry))
@@ -76,26 +76,26 @@ def decode(g: Graph, node: Node, geometry: Any, coordinates: int = 4) -> Rows:
 
 
 def _per_image(g: Graph, rois: str, images: str, coordinates: int) -> _Form:
-    per_image = g.shape(rois, 1, 2)
+    per_image = g.size(rois, 1)
     box = g.reshape(rois, g("Mul", images, per_image), coordinates)
-    count = g.shape(box, 0, 1)
+    count = g.size(box, 0)
     column = g.reshape(count_to(g, images), -1, 1)
     index = g.reshape(g("Expand", column, g.joined(images, per_image)), -1)
     return _Form(index, box, count, np.int64)
 
 
 def _with_counts(g: Graph, rois: str, counts: str) -> _Form:
-    count = g.shape(rois, 0, 1)
+    count = g.size(rois, 0)
     ends = g("CumSum", g.cast(counts, np.int64), np.array(0))
     row = g.reshape(count_to(g, count), -1, 1)
-    passed = g.cast(g("GreaterOrEqual", row, g("Unsqueeze", ends, np.array([0]))), np.int64)
+    passed = g.cast(g("GreaterOrEqual", row, g.unsqueeze(ends, 0)), np.int64)
     index = g("ReduceSum", passed, np.array([1]), keepdims=0)
     return _Form(index, rois, count, np.int64)
 
 
 def _with_column(g: Graph, rois: str, coordinates: int, given: Any) -> _Form:
-    box, count = g.columns(rois, 1, 1 + coordinates), g.shape(rois, 0, 1)
-    index = g("Squeeze", g.columns(rois, 0, 1), np.array([1]))
+    box, count = g.columns(rois, 1, 1 + coordinates), g.size(rois, 0)
+    index = g.squeeze(g.columns(rois, 0, 1), 1)
     return _Form(index, box, count, given)
 
 
@@ -116,7 +116,7 @@ def finish(g: Graph, node: Node, rows: Rows, out: str, computed: Any) -> str:
     if node.dtype == np.float64 and computed == np.float64:
         fill = g.cast(fill, np.float64)
     which = g("NonZero", g("Not", rows.valid))
-    fill = g("Unsqueeze", g("Gather", fill, g.reshape(which, -1)), np.array([1, 2, 3]))
+    fill = g.unsqueeze(g("Gather", fill, g.reshape(which, -1)), 1, 2, 3)
     fill = g("Expand", fill, g.joined(1, g.shape(out, 1)))
     out = g("ScatterND", out, g("Transpose", which, perm=[1, 0]), fill)
     return out if computed == node.dtype else g.cast(out, node.dtype)
@@ -176,7 +176,7 @@ def bin_boxes(g: Graph, low: list[str], high: list[str], pooled: tuple, count: s
     shape = g.joined(count, pooled[0], pooled[1], 1)
     edges = []
     for edge in (low, high):
-        y, x = g("Unsqueeze", edge[0], np.array([2, 3])), g("Unsqueeze", edge[1], np.array([1, 3]))
+        y, x = g.unsqueeze(edge[0], 2, 3), g.unsqueeze(edge[1], 1, 3)
         edges += [g("Expand", x, shape), g("Expand", y, shape)]
     return g.reshape(
         g("Concat", *edges, axis=3), g("Mul", count, np.array(pooled[:1]) * pooled[1]), 4
@@ -192,7 +192,7 @@ def parts_of_bins(pooled: tuple, grid: tuple) -> tuple[np.ndarray, np.ndarray]:
 def bin_images(g: Graph, image: str, pooled: tuple, group: tuple, count: str) -> str:
     """Image of every bin, (K * P * Q,); each image became group[0] * group[1] images."""
     p, q = parts_of_bins(pooled, group)
-    index = g("Mul", g("Unsqueeze", image, np.array([1, 2])), np.array(group[0] * group[1]))
+    index = g("Mul", g.unsqueeze(image, 1, 2), np.array(group[0] * group[1]))
     index = g("Add", index, (p[:, None] * group[1] + q)[None])
     return g.reshape(index, g("Mul", count, np.array([pooled[0] * pooled[1]])))
 
@@ -202,8 +202,8 @@ def group_images(g: Graph, data: str, dim: int, groups: int) -> str:
     if groups == 1:
         return data
     size = g.shape(data, 2, 4)
-    apart = g.reshape(data, g.shape(data, 0, 1), dim, groups, size)
-    number = g("Mul", g.shape(data, 0, 1), np.array([groups]))
+    apart = g.reshape(data, g.size(data, 0), dim, groups, size)
+    number = g("Mul", g.size(data, 0), np.array([groups]))
     return g.reshape(g("Transpose", apart, perm=[0, 2, 1, 3, 4]), number, dim, size)
 
 

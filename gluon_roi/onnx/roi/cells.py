@@ -71,7 +71,7 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
     rows = decode(g, node, np.float32)
     data, computed = data_of(g, node)
     axes = [
-        _cells(g, convention, low, high, scale, bins, g.shape(data, 2 + axis, 3 + axis))
+        _cells(g, convention, low, high, scale, bins, g.size(data, 2 + axis))
         for axis, ((low, high), bins) in enumerate(zip(axes_of(g, rows.box), pooled))
     ]
     low, high = [axis[0] for axis in axes], [axis[1] for axis in axes]
@@ -80,7 +80,7 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
         # A box of MaxRoiPool ends with its last cell.
         high = [g("Sub", edge, np.float32(1)) for edge in high]
         boxes = bin_boxes(g, low, high, pooled, rows.rows)
-        rois = g("Concat", g("Unsqueeze", g.cast(images, np.float32), np.array([1])), boxes, axis=1)
+        rois = g("Concat", g.unsqueeze(g.cast(images, np.float32), 1), boxes, axis=1)
         bins = g("MaxRoiPool", data, rois, pooled_shape=[1, 1], spatial_scale=1.0)
         # The kernels' search for the maximum starts at the lowest number of the type.
         bins = g("Max", bins, np.float32(np.finfo(node.dtype).min))
@@ -91,9 +91,7 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
         maps = group_images(g, data, dim, group[0] * group[1])
         bins = align(g, maps, boxes, images, computed, 1, True)  # a sample per cell, in its centre
         empty = [g("LessOrEqual", upper, lower) for lower, upper in zip(low, high)]
-    none = g(
-        "Or", g("Unsqueeze", empty[0], np.array([1, 3])), g("Unsqueeze", empty[1], np.array([1, 2]))
-    )
+    none = g("Or", g.unsqueeze(empty[0], 1, 3), g.unsqueeze(empty[1], 1, 2))
     out = g("Where", none, np.array(0, computed), join_bins(g, bins, rows.rows, pooled, dim))
     return finish(g, node, rows, out, computed)
 

@@ -26,19 +26,19 @@ def pr_roi_pool(g: Graph, node: Node) -> str:
     (height, width), scale = pooled_size(node), float(node.get("spatial_scale"))
     data, dtype = data_of(g, node)
     rows = decode(g, node, dtype)
-    images, channels = g.shape(data, 0, 1), node.shapes[0][1]
+    images, channels = g.size(data, 0), node.shapes[0][1]
     wy, wx = (
-        g.cast(_hat_means(g, low, high, scale, bins, g.shape(data, 2 + n, 3 + n)), dtype)
+        g.cast(_hat_means(g, low, high, scale, bins, g.size(data, 2 + n)), dtype)
         for n, ((low, high), bins) in enumerate(zip(axes_of(g, rows.box), (height, width)))
     )
     own = g("Equal", g.reshape(rows.image, -1, 1), g.reshape(count_to(g, images), 1, -1))
-    own = g("Unsqueeze", g.cast(own, dtype), np.array([1, 3]))
-    wy = g("Mul", g("Unsqueeze", wy, np.array([2])), own)
-    lines = g("Mul", images, g.shape(data, 2, 3))
+    own = g.unsqueeze(g.cast(own, dtype), 1, 3)
+    wy = g("Mul", g.unsqueeze(wy, 2), own)
+    lines = g("Mul", images, g.size(data, 2))
     wy = g.reshape(wy, g("Mul", rows.rows, np.array([height])), lines)
-    across = g("Mul", g.shape(data, 3, 4), np.array([channels]))
+    across = g("Mul", g.size(data, 3), np.array([channels]))
     maps = g.reshape(g("Transpose", data, perm=[0, 2, 1, 3]), lines, across)
-    part = g.reshape(g("MatMul", wy, maps), rows.rows, height * channels, g.shape(data, 3, 4))
+    part = g.reshape(g("MatMul", wy, maps), rows.rows, height * channels, g.size(data, 3))
     out = g("MatMul", part, g("Transpose", wx, perm=[0, 2, 1]))
     out = g("Transpose", g.reshape(out, rows.rows, height, channels, width), perm=[0, 2, 1, 3])
     return finish(g, node, rows, out, dtype)
@@ -58,11 +58,11 @@ def _hat_means(g: Graph, low: str, high: str, scale: float, bins: int, size: str
     length = g("Div", g("Sub", end, start), real(bins))
     numbers = np.arange(bins, dtype=real)[None]
     edges = [
-        g("Unsqueeze", g("Add", start, g("Mul", number, length)), np.array([2]))
+        g.unsqueeze(g("Add", start, g("Mul", number, length)), 2)
         for number in (numbers, numbers + 1)
     ]
     filled = g("Greater", edges[1], edges[0])
-    length = g("Unsqueeze", length, np.array([2]))
+    length = g.unsqueeze(length, 2)
     # The intervals from each cell to the next, including the cell before the map.
     cell = g.cast(g("Range", np.array(-1), g.scalar(size), np.array(1)), real)
     begin, stop = (g("Clip", g("Sub", edge, cell), real(0), one) for edge in edges)

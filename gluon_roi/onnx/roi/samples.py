@@ -66,7 +66,7 @@ def _sample_sums(
         ]
         boxes = g("Concat", *corner, *corner, axis=1)
         images = bin_images(g, image, pooled, group, count)
-        images = g("Expand", g("Unsqueeze", images, np.array([1])), np.array([1, number]))
+        images = g("Expand", g.unsqueeze(images, 1), np.array([1, number]))
         maps = group_images(g, maps, dim, group[0] * group[1])
         values = align(g, maps, boxes, g.reshape(images, -1), dtype, 1, True, (1, 1), 1)
         inside = g("Expand", g("And", y.inside, x.inside), shape)
@@ -77,16 +77,16 @@ def _sample_sums(
     # GridSample knows no RoIs: all images are one map, below each other, and a row of zeros after
     # each, so that a sample on its last row does not read the next one.
     groups, bins = group[0] * group[1], pooled[0] * pooled[1]
-    maps = g.reshape(maps, g.shape(maps, 0, 1), dim, groups, g.shape(maps, 2, 4))
+    maps = g.reshape(maps, g.size(maps, 0), dim, groups, g.shape(maps, 2, 4))
     maps = g("Pad", maps, np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 0]))
-    height, width = g.shape(maps, 3, 4), g.shape(maps, 4, 5)
+    height, width = g.size(maps, 3), g.size(maps, 4)
     maps = g.reshape(g("Transpose", maps, perm=[2, 1, 0, 3, 4]), groups, dim, -1, width)
-    first = g("Unsqueeze", g.cast(g("Mul", image, height), dtype), np.array([1, 2, 3, 4]))
+    first = g.unsqueeze(g.cast(g("Mul", image, height), dtype), 1, 2, 3, 4)
     places = [
-        grid_place(g, x.position, x.inside, g.shape(maps, 3, 4)),
-        grid_place(g, g("Add", y.position, first), y.inside, g.shape(maps, 2, 3)),
+        grid_place(g, x.position, x.inside, g.size(maps, 3)),
+        grid_place(g, g("Add", y.position, first), y.inside, g.size(maps, 2)),
     ]
-    places = [g("Unsqueeze", g("Expand", place, shape), np.array([5])) for place in places]
+    places = [g.unsqueeze(g("Expand", place, shape), 5) for place in places]
     xy = g("Concat", *places, axis=5)
     if groups > 1:  # the bins apart, each with its map
         p, q = parts_of_bins(pooled, group)
@@ -134,7 +134,7 @@ def rotated_roi_align(g: Graph, node: Node) -> str:
     data, dtype = data_of(g, node)
     rows = decode(g, node, dtype, coordinates=5)
     cx, cy, *sides, theta = g("Split", rows.box, np.array([1] * 5), axis=1, outputs=5)
-    cosine, sine = (g("Unsqueeze", part, np.array([2])) for part in _angle(g, theta, dtype))
+    cosine, sine = (g.unsqueeze(part, 2) for part in _angle(g, theta, dtype))
 
     def along(side: str, bins: int) -> str:
         """Positions of samples from the centre of the box, (K, bins, samples)."""
@@ -146,7 +146,7 @@ def rotated_roi_align(g: Graph, node: Node) -> str:
         return positions(g, base, bin_size, samples, dtype)
 
     def around(centre: str, sign: str, first: str, second: str, size: str) -> _Samples:
-        centre = g("Unsqueeze", on_map(g, centre, scale, aligned, dtype), np.array([2, 3, 4]))
+        centre = g.unsqueeze(on_map(g, centre, scale, aligned, dtype), 2, 3, 4)
         return _limited(g, g("Add", g(sign, first, second), centre), size, 1, dtype)
 
     u, v = along(sides[0], pooled[1]), along(sides[1], pooled[0])
@@ -155,8 +155,8 @@ def rotated_roi_align(g: Graph, node: Node) -> str:
         for side, places in ((u, [1, 3]), (v, [2, 4]))
         for part in (cosine, sine)
     )
-    x = around(cx, "Add", u_cosine, v_sine, g.shape(data, 3, 4))
-    y = around(cy, "Sub", v_cosine, u_sine, g.shape(data, 2, 3))
+    x = around(cx, "Add", u_cosine, v_sine, g.size(data, 3))
+    y = around(cy, "Sub", v_cosine, u_sine, g.size(data, 2))
     dim, one = node.shapes[0][1], (1, 1)
     out = _sample_sums(g, data, rows.image, one, y, x, rows.rows, pooled, samples, dim, dtype)
     out = g("Div", out, np.array(samples * samples, dtype))
@@ -190,10 +190,7 @@ def _part_moves(g: Graph, node: Node, pooled: tuple[int, int], count: str) -> tu
     finite = g.cast(finite, np.bool_)
     trans = g("Where", finite, trans, np.array(0, dtype))
     trans = product(g, trans, np.array(node.get("trans_std", 0.0), dtype), dtype)
-    x, y = (
-        g("Squeeze", one, np.array([1]))
-        for one in g("Split", trans, np.array([1, 1]), axis=1, outputs=2)
-    )
+    x, y = (g.squeeze(one, 1) for one in g("Split", trans, np.array([1, 1]), axis=1, outputs=2))
     return y, x, finite
 
 
@@ -210,13 +207,13 @@ def _part_samples(
     """The samples of every bin along axis n of the map, with the first on the bin's edge."""
     bin_size = quotient(g, axis.length, np.array(pooled[n], dtype), dtype)
     step = quotient(g, bin_size, np.array(samples, dtype), dtype)
-    first = g("Unsqueeze", bases(g, axis.start, bin_size, pooled[n], dtype), np.array([2 - n]))
+    first = g.unsqueeze(bases(g, axis.start, bin_size, pooled[n], dtype), 2 - n)
     if move is not None:
-        length = g("Unsqueeze", axis.length, np.array([2]))
+        length = g.unsqueeze(axis.length, 2)
         first = g("Add", first, product(g, move, length, dtype))
     behind = product(g, np.arange(samples, dtype=dtype)[None], step, dtype)
-    behind = g("Unsqueeze", behind, np.array([1, 2, 4 - n]))
-    position = g("Add", g("Unsqueeze", first, np.array([3, 4])), behind)
+    behind = g.unsqueeze(behind, 1, 2, 4 - n)
+    position = g("Add", g.unsqueeze(first, 3, 4), behind)
     return _limited(g, position, size, 0.5, dtype)
 
 
@@ -255,15 +252,15 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
         _PartAxis(*map(of_classes, _part_axis(g, low, high, scale, dtype)))
         for low, high in axes_of(g, rows.box)
     ]
-    image = g("Mul", g("Unsqueeze", rows.image, np.array([1])), np.array(classes))
+    image = g("Mul", g.unsqueeze(rows.image, 1), np.array(classes))
     image = g.reshape(g("Add", image, np.arange(classes)[None]), -1)
-    apart = g("Mul", g.shape(data, 0, 1), np.array([classes]))
+    apart = g("Mul", g.size(data, 0), np.array([classes]))
     maps = g.reshape(data, apart, node.shapes[0][1] // classes, g.shape(data, 2, 4))
     moves: list[str | None] = [None, None]
     if moved:
         *moves, finite = _part_moves(g, node, pooled, count)
     y, x = (
-        _part_samples(g, axis, move, pooled, n, samples, g.shape(data, 2 + n, 3 + n), dtype)
+        _part_samples(g, axis, move, pooled, n, samples, g.size(data, 2 + n), dtype)
         for n, (axis, move) in enumerate(zip(axes, moves))
     )
     out = _sample_sums(g, maps, image, group, y, x, count, pooled, samples, dim, dtype)
@@ -271,7 +268,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
         g("ReduceSum", g.cast(axis.inside, dtype), np.array([3, 4]), keepdims=0) for axis in (y, x)
     ]
     divisor = g("Max", g("Mul", *inside), np.array(1, dtype))
-    out = g("Div", out, g("Unsqueeze", divisor, np.array([1])))
+    out = g("Div", out, g.unsqueeze(divisor, 1))
     if moved:
         out = g("Where", finite, out, np.array(np.nan, dtype))
     return finish(g, node, rows, g.reshape(out, rows.rows, classes * dim, *pooled), dtype)

@@ -124,7 +124,7 @@ def _box_nms(g: Graph, node: Node) -> str:
     rank = g("Mul", valid, g("Sub", g.cast(count, np.float32), place))
     kept = _kept(g, rows, valid, rank, count, what)
     _, order = g("TopK", g("Mul", kept, rank), count, axis=1, outputs=2)
-    kept = g("Unsqueeze", g("GatherElements", kept, order, axis=1), np.array([2]))
+    kept = g.unsqueeze(g("GatherElements", kept, order, axis=1), 2)
     rows = g(
         "Where",
         g("Greater", kept, np.float32(0)),
@@ -141,7 +141,7 @@ def _box_nms(g: Graph, node: Node) -> str:
 
 def _column(g: Graph, rows: str, index: int) -> str:
     """(B, n) of (B, n, width)."""
-    return g("Squeeze", g.columns(rows, index, index + 1), np.array([2]))
+    return g.squeeze(g.columns(rows, index, index + 1), 2)
 
 
 def _is_valid(g: Graph, rows: str, scores: str, what: _Suppression) -> str:
@@ -161,7 +161,7 @@ def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppres
     )
     # NonMaxSuppression would swap the corners of inverted boxes; here they overlap nothing.
     boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
-    scores = g("Unsqueeze", rank, np.array([1]))
+    scores = g.unsqueeze(rank, 1)
     if what.apart:
         kind = _column(g, rows, what.identity)
         kind = g("Where", g.cast(valid, np.bool_), kind, np.float32(0))
@@ -218,7 +218,7 @@ def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, thresho
         np.array([0.5], np.float32),
     )
     places = g("Gather", chosen, np.array([0, 2]), axis=1)  # image and row, without the class
-    ones = g("Expand", np.float32(1), g.shape(chosen, 0, 1))
+    ones = g("Expand", np.float32(1), g.size(chosen, 0))
     return g("ScatterND", g("Mul", rank, np.float32(0)), places, ones)
 
 
@@ -227,7 +227,7 @@ def scores_of_classes(g: Graph, kind: str, scores: str) -> str:
     kind = g.cast(kind, np.int64)
     first, last = g("ReduceMin", kind, keepdims=0), g("ReduceMax", kind, keepdims=0)
     kinds = g("Range", first, g("Add", last, np.array(1)), np.array(1))
-    same = g("Equal", g("Unsqueeze", kind, np.array([1])), g("Unsqueeze", kinds, np.array([0, 2])))
+    same = g("Equal", g.unsqueeze(kind, 1), g.unsqueeze(kinds, 0, 2))
     return g("Mul", scores, g.cast(same, np.float32))
 
 
@@ -265,5 +265,5 @@ def first_of_equal(g: Graph, values: str, number: str, count: str) -> str:
 
 def gathered_rows(g: Graph, rows: str, order: str, width: int) -> str:
     """rows (B, n, width) in the order (B, k)."""
-    index = g("Expand", g("Unsqueeze", order, np.array([2])), np.array([1, 1, width]))
+    index = g("Expand", g.unsqueeze(order, 2), np.array([1, 1, width]))
     return g("GatherElements", rows, index, axis=1)

@@ -29,7 +29,7 @@ def _deformable_sampling(g: Graph, node: Node) -> str:
     kernel = _pair(node, "kernel")
     parts = node.get("num_deformable_group", 1)  # channels that share offsets
     as_map = node.get("layout", "map") == "map"
-    images, size = g.shape(offset, 0, 1), g.shape(offset, 2, 4)
+    images, size = g.size(offset, 0), g.shape(offset, 2, 4)
     channels = node.shapes[0][1]
 
     # Cells of the kernel stand beside each other in a map, after each other in columns.
@@ -37,7 +37,7 @@ def _deformable_sampling(g: Graph, node: Node) -> str:
     outputs = g("Mul", size, spread)
     moves = g.reshape(offset, images, parts, *kernel, 2, size)
     moves = g("Split", moves, np.array([1, 1]), axis=4, outputs=2)
-    yx = [_places(g, node, n, move, g.shape(data, 2 + n, 3 + n)) for n, move in enumerate(moves)]
+    yx = [_places(g, node, n, move, g.size(data, 2 + n)) for n, move in enumerate(moves)]
     places = g("Concat", *yx[::-1], axis=6)
     places = g("Transpose", places, perm=[0, 1, 4, 2, 5, 3, 6]) if as_map else places
     data = g.reshape(data, -1, channels // parts, g.shape(data, 2, 4)) if parts > 1 else data
@@ -65,10 +65,10 @@ def _places(g: Graph, node: Node, n: int, move: str, side: str) -> str:
     stride, dilate = _pair(node, "stride")[n], _pair(node, "dilate")[n]
     pad = _pair(node, "pad", 0)[n]
     fades = node.get("convention", "mxnet") == "torchvision"  # to 0 within one cell off the map
-    numbers = g.cast(count_to(g, g.shape(move, 5 + n, 6 + n)), np.float32)
+    numbers = g.cast(count_to(g, g.size(move, 5 + n)), np.float32)
     corners = g("Mul", g.reshape(numbers, -1, *[1] * (1 - n)), np.float32(stride))
     cells = np.indices(kernel, np.float32)[n].reshape(*kernel, 1, 1) * dilate - pad
-    position = g("Add", g("Squeeze", move, np.array([4])), g("Add", corners, cells))
+    position = g("Add", g.squeeze(move, 4), g("Add", corners, cells))
     if fades:
         after = g("Greater", position, np.float32(-1))
     else:
@@ -77,7 +77,7 @@ def _places(g: Graph, node: Node, n: int, move: str, side: str) -> str:
     inside = g("And", after, g("Less", position, end))
     if not fades:
         position = g("Min", position, g("Sub", end, np.float32(1)))
-    return g("Unsqueeze", grid_place(g, position, inside, side), np.array([6]))
+    return g.unsqueeze(grid_place(g, position, inside, side), 6)
 
 
 def _pair(node: Node, name: str, default: int = 1) -> tuple[int, int]:

@@ -333,7 +333,7 @@ def _arange_like(g: Graph, node: Node) -> str:
         size = g("ReduceProd", shape, keepdims=0)
     else:
         axis = node.axis()
-        size = g.scalar(g.shape(node.inputs[0], axis, axis + 1))
+        size = g.scalar(g.size(node.inputs[0], axis))
     values = g.cast(g("Range", np.array(0), size, np.array(1)), dtype)
     start, step = node.get("start", 0.0), node.get("step", 1.0)
     if dtype not in (np.float32, np.float64) and (start % 1 or step % 1):

@@ -17,7 +17,7 @@ def _take(g: Graph, node: Node) -> str:
     node.expect("mode", "clip", "wrap")
     axis, mode = node.axis("axis", 0), node.get("mode", "clip")
     data, index = node.inputs
-    size = g.shape(data, axis, axis + 1)
+    size = g.size(data, axis)
     index = g.cast(index, np.int64)
     if mode == "clip":
         index = g("Max", g("Min", index, g("Sub", size, np.array([1]))), np.array([0]))
@@ -26,7 +26,7 @@ def _take(g: Graph, node: Node) -> str:
         index = g("Sub", index, g("Mul", g("Div", index, size), size))
         index = g("Mod", index, size)
     if len(node.shapes[1]) == 0:
-        index = g("Squeeze", index, np.array([0]))
+        index = g.squeeze(index, 0)
     return g("Gather", data, index, axis=axis)
 
 
@@ -37,8 +37,8 @@ def _pick(g: Graph, node: Node) -> str:
     data, index = node.inputs
     index = g.cast(index, np.int64)
     if len(node.shapes[1]) < node.rank:
-        index = g("Unsqueeze", index, np.array([axis]))
-    size = g.shape(data, axis, axis + 1)
+        index = g.unsqueeze(index, axis)
+    size = g.size(data, axis)
     if node.get("mode", "clip") == "clip":
         index = g("Max", g("Min", index, g("Sub", size, np.array([1]))), np.array([0]))
     else:
@@ -46,14 +46,14 @@ def _pick(g: Graph, node: Node) -> str:
     out = g("GatherElements", data, index, axis=axis)
     if node.get("keepdims", False):
         return out
-    return g("Squeeze", out, np.array([axis])) if node.rank > 1 else out
+    return g.squeeze(out, axis) if node.rank > 1 else out
 
 
 @rule("Embedding")
 def _embedding(g: Graph, node: Node) -> str:
     node.accept("input_dim", "output_dim", "dtype", "sparse_grad")
     index, data = node.inputs
-    size = g.shape(data, 0, 1)
+    size = g.size(data, 0)
     index = g("Min", g.cast(index, np.int64), g("Sub", size, np.array([1])))
     return g("Gather", data, g("Max", index, np.array([0])))
 
@@ -61,7 +61,7 @@ def _embedding(g: Graph, node: Node) -> str:
 @rule("one_hot")
 def _one_hot(g: Graph, node: Node) -> str:
     node.accept("dtype")
-    index = g("Unsqueeze", g.cast(node.inputs[0], np.int64), np.array([-1]))
+    index = g.unsqueeze(g.cast(node.inputs[0], np.int64), -1)
     on, off = (node.get(f"{name}_value", value) for name, value in (("on", 1.0), ("off", 0.0)))
     dtype = node.out_dtypes[0]
     is_on = g("Equal", index, np.arange(node.get("depth")))
@@ -82,7 +82,7 @@ def _topk(g: Graph, node: Node) -> Any:
     node.expect("ret_typ", "indices", "value", "both")
     node.accept("dtype")
     data, axis, _ = along(g, node, -1)
-    size = g.shape(data, axis, axis + 1)
+    size = g.size(data, axis)
     k = node.get("k", 1)
     k = size if k < 1 else np.array([k])
     largest = 0 if node.get("is_ascend", False) else 1
@@ -97,7 +97,7 @@ def _topk(g: Graph, node: Node) -> Any:
 def _argsort(g: Graph, node: Node) -> str:
     node.accept("dtype")
     data, axis, _ = along(g, node, -1)
-    size = g.shape(data, axis, axis + 1)
+    size = g.size(data, axis)
     largest = 0 if node.get("is_ascend", True) else 1
     value, index = g("TopK", data, size, axis=axis, largest=largest, sorted=1, outputs=2)
     return value if node.op == "sort" else g.cast(index, node.out_dtypes[0])
@@ -135,7 +135,7 @@ def _reduction(op: str) -> Rule:
         else:
             out = g(op, node.inputs[0], axes=given, keepdims=keep)
         # If no axis is left, MXNet returns a vector of one element.
-        return out if keep or len(given) < node.rank else g("Unsqueeze", out, np.array([0]))
+        return out if keep or len(given) < node.rank else g.unsqueeze(out, 0)
 
     return translate
 
@@ -161,7 +161,7 @@ def _norm(g: Graph, node: Node) -> str:
         out = g("ReduceL2", node.inputs[0], axes=axes, keepdims=keep)
     else:  # OpenVINO reduces all axes in ReduceL1
         out = g("ReduceSum", g("Abs", node.inputs[0]), np.array(axes), keepdims=keep)
-    return out if keep or len(axes) < node.rank else g("Unsqueeze", out, np.array([0]))
+    return out if keep or len(axes) < node.rank else g.unsqueeze(out, 0)
 
 
 def _softmax_like(op: str) -> Rule:

@@ -26,14 +26,14 @@ def _multi_box_prior(g: Graph, node: Node) -> str:
     steps, offsets = node.sizes("steps", (-1.0, -1.0)), node.sizes("offsets", (0.5, 0.5))
     roots = np.concatenate([np.sqrt(ratios[:1]).repeat(len(sizes)), np.sqrt(ratios[1:])])
     sizes = np.concatenate([sizes, sizes[:1].repeat(len(ratios) - 1)])
-    lengths = [g.cast(g.shape(node.inputs[0], axis, axis + 1), _F32) for axis in (2, 3)]
+    lengths = [g.cast(g.size(node.inputs[0], axis), _F32) for axis in (2, 3)]
     across = g("Mul", g("Div", g("Mul", sizes, lengths[0]), lengths[1]), roots)
     reaches = [(sizes / roots / _F32(2))[:, None], g("Mul", across, _F32(0.5))]
-    reaches[1] = g("Unsqueeze", reaches[1], np.array([1]))
+    reaches[1] = g.unsqueeze(reaches[1], 1)
     low, high = [], []
     for n, reach in enumerate(reaches):
         step = _F32(steps[n]) if steps[n] > 0 else g("Div", _F32(1), lengths[n])
-        number = g.cast(count_to(g, g.shape(node.inputs[0], 2 + n, 3 + n)), _F32)
+        number = g.cast(count_to(g, g.size(node.inputs[0], 2 + n)), _F32)
         centre = g("Mul", g("Add", number, _F32(offsets[n])), step)
         centre = g.reshape(centre, *((-1, 1, 1, 1) if n == 0 else (-1, 1, 1)))
         low.append(g("Sub", centre, reach))
@@ -67,14 +67,14 @@ def _multi_box_detection(g: Graph, node: Node) -> str:
     valid = g("And", g("Greater", score, _F32(-1)), g("Not", g("Less", score, least)))
     rows = g("Concat", kind, score, _boxes(g, node), axis=2)
     rows = g("Where", valid, rows, _F32(-1))
-    number = g.shape(rows, 1, 2)
-    valid = g("Squeeze", valid, np.array([2]))
+    number = g.size(rows, 1)
+    valid = g.squeeze(valid, 2)
     order = first_of_equal(g, g.cast(valid, _F32), number, number)
     by_anchor = gathered_rows(g, rows, order, 6)
     if not 0 < threshold <= 1:
         return by_anchor
     count = g("Min", number, np.array([most])) if most > 0 else number
-    scores = g("Where", valid, g("Squeeze", score, np.array([2])), _F32(np.finfo(_F32).min))
+    scores = g("Where", valid, g.squeeze(score, 2), _F32(np.finfo(_F32).min))
     order = first_of_equal(g, scores, number, count)
     best = gathered_rows(g, rows, order, 6)
     kept = _kept(g, best, count, threshold, apart)
@@ -99,7 +99,7 @@ def _best_class(g: Graph, scores: str) -> tuple[str, str]:
     """
     scores = g("Transpose", g.columns(scores, 1, END, axis=1), perm=[0, 2, 1])
     best = g("ReduceMax", scores, axes=[2])
-    classes = g.cast(count_to(g, g.shape(scores, 2, 3)), _F32)
+    classes = g.cast(count_to(g, g.size(scores, 2)), _F32)
     number = g("Where", g("Equal", scores, best), classes, _F32(np.finfo(_F32).max))
     return g("ReduceMin", number, axes=[2]), best
 
@@ -110,7 +110,7 @@ def _boxes(g: Graph, node: Node) -> str:
     variances = [_F32(value) for value in node.sizes("variances", (0.1, 0.1, 0.2, 0.2))]
     four = np.ones(4, np.int64)
     x1, y1, x2, y2 = g("Split", anchors, four, axis=2, outputs=4)
-    moves = g.reshape(moves, g.shape(moves, 0, 1), -1, 4)
+    moves = g.reshape(moves, g.size(moves, 0), -1, 4)
     parts = g("Split", moves, four, axis=2, outputs=4)
     parts = [g("Mul", part, variance) for part, variance in zip(parts, variances)]
     low, high = [], []
@@ -132,13 +132,13 @@ def _kept(g: Graph, rows: str, count: str, threshold: float, apart: bool) -> str
     # Ranks replace scores: they have no ties, and exactly those of valid rows are positive.
     place = g.cast(count_to(g, count), _F32)
     rank = g("Sub", g.cast(count, _F32), place)
-    rank = g("Mul", g("Squeeze", valid, np.array([2])), rank)
+    rank = g("Mul", g.squeeze(valid, 2), rank)
     x1, y1, x2, y2 = (g.columns(rows, n, n + 1) for n in range(2, 6))
     boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
-    scores = g("Unsqueeze", rank, np.array([1]))
+    scores = g.unsqueeze(rank, 1)
     if apart:
-        scores = scores_of_classes(g, g("Squeeze", kind, np.array([2])), scores)
+        scores = scores_of_classes(g, g.squeeze(kind, 2), scores)
     # kept_boxes suppresses above its threshold, MXNet's operator also at its own.
     below = np.nextafter(np.nextafter(_F32(threshold), _F32(0)), _F32(0))
     kept = kept_boxes(g, boxes, scores, rank, count, float(below))
-    return g("Unsqueeze", kept, np.array([2]))
+    return g.unsqueeze(kept, 2)

@@ -40,7 +40,7 @@ def _group_norm(g: Graph, node: Node) -> str:
     """InstanceNormalization of groups of channels; gamma and beta are of groups, too."""
     node.expect("output_mean_var", False)
     data, gamma, beta = node.inputs
-    apart = g.reshape(data, g.shape(data, 0, 1), node.get("num_groups", 1), -1)
+    apart = g.reshape(data, g.size(data, 0), node.get("num_groups", 1), -1)
     eps = float(node.get("eps", 1e-5))
     return g("Reshape", g("InstanceNormalization", apart, gamma, beta, epsilon=eps), g.shape(data))
 

@@ -55,7 +55,7 @@ def _pooling(g: Graph, node: Node) -> str:
         operator = "MaxPool" if kind == "max" else "AveragePool"
         return g(operator, node.inputs[0], pads=padding + padding, **attributes)
     axes = [
-        _Axis(*window, g.shape(node.inputs[0], 2 + n, 3 + n), node.known[0][2 + n])
+        _Axis(*window, g.size(node.inputs[0], 2 + n), node.known[0][2 + n])
         for n, window in enumerate(zip(kernel, strides, padding))
     ]
     if kind == "max":
@@ -180,7 +180,7 @@ def _adaptive_average(g: Graph, node: Node) -> str:
 
 def _shares(g: Graph, node: Node, axis: int, bins: int) -> str:
     """(bins, cells): a bin reads all cells that it touches, with equal weight."""
-    size = g.shape(node.inputs[0], axis, axis + 1)
+    size = g.size(node.inputs[0], axis)
     # In whole numbers: cell i is [i * bins, (i + 1) * bins), bin b is [b * size, (b + 1) * size).
     begin = g("Mul", count_to(g, size), np.array(bins))
     number = np.arange(bins)[:, None]

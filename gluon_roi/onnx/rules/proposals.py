@@ -79,15 +79,15 @@ def _proposal(g: Graph, node: Node) -> list[str]:
                                  +--> Gather, `after` rows <----+
     """
     what = _settings(node)
-    images = g.shape(node.inputs[0], 0, 1)
+    images = g.size(node.inputs[0], 0)
     height, width, scale = (g.columns(node.inputs[2], n, n + 1, 1) for n in range(3))  # (N, 1)
     boxes = _clipped(g, _decoded(g, node, what), (width, height))
     scores = g("Where", _on_image(g, node, what, height, width), _scores(g, node, what), _F32(-1))
     boxes, is_small = _grown(g, boxes, g("Mul", scale, _F32(what.smallest)))
     scores = g("Where", is_small, _F32(-1), scores)
-    number = g.shape(scores, 1, 2)  # of boxes per image
+    number = g.size(scores, 1)  # of boxes per image
     before = g("Min", number, np.array([what.before])) if what.before > 0 else number
-    columns = (g("Unsqueeze", column, np.array([2])) for column in (*boxes, scores))
+    columns = (g.unsqueeze(column, 2) for column in (*boxes, scores))
     rows = g("Concat", *columns, axis=2)
     rows = gathered_rows(g, rows, first_of_equal(g, scores, number, before), 5)
     rows = g.reshape(gathered_rows(g, rows, _chosen(g, rows, before, what), 5), -1, 5)
@@ -108,7 +108,7 @@ def _scores(g: Graph, node: Node, what: _Settings) -> str:
 
 def _over_cells(g: Graph, node: Node, what: _Settings, axis: int, step: int, values: Any) -> str:
     """step times the index of the cell along y (0) or x (1), plus a value per anchor: (1, n)."""
-    number = count_to(g, g.shape(node.inputs[0], 2 + axis, 3 + axis))
+    number = count_to(g, g.size(node.inputs[0], 2 + axis))
     along = g("Mul", g.cast(g.reshape(number, -1, *[1] * (2 - axis)), _F32), _F32(step))
     shape = g.joined(g.shape(node.inputs[0], 2, 4), len(what.anchors))
     return g.reshape(g("Expand", g("Add", along, values.astype(_F32)), shape), 1, -1)
@@ -120,9 +120,9 @@ def _decoded(g: Graph, node: Node, what: _Settings) -> list[str]:
         _over_cells(g, node, what, 1 - n % 2, what.stride, what.anchors[:, n]) for n in range(4)
     ]
     size = g.shape(node.inputs[1], 2, 4)
-    apart = g.reshape(node.inputs[1], g.shape(node.inputs[1], 0, 1), -1, 4, size)
+    apart = g.reshape(node.inputs[1], g.size(node.inputs[1], 0), -1, 4, size)
     deltas = [
-        g("Flatten", g("Transpose", g("Squeeze", part, np.array([2])), perm=[0, 2, 3, 1]))
+        g("Flatten", g("Transpose", g.squeeze(part, 2), perm=[0, 2, 3, 1]))
         for part in g("Split", apart, np.ones(4, np.int64), axis=2, outputs=4)
     ]
     if what.are_corners:
@@ -184,7 +184,7 @@ def _chosen(g: Graph, rows: str, before: str, what: _Settings) -> str:
     rank = g("Sub", g.cast(before, _F32), g.cast(count_to(g, before), _F32))
     rank = g("Expand", rank, g.shape(rows, 0, 2))
     after = np.array([what.after])
-    scores = g("Unsqueeze", rank, np.array([1]))
+    scores = g.unsqueeze(rank, 1)
     kept = kept_boxes(g, boxes, scores, rank, after, what.threshold)
     most = g("Min", before, after)
     _, order = g("TopK", g("Mul", kept, rank), most, axis=1, outputs=2)

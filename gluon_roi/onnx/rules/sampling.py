@@ -59,12 +59,12 @@ def _resized(g: Graph, node: Node, mode: str, axis: int) -> Any:
     name = {2: "height", 3: "width"}[axis]
     given, scale = node.get(name, 1), node.get(f"scale_{name}")
     if mode == "like":
-        return g.shape(node.inputs[1], axis, axis + 1)
+        return g.size(node.inputs[1], axis)
     if node.known[0][axis] is not None:
         return int(node.out_shapes[0][axis])
     if mode == "size" and scale is None:
         return given
-    size = g.shape(node.inputs[0], axis, axis + 1)
+    size = g.size(node.inputs[0], axis)
     if mode == "size":
         return _scaled(g, size, scale)
     even = g("Mul", g("Div", size, np.array([2])), np.array([2]))
@@ -103,7 +103,7 @@ def _grid_generator(g: Graph, node: Node) -> str:
     node.accept("target_shape")
     axes = []
     for n, flow in enumerate(g("Split", node.inputs[0], np.array([1, 1]), axis=1, outputs=2)):
-        size = g.shape(node.inputs[0], 3 - n, 4 - n)
+        size = g.size(node.inputs[0], 3 - n)
         place = g.reshape(g.cast(count_to(g, size), node.dtype), *((-1,) if n == 0 else (-1, 1)))
         half = g("Sub", g.cast(size, node.dtype), np.array(1, node.dtype))
         half = g("Mul", half, np.array(0.5, node.dtype))

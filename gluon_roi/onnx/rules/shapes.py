@@ -83,7 +83,7 @@ def _reshape_like(g: Graph, node: Node) -> str:
 
 @rule("expand_dims")
 def _expand_dims(g: Graph, node: Node) -> str:
-    return g("Unsqueeze", node.inputs[0], np.array([node.axis(rank=node.rank + 1)]))
+    return g.unsqueeze(node.inputs[0], node.axis(rank=node.rank + 1))
 
 
 @rule("squeeze")
@@ -117,7 +117,7 @@ def _concat(g: Graph, node: Node) -> str:
 @rule("stack")
 def _stack(g: Graph, node: Node) -> str:
     axis = node.axis("axis", 0, rank=node.rank + 1)
-    parts = [g("Unsqueeze", tensor, np.array([axis])) for tensor in node.inputs]
+    parts = [g.unsqueeze(tensor, axis) for tensor in node.inputs]
     return g("Concat", *parts, axis=axis)
 
 
@@ -128,7 +128,7 @@ def _split(g: Graph, node: Node) -> Any:
     parts = [node.inputs[0]]
     if number > 1:
         parts = g("Split", node.inputs[0], axis=axis, outputs=number)
-    return [g("Squeeze", part, np.array([axis])) if squeeze else part for part in parts]
+    return [g.squeeze(part, axis) if squeeze else part for part in parts]
 
 
 @rule("slice_axis")
@@ -212,8 +212,8 @@ def _repeat(g: Graph, node: Node) -> str:
     data, axis, rank = along(g, node, None)
     times = [1] * (rank + 1)
     times[axis + 1] = repeats
-    tiled = g("Tile", g("Unsqueeze", data, np.array([axis + 1])), np.array(times, np.int64))
-    size = g("Mul", g.shape(data, axis, axis + 1), np.array([repeats]))
+    tiled = g("Tile", g.unsqueeze(data, axis + 1), np.array(times, np.int64))
+    size = g("Mul", g.size(data, axis), np.array([repeats]))
     parts = [g.shape(data, 0, axis)] * (axis > 0) + [size]
     parts += [g.shape(data, axis + 1, rank)] * (axis + 1 < rank)
     return g.reshape(tiled, *parts)
@@ -225,10 +225,10 @@ def _broadcast_like(g: Graph, node: Node) -> str:
     lhs, rhs = node.axes("lhs_axes"), node.sizes("rhs_axes")
     if not lhs:
         return g("Expand", data, g.shape(like))
-    parts: list[Any] = [g.shape(data, axis, axis + 1) for axis in range(node.rank)]
+    parts: list[Any] = [g.size(data, axis) for axis in range(node.rank)]
     for left, right in zip(lhs, rhs):
         right %= len(node.shapes[1])
-        parts[left] = g.shape(like, right, right + 1)
+        parts[left] = g.size(like, right)
     return g("Expand", data, g.joined(*parts))
 
 
