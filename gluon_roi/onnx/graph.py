@@ -116,6 +116,9 @@ class Graph:
     def columns(self, tensor: str, begin: int, end: int, axis: int = -1) -> str:
         return self("Slice", tensor, np.array([begin]), np.array([end]), np.array([axis]))
 
+    def column(self, tensor: str, index: int, axis: int = -1) -> str:
+        return self.columns(tensor, index, index + 1, axis)
+
     # ---- The model ----
 
     def prune(self, outputs: Iterable[str]) -> set[str]:

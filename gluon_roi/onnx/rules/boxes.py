@@ -9,6 +9,7 @@ import numpy as np
 
 from ..graph import END, Graph, Node
 from ..registry import rule
+from ..roi.boxes import count_to
 
 
 @rule("_contrib_box_decode")
@@ -119,7 +120,7 @@ def _box_nms(g: Graph, node: Node) -> str:
     order = first_of_equal(g, order_by, number, count)
     rows = gathered_rows(g, rows, order, width)
     valid = g("GatherElements", g.cast(valid, np.float32), order, axis=1)
-    place = g.cast(g("Range", np.array(0), g.scalar(count), np.array(1)), np.float32)
+    place = g.cast(count_to(g, count), np.float32)
     # Ranks replace scores: they have no ties, and exactly those of valid boxes are positive.
     rank = g("Mul", valid, g("Sub", g.cast(count, np.float32), place))
     kept = _kept(g, rows, valid, rank, count, what)
@@ -141,7 +142,7 @@ def _box_nms(g: Graph, node: Node) -> str:
 
 def _column(g: Graph, rows: str, index: int) -> str:
     """(B, n) of (B, n, width)."""
-    return g.squeeze(g.columns(rows, index, index + 1), 2)
+    return g.squeeze(g.column(rows, index), 2)
 
 
 def _is_valid(g: Graph, rows: str, scores: str, what: _Suppression) -> str:
@@ -157,7 +158,7 @@ def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppres
     x1, y1, x2, y2 = (
         _corners(g, rows, what)
         if what.given == "center"
-        else (g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4))
+        else (g.column(rows, what.corner + n) for n in range(4))
     )
     # NonMaxSuppression would swap the corners of inverted boxes; here they overlap nothing.
     boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
@@ -171,7 +172,7 @@ def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppres
 
 def _corners(g: Graph, rows: str, what: _Suppression) -> list[str]:
     """Corners (B, n, 1) of boxes given as centres and sizes."""
-    columns = [g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4)]
+    columns = [g.column(rows, what.corner + n) for n in range(4)]
     half = [g("Mul", size, np.float32(0.5)) for size in columns[2:]]
     return [g(sign, columns[n], half[n]) for sign in ("Sub", "Add") for n in range(2)]
 
@@ -182,7 +183,7 @@ def _converted(g: Graph, rows: str, what: _Suppression) -> str:
     Like MXNet, it skips rows whose first number is below 0, such as rows of -1.
     """
     before, after = g.columns(rows, 0, what.corner), g.columns(rows, what.corner + 4, END)
-    old = [g.columns(rows, what.corner + n, what.corner + n + 1) for n in range(4)]
+    old = [g.column(rows, what.corner + n) for n in range(4)]
     if what.wanted == "corner":
         new = _corners(g, rows, what)
     else:
@@ -259,7 +260,7 @@ def first_of_equal(g: Graph, values: str, number: str, count: str) -> str:
     # OpenVINO computes int64 in int32. If keys may not fit, the first order is used.
     groups = g("Add", g.cast(count, np.float32), np.float32(1))
     fits = g("Less", g("Mul", groups, g.cast(number, np.float32)), np.float32(2.147e9))
-    rank = g("Where", fits, rank, g("Range", np.array(0), g.scalar(count), np.array(1)))
+    rank = g("Where", fits, rank, count_to(g, count))
     return g("GatherElements", order, rank, axis=1)
 
 

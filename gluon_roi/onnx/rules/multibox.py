@@ -133,7 +133,7 @@ def _kept(g: Graph, rows: str, count: str, threshold: float, apart: bool) -> str
     place = g.cast(count_to(g, count), _F32)
     rank = g("Sub", g.cast(count, _F32), place)
     rank = g("Mul", g.squeeze(valid, 2), rank)
-    x1, y1, x2, y2 = (g.columns(rows, n, n + 1) for n in range(2, 6))
+    x1, y1, x2, y2 = (g.column(rows, n) for n in range(2, 6))
     boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
     scores = g.unsqueeze(rank, 1)
     if apart:

@@ -80,7 +80,7 @@ def _proposal(g: Graph, node: Node) -> list[str]:
     """
     what = _settings(node)
     images = g.size(node.inputs[0], 0)
-    height, width, scale = (g.columns(node.inputs[2], n, n + 1, 1) for n in range(3))  # (N, 1)
+    height, width, scale = (g.column(node.inputs[2], n, 1) for n in range(3))  # (N, 1)
     boxes = _clipped(g, _decoded(g, node, what), (width, height))
     scores = g("Where", _on_image(g, node, what, height, width), _scores(g, node, what), _F32(-1))
     boxes, is_small = _grown(g, boxes, g("Mul", scale, _F32(what.smallest)))
@@ -177,7 +177,7 @@ def _chosen(g: Graph, rows: str, before: str, what: _Settings) -> str:
     and y2 + 1 as the second corner the sides are the same, also those of intersections. It would
     swap the corners of inverted boxes, which overlap nothing here, so they get a side of 0.
     """
-    x1, y1, x2, y2 = (g.columns(rows, n, n + 1) for n in range(4))
+    x1, y1, x2, y2 = (g.column(rows, n) for n in range(4))
     x2, y2 = (g("Max", g("Add", end, _F32(1)), low) for end, low in ((x2, x1), (y2, y1)))
     boxes = g("Concat", y1, x1, y2, x2, axis=2)
     # Ranks replace scores: they have no ties, and all are positive.
