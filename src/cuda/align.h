@@ -182,9 +182,8 @@ __global__ void __launch_bounds__(kTileThreads)
   store_tile(tile, sum, d_data);
 }
 
-// Op::rule(params) defines the weights of a bin, Op::pyramid(params) the map of each RoI; kBackward
-// is the kernel that writes d_data.
-template <class Op, class T, auto kBackward = align_backward_kernel<T>>
+// Op::rule(params) defines the weights of a bin, Op::pyramid(params) the map of each RoI.
+template <class Op, class T>
 struct AlignCall {
   using Params = typename Op::Params;
   const Params& p;
@@ -213,7 +212,10 @@ struct AlignCall {
                         first_row(tables, in, i));
     }
   }
-  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+  // kernel writes the gradient of a map.
+  template <class Kernel>
+  void align_backward(const Gpu& gpu, Kernel* kernel, const Tensor& d_out,
+                      const Gradients& d) const {
     if (d_out.shape[0] == 0) {
       for (int32_t i = 0; i < in.count; ++i) zero_fill(gpu, d.maps[i]);
       return;
@@ -222,7 +224,7 @@ struct AlignCall {
     lists.build(gpu, tables);
     for (int32_t i = 0; i < in.count; ++i) {
       const TilePlan plan(layout, in.maps[i]);
-      launch(gpu, kBackward, plan.blocks(), kTileThreads, tables, lists.of_map(tables, i), plan,
+      launch(gpu, kernel, plan.blocks(), kTileThreads, tables, lists.of_map(tables, i), plan,
              first_row(tables, in, i), data_of<const T>(d_out), data_of<T>(d.maps[i]));
     }
     if (is_absent(d.rois)) return;
@@ -235,6 +237,10 @@ struct AlignCall {
 template <class Op, class T>
 struct Call : AlignCall<Op, T> {
   using AlignCall<Op, T>::AlignCall;
+
+  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+    this->align_backward(gpu, align_backward_kernel<T>, d_out, d);
+  }
 };
 
 }  // namespace gluon_roi::cuda

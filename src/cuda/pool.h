@@ -17,8 +17,8 @@ DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* room, 
   return BinView{edges, edges + 2 * tables.bins_y};
 }
 
-// Rule is a rule of forward_kernel; kBackward is the kernel that writes d_data.
-template <class Op, class T, class Rule, auto kBackward>
+// What Call<ROIPool, T> and Call<PSROIPool, T> share.
+template <class Op, class T>
 struct PoolCall {
   const typename Op::Params& p;
   const Inputs& in;
@@ -33,17 +33,22 @@ struct PoolCall {
         tables(carver, p, in),
         lists(carver, tables) {}
 
-  void forward(const Gpu& gpu, const Tensor& out) const {
+  // rule is a rule of forward_kernel.
+  template <class Rule>
+  void pool(const Gpu& gpu, const Rule& rule, const Tensor& out) const {
     tables.build(gpu, Op::rule(p), p.spatial_scale);
-    launch_forward<T>(gpu, Rule{tables}, layout, in.data, out);
+    launch_forward<T>(gpu, rule, layout, in.data, out);
   }
-  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+  // kernel writes d_data.
+  template <class Kernel>
+  void pool_backward(const Gpu& gpu, Kernel* kernel, const Tensor& d_out,
+                     const Gradients& d) const {
     if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
     tables.build(gpu, Op::rule(p), p.spatial_scale);
     lists.build(gpu, tables);
     const TilePlan plan(layout, in.data);
-    launch(gpu, kBackward, plan.blocks(), kTileThreads, tables, lists, plan,
-           data_of<const T>(in.data), data_of<const T>(d_out), data_of<T>(d.data));
+    launch(gpu, kernel, plan.blocks(), kTileThreads, tables, lists, plan, data_of<const T>(in.data),
+           data_of<const T>(d_out), data_of<T>(d.data));
   }
 };
 

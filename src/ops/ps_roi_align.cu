@@ -47,8 +47,12 @@ __global__ void __launch_bounds__(kTileThreads)
 }  // namespace
 
 template <class T>
-struct Call<PSROIAlign, T> : AlignCall<PSROIAlign, T, backward_kernel<T>> {
-  using AlignCall<PSROIAlign, T, backward_kernel<T>>::AlignCall;
+struct Call<PSROIAlign, T> : AlignCall<PSROIAlign, T> {
+  using AlignCall<PSROIAlign, T>::AlignCall;
+
+  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+    this->align_backward(gpu, backward_kernel<T>, d_out, d);
+  }
 };
 
 }  // namespace cuda

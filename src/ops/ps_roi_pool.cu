@@ -68,8 +68,15 @@ __global__ void __launch_bounds__(kTileThreads)
 }  // namespace
 
 template <class T>
-struct Call<PSROIPool, T> : PoolCall<PSROIPool, T, MeanRule<T>, backward_kernel<T>> {
-  using PoolCall<PSROIPool, T, MeanRule<T>, backward_kernel<T>>::PoolCall;
+struct Call<PSROIPool, T> : PoolCall<PSROIPool, T> {
+  using PoolCall<PSROIPool, T>::PoolCall;
+
+  void forward(const Gpu& gpu, const Tensor& out) const {
+    this->pool(gpu, MeanRule<T>{this->tables}, out);
+  }
+  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+    this->pool_backward(gpu, backward_kernel<T>, d_out, d);
+  }
 };
 
 }  // namespace cuda

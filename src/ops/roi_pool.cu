@@ -134,8 +134,15 @@ __global__ void __launch_bounds__(kTileThreads)
 }  // namespace
 
 template <class T>
-struct Call<ROIPool, T> : PoolCall<ROIPool, T, MaxRule<T>, backward_kernel<T>> {
-  using PoolCall<ROIPool, T, MaxRule<T>, backward_kernel<T>>::PoolCall;
+struct Call<ROIPool, T> : PoolCall<ROIPool, T> {
+  using PoolCall<ROIPool, T>::PoolCall;
+
+  void forward(const Gpu& gpu, const Tensor& out) const {
+    this->pool(gpu, MaxRule<T>{this->tables}, out);
+  }
+  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+    this->pool_backward(gpu, backward_kernel<T>, d_out, d);
+  }
 };
 
 }  // namespace cuda
