@@ -16,7 +16,7 @@ import mxnet as mx
 
 from demo_rfcn import cli
 from demo_rfcn.commands.train import generate
-from demo_rfcn.data.loader import Augmentation, TrainLoader
+from demo_rfcn.data.loader import TrainLoader
 from demo_rfcn.distributed.workers import Alone
 from demo_rfcn.model import detector
 from demo_rfcn.model.targets import RPNTargets
@@ -81,9 +81,11 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
         batch_size,
         settings.data.scale,
         config.stride,
-        Augmentation(schedule.flip_p, schedule.scale_jitter, schedule.color_jitter),
         RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
         schedule.seed,
+        schedule.flip_p,
+        schedule.scale_jitter,
+        schedule.color_jitter,
     )
     numbers = iter(range(schedule.steps))
     batch = next(loader.batches())

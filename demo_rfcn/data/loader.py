@@ -59,25 +59,6 @@ def load_image(
     return image, labels, scale
 
 
-@dataclass(frozen=True)
-class Augmentation:
-    """Random changes of a training image, all drawn from the generator that is passed in."""
-
-    flip_p: float = 0.5  # probability of a horizontal flip
-    scale_jitter: tuple[float, float] = (1.0, 1.0)  # range of a factor on the short side
-    color_jitter: float = 0.0  # largest relative change of brightness, contrast and saturation
-
-    def __call__(
-        self, image: np.ndarray, labels: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Change a scaled image (H, W, 3) uint8 and its labels (M, 6)."""
-        if rng.random() < self.flip_p:
-            image, labels = flip(image, labels)
-        if self.color_jitter:
-            image = jitter_colour(image, self.color_jitter, rng)
-        return image, labels
-
-
 def flip(image: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mirror an image and its (M, 6) labels left to right; box ends are inclusive pixels."""
     labels = labels.copy()
@@ -107,9 +88,11 @@ class TrainLoader:
     batch_size: int  # images of all workers together
     scale: tuple[int, int]  # short side of scaled images and limit of the long one, pixels
     size_divisor: int  # padded sides are multiples of it
-    augmentation: Augmentation
     rpn_targets: Callable  # a `targets.RPNTargets`
     seed: int
+    flip_p: float = 0.5  # probability of a horizontal flip
+    scale_jitter: tuple[float, float] = (1.0, 1.0)  # range of a factor on the short side
+    color_jitter: float = 0.0  # largest relative change of brightness, contrast and saturation
     rank: int = 0
     num_workers: int = 1
 
@@ -177,9 +160,12 @@ class TrainLoader:
     ) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
         rng = np.random.default_rng([self.seed, 1, step, row])
         short, max_size = self.scale
-        short = max(round(short * rng.uniform(*self.augmentation.scale_jitter)), 1)
+        short = max(round(short * rng.uniform(*self.scale_jitter)), 1)
         image, labels, _ = load_image(self.dataset, index, short, max_size)
-        image, labels = self.augmentation(image, labels, rng)
+        if rng.random() < self.flip_p:
+            image, labels = flip(image, labels)
+        if self.color_jitter:
+            image = jitter_colour(image, self.color_jitter, rng)
         # Offsets are logarithms of sides, which a box of one pixel does not have here.
         labels[:, 2:4] = np.maximum(labels[:, 2:4], labels[:, :2] + 1)
         return image, labels, rng

@@ -17,7 +17,7 @@ import mxnet as mx
 from mxnet.contrib import amp
 
 from ..data.dataset import DetectionSet
-from ..data.loader import Augmentation, TrainLoader
+from ..data.loader import TrainLoader
 from ..distributed import workers as distributed
 from ..distributed.stop import StopRequest
 from ..errors import CheckpointError, InputError, Interrupted, LostImage
@@ -57,9 +57,11 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
             batch_size * workers.num_workers,
             data.scale,
             config.stride,
-            Augmentation(schedule.flip_p, schedule.scale_jitter, schedule.color_jitter),
             RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
             schedule.seed,
+            schedule.flip_p,
+            schedule.scale_jitter,
+            schedule.color_jitter,
             workers.rank,
             workers.num_workers,
         )

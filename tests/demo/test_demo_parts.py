@@ -287,11 +287,11 @@ def test_workers_make_the_parts_of_one_batch(eight_images):
         np.testing.assert_array_equal(joined, getattr(whole, name)[..., :80, :80])
 
 
-def test_colour_jitter_keeps_boxes_and_flip_mirrors_them():
+def test_colour_jitter_changes_colours_and_flip_mirrors_boxes():
     image, _ = signals.paint(np.random.default_rng(0))
     labels = np.array([[10, 20, 30, 40, 1, 0]], np.float32)
-    change = loader.Augmentation(flip_p=1.0, color_jitter=0.4)
-    changed, mirrored = change(image, labels, np.random.default_rng(0))
-    assert changed.dtype == np.uint8 and (changed != image[:, ::-1]).any()
+    changed = loader.jitter_colour(image, 0.4, np.random.default_rng(0))
+    assert changed.dtype == np.uint8 and (changed != image).any()
+    flipped, mirrored = loader.flip(image, labels)
+    np.testing.assert_array_equal(flipped, image[:, ::-1])
     np.testing.assert_array_equal(mirrored, [[129, 20, 149, 40, 1, 0]])
-    np.testing.assert_array_equal(loader.flip(image, labels)[0], image[:, ::-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -70,11 +71,11 @@ def open_dataset(spec: DatasetSpec, root: Path, purpose: str) -> DetectionSet:
     return open_datasets(spec, root, (purpose,), skip_broken=True)[0]
 
 
-def batches_of(dataset: DetectionSet, seed: int = 0, **parts: int) -> loader.TrainLoader:
+def batches_of(dataset: DetectionSet, seed: int = 0, **parts: Any) -> loader.TrainLoader:
     """Return a loader of four images a batch, 80 pixels wide, without RPN targets."""
 
     def no_targets(labels, size, padded, rng):
         return np.zeros(1, np.float32), np.zeros((1, 4), np.float32)
 
-    change = loader.Augmentation(0.5, (0.8, 1.2), 0.2)
-    return loader.TrainLoader(dataset, 4, (80, 200), 16, change, no_targets, seed, **parts)
+    change = 0.5, (0.8, 1.2), 0.2
+    return loader.TrainLoader(dataset, 4, (80, 200), 16, no_targets, seed, *change, **parts)
