@@ -108,12 +108,12 @@ class Parser final : public KindVisitor {
                             pair.least > 0 ? "a positive int or (height, width)"
                                            : "an int from 0 on, or (height, width)");
     // MXNet writes "()" for its own defaults.
-    if (!found || (*text_ == "()" && pair.default_text != nullptr)) return;
+    if (!found || (text_ == "()" && pair.default_text != nullptr)) return;
     int64_t sides[2];
     int32_t count = 1;
-    const bool both = parse_one(*text_, &sides[0]);
+    const bool both = parse_one(text_, &sides[0]);
     if (both) sides[1] = sides[0];
-    require(both || (parse_list(*text_, 2, sides, &count) && count == 2));
+    require(both || (parse_list(text_, 2, sides, &count) && count == 2));
     require(sides[0] >= pair.least && sides[1] >= pair.least);
     expected_ = "at most 16777216";
     require(sides[0] <= kMaxAlongAxis && sides[1] <= kMaxAlongAxis);
@@ -122,29 +122,28 @@ class Parser final : public KindVisitor {
   }
   void positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
                      const char* fallback) override {
-    const bool found = find(values.name, fallback == nullptr, kList);
+    if (!find(values.name, fallback == nullptr, kList)) text_ = fallback;
     double* const numbers = *values.value;
-    require(parse_list(found ? *text_ : fallback, kMaxInList, numbers, count.value) &&
-            *count.value > 0 &&
+    require(parse_list(text_, kMaxInList, numbers, count.value) && *count.value > 0 &&
             std::all_of(numbers, numbers + *count.value, [](double x) { return x > 0; }));
   }
   void optional_positive(Field<int64_t> field) override {
     *field.value = 0;
     if (!find(field.name, false, "a positive int or None")) return;
-    require(parse_one(*text_, field.value) && *field.value > 0);
+    require(parse_one(text_, field.value) && *field.value > 0);
   }
   void boolean(Field<int32_t> field, bool fallback) override {
     *field.value = fallback;
     if (!find(field.name, false, "True or False")) return;
-    *field.value = *text_ == "True" || *text_ == "true" || *text_ == "1";
-    require(*field.value || *text_ == "False" || *text_ == "false" || *text_ == "0");
+    *field.value = text_ == "True" || text_ == "true" || text_ == "1";
+    require(*field.value || text_ == "False" || text_ == "false" || text_ == "0");
   }
   void choice(Field<int32_t> field, const Choices& choices) override {
     *field.value = choices.begin()->second;
     if (!find(field.name, false, "")) return;
     for (const auto& choice : choices) {
       *field.value = choice.second;
-      if (*text_ == choice.first) return;
+      if (text_ == choice.first) return;
       expected_ += (expected_.empty() ? "'" : " or '") + std::string(choice.first) + "'";
     }
     require(false);
@@ -166,13 +165,13 @@ class Parser final : public KindVisitor {
   void real(Field<double> field, bool positive, double fallback) override {
     *field.value = fallback;
     if (!find(field.name, positive && fallback == 0, positive ? kPositive : kFinite)) return;
-    require(parse_one(*text_, field.value) && (!positive || *field.value > 0));
+    require(parse_one(text_, field.value) && (!positive || *field.value > 0));
   }
   void whole(Field<int32_t> field, const char*, const Limits& limits, int32_t fallback) override {
     *field.value = fallback;
     if (!find(field.name, false, limits.expected)) return;
     int64_t value;
-    require(parse_one(*text_, &value) && value >= std::max(limits.least, -kMaxInt) &&
+    require(parse_one(text_, &value) && value >= std::max(limits.least, -kMaxInt) &&
             value <= limits.most);
     *field.value = static_cast<int32_t>(value);
   }
@@ -184,15 +183,15 @@ class Parser final : public KindVisitor {
     asked_.insert(name);
     const auto found = attributes_.find(name);
     const bool absent = found == attributes_.end();
-    text_ = absent ? nullptr : &found->second;
-    if (!absent && *text_ != "None") return true;
+    text_ = absent ? "None" : found->second;
+    if (text_ != "None") return true;
     if (required) {
       fail(op_, "argument ", name, ": expected ", expected, ", got ", absent ? "nothing" : "None");
     }
     return false;
   }
   void require(bool valid) const {
-    if (!valid) fail(op_, "argument ", name_, ": expected ", expected_, ", got '", *text_, "'");
+    if (!valid) fail(op_, "argument ", name_, ": expected ", expected_, ", got '", text_, "'");
   }
 
   const char* op_;
@@ -200,7 +199,7 @@ class Parser final : public KindVisitor {
   std::set<std::string> asked_;
   // Of the latest find().
   const char* name_ = nullptr;
-  const std::string* text_ = nullptr;
+  std::string text_;
   std::string expected_;
 };
 
