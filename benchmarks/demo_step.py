@@ -20,7 +20,7 @@ from demo_rfcn.data.loader import TrainLoader
 from demo_rfcn.distributed.workers import Alone
 from demo_rfcn.model import detector
 from demo_rfcn.model.targets import RPNTargets
-from demo_rfcn.run.optimizer import make_trainer
+from demo_rfcn.run.train import make_trainer
 from demo_rfcn.settings import Settings
 
 ROI_COUNTS = (300, 1000)

@@ -16,14 +16,14 @@ from mxnet.contrib import amp
 
 from demo_rfcn.model import detector
 from demo_rfcn.model.config import ModelConfig
-from demo_rfcn.run import optimizer
+from demo_rfcn.run import train
 
 nets, tables = [], []
 for text in sys.argv[1:]:
     network, head, *flags = text.split()
     shape = ("a", "b"), network, head, 3, "class_agnostic" in flags, (2.0, 4.0), (1.0,)
     nets.append(detector.build(ModelConfig(*shape, deform="deform" in flags), [mx.cpu()], seed=0))
-amp.init("float16", **optimizer.AMP_OPERATORS)
+amp.init("float16", **train.AMP_OPERATORS)
 for net in nets:
     names = ("data", "labels", "rpn_cls", "rpn_box")
     losses = detector.TrainGraph(net, rpn_num_sample=128, ohem=True)(*map(mx.sym.var, names))
