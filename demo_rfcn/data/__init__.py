@@ -18,7 +18,7 @@ from gluoncv.data import COCODetection, VOCDetection
 
 from ..errors import InputError
 from ..files import read_json, writing
-from . import coco, digits, signals, voc
+from . import coco, digits, painting, signals, voc
 from .dataset import DetectionSet, counted
 from .painting import Painter
 
@@ -60,8 +60,8 @@ _GENERATED: dict[str, Any] = {
     "val": ((2007, "val"),),
     "test": ((2007, "test"),),
     "counts": {"trainval": 3000, "val": 100, "test": 300},
-    "short": signals.IMAGE_SIZE,
-    "max_size": signals.IMAGE_SIZE,
+    "short": painting.SIZE,
+    "max_size": painting.SIZE,
 }
 
 DATASETS = {
@@ -276,14 +276,11 @@ def ensure_dataset(name: str, root: Path, seed: int) -> bool:
         raise InputError(f"data: {root} holds {others}")
     with writing(root):
         root.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
-        try:
-            voc.write_splits(work / voc.YEAR_FOLDER, spec.paint, spec.counts, seed, spec.recipe)
-            (work / recipe_path.name).write_text(json.dumps(recorded, indent=2) + "\n")
-            work.chmod(0o755)
+        with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as work:
+            made = Path(work, "made")
+            voc.write_splits(made / voc.YEAR_FOLDER, spec.paint, spec.counts, seed, spec.recipe)
+            (made / recipe_path.name).write_text(json.dumps(recorded, indent=2) + "\n")
             if root.exists():
                 shutil.rmtree(root)
-            os.replace(work, root)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            os.replace(made, root)
     return True

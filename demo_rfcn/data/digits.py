@@ -16,7 +16,6 @@ from ..errors import InputError
 from . import painting
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-IMAGE_SIZE = 160  # pixels, height and width
 OBJECT_SIZE = (32, 81)  # pixels, height, half-open
 
 
@@ -39,7 +38,7 @@ def paint(rng: np.random.Generator) -> tuple[np.ndarray, list[painting.Object]]:
     for index in rng.integers(len(images), size=rng.integers(1, 5)):
         sprite = _sprite(rng, images[index], int(rng.integers(*OBJECT_SIZE)))
         sprites.append((CLASSES[digits[index]], sprite))
-    return painting.compose(rng, IMAGE_SIZE, sprites)
+    return painting.compose(rng, sprites)
 
 
 def _sprite(rng: np.random.Generator, image: np.ndarray, height: int) -> np.ndarray:

@@ -50,13 +50,13 @@ def normalise(image: np.ndarray) -> np.ndarray:
 
 def load_image(
     dataset: DetectionSet, index: int, short: int, max_size: int
-) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
-    """Read one image, scaled: (H, W, 3) uint8 RGB, its labels (M, 6), and the factors (x, y)."""
-    image, scale = resize(dataset.read(index), short, max_size)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read one image, scaled: (H, W, 3) uint8 RGB, and its labels (M, 6)."""
+    image, (x, y) = resize(dataset.read(index), short, max_size)
     labels = dataset.entries[index].labels.copy()
-    labels[:, [0, 2]] *= scale[0]
-    labels[:, [1, 3]] *= scale[1]
-    return image, labels, scale
+    labels[:, [0, 2]] *= x
+    labels[:, [1, 3]] *= y
+    return image, labels
 
 
 def flip(image: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +161,7 @@ class TrainLoader:
         rng = np.random.default_rng([self.seed, 1, step, row])
         short, max_size = self.scale
         short = max(round(short * rng.uniform(*self.scale_jitter)), 1)
-        image, labels, _ = load_image(self.dataset, index, short, max_size)
+        image, labels = load_image(self.dataset, index, short, max_size)
         if rng.random() < self.flip_p:
             image, labels = flip(image, labels)
         if self.color_jitter:

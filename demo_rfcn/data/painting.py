@@ -12,6 +12,7 @@ Box = Tuple[int, int, int, int]  # x1, y1, x2, y2, inclusive, counted from 0
 Object = Tuple[str, Box, bool]  # class name, box, difficult
 Painter = Callable[[np.random.Generator], Tuple[np.ndarray, List[Object]]]
 
+SIZE = 160  # pixels, height and width of an image
 MAX_OVERLAP = 0.45  # of the smaller of two boxes
 DIFFICULT_BELOW = 0.5  # visible part of an object
 
@@ -43,32 +44,31 @@ def texture(rng: np.random.Generator, size: int) -> np.ndarray:
     return np.clip(patch + rng.uniform(4, 14) * noise, 0, 255)
 
 
-def background(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Paint a textured image with thin clutter lines, (size, size, 3) float32, RGB in [0, 255]."""
-    image = np.ascontiguousarray(texture(rng, size))
+def background(rng: np.random.Generator) -> np.ndarray:
+    """Paint a textured image with thin clutter lines, (SIZE, SIZE, 3) float32, RGB in [0, 255]."""
+    image = np.ascontiguousarray(texture(rng, SIZE))
     for _ in range(rng.integers(2, 7)):
-        start, end = rng.integers(0, size, (2, 2)).tolist()
-        cv2.line(
-            image, start, end, random_colour(rng).tolist(), int(rng.integers(1, 4)), cv2.LINE_AA
-        )
+        start, end = rng.integers(0, SIZE, (2, 2)).tolist()
+        colour, width = random_colour(rng).tolist(), int(rng.integers(1, 4))
+        cv2.line(image, start, end, colour, width, cv2.LINE_AA)
     return image
 
 
 def compose(
-    rng: np.random.Generator, size: int, sprites: list[tuple[str, np.ndarray]]
+    rng: np.random.Generator, sprites: list[tuple[str, np.ndarray]]
 ) -> tuple[np.ndarray, list[Object]]:
     """Paste sprites at random places, later ones in front.
 
     A sprite is a class name and an (h, w, 4) float32 patch: RGB in [0, 255], opacity in [0, 1].
     Boxes overlap by at most `MAX_OVERLAP` of the smaller one; an object without such a place in 30
-    tries is left out. Returns the image, (size, size, 3) uint8, RGB, and its objects: class name,
+    tries is left out. Returns the image, (SIZE, SIZE, 3) uint8, RGB, and its objects: class name,
     box, and whether less than `DIFFICULT_BELOW` of it is visible.
     """
-    image = background(rng, size)
-    owner = np.full((size, size), -1, np.int16)
+    image = background(rng)
+    owner = np.full((SIZE, SIZE), -1, np.int16)
     placed: list[tuple[str, Box, int]] = []
     for name, sprite in sprites:
-        box = _find_place(rng, size, sprite.shape[:2], [entry[1] for entry in placed])
+        box = _find_place(rng, sprite.shape[:2], [entry[1] for entry in placed])
         if box is None:
             continue
         x1, y1, x2, y2 = box
@@ -85,13 +85,11 @@ def compose(
     return np.rint(image).astype(np.uint8), objects
 
 
-def _find_place(
-    rng: np.random.Generator, size: int, shape: tuple[int, ...], taken: list[Box]
-) -> Box | None:
+def _find_place(rng: np.random.Generator, shape: tuple[int, ...], taken: list[Box]) -> Box | None:
     height, width = shape
     for _ in range(30):
-        x1 = int(rng.integers(0, size - width + 1))
-        y1 = int(rng.integers(0, size - height + 1))
+        x1 = int(rng.integers(0, SIZE - width + 1))
+        y1 = int(rng.integers(0, SIZE - height + 1))
         box = (x1, y1, x1 + width - 1, y1 + height - 1)
         if all(_overlap(box, other) <= MAX_OVERLAP for other in taken):
             return box

@@ -14,7 +14,6 @@ import numpy as np
 from . import painting
 
 CLASSES = ("disk", "square", "triangle", "signal_top", "signal_middle", "signal_bottom")
-IMAGE_SIZE = 160  # pixels, height and width
 OBJECT_SIZE = (28, 97)  # pixels, longer side, half-open
 _OUTLINE = 2  # pixels
 _SMOOTH = 4  # sprites are drawn this many times larger, then averaged down
@@ -26,7 +25,7 @@ def paint(rng: np.random.Generator) -> tuple[np.ndarray, list[painting.Object]]:
     for _ in range(rng.integers(1, 5)):
         name = CLASSES[rng.integers(len(CLASSES))]
         sprites.append((name, _sprite(rng, name, int(rng.integers(*OBJECT_SIZE)))))
-    return painting.compose(rng, IMAGE_SIZE, sprites)
+    return painting.compose(rng, sprites)
 
 
 def _sprite(rng: np.random.Generator, name: str, side: int) -> np.ndarray:

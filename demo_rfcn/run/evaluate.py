@@ -108,7 +108,7 @@ def rpn_recall(
     """
     covered, total = dict.fromkeys((10, 30, 100), 0), 0
     for index in Progress("recall of the proposals", "images", range(len(dataset))[:100]):
-        image, labels, _ = load_image(dataset, index, *scale)
+        image, labels = load_image(dataset, index, *scale)
         objects = labels[labels[:, 5] == 0]
         data = mx.nd.array(normalise(image)[None], ctx=ctx)
         features, _ = detector.net.backbone(data)

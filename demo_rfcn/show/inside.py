@@ -51,7 +51,7 @@ def typical_objects(
     for index in range(len(dataset)):
         if index >= 40 and objects:
             break
-        image, labels, _ = load_image(dataset, index, spec.short, spec.max_size)
+        image, labels = load_image(dataset, index, spec.short, spec.max_size)
         objects += [(image, row) for row in labels if not row[5]]
     sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
     large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
