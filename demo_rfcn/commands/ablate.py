@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import files
 from ..data.dataset import DetectionSet
+from ..model.detections import Finder
 from ..model.detector import RFCN
 from ..run import checkpoint, evaluate, train
 from ..run.record import LAST
@@ -83,13 +84,14 @@ def score(settings: Settings, name: str, test_set: DetectionSet) -> list[dict]:
     """Return the result rows of a variant's run: one, or two for the reference."""
     # Voting would hide a part of a head's mistakes.
     stored = checkpoint.read(settings.run.save_prefix / LAST)
-    detect = stored.detector([mx.cpu()], vote_thresh=None)
+    ctx = [mx.cpu()]
+    find = Finder(stored.detector(ctx, vote_thresh=None), settings.data.scale, ctx)
     row = {"seed": settings.schedule.seed, "steps": settings.schedule.steps}
     rows = []
     for label in (name, ROTATED) if name == REFERENCE else (name,):
         if label == ROTATED:
-            rotate_bins(detect.net)
-        scores = evaluate.evaluate(detect, test_set, settings.data.scale, [mx.cpu()])
+            rotate_bins(find.detector.net)
+        scores = evaluate.evaluate(find, test_set)
         rows.append({"variant": label, **row, **{key: scores[key] for key in SCORES}})
     return rows
 

@@ -11,7 +11,7 @@ from .. import files
 from ..data.dataset import Described, DetectionSet
 from ..data.images import has_suffix
 from ..errors import InputError
-from ..model.detections import Detection, detect_each
+from ..model.detections import Detection, Finder
 from ..progress import Progress
 from ..run import checkpoint
 from ..settings import Devices
@@ -29,11 +29,10 @@ def command(
     ctx = devices.contexts()
     stored = checkpoint.read(path)
     files.prepare(save_prefix)
-    detect = stored.detector(ctx)
-    limits = stored.notes["short"], stored.notes["max_size"]
+    scale = stored.notes["short"], stored.notes["max_size"]
+    find = Finder(stored.detector(ctx), scale, ctx, devices.batch_size)
     with Progress("detecting", "images", total=len(dataset)) as progress:
-        found = detect_each(detect, dataset, range(len(dataset)), limits, ctx, devices.batch_size)
-        for index, image, detection in found:
+        for index, image, detection in find.each(dataset, range(len(dataset))):
             file = dataset.entries[index].path
             stem = save_prefix / Path(file).stem
             count = write(stem, image, detection, stored.config.classes, thresh)

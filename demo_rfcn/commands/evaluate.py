@@ -11,7 +11,7 @@ from typing import NoReturn
 from .. import files
 from ..data import Held
 from ..errors import CheckpointError
-from ..model.detections import detect_dataset
+from ..model.detections import Finder
 from ..run import checkpoint, evaluate
 from ..run.record import LAST, SUMMARY
 from ..settings import LOCATION, Data, Devices
@@ -41,12 +41,11 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
         _refuse_classes(stored, data, sorted(test_set.known))
     evaluate.check_annotated(test_set, None)
     files.prepare(folder)
-    detect = stored.detector(ctx)
+    find = Finder(stored.detector(ctx), data.scale, ctx, devices.batch_size)
     print(f"{path}, trained for {stored.step} steps, on {len(test_set)} images of {test_set}")
-    scores = evaluate.evaluate(detect, test_set, data.scale, ctx, batch_size=devices.batch_size)
-    scores["rpn_recall"] = evaluate.rpn_recall(detect, test_set, data.scale, ctx[0])
-    pictured = range(len(test_set))[:PICTURED]
-    found = detect_dataset(detect, test_set, pictured, data.scale, ctx, hidden=True)
+    scores = evaluate.evaluate(find, test_set)
+    scores["rpn_recall"] = evaluate.rpn_recall(find, test_set)
+    found = find(test_set, range(len(test_set))[:PICTURED], hidden=True)
     pictures.detections(folder / "detections.png", test_set, found)
     # The best checkpoint knows the run up to its own step; the last one knows all of it.
     last = path.with_name(LAST)
@@ -59,7 +58,7 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
         "arguments": stored.arguments,
         "test": scores,
     }
-    net = detect.net
+    net = find.detector.net
     if hasattr(net.head, "class_pool"):
         cls, objects = inside.typical_objects(net, test_set, data.spec)
         drawn.append("score_maps.png")

@@ -23,8 +23,8 @@ from mxnet.base import _LIB
 
 from ..data.dataset import DetectionSet
 from ..errors import InputError, Interrupted, RunError
-from ..model.detections import Detection, detect_dataset
-from ..model.detector import RFCN, Detector
+from ..model.detections import Detection, Finder
+from ..model.detector import RFCN
 from ..run import evaluate
 from . import stop as stopping
 
@@ -62,11 +62,9 @@ class Alone(AbstractContextManager):
     def restore(self) -> None:
         """Undo an unfinished step after a worker was lost."""
 
-    def evaluate(
-        self, detect: Detector, dataset: DetectionSet, scale: tuple, ctx: list, limit: int
-    ) -> dict | None:
+    def evaluate(self, find: Finder, dataset: DetectionSet, limit: int) -> dict | None:
         """Evaluate a detector, each worker on a share of the images; worker 0 gets the scores."""
-        return evaluate.evaluate(detect, dataset, scale, ctx, limit)
+        return evaluate.evaluate(find, dataset, limit)
 
 
 class Cluster(Alone):
@@ -137,15 +135,13 @@ class Cluster(Alone):
         for parameter, values in zip(parameters, np.split(self._statistics, ends)):
             parameter.set_data(mx.nd.array(values.reshape(parameter.shape)))
 
-    def evaluate(
-        self, detect: Detector, dataset: DetectionSet, scale: tuple, ctx: list, limit: int
-    ) -> dict | None:
+    def evaluate(self, find: Finder, dataset: DetectionSet, limit: int) -> dict | None:
         """Detect in a share of the images; worker 0 scores them all."""
         first, count = self.rank == 0, min(limit, len(dataset))
         own = np.array_split(np.arange(count), self.num_workers)[self.rank].tolist()
-        found = detect_dataset(detect, dataset, own, scale, ctx, hidden=not first)
+        found = find(dataset, own, hidden=not first)
         # Rows of class + 1, score and box; zeros if there is no detection.
-        table = np.zeros((count, detect.POST_NMS, 6), np.float32)
+        table = np.zeros((count, find.detector.POST_NMS, 6), np.float32)
         for index, (ids, scores, boxes) in found.items():
             table[index, : len(ids)] = np.column_stack([ids + 1, scores, boxes])
         found = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 
@@ -17,8 +16,7 @@ from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 from ..data.dataset import DetectionSet, Entry
 from ..data.loader import load_image, normalise
 from ..errors import InputError
-from ..model.detections import Detection, detect_dataset
-from ..model.detector import Detector
+from ..model.detections import Detection, Finder
 from ..progress import Progress
 
 METRICS = {
@@ -38,19 +36,12 @@ def check_annotated(dataset: DetectionSet, limit: int | None) -> None:
         raise InputError(f"eval: no annotated object {where}, {expected}")
 
 
-def evaluate(
-    detector: Detector,
-    dataset: DetectionSet,
-    scale: tuple[int, int],
-    ctx: Sequence[mx.Context],
-    limit: int | None = None,
-    batch_size: int = 4,
-) -> dict:
+def evaluate(find: Finder, dataset: DetectionSet, limit: int | None = None) -> dict:
     """Return `scores` of the first `limit` images, and `ms_per_image` with reading and scaling."""
     check_annotated(dataset, limit)
     indices = range(len(dataset))[:limit]
     start = time.perf_counter()
-    found = detect_dataset(detector, dataset, indices, scale, ctx, batch_size)
+    found = find(dataset, indices)
     elapsed = time.perf_counter() - start
     return {**scores(dataset, found), "ms_per_image": 1000 * elapsed / len(indices)}
 
@@ -99,21 +90,19 @@ def outside_crowds(
     return Detection(*(column[kept] for column in detection)), truth
 
 
-def rpn_recall(
-    detector: Detector, dataset: DetectionSet, scale: tuple[int, int], ctx: mx.Context
-) -> dict[str, float]:
+def rpn_recall(find: Finder, dataset: DetectionSet) -> dict[str, float]:
     """Return the share of objects that the best n proposals cover with an IoU of .5, by n.
 
     Only the first hundred images count, and no difficult objects.
     """
+    net, propose = find.detector.net, find.detector.proposals
     covered, total = dict.fromkeys((10, 30, 100), 0), 0
     for index in Progress("recall of the proposals", "images", range(len(dataset))[:100]):
-        image, labels = load_image(dataset, index, *scale)
+        image, labels = load_image(dataset, index, *find.scale)
         objects = labels[labels[:, 5] == 0]
-        data = mx.nd.array(normalise(image)[None], ctx=ctx)
-        features, _ = detector.net.backbone(data)
-        anchors = detector.net.anchor_grid(features)
-        boxes, ranks = detector.proposals(*detector.net.rpn(features), anchors, data)
+        data = mx.nd.array(normalise(image)[None], ctx=find.ctx[0])
+        features, _ = net.backbone(data)
+        boxes, ranks = propose(*net.rpn(features), net.anchor_grid(features), data)
         boxes = boxes[0].asnumpy()[ranks[0].asnumpy() >= 0]
         total += len(objects)
         for top in covered:

@@ -22,6 +22,7 @@ from ..distributed import workers as distributed
 from ..distributed.stop import StopRequest
 from ..errors import CheckpointError, InputError, Interrupted, LostImage, reason
 from ..model import detector
+from ..model.detections import Finder
 from ..model.detector import RFCN
 from ..model.targets import RPNTargets
 from ..progress import Progress
@@ -86,6 +87,7 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
         graph.hybridize(static_alloc=True)
         detect = detector.Detector(net)
         detect.hybridize(static_alloc=True)
+        find = Finder(detect, data.scale, ctx[:1])
         if resumed:
             resumed.load_parameters(net)
         elif model.pretrained:
@@ -146,9 +148,7 @@ def train(settings: Settings, train_set: DetectionSet, val_set: DetectionSet) ->
                     if record.step % run.log_interval == 0 or final or stops:
                         record.write_losses(progress)
                     if record.step % run.val_interval == 0 or final:
-                        scores = workers.evaluate(
-                            detect, val_set, data.scale, ctx[:1], run.val_limit
-                        )
+                        scores = workers.evaluate(find, val_set, run.val_limit)
                         progress.reach(record.step)
                         if scores:
                             record.write_scores(scores, progress)

@@ -21,7 +21,7 @@ import gluon_roi
 from benchmarks import demo_step
 from demo_rfcn.commands import ablate
 from demo_rfcn.data import DATASETS, signals
-from demo_rfcn.model.detections import detect_dataset
+from demo_rfcn.model.detections import Finder
 from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -169,7 +169,7 @@ def test_two_contexts_find_the_same(eight_images, short_run):
     stored = checkpoint.read(short_run / "last.ckpt")
     dataset = open_dataset(DATASETS["signals"], eight_images, "test")
     one, other = (
-        detect_dataset(stored.detector(ctx), dataset, range(4), (160, 160), ctx, batch_size)
+        Finder(stored.detector(ctx), (160, 160), ctx, batch_size)(dataset, range(4))
         for ctx, batch_size in (([mx.cpu()], 1), ([mx.cpu(0), mx.cpu(1)], 3))
     )
     assert sum(len(found.ids) for found in one.values()) > 10
