@@ -200,7 +200,7 @@ def _fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
             continue
         if len(layer.input) == 2:
             bias = re.sub("(_weight)?$", "_bias", layer.input[1], count=1)
-            layer.input.append(graph.constant(parts[1], bias))
+            layer.input.append(graph.constant(parts[1], bias).name)
             users[layer.input[2]] = 1
         layer.input[1:] = [
             _replaced(graph, name, value, users) for name, value in zip(layer.input[1:], parts)
@@ -213,7 +213,7 @@ def _fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
 def _replaced(graph: Graph, name: str, value: np.ndarray, users: collections.Counter) -> str:
     """The name of a constant with a new value: the old one, if nothing else reads it."""
     if users[name] != 1:
-        name = graph.constant(value, name)
+        name = graph.constant(value, name).name
         users[name] = 1
     graph.constants[name] = value
     return name

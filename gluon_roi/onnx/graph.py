@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 import onnx
@@ -16,22 +16,146 @@ from ..bridge.nodes import without_longs
 #: Attributes that any node may have and that have no effect in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
 
-
 #: The end of an axis, for Slice.
 END = int(np.iinfo(np.int64).max)
 #: Constants of more bytes are weights. No size of a tensor depends on their values.
 _WEIGHT = 1024
+#: Operators with one type of output for all types of inputs.
+_TYPES = {
+    **dict.fromkeys(("And", "Equal", "Greater", "GreaterOrEqual", "Less"), np.bool_),
+    **dict.fromkeys(("LessOrEqual", "Not", "Or", "Xor"), np.bool_),
+    **dict.fromkeys(("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Shape"), np.int64),
+}
 
 
 def onnx_type(dtype: Any) -> int:
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
-class Graph:
-    """Collects nodes and constants. Tensors are identified by name.
+def _unary(op: str) -> Callable[[Tensor], Tensor]:
+    return lambda self: self.graph(op, self)
 
-    ``graph("Add", a, b)`` adds a node and returns the name of its output. An input is the name of a
-    tensor, an array, which becomes a constant, or None for an optional input that is left out.
+
+def _binary(op: str) -> Callable[[Tensor, Any], Tensor]:
+    return lambda self, other: self.graph(op, self, self.like(other))
+
+
+def _swapped(op: str) -> Callable[[Tensor, Any], Tensor]:
+    return lambda self, other: self.graph(op, self.like(other), self)
+
+
+class Tensor:
+    """A tensor of a graph: its methods, and Python's operators, add nodes to the graph.
+
+    A number or an array beside the tensor becomes a constant of its type.
+    """
+
+    __array_ufunc__ = None  # so that ``array + tensor`` is an operator of the tensor
+
+    def __init__(self, graph: Graph, name: str, dtype: Any) -> None:
+        self.graph, self.name, self.dtype = graph, name, np.dtype(dtype)
+
+    def like(self, value: Any) -> Any:
+        return value if isinstance(value, Tensor) else np.asarray(value, self.dtype)
+
+    __add__, __radd__ = _binary("Add"), _swapped("Add")
+    __sub__, __rsub__ = _binary("Sub"), _swapped("Sub")
+    __mul__, __rmul__ = _binary("Mul"), _swapped("Mul")
+    __truediv__, __rtruediv__ = _binary("Div"), _swapped("Div")
+    __mod__, __rmod__ = _binary("Mod"), _swapped("Mod")
+    __matmul__, __rmatmul__ = _binary("MatMul"), _swapped("MatMul")
+    __lt__, __le__ = _binary("Less"), _binary("LessOrEqual")
+    __gt__, __ge__ = _binary("Greater"), _binary("GreaterOrEqual")
+    __and__, __or__, __invert__ = _binary("And"), _binary("Or"), _unary("Not")
+    __neg__, abs, sign, floor, ceil = (_unary(op) for op in ("Neg", "Abs", "Sign", "Floor", "Ceil"))
+    exp, log, sqrt, nonzero = (_unary(op) for op in ("Exp", "Log", "Sqrt", "NonZero"))
+    equal, min, max = (_binary(op) for op in ("Equal", "Min", "Max"))
+
+    def where(self, yes: Any, no: Any) -> Tensor:
+        """The one where this tensor is true, the other elsewhere; one of them is a tensor."""
+        kind = yes if isinstance(yes, Tensor) else no
+        return self.graph("Where", self, kind.like(yes), kind.like(no))
+
+    def clip(self, low: Any, high: Any) -> Tensor:
+        return self.graph("Clip", self, self.like(low), self.like(high))
+
+    def cast(self, dtype: Any) -> Tensor:
+        return self.graph("Cast", self, to=onnx_type(dtype))
+
+    def sum(self, *axes: int) -> Tensor:
+        """Sums over these axes, which are left out."""
+        return self.graph("ReduceSum", self, np.array(axes), keepdims=0)
+
+    # ---- Sizes and shapes ----
+
+    def shape(self, begin: int = 0, end: int | None = None) -> Tensor:
+        """Sizes of the axes [begin, end), a vector of int64."""
+        attributes = {} if end is None else {"end": end}
+        return self.graph("Shape", self, start=begin, **attributes)
+
+    def size(self, axis: int) -> Tensor:
+        """The size of an axis, a vector of one element."""
+        return self.shape(axis, axis + 1)
+
+    def reshape(self, *sizes: Any) -> Tensor:
+        """Reshape to sizes as in :func:`joined`."""
+        return self.graph("Reshape", self, joined(*sizes))
+
+    def expand(self, *sizes: Any) -> Tensor:
+        """Broadcast to sizes as in :func:`joined`, or to one vector of them."""
+        return self.graph("Expand", self, joined(*sizes) if len(sizes) > 1 else sizes[0])
+
+    def squeeze(self, *axes: int) -> Tensor:
+        return self.graph("Squeeze", self, np.array(axes))
+
+    def unsqueeze(self, *axes: int) -> Tensor:
+        return self.graph("Unsqueeze", self, np.array(axes))
+
+    def scalar(self) -> Tensor:
+        """Turn a vector of one element into a scalar."""
+        return self.squeeze(0)
+
+    def numbers(self) -> Tensor:
+        """0, 1, ... below this vector of one element."""
+        return self.graph("Range", np.array(0), self.scalar(), np.array(1))
+
+    def transpose(self, *order: int) -> Tensor:
+        return self.graph("Transpose", self, perm=order)
+
+    # ---- Parts ----
+
+    def gather(self, index: Any, **axis: int) -> Tensor:
+        return self.graph("Gather", self, index, **axis)
+
+    def split(self, number: int, axis: int) -> list[Tensor]:
+        """All parts of size 1 along an axis."""
+        return self.graph("Split", self, np.ones(number, np.int64), axis=axis, outputs=number)
+
+    def columns(self, begin: int, end: int, axis: int = -1) -> Tensor:
+        return self.graph("Slice", self, np.array([begin]), np.array([end]), np.array([axis]))
+
+    def column(self, index: int, axis: int = -1) -> Tensor:
+        return self.columns(index, index + 1, axis)
+
+
+def concat(*parts: Any, axis: int) -> Tensor:
+    """Join tensors and arrays; one of them is a tensor."""
+    graph = next(part.graph for part in parts if isinstance(part, Tensor))
+    return graph("Concat", *parts, axis=axis)
+
+
+def joined(*sizes: Any) -> Any:
+    """Join vectors and numbers into a vector of int64; numbers alone are an array."""
+    if all(isinstance(size, int) for size in sizes):
+        return np.array(sizes, np.int64)
+    return concat(*(np.array([s]) if isinstance(s, int) else s for s in sizes), axis=0)
+
+
+class Graph:
+    """Collects nodes and constants.
+
+    ``graph("Add", a, b)`` adds a node and returns its output. An input is a tensor, an array, which
+    becomes a constant, or None for an optional input that is left out.
     """
 
     def __init__(self) -> None:
@@ -39,7 +163,7 @@ class Graph:
         self.constants: dict[str, np.ndarray] = {}
         self.prefix = ""  # name of the MXNet node being translated
         self._names: set[str] = {""}
-        self._known: dict[tuple, str] = {}
+        self._known: dict[tuple, Tensor] = {}
 
     def unique(self, name: str) -> str:
         """A unique name for a tensor: `name` itself if it is free."""
@@ -50,12 +174,12 @@ class Graph:
         self._names.add(free)
         return free
 
-    def constant(self, value: Any, name: str | None = None) -> str:
+    def constant(self, value: Any, name: str | None = None) -> Tensor:
         array = np.asarray(value)
         if name is not None:
             name = self.unique(name)
             self.constants[name] = array
-            return name
+            return Tensor(self, name, array.dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
             self._known[key] = self.constant(array, "constant")
@@ -64,60 +188,26 @@ class Graph:
     def folded(self, name: str, value: np.ndarray) -> str:
         """The name of a constant that replaces a tensor: its own, if the constant is a weight."""
         if value.nbytes <= _WEIGHT:
-            return self.constant(value)
+            return self.constant(value).name
         self.constants[name] = value
         return name
 
     def __call__(self, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node, and return the name of its output, or a list if `outputs` is above 1."""
-        names = [
-            "" if value is None else value if isinstance(value, str) else self.constant(value)
+        """Add a node, and return its output, or a list of them if `outputs` is above 1."""
+        tensors: list[Any] = [
+            value if value is None or isinstance(value, Tensor) else self.constant(value)
             for value in inputs
         ]
+        names = ["" if tensor is None else tensor.name for tensor in tensors]
         made = [self.unique(f"{self.prefix}/{op}") for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, names, made, name=made[0], **attributes))
-        return made if outputs > 1 else made[0]
-
-    # ---- Frequent combinations ----
-
-    def cast(self, tensor: str, dtype: Any) -> str:
-        return self("Cast", tensor, to=onnx_type(dtype))
-
-    def shape(self, tensor: str, begin: int = 0, end: int | None = None) -> str:
-        """Sizes of the axes [begin, end), a vector of int64."""
-        attributes = {} if end is None else {"end": end}
-        return self("Shape", tensor, start=begin, **attributes)
-
-    def joined(self, *sizes: Any) -> str:
-        """Join vectors and numbers into a vector of int64."""
-        parts = [np.array([s]) if isinstance(s, int) else s for s in sizes]
-        return self("Concat", *parts, axis=0)
-
-    def reshape(self, tensor: str, *sizes: Any) -> str:
-        """Reshape to sizes as in :meth:`joined`."""
-        if all(isinstance(size, int) for size in sizes):
-            return self("Reshape", tensor, np.array(sizes, np.int64))
-        return self("Reshape", tensor, self.joined(*sizes))
-
-    def size(self, tensor: str, axis: int) -> str:
-        """The size of an axis, a vector of one element."""
-        return self.shape(tensor, axis, axis + 1)
-
-    def squeeze(self, tensor: str, *axes: int) -> str:
-        return self("Squeeze", tensor, np.array(axes))
-
-    def unsqueeze(self, tensor: str, *axes: int) -> str:
-        return self("Unsqueeze", tensor, np.array(axes))
-
-    def scalar(self, vector: str) -> str:
-        """Turn a vector of one element into a scalar."""
-        return self.squeeze(vector, 0)
-
-    def columns(self, tensor: str, begin: int, end: int, axis: int = -1) -> str:
-        return self("Slice", tensor, np.array([begin]), np.array([end]), np.array([axis]))
-
-    def column(self, tensor: str, index: int, axis: int = -1) -> str:
-        return self.columns(tensor, index, index + 1, axis)
+        if op == "Cast":
+            types: list[Any] = [helper.tensor_dtype_to_np_dtype(attributes["to"])]
+        else:
+            types = [_TYPES.get(op) or tensors[op == "Where"].dtype]
+        types = [*types, np.int64] if op == "TopK" else types * outputs
+        found = [Tensor(self, name, dtype) for name, dtype in zip(made, types)]
+        return found if outputs > 1 else found[0]
 
     # ---- The model ----
 

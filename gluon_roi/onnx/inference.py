@@ -34,7 +34,7 @@ class Entry:
 
     def __init__(self, shape: tuple, known: tuple, dtype: Any) -> None:
         self.shape, self.known, self.dtype = shape, known, np.dtype(dtype)
-        self.tensor = ""
+        self.tensor: Any = None
 
 
 def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:

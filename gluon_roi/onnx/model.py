@@ -14,7 +14,7 @@ from ..bridge.nodes import described
 from . import roi, rules  # noqa: F401  (register their rules)
 from .file import save
 from .fold import fold, kinds
-from .graph import Graph, Node, onnx_type
+from .graph import Graph, Node, Tensor, onnx_type
 from .inference import Entry, Source, infer
 from .registry import RULES
 
@@ -53,12 +53,12 @@ def _translate(source: Source, names: list[str]) -> tuple[Graph, list, list, dic
             if name in arrays:
                 entry.tensor = graph.constant(arrays[name], name)
             elif name in source.shapes:
-                entry.tensor = graph.unique(name)
+                entry.tensor = Tensor(graph, graph.unique(name), entry.dtype)
                 shape = [
                     f"{name}_{axis}" if axis in free.get(name, ()) else size
                     for axis, size in enumerate(entry.shape)
                 ]
-                listed[name] = (entry.tensor, entry.dtype, shape)
+                listed[name] = (entry.tensor.name, entry.dtype, shape)
             continue
         rule = RULES.get(node["op"])
         if rule is None:
@@ -73,7 +73,7 @@ def _translate(source: Source, names: list[str]) -> tuple[Graph, list, list, dic
         graph.prefix = name
         tensors = rule(graph, here)
         here.check_all_read()
-        tensors = [tensors] if isinstance(tensors, str) else tensors
+        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         for entry, tensor in zip(results, tensors):
             entry.tensor = tensor
     outputs = []
@@ -83,8 +83,9 @@ def _translate(source: Source, names: list[str]) -> tuple[Graph, list, list, dic
         tensor = graph.unique(name)
         if tensor != name and name not in symbol.list_outputs():
             raise ValueError(f"onnx.export: output_names: another tensor has the name {name}")
-        outputs.append(((entry.tensor, tensor), entry.dtype, shape))
-    known = {} if any(free.values()) else {entry.tensor: entry for entry in entries}
+        outputs.append(((entry.tensor.name, tensor), entry.dtype, shape))
+    made = [] if any(free.values()) else [entry for entry in entries if entry.tensor]
+    known = {entry.tensor.name: entry for entry in made}
     return graph, [listed[name] for name in source.shapes], outputs, known
 
 

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor
 from ..registry import rule
 from .arithmetic import FARTHEST
 from .bins import SampleAxis, align_bins, sample_axes
@@ -16,7 +17,7 @@ from .boxes import Rows, align, axes_of, data_of, decode, finish, pooled_size
 
 
 @rule("_gluon_roi_ROIAlign")
-def roi_align(g: Graph, node: Node) -> str:
+def roi_align(g: Graph, node: Node) -> Tensor:
     """RoiAlign, or a RoI for each bin of boxes that RoiAlign would sample differently.
 
     ::
@@ -27,15 +28,15 @@ def roi_align(g: Graph, node: Node) -> str:
                   |                                       |
                   +-- valid, fill ------------------------+-> finish
     """
-    data, dtype = data_of(g, node)
-    rows = decode(g, node, dtype)
+    data = data_of(node)
+    rows = decode(node, data.dtype)
     scale = float(node.get("spatial_scale"))
-    out = _align_boxes(g, node, data, rows.image, rows.box, scale, dtype)
-    return finish(g, node, rows, out, dtype)
+    out = _align_boxes(node, data, rows.image, rows.box, scale)
+    return finish(node, rows, out)
 
 
 @rule("_gluon_roi_PSROIAlign")
-def ps_roi_align(g: Graph, node: Node) -> str:
+def ps_roi_align(g: Graph, node: Node) -> Tensor:
     """A RoI for each bin, on the map of its group.
 
     ::
@@ -49,26 +50,17 @@ def ps_roi_align(g: Graph, node: Node) -> str:
     node.accept("output_dim")  # the shape has it
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     aligned, sampling_ratio = node.get("aligned", True), node.get("sampling_ratio", -1)
-    data, dtype = data_of(g, node)
-    rows = decode(g, node, dtype)
-    axes = sample_axes(g, rows.box, scale, aligned, pooled, dtype)
+    data = data_of(node)
+    rows = decode(node, data.dtype)
+    axes = sample_axes(rows.box, scale, aligned, pooled)
     out = align_bins(
-        g,
-        data,
-        rows.image,
-        axes,
-        rows.rows,
-        pooled,
-        sampling_ratio,
-        pooled,
-        node.out_shapes[0][1],
-        dtype,
+        data, rows.image, axes, rows.rows, pooled, sampling_ratio, pooled, node.out_shapes[0][1]
     )
-    return finish(g, node, rows, out, dtype)
+    return finish(node, rows, out)
 
 
 @rule("_gluon_roi_PyramidROIAlign")
-def pyramid_roi_align(g: Graph, node: Node) -> str:
+def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
     """ROIAlign of each map's boxes, added to the rows of the output that they belong to.
 
     ::
@@ -84,62 +76,54 @@ def pyramid_roi_align(g: Graph, node: Node) -> str:
     scales = node.sizes("spatial_scale")
     geometry = np.float64 if node.dtype == np.float64 else np.float32
     if node.get("assignment", "size") == "given":
-        rows = _rows_of_lists(g, node, len(scales), geometry)
+        rows = _rows_of_lists(node, len(scales), geometry)
         of_maps = [one.valid for one in rows]
     else:
         rows_of = node.with_inputs(0, *range(len(scales), len(node.inputs)))
-        rows = [decode(g, rows_of, geometry)] * len(scales)
-        numbers = _map_numbers(g, node, rows[0].box, scales)
-        of_maps = [
-            g("And", rows[0].valid, g("Equal", numbers, np.array(number)))
-            for number in range(len(scales))
-        ]
+        rows = [decode(rows_of, geometry)] * len(scales)
+        numbers = _map_numbers(node, rows[0].box, scales)
+        of_maps = [rows[0].valid & numbers.equal(number) for number in range(len(scales))]
     # Of all lists, a row is NaN if it is in one.
-    fills = [g("Where", one.valid, np.array(0, geometry), one.fill) for one in dict.fromkeys(rows)]
-    fill = functools.reduce(lambda total, one: g("Add", total, one), fills)
-    out = g.unsqueeze(fill, 1, 2, 3)
-    out = g("Expand", out, g.joined(rows[0].rows, node.out_shapes[0][1], *pooled_size(node)))
+    fills = [one.valid.where(0, one.fill) for one in dict.fromkeys(rows)]
+    fill = functools.reduce(operator.add, fills)
+    out = fill.unsqueeze(1, 2, 3)
+    out = out.expand(rows[0].rows, node.out_shapes[0][1], *pooled_size(node))
     for number, (scale, one, mine) in enumerate(zip(scales, rows, of_maps)):
-        data, dtype = data_of(g, node, number)
-        own = g("NonZero", mine)
-        places = g("Transpose", own, perm=[1, 0])
-        own = g.reshape(own, -1)
-        image, box = g("Gather", one.image, own), g("Gather", one.box, own)
-        part = _align_boxes(g, node, data, image, box, float(scale), dtype)
+        data = data_of(node, number)
+        own = mine.nonzero()
+        places = own.transpose(1, 0)
+        own = own.reshape(-1)
+        image, box = one.image.gather(own), one.box.gather(own)
+        part = _align_boxes(node, data, image, box, float(scale))
         out = g("ScatterND", out, places, part, reduction="add")
-    return out if geometry == node.dtype else g.cast(out, node.dtype)
+    return out if geometry == node.dtype else out.cast(node.dtype)
 
 
-def _rows_of_lists(g: Graph, node: Node, lists: int, geometry: Any) -> list[Rows]:
+def _rows_of_lists(node: Node, lists: int, geometry: Any) -> list[Rows]:
     """The rows of each map's list of boxes."""
     node.accept("canonical_size", "canonical_level")
     all_rois, rows = node.inputs[-1], []
-    apart = g.reshape(all_rois, lists, -1, g.shape(all_rois, 1))
+    apart = all_rois.reshape(lists, -1, all_rois.shape(1))
     for number in range(lists):
         own = node.with_inputs(number, -1)
-        own.inputs[1] = g("Gather", apart, np.array(number), axis=0)
-        rows.append(decode(g, own, geometry))
+        own.inputs[1] = apart.gather(np.array(number), axis=0)
+        rows.append(decode(own, geometry))
     return rows
 
 
-def _map_numbers(g: Graph, node: Node, box: str, scales: tuple) -> str:
+def _map_numbers(node: Node, box: Tensor, scales: tuple) -> Tensor:
     """The number of each box's map in the pyramid, (K,) int64: core/geometry/pyramid.h."""
     size, level = node.get("canonical_size", 224.0), node.get("canonical_level", 4)
-    far = np.array(FARTHEST, np.float64)
-    edges = axes_of(g, g("Clip", g.cast(box, np.float64), -far, far))
-    sides = [g("Max", g("Sub", high, low), np.float64(0)) for low, high in edges]
-    relative = g("Div", g("Sqrt", g("Mul", *sides)), np.float64(size))
-    relative = g("Add", relative, np.float64(1e-6))
+    edges = axes_of(box.cast(np.float64).clip(-FARTHEST, FARTHEST))
+    height, width = ((high - low).max(0) for low, high in edges)
+    relative = (height * width).sqrt() / size + 1e-6
     # The finest map also takes all smaller boxes.
     powers = [1 - int(np.frexp(scale)[1]) - level for scale in scales[1:]]
     least = np.ldexp(1.0, np.clip([-5000, *powers], -5000, 5000))[None]
-    passed = g.cast(g("GreaterOrEqual", relative, least), np.int64)
-    return g("Sub", g("ReduceSum", passed, np.array([1]), keepdims=0), np.array(1))
+    return (relative >= least).cast(np.int64).sum(1) - 1
 
 
-def _align_boxes(
-    g: Graph, node: Node, data: str, image: str, box: str, scale: float, dtype: Any
-) -> str:
+def _align_boxes(node: Node, data: Tensor, image: Tensor, box: Tensor, scale: float) -> Tensor:
     """ROIAlign of finite boxes on one map: (K, C, P, Q).
 
     ::
@@ -153,39 +137,28 @@ def _align_boxes(
     """
     pooled, aligned = pooled_size(node), node.get("aligned", False)
     sampling_ratio = node.get("sampling_ratio", -1)
-    far = np.array(FARTHEST / max(scale, 1), dtype)
-    held = g("Clip", box, -far, far)
+    far = FARTHEST / max(scale, 1)
+    held = box.clip(-far, far)
     if sampling_ratio > 0:
-        return align(g, data, held, image, dtype, scale, aligned, pooled, sampling_ratio)
-    axes = sample_axes(g, box, scale, aligned, pooled, dtype)
-    odd = _odd(g, data, axes, aligned, dtype)
-    plain = g("Where", odd, np.array([[0, 0, 1 / scale, 1 / scale]], dtype), held)
-    out = align(g, data, plain, image, dtype, scale, aligned, pooled)
-    which = g.reshape(g("NonZero", g.squeeze(odd, 1)), -1)
-    axes = [SampleAxis(*(g("Gather", part, which) for part in axis)) for axis in axes]
+        return align(data, held, image, scale, aligned, pooled, sampling_ratio)
+    axes = sample_axes(box, scale, aligned, pooled)
+    odd = _odd(data, axes, aligned)
+    plain = odd.where([[0, 0, 1 / scale, 1 / scale]], held)
+    out = align(data, plain, image, scale, aligned, pooled)
+    which = odd.squeeze(1).nonzero().reshape(-1)
+    axes = [SampleAxis(*(part.gather(which) for part in axis)) for axis in axes]
     apart = align_bins(
-        g,
-        data,
-        g("Gather", image, which),
-        axes,
-        g.shape(which),
-        pooled,
-        -1,
-        (1, 1),
-        node.shapes[0][1],
-        dtype,
+        data, image.gather(which), axes, which.shape(), pooled, -1, (1, 1), node.shapes[0][1]
     )
-    return g("ScatterND", out, g.unsqueeze(which, 1), apart)
+    return out.graph("ScatterND", out, which.unsqueeze(1), apart)
 
 
-def _odd(g: Graph, data: str, axes: list[SampleAxis], aligned: bool, dtype: Any) -> str:
+def _odd(data: Tensor, axes: list[SampleAxis], aligned: bool) -> Tensor:
     """Whether a box is odd, and so pooled bin by bin, (K, 1) bool."""
-    odd = ""
+    conditions: list[Tensor] = []
     for n, axis in enumerate(axes):
-        cells = g.cast(g.size(data, 2 + n), dtype)
-        conditions = [g("Greater", axis.length, g("Mul", cells, np.array(4, dtype)))]
+        conditions.append(axis.length > data.size(2 + n).cast(data.dtype) * 4)
         if aligned:
-            conditions.append(g("LessOrEqual", axis.length, np.array(0, dtype)))
-        for condition in conditions:
-            odd = g("Or", odd, condition) if odd else condition
-    return odd
+            conditions.append(axis.length <= 0)
+        conditions = [functools.reduce(operator.or_, conditions)]
+    return conditions[0]

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import operator
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
-from ..graph import Graph
+from ..graph import Tensor
 from .arithmetic import bases, on_map, positions, product, quotient
 from .boxes import align, axes_of, bin_boxes, bin_images, group_images, join_bins
 
@@ -15,37 +16,31 @@ from .boxes import align, axes_of, bin_boxes, bin_images, group_images, join_bin
 class SampleAxis(NamedTuple):
     """One axis of the boxes split into bins, (K, 1) each: core/geometry/samples.h."""
 
-    start: str
-    length: str
-    bin: str
+    start: Tensor
+    length: Tensor
+    bin: Tensor
 
 
-def sample_axes(
-    g: Graph, box: str, scale: float, aligned: bool, pooled: tuple, dtype: Any
-) -> list[SampleAxis]:
+def sample_axes(box: Tensor, scale: float, aligned: bool, pooled: tuple) -> list[SampleAxis]:
     """The axes y and x."""
     found = []
-    for (low, high), bins in zip(axes_of(g, box), pooled):
-        start, end = (on_map(g, edge, scale, aligned, dtype) for edge in (low, high))
-        length = g("Sub", end, start)
-        if not aligned:
-            length = g("Max", length, np.array(1, dtype))
-        found.append(SampleAxis(start, length, quotient(g, length, np.array(bins, dtype), dtype)))
+    for edges, bins in zip(axes_of(box), pooled):
+        start, end = (on_map(edge, scale, aligned) for edge in edges)
+        length = end - start if aligned else (end - start).max(1)
+        found.append(SampleAxis(start, length, quotient(length, bins)))
     return found
 
 
 def align_bins(
-    g: Graph,
-    data: str,
-    image: str,
+    data: Tensor,
+    image: Tensor,
     axes: list[SampleAxis],
-    count: str,
+    count: Tensor,
     pooled: tuple[int, int],
     sampling_ratio: int,
     group: tuple[int, int],
     dim: int,
-    dtype: Any,
-) -> str:
+) -> Tensor:
     """Bilinear pooling with a RoI for each bin: (K, dim, P, Q).
 
     ::
@@ -55,60 +50,52 @@ def align_bins(
         data -> group_images -------------------------------+      x share of samples on the map
     """
     (y0, y1, fy), (x0, x1, fx) = (
-        _edges(g, axis, bins, sampling_ratio, g.size(data, 2 + n), dtype)
+        _edges(axis, bins, sampling_ratio, data.size(2 + n))
         for n, (axis, bins) in enumerate(zip(axes, pooled))
     )
-    boxes = bin_boxes(g, [y0, x0], [y1, x1], pooled, count)
-    images = bin_images(g, image, pooled, group, count)
-    maps = group_images(g, data, dim, group[0] * group[1])
-    bins = align(g, maps, boxes, images, dtype, 1, True, (1, 1), sampling_ratio)
-    out = join_bins(g, bins, count, pooled, dim)
+    boxes = bin_boxes([y0, x0], [y1, x1], pooled, count)
+    images = bin_images(image, pooled, group, count)
+    maps = group_images(data, dim, group[0] * group[1])
+    bins = align(maps, boxes, images, 1, True, (1, 1), sampling_ratio)
+    out = join_bins(bins, count, pooled, dim)
     if fy is None or fx is None:
         return out
-    share = g("Mul", g.unsqueeze(fy, 1, 3), g.unsqueeze(fx, 1, 2))
-    return g("Mul", out, share)
+    return out * (fy.unsqueeze(1, 3) * fx.unsqueeze(1, 2))
 
 
 def _edges(
-    g: Graph, axis: SampleAxis, bins: int, sampling_ratio: int, size: str, dtype: Any
-) -> tuple[str, str, str | None]:
+    axis: SampleAxis, bins: int, sampling_ratio: int, size: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Low and high edges of the bins along an axis, (K, bins) each, and a factor of the result.
 
     With an adaptive number of samples, the edges cover only samples that may lie on the map, which
     bounds the work for boxes of any size. The factor is the share of these samples.
     """
-    base = bases(g, axis.start, axis.bin, bins, dtype)
-    cells = g.cast(size, dtype)
+    base = bases(axis.start, axis.bin, bins)
+    cells = size.cast(base.dtype)
     # Larger than the rounding error of a bin's edges.
-    margin = g(
-        "Mul",
-        g("Add", cells, np.array(8, dtype)),
-        np.array(4 * float(np.finfo(dtype).eps), dtype),
-    )
+    margin = (cells + 8) * (4 * float(np.finfo(base.dtype).eps))
     if sampling_ratio > 0:
-        away = _away_from_limits(g, base, axis, sampling_ratio, cells, margin, dtype)
-        low = g("Add", g("Add", base, away), np.array(0.5, dtype))
-        return low, g("Add", low, axis.bin), None
-    return _Adaptive(g, axis, base, cells, margin, dtype).edges()
+        low = base + _away_from_limits(base, axis, sampling_ratio, cells, margin) + 0.5
+        return low, low + axis.bin, None
+    return _Adaptive(axis, base, cells, margin).edges()
 
 
 def _away_from_limits(
-    g: Graph, base: str, axis: SampleAxis, samples: int, cells: str, margin: str, dtype: Any
-) -> str:
+    base: Tensor, axis: SampleAxis, samples: int, cells: Tensor, margin: Tensor
+) -> Tensor:
     """How far to move bins, (K, bins), to keep samples away from the limits of the map.
 
     The limits are -1 and the size of the map. Rounding would decide on which side of them a sample
     lies that is very near.
     """
-    position = positions(g, base, axis.bin, samples, dtype)
+    position = positions(base, axis.bin, samples)
     moves = []
-    for limit, comparison in ((np.array(-1, dtype), "GreaterOrEqual"), (cells, "LessOrEqual")):
-        near = g("Less", g("Abs", g("Sub", position, limit)), margin)
-        inward = margin if comparison == "GreaterOrEqual" else g("Neg", margin)
-        move = g("Where", g(comparison, position, limit), inward, g("Neg", inward))
-        moves.append(g("Where", near, move, np.array(0, dtype)))
-    total = g("ReduceSum", g("Add", *moves), np.array([2]), keepdims=0)
-    return g("Max", g("Min", total, margin), g("Neg", margin))
+    for limit, is_inside in ((-1, operator.ge), (cells, operator.le)):
+        near = (position - limit).abs() < margin
+        inward = margin if is_inside is operator.ge else -margin
+        moves.append(near.where(is_inside(position, limit).where(inward, -inward), 0))
+    return (moves[0] + moves[1]).sum(2).min(margin).max(-margin)
 
 
 class _Adaptive:
@@ -123,94 +110,62 @@ class _Adaptive:
                                     +-> kept on the map -> low, high
     """
 
-    def __init__(
-        self, g: Graph, axis: SampleAxis, base: str, cells: str, margin: str, dtype: Any
-    ) -> None:
-        self.g, self.bin, self.base, self.cells, self.margin = g, axis.bin, base, cells, margin
-        self.dtype = dtype
-        self.half, self.one = self.number(0.5), self.number(1)
+    def __init__(self, axis: SampleAxis, base: Tensor, cells: Tensor, margin: Tensor) -> None:
+        self.bin, self.base, self.cells, self.margin = axis.bin, base, cells, margin
 
-    def number(self, value: float) -> np.ndarray:
-        return np.array(value, self.dtype)
-
-    def edges(self) -> tuple[str, str, str]:
-        g = self.g
-        self.samples = g("Max", g("Ceil", self.bin), self.one)
-        last = g("Sub", self.samples, self.one)
-        self.step = g("Div", self.bin, self.samples)
-        self.several = g("Greater", self.samples, self.one)
+    def edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        self.samples = self.bin.ceil().max(1)
+        last = self.samples - 1
+        self.step = self.bin / self.samples
+        self.several = self.samples > 1
         begin, end = self.on_the_map(last)
         count, share = self.counted(begin, end)
-        middle = g("Add", g("Mul", g("Add", begin, end), self.half), self.half)
-        centre = g("Add", self.base, g("Mul", middle, self.step))
+        centre = self.base + ((begin + end) * 0.5 + 0.5) * self.step
         reach = self.reach(count)
         centre = self.kept_on_the_map(centre, reach, count)
-        return g("Sub", centre, reach), g("Add", centre, reach), share
+        return centre - reach, centre + reach, share
 
-    def position(self, index: str) -> str:
+    def position(self, index: Tensor) -> Tensor:
         """The position of a sample."""
-        g = self.g
-        offset = product(g, g("Add", index, self.half), self.bin, self.dtype)
-        return g("Add", self.base, quotient(g, offset, self.samples, self.dtype))
+        return self.base + quotient(product(index + 0.5, self.bin), self.samples)
 
-    def on_the_map(self, last: str) -> tuple[str, str]:
+    def on_the_map(self, last: Tensor) -> tuple[Tensor, Tensor]:
         """The first and the last sample on the map; 0 and 0 if there is a single one."""
-        g = self.g
-        positive = g("Where", self.several, self.step, self.one)
+        positive = self.several.where(self.step, 1)
 
         # A guess, or its neighbour if rounding made the guess wrong.
-        def limit(edge: Any, rounding: str, inside: str, inward: float) -> str:
-            place = g("Sub", g("Div", g("Sub", edge, self.base), positive), self.half)
-            guess = g(rounding, place)
-            beyond = g("Sub", guess, self.number(inward))
-            guess = g("Where", g(inside, self.position(beyond), edge), beyond, guess)
-            return g(
-                "Where",
-                g(inside, self.position(guess), edge),
-                guess,
-                g("Add", guess, self.number(inward)),
-            )
+        def limit(edge: Any, rounded: Callable, is_inside: Callable, inward: float) -> Tensor:
+            guess = rounded((edge - self.base) / positive - 0.5)
+            beyond = guess - inward
+            guess = is_inside(self.position(beyond), edge).where(beyond, guess)
+            return is_inside(self.position(guess), edge).where(guess, guess + inward)
 
-        begin = g("Max", limit(self.number(-1), "Ceil", "GreaterOrEqual", 1), self.number(0))
-        end = g("Min", limit(self.cells, "Floor", "LessOrEqual", -1), last)
-        begin = g("Where", self.several, begin, self.number(0))
-        return begin, g("Where", self.several, end, self.number(0))
+        begin = limit(-1, Tensor.ceil, operator.ge, 1).max(0)
+        end = limit(self.cells, Tensor.floor, operator.le, -1).min(last)
+        begin = self.several.where(begin, 0)
+        return begin, self.several.where(end, 0)
 
-    def counted(self, begin: str, end: str) -> tuple[str, str]:
+    def counted(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
         """How many samples are pooled, and their share of all samples.
 
         If no sample is on the map, one is pooled with a share of 0.
         """
-        g = self.g
-        count = g("Max", g("Add", g("Sub", end, begin), self.one), self.number(0))
-        only = self.position(g("Mul", begin, self.number(0)))
-        on = g(
-            "And", g("GreaterOrEqual", only, self.number(-1)), g("LessOrEqual", only, self.cells)
-        )
-        share = g("Where", self.several, g("Div", count, self.samples), g.cast(on, self.dtype))
-        return g("Max", count, self.one), share
+        count = (end - begin + 1).max(0)
+        only = self.position(begin * 0)
+        on = (only >= -1) & (only <= self.cells)
+        share = self.several.where(count / self.samples, on.cast(count.dtype))
+        return count.max(1), share
 
-    def reach(self, count: str) -> str:
+    def reach(self, count: Tensor) -> Tensor:
         """Half the size of a box in which RoiAlign takes `count` samples.
 
         RoiAlign takes as many as the bin has cells, rounded up. The size keeps away from whole
         numbers, so that the rounding of the edges does not decide.
         """
-        g = self.g
-        extent = g("Mul", count, self.step)
-        extent = g(
-            "Min",
-            g("Max", extent, g("Add", g("Sub", count, self.one), self.margin)),
-            g("Sub", count, self.margin),
-        )
-        single = g("LessOrEqual", count, self.one)
-        return g("Mul", g("Where", single, self.half, extent), self.half)
+        extent = (count * self.step).max(count - 1 + self.margin).min(count - self.margin)
+        return (count <= 1).where(0.5, extent) * 0.5
 
-    def kept_on_the_map(self, centre: str, reach: str, count: str) -> str:
+    def kept_on_the_map(self, centre: Tensor, reach: Tensor, count: Tensor) -> Tensor:
         """The centre in RoiAlign's coordinates, moved so that all samples are on the map."""
-        g = self.g
-        reach_of_samples = g("Sub", reach, g("Div", reach, count))
-        inner = g("Add", reach_of_samples, self.margin)
-        centre = g("Max", centre, g("Sub", inner, self.one))
-        centre = g("Min", centre, g("Sub", self.cells, inner))
-        return g("Add", centre, self.half)
+        inner = reach - reach / count + self.margin  # of the samples
+        return centre.max(inner - 1).min(self.cells - inner) + 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor, concat
 from ..registry import rule
 from .arithmetic import product, quotient, round_away, rounded, saturate
 from .boxes import (
@@ -24,7 +24,7 @@ from .boxes import (
 
 
 @rule("_gluon_roi_ROIPool")
-def roi_pool(g: Graph, node: Node) -> str:
+def roi_pool(g: Graph, node: Node) -> Tensor:
     """The maximum of every bin.
 
     ::
@@ -40,7 +40,7 @@ def roi_pool(g: Graph, node: Node) -> str:
 
 
 @rule("_gluon_roi_PSROIPool")
-def ps_roi_pool(g: Graph, node: Node) -> str:
+def ps_roi_pool(g: Graph, node: Node) -> Tensor:
     """The mean of every bin in the map of its group.
 
     ::
@@ -54,7 +54,7 @@ def ps_roi_pool(g: Graph, node: Node) -> str:
     return _pool_cells(g, node, node.get("convention", "rfcn"), node.out_shapes[0][1], group)
 
 
-def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[int, int]) -> str:
+def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[int, int]) -> Tensor:
     """Cells of bins -> one RoI for each bin -> MaxRoiPool or RoiAlign.
 
     ::
@@ -68,37 +68,37 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
                   +-- valid, fill -----------------> finish -> (K, dim, P, Q)
     """
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
-    rows = decode(g, node, np.float32)
-    data, computed = data_of(g, node)
+    rows = decode(node, np.float32)
+    data = data_of(node)
     axes = [
-        _cells(g, convention, low, high, scale, bins, g.size(data, 2 + axis))
-        for axis, ((low, high), bins) in enumerate(zip(axes_of(g, rows.box), pooled))
+        _cells(convention, low, high, scale, bins, data.size(2 + axis))
+        for axis, ((low, high), bins) in enumerate(zip(axes_of(rows.box), pooled))
     ]
     low, high = [axis[0] for axis in axes], [axis[1] for axis in axes]
-    images = bin_images(g, rows.image, pooled, group, rows.rows)
+    images = bin_images(rows.image, pooled, group, rows.rows)
     if convention == "roi_pool":
         # A box of MaxRoiPool ends with its last cell.
-        high = [g("Sub", edge, np.float32(1)) for edge in high]
-        boxes = bin_boxes(g, low, high, pooled, rows.rows)
-        rois = g("Concat", g.unsqueeze(g.cast(images, np.float32), 1), boxes, axis=1)
+        high = [edge - 1 for edge in high]
+        boxes = bin_boxes(low, high, pooled, rows.rows)
+        rois = concat(images.cast(np.float32).unsqueeze(1), boxes, axis=1)
         bins = g("MaxRoiPool", data, rois, pooled_shape=[1, 1], spatial_scale=1.0)
         # The kernels' search for the maximum starts at the lowest number of the type.
-        bins = g("Max", bins, np.float32(np.finfo(node.dtype).min))
-        empty = [g("Less", upper, lower) for lower, upper in zip(low, high)]
+        bins = bins.max(np.finfo(node.dtype).min)
+        empty = [upper < lower for lower, upper in zip(low, high)]
     else:
-        boxes = bin_boxes(g, low, high, pooled, rows.rows)
-        boxes = boxes if computed == np.float32 else g.cast(boxes, computed)
-        maps = group_images(g, data, dim, group[0] * group[1])
-        bins = align(g, maps, boxes, images, computed, 1, True)  # a sample per cell, in its centre
-        empty = [g("LessOrEqual", upper, lower) for lower, upper in zip(low, high)]
-    none = g("Or", g.unsqueeze(empty[0], 1, 3), g.unsqueeze(empty[1], 1, 2))
-    out = g("Where", none, np.array(0, computed), join_bins(g, bins, rows.rows, pooled, dim))
-    return finish(g, node, rows, out, computed)
+        boxes = bin_boxes(low, high, pooled, rows.rows)
+        boxes = boxes if data.dtype == np.float32 else boxes.cast(data.dtype)
+        maps = group_images(data, dim, group[0] * group[1])
+        bins = align(maps, boxes, images, 1, True)  # a sample per cell, in its centre
+        empty = [upper <= lower for lower, upper in zip(low, high)]
+    none = empty[0].unsqueeze(1, 3) | empty[1].unsqueeze(1, 2)
+    out = none.where(0, join_bins(bins, rows.rows, pooled, dim))
+    return finish(node, rows, out)
 
 
 def _cells(
-    g: Graph, convention: str, low: str, high: str, scale: float, bins: int, size: str
-) -> tuple[str, str]:
+    convention: str, low: Tensor, high: Tensor, scale: float, bins: int, size: Tensor
+) -> tuple[Tensor, Tensor]:
     """First and end cell of every bin along one axis, (K, bins) each: core/geometry/bins.h.
 
     ::
@@ -107,25 +107,24 @@ def _cells(
         each = length / bins;  first = floor(bin * each), end = ceil((bin + 1) * each)
         + start -> limited to the map
     """
-    s, one = np.float32(scale), np.float32(1)
     if convention == "rfcn":
-        start = saturate(g, g("Mul", round_away(g, low), s))
-        end = saturate(g, g("Mul", rounded(g, g("Add", round_away(g, high), one)), s))
-        length = g("Max", g("Sub", end, start), np.float32(0.1))
+        start = saturate(round_away(low) * scale)
+        end = saturate(rounded(round_away(high) + 1) * scale)
+        length = (end - start).max(0.1)
     else:
-        start = saturate(g, round_away(g, g("Mul", low, s)))
-        length = g("Sub", saturate(g, round_away(g, g("Mul", high, s))), start)
-        length = g("Add", length, one) if convention == "roi_pool" else length
-        length = g("Max", length, one)
-    each = quotient(g, length, np.float32(bins))
-    last = g.cast(size, np.float32)
-    last = g("Sub", last, one) if convention == "torchvision" else last
+        start = saturate(round_away(low * scale))
+        length = saturate(round_away(high * scale)) - start
+        length = length + 1 if convention == "roi_pool" else length
+        length = length.max(1)
+    each = quotient(length, bins)
+    last = size.cast(np.float32)
+    last = last - 1 if convention == "torchvision" else last
     edges = []
-    for first, rounding in ((0, "Floor"), (1, "Ceil")):
-        offset = product(g, each, np.arange(first, bins + first, dtype=np.float32)[None])
+    for first, rounded_to in ((0, Tensor.floor), (1, Tensor.ceil)):
+        offset = product(each, np.arange(first, bins + first)[None])
         if convention == "rfcn":
-            edge = g(rounding, g("Add", offset, start))
+            edge = rounded_to(offset + start)
         else:
-            edge = g("Add", g(rounding, offset), start)
-        edges.append(g("Min", g("Max", edge, np.float32(0)), last))
+            edge = rounded_to(offset) + start
+        edges.append(edge.max(0).min(last))
     return edges[0], edges[1]

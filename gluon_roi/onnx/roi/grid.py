@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Graph
+from ..graph import Tensor
 
 
-def grid_place(g: Graph, position: str, inside: str, side: str) -> str:
+def grid_place(position: Tensor, inside: Tensor, side: Tensor) -> Tensor:
     """Places along one axis of maps as GridSample has them: from -1 to 1, edge to edge.
 
     Parameters
@@ -17,18 +17,18 @@ def grid_place(g: Graph, position: str, inside: str, side: str) -> str:
     inside : whether it counts; otherwise the place is off any map
     side : (1,), cells of the map along the axis
     """
-    edges = g("Add", g("Mul", position, np.float32(2)), np.float32(1))
-    place = g("Sub", g("Div", edges, g.cast(side, np.float32)), np.float32(1))
-    return g("Where", inside, place, np.float32(-3))
+    edges = position * 2 + 1
+    place = edges / side.cast(np.float32) - 1
+    return inside.where(place, -3)
 
 
-def grid_sample(g: Graph, maps: str, places: str, align_corners: int = 0) -> str:
+def grid_sample(maps: Tensor, places: Tensor, align_corners: int = 0) -> Tensor:
     """Samples (M, C, A, B) of maps (M, C, H, W) at places (M, A, B, 2) of x and y.
 
     They fade to 0 within one cell around the map. Places -1 and 1 are the edges of the map, or with
     align_corners the centres of its first and last cells.
     """
-    return g(
+    return maps.graph(
         "GridSample",
         maps,
         places,

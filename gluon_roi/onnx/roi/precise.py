@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import END, Graph, Node
+from ..graph import END, Graph, Node, Tensor
 from ..registry import rule
 from .arithmetic import saturate
-from .boxes import axes_of, count_to, data_of, decode, finish, pooled_size
+from .boxes import axes_of, data_of, decode, finish, pooled_size
 
 
 @rule("_gluon_roi_PrROIPool")
-def pr_roi_pool(g: Graph, node: Node) -> str:
+def pr_roi_pool(g: Graph, node: Node) -> Tensor:
     """Ay . X . Ax^T: one product of Ay with all maps, where maps of other images weigh 0.
 
     ::
@@ -24,55 +24,47 @@ def pr_roi_pool(g: Graph, node: Node) -> str:
                   +-- valid, fill ---------------------------------> Transpose, finish
     """
     (height, width), scale = pooled_size(node), float(node.get("spatial_scale"))
-    data, dtype = data_of(g, node)
-    rows = decode(g, node, dtype)
-    images, channels = g.size(data, 0), node.shapes[0][1]
+    data = data_of(node)
+    rows = decode(node, data.dtype)
+    images, channels = data.size(0), node.shapes[0][1]
     wy, wx = (
-        g.cast(_hat_means(g, low, high, scale, bins, g.size(data, 2 + n)), dtype)
-        for n, ((low, high), bins) in enumerate(zip(axes_of(g, rows.box), (height, width)))
+        _hat_means(low, high, scale, bins, data.size(2 + n)).cast(data.dtype)
+        for n, ((low, high), bins) in enumerate(zip(axes_of(rows.box), (height, width)))
     )
-    own = g("Equal", g.reshape(rows.image, -1, 1), g.reshape(count_to(g, images), 1, -1))
-    own = g.unsqueeze(g.cast(own, dtype), 1, 3)
-    wy = g("Mul", g.unsqueeze(wy, 2), own)
-    lines = g("Mul", images, g.size(data, 2))
-    wy = g.reshape(wy, g("Mul", rows.rows, np.array([height])), lines)
-    across = g("Mul", g.size(data, 3), np.array([channels]))
-    maps = g.reshape(g("Transpose", data, perm=[0, 2, 1, 3]), lines, across)
-    part = g.reshape(g("MatMul", wy, maps), rows.rows, height * channels, g.size(data, 3))
-    out = g("MatMul", part, g("Transpose", wx, perm=[0, 2, 1]))
-    out = g("Transpose", g.reshape(out, rows.rows, height, channels, width), perm=[0, 2, 1, 3])
-    return finish(g, node, rows, out, dtype)
+    own = rows.image.reshape(-1, 1).equal(images.numbers().reshape(1, -1))
+    own = own.cast(data.dtype).unsqueeze(1, 3)
+    wy = wy.unsqueeze(2) * own
+    lines = images * data.size(2)
+    wy = wy.reshape(rows.rows * [height], lines)
+    across = data.size(3) * [channels]
+    maps = data.transpose(0, 2, 1, 3).reshape(lines, across)
+    part = (wy @ maps).reshape(rows.rows, height * channels, data.size(3))
+    out = part @ wx.transpose(0, 2, 1)
+    out = out.reshape(rows.rows, height, channels, width).transpose(0, 2, 1, 3)
+    return finish(node, rows, out)
 
 
-def _hat_means(g: Graph, low: str, high: str, scale: float, bins: int, size: str) -> str:
+def _hat_means(low: Tensor, high: Tensor, scale: float, bins: int, size: Tensor) -> Tensor:
     """The weight of each cell in each bin along an axis, (K, bins, cells): core/geometry/precise.h.
 
     Between neighbouring cells a hat is linear, so the weight is the share of the bin in that
     interval times the height in the middle of this share. Weights are float64, as in the kernels.
     Shares are measured along the bin, where they add up to 1 even if a runtime rounds to float32.
     """
-    one, real = np.float64(1), np.float64
-    start, end = (
-        saturate(g, g("Mul", g.cast(edge, real), real(scale)), real) for edge in (low, high)
-    )
-    length = g("Div", g("Sub", end, start), real(bins))
-    numbers = np.arange(bins, dtype=real)[None]
-    edges = [
-        g.unsqueeze(g("Add", start, g("Mul", number, length)), 2)
-        for number in (numbers, numbers + 1)
-    ]
-    filled = g("Greater", edges[1], edges[0])
-    length = g.unsqueeze(length, 2)
+    real = np.float64
+    start, end = (saturate(edge.cast(real) * scale) for edge in (low, high))
+    length = (end - start) / bins
+    numbers = np.arange(bins)[None]
+    edges = [(start + number * length).unsqueeze(2) for number in (numbers, numbers + 1)]
+    filled = edges[1] > edges[0]
+    length = length.unsqueeze(2)
     # The intervals from each cell to the next, including the cell before the map.
-    cell = g.cast(g("Range", np.array(-1), g.scalar(size), np.array(1)), real)
-    begin, stop = (g("Clip", g("Sub", edge, cell), real(0), one) for edge in edges)
-    middle = g("Mul", g("Add", begin, stop), real(0.5))
-    divisor = g("Where", filled, length, one)
-    first, last = (
-        g("Clip", g("Div", g("Sub", limit, edges[0]), divisor), real(0), one)
-        for limit in (cell, g("Add", cell, one))
-    )
-    share = g("Where", filled, g("Sub", last, first), real(0))
-    rising = g("Mul", share, middle)
-    falling = g("Sub", share, rising)
-    return g("Add", g.columns(rising, 0, -1), g.columns(falling, 1, END))
+    cell = size.graph("Range", np.array(-1), size.scalar(), np.array(1)).cast(real)
+    begin, stop = ((edge - cell).clip(0, 1) for edge in edges)
+    middle = (begin + stop) * 0.5
+    divisor = filled.where(length, 1)
+    first, last = (((limit - edges[0]) / divisor).clip(0, 1) for limit in (cell, cell + 1))
+    share = filled.where(last - first, 0)
+    rising = share * middle
+    falling = share - rising
+    return rising.columns(0, -1) + falling.columns(1, END)

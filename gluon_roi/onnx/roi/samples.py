@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import operator
+from typing import Callable, NamedTuple
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor, concat, joined
 from ..registry import rule
 from .arithmetic import bases, is_finite, on_map, positions, product, quotient, round_away, rounded
 from .boxes import (
@@ -28,90 +29,80 @@ from .grid import grid_place, grid_sample
 class _Samples(NamedTuple):
     """Samples along one axis of the map, in a shape that broadcasts to (K, P, Q, S, S)."""
 
-    position: str
-    inside: str  # whether they count
+    position: Tensor
+    inside: Tensor  # whether they count
 
 
-def _limited(g: Graph, position: str, size: str, beyond: float, dtype: Any) -> _Samples:
+def _limited(position: Tensor, size: Tensor, beyond: float) -> _Samples:
     """Samples count up to `beyond` cells before the first and after the last cell, and read it."""
-    last = g("Sub", g.cast(size, dtype), np.array(1, dtype))
-    inside = g(
-        "And",
-        g("GreaterOrEqual", position, np.array(-beyond, dtype)),
-        g("LessOrEqual", position, g("Add", last, np.array(beyond, dtype))),
-    )
-    return _Samples(g("Max", g("Min", position, last), np.array(0, dtype)), inside)
+    last = size.cast(position.dtype) - 1
+    inside = (position >= -beyond) & (position <= last + beyond)
+    return _Samples(position.min(last).max(0), inside)
 
 
 def _sample_sums(
-    g: Graph,
-    maps: str,
-    image: str,
+    maps: Tensor,
+    image: Tensor,
     group: tuple[int, int],
     y: _Samples,
     x: _Samples,
-    count: str,
+    count: Tensor,
     pooled: tuple[int, int],
     samples: int,
     dim: int,
-    dtype: Any,
-) -> str:
+) -> Tensor:
     """Sums of the S x S samples of every bin: (K, dim, P, Q)."""
     number = samples * samples
-    shape = g.joined(count, pooled[0], pooled[1], samples, samples)
-    if dtype == np.float64:  # GridSample is for float32 only: a RoI for each sample
-        corner = [
-            g.reshape(g("Expand", g("Add", axis.position, np.array(0.5)), shape), -1, 1)
-            for axis in (x, y)
-        ]
-        boxes = g("Concat", *corner, *corner, axis=1)
-        images = bin_images(g, image, pooled, group, count)
-        images = g("Expand", g.unsqueeze(images, 1), np.array([1, number]))
-        maps = group_images(g, maps, dim, group[0] * group[1])
-        values = align(g, maps, boxes, g.reshape(images, -1), dtype, 1, True, (1, 1), 1)
-        inside = g("Expand", g("And", y.inside, x.inside), shape)
-        values = g("Where", g.reshape(inside, -1, 1, 1, 1), values, np.array(0.0))
-        values = g.reshape(values, count, pooled[0] * pooled[1], number, dim)
-        sums = g("Transpose", g("ReduceSum", values, np.array([2]), keepdims=0), perm=[0, 2, 1])
-        return g.reshape(sums, count, dim, *pooled)
+    shape = joined(count, pooled[0], pooled[1], samples, samples)
+    if maps.dtype == np.float64:  # GridSample is for float32 only: a RoI for each sample
+        corner = [(axis.position + 0.5).expand(shape).reshape(-1, 1) for axis in (x, y)]
+        boxes = concat(*corner, *corner, axis=1)
+        images = bin_images(image, pooled, group, count)
+        images = images.unsqueeze(1).expand(1, number)
+        maps = group_images(maps, dim, group[0] * group[1])
+        values = align(maps, boxes, images.reshape(-1), 1, True, (1, 1), 1)
+        inside = (y.inside & x.inside).expand(shape)
+        values = inside.reshape(-1, 1, 1, 1).where(values, 0.0)
+        values = values.reshape(count, pooled[0] * pooled[1], number, dim)
+        sums = values.sum(2).transpose(0, 2, 1)
+        return sums.reshape(count, dim, *pooled)
     # GridSample knows no RoIs: all images are one map, below each other, and a row of zeros after
     # each, so that a sample on its last row does not read the next one.
     groups, bins = group[0] * group[1], pooled[0] * pooled[1]
-    maps = g.reshape(maps, g.size(maps, 0), dim, groups, g.shape(maps, 2, 4))
-    maps = g("Pad", maps, np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 0]))
-    height, width = g.size(maps, 3), g.size(maps, 4)
-    maps = g.reshape(g("Transpose", maps, perm=[2, 1, 0, 3, 4]), groups, dim, -1, width)
-    first = g.unsqueeze(g.cast(g("Mul", image, height), dtype), 1, 2, 3, 4)
+    maps = maps.reshape(maps.size(0), dim, groups, maps.shape(2, 4))
+    maps = maps.graph("Pad", maps, np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 0]))
+    height, width = maps.size(3), maps.size(4)
+    maps = maps.transpose(2, 1, 0, 3, 4).reshape(groups, dim, -1, width)
+    first = (image * height).cast(maps.dtype).unsqueeze(1, 2, 3, 4)
     places = [
-        grid_place(g, x.position, x.inside, g.size(maps, 3)),
-        grid_place(g, g("Add", y.position, first), y.inside, g.size(maps, 2)),
+        grid_place(x.position, x.inside, maps.size(3)),
+        grid_place(y.position + first, y.inside, maps.size(2)),
     ]
-    places = [g.unsqueeze(g("Expand", place, shape), 5) for place in places]
-    xy = g("Concat", *places, axis=5)
+    places = [place.expand(shape).unsqueeze(5) for place in places]
+    xy = concat(*places, axis=5)
     if groups > 1:  # the bins apart, each with its map
         p, q = parts_of_bins(pooled, group)
-        maps = g("Gather", maps, (p[:, None] * group[1] + q).ravel(), axis=0)
-        xy = g("Transpose", xy, perm=[1, 2, 0, 3, 4, 5])
-    values = grid_sample(g, maps, g.reshape(xy, bins if groups > 1 else 1, -1, number, 2))
-    sums = g("ReduceSum", values, np.array([3]), keepdims=0)
+        maps = maps.gather((p[:, None] * group[1] + q).ravel(), axis=0)
+        xy = xy.transpose(1, 2, 0, 3, 4, 5)
+    values = grid_sample(maps, xy.reshape(bins if groups > 1 else 1, -1, number, 2))
+    sums = values.sum(3)
     if groups > 1:
-        sums = g("Transpose", sums, perm=[2, 1, 0])
+        sums = sums.transpose(2, 1, 0)
     else:
-        sums = g("Transpose", g.reshape(sums, dim, count, bins), perm=[1, 0, 2])
-    return g.reshape(sums, count, dim, *pooled)
+        sums = sums.reshape(dim, count, bins).transpose(1, 0, 2)
+    return sums.reshape(count, dim, *pooled)
 
 
-def _angle(g: Graph, degrees: str, dtype: Any) -> tuple[str, str]:
+def _angle(degrees: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine, (K, 1) each, of an angle rounded to the type of the geometry."""
-    real = np.float64
+    g, dtype, real = degrees.graph, degrees.dtype, np.float64
     whole = g("Mod", degrees, np.array(360, dtype), fmod=1)
-    radians = g("Div", g("Mul", g.cast(whole, real), real(np.pi)), real(180))
-    radians = g.cast(g.cast(radians, dtype), real)
-    return g.cast(g("Cos", radians), dtype), g.cast(g("Sin", radians), dtype)
+    radians = (whole.cast(real) * np.pi / 180).cast(dtype).cast(real)
+    return g("Cos", radians).cast(dtype), g("Sin", radians).cast(dtype)
 
 
 @rule("_gluon_roi_RotatedROIAlign")
-def rotated_roi_align(g: Graph, node: Node) -> str:
+def rotated_roi_align(g: Graph, node: Node) -> Tensor:
     """Samples, rotated about the centre of the box.
 
     ::
@@ -131,94 +122,91 @@ def rotated_roi_align(g: Graph, node: Node) -> str:
             f"argument sampling_ratio: expected a number above 0, got {samples}: a number of "
             "samples that depends on the box has no translation"
         )
-    data, dtype = data_of(g, node)
-    rows = decode(g, node, dtype, coordinates=5)
-    cx, cy, *sides, theta = g("Split", rows.box, np.array([1] * 5), axis=1, outputs=5)
-    cosine, sine = (g.unsqueeze(part, 2) for part in _angle(g, theta, dtype))
+    data = data_of(node)
+    rows = decode(node, data.dtype, coordinates=5)
+    cx, cy, *sides, theta = rows.box.split(5, 1)
+    cosine, sine = (part.unsqueeze(2) for part in _angle(theta))
 
-    def along(side: str, bins: int) -> str:
+    def along(side: Tensor, bins: int) -> Tensor:
         """Positions of samples from the centre of the box, (K, bins, samples)."""
-        length = on_map(g, side, scale, False, dtype)
-        length = length if aligned else g("Max", length, np.array(1, dtype))
-        bin_size = quotient(g, length, np.array(bins, dtype), dtype)
-        start = g("Neg", g("Div", length, np.array(2, dtype)))
-        base = bases(g, start, bin_size, bins, dtype)
-        return positions(g, base, bin_size, samples, dtype)
+        length = on_map(side, scale, False)
+        length = length if aligned else length.max(1)
+        bin_size = quotient(length, bins)
+        base = bases(-(length / 2), bin_size, bins)
+        return positions(base, bin_size, samples)
 
-    def around(centre: str, sign: str, first: str, second: str, size: str) -> _Samples:
-        centre = g.unsqueeze(on_map(g, centre, scale, aligned, dtype), 2, 3, 4)
-        return _limited(g, g("Add", g(sign, first, second), centre), size, 1, dtype)
+    def around(
+        centre: Tensor, sign: Callable, first: Tensor, second: Tensor, size: Tensor
+    ) -> _Samples:
+        centre = on_map(centre, scale, aligned).unsqueeze(2, 3, 4)
+        return _limited(sign(first, second) + centre, size, 1)
 
     u, v = along(sides[0], pooled[1]), along(sides[1], pooled[0])
     u_cosine, u_sine, v_cosine, v_sine = (
-        g("Unsqueeze", product(g, side, part, dtype), np.array(places))
-        for side, places in ((u, [1, 3]), (v, [2, 4]))
+        product(side, part).unsqueeze(*places)
+        for side, places in ((u, (1, 3)), (v, (2, 4)))
         for part in (cosine, sine)
     )
-    x = around(cx, "Add", u_cosine, v_sine, g.size(data, 3))
-    y = around(cy, "Sub", v_cosine, u_sine, g.size(data, 2))
+    x = around(cx, operator.add, u_cosine, v_sine, data.size(3))
+    y = around(cy, operator.sub, v_cosine, u_sine, data.size(2))
     dim, one = node.shapes[0][1], (1, 1)
-    out = _sample_sums(g, data, rows.image, one, y, x, rows.rows, pooled, samples, dim, dtype)
-    out = g("Div", out, np.array(samples * samples, dtype))
-    return finish(g, node, rows, out, dtype)
+    out = _sample_sums(data, rows.image, one, y, x, rows.rows, pooled, samples, dim)
+    return finish(node, rows, out / (samples * samples))
 
 
 class _PartAxis(NamedTuple):
     """One axis of the boxes, (K, 1) each: core/geometry/parts.h."""
 
-    start: str
-    length: str
+    start: Tensor
+    length: Tensor
 
 
-def _part_axis(g: Graph, low: str, high: str, scale: float, dtype: Any) -> _PartAxis:
-    end = rounded(g, g("Add", round_away(g, high, dtype), np.array(1, dtype)), dtype)
-    start, end = (on_map(g, edge, scale, True, dtype) for edge in (round_away(g, low, dtype), end))
-    return _PartAxis(start, g("Max", g("Sub", end, start), np.array(0.1, dtype)))
+def _part_axis(low: Tensor, high: Tensor, scale: float) -> _PartAxis:
+    end = rounded(round_away(high) + 1)
+    start, end = (on_map(edge, scale, True) for edge in (round_away(low), end))
+    return _PartAxis(start, (end - start).max(0.1))
 
 
-def _part_moves(g: Graph, node: Node, pooled: tuple[int, int], count: str) -> tuple[str, str, str]:
+def _part_moves(
+    node: Node, pooled: tuple[int, int], count: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Moves of each bin along y and x, and which offsets are finite.
 
     Moves are (K, P, Q), in lengths of the box, and 0 for offsets that are not finite. The second is
     (K, 1, P, Q).
     """
-    trans, dtype = data_of(g, node, 2)
+    trans = data_of(node, 2)
     for axis, part in zip((2, 3), parts_of_bins(pooled, grid_of(node, "part_size", pooled))):
-        trans = g("Gather", trans, part, axis=axis)
-    trans = g.reshape(trans, count, 2, *pooled)
-    finite = g("ReduceMin", g.cast(is_finite(g, trans, dtype), np.int32), axes=[1], keepdims=1)
-    finite = g.cast(finite, np.bool_)
-    trans = g("Where", finite, trans, np.array(0, dtype))
-    trans = product(g, trans, np.array(node.get("trans_std", 0.0), dtype), dtype)
-    x, y = (g.squeeze(one, 1) for one in g("Split", trans, np.array([1, 1]), axis=1, outputs=2))
+        trans = trans.gather(part, axis=axis)
+    trans = trans.reshape(count, 2, *pooled)
+    finite = trans.graph("ReduceMin", is_finite(trans).cast(np.int32), axes=[1], keepdims=1)
+    finite = finite.cast(np.bool_)
+    trans = finite.where(trans, 0)
+    trans = product(trans, node.get("trans_std", 0.0))
+    x, y = (one.squeeze(1) for one in trans.split(2, 1))
     return y, x, finite
 
 
 def _part_samples(
-    g: Graph,
     axis: _PartAxis,
-    move: str | None,
+    move: Tensor | None,
     pooled: tuple[int, int],
     n: int,
     samples: int,
-    size: str,
-    dtype: Any,
+    size: Tensor,
 ) -> _Samples:
     """The samples of every bin along axis n of the map, with the first on the bin's edge."""
-    bin_size = quotient(g, axis.length, np.array(pooled[n], dtype), dtype)
-    step = quotient(g, bin_size, np.array(samples, dtype), dtype)
-    first = g.unsqueeze(bases(g, axis.start, bin_size, pooled[n], dtype), 2 - n)
+    bin_size = quotient(axis.length, pooled[n])
+    step = quotient(bin_size, samples)
+    first = bases(axis.start, bin_size, pooled[n]).unsqueeze(2 - n)
     if move is not None:
-        length = g.unsqueeze(axis.length, 2)
-        first = g("Add", first, product(g, move, length, dtype))
-    behind = product(g, np.arange(samples, dtype=dtype)[None], step, dtype)
-    behind = g.unsqueeze(behind, 1, 2, 4 - n)
-    position = g("Add", g.unsqueeze(first, 3, 4), behind)
-    return _limited(g, position, size, 0.5, dtype)
+        first = first + product(move, axis.length.unsqueeze(2))
+    behind = product(np.arange(samples)[None], step).unsqueeze(1, 2, 4 - n)
+    return _limited(first.unsqueeze(3, 4) + behind, size, 0.5)
 
 
 @rule("_gluon_roi_DeformablePSROIPool")
-def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
+def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
     """Samples of the bins; a pair of a RoI and a class counts as a RoI, as in the kernels.
 
     ::
@@ -239,36 +227,32 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> str:
     moved = node.get("trans", False)
     classes = node.shapes[2][1] // 2 if moved else 1
     dim = node.out_shapes[0][1] // classes
-    data, dtype = data_of(g, node)
+    data = data_of(node)
     places = [place for place in range(len(node.inputs)) if place != 2 or not moved]
-    rows = decode(g, node.with_inputs(*places), dtype)
-    count = g("Mul", rows.rows, np.array([classes]))
+    rows = decode(node.with_inputs(*places), data.dtype)
+    count = rows.rows * [classes]
 
-    def of_classes(each: str) -> str:
+    def of_classes(each: Tensor) -> Tensor:
         """(K, 1) to (K * classes, 1)."""
-        return g.reshape(g("Expand", each, np.array([1, classes])), -1, 1)
+        return each.expand(1, classes).reshape(-1, 1)
 
     axes = [
-        _PartAxis(*map(of_classes, _part_axis(g, low, high, scale, dtype)))
-        for low, high in axes_of(g, rows.box)
+        _PartAxis(*map(of_classes, _part_axis(low, high, scale))) for low, high in axes_of(rows.box)
     ]
-    image = g("Mul", g.unsqueeze(rows.image, 1), np.array(classes))
-    image = g.reshape(g("Add", image, np.arange(classes)[None]), -1)
-    apart = g("Mul", g.size(data, 0), np.array([classes]))
-    maps = g.reshape(data, apart, node.shapes[0][1] // classes, g.shape(data, 2, 4))
-    moves: list[str | None] = [None, None]
+    image = rows.image.unsqueeze(1) * classes
+    image = (image + np.arange(classes)[None]).reshape(-1)
+    apart = data.size(0) * [classes]
+    maps = data.reshape(apart, node.shapes[0][1] // classes, data.shape(2, 4))
+    moves: list[Tensor | None] = [None, None]
     if moved:
-        *moves, finite = _part_moves(g, node, pooled, count)
+        *moves, finite = _part_moves(node, pooled, count)
     y, x = (
-        _part_samples(g, axis, move, pooled, n, samples, g.size(data, 2 + n), dtype)
+        _part_samples(axis, move, pooled, n, samples, data.size(2 + n))
         for n, (axis, move) in enumerate(zip(axes, moves))
     )
-    out = _sample_sums(g, maps, image, group, y, x, count, pooled, samples, dim, dtype)
-    inside = [
-        g("ReduceSum", g.cast(axis.inside, dtype), np.array([3, 4]), keepdims=0) for axis in (y, x)
-    ]
-    divisor = g("Max", g("Mul", *inside), np.array(1, dtype))
-    out = g("Div", out, g.unsqueeze(divisor, 1))
+    out = _sample_sums(maps, image, group, y, x, count, pooled, samples, dim)
+    ys, xs = (axis.inside.cast(data.dtype).sum(3, 4) for axis in (y, x))
+    out = out / (ys * xs).max(1).unsqueeze(1)
     if moved:
-        out = g("Where", finite, out, np.array(np.nan, dtype))
-    return finish(g, node, rows, g.reshape(out, rows.rows, classes * dim, *pooled), dtype)
+        out = finite.where(out, np.nan)
+    return finish(node, rows, out.reshape(rows.rows, classes * dim, *pooled))

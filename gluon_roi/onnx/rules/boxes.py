@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import END, Graph, Node
+from ..graph import END, Graph, Node, Tensor, concat, joined
 from ..registry import rule
-from ..roi.boxes import count_to
 
 
 @rule("_contrib_box_decode")
-def _box_decode(g: Graph, node: Node) -> str:
+def _box_decode(g: Graph, node: Node) -> Tensor:
     """Offsets from anchors to corners.
 
     ::
@@ -29,27 +28,26 @@ def _box_decode(g: Graph, node: Node) -> str:
     def number(value: Any) -> np.ndarray:
         return np.array(value, dtype)
 
-    def half(value: str) -> str:
-        return g("Mul", value, number(0.5))
+    def half(value: Tensor) -> Tensor:
+        return value * 0.5
 
     deviations = [node.get(f"std{n}", 1.0) for n in range(4)]
     clip = float(node.get("clip", -1.0))
-    four = np.ones(4, np.int64)
-    ax, ay, aw, ah = g("Split", anchors, four, axis=2, outputs=4)
+    ax, ay, aw, ah = anchors.split(4, 2)
     node.expect("format", "center", "corner")
     if node.get("format", "center") == "corner":
-        aw, ah = g("Sub", aw, ax), g("Sub", ah, ay)
-        ax, ay = g("Add", ax, half(aw)), g("Add", ay, half(ah))
-    offsets = g("Mul", data, number(deviations))
-    dx, dy, dw, dh = g("Split", offsets, four, axis=2, outputs=4)
+        aw, ah = aw - ax, ah - ay
+        ax, ay = ax + half(aw), ay + half(ah)
+    offsets = data * deviations
+    dx, dy, dw, dh = offsets.split(4, 2)
     low, high = [], []
     for centre, size, shift, growth in ((ax, aw, dx, dw), (ay, ah, dy, dh)):
-        middle = g("Add", g("Mul", shift, size), centre)
-        growth = g("Min", growth, number(clip)) if clip > 0 else growth
-        reach = half(g("Mul", g("Exp", growth), size))
-        low.append(g("Sub", middle, reach))
-        high.append(g("Add", middle, reach))
-    return g("Concat", *low, *high, axis=2)
+        middle = shift * size + centre
+        growth = growth.min(clip) if clip > 0 else growth
+        reach = half(growth.exp() * size)
+        low.append(middle - reach)
+        high.append(middle + reach)
+    return concat(*low, *high, axis=2)
 
 
 class _Suppression(NamedTuple):
@@ -91,7 +89,7 @@ def _suppression(node: Node) -> _Suppression:
 
 
 @rule("_gluon_roi_BoxNMS")
-def _box_nms(g: Graph, node: Node) -> str:
+def _box_nms(g: Graph, node: Node) -> Tensor:
     """The best boxes first; suppressed and invalid ones are rows of -1 at the end.
 
     ::
@@ -110,95 +108,89 @@ def _box_nms(g: Graph, node: Node) -> str:
         return node.inputs[0]
     width = node.shapes[0][-1]
     data = node.inputs[0]
-    number = g.shape(data, node.rank - 2, node.rank - 1)  # of boxes per image
-    batch = np.array([1]) if node.rank == 2 else g("ReduceProd", g.shape(data, 0, node.rank - 2))
-    rows = g.reshape(data, batch, number, width)
-    scores = _column(g, rows, what.score)
-    valid = _is_valid(g, rows, scores, what)
-    order_by = g("Where", valid, scores, np.float32(np.finfo(np.float32).min))
-    count = number if what.best < 0 else g("Min", number, np.array([what.best]))
+    number = data.shape(node.rank - 2, node.rank - 1)  # of boxes per image
+    batch = np.array([1]) if node.rank == 2 else g("ReduceProd", data.shape(0, node.rank - 2))
+    rows = data.reshape(batch, number, width)
+    scores = _column(rows, what.score)
+    valid = _is_valid(rows, scores, what)
+    order_by = valid.where(scores, np.finfo(np.float32).min)
+    count = number if what.best < 0 else number.min([what.best])
     order = first_of_equal(g, order_by, number, count)
     rows = gathered_rows(g, rows, order, width)
-    valid = g("GatherElements", g.cast(valid, np.float32), order, axis=1)
-    place = g.cast(count_to(g, count), np.float32)
+    valid = g("GatherElements", valid.cast(np.float32), order, axis=1)
+    place = count.numbers().cast(np.float32)
     # Ranks replace scores: they have no ties, and exactly those of valid boxes are positive.
-    rank = g("Mul", valid, g("Sub", g.cast(count, np.float32), place))
+    rank = valid * (count.cast(np.float32) - place)
     kept = _kept(g, rows, valid, rank, count, what)
-    _, order = g("TopK", g("Mul", kept, rank), count, axis=1, outputs=2)
-    kept = g.unsqueeze(g("GatherElements", kept, order, axis=1), 2)
-    rows = g(
-        "Where",
-        g("Greater", kept, np.float32(0)),
-        gathered_rows(g, rows, order, width),
-        np.float32(-1),
-    )
+    _, order = g("TopK", kept * rank, count, axis=1, outputs=2)
+    kept = g("GatherElements", kept, order, axis=1).unsqueeze(2)
+    rows = (kept > 0).where(gathered_rows(g, rows, order, width), -1)
     if what.best > 0:
-        rest = g.joined(np.zeros(4, np.int64), g("Sub", number, count), 0)
+        rest = joined(np.zeros(4, np.int64), number - count, 0)
         rows = g("Pad", rows, rest, np.float32(-1))
     if what.given != what.wanted:
         rows = _converted(g, rows, what)
-    return g("Reshape", rows, g.shape(data))
+    return g("Reshape", rows, data.shape())
 
 
-def _column(g: Graph, rows: str, index: int) -> str:
+def _column(rows: Tensor, index: int) -> Tensor:
     """(B, n) of (B, n, width)."""
-    return g.squeeze(g.column(rows, index), 2)
+    return rows.column(index).squeeze(2)
 
 
-def _is_valid(g: Graph, rows: str, scores: str, what: _Suppression) -> str:
-    valid = g("Greater", scores, np.float32(what.lowest))
+def _is_valid(rows: Tensor, scores: Tensor, what: _Suppression) -> Tensor:
+    valid = scores > what.lowest
     if what.identity < 0:
         return valid
-    background = g("Equal", _column(g, rows, what.identity), np.float32(what.background))
-    return g("And", valid, g("Not", background))
+    background = _column(rows, what.identity).equal(what.background)
+    return valid & ~background
 
 
-def _kept(g: Graph, rows: str, valid: str, rank: str, count: str, what: _Suppression) -> str:
+def _kept(
+    g: Graph, rows: Tensor, valid: Tensor, rank: Tensor, count: Tensor, what: _Suppression
+) -> Tensor:
     """1 for sorted rows that no better row suppresses, else 0: (B, n)."""
     x1, y1, x2, y2 = (
         _corners(g, rows, what)
         if what.given == "center"
-        else (g.column(rows, what.corner + n) for n in range(4))
+        else (rows.column(what.corner + n) for n in range(4))
     )
     # NonMaxSuppression would swap the corners of inverted boxes; here they overlap nothing.
-    boxes = g("Concat", y1, x1, g("Max", y1, y2), g("Max", x1, x2), axis=2)
-    scores = g.unsqueeze(rank, 1)
+    boxes = concat(y1, x1, y1.max(y2), x1.max(x2), axis=2)
+    scores = rank.unsqueeze(1)
     if what.apart:
-        kind = _column(g, rows, what.identity)
-        kind = g("Where", g.cast(valid, np.bool_), kind, np.float32(0))
+        kind = _column(rows, what.identity)
+        kind = valid.cast(np.bool_).where(kind, 0)
         scores = scores_of_classes(g, kind, scores)
     return kept_boxes(g, boxes, scores, rank, count, what.threshold)
 
 
-def _corners(g: Graph, rows: str, what: _Suppression) -> list[str]:
+def _corners(g: Graph, rows: Tensor, what: _Suppression) -> list[Tensor]:
     """Corners (B, n, 1) of boxes given as centres and sizes."""
-    columns = [g.column(rows, what.corner + n) for n in range(4)]
-    half = [g("Mul", size, np.float32(0.5)) for size in columns[2:]]
+    columns = [rows.column(what.corner + n) for n in range(4)]
+    half = [size * 0.5 for size in columns[2:]]
     return [g(sign, columns[n], half[n]) for sign in ("Sub", "Add") for n in range(2)]
 
 
-def _converted(g: Graph, rows: str, what: _Suppression) -> str:
+def _converted(g: Graph, rows: Tensor, what: _Suppression) -> Tensor:
     """Rows with their boxes in the other format.
 
     Like MXNet, it skips rows whose first number is below 0, such as rows of -1.
     """
-    before, after = g.columns(rows, 0, what.corner), g.columns(rows, what.corner + 4, END)
-    old = [g.column(rows, what.corner + n) for n in range(4)]
+    before, after = rows.columns(0, what.corner), rows.columns(what.corner + 4, END)
+    old = [rows.column(what.corner + n) for n in range(4)]
     if what.wanted == "corner":
         new = _corners(g, rows, what)
     else:
-        sums = [g("Mul", g("Add", old[n], old[2 + n]), np.float32(0.5)) for n in range(2)]
-        new = [*sums, *(g("Sub", old[2 + n], old[n]) for n in range(2))]
-    boxes = g(
-        "Where",
-        g("Less", old[0], np.float32(0)),
-        g("Concat", *old, axis=2),
-        g("Concat", *new, axis=2),
-    )
-    return g("Concat", before, boxes, after, axis=2)
+        sums = [(old[n] + old[2 + n]) * 0.5 for n in range(2)]
+        new = [*sums, *(old[2 + n] - old[n] for n in range(2))]
+    boxes = (old[0] < 0).where(concat(*old, axis=2), concat(*new, axis=2))
+    return concat(before, boxes, after, axis=2)
 
 
-def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, threshold: float) -> str:
+def kept_boxes(
+    g: Graph, boxes: Tensor, scores: Tensor, rank: Tensor, limit: Any, threshold: float
+) -> Tensor:
     """1 for boxes (B, n, 4) that no better box overlaps by more than the threshold, else 0: (B, n).
 
     Scores are (B, classes, n), above 0 for boxes to be considered; rank (B, n) is the largest score
@@ -208,7 +200,7 @@ def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, thresho
     only above it. So the next larger number is the threshold. No overlap exceeds 1.
     """
     if threshold == 1:
-        return g.cast(g("Greater", rank, np.float32(0)), np.float32)
+        return (rank > 0).cast(np.float32)
     above = max(np.nextafter(np.float32(threshold), np.float32(1)), np.float32(1e-20))
     chosen = g(
         "NonMaxSuppression",
@@ -218,21 +210,21 @@ def kept_boxes(g: Graph, boxes: str, scores: str, rank: str, limit: Any, thresho
         np.array([above], np.float32),
         np.array([0.5], np.float32),
     )
-    places = g("Gather", chosen, np.array([0, 2]), axis=1)  # image and row, without the class
-    ones = g("Expand", np.float32(1), g.size(chosen, 0))
-    return g("ScatterND", g("Mul", rank, np.float32(0)), places, ones)
+    places = chosen.gather(np.array([0, 2]), axis=1)  # image and row, without the class
+    ones = g("Expand", np.float32(1), chosen.size(0))
+    return g("ScatterND", rank * 0, places, ones)
 
 
-def scores_of_classes(g: Graph, kind: str, scores: str) -> str:
+def scores_of_classes(g: Graph, kind: Tensor, scores: Tensor) -> Tensor:
     """Scores (B, 1, n) as (B, classes, n), with 0 where a row belongs to another class."""
-    kind = g.cast(kind, np.int64)
+    kind = kind.cast(np.int64)
     first, last = g("ReduceMin", kind, keepdims=0), g("ReduceMax", kind, keepdims=0)
-    kinds = g("Range", first, g("Add", last, np.array(1)), np.array(1))
-    same = g("Equal", g.unsqueeze(kind, 1), g.unsqueeze(kinds, 0, 2))
-    return g("Mul", scores, g.cast(same, np.float32))
+    kinds = g("Range", first, last + 1, np.array(1))
+    same = kind.unsqueeze(1).equal(kinds.unsqueeze(0, 2))
+    return scores * same.cast(np.float32)
 
 
-def first_of_equal(g: Graph, values: str, number: str, count: str) -> str:
+def first_of_equal(g: Graph, values: Tensor, number: Tensor, count: Tensor) -> Tensor:
     """The places (B, count) of the largest of (B, number) values, equal values in order of place.
 
     ::
@@ -251,20 +243,20 @@ def first_of_equal(g: Graph, values: str, number: str, count: str) -> str:
     value, order = g("TopK", values, number, axis=1, outputs=2)
     before = g("Slice", value, np.array([0]), np.array([-1]), np.array([1]))
     after = g("Slice", value, np.array([1]), np.array([END]), np.array([1]))
-    lower = g.cast(g("Not", g("Equal", before, after)), np.int64)
+    lower = (~before.equal(after)).cast(np.int64)
     group = g("CumSum", g("Pad", lower, np.array([0, 1, 0, 0]), np.array(0)), np.array(1))
     # Places in groups from `count` on are not wanted; merging these groups keeps keys small.
-    group = g("Min", group, count)
-    key = g("Add", g("Mul", group, number), order)
+    group = group.min(count)
+    key = group * number + order
     _, rank = g("TopK", key, count, axis=1, largest=0, outputs=2)
     # OpenVINO computes int64 in int32. If keys may not fit, the first order is used.
-    groups = g("Add", g.cast(count, np.float32), np.float32(1))
-    fits = g("Less", g("Mul", groups, g.cast(number, np.float32)), np.float32(2.147e9))
-    rank = g("Where", fits, rank, count_to(g, count))
+    groups = count.cast(np.float32) + 1
+    fits = groups * number.cast(np.float32) < 2.147e9
+    rank = fits.where(rank, count.numbers())
     return g("GatherElements", order, rank, axis=1)
 
 
-def gathered_rows(g: Graph, rows: str, order: str, width: int) -> str:
+def gathered_rows(g: Graph, rows: Tensor, order: Tensor, width: int) -> Tensor:
     """rows (B, n, width) in the order (B, k)."""
-    index = g("Expand", g.unsqueeze(order, 2), np.array([1, 1, width]))
+    index = order.unsqueeze(2).expand(1, 1, width)
     return g("GatherElements", rows, index, axis=1)

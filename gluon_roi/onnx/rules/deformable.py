@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor, concat
 from ..registry import rule
-from ..roi.boxes import count_to
 from ..roi.grid import grid_place, grid_sample
 
 
 @rule("_gluon_roi_DeformableSampling")
-def _deformable_sampling(g: Graph, node: Node) -> str:
+def _deformable_sampling(g: Graph, node: Node) -> Tensor:
     """Samples as cells of a map, or as columns, one for each kernel cell of each channel.
 
     ::
@@ -25,35 +24,35 @@ def _deformable_sampling(g: Graph, node: Node) -> str:
     """
     node.accept("mask")  # the inputs tell
     node.expect_floats()
-    data, offset, *masks = (g.cast(tensor, np.float32) for tensor in node.inputs)
+    data, offset, *masks = (tensor.cast(np.float32) for tensor in node.inputs)
     kernel = _pair(node, "kernel")
     parts = node.get("num_deformable_group", 1)  # channels that share offsets
     as_map = node.get("layout", "map") == "map"
-    images, size = g.size(offset, 0), g.shape(offset, 2, 4)
+    images, size = offset.size(0), offset.shape(2, 4)
     channels = node.shapes[0][1]
 
     # Cells of the kernel stand beside each other in a map, after each other in columns.
     spread = np.array(kernel if as_map else (kernel[0] * kernel[1], 1))
-    outputs = g("Mul", size, spread)
-    moves = g.reshape(offset, images, parts, *kernel, 2, size)
-    moves = g("Split", moves, np.array([1, 1]), axis=4, outputs=2)
-    yx = [_places(g, node, n, move, g.size(data, 2 + n)) for n, move in enumerate(moves)]
-    places = g("Concat", *yx[::-1], axis=6)
-    places = g("Transpose", places, perm=[0, 1, 4, 2, 5, 3, 6]) if as_map else places
-    data = g.reshape(data, -1, channels // parts, g.shape(data, 2, 4)) if parts > 1 else data
-    samples = grid_sample(g, data, g.reshape(places, -1, outputs, 2))
+    outputs = size * spread
+    moves = offset.reshape(images, parts, *kernel, 2, size)
+    moves = moves.split(2, 4)
+    yx = [_places(node, n, move, data.size(2 + n)) for n, move in enumerate(moves)]
+    places = concat(*yx[::-1], axis=6)
+    places = places.transpose(0, 1, 4, 2, 5, 3, 6) if as_map else places
+    data = data.reshape(-1, channels // parts, data.shape(2, 4)) if parts > 1 else data
+    samples = grid_sample(data, places.reshape(-1, outputs, 2))
     for mask in masks:
-        mask = g.reshape(mask, images, parts, *kernel, size)
-        mask = g("Transpose", mask, perm=[0, 1, 4, 2, 5, 3]) if as_map else mask
-        samples = g("Mul", samples, g.reshape(mask, -1, 1, outputs))
+        mask = mask.reshape(images, parts, *kernel, size)
+        mask = mask.transpose(0, 1, 4, 2, 5, 3) if as_map else mask
+        samples = samples * mask.reshape(-1, 1, outputs)
     if as_map:
-        samples = g.reshape(samples, images, channels, outputs)
+        samples = samples.reshape(images, channels, outputs)
     else:
-        samples = g.reshape(samples, images, channels * kernel[0] * kernel[1], size)
-    return g.cast(samples, node.dtype)
+        samples = samples.reshape(images, channels * kernel[0] * kernel[1], size)
+    return samples.cast(node.dtype)
 
 
-def _places(g: Graph, node: Node, n: int, move: str, side: str) -> str:
+def _places(node: Node, n: int, move: Tensor, side: Tensor) -> Tensor:
     """Where to sample along y (0) or x (1): (N, parts, kh, kw, Ho, Wo, 1).
 
     Parameters
@@ -65,19 +64,19 @@ def _places(g: Graph, node: Node, n: int, move: str, side: str) -> str:
     stride, dilate = _pair(node, "stride")[n], _pair(node, "dilate")[n]
     pad = _pair(node, "pad", 0)[n]
     fades = node.get("convention", "mxnet") == "torchvision"  # to 0 within one cell off the map
-    numbers = g.cast(count_to(g, g.size(move, 5 + n)), np.float32)
-    corners = g("Mul", g.reshape(numbers, -1, *[1] * (1 - n)), np.float32(stride))
+    numbers = move.size(5 + n).numbers().cast(np.float32)
+    corners = numbers.reshape(-1, *[1] * (1 - n)) * stride
     cells = np.indices(kernel, np.float32)[n].reshape(*kernel, 1, 1) * dilate - pad
-    position = g("Add", g.squeeze(move, 4), g("Add", corners, cells))
+    position = move.squeeze(4) + (corners + cells)
     if fades:
-        after = g("Greater", position, np.float32(-1))
+        after = position > -1
     else:
-        after = g("GreaterOrEqual", position, np.float32(0))
-    end = g.cast(side, np.float32)
-    inside = g("And", after, g("Less", position, end))
+        after = position >= 0
+    end = side.cast(np.float32)
+    inside = after & (position < end)
     if not fades:
-        position = g("Min", position, g("Sub", end, np.float32(1)))
-    return g.unsqueeze(grid_place(g, position, inside, side), 6)
+        position = position.min(end - 1)
+    return grid_place(position, inside, side).unsqueeze(6)
 
 
 def _pair(node: Node, name: str, default: int = 1) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor
 from ..registry import Rule, rule
 from ..roi.arithmetic import round_away
 
@@ -32,7 +32,7 @@ for _name, _op in _SIMPLE.items():
 
 
 def _float_only(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> str:
+    def translate(g: Graph, node: Node) -> Tensor:
         node.expect_floats()
         return g(op, *node.inputs)
 
@@ -57,10 +57,10 @@ rule("floor")(_whole("Floor"))
 
 
 @rule("add_n")
-def _sum_of_all(g: Graph, node: Node) -> str:
+def _sum_of_all(g: Graph, node: Node) -> Tensor:
     if node.dtype.kind == "f":
         return g("Sum", *node.inputs)
-    return functools.reduce(lambda total, one: g("Add", total, one), node.inputs)
+    return functools.reduce(lambda total, one: total + one, node.inputs)
 
 
 # ---- With a scalar -------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def _scalar_of(node: Node) -> np.ndarray:
 
 
 def _scalar(op: str, reverse: bool = False) -> Rule:
-    def translate(g: Graph, node: Node) -> str:
+    def translate(g: Graph, node: Node) -> Tensor:
         scalar = _scalar_of(node)
         return g(op, scalar, *node.inputs) if reverse else g(op, *node.inputs, scalar)
 
@@ -91,27 +91,27 @@ for _name, _op in {"rminus": "Sub", "rdiv": "Div", "rpower": "Pow"}.items():
     rule(f"_{_name}_scalar")(_scalar(_op, reverse=True))
 
 
-def _remainder(g: Graph, a: str, b: str, dtype: Any) -> str:
+def _remainder(g: Graph, a: Tensor, b: Tensor, dtype: Any) -> Tensor:
     """MXNet's remainder has the sign of the divisor, and is 0 for a divisor of 0."""
     zero = np.array(0, dtype)
-    by_zero = g("Equal", b, zero)
-    b = g("Where", by_zero, np.array(1, dtype), b)
+    by_zero = b.equal(zero)
+    b = by_zero.where(1, b)
     if dtype.kind != "f":
-        return g("Where", by_zero, zero, g("Mod", a, b))
+        return by_zero.where(zero, a % b)
     rest = g("Mod", a, b, fmod=1)  # has the sign of the dividend
-    other_sign = g("Less", g("Mul", g("Sign", rest), b), zero)
-    rest = g("Where", other_sign, g("Add", rest, b), rest)
-    return g("Where", by_zero, zero, rest)
+    other_sign = rest.sign() * b < zero
+    rest = other_sign.where(rest + b, rest)
+    return by_zero.where(zero, rest)
 
 
 @rule("_mod", "broadcast_mod")
-def _mod(g: Graph, node: Node) -> str:
+def _mod(g: Graph, node: Node) -> Tensor:
     left, right = node.inputs
     return _remainder(g, left, right, node.dtype)
 
 
 @rule("_mod_scalar", "_rmod_scalar")
-def _mod_scalar(g: Graph, node: Node) -> str:
+def _mod_scalar(g: Graph, node: Node) -> Tensor:
     left, right = node.inputs[0], g.constant(_scalar_of(node))
     if node.op == "_rmod_scalar":
         left, right = right, left
@@ -121,11 +121,11 @@ def _mod_scalar(g: Graph, node: Node) -> str:
 # ---- Comparisons and logic -----------------------------------------------------------------------
 
 
-def _compared(g: Graph, node: Node, op: str, left: str, right: Any) -> str:
+def _compared(g: Graph, node: Node, op: str, left: Tensor, right: Any) -> Tensor:
     """MXNet's comparisons return 1 and 0 in the type of their inputs."""
     if op == "NotEqual":
-        return g.cast(g("Not", g("Equal", left, right)), node.out_dtypes[0])
-    return g.cast(g(op, left, right), node.out_dtypes[0])
+        return (~left.equal(right)).cast(node.out_dtypes[0])
+    return g(op, left, right).cast(node.out_dtypes[0])
 
 
 def _comparison(op: str) -> Rule:
@@ -133,7 +133,7 @@ def _comparison(op: str) -> Rule:
 
 
 def _scalar_comparison(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> str:
+    def translate(g: Graph, node: Node) -> Tensor:
         node.accept("is_int")
         scalar = np.array(node.get("scalar"), np.float64)
         if scalar.astype(node.dtype) != scalar and node.dtype.kind != "f":
@@ -144,19 +144,18 @@ def _scalar_comparison(op: str) -> Rule:
 
 
 def _logical(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> str:
-        return g.cast(
-            g(op, *(_truth(g, tensor, dtype) for tensor, dtype in zip(node.inputs, node.dtypes))),
-            node.out_dtypes[0],
-        )
+    def translate(g: Graph, node: Node) -> Tensor:
+        return g(
+            op, *(_truth(tensor, dtype) for tensor, dtype in zip(node.inputs, node.dtypes))
+        ).cast(node.out_dtypes[0])
 
     return translate
 
 
-def _truth(g: Graph, tensor: str, dtype: Any) -> str:
+def _truth(tensor: Tensor, dtype: Any) -> Tensor:
     if dtype == np.bool_:
         return tensor
-    return g("Not", g("Equal", tensor, np.array(0, dtype)))
+    return ~tensor.equal(0)
 
 
 for _name, _op in {
@@ -171,9 +170,9 @@ rule("logical_not")(_logical("Not"))
 
 
 @rule("where")
-def _where(g: Graph, node: Node) -> str:
+def _where(g: Graph, node: Node) -> Tensor:
     condition, *values = node.inputs
-    condition = _truth(g, condition, node.dtypes[0])
+    condition = _truth(condition, node.dtypes[0])
     if node.rank == 1 < len(node.shapes[1]):
         condition = g("Unsqueeze", condition, np.arange(1, len(node.shapes[1])))
     return g("Where", condition, *values)
@@ -183,20 +182,20 @@ def _where(g: Graph, node: Node) -> str:
 
 
 @rule("_copy", "BlockGrad", "make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
-def _nothing(g: Graph, node: Node) -> str:
+def _nothing(g: Graph, node: Node) -> Tensor:
     node.accept("grad_scale", "valid_thresh", "normalization")  # of MakeLoss
     return node.inputs[0]
 
 
 @rule("_zeros_without_dtype")
-def _nowhere(g: Graph, node: Node) -> str:
+def _nowhere(g: Graph, node: Node) -> Tensor:
     """A guard's second input; nothing reads it."""
     node.accept("shape", "ctx", "dtype")
     return g.constant(np.float32(0))
 
 
 @rule("Dropout")
-def _dropout(g: Graph, node: Node) -> str:
+def _dropout(g: Graph, node: Node) -> Tensor:
     node.accept("axes")
     drops_nothing = float(node.get("p", 0.5)) == 0
     node.expect("mode", "training", *["always"] * drops_nothing)
@@ -204,82 +203,82 @@ def _dropout(g: Graph, node: Node) -> str:
 
 
 @rule("sign")
-def _sign(g: Graph, node: Node) -> str:
-    return g("Sign", node.inputs[0])
+def _sign(g: Graph, node: Node) -> Tensor:
+    return node.inputs[0].sign()
 
 
 @rule("round")
-def _round(g: Graph, node: Node) -> str:
-    return round_away(g, node.inputs[0], node.dtype) if node.dtype.kind == "f" else node.inputs[0]
+def _round(g: Graph, node: Node) -> Tensor:
+    return round_away(node.inputs[0]) if node.dtype.kind == "f" else node.inputs[0]
 
 
 @rule("rint")
-def _rint(g: Graph, node: Node) -> str:
+def _rint(g: Graph, node: Node) -> Tensor:
     """The nearest whole number, of two the lower one."""
     if node.dtype.kind != "f":
         return node.inputs[0]
     low, high = (g(op, node.inputs[0]) for op in ("Floor", "Ceil"))
-    is_low = g("LessOrEqual", g("Sub", node.inputs[0], low), g("Sub", high, node.inputs[0]))
-    return g("Where", is_low, low, high)
+    is_low = node.inputs[0] - low <= high - node.inputs[0]
+    return is_low.where(low, high)
 
 
 @rule("fix", "trunc")
-def _truncated(g: Graph, node: Node) -> str:
+def _truncated(g: Graph, node: Node) -> Tensor:
     if node.dtype.kind != "f":
         return node.inputs[0]
-    return g("Mul", g("Floor", g("Abs", node.inputs[0])), g("Sign", node.inputs[0]))
+    return node.inputs[0].abs().floor() * node.inputs[0].sign()
 
 
 @rule("rsqrt")
-def _reciprocal_root(g: Graph, node: Node) -> str:
+def _reciprocal_root(g: Graph, node: Node) -> Tensor:
     return g("Reciprocal", _float_only("Sqrt")(g, node))
 
 
 @rule("hard_sigmoid")
-def _hard_sigmoid(g: Graph, node: Node) -> str:
+def _hard_sigmoid(g: Graph, node: Node) -> Tensor:
     alpha, beta = float(node.get("alpha", 0.2)), float(node.get("beta", 0.5))
     return g("HardSigmoid", node.inputs[0], alpha=alpha, beta=beta)
 
 
 @rule("smooth_l1")
-def _smooth_l1(g: Graph, node: Node) -> str:
+def _smooth_l1(g: Graph, node: Node) -> Tensor:
     node.accept("is_int")
     squared = float(node.get("scalar", 1.0)) ** 2
-    size = g("Abs", node.inputs[0])
-    near = g("Mul", g("Mul", size, size), np.array(squared / 2, node.dtype))
-    far = g("Sub", size, np.array(0.5 / squared, node.dtype))
-    return g("Where", g("Less", size, np.array(1 / squared, node.dtype)), near, far)
+    size = node.inputs[0].abs()
+    near = size * size * (squared / 2)
+    far = size - 0.5 / squared
+    return (size < 1 / squared).where(near, far)
 
 
 @rule("square")
-def _square(g: Graph, node: Node) -> str:
-    return g("Mul", node.inputs[0], node.inputs[0])
+def _square(g: Graph, node: Node) -> Tensor:
+    return node.inputs[0] * node.inputs[0]
 
 
 @rule("log2")
-def _log2(g: Graph, node: Node) -> str:
+def _log2(g: Graph, node: Node) -> Tensor:
     node.expect_floats()
     # In float64 the logarithm of a power of two is exact: the level of a box is its floor.
-    value = g("Log", g.cast(node.inputs[0], np.float64))
-    return g.cast(g("Div", value, np.float64(math.log(2))), node.dtype)
+    value = node.inputs[0].cast(np.float64).log()
+    return (value / math.log(2)).cast(node.dtype)
 
 
 @rule("clip")
-def _clip(g: Graph, node: Node) -> str:
+def _clip(g: Graph, node: Node) -> Tensor:
     low, high = float(node.get("a_min")), float(node.get("a_max"))
     if low > high:
         raise node.refusal(f"a_min={low} above a_max={high} has no translation")
     if node.dtype.kind != "f":  # MXNet truncates fractions
         limits = np.iinfo(node.dtype)
         low, high = (math.trunc(min(max(v, limits.min), limits.max)) for v in (low, high))
-    return g("Clip", node.inputs[0], np.array(low, node.dtype), np.array(high, node.dtype))
+    return node.inputs[0].clip(low, high)
 
 
 @rule("Cast", "amp_cast", "amp_multicast")
-def _cast(g: Graph, node: Node) -> list[str]:
+def _cast(g: Graph, node: Node) -> list[Tensor]:
     node.accept("dtype", "num_outputs", "cast_narrow")  # MXNet has inferred the types
     return [
-        tensor if before == after else g.cast(tensor, after)
+        tensor if before == after else tensor.cast(after)
         for tensor, before, after in zip(node.inputs, node.dtypes, node.out_dtypes)
     ]
 
@@ -288,7 +287,7 @@ def _cast(g: Graph, node: Node) -> list[str]:
 
 
 def _filled(value: float | None) -> Rule:
-    def translate(g: Graph, node: Node) -> str:
+    def translate(g: Graph, node: Node) -> Tensor:
         node.accept("ctx", "dtype")
         number = node.get("value") if value is None else value
         return g.constant(np.full(node.sizes("shape"), number, node.out_dtypes[0]))
@@ -302,9 +301,9 @@ rule("_ones")(_filled(1))
 
 
 def _filled_like(value: float) -> Rule:
-    def translate(g: Graph, node: Node) -> str:
+    def translate(g: Graph, node: Node) -> Tensor:
         node.accept("dtype")
-        return g("Expand", np.array(value, node.out_dtypes[0]), g.shape(node.inputs[0]))
+        return g("Expand", np.array(value, node.out_dtypes[0]), node.inputs[0].shape())
 
     return translate
 
@@ -314,7 +313,7 @@ rule("ones_like")(_filled_like(1))
 
 
 @rule("_arange")
-def _arange(g: Graph, node: Node) -> str:
+def _arange(g: Graph, node: Node) -> Tensor:
     node.expect("infer_range", False)
     node.accept("ctx", "dtype")
     start, stop, step = node.get("start"), node.get("stop"), node.get("step", 1.0)
@@ -324,27 +323,27 @@ def _arange(g: Graph, node: Node) -> str:
 
 
 @rule("_contrib_arange_like")
-def _arange_like(g: Graph, node: Node) -> str:
+def _arange_like(g: Graph, node: Node) -> Tensor:
     node.expect("repeat", 1)
     node.accept("ctx")
     dtype = node.out_dtypes[0]
-    shape = g.shape(node.inputs[0])
+    shape = node.inputs[0].shape()
     if node.get("axis") is None:
         size = g("ReduceProd", shape, keepdims=0)
     else:
         axis = node.axis()
-        size = g.scalar(g.size(node.inputs[0], axis))
-    values = g.cast(g("Range", np.array(0), size, np.array(1)), dtype)
+        size = node.inputs[0].size(axis).scalar()
+    values = g("Range", np.array(0), size, np.array(1)).cast(dtype)
     start, step = node.get("start", 0.0), node.get("step", 1.0)
     if dtype not in (np.float32, np.float64) and (start % 1 or step % 1):
         # MXNet truncates the fractions.
         raise node.refusal(f"start={start}, step={step} in {dtype} has no translation")
     if (start, step) != (0, 1):
-        values = g("Mul", values, np.array(step, dtype))
-        values = g("Add", values, np.array(start, dtype))
+        values = values * step
+        values = values + start
     return values if node.get("axis") is not None else g("Reshape", values, shape)
 
 
 @rule("shape_array")
-def _shape_array(g: Graph, node: Node) -> str:
-    return g.shape(node.inputs[0])
+def _shape_array(g: Graph, node: Node) -> Tensor:
+    return node.inputs[0].shape()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor
 from ..registry import rule
 
 #: Layers whose second input is a label, which they read only in training.
@@ -19,7 +19,7 @@ LOSSES = {
 
 
 @rule("SoftmaxOutput")
-def _softmax_output(g: Graph, node: Node) -> str:
+def _softmax_output(g: Graph, node: Node) -> Tensor:
     node.accept("grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad")
     node.accept("smooth_alpha")
     data = node.inputs[0]
@@ -28,30 +28,30 @@ def _softmax_output(g: Graph, node: Node) -> str:
         return g("Softmax", data, axis=1)
     if node.get("preserve_shape", False) or node.rank == 2:
         return g("Softmax", data, axis=-1)
-    return g("Reshape", g("Softmax", g("Flatten", data), axis=1), g.shape(data))
+    return g("Reshape", g("Softmax", g("Flatten", data), axis=1), data.shape())
 
 
 @rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput")
-def _as_it_is(g: Graph, node: Node) -> str:
+def _as_it_is(g: Graph, node: Node) -> Tensor:
     node.accept("grad_scale", "margin", "regularization_coefficient", "use_linear")
     return node.inputs[0]
 
 
 @rule("LogisticRegressionOutput")
-def _logistic(g: Graph, node: Node) -> str:
+def _logistic(g: Graph, node: Node) -> Tensor:
     node.accept("grad_scale")
     return g("Sigmoid", node.inputs[0])
 
 
 @rule("FullyConnected")
-def _fully_connected(g: Graph, node: Node) -> str:
+def _fully_connected(g: Graph, node: Node) -> Tensor:
     node.accept("num_hidden", "no_bias")  # the inputs tell
     data, weight, *bias = node.inputs
     if node.get("flatten", True) or node.rank == 2:
         flat = g("Flatten", data) if node.rank != 2 else data
         return g("Gemm", flat, weight, *bias, transB=1)
-    out = g("MatMul", data, g("Transpose", weight, perm=[1, 0]))
-    return g("Add", out, bias[0]) if bias else out
+    out = data @ weight.transpose(1, 0)
+    return out + bias[0] if bias else out
 
 
 def _convolution_attributes(node: Node) -> dict:
@@ -70,12 +70,12 @@ def _convolution_attributes(node: Node) -> dict:
 
 
 @rule("Convolution")
-def _convolution(g: Graph, node: Node) -> str:
+def _convolution(g: Graph, node: Node) -> Tensor:
     return g("Conv", *node.inputs, **_convolution_attributes(node))
 
 
 @rule("Deconvolution")
-def _deconvolution(g: Graph, node: Node) -> str:
+def _deconvolution(g: Graph, node: Node) -> Tensor:
     attributes = _convolution_attributes(node)
     node.expect("target_shape", (), None)
     adjust = node.sizes("adj") or (0,) * len(attributes["kernel_shape"])
@@ -83,7 +83,7 @@ def _deconvolution(g: Graph, node: Node) -> str:
 
 
 @rule("Activation")
-def _activation(g: Graph, node: Node) -> str:
+def _activation(g: Graph, node: Node) -> Tensor:
     kinds = {
         "relu": "Relu",
         "sigmoid": "Sigmoid",
@@ -98,7 +98,7 @@ def _activation(g: Graph, node: Node) -> str:
 
 
 @rule("LeakyReLU")
-def _leaky_relu(g: Graph, node: Node) -> str:
+def _leaky_relu(g: Graph, node: Node) -> Tensor:
     kind, slope = node.get("act_type", "leaky"), float(node.get("slope", 0.25))
     node.accept("lower_bound", "upper_bound")  # of rrelu
     if kind == "leaky":

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor
 from ..registry import rule
 
 
 @rule("BatchNorm", "_contrib_SyncBatchNorm")
-def _batch_norm(g: Graph, node: Node) -> str:
+def _batch_norm(g: Graph, node: Node) -> Tensor:
     node.accept("use_global_stats")  # always so outside of training
     node.accept("ndev", "key")  # of SyncBatchNorm
     node.expect("output_mean_var", False)
@@ -26,27 +26,27 @@ def _batch_norm(g: Graph, node: Node) -> str:
         return g("BatchNormalization", data, *names, epsilon=eps)
     front = list(range(node.rank))
     front[1], front[axis] = axis, 1
-    out = g("BatchNormalization", g("Transpose", data, perm=front), *names, epsilon=eps)
-    return g("Transpose", out, perm=front)
+    out = g("BatchNormalization", data.transpose(*front), *names, epsilon=eps)
+    return out.transpose(*front)
 
 
 @rule("InstanceNorm")
-def _instance_norm(g: Graph, node: Node) -> str:
+def _instance_norm(g: Graph, node: Node) -> Tensor:
     return g("InstanceNormalization", *node.inputs, epsilon=float(node.get("eps", 1e-3)))
 
 
 @rule("GroupNorm")
-def _group_norm(g: Graph, node: Node) -> str:
+def _group_norm(g: Graph, node: Node) -> Tensor:
     """InstanceNormalization of groups of channels; gamma and beta are of groups, too."""
     node.expect("output_mean_var", False)
     data, gamma, beta = node.inputs
-    apart = g.reshape(data, g.size(data, 0), node.get("num_groups", 1), -1)
+    apart = data.reshape(data.size(0), node.get("num_groups", 1), -1)
     eps = float(node.get("eps", 1e-5))
-    return g("Reshape", g("InstanceNormalization", apart, gamma, beta, epsilon=eps), g.shape(data))
+    return g("Reshape", g("InstanceNormalization", apart, gamma, beta, epsilon=eps), data.shape())
 
 
 @rule("LayerNorm")
-def _layer_norm(g: Graph, node: Node) -> str:
+def _layer_norm(g: Graph, node: Node) -> Tensor:
     """Normalises along one axis.
 
     ::
@@ -57,30 +57,30 @@ def _layer_norm(g: Graph, node: Node) -> str:
     node.expect("output_mean_var", False)
     data, gamma, beta = node.inputs
     axis = node.axis("axis", -1)
-    centred = g("Sub", data, g("ReduceMean", data, axes=[axis]))
-    variance = g("ReduceMean", g("Mul", centred, centred), axes=[axis])
-    out = g("Div", centred, _root(g, variance, node.get("eps", 1e-5), node.dtype))
+    centred = data - g("ReduceMean", data, axes=[axis])
+    variance = g("ReduceMean", centred * centred, axes=[axis])
+    out = centred / _root(variance, node.get("eps", 1e-5), node.dtype)
     along = (-1, *[1] * (node.rank - 1 - axis))
-    return g("Add", g("Mul", out, g.reshape(gamma, *along)), g.reshape(beta, *along))
+    return out * gamma.reshape(*along) + beta.reshape(*along)
 
 
 @rule("L2Normalization")
-def _l2_normalization(g: Graph, node: Node) -> str:
+def _l2_normalization(g: Graph, node: Node) -> Tensor:
     node.expect("mode", "instance", "channel", "spatial")
     first, end = {"instance": (1, node.rank), "channel": (1, 2), "spatial": (2, node.rank)}[
         node.get("mode", "instance")
     ]
-    squares = g("Mul", node.inputs[0], node.inputs[0])
+    squares = node.inputs[0] * node.inputs[0]
     total = g("ReduceSum", squares, np.arange(first, end), keepdims=1)
-    return g("Div", node.inputs[0], _root(g, total, node.get("eps", 1e-10), node.dtype))
+    return node.inputs[0] / _root(total, node.get("eps", 1e-10), node.dtype)
 
 
-def _root(g: Graph, value: str, eps: Any, dtype: Any) -> str:
-    return g("Sqrt", g("Add", value, np.array(eps, dtype)))
+def _root(value: Tensor, eps: Any, dtype: Any) -> Tensor:
+    return (value + eps).sqrt()
 
 
 @rule("LRN")
-def _local_response(g: Graph, node: Node) -> str:
+def _local_response(g: Graph, node: Node) -> Tensor:
     return g(
         "LRN",
         node.inputs[0],

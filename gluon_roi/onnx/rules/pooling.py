@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor, joined
 from ..registry import rule
-from ..roi.boxes import count_to
 
 
 class _Axis(NamedTuple):
@@ -19,12 +18,12 @@ class _Axis(NamedTuple):
     kernel: int
     stride: int
     pad: int
-    size: str  # of the map, a vector of one element
+    size: Tensor  # of the map, a vector of one element
     known: int | None  # the same as a number, if it cannot vary
 
 
 @rule("Pooling")
-def _pooling(g: Graph, node: Node) -> str:
+def _pooling(g: Graph, node: Node) -> Tensor:
     """MaxPool or AveragePool over every window of MXNet's.
 
     ::
@@ -55,7 +54,7 @@ def _pooling(g: Graph, node: Node) -> str:
         operator = "MaxPool" if kind == "max" else "AveragePool"
         return g(operator, node.inputs[0], pads=padding + padding, **attributes)
     axes = [
-        _Axis(*window, g.size(node.inputs[0], 2 + n), node.known[0][2 + n])
+        _Axis(*window, node.inputs[0].size(2 + n), node.known[0][2 + n])
         for n, window in enumerate(zip(kernel, strides, padding))
     ]
     if kind == "max":
@@ -63,29 +62,29 @@ def _pooling(g: Graph, node: Node) -> str:
     return _sums(g, node, axes, convention, include)
 
 
-def _windows(g: Graph, axis: _Axis, convention: str) -> Any:
+def _windows(axis: _Axis, convention: str) -> Any:
     """The number of windows: a number, or a vector of one element."""
     k, s, p = axis[:3]
     beyond = {"valid": 2 * p - k, "full": 2 * p - k + s - 1, "same": s - 1}[convention]
     first = 0 if convention == "same" else 1
     if axis.known is not None:
         return (axis.known + beyond) // s + first
-    count = g("Div", g("Add", axis.size, np.array([beyond])), np.array([s]))
-    return g("Add", count, np.array([1])) if first else count
+    count = (axis.size + [beyond]) / [s]
+    return count + [1] if first else count
 
 
-def _behind(g: Graph, axis: _Axis, count: Any) -> Any:
+def _behind(axis: _Axis, count: Any) -> Any:
     """Cells after the map that the last window covers: a number, or a vector of one element."""
     reach = axis.kernel - axis.stride - axis.pad
     if axis.known is not None:
         return max(count * axis.stride + reach - axis.known, 0)
-    end = g("Add", g("Mul", count, np.array([axis.stride])), np.array([reach]))
-    return g("Max", g("Sub", end, axis.size), np.array([0]))
+    end = count * [axis.stride] + [reach]
+    return (end - axis.size).max([0])
 
 
 def _pool(
     g: Graph, node: Node, operator: str, axes: list[_Axis], counts: list, fill: float, **more: int
-) -> str:
+) -> Tensor:
     """A pooling operator over this many windows, whose padding reads as `fill`.
 
     Runtimes only pad by less than a kernel. If sizes are known, the last window beyond the map, of
@@ -99,20 +98,20 @@ def _pool(
     }
     begin, value = [axis.pad for axis in axes], np.array(fill, node.dtype)
     if any(axis.known is None for axis in axes):
-        ends = [_behind(g, axis, count) for axis, count in zip(axes, counts)]
-        padded = g("Pad", node.inputs[0], g.joined(0, 0, *begin, 0, 0, *ends), value)
+        ends = [_behind(axis, count) for axis, count in zip(axes, counts)]
+        padded = g("Pad", node.inputs[0], joined(0, 0, *begin, 0, 0, *ends), value)
         return g(operator, padded, **attributes)
     missing = [
         int((count - 1) * axis.stride - axis.pad >= axis.known) for axis, count in zip(axes, counts)
     ]
-    ends = [_behind(g, axis, count - less) for axis, count, less in zip(axes, counts, missing)]
+    ends = [_behind(axis, count - less) for axis, count, less in zip(axes, counts, missing)]
     out = g(operator, node.inputs[0], pads=begin + ends, **attributes)
     if not any(missing):
         return out
     return g("Pad", out, np.array([0] * (4 + len(axes)) + missing), value)
 
 
-def _greatest(g: Graph, node: Node, axes: list[_Axis], convention: str) -> str:
+def _greatest(g: Graph, node: Node, axes: list[_Axis], convention: str) -> Tensor:
     """MaxPool; a window without cells gives the lowest number of the type.
 
     ONNX leaves out a last window that begins after the map; MXNet does not. There is none if the
@@ -127,11 +126,11 @@ def _greatest(g: Graph, node: Node, axes: list[_Axis], convention: str) -> str:
             pads=[axis.pad for axis in axes] * 2,
             ceil_mode=1,
         )
-    counts = [_windows(g, axis, convention) for axis in axes]
+    counts = [_windows(axis, convention) for axis in axes]
     return _pool(g, node, "MaxPool", axes, counts, float(np.finfo(node.dtype).min))
 
 
-def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: bool) -> str:
+def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: bool) -> Tensor:
     """Sums of all windows, divided by their number of cells unless pool_type is sum.
 
     ::
@@ -142,52 +141,48 @@ def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: boo
     MXNet counts the padding before the map and as much after it, or no padding if
     count_include_pad=False. It does not count cells of the last window beyond that.
     """
-    counts = [_windows(g, axis, convention) for axis in axes]
+    counts = [_windows(axis, convention) for axis in axes]
     means = _pool(g, node, "AveragePool", axes, counts, 0, count_include_pad=1)
     area = int(np.prod([axis.kernel for axis in axes]))
-    sums = g("Mul", means, np.array(area, node.dtype))
+    sums = means * area
     if node.get("pool_type") == "sum":
         return sums
     along = [
-        g.reshape(_cells(g, axis, count, include), -1, *[1] * (len(axes) - 1 - n))
+        _cells(g, axis, count, include).reshape(-1, *[1] * (len(axes) - 1 - n))
         for n, (axis, count) in enumerate(zip(axes, counts))
     ]
-    cells = functools.reduce(lambda a, b: g("Mul", a, b), along)
-    return g("Div", sums, g.cast(cells, node.dtype))
+    cells = functools.reduce(lambda a, b: a * b, along)
+    return sums / cells.cast(node.dtype)
 
 
-def _cells(g: Graph, axis: _Axis, count: Any, include: bool) -> str:
+def _cells(g: Graph, axis: _Axis, count: Any, include: bool) -> Tensor:
     """The number of cells that each window along an axis counts, at least 1."""
-    number = np.array(count) if isinstance(count, int) else g.scalar(count)
+    number = np.array(count) if isinstance(count, int) else count.scalar()
     window = g("Range", np.array(0), number, np.array(1))
-    begin = g("Sub", g("Mul", window, np.array(axis.stride)), np.array(axis.pad))
-    end = g("Add", begin, np.array(axis.kernel))
-    limit = g("Add", axis.size, np.array([axis.pad])) if include else axis.size
-    begin = begin if include else g("Max", begin, np.array(0))
-    return g("Max", g("Sub", g("Min", end, limit), begin), np.array(1))
+    begin = window * axis.stride - axis.pad
+    end = begin + axis.kernel
+    limit = axis.size + [axis.pad] if include else axis.size
+    begin = begin if include else begin.max(0)
+    return (end.min(limit) - begin).max(1)
 
 
 @rule("_contrib_AdaptiveAvgPooling2D")
-def _adaptive_average(g: Graph, node: Node) -> str:
+def _adaptive_average(g: Graph, node: Node) -> Tensor:
     """GlobalAveragePool, or two products with the share of each cell in each bin of an axis."""
     bins = (node.sizes("output_size") or (1,)) * 2
     if set(bins) == {1}:
         return g("GlobalAveragePool", node.inputs[0])
     shares = [_shares(g, node, axis, bins[axis - 2]) for axis in (2, 3)]
-    rows = g("MatMul", shares[0], node.inputs[0])
-    return g("MatMul", rows, g("Transpose", shares[1], perm=[1, 0]))
+    rows = shares[0] @ node.inputs[0]
+    return rows @ shares[1].transpose(1, 0)
 
 
-def _shares(g: Graph, node: Node, axis: int, bins: int) -> str:
+def _shares(g: Graph, node: Node, axis: int, bins: int) -> Tensor:
     """(bins, cells): a bin reads all cells that it touches, with equal weight."""
-    size = g.size(node.inputs[0], axis)
+    size = node.inputs[0].size(axis)
     # In whole numbers: cell i is [i * bins, (i + 1) * bins), bin b is [b * size, (b + 1) * size).
-    begin = g("Mul", count_to(g, size), np.array(bins))
+    begin = size.numbers() * bins
     number = np.arange(bins)[:, None]
-    touched = g(
-        "And",
-        g("Greater", g("Add", begin, np.array(bins)), g("Mul", number, size)),
-        g("Less", begin, g("Mul", number + 1, size)),
-    )
-    touched = g.cast(touched, node.dtype)
-    return g("Div", touched, g("ReduceSum", touched, np.array([1])))
+    touched = (begin + bins > number * size) & (begin < (number + 1) * size)
+    touched = touched.cast(node.dtype)
+    return touched / g("ReduceSum", touched, np.array([1]))

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Tensor, concat, joined
 from ..registry import rule
-from ..roi.boxes import count_to
 from ..roi.grid import grid_sample
 
 
 @rule("UpSampling")
-def _upsampling(g: Graph, node: Node) -> str:
+def _upsampling(g: Graph, node: Node) -> Tensor:
     node.expect("sample_type", "nearest")
     node.accept("num_filter", "multi_input_mode")
     if len(node.inputs) > 1:
@@ -32,17 +31,17 @@ def _upsampling(g: Graph, node: Node) -> str:
 
 
 @rule("_contrib_BilinearResize2D")
-def _bilinear_resize(g: Graph, node: Node) -> str:
+def _bilinear_resize(g: Graph, node: Node) -> Tensor:
     modes = ("size", "like", "odd_scale", *(f"to_{n}_{to}" for n in ("even", "odd") for to in _TO))
     node.expect("mode", *modes)
     mode = node.get("mode", "size")
-    sides = [_resized(g, node, mode, axis) for axis in (2, 3)]
+    sides = [_resized(node, mode, axis) for axis in (2, 3)]
     return g(
         "Resize",
         node.inputs[0],
         None,
         None,
-        g.joined(g.shape(node.inputs[0], 0, 2), *sides),
+        joined(node.inputs[0].shape(0, 2), *sides),
         mode="linear",
         # Of these two, only the second takes the first cell for a side of 1, as MXNet does.
         coordinate_transformation_mode="align_corners"
@@ -54,38 +53,38 @@ def _bilinear_resize(g: Graph, node: Node) -> str:
 _TO = ("down", "up")
 
 
-def _resized(g: Graph, node: Node, mode: str, axis: int) -> Any:
+def _resized(node: Node, mode: str, axis: int) -> Any:
     """The new size of an axis: a number, or a vector of one element."""
     name = {2: "height", 3: "width"}[axis]
     given, scale = node.get(name, 1), node.get(f"scale_{name}")
     if mode == "like":
-        return g.size(node.inputs[1], axis)
+        return node.inputs[1].size(axis)
     if node.known[0][axis] is not None:
         return int(node.out_shapes[0][axis])
     if mode == "size" and scale is None:
         return given
-    size = g.size(node.inputs[0], axis)
+    size = node.inputs[0].size(axis)
     if mode == "size":
-        return _scaled(g, size, scale)
-    even = g("Mul", g("Div", size, np.array([2])), np.array([2]))
-    odd = g("Sub", size, even)  # 0 or 1
+        return _scaled(size, scale)
+    even = size / [2] * [2]
+    odd = size - even  # 0 or 1
     if mode == "odd_scale":
-        return g("Add", _scaled(g, even, scale), odd)
-    twice = g("Mul", odd, np.array([2]))
+        return _scaled(even, scale) + odd
+    twice = odd * [2]
     return {
         "to_even_down": lambda: even,
-        "to_even_up": lambda: g("Add", even, twice),
-        "to_odd_down": lambda: g("Sub", g("Add", even, twice), np.array([1])),
-        "to_odd_up": lambda: g("Add", even, np.array([1])),
+        "to_even_up": lambda: even + twice,
+        "to_odd_down": lambda: even + twice - [1],
+        "to_odd_up": lambda: even + [1],
     }[mode]()
 
 
-def _scaled(g: Graph, size: str, scale: float) -> str:
-    return g.cast(g("Floor", g("Mul", g.cast(size, np.float32), np.float32(scale))), np.int64)
+def _scaled(size: Tensor, scale: float) -> Tensor:
+    return (size.cast(np.float32) * scale).floor().cast(np.int64)
 
 
 @rule("GridGenerator")
-def _grid_generator(g: Graph, node: Node) -> str:
+def _grid_generator(g: Graph, node: Node) -> Tensor:
     """Places x, y to sample at, (N, 2, H, W), from -1 at the first cell to 1 at the last."""
     node.expect("transform_type", "affine", "warp")
     height, width = node.out_shapes[0][2:]
@@ -98,21 +97,21 @@ def _grid_generator(g: Graph, node: Node) -> str:
                 dtype(-1) + place * dtype(np.float64(2) / (size - 1))
                 for place, size in ((x, width), (y, height))
             )
-        places = g("MatMul", g.reshape(node.inputs[0], -1, 2, 3), np.stack([x, y, np.ones_like(x)]))
-        return g.reshape(places, -1, 2, int(height), int(width))
+        places = node.inputs[0].reshape(-1, 2, 3) @ np.stack([x, y, np.ones_like(x)])
+        return places.reshape(-1, 2, int(height), int(width))
     node.accept("target_shape")
     axes = []
-    for n, flow in enumerate(g("Split", node.inputs[0], np.array([1, 1]), axis=1, outputs=2)):
-        size = g.size(node.inputs[0], 3 - n)
-        place = g.reshape(g.cast(count_to(g, size), node.dtype), *((-1,) if n == 0 else (-1, 1)))
-        half = g("Sub", g.cast(size, node.dtype), np.array(1, node.dtype))
-        half = g("Mul", half, np.array(0.5, node.dtype))
-        moved = g("Div", g("Add", flow, place), half)
-        axes.append(g("Sub", moved, np.array(1, node.dtype)))
-    return g("Concat", *axes, axis=1)
+    for n, flow in enumerate(node.inputs[0].split(2, 1)):
+        size = node.inputs[0].size(3 - n)
+        place = size.numbers().cast(node.dtype).reshape(*((-1,) if n == 0 else (-1, 1)))
+        half = size.cast(node.dtype) - 1
+        half = half * 0.5
+        moved = (flow + place) / half
+        axes.append(moved - 1)
+    return concat(*axes, axis=1)
 
 
 @rule("BilinearSampler")
-def _bilinear_sampler(g: Graph, node: Node) -> str:
+def _bilinear_sampler(g: Graph, node: Node) -> Tensor:
     data, grid = node.inputs
-    return grid_sample(g, data, g("Transpose", grid, perm=[0, 2, 3, 1]), align_corners=1)
+    return grid_sample(data, grid.transpose(0, 2, 3, 1), align_corners=1)

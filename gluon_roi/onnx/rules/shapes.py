@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import END, Graph, Node
+from ..graph import END, Graph, Node, Tensor, concat
 from ..registry import rule
 
 
 @rule("Reshape")
-def _reshape(g: Graph, node: Node) -> str:
+def _reshape(g: Graph, node: Node) -> Tensor:
     data, codes = node.inputs[0], node.sizes("shape")
     if not codes:
         raise node.refusal("a shape that is not given has no translation")
@@ -21,11 +21,11 @@ def _reshape(g: Graph, node: Node) -> str:
     if backwards and -4 in codes:
         raise node.refusal(f"shape={codes} with reverse=True has no translation")
 
-    def sizes(first: int, end: int) -> str:
+    def sizes(first: int, end: int) -> Tensor:
         """Sizes of axes, counted from the last if the shape is read backwards."""
         if backwards:
             first, end = node.rank - end, node.rank - first
-        return g.shape(data, first, end)
+        return data.shape(first, end)
 
     codes = codes[::-1] if backwards else codes
     parts: list[Any] = []
@@ -45,9 +45,9 @@ def _reshape(g: Graph, node: Node) -> str:
             first, second = codes[position + 1 : position + 3]
             whole = sizes(axis, axis + 1)
             if first == -1:
-                parts += [g("Div", whole, np.array([second])), second]
+                parts += [whole / [second], second]
             elif second == -1:
-                parts += [first, g("Div", whole, np.array([first]))]
+                parts += [first, whole / [first]]
             else:
                 parts += [first, second]
             position += 2
@@ -55,16 +55,16 @@ def _reshape(g: Graph, node: Node) -> str:
             parts.append(code)
         axis += 1
         position += 1
-    return g.reshape(data, *(parts[::-1] if backwards else parts))
+    return data.reshape(*(parts[::-1] if backwards else parts))
 
 
 @rule("Flatten")
-def _flatten(g: Graph, node: Node) -> str:
+def _flatten(g: Graph, node: Node) -> Tensor:
     return g("Flatten", node.inputs[0])
 
 
 @rule("reshape_like")
-def _reshape_like(g: Graph, node: Node) -> str:
+def _reshape_like(g: Graph, node: Node) -> Tensor:
     data, like = node.inputs
     pieces = []
     for side, shape in (("lhs", node.shapes[0]), ("rhs", node.shapes[1])):
@@ -73,21 +73,21 @@ def _reshape_like(g: Graph, node: Node) -> str:
         )
         pieces.append((begin, end))
     (left, right), (begin, end) = pieces
-    parts = [g.shape(like, begin, end)]
+    parts = [like.shape(begin, end)]
     if left > 0:
-        parts.insert(0, g.shape(data, 0, left))
+        parts.insert(0, data.shape(0, left))
     if right < node.rank:
-        parts.append(g.shape(data, right, node.rank))
-    return g.reshape(data, *parts)
+        parts.append(data.shape(right, node.rank))
+    return data.reshape(*parts)
 
 
 @rule("expand_dims")
-def _expand_dims(g: Graph, node: Node) -> str:
-    return g.unsqueeze(node.inputs[0], node.axis(rank=node.rank + 1))
+def _expand_dims(g: Graph, node: Node) -> Tensor:
+    return node.inputs[0].unsqueeze(node.axis(rank=node.rank + 1))
 
 
 @rule("squeeze")
-def _squeeze(g: Graph, node: Node) -> str:
+def _squeeze(g: Graph, node: Node) -> Tensor:
     axes = node.axes() or [axis for axis, size in enumerate(node.shapes[0]) if size == 1]
     left = node.rank - len(axes)
     if left == 0:  # MXNet returns a vector of one element
@@ -96,29 +96,29 @@ def _squeeze(g: Graph, node: Node) -> str:
 
 
 @rule("transpose")
-def _transpose(g: Graph, node: Node) -> str:
+def _transpose(g: Graph, node: Node) -> Tensor:
     axes = node.axes("axes") or list(range(node.rank))[::-1]
-    return g("Transpose", node.inputs[0], perm=axes)
+    return node.inputs[0].transpose(*axes)
 
 
 @rule("SwapAxis")
-def _swap_axes(g: Graph, node: Node) -> str:
+def _swap_axes(g: Graph, node: Node) -> Tensor:
     axes = list(range(node.rank))
     first, second = node.axis("dim1", 0), node.axis("dim2", 0)
     axes[first], axes[second] = second, first
-    return g("Transpose", node.inputs[0], perm=axes)
+    return node.inputs[0].transpose(*axes)
 
 
 @rule("Concat")
-def _concat(g: Graph, node: Node) -> str:
-    return g("Concat", *node.inputs, axis=node.axis("dim", 1))
+def _concat(g: Graph, node: Node) -> Tensor:
+    return concat(*node.inputs, axis=node.axis("dim", 1))
 
 
 @rule("stack")
-def _stack(g: Graph, node: Node) -> str:
+def _stack(g: Graph, node: Node) -> Tensor:
     axis = node.axis("axis", 0, rank=node.rank + 1)
-    parts = [g.unsqueeze(tensor, axis) for tensor in node.inputs]
-    return g("Concat", *parts, axis=axis)
+    parts = [tensor.unsqueeze(axis) for tensor in node.inputs]
+    return concat(*parts, axis=axis)
 
 
 @rule("SliceChannel")
@@ -128,17 +128,17 @@ def _split(g: Graph, node: Node) -> Any:
     parts = [node.inputs[0]]
     if number > 1:
         parts = g("Split", node.inputs[0], axis=axis, outputs=number)
-    return [g.squeeze(part, axis) if squeeze else part for part in parts]
+    return [part.squeeze(axis) if squeeze else part for part in parts]
 
 
 @rule("slice_axis")
-def _slice_axis(g: Graph, node: Node) -> str:
+def _slice_axis(g: Graph, node: Node) -> Tensor:
     axis, begin, end = node.axis(), node.get("begin"), node.get("end")
-    return g.columns(node.inputs[0], begin, END if end is None else end, axis)
+    return node.inputs[0].columns(begin, END if end is None else end, axis)
 
 
 @rule("slice")
-def _slice(g: Graph, node: Node) -> str:
+def _slice(g: Graph, node: Node) -> Tensor:
     begin, end, step = (node.sizes(name) for name in ("begin", "end", "step"))
     step = step or (None,) * len(begin)
     step = tuple(1 if s is None else s for s in step)
@@ -156,27 +156,27 @@ def _slice(g: Graph, node: Node) -> str:
 
 
 @rule("slice_like")
-def _slice_like(g: Graph, node: Node) -> str:
+def _slice_like(g: Graph, node: Node) -> Tensor:
     data, like = node.inputs
     axes = node.axes("axes") or list(range(node.rank))
-    ends = g("Gather", g.shape(like), np.array(axes))
+    ends = like.shape().gather(np.array(axes))
     return g("Slice", data, np.zeros(len(axes), np.int64), ends, np.array(axes))
 
 
 @rule("Crop")
-def _crop(g: Graph, node: Node) -> str:
+def _crop(g: Graph, node: Node) -> Tensor:
     """Crop to the height and width of a second input, or to those given."""
     data, *like = node.inputs
-    size = g.shape(like[0], 2, 4) if like else np.array(node.sizes("h_w"))
+    size = like[0].shape(2, 4) if like else np.array(node.sizes("h_w"))
     node.accept("h_w")
     begin: Any = np.array(node.sizes("offset", (0, 0)))
     if node.get("center_crop", False):
-        begin = g("Div", g("Sub", g.shape(data, 2, 4), size), np.array([2]))
+        begin = (data.shape(2, 4) - size) / [2]
     return g("Slice", data, begin, g("Add", begin, size), np.array([2, 3]))
 
 
 @rule("Pad")
-def _pad(g: Graph, node: Node) -> str:
+def _pad(g: Graph, node: Node) -> Tensor:
     node.expect("mode", "constant", "edge", "reflect")
     width = np.array(node.sizes("pad_width")).reshape(-1, 2)
     value = np.array(node.get("constant_value", 0.0), node.dtype)
@@ -184,14 +184,14 @@ def _pad(g: Graph, node: Node) -> str:
 
 
 @rule("reverse")
-def _reverse(g: Graph, node: Node) -> str:
+def _reverse(g: Graph, node: Node) -> Tensor:
     axes = np.array(node.axes())
     ones = np.ones(len(axes), np.int64)
     return g("Slice", node.inputs[0], -ones, -ones * END, axes, -ones)
 
 
 @rule("tile")
-def _tile(g: Graph, node: Node) -> str:
+def _tile(g: Graph, node: Node) -> Tensor:
     reps = node.sizes("reps")
     data, rank = node.inputs[0], node.rank
     if len(reps) > rank:
@@ -199,41 +199,41 @@ def _tile(g: Graph, node: Node) -> str:
     return g("Tile", data, np.array((1,) * (rank - len(reps)) + reps, np.int64))
 
 
-def along(g: Graph, node: Node, default: int | None) -> tuple[str, int, int]:
+def along(g: Graph, node: Node, default: int | None) -> tuple[Tensor, int, int]:
     """The data, the axis of the operation, and the rank; without an axis, the data flattened."""
     if node.get("axis", default) is None:
-        return g.reshape(node.inputs[0], -1), 0, 1
+        return node.inputs[0].reshape(-1), 0, 1
     return node.inputs[0], node.axis("axis", default), node.rank
 
 
 @rule("repeat")
-def _repeat(g: Graph, node: Node) -> str:
+def _repeat(g: Graph, node: Node) -> Tensor:
     repeats = node.get("repeats")
     data, axis, rank = along(g, node, None)
     times = [1] * (rank + 1)
     times[axis + 1] = repeats
-    tiled = g("Tile", g.unsqueeze(data, axis + 1), np.array(times, np.int64))
-    size = g("Mul", g.size(data, axis), np.array([repeats]))
-    parts = [g.shape(data, 0, axis)] * (axis > 0) + [size]
-    parts += [g.shape(data, axis + 1, rank)] * (axis + 1 < rank)
-    return g.reshape(tiled, *parts)
+    tiled = g("Tile", data.unsqueeze(axis + 1), np.array(times, np.int64))
+    size = data.size(axis) * [repeats]
+    parts = [data.shape(0, axis)] * (axis > 0) + [size]
+    parts += [data.shape(axis + 1, rank)] * (axis + 1 < rank)
+    return tiled.reshape(*parts)
 
 
 @rule("broadcast_like")
-def _broadcast_like(g: Graph, node: Node) -> str:
+def _broadcast_like(g: Graph, node: Node) -> Tensor:
     data, like = node.inputs
     lhs, rhs = node.axes("lhs_axes"), node.sizes("rhs_axes")
     if not lhs:
-        return g("Expand", data, g.shape(like))
-    parts: list[Any] = [g.size(data, axis) for axis in range(node.rank)]
+        return g("Expand", data, like.shape())
+    parts: list[Any] = [data.size(axis) for axis in range(node.rank)]
     for left, right in zip(lhs, rhs):
         right %= len(node.shapes[1])
-        parts[left] = g.size(like, right)
-    return g("Expand", data, g.joined(*parts))
+        parts[left] = like.size(right)
+    return data.expand(*parts)
 
 
 @rule("broadcast_axis")
-def _broadcast_axis(g: Graph, node: Node) -> str:
+def _broadcast_axis(g: Graph, node: Node) -> Tensor:
     shape = [1] * node.rank
     for axis, size in zip(node.axes(), node.sizes("size")):
         shape[axis] = size
@@ -241,6 +241,6 @@ def _broadcast_axis(g: Graph, node: Node) -> str:
 
 
 @rule("broadcast_to")
-def _broadcast_to(g: Graph, node: Node) -> str:
+def _broadcast_to(g: Graph, node: Node) -> Tensor:
     shape = tuple(size or 1 for size in node.sizes("shape"))  # 0 keeps the size
     return g("Expand", node.inputs[0], np.array(shape, np.int64))
