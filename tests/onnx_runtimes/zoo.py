@@ -52,7 +52,7 @@ def _clip(name: str, frames: int = 16, size: int = 112) -> Model:
 
 
 FAMILIES = {
-    "AlexNet": _image("alexnet", 224, 224),
+    "AlexNet": _image("alexnet", 96, 96),
     "CIFAR ResidualAttentionNet": _image("cifar_residualattentionnet56", 32, 32),
     "CIFAR ResNet v1": _image("cifar_resnet20_v1", 32, 32),
     "CIFAR ResNet v2": _image("cifar_resnet20_v2", 32, 32),
@@ -83,7 +83,7 @@ FAMILIES = {
     "ShuffleNet v1": _image("shufflenet_v1", 224, 224),
     "ShuffleNet v2": _image("shufflenet_v2", 224, 224),
     "SqueezeNet": _image("squeezenet1.0", 224, 224),
-    "VGG": _image("vgg11_bn", 224, 224),
+    "VGG": _image("vgg11_bn"),
     "Xception": _image("xception", 299, 299),
     "SSD": _detector("ssd_300_mobilenet0.25_voc", 300, 300, magnitude=1.5),
     "YOLOv3": _detector("yolo3_mobilenet0.25_voc", magnitude=6),
