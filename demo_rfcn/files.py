@@ -6,12 +6,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import mxnet as mx
 
 from .errors import InputError, OutputError
 
@@ -57,23 +55,6 @@ def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON."""
     with replacing(path) as part:
         part.write_text(json.dumps(value, indent=2) + "\n")
-
-
-def save_and_reload(save: Callable[[], None], *paths: Path) -> None:
-    """Let MXNet save parameters or a symbol (.json) as files, and make sure that it did.
-
-    MXNet does not check whether the last bytes of a file reached the disk; a shortened file does
-    not load.
-    """
-    try:
-        save()
-        for path in paths:
-            (mx.sym.load if path.suffix == ".json" else mx.nd.load)(str(path))
-    except mx.MXNetError as error:
-        for path in paths:
-            with path.open("ab") as file:  # has Python name the reason
-                file.write(bytes(2**16))
-        raise OSError("MXNet wrote only a part of it") from error
 
 
 def prepare(folder: Path) -> None:

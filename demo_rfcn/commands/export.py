@@ -56,7 +56,17 @@ def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
     detect(mx.nd.zeros((1, 3, side, side)))
     with files.replacing(symbol) as first, files.replacing(parameters) as second:
         made = first.with_name(parameters.name)
-        files.save_and_reload(lambda: detect.export(str(made.with_name(stem.name))), first, made)
+        try:
+            detect.export(str(made.with_name(stem.name)))
+            # MXNet does not check whether the last bytes of a file reached the disk; a shortened
+            # file does not load.
+            mx.sym.load(str(first))
+            mx.nd.load(str(made))
+        except mx.MXNetError as error:
+            for part in (first, made):
+                with part.open("ab") as file:  # has Python name the reason
+                    file.write(bytes(2**16))
+            raise OSError("MXNet wrote only a part of it") from error
         os.replace(made, second)
     return symbol, parameters
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs: their settings, training, checkpoints and scores."""
+"""Runs: training, checkpoints and scores."""
