@@ -105,6 +105,9 @@ class Tensor:
         """Broadcast to sizes as in :func:`joined`, or to one vector of them."""
         return self.graph("Expand", self, joined(*sizes) if len(sizes) > 1 else sizes[0])
 
+    def flatten(self, **axis: int) -> Tensor:
+        return self.graph("Flatten", self, **axis)
+
     def squeeze(self, *axes: int) -> Tensor:
         return self.graph("Squeeze", self, np.array(axes))
 

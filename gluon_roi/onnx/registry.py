@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable
 
 from .graph import Graph, Node
@@ -20,6 +21,20 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
 
     def register(function: Rule) -> Rule:
         RULES.update((operator, function) for operator in operators)
+        return function
+
+    return register
+
+
+def rules(kinds: dict[str, Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: registers a function as the rule for these operators, with what it gets of each.
+
+    Often that is the name of the operator of ONNX.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for operator, kind in kinds.items():
+            RULES[operator] = functools.partial(function, kind=kind)
         return function
 
     return register

@@ -23,28 +23,19 @@ def _box_decode(g: Graph, node: Node) -> Tensor:
                                                 corners = centre - reach, centre + reach
     """
     data, anchors = node.inputs
-    dtype = node.dtype
-
-    def number(value: Any) -> np.ndarray:
-        return np.array(value, dtype)
-
-    def half(value: Tensor) -> Tensor:
-        return value * 0.5
-
     deviations = [node.get(f"std{n}", 1.0) for n in range(4)]
     clip = float(node.get("clip", -1.0))
     ax, ay, aw, ah = anchors.split(4, 2)
     node.expect("format", "center", "corner")
     if node.get("format", "center") == "corner":
         aw, ah = aw - ax, ah - ay
-        ax, ay = ax + half(aw), ay + half(ah)
-    offsets = data * deviations
-    dx, dy, dw, dh = offsets.split(4, 2)
+        ax, ay = ax + aw * 0.5, ay + ah * 0.5
+    dx, dy, dw, dh = (data * deviations).split(4, 2)
     low, high = [], []
     for centre, size, shift, growth in ((ax, aw, dx, dw), (ay, ah, dy, dh)):
         middle = shift * size + centre
         growth = growth.min(clip) if clip > 0 else growth
-        reach = half(growth.exp() * size)
+        reach = growth.exp() * size * 0.5
         low.append(middle - reach)
         high.append(middle + reach)
     return concat(*low, *high, axis=2)
@@ -106,8 +97,7 @@ def _box_nms(g: Graph, node: Node) -> Tensor:
     what = _suppression(node)
     if what.best == 0:
         return node.inputs[0]
-    width = node.shapes[0][-1]
-    data = node.inputs[0]
+    data, width = node.inputs[0], node.shapes[0][-1]
     number = data.shape(node.rank - 2, node.rank - 1)  # of boxes per image
     batch = np.array([1]) if node.rank == 2 else g("ReduceProd", data.shape(0, node.rank - 2))
     rows = data.reshape(batch, number, width)
@@ -115,21 +105,21 @@ def _box_nms(g: Graph, node: Node) -> Tensor:
     valid = _is_valid(rows, scores, what)
     order_by = valid.where(scores, np.finfo(np.float32).min)
     count = number if what.best < 0 else number.min([what.best])
-    order = first_of_equal(g, order_by, number, count)
-    rows = gathered_rows(g, rows, order, width)
+    order = first_of_equal(order_by, number, count)
+    rows = gathered_rows(rows, order, width)
     valid = g("GatherElements", valid.cast(np.float32), order, axis=1)
     place = count.numbers().cast(np.float32)
     # Ranks replace scores: they have no ties, and exactly those of valid boxes are positive.
     rank = valid * (count.cast(np.float32) - place)
-    kept = _kept(g, rows, valid, rank, count, what)
+    kept = _kept(rows, valid, rank, count, what)
     _, order = g("TopK", kept * rank, count, axis=1, outputs=2)
     kept = g("GatherElements", kept, order, axis=1).unsqueeze(2)
-    rows = (kept > 0).where(gathered_rows(g, rows, order, width), -1)
+    rows = (kept > 0).where(gathered_rows(rows, order, width), -1)
     if what.best > 0:
         rest = joined(np.zeros(4, np.int64), number - count, 0)
         rows = g("Pad", rows, rest, np.float32(-1))
     if what.given != what.wanted:
-        rows = _converted(g, rows, what)
+        rows = _converted(rows, what)
     return g("Reshape", rows, data.shape())
 
 
@@ -142,16 +132,13 @@ def _is_valid(rows: Tensor, scores: Tensor, what: _Suppression) -> Tensor:
     valid = scores > what.lowest
     if what.identity < 0:
         return valid
-    background = _column(rows, what.identity).equal(what.background)
-    return valid & ~background
+    return valid & ~_column(rows, what.identity).equal(what.background)
 
 
-def _kept(
-    g: Graph, rows: Tensor, valid: Tensor, rank: Tensor, count: Tensor, what: _Suppression
-) -> Tensor:
+def _kept(rows: Tensor, valid: Tensor, rank: Tensor, count: Tensor, what: _Suppression) -> Tensor:
     """1 for sorted rows that no better row suppresses, else 0: (B, n)."""
     x1, y1, x2, y2 = (
-        _corners(g, rows, what)
+        _corners(rows, what)
         if what.given == "center"
         else (rows.column(what.corner + n) for n in range(4))
     )
@@ -161,18 +148,18 @@ def _kept(
     if what.apart:
         kind = _column(rows, what.identity)
         kind = valid.cast(np.bool_).where(kind, 0)
-        scores = scores_of_classes(g, kind, scores)
-    return kept_boxes(g, boxes, scores, rank, count, what.threshold)
+        scores = scores_of_classes(kind, scores)
+    return kept_boxes(boxes, scores, rank, count, what.threshold)
 
 
-def _corners(g: Graph, rows: Tensor, what: _Suppression) -> list[Tensor]:
+def _corners(rows: Tensor, what: _Suppression) -> list[Tensor]:
     """Corners (B, n, 1) of boxes given as centres and sizes."""
-    columns = [rows.column(what.corner + n) for n in range(4)]
-    half = [size * 0.5 for size in columns[2:]]
-    return [g(sign, columns[n], half[n]) for sign in ("Sub", "Add") for n in range(2)]
+    x, y, *sizes = (rows.column(what.corner + n) for n in range(4))
+    width, height = (size * 0.5 for size in sizes)
+    return [x - width, y - height, x + width, y + height]
 
 
-def _converted(g: Graph, rows: Tensor, what: _Suppression) -> Tensor:
+def _converted(rows: Tensor, what: _Suppression) -> Tensor:
     """Rows with their boxes in the other format.
 
     Like MXNet, it skips rows whose first number is below 0, such as rows of -1.
@@ -180,7 +167,7 @@ def _converted(g: Graph, rows: Tensor, what: _Suppression) -> Tensor:
     before, after = rows.columns(0, what.corner), rows.columns(what.corner + 4, END)
     old = [rows.column(what.corner + n) for n in range(4)]
     if what.wanted == "corner":
-        new = _corners(g, rows, what)
+        new = _corners(rows, what)
     else:
         sums = [(old[n] + old[2 + n]) * 0.5 for n in range(2)]
         new = [*sums, *(old[2 + n] - old[n] for n in range(2))]
@@ -188,9 +175,7 @@ def _converted(g: Graph, rows: Tensor, what: _Suppression) -> Tensor:
     return concat(before, boxes, after, axis=2)
 
 
-def kept_boxes(
-    g: Graph, boxes: Tensor, scores: Tensor, rank: Tensor, limit: Any, threshold: float
-) -> Tensor:
+def kept_boxes(boxes: Tensor, scores: Tensor, rank: Tensor, limit: Any, threshold: float) -> Tensor:
     """1 for boxes (B, n, 4) that no better box overlaps by more than the threshold, else 0: (B, n).
 
     Scores are (B, classes, n), above 0 for boxes to be considered; rank (B, n) is the largest score
@@ -202,29 +187,24 @@ def kept_boxes(
     if threshold == 1:
         return (rank > 0).cast(np.float32)
     above = max(np.nextafter(np.float32(threshold), np.float32(1)), np.float32(1e-20))
-    chosen = g(
-        "NonMaxSuppression",
-        boxes,
-        scores,
-        limit,
-        np.array([above], np.float32),
-        np.array([0.5], np.float32),
-    )
+    g, thresholds = boxes.graph, [np.array([value], np.float32) for value in (above, 0.5)]
+    chosen = g("NonMaxSuppression", boxes, scores, limit, *thresholds)
     places = chosen.gather(np.array([0, 2]), axis=1)  # image and row, without the class
     ones = g("Expand", np.float32(1), chosen.size(0))
     return g("ScatterND", rank * 0, places, ones)
 
 
-def scores_of_classes(g: Graph, kind: Tensor, scores: Tensor) -> Tensor:
+def scores_of_classes(kind: Tensor, scores: Tensor) -> Tensor:
     """Scores (B, 1, n) as (B, classes, n), with 0 where a row belongs to another class."""
     kind = kind.cast(np.int64)
+    g = kind.graph
     first, last = g("ReduceMin", kind, keepdims=0), g("ReduceMax", kind, keepdims=0)
     kinds = g("Range", first, last + 1, np.array(1))
     same = kind.unsqueeze(1).equal(kinds.unsqueeze(0, 2))
     return scores * same.cast(np.float32)
 
 
-def first_of_equal(g: Graph, values: Tensor, number: Tensor, count: Tensor) -> Tensor:
+def first_of_equal(values: Tensor, number: Tensor, count: Tensor) -> Tensor:
     """The places (B, count) of the largest of (B, number) values, equal values in order of place.
 
     ::
@@ -240,14 +220,12 @@ def first_of_equal(g: Graph, values: Tensor, number: Tensor, count: Tensor) -> T
     OpenVINO also divides and compares integers in float32, which is exact only up to 2**24. So no
     place is computed from a key.
     """
+    g = values.graph
     value, order = g("TopK", values, number, axis=1, outputs=2)
-    before = g("Slice", value, np.array([0]), np.array([-1]), np.array([1]))
-    after = g("Slice", value, np.array([1]), np.array([END]), np.array([1]))
-    lower = (~before.equal(after)).cast(np.int64)
+    lower = (~value.columns(0, -1, 1).equal(value.columns(1, END, 1))).cast(np.int64)
     group = g("CumSum", g("Pad", lower, np.array([0, 1, 0, 0]), np.array(0)), np.array(1))
     # Places in groups from `count` on are not wanted; merging these groups keeps keys small.
-    group = group.min(count)
-    key = group * number + order
+    key = group.min(count) * number + order
     _, rank = g("TopK", key, count, axis=1, largest=0, outputs=2)
     # OpenVINO computes int64 in int32. If keys may not fit, the first order is used.
     groups = count.cast(np.float32) + 1
@@ -256,7 +234,7 @@ def first_of_equal(g: Graph, values: Tensor, number: Tensor, count: Tensor) -> T
     return g("GatherElements", order, rank, axis=1)
 
 
-def gathered_rows(g: Graph, rows: Tensor, order: Tensor, width: int) -> Tensor:
+def gathered_rows(rows: Tensor, order: Tensor, width: int) -> Tensor:
     """rows (B, n, width) in the order (B, k)."""
     index = order.unsqueeze(2).expand(1, 1, width)
-    return g("GatherElements", rows, index, axis=1)
+    return rows.graph("GatherElements", rows, index, axis=1)

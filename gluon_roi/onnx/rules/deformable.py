@@ -32,10 +32,8 @@ def _deformable_sampling(g: Graph, node: Node) -> Tensor:
     channels = node.shapes[0][1]
 
     # Cells of the kernel stand beside each other in a map, after each other in columns.
-    spread = np.array(kernel if as_map else (kernel[0] * kernel[1], 1))
-    outputs = size * spread
-    moves = offset.reshape(images, parts, *kernel, 2, size)
-    moves = moves.split(2, 4)
+    outputs = size * (kernel if as_map else (kernel[0] * kernel[1], 1))
+    moves = offset.reshape(images, parts, *kernel, 2, size).split(2, 4)
     yx = [_places(node, n, move, data.size(2 + n)) for n, move in enumerate(moves)]
     places = concat(*yx[::-1], axis=6)
     places = places.transpose(0, 1, 4, 2, 5, 3, 6) if as_map else places
@@ -45,11 +43,8 @@ def _deformable_sampling(g: Graph, node: Node) -> Tensor:
         mask = mask.reshape(images, parts, *kernel, size)
         mask = mask.transpose(0, 1, 4, 2, 5, 3) if as_map else mask
         samples = samples * mask.reshape(-1, 1, outputs)
-    if as_map:
-        samples = samples.reshape(images, channels, outputs)
-    else:
-        samples = samples.reshape(images, channels * kernel[0] * kernel[1], size)
-    return samples.cast(node.dtype)
+    whole = (channels, outputs) if as_map else (channels * kernel[0] * kernel[1], size)
+    return samples.reshape(images, *whole).cast(node.dtype)
 
 
 def _places(node: Node, n: int, move: Tensor, side: Tensor) -> Tensor:
@@ -68,10 +63,7 @@ def _places(node: Node, n: int, move: Tensor, side: Tensor) -> Tensor:
     corners = numbers.reshape(-1, *[1] * (1 - n)) * stride
     cells = np.indices(kernel, np.float32)[n].reshape(*kernel, 1, 1) * dilate - pad
     position = move.squeeze(4) + (corners + cells)
-    if fades:
-        after = position > -1
-    else:
-        after = position >= 0
+    after = position > -1 if fades else position >= 0
     end = side.cast(np.float32)
     inside = after & (position < end)
     if not fades:

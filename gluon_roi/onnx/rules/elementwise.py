@@ -5,62 +5,49 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from ..graph import Graph, Node, Tensor
-from ..registry import Rule, rule
+from ..registry import rule, rules
 from ..roi.arithmetic import round_away
 
 # ---- One operator of ONNX ------------------------------------------------------------------------
 
 
-def _simple(op: str) -> Rule:
-    return lambda g, node: g(op, *node.inputs)
-
-
-_SIMPLE = {
-    "abs": "Abs", "negative": "Neg", "relu": "Relu",
+@rules({
+    "abs": "Abs", "negative": "Neg", "relu": "Relu", "sign": "Sign",
     "elemwise_add": "Add", "elemwise_sub": "Sub", "elemwise_mul": "Mul", "elemwise_div": "Div",
     "broadcast_add": "Add", "broadcast_sub": "Sub", "broadcast_mul": "Mul", "broadcast_div": "Div",
     "_maximum": "Max", "broadcast_maximum": "Max", "_minimum": "Min", "broadcast_minimum": "Min",
     "_power": "Pow", "broadcast_power": "Pow",
-}  # fmt: skip
-for _name, _op in _SIMPLE.items():
-    rule(_name)(_simple(_op))
+})  # fmt: skip
+def _simple(g: Graph, node: Node, kind: str) -> Tensor:
+    return g(kind, *node.inputs)
 
 
-def _float_only(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        node.expect_floats()
-        return g(op, *node.inputs)
-
-    return translate
-
-
-_FLOAT_ONLY = {
+@rules({
     "arccos": "Acos", "arcsin": "Asin", "arctan": "Atan", "cos": "Cos", "erf": "Erf", "exp": "Exp",
     "log": "Log", "reciprocal": "Reciprocal", "sigmoid": "Sigmoid", "sin": "Sin",
     "softsign": "Softsign", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
-}  # fmt: skip
-for _name, _op in _FLOAT_ONLY.items():
-    rule(_name)(_float_only(_op))
+})  # fmt: skip
+def _float_only(g: Graph, node: Node, kind: str) -> Tensor:
+    node.expect_floats()
+    return g(kind, *node.inputs)
 
 
-def _whole(op: str) -> Rule:
-    return lambda g, node: g(op, *node.inputs) if node.dtype.kind == "f" else node.inputs[0]
-
-
-rule("ceil")(_whole("Ceil"))
-rule("floor")(_whole("Floor"))
+@rules({"ceil": "Ceil", "floor": "Floor"})
+def _whole(g: Graph, node: Node, kind: str) -> Tensor:
+    return g(kind, *node.inputs) if node.dtype.kind == "f" else node.inputs[0]
 
 
 @rule("add_n")
 def _sum_of_all(g: Graph, node: Node) -> Tensor:
     if node.dtype.kind == "f":
         return g("Sum", *node.inputs)
-    return functools.reduce(lambda total, one: total + one, node.inputs)
+    return functools.reduce(operator.add, node.inputs)
 
 
 # ---- With a scalar -------------------------------------------------------------------------------
@@ -74,108 +61,82 @@ def _scalar_of(node: Node) -> np.ndarray:
     return np.array(node.get("scalar"), node.dtype)
 
 
-def _scalar(op: str, reverse: bool = False) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        scalar = _scalar_of(node)
-        return g(op, scalar, *node.inputs) if reverse else g(op, *node.inputs, scalar)
-
-    return translate
-
-
-for _name, _op in {
-    "plus": "Add", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
-    "maximum": "Max", "minimum": "Min",
-}.items():  # fmt: skip
-    rule(f"_{_name}_scalar")(_scalar(_op))
-for _name, _op in {"rminus": "Sub", "rdiv": "Div", "rpower": "Pow"}.items():
-    rule(f"_{_name}_scalar")(_scalar(_op, reverse=True))
+@rules({
+    "_plus_scalar": "Add", "_minus_scalar": "Sub", "_mul_scalar": "Mul", "_div_scalar": "Div",
+    "_power_scalar": "Pow", "_maximum_scalar": "Max", "_minimum_scalar": "Min",
+})  # fmt: skip
+def _with_scalar(g: Graph, node: Node, kind: str) -> Tensor:
+    return g(kind, *node.inputs, _scalar_of(node))
 
 
-def _remainder(g: Graph, a: Tensor, b: Tensor, dtype: Any) -> Tensor:
+@rules({"_rminus_scalar": "Sub", "_rdiv_scalar": "Div", "_rpower_scalar": "Pow"})
+def _of_scalar(g: Graph, node: Node, kind: str) -> Tensor:
+    return g(kind, _scalar_of(node), *node.inputs)
+
+
+@rule("_mod", "broadcast_mod", "_mod_scalar", "_rmod_scalar")
+def _remainder(g: Graph, node: Node) -> Tensor:
     """MXNet's remainder has the sign of the divisor, and is 0 for a divisor of 0."""
-    zero = np.array(0, dtype)
-    by_zero = b.equal(zero)
-    b = by_zero.where(1, b)
-    if dtype.kind != "f":
-        return by_zero.where(zero, a % b)
-    rest = g("Mod", a, b, fmod=1)  # has the sign of the dividend
-    other_sign = rest.sign() * b < zero
-    rest = other_sign.where(rest + b, rest)
-    return by_zero.where(zero, rest)
-
-
-@rule("_mod", "broadcast_mod")
-def _mod(g: Graph, node: Node) -> Tensor:
-    left, right = node.inputs
-    return _remainder(g, left, right, node.dtype)
-
-
-@rule("_mod_scalar", "_rmod_scalar")
-def _mod_scalar(g: Graph, node: Node) -> Tensor:
-    left, right = node.inputs[0], g.constant(_scalar_of(node))
+    a, b = node.inputs if len(node.inputs) == 2 else (*node.inputs, g.constant(_scalar_of(node)))
     if node.op == "_rmod_scalar":
-        left, right = right, left
-    return _remainder(g, left, right, node.dtype)
+        a, b = b, a
+    by_zero = b.equal(0)
+    b = by_zero.where(1, b)
+    if node.dtype.kind != "f":
+        return by_zero.where(0, a % b)
+    rest = g("Mod", a, b, fmod=1)  # has the sign of the dividend
+    rest = (rest.sign() * b < 0).where(rest + b, rest)
+    return by_zero.where(0, rest)
 
 
 # ---- Comparisons and logic -----------------------------------------------------------------------
 
 
-def _compared(g: Graph, node: Node, op: str, left: Tensor, right: Any) -> Tensor:
-    """MXNet's comparisons return 1 and 0 in the type of their inputs."""
-    if op == "NotEqual":
-        return (~left.equal(right)).cast(node.out_dtypes[0])
-    return g(op, left, right).cast(node.out_dtypes[0])
-
-
-def _comparison(op: str) -> Rule:
-    return lambda g, node: _compared(g, node, op, *node.inputs)
-
-
-def _scalar_comparison(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        node.accept("is_int")
-        scalar = np.array(node.get("scalar"), np.float64)
-        if scalar.astype(node.dtype) != scalar and node.dtype.kind != "f":
-            raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
-        return _compared(g, node, op, node.inputs[0], scalar.astype(node.dtype))
-
-    return translate
-
-
-def _logical(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        return g(
-            op, *(_truth(tensor, dtype) for tensor, dtype in zip(node.inputs, node.dtypes))
-        ).cast(node.out_dtypes[0])
-
-    return translate
-
-
-def _truth(tensor: Tensor, dtype: Any) -> Tensor:
-    if dtype == np.bool_:
-        return tensor
-    return ~tensor.equal(0)
-
-
-for _name, _op in {
+_COMPARISONS = {
     "equal": "Equal", "not_equal": "NotEqual", "greater": "Greater", "lesser": "Less",
     "greater_equal": "GreaterOrEqual", "lesser_equal": "LessOrEqual",
-}.items():  # fmt: skip
-    rule(f"_{_name}", f"broadcast_{_name}")(_comparison(_op))
-    rule(f"_{_name}_scalar")(_scalar_comparison(_op))
-for _name, _op in {"and": "And", "or": "Or", "xor": "Xor"}.items():
-    rule(f"broadcast_logical_{_name}")(_logical(_op))
-rule("logical_not")(_logical("Not"))
+}  # fmt: skip
+
+
+def _compared(g: Graph, node: Node, kind: str, left: Tensor, right: Any) -> Tensor:
+    """MXNet's comparisons return 1 and 0 in the type of their inputs."""
+    found = ~left.equal(right) if kind == "NotEqual" else g(kind, left, right)
+    return found.cast(node.out_dtypes[0])
+
+
+@rules({f"{place}_{name}": op for place in ("", "broadcast") for name, op in _COMPARISONS.items()})
+def _comparison(g: Graph, node: Node, kind: str) -> Tensor:
+    return _compared(g, node, kind, *node.inputs)
+
+
+@rules({f"_{name}_scalar": op for name, op in _COMPARISONS.items()})
+def _scalar_comparison(g: Graph, node: Node, kind: str) -> Tensor:
+    node.accept("is_int")
+    scalar = np.array(node.get("scalar"), np.float64)
+    if scalar.astype(node.dtype) != scalar and node.dtype.kind != "f":
+        raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
+    return _compared(g, node, kind, node.inputs[0], scalar.astype(node.dtype))
+
+
+@rules({
+    "broadcast_logical_and": "And", "broadcast_logical_or": "Or", "broadcast_logical_xor": "Xor",
+    "logical_not": "Not",
+})  # fmt: skip
+def _logical(g: Graph, node: Node, kind: str) -> Tensor:
+    return g(kind, *map(_truth, node.inputs)).cast(node.out_dtypes[0])
+
+
+def _truth(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == np.bool_ else ~tensor.equal(0)
 
 
 @rule("where")
 def _where(g: Graph, node: Node) -> Tensor:
     condition, *values = node.inputs
-    condition = _truth(condition, node.dtypes[0])
+    condition = _truth(condition)
     if node.rank == 1 < len(node.shapes[1]):
-        condition = g("Unsqueeze", condition, np.arange(1, len(node.shapes[1])))
-    return g("Where", condition, *values)
+        condition = condition.unsqueeze(*range(1, len(node.shapes[1])))
+    return condition.where(*values)
 
 
 # ---- Identity, and other functions ---------------------------------------------------------------
@@ -202,11 +163,6 @@ def _dropout(g: Graph, node: Node) -> Tensor:
     return node.inputs[0]
 
 
-@rule("sign")
-def _sign(g: Graph, node: Node) -> Tensor:
-    return node.inputs[0].sign()
-
-
 @rule("round")
 def _round(g: Graph, node: Node) -> Tensor:
     return round_away(node.inputs[0]) if node.dtype.kind == "f" else node.inputs[0]
@@ -231,7 +187,7 @@ def _truncated(g: Graph, node: Node) -> Tensor:
 
 @rule("rsqrt")
 def _reciprocal_root(g: Graph, node: Node) -> Tensor:
-    return g("Reciprocal", _float_only("Sqrt")(g, node))
+    return g("Reciprocal", _float_only(g, node, "Sqrt"))
 
 
 @rule("hard_sigmoid")
@@ -286,30 +242,17 @@ def _cast(g: Graph, node: Node) -> list[Tensor]:
 # ---- Constants -----------------------------------------------------------------------------------
 
 
-def _filled(value: float | None) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        node.accept("ctx", "dtype")
-        number = node.get("value") if value is None else value
-        return g.constant(np.full(node.sizes("shape"), number, node.out_dtypes[0]))
-
-    return translate
+@rules({"_full": None, "_zeros": 0, "_ones": 1})
+def _filled(g: Graph, node: Node, kind: float | None) -> Tensor:
+    node.accept("ctx", "dtype")
+    number = node.get("value") if kind is None else kind
+    return g.constant(np.full(node.sizes("shape"), number, node.out_dtypes[0]))
 
 
-rule("_full")(_filled(None))
-rule("_zeros")(_filled(0))
-rule("_ones")(_filled(1))
-
-
-def _filled_like(value: float) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        node.accept("dtype")
-        return g("Expand", np.array(value, node.out_dtypes[0]), node.inputs[0].shape())
-
-    return translate
-
-
-rule("zeros_like")(_filled_like(0))
-rule("ones_like")(_filled_like(1))
+@rules({"zeros_like": 0, "ones_like": 1})
+def _filled_like(g: Graph, node: Node, kind: float) -> Tensor:
+    node.accept("dtype")
+    return g("Expand", np.array(kind, node.out_dtypes[0]), node.inputs[0].shape())
 
 
 @rule("_arange")

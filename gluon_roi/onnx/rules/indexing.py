@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Graph, Node, Tensor, joined
-from ..registry import Rule, rule
+from ..registry import rule, rules
 from .shapes import along
 
 
@@ -81,7 +81,7 @@ def _topk(g: Graph, node: Node) -> Any:
     kind = node.get("ret_typ", "indices")
     node.expect("ret_typ", "indices", "value", "both")
     node.accept("dtype")
-    data, axis, _ = along(g, node, -1)
+    data, axis, _ = along(node, -1)
     size = data.size(axis)
     k = node.get("k", 1)
     k = size if k < 1 else np.array([k])
@@ -96,58 +96,48 @@ def _topk(g: Graph, node: Node) -> Any:
 @rule("argsort", "sort")
 def _argsort(g: Graph, node: Node) -> Tensor:
     node.accept("dtype")
-    data, axis, _ = along(g, node, -1)
+    data, axis, _ = along(node, -1)
     size = data.size(axis)
     largest = 0 if node.get("is_ascend", True) else 1
     value, index = g("TopK", data, size, axis=axis, largest=largest, sorted=1, outputs=2)
     return value if node.op == "sort" else index.cast(node.out_dtypes[0])
 
 
-def _arg(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        keep = bool(node.get("keepdims", False))
-        data, axis, rank = along(g, node, None)
-        found = g(op, data, axis=axis, keepdims=int(keep or rank == 1))
-        if rank == 1 < len(node.out_shapes[0]):
-            found = found.reshape(*node.out_shapes[0])  # of ones
-        return found.cast(node.out_dtypes[0])
-
-    return translate
-
-
-rule("argmax")(_arg("ArgMax"))
-rule("argmin")(_arg("ArgMin"))
+@rules({"argmax": "ArgMax", "argmin": "ArgMin"})
+def _arg(g: Graph, node: Node, kind: str) -> Tensor:
+    keep = bool(node.get("keepdims", False))
+    data, axis, rank = along(node, None)
+    found = g(kind, data, axis=axis, keepdims=int(keep or rank == 1))
+    if rank == 1 < len(node.out_shapes[0]):
+        found = found.reshape(*node.out_shapes[0])  # of ones
+    return found.cast(node.out_dtypes[0])
 
 
 # ---- Sums and products ---------------------------------------------------------------------------
 
 
-def _reduction(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        given = node.axes() or list(range(node.rank))
-        keep = int(node.get("keepdims", False))
-        if node.get("exclude", False) and node.axes():
-            given = [axis for axis in range(node.rank) if axis not in given]
-            if not given:
-                return node.inputs[0]
-        if op == "ReduceSum":
-            out = g(op, node.inputs[0], np.array(given), keepdims=keep)
-        else:
-            out = g(op, node.inputs[0], axes=given, keepdims=keep)
-        # If no axis is left, MXNet returns a vector of one element.
-        return out if keep or len(given) < node.rank else out.unsqueeze(0)
-
-    return translate
-
-
-for _name, _op in {
-    "sum": "ReduceSum",
-    "mean": "ReduceMean",
-    "max": "ReduceMax",
-    "min": "ReduceMin",
+@rules({
+    "sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin",
     "prod": "ReduceProd",
-}.items():
-    rule(_name)(_reduction(_op))
+})  # fmt: skip
+def _reduction(g: Graph, node: Node, kind: str) -> Tensor:
+    given = node.axes() or list(range(node.rank))
+    if node.get("exclude", False) and node.axes():
+        given = [axis for axis in range(node.rank) if axis not in given]
+        if not given:
+            node.accept("keepdims")
+            return node.inputs[0]
+    return _reduced(g, node, kind, node.inputs[0], given)
+
+
+def _reduced(g: Graph, node: Node, kind: str, data: Tensor, axes: list[int]) -> Tensor:
+    keep = int(node.get("keepdims", False))
+    if kind == "ReduceSum":
+        out = g(kind, data, np.array(axes), keepdims=keep)
+    else:
+        out = g(kind, data, axes=axes, keepdims=keep)
+    # If no axis is left, MXNet returns a vector of one element.
+    return out if keep or len(axes) < node.rank else out.unsqueeze(0)
 
 
 @rule("norm")
@@ -156,36 +146,26 @@ def _norm(g: Graph, node: Node) -> Tensor:
     node.expect("ord", 2, 1)
     node.expect_floats()
     axes = node.axes() or list(range(node.rank))
-    keep = int(node.get("keepdims", False))
     if node.get("ord", 2) == 2:
-        out = g("ReduceL2", node.inputs[0], axes=axes, keepdims=keep)
-    else:  # OpenVINO reduces all axes in ReduceL1
-        out = g("ReduceSum", node.inputs[0].abs(), np.array(axes), keepdims=keep)
-    return out if keep or len(axes) < node.rank else out.unsqueeze(0)
+        return _reduced(g, node, "ReduceL2", node.inputs[0], axes)
+    # OpenVINO reduces all axes in ReduceL1
+    return _reduced(g, node, "ReduceSum", node.inputs[0].abs(), axes)
 
 
-def _softmax_like(op: str) -> Rule:
-    def translate(g: Graph, node: Node) -> Tensor:
-        node.expect("use_length", False)
-        node.expect("dtype", None, node.dtype.name)
-        temperature = node.get("temperature")
-        data = node.inputs[0]
-        if temperature not in (None, 1):
-            data = data / temperature
-        return g(op, data, axis=node.axis("axis", -1))
-
-    return translate
-
-
-rule("softmax")(_softmax_like("Softmax"))
-rule("log_softmax")(_softmax_like("LogSoftmax"))
+@rules({"softmax": "Softmax", "log_softmax": "LogSoftmax"})
+def _softmax(g: Graph, node: Node, kind: str) -> Tensor:
+    node.expect("use_length", False)
+    node.expect("dtype", None, node.dtype.name)
+    data, temperature = node.inputs[0], node.get("temperature")
+    if temperature not in (None, 1):
+        data = data / temperature
+    return g(kind, data, axis=node.axis("axis", -1))
 
 
 @rule("SoftmaxActivation")
 def _softmax_activation(g: Graph, node: Node) -> Tensor:
-    if node.get("mode", "instance") == "channel":
-        return g("Softmax", node.inputs[0], axis=1)
-    return g("Softmax", node.inputs[0], axis=-1)
+    axis = 1 if node.get("mode", "instance") == "channel" else -1
+    return g("Softmax", node.inputs[0], axis=axis)
 
 
 @rule("batch_dot")

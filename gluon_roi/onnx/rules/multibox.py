@@ -26,23 +26,19 @@ def _multi_box_prior(g: Graph, node: Node) -> Tensor:
     roots = np.concatenate([np.sqrt(ratios[:1]).repeat(len(sizes)), np.sqrt(ratios[1:])])
     sizes = np.concatenate([sizes, sizes[:1].repeat(len(ratios) - 1)])
     lengths = [node.inputs[0].size(axis).cast(_F32) for axis in (2, 3)]
-    across = sizes * lengths[0] / lengths[1] * roots
-    reaches = [(sizes / roots / _F32(2))[:, None], across * 0.5]
-    reaches[1] = reaches[1].unsqueeze(1)
+    across = sizes * lengths[0] / lengths[1] * roots * 0.5
+    reaches = [(sizes / roots / _F32(2))[:, None], across.unsqueeze(1)]
     low, high = [], []
     for n, reach in enumerate(reaches):
         step = _F32(steps[n]) if steps[n] > 0 else 1 / lengths[n]
         number = node.inputs[0].size(2 + n).numbers().cast(_F32)
-        centre = (number + offsets[n]) * step
-        centre = centre.reshape(*((-1, 1, 1, 1) if n == 0 else (-1, 1, 1)))
+        centre = ((number + offsets[n]) * step).reshape(-1, *[1] * (3 - n))
         low.append(centre - reach)
         high.append(centre + reach)
     all_boxes = joined(node.inputs[0].shape(2, 4), len(sizes), 1)
-    edges = [g("Expand", edge, all_boxes) for edge in (*low[::-1], *high[::-1])]
+    edges = [edge.expand(all_boxes) for edge in (*low[::-1], *high[::-1])]
     boxes = concat(*edges, axis=3).reshape(1, -1, 4)
-    if node.get("clip", False):
-        boxes = boxes.clip(0, 1)
-    return boxes
+    return boxes.clip(0, 1) if node.get("clip", False) else boxes
 
 
 @rule("_contrib_MultiBoxDetection")
@@ -61,23 +57,18 @@ def _multi_box_detection(g: Graph, node: Node) -> Tensor:
         raise node.refusal(f"{node.dtype} data have no translation")
     threshold, most = float(node.get("nms_threshold", 0.5)), node.get("nms_topk", -1)
     apart = not node.get("force_suppress", False)
-    kind, score = _best_class(g, node.inputs[0])
-    least = _F32(node.get("threshold", 0.01))
-    valid = (score > -1) & ~(score < least)
-    rows = concat(kind, score, _boxes(node), axis=2)
-    rows = valid.where(rows, -1)
+    kind, score = _best_class(node.inputs[0])
+    valid = (score > -1) & ~(score < node.get("threshold", 0.01))
+    rows = valid.where(concat(kind, score, _boxes(node), axis=2), -1)
     number = rows.size(1)
     valid = valid.squeeze(2)
-    order = first_of_equal(g, valid.cast(_F32), number, number)
-    by_anchor = gathered_rows(g, rows, order, 6)
+    by_anchor = gathered_rows(rows, first_of_equal(valid.cast(_F32), number, number), 6)
     if not 0 < threshold <= 1:
         return by_anchor
     count = number.min([most]) if most > 0 else number
     scores = valid.where(score.squeeze(2), np.finfo(_F32).min)
-    order = first_of_equal(g, scores, number, count)
-    best = gathered_rows(g, rows, order, 6)
-    kept = _kept(g, best, count, threshold, apart)
-    best = _without_class(best, kept > 0)
+    best = gathered_rows(rows, first_of_equal(scores, number, count), 6)
+    best = _without_class(best, _kept(best, count, threshold, apart) > 0)
     if most <= 0:
         return best
     # MXNet leaves the rows beyond nms_topk in the order of anchors.
@@ -91,26 +82,25 @@ def _without_class(rows: Tensor, kept: Tensor | np.ndarray) -> Tensor:
     return concat(kind, rows.columns(1, END), axis=2)
 
 
-def _best_class(g: Graph, scores: Tensor) -> tuple[Tensor, Tensor]:
+def _best_class(scores: Tensor) -> tuple[Tensor, Tensor]:
     """The first of the best classes after the background, and its score, (N, anchors, 1) each.
 
     OpenVINO's ArgMax may return any of equal classes.
     """
     scores = scores.columns(1, END, axis=1).transpose(0, 2, 1)
-    best = g("ReduceMax", scores, axes=[2])
+    best = scores.graph("ReduceMax", scores, axes=[2])
     classes = scores.size(2).numbers().cast(_F32)
     number = scores.equal(best).where(classes, np.finfo(_F32).max)
-    return g("ReduceMin", number, axes=[2]), best
+    return scores.graph("ReduceMin", number, axes=[2]), best
 
 
 def _boxes(node: Node) -> Tensor:
     """Corners (N, anchors, 4) of the anchors that are moved by loc_pred."""
     _, moves, anchors = node.inputs
-    variances = [_F32(value) for value in node.sizes("variances", (0.1, 0.1, 0.2, 0.2))]
+    variances = node.sizes("variances", (0.1, 0.1, 0.2, 0.2))
     x1, y1, x2, y2 = anchors.split(4, 2)
     moves = moves.reshape(moves.size(0), -1, 4)
-    parts = moves.split(4, 2)
-    parts = [part * variance for part, variance in zip(parts, variances)]
+    parts = [part * variance for part, variance in zip(moves.split(4, 2), variances)]
     low, high = [], []
     for start, end, move, growth in ((x1, x2, parts[0], parts[2]), (y1, y2, parts[1], parts[3])):
         size = end - start
@@ -123,7 +113,7 @@ def _boxes(node: Node) -> Tensor:
     return boxes.clip(0, 1) if node.get("clip", True) else boxes
 
 
-def _kept(g: Graph, rows: Tensor, count: Tensor, threshold: float, apart: bool) -> Tensor:
+def _kept(rows: Tensor, count: Tensor, threshold: float, apart: bool) -> Tensor:
     """1 for valid rows that no better row suppresses, else 0: (N, n, 1)."""
     kind = rows.columns(0, 1)
     valid = (kind >= 0).cast(_F32)
@@ -135,8 +125,7 @@ def _kept(g: Graph, rows: Tensor, count: Tensor, threshold: float, apart: bool) 
     boxes = concat(y1, x1, y1.max(y2), x1.max(x2), axis=2)
     scores = rank.unsqueeze(1)
     if apart:
-        scores = scores_of_classes(g, kind.squeeze(2), scores)
+        scores = scores_of_classes(kind.squeeze(2), scores)
     # kept_boxes suppresses above its threshold, MXNet's operator also at its own.
     below = np.nextafter(np.nextafter(_F32(threshold), _F32(0)), _F32(0))
-    kept = kept_boxes(g, boxes, scores, rank, count, float(below))
-    return kept.unsqueeze(2)
+    return kept_boxes(boxes, scores, rank, count, float(below)).unsqueeze(2)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..graph import Graph, Node, Tensor
@@ -59,7 +57,7 @@ def _layer_norm(g: Graph, node: Node) -> Tensor:
     axis = node.axis("axis", -1)
     centred = data - g("ReduceMean", data, axes=[axis])
     variance = g("ReduceMean", centred * centred, axes=[axis])
-    out = centred / _root(variance, node.get("eps", 1e-5), node.dtype)
+    out = centred / (variance + node.get("eps", 1e-5)).sqrt()
     along = (-1, *[1] * (node.rank - 1 - axis))
     return out * gamma.reshape(*along) + beta.reshape(*along)
 
@@ -72,11 +70,7 @@ def _l2_normalization(g: Graph, node: Node) -> Tensor:
     ]
     squares = node.inputs[0] * node.inputs[0]
     total = g("ReduceSum", squares, np.arange(first, end), keepdims=1)
-    return node.inputs[0] / _root(total, node.get("eps", 1e-10), node.dtype)
-
-
-def _root(value: Tensor, eps: Any, dtype: Any) -> Tensor:
-    return (value + eps).sqrt()
+    return node.inputs[0] / (total + node.get("eps", 1e-10)).sqrt()
 
 
 @rule("LRN")

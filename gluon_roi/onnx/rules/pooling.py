@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +52,8 @@ def _pooling(g: Graph, node: Node) -> Tensor:
         attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
         if kind == "avg":
             attributes["count_include_pad"] = int(include)
-        operator = "MaxPool" if kind == "max" else "AveragePool"
-        return g(operator, node.inputs[0], pads=padding + padding, **attributes)
+        pool = "MaxPool" if kind == "max" else "AveragePool"
+        return g(pool, node.inputs[0], pads=padding + padding, **attributes)
     axes = [
         _Axis(*window, node.inputs[0].size(2 + n), node.known[0][2 + n])
         for n, window in enumerate(zip(kernel, strides, padding))
@@ -78,12 +79,11 @@ def _behind(axis: _Axis, count: Any) -> Any:
     reach = axis.kernel - axis.stride - axis.pad
     if axis.known is not None:
         return max(count * axis.stride + reach - axis.known, 0)
-    end = count * [axis.stride] + [reach]
-    return (end - axis.size).max([0])
+    return (count * [axis.stride] + [reach] - axis.size).max([0])
 
 
 def _pool(
-    g: Graph, node: Node, operator: str, axes: list[_Axis], counts: list, fill: float, **more: int
+    g: Graph, node: Node, pool: str, axes: list[_Axis], counts: list, fill: float, **more: int
 ) -> Tensor:
     """A pooling operator over this many windows, whose padding reads as `fill`.
 
@@ -100,12 +100,12 @@ def _pool(
     if any(axis.known is None for axis in axes):
         ends = [_behind(axis, count) for axis, count in zip(axes, counts)]
         padded = g("Pad", node.inputs[0], joined(0, 0, *begin, 0, 0, *ends), value)
-        return g(operator, padded, **attributes)
+        return g(pool, padded, **attributes)
     missing = [
         int((count - 1) * axis.stride - axis.pad >= axis.known) for axis, count in zip(axes, counts)
     ]
     ends = [_behind(axis, count - less) for axis, count, less in zip(axes, counts, missing)]
-    out = g(operator, node.inputs[0], pads=begin + ends, **attributes)
+    out = g(pool, node.inputs[0], pads=begin + ends, **attributes)
     if not any(missing):
         return out
     return g("Pad", out, np.array([0] * (4 + len(axes)) + missing), value)
@@ -142,23 +142,21 @@ def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: boo
     count_include_pad=False. It does not count cells of the last window beyond that.
     """
     counts = [_windows(axis, convention) for axis in axes]
-    means = _pool(g, node, "AveragePool", axes, counts, 0, count_include_pad=1)
     area = int(np.prod([axis.kernel for axis in axes]))
-    sums = means * area
+    sums = _pool(g, node, "AveragePool", axes, counts, 0, count_include_pad=1) * area
     if node.get("pool_type") == "sum":
         return sums
     along = [
-        _cells(g, axis, count, include).reshape(-1, *[1] * (len(axes) - 1 - n))
+        _cells(axis, count, include).reshape(-1, *[1] * (len(axes) - 1 - n))
         for n, (axis, count) in enumerate(zip(axes, counts))
     ]
-    cells = functools.reduce(lambda a, b: a * b, along)
-    return sums / cells.cast(node.dtype)
+    return sums / functools.reduce(operator.mul, along).cast(node.dtype)
 
 
-def _cells(g: Graph, axis: _Axis, count: Any, include: bool) -> Tensor:
+def _cells(axis: _Axis, count: Any, include: bool) -> Tensor:
     """The number of cells that each window along an axis counts, at least 1."""
     number = np.array(count) if isinstance(count, int) else count.scalar()
-    window = g("Range", np.array(0), number, np.array(1))
+    window = axis.size.graph("Range", np.array(0), number, np.array(1))
     begin = window * axis.stride - axis.pad
     end = begin + axis.kernel
     limit = axis.size + [axis.pad] if include else axis.size
@@ -172,17 +170,15 @@ def _adaptive_average(g: Graph, node: Node) -> Tensor:
     bins = (node.sizes("output_size") or (1,)) * 2
     if set(bins) == {1}:
         return g("GlobalAveragePool", node.inputs[0])
-    shares = [_shares(g, node, axis, bins[axis - 2]) for axis in (2, 3)]
-    rows = shares[0] @ node.inputs[0]
-    return rows @ shares[1].transpose(1, 0)
+    shares = [_shares(node, axis, bins[axis - 2]) for axis in (2, 3)]
+    return shares[0] @ node.inputs[0] @ shares[1].transpose(1, 0)
 
 
-def _shares(g: Graph, node: Node, axis: int, bins: int) -> Tensor:
+def _shares(node: Node, axis: int, bins: int) -> Tensor:
     """(bins, cells): a bin reads all cells that it touches, with equal weight."""
     size = node.inputs[0].size(axis)
     # In whole numbers: cell i is [i * bins, (i + 1) * bins), bin b is [b * size, (b + 1) * size).
     begin = size.numbers() * bins
     number = np.arange(bins)[:, None]
-    touched = (begin + bins > number * size) & (begin < (number + 1) * size)
-    touched = touched.cast(node.dtype)
-    return touched / g("ReduceSum", touched, np.array([1]))
+    touched = ((begin + bins > number * size) & (begin < (number + 1) * size)).cast(node.dtype)
+    return touched / size.graph("ReduceSum", touched, np.array([1]))

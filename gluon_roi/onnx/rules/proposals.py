@@ -80,18 +80,16 @@ def _proposal(g: Graph, node: Node) -> list[Tensor]:
     what = _settings(node)
     images = node.inputs[0].size(0)
     height, width, scale = (node.inputs[2].column(n, 1) for n in range(3))  # (N, 1)
-    boxes = _clipped(_decoded(g, node, what), (width, height))
-    scores = _on_image(g, node, what, height, width).where(_scores(g, node, what), -1)
-    boxes, is_small = _grown(g, boxes, scale * what.smallest)
+    boxes = _clipped(_decoded(node, what), (width, height))
+    scores = _on_image(node, what, height, width).where(_scores(node, what), -1)
+    boxes, is_small = _grown(boxes, scale * what.smallest)
     scores = is_small.where(-1, scores)
     number = scores.size(1)  # of boxes per image
     before = number.min([what.before]) if what.before > 0 else number
-    columns = (column.unsqueeze(2) for column in (*boxes, scores))
-    rows = concat(*columns, axis=2)
-    rows = gathered_rows(g, rows, first_of_equal(g, scores, number, before), 5)
-    rows = gathered_rows(g, rows, _chosen(g, rows, before, what), 5).reshape(-1, 5)
-    image = images.numbers().reshape(-1, 1).cast(_F32)
-    image = image.expand(images, what.after)
+    rows = concat(*(column.unsqueeze(2) for column in (*boxes, scores)), axis=2)
+    rows = gathered_rows(rows, first_of_equal(scores, number, before), 5)
+    rows = gathered_rows(rows, _chosen(rows, before, what), 5).reshape(-1, 5)
+    image = images.numbers().reshape(-1, 1).cast(_F32).expand(images, what.after)
     rois = concat(image.reshape(-1, 1), rows.columns(0, 4, 1), axis=1)
     return [rois, rows.columns(4, 5, 1)]
 
@@ -99,28 +97,28 @@ def _proposal(g: Graph, node: Node) -> list[Tensor]:
 # ---- Boxes and scores of all cells and anchors, (N, n), cell by cell -----------------------------
 
 
-def _scores(g: Graph, node: Node, what: _Settings) -> Tensor:
+def _scores(node: Node, what: _Settings) -> Tensor:
     """Scores of the foreground."""
     scores = node.inputs[0].columns(len(what.anchors), END, 1)
-    return g("Flatten", scores.transpose(0, 2, 3, 1))
+    return scores.transpose(0, 2, 3, 1).flatten()
 
 
-def _over_cells(g: Graph, node: Node, what: _Settings, axis: int, step: int, values: Any) -> Tensor:
+def _over_cells(node: Node, what: _Settings, axis: int, step: int, values: Any) -> Tensor:
     """step times the index of the cell along y (0) or x (1), plus a value per anchor: (1, n)."""
     number = node.inputs[0].size(2 + axis).numbers()
     along = number.reshape(-1, *[1] * (2 - axis)).cast(_F32) * step
     shape = joined(node.inputs[0].shape(2, 4), len(what.anchors))
-    return g("Expand", along + values.astype(_F32), shape).reshape(1, -1)
+    return (along + values).expand(shape).reshape(1, -1)
 
 
-def _decoded(g: Graph, node: Node, what: _Settings) -> list[Tensor]:
+def _decoded(node: Node, what: _Settings) -> list[Tensor]:
     """Corners x1, y1, x2, y2; a box from pixel x1 to x2 is x2 - x1 + 1 wide."""
     corners = [
-        _over_cells(g, node, what, 1 - n % 2, what.stride, what.anchors[:, n]) for n in range(4)
+        _over_cells(node, what, 1 - n % 2, what.stride, what.anchors[:, n]) for n in range(4)
     ]
     size = node.inputs[1].shape(2, 4)
     apart = node.inputs[1].reshape(node.inputs[1].size(0), -1, 4, size)
-    deltas = [g("Flatten", part.squeeze(2).transpose(0, 2, 3, 1)) for part in apart.split(4, 2)]
+    deltas = [part.squeeze(2).transpose(0, 2, 3, 1).flatten() for part in apart.split(4, 2)]
     if what.are_corners:
         return [corner + delta for corner, delta in zip(corners, deltas)]
     low, high = [], []
@@ -130,8 +128,7 @@ def _decoded(g: Graph, node: Node, what: _Settings) -> list[Tensor]:
         centre = first + reach * 0.5
         centre = (product(shift, size) + centre).cast(_F64)
         # From here on MXNet computes in float64, and rounds only the size to float32.
-        size = growth.cast(_F64).exp() * size.cast(_F64)
-        size = size.cast(_F32).cast(_F64)
+        size = (growth.cast(_F64).exp() * size.cast(_F64)).cast(_F32).cast(_F64)
         reach = (size - 1) * 0.5
         low.append((centre - reach).cast(_F32))
         high.append((centre + reach).cast(_F32))
@@ -144,29 +141,28 @@ def _clipped(boxes: list[Tensor], limits: tuple[Tensor, Tensor]) -> list[Tensor]
     return [edge.min(last[n % 2]).max(0) for n, edge in enumerate(boxes)]
 
 
-def _on_image(g: Graph, node: Node, what: _Settings, height: Tensor, width: Tensor) -> Tensor:
+def _on_image(node: Node, what: _Settings, height: Tensor, width: Tensor) -> Tensor:
     """Whether a cell lies on the image, which may be smaller than the map."""
     inside = []
     for axis, size in enumerate((height, width)):
-        cell = _over_cells(g, node, what, axis, 1, np.zeros(len(what.anchors)))
-        cells = quotient(size, _F32(what.stride)).floor()
-        inside.append(cell < cells)
-    return g("And", *inside)
+        cell = _over_cells(node, what, axis, 1, np.zeros(len(what.anchors)))
+        inside.append(cell < quotient(size, what.stride).floor())
+    return inside[0] & inside[1]
 
 
-def _grown(g: Graph, boxes: list[Tensor], smallest: Tensor) -> tuple[list[Tensor], Tensor]:
+def _grown(boxes: list[Tensor], smallest: Tensor) -> tuple[list[Tensor], Tensor]:
     """Enlarge boxes with a side below `smallest` by it; also return which boxes they are."""
     sides = [boxes[2 + n] - boxes[n] + 1 for n in range(2)]
-    is_small = g("Or", *(side < smallest for side in sides))
+    is_small = (sides[0] < smallest) | (sides[1] < smallest)
     half = smallest * 0.5
-    grown = [g("Sub" if n < 2 else "Add", edge, half) for n, edge in enumerate(boxes)]
+    grown = [edge - half if n < 2 else edge + half for n, edge in enumerate(boxes)]
     return [is_small.where(new, old) for new, old in zip(grown, boxes)], is_small
 
 
 # ---- The choice ----------------------------------------------------------------------------------
 
 
-def _chosen(g: Graph, rows: Tensor, before: Tensor, what: _Settings) -> Tensor:
+def _chosen(rows: Tensor, before: Tensor, what: _Settings) -> Tensor:
     """Places (N, after) of the kept rows of (N, before, 5); if too few, they repeat in turn.
 
     NonMaxSuppression does not have boxes of whole pixels, whose sides are x2 - x1 + 1. With x2 + 1
@@ -177,13 +173,10 @@ def _chosen(g: Graph, rows: Tensor, before: Tensor, what: _Settings) -> Tensor:
     x2, y2 = ((end + 1).max(low) for end, low in ((x2, x1), (y2, y1)))
     boxes = concat(y1, x1, y2, x2, axis=2)
     # Ranks replace scores: they have no ties, and all are positive.
-    rank = before.cast(_F32) - before.numbers().cast(_F32)
-    rank = g("Expand", rank, rows.shape(0, 2))
+    rank = (before.cast(_F32) - before.numbers().cast(_F32)).expand(rows.shape(0, 2))
     after = np.array([what.after])
-    scores = rank.unsqueeze(1)
-    kept = kept_boxes(g, boxes, scores, rank, after, what.threshold)
-    most = before.min(after)
+    kept = kept_boxes(boxes, rank.unsqueeze(1), rank, after, what.threshold)
+    most, g = before.min(after), rows.graph
     _, order = g("TopK", kept * rank, most, axis=1, outputs=2)
     count = g("ReduceSum", kept, np.array([1])).cast(np.int64).min(most)  # (N, 1)
-    turn = np.arange(what.after)[None] % count
-    return g("GatherElements", order, turn, axis=1)
+    return g("GatherElements", order, np.arange(what.after)[None] % count, axis=1)

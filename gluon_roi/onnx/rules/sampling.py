@@ -88,8 +88,8 @@ def _grid_generator(g: Graph, node: Node) -> Tensor:
     """Places x, y to sample at, (N, 2, H, W), from -1 at the first cell to 1 at the last."""
     node.expect("transform_type", "affine", "warp")
     height, width = node.out_shapes[0][2:]
+    node.accept("target_shape")  # the shape has it
     if node.get("transform_type") == "affine":
-        node.accept("target_shape")  # the shape has it
         dtype = node.dtype.type
         y, x = np.indices((height, width)).reshape(2, -1).astype(dtype)
         with np.errstate(divide="ignore", invalid="ignore"):  # MXNet gives NaN for a side of 1
@@ -99,15 +99,12 @@ def _grid_generator(g: Graph, node: Node) -> Tensor:
             )
         places = node.inputs[0].reshape(-1, 2, 3) @ np.stack([x, y, np.ones_like(x)])
         return places.reshape(-1, 2, int(height), int(width))
-    node.accept("target_shape")
     axes = []
     for n, flow in enumerate(node.inputs[0].split(2, 1)):
         size = node.inputs[0].size(3 - n)
-        place = size.numbers().cast(node.dtype).reshape(*((-1,) if n == 0 else (-1, 1)))
-        half = size.cast(node.dtype) - 1
-        half = half * 0.5
-        moved = (flow + place) / half
-        axes.append(moved - 1)
+        place = size.numbers().cast(node.dtype).reshape(-1, *[1] * n)
+        half = (size.cast(node.dtype) - 1) * 0.5
+        axes.append((flow + place) / half - 1)
     return concat(*axes, axis=1)
 
 

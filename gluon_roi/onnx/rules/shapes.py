@@ -199,7 +199,7 @@ def _tile(g: Graph, node: Node) -> Tensor:
     return g("Tile", data, np.array((1,) * (rank - len(reps)) + reps, np.int64))
 
 
-def along(g: Graph, node: Node, default: int | None) -> tuple[Tensor, int, int]:
+def along(node: Node, default: int | None) -> tuple[Tensor, int, int]:
     """The data, the axis of the operation, and the rank; without an axis, the data flattened."""
     if node.get("axis", default) is None:
         return node.inputs[0].reshape(-1), 0, 1
@@ -209,7 +209,7 @@ def along(g: Graph, node: Node, default: int | None) -> tuple[Tensor, int, int]:
 @rule("repeat")
 def _repeat(g: Graph, node: Node) -> Tensor:
     repeats = node.get("repeats")
-    data, axis, rank = along(g, node, None)
+    data, axis, rank = along(node, None)
     times = [1] * (rank + 1)
     times[axis + 1] = repeats
     tiled = g("Tile", data.unsqueeze(axis + 1), np.array(times, np.int64))
