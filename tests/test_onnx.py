@@ -333,6 +333,11 @@ REFUSALS: dict[str, Any] = {
         [(2, 3)],
         "node e (exp): int32 data have no translation",
     ),
+    "type that ONNX refuses": (
+        lambda: mx.sym.softmax(mx.sym.cast(_var(), dtype="int32"), name="s"),
+        [(2, 3)],
+        "node s (softmax): int32 data have no translation",
+    ),
 }
 
 

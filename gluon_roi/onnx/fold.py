@@ -48,9 +48,9 @@ def kinds(model: onnx.ModelProto) -> dict[str, Kind]:
     return found
 
 
-def fold(opset: int, graph: Graph, outputs: list, known: dict[str, Kind]) -> list:
+def fold(graph: Graph, outputs: list, known: dict[str, Kind]) -> list:
     """Simplify a graph in place, and return its outputs, as for :meth:`Graph.model`."""
-    folding = _Folding(opset, graph, known)
+    folding = _Folding(graph, known)
     for node in graph.nodes:
         folding.add(node)
     outputs = [((folding.same(tensor), name), *kind) for (tensor, name), *kind in outputs]
@@ -63,8 +63,8 @@ def fold(opset: int, graph: Graph, outputs: list, known: dict[str, Kind]) -> lis
 class _Folding:
     """One walk through the nodes of a graph, in their order."""
 
-    def __init__(self, opset: int, graph: Graph, known: dict[str, Kind]) -> None:
-        self.opset, self.graph, self.known = opset, graph, known
+    def __init__(self, graph: Graph, known: dict[str, Kind]) -> None:
+        self.graph, self.known = graph, known
         self.nodes: list[onnx.NodeProto] = []
         self._same: dict[str, str] = {}  # tensors that are others
         self._makers: dict[str, onnx.NodeProto] = {}
@@ -166,7 +166,7 @@ class _Folding:
             return None
         if node.op_type == "Div" and any((value < 0).any() for value in inputs.values()):
             return None  # quotients of integers are rounded to 0, here and not there
-        values = _run(self.opset, node, inputs)
+        values = _run(self.graph.opset, node, inputs)
         limit = max(_GROWTH, sum(value.nbytes for value in inputs.values()))
         return values if sum(value.nbytes for value in values) <= limit else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
@@ -20,6 +21,8 @@ _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "
 END = int(np.iinfo(np.int64).max)
 #: Constants of more bytes are weights. No size of a tensor depends on their values.
 _WEIGHT = 1024
+#: The types of tensors by the names that ONNX's schemas give them.
+_NUMBERS = {f"tensor({name.lower()})": number for name, number in onnx.TensorProto.DataType.items()}
 #: Operators with one type of output for all types of inputs.
 _TYPES = {
     **dict.fromkeys(("And", "Equal", "Greater", "GreaterOrEqual", "Less"), np.bool_),
@@ -30,6 +33,14 @@ _TYPES = {
 
 def onnx_type(dtype: Any) -> int:
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+
+@functools.lru_cache(maxsize=None)
+def _accepted(opset: int, op: str, number: int) -> list[set[int]]:
+    """The types that an operator accepts of each of so many inputs."""
+    inputs = onnx.defs.get_schema(op, opset).inputs
+    of_each = [inputs[min(place, len(inputs) - 1)].types for place in range(number)]
+    return [{_NUMBERS[name] for name in names if name in _NUMBERS} for names in of_each]
 
 
 def _unary(op: str) -> Callable[[Tensor], Tensor]:
@@ -161,10 +172,11 @@ class Graph:
     becomes a constant, or None for an optional input that is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, opset: int) -> None:
+        self.opset = opset  # the version of ONNX's operators
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
-        self.prefix = ""  # name of the MXNet node being translated
+        self.node = Node("", "", {}, [], [])  # that is being translated
         self._names: set[str] = {""}
         self._known: dict[tuple, Tensor] = {}
 
@@ -202,7 +214,10 @@ class Graph:
             for value in inputs
         ]
         names = ["" if tensor is None else tensor.name for tensor in tensors]
-        made = [self.unique(f"{self.prefix}/{op}") for _ in range(outputs)]
+        for tensor, accepted in zip(tensors, _accepted(self.opset, op, len(tensors))):
+            if tensor is not None and onnx_type(tensor.dtype) not in accepted:
+                raise self.node.refusal(f"{tensor.dtype} data have no translation")
+        made = [self.unique(f"{self.node.name}/{op}") for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, names, made, name=made[0], **attributes))
         if op == "Cast":
             types: list[Any] = [helper.tensor_dtype_to_np_dtype(attributes["to"])]
@@ -226,14 +241,12 @@ class Graph:
         return needed
 
     def model(
-        self, opset: int, inputs: Sequence, outputs: Sequence
+        self, inputs: Sequence, outputs: Sequence
     ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         """A model of the nodes, and its weights, which it lacks.
 
         Parameters
         ----------
-        opset : int
-            The version of ONNX's operators.
         inputs, outputs : sequence of (name, dtype, shape)
             For outputs, the name is a pair: the tensor's name, and the output's.
         """
@@ -260,7 +273,7 @@ class Graph:
         model = helper.make_model(
             graph,
             producer_name="gluon_roi",
-            opset_imports=[helper.make_opsetid("", opset)],
+            opset_imports=[helper.make_opsetid("", self.opset)],
         )
         model.ir_version = 8  # that of opset 16, because older runtimes reject newer ones
         return model, weights

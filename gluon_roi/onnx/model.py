@@ -23,16 +23,18 @@ def export_model(
     opset: int, file: Path, source: Source, names: list[str], metadata: dict[str, str]
 ) -> None:
     """Write a file; names are those of its outputs."""
-    graph, inputs, outputs, known = _translate(source, names)
-    inferred = _checked(*graph.model(opset, inputs, outputs), known)
-    outputs = fold(opset, graph, outputs, kinds(inferred))
-    made, weights = graph.model(opset, inputs, outputs)
+    graph, inputs, outputs, known = _translate(opset, source, names)
+    inferred = _checked(*graph.model(inputs, outputs), known)
+    outputs = fold(graph, outputs, kinds(inferred))
+    made, weights = graph.model(inputs, outputs)
     onnx.helper.set_model_props(made, metadata)
     _checked(made, weights, known)
     save(made, weights, file)
 
 
-def _translate(source: Source, names: list[str]) -> tuple[Graph, list, list, dict[str, Entry]]:
+def _translate(
+    opset: int, source: Source, names: list[str]
+) -> tuple[Graph, list, list, dict[str, Entry]]:
     """The graph, its inputs and outputs, and MXNet's shape and type of each tensor.
 
     The latter are empty if sizes are free.
@@ -44,7 +46,7 @@ def _translate(source: Source, names: list[str]) -> tuple[Graph, list, list, dic
     nodes, heads = content["nodes"], [tuple(head[:2]) for head in content["heads"]]
     entries = infer(internals, nodes, source)
     by_place = dict(zip(heads, entries))
-    graph = Graph()
+    graph = Graph(opset)
     listed: dict[str, tuple] = {}
     for number, node in enumerate(nodes):
         name = node["name"]
@@ -70,7 +72,7 @@ def _translate(source: Source, names: list[str]) -> tuple[Graph, list, list, dic
         while (number, len(results)) in by_place:
             results.append(by_place[number, len(results)])
         here = Node(node["op"], name, node.get("attrs", {}), sources, results)
-        graph.prefix = name
+        graph.node = here
         tensors = rule(graph, here)
         here.check_all_read()
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors

@@ -23,8 +23,7 @@ def _take(g: Graph, node: Node) -> Tensor:
         index = index.min(size - [1]).max([0])
     else:
         # The first step is for OpenVINO, which computes Mod in float32, exact up to 2**24.
-        index = index - index / size * size
-        index = index % size
+        index = (index - index / size * size) % size
     if len(node.shapes[1]) == 0:
         index = index.squeeze(0)
     return data.gather(index, axis=axis)

@@ -87,6 +87,7 @@ def _scaled(size: Tensor, scale: float) -> Tensor:
 def _grid_generator(g: Graph, node: Node) -> Tensor:
     """Places x, y to sample at, (N, 2, H, W), from -1 at the first cell to 1 at the last."""
     node.expect("transform_type", "affine", "warp")
+    node.expect_floats()
     height, width = node.out_shapes[0][2:]
     node.accept("target_shape")  # the shape has it
     if node.get("transform_type") == "affine":

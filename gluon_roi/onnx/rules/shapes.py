@@ -145,14 +145,8 @@ def _slice(g: Graph, node: Node) -> Tensor:
     back = tuple(s < 0 for s in step)
     begin = tuple((END if r else 0) if b is None else b for b, r in zip(begin, back))
     end = tuple((-END if r else END) if e is None else e for e, r in zip(end, back))
-    axes = np.arange(len(begin))
-    return g(
-        "Slice",
-        node.inputs[0],
-        *(np.array(v, np.int64) for v in (begin, end)),
-        axes,
-        np.array(step, np.int64),
-    )
+    limits = (np.array(v, np.int64) for v in (begin, end, range(len(begin)), step))
+    return g("Slice", node.inputs[0], *limits)
 
 
 @rule("slice_like")
