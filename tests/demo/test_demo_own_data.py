@@ -247,9 +247,9 @@ def test_evaluation_uses_data_scale_and_split_of_the_checkpoint(
         (["--dataset", "voc-like", "--dataset-root", str(other)], (80, 128), every),
     ):
         assert cli.main(["eval", *saved, *more]) == 130
-        _, dataset, used = evaluated.call_args.args[:3]
+        find, dataset = evaluated.call_args.args
         found = {entry.name for entry in dataset.entries}
-        assert (used, dataset.classes, found) == (scale, CLASSES, names)
+        assert (find.scale, dataset.classes, found) == (scale, CLASSES, names)
 
 
 def test_other_classes_and_backbones_are_rejected(small_run, voc_like, tmp_path, rejects):
