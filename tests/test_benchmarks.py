@@ -12,8 +12,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 from operators import BY_NAME
+from support.demo_data import write_eight
 
-from benchmarks import growth, onnx, small, speed
+from benchmarks import demo_step, growth, onnx, small, speed
 from benchmarks.convolutions import Convolution
 from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.rows import Row
@@ -312,3 +313,15 @@ def test_speed(tmp_path):
     results.write_text(json.dumps(report))
     with pytest.raises(SystemExit, match="the results lack"):
         speed.main([str(results), "--output", str(picture)])
+
+
+def test_times_name_every_part_of_a_step(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo_step, "HEAD_MAP", (8, 8))
+    monkeypatch.setattr(demo_step, "ROI_COUNTS", (3, 10))
+    root = write_eight(tmp_path / "signals") / "VOC2007"
+    line = ["--repeats", "1", "--dataset", "voc-like", "--batch-size", "2", "--short", "96"]
+    line += ["--max-size", "96", "--dataset-root", str(root)]
+    demo_step.main(line)
+    said = capsys.readouterr().out
+    for part in ("data", "backbone", "proposals", "PSROI", "backward", "update", "roi_fc"):
+        assert part in said

@@ -92,7 +92,7 @@ def test_the_package_does_not_know_the_demo():
 
 def test_benchmarks_and_tests_do_not_know_each_other():
     """What both need is in tests/support. What measures uses the rows of the benchmarks."""
-    measuring = ("test_benchmarks", "test_demo_use", "check_kernels")
+    measuring = ("test_benchmarks", "check_kernels")
     for name in FILES:
         if TESTS in FILES[name].parents and FILES[name].stem not in measuring:
             assert not [imported for imported in imports(name) if "benchmarks" in imported], name

@@ -12,21 +12,19 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
-from support.demo_data import photographs, write_coco, write_voc
+from support.demo_data import photographs, write_coco, write_eight
 from support.demo_runs import train
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, signals
+from demo_rfcn.data import DATASETS
 from demo_rfcn.model import detector
 
 
 @pytest.fixture(scope="session")
 def eight_images(tmp_path_factory) -> Path:
     """Eight images of `signals`, the same ones for training and testing."""
-    images = [signals.paint(np.random.default_rng([7, index])) for index in range(8)]
-    return write_voc(tmp_path_factory.mktemp("eight") / "signals", images)
+    return write_eight(tmp_path_factory.mktemp("eight") / "signals")
 
 
 @pytest.fixture

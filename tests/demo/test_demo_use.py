@@ -18,7 +18,6 @@ from support.deployment import Session, assert_same, detect_mxnet, detect_onnx, 
 from support.odd_images import turned
 
 import gluon_roi
-from benchmarks import demo_step
 from demo_rfcn.commands import ablate
 from demo_rfcn.data import DATASETS, signals
 from demo_rfcn.model.detections import Finder
@@ -224,14 +223,3 @@ def test_rotating_twice_changes_nothing(short_run):
     assert (weight.data().asnumpy() != before).any()
     ablate.rotate_bins(detect.net)
     np.testing.assert_array_equal(weight.data().asnumpy(), before)
-
-
-def test_times_name_every_part_of_a_step(eight_images, monkeypatch, capsys):
-    monkeypatch.setattr(demo_step, "HEAD_MAP", (8, 8))
-    monkeypatch.setattr(demo_step, "ROI_COUNTS", (3, 10))
-    line = ["--repeats", "1", "--dataset", "voc-like", "--batch-size", "2", "--short", "96"]
-    line += ["--max-size", "96", "--dataset-root", str(eight_images / "VOC2007")]
-    demo_step.main(line)
-    said = capsys.readouterr().out
-    for part in ("data", "backbone", "proposals", "PSROI", "backward", "update", "roi_fc"):
-        assert part in said

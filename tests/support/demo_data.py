@@ -29,6 +29,11 @@ def write_voc(root: Path, images: list) -> Path:
     return root
 
 
+def write_eight(root: Path) -> Path:
+    """Write eight images of `signals` as a VOC folder."""
+    return write_voc(root, [signals.paint(np.random.default_rng([7, n])) for n in range(8)])
+
+
 def write_coco(root: Path, split: str, images: list) -> None:
     """Write (image, objects) pairs as COCO 2017 does, ids from 10; the first object is a crowd."""
     folder, classes = root / split, DATASETS["coco"].classes
