@@ -69,12 +69,11 @@ class Tensor:
     def like(self, value: Any) -> Any:
         return value if isinstance(value, Tensor) else np.asarray(value, self.dtype)
 
-    __add__, __radd__ = _binary("Add"), _swapped("Add")
+    __add__, __matmul__ = _binary("Add"), _binary("MatMul")
     __sub__, __rsub__ = _binary("Sub"), _swapped("Sub")
     __mul__, __rmul__ = _binary("Mul"), _swapped("Mul")
     __truediv__, __rtruediv__ = _binary("Div"), _swapped("Div")
     __mod__, __rmod__ = _binary("Mod"), _swapped("Mod")
-    __matmul__, __rmatmul__ = _binary("MatMul"), _swapped("MatMul")
     __lt__, __le__ = _binary("Less"), _binary("LessOrEqual")
     __gt__, __ge__ = _binary("Greater"), _binary("GreaterOrEqual")
     __and__, __or__, __invert__ = _binary("And"), _binary("Or"), _unary("Not")
@@ -285,8 +284,7 @@ class Node:
     Attributes
     ----------
     op, name : str
-    inputs : list of str
-        Tensors of the ONNX graph.
+    inputs : list of Tensor
     shapes, dtypes : list
         Shapes and types of the inputs.
     known : list

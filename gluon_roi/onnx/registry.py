@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from .graph import Graph, Node
 
-#: Adds the ONNX nodes for a node of MXNet, and returns the name of its output, or a list of names.
+#: Adds the ONNX nodes for a node of MXNet, and returns its output, or a list of them.
 #: A rule reads every attribute that it covers; a node with any other is rejected.
 Rule = Callable[[Graph, Node], Any]
 

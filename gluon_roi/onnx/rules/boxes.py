@@ -31,14 +31,19 @@ def _box_decode(g: Graph, node: Node) -> Tensor:
         aw, ah = aw - ax, ah - ay
         ax, ay = ax + aw * 0.5, ay + ah * 0.5
     dx, dy, dw, dh = (data * deviations).split(4, 2)
-    low, high = [], []
-    for centre, size, shift, growth in ((ax, aw, dx, dw), (ay, ah, dy, dh)):
-        middle = shift * size + centre
-        growth = growth.min(clip) if clip > 0 else growth
-        reach = growth.exp() * size * 0.5
-        low.append(middle - reach)
-        high.append(middle + reach)
-    return concat(*low, *high, axis=2)
+    x1, x2 = moved(ax, aw, dx, dw, clip)
+    y1, y2 = moved(ay, ah, dy, dh, clip)
+    return concat(x1, y1, x2, y2, axis=2)
+
+
+def moved(
+    centre: Tensor, size: Tensor, shift: Tensor, growth: Tensor, clip: float = 0
+) -> tuple[Tensor, Tensor]:
+    """Both edges along an axis of anchors that are moved and grown; `clip` limits growth, or 0."""
+    centre = shift * size + centre
+    growth = growth.min(clip) if clip > 0 else growth
+    reach = growth.exp() * size * 0.5
+    return centre - reach, centre + reach
 
 
 class _Suppression(NamedTuple):

@@ -23,18 +23,11 @@ from ..roi.arithmetic import round_away
     "broadcast_add": "Add", "broadcast_sub": "Sub", "broadcast_mul": "Mul", "broadcast_div": "Div",
     "_maximum": "Max", "broadcast_maximum": "Max", "_minimum": "Min", "broadcast_minimum": "Min",
     "_power": "Pow", "broadcast_power": "Pow",
-})  # fmt: skip
-def _simple(g: Graph, node: Node, kind: str) -> Tensor:
-    return g(kind, *node.inputs)
-
-
-@rules({
     "arccos": "Acos", "arcsin": "Asin", "arctan": "Atan", "cos": "Cos", "erf": "Erf", "exp": "Exp",
     "log": "Log", "reciprocal": "Reciprocal", "sigmoid": "Sigmoid", "sin": "Sin",
     "softsign": "Softsign", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
 })  # fmt: skip
-def _float_only(g: Graph, node: Node, kind: str) -> Tensor:
-    node.expect_floats()
+def _simple(g: Graph, node: Node, kind: str) -> Tensor:
     return g(kind, *node.inputs)
 
 
@@ -187,7 +180,7 @@ def _truncated(g: Graph, node: Node) -> Tensor:
 
 @rule("rsqrt")
 def _reciprocal_root(g: Graph, node: Node) -> Tensor:
-    return g("Reciprocal", _float_only(g, node, "Sqrt"))
+    return g("Reciprocal", node.inputs[0].sqrt())
 
 
 @rule("hard_sigmoid")

@@ -20,13 +20,18 @@ def _take(g: Graph, node: Node) -> Tensor:
     size = data.size(axis)
     index = index.cast(np.int64)
     if mode == "clip":
-        index = index.min(size - [1]).max([0])
+        index = _limited(index, size)
     else:
         # The first step is for OpenVINO, which computes Mod in float32, exact up to 2**24.
         index = (index - index / size * size) % size
     if len(node.shapes[1]) == 0:
         index = index.squeeze(0)
     return data.gather(index, axis=axis)
+
+
+def _limited(index: Tensor, size: Tensor) -> Tensor:
+    """The nearest index that an axis of this size has."""
+    return index.min(size - [1]).max([0])
 
 
 @rule("pick")
@@ -39,7 +44,7 @@ def _pick(g: Graph, node: Node) -> Tensor:
         index = index.unsqueeze(axis)
     size = data.size(axis)
     if node.get("mode", "clip") == "clip":
-        index = index.min(size - [1]).max([0])
+        index = _limited(index, size)
     else:
         index = index % size
     out = g("GatherElements", data, index, axis=axis)
@@ -53,8 +58,7 @@ def _embedding(g: Graph, node: Node) -> Tensor:
     node.accept("input_dim", "output_dim", "dtype", "sparse_grad")
     index, data = node.inputs
     size = data.size(0)
-    index = index.cast(np.int64).min(size - [1])
-    return data.gather(index.max([0]))
+    return data.gather(_limited(index.cast(np.int64), size))
 
 
 @rule("one_hot")

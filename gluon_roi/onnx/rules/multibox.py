@@ -7,7 +7,7 @@ import numpy as np
 
 from ..graph import END, Graph, Node, Tensor, concat, joined
 from ..registry import rule
-from .boxes import first_of_equal, gathered_rows, kept_boxes, scores_of_classes
+from .boxes import first_of_equal, gathered_rows, kept_boxes, moved, scores_of_classes
 
 _F32 = np.float32
 
@@ -104,11 +104,9 @@ def _boxes(node: Node) -> Tensor:
     low, high = [], []
     for start, end, move, growth in ((x1, x2, parts[0], parts[2]), (y1, y2, parts[1], parts[3])):
         size = end - start
-        centre = (start + end) * 0.5
-        centre = move * size + centre
-        reach = growth.exp() * size * 0.5
-        low.append(centre - reach)
-        high.append(centre + reach)
+        edges = moved((start + end) * 0.5, size, move, growth)
+        low.append(edges[0])
+        high.append(edges[1])
     boxes = concat(*low, *high, axis=2)
     return boxes.clip(0, 1) if node.get("clip", True) else boxes
 
