@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,13 +69,7 @@ def load() -> None:
         )
     # After importlib.reload the operators still exist: they stay until the process ends.
     if not any(hasattr(mx.nd._internal, f"_gluon_roi_{name}") for name in operators()):
-        # MXNet makes all its functions again, without the wrappers that AMP or others have put
-        # around them.
-        modules = [module for name, module in sys.modules.items() if name.startswith("mxnet.")]
-        before = [(module, dict(vars(module))) for module in modules]
-        mx.library.load(_Path(PATH), verbose=False)
-        for module, functions in before:
-            vars(module).update(functions)
+        _register()
         atexit.register(_close, library)
 
 
@@ -95,11 +88,22 @@ def _close(library: ctypes.CDLL) -> None:
     close(ctypes.c_void_p(initializer()), ctypes.c_void_p(library._handle))
 
 
-class _Path(str):
-    """Encoded as the system's file names are; MXNet's UTF-8 fails under LC_ALL=C."""
+def _register() -> None:
+    """Load the library into MXNet, and make the functions of its operators.
 
-    def encode(self, encoding: str = "", errors: str = "") -> bytes:
-        return os.fsencode(str(self))
+    ``mx.library.load`` makes those of all 1,000 operators of MXNet again, which takes half a second
+    and loses the wrappers that AMP or others have put around them; its UTF-8 fails under LC_ALL=C.
+    """
+    check = mx.base.check_call
+    check(mx.base._LIB.MXLoadLib(ctypes.c_char_p(os.fsencode(PATH)), mx.base.mx_uint(0)))
+    for module, make in (
+        (mx.nd._internal, mx.nd.register._make_ndarray_function),
+        (mx.sym._internal, mx.sym.register._make_symbol_function),
+    ):
+        for name in (f"_gluon_roi_{name}" for name in operators()):
+            handle = mx.base.OpHandle()
+            check(mx.base._LIB.NNGetOpHandle(mx.base.c_str(name), ctypes.byref(handle)))
+            setattr(module, name, make(handle, name, name))
 
 
 def mxnet_lib_api() -> int | None:
