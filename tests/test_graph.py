@@ -133,8 +133,10 @@ RUNS = {
 def test_many_users(op, run, ctx, tmp_path):
     """The gradient of a map is the sum over all its users, added where 'add' is asked for.
 
-    MXNet adds the gradients of 8 and more users in place, and merges whatever looks equal.
+    MXNet adds the gradients of 8 and more users in place, and merges whatever looks equal. Every
+    second number of users is enough for one operator and way to run: the others meet them as well.
     """
+    turn = (OPERATORS.index(op) + list(RUNS).index(run)) % 2
     rois = op.all_rois(SCALE)
     # As many images as boxes, which Module asks for.
     data = np.random.RandomState(0).randn(len(rois), channels_of(op), 7, 9)
@@ -146,7 +148,7 @@ def test_many_users(op, run, ctx, tmp_path):
         symbolic = calls in (composed, composed_with_its_map, blocks)
         if symbolic and run == "imperative":
             continue  # there is nothing to compose
-        for users in (1, 2, 7, 8, 9, 12, 20):
+        for users in ((1, 8, 12), (2, 7, 9, 20))[turn]:
             grad_req = ("write", "add")[(users + number) % 2]
             net = Network(op, calls, users)
             gradients = RUNS[run](net, tmp_path)(x, r, slope, grad_req)

@@ -24,7 +24,7 @@ class FanIn(mx.init.Xavier):
 
 
 def make_detector(name: str, image: mx.nd.NDArray, drawn: bool = True) -> gluon.HybridBlock:
-    """A detector of GluonCV, with random weights, or quickly with zeros.
+    """A detector of GluonCV, with random weights, or quickly with zeros and fewer proposals.
 
     With plain random weights one level of a pyramid would get all proposals, so maps and scores are
     spread until every level has some.
@@ -34,9 +34,13 @@ def make_detector(name: str, image: mx.nd.NDArray, drawn: bool = True) -> gluon.
     net = get_model(name, pretrained=False, pretrained_base=False)
     net.set_nms(nms_thresh=0.5, nms_topk=4 * KEPT, post_nms=KEPT)
     net._rcnn_max_dets = KEPT
-    net.initialize(FanIn(factor_type="in", magnitude=1.5) if drawn else mx.init.Zero())
+    if not drawn:
+        net.rpn._test_post_nms = net._rpn_test_post_nms = KEPT
+        net.initialize(mx.init.Zero())
+        return net
+    net.initialize(FanIn(factor_type="in", magnitude=1.5))
     maps = net.features(image)
-    if drawn and isinstance(maps, (list, tuple)):
+    if isinstance(maps, (list, tuple)):
         parameters = net.features.collect_params()
         for level, stretch in zip(range(2, 7), (1, 2, 8, 32, 128)):
             scale(parameters[f"P{level}_conv1_weight"], stretch / maps[level - 2].abs().mean())
