@@ -72,7 +72,8 @@ def test_programs_of_ctest(debug):
     """CONTRIBUTING.md: a C++ programmer tests with CMake's programs alone."""
     ctest = [presets.find("ctest"), "--preset", "debug"]
     done = subprocess.run(ctest, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert done.returncode == 0 and "100% tests passed, 0 tests failed out of 2" in done.stdout
+    assert done.returncode == 0
+    assert re.search("100% tests passed.* out of 2", done.stdout)  # CMake 4.4 leaves words out
 
 
 def test_named_by_the_environment(debug):
