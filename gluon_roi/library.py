@@ -11,9 +11,10 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import mxnet as mx
+from mxnet import base
 
 from ._version import __version__
 
@@ -80,8 +81,8 @@ def _close(library: ctypes.CDLL) -> None:
     which then may end in SIGABRT.
     """
     try:
-        initializer = mx.base._LIB._ZN5mxnet18LibraryInitializer3GetEv
-        close = mx.base._LIB._ZN5mxnet18LibraryInitializer9lib_closeEPv
+        initializer = base._LIB._ZN5mxnet18LibraryInitializer3GetEv
+        close = base._LIB._ZN5mxnet18LibraryInitializer9lib_closeEPv
     except AttributeError:  # MXNet 1.9.1
         return
     initializer.restype = ctypes.c_void_p
@@ -94,16 +95,23 @@ def _register() -> None:
     ``mx.library.load`` makes those of all 1,000 operators of MXNet again, which takes half a second
     and loses the wrappers that AMP or others have put around them; its UTF-8 fails under LC_ALL=C.
     """
-    check = mx.base.check_call
-    check(mx.base._LIB.MXLoadLib(ctypes.c_char_p(os.fsencode(PATH)), mx.base.mx_uint(0)))
+    base.check_call(base._LIB.MXLoadLib(ctypes.c_char_p(os.fsencode(PATH)), base.mx_uint(0)))
     for module, make in (
         (mx.nd._internal, mx.nd.register._make_ndarray_function),
         (mx.sym._internal, mx.sym.register._make_symbol_function),
     ):
         for name in (f"_gluon_roi_{name}" for name in operators()):
-            handle = mx.base.OpHandle()
-            check(mx.base._LIB.NNGetOpHandle(mx.base.c_str(name), ctypes.byref(handle)))
-            setattr(module, name, make(handle, name, name))
+            setattr(module, name, function_of(name, make))
+
+
+def function_of(operator: str, make: Callable) -> Callable:
+    """A new function for an operator of MXNet, without wrappers such as AMP puts around its own.
+
+    `make` is MXNet's for functions on arrays, or that for functions on symbols.
+    """
+    handle = base.OpHandle()
+    base.check_call(base._LIB.NNGetOpHandle(base.c_str(operator), ctypes.byref(handle)))
+    return make(handle, operator, operator)
 
 
 def mxnet_lib_api() -> int | None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import Callable
 
 import mxnet as mx
 from mxnet import base
 from mxnet.symbol.register import _make_symbol_function
+
+from ..library import function_of
 
 # Distinguishes the guards of computed maps. The numbers follow the order of the calls, so that a
 # program exports the same file each time.
@@ -26,18 +27,9 @@ _numbers = itertools.count()
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
 
 
-def _function(operator: str) -> Callable:
-    """MXNet's function for an operator on symbols, never the one that AMP has wrapped.
-
-    In bfloat16, AMP wraps those below. Its wrapper fails on a node without inputs.
-    """
-    handle = base.OpHandle()
-    base.check_call(base._LIB.NNGetOpHandle(base.c_str(operator), ctypes.byref(handle)))
-    return _make_symbol_function(handle, operator, operator)
-
-
-_zeros = _function("_zeros_without_dtype")
-_identity_of_shape = _function("_identity_with_attr_like_rhs")
+# In bfloat16, AMP wraps MXNet's own. Its wrapper fails on a node without inputs.
+_zeros = function_of("_zeros_without_dtype", _make_symbol_function)
+_identity_of_shape = function_of("_identity_with_attr_like_rhs", _make_symbol_function)
 
 
 def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
