@@ -116,11 +116,11 @@ def test_operator_without_its_cuda_half_does_not_link(tmp_path):
 
 def error(folder: Path, **variables: str) -> str:
     """What CMake prints of the preset `cuda` with variables in its environment, in one line."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # ninja may be there alone
+    ninja = f"-DCMAKE_MAKE_PROGRAM={presets.find('ninja')}"
     done = subprocess.run(
-        [presets.find("cmake"), "--preset", "cuda", "-B", folder],
+        [presets.find("cmake"), "--preset", "cuda", "-B", folder, ninja],
         cwd=ROOT,
-        env={**os.environ, "PATH": path, **variables},
+        env={**os.environ, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -141,11 +141,10 @@ def test_the_call_of_the_page(tmp_path):
           return 0;
         }}
     """
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for compiler, file in (("gcc", "program.c"), ("g++", "program.cc")):
         (tmp_path / file).write_text(program)
         command = block("gcc").replace("gcc", compiler).replace("program.c", file)
-        run("sh", "-c", command, cwd=tmp_path, env=environment)
+        run("sh", "-c", command, cwd=tmp_path, env=ENVIRONMENT)
         assert run(tmp_path / "program") == "7"
-    shown = run("sh", "-c", block("python -c"), cwd=tmp_path, env=environment)
+    shown = run("sh", "-c", block("python -c"), cwd=tmp_path, env=ENVIRONMENT)
     assert shown.split() == [gluon_roi.include(), str(gluon_roi.library.PATH)]

@@ -159,11 +159,7 @@ def built(model: Model, inputs: list, drawn: bool = True) -> Any:
         net = get_model(model.name, pretrained_base=False, **options)
     except (TypeError, Warning):  # not all of them have a base
         net = get_model(model.name, **options)
-    if not drawn:
-        net.initialize(mx.init.Zero())
-        net(*inputs)
-        return net
-    initialize = FanIn(factor_type="in", magnitude=model.magnitude)
+    initialize = FanIn(factor_type="in", magnitude=model.magnitude) if drawn else mx.init.Zero()
     net.initialize(initialize)
     net(*inputs)
     for name, parameter in net.collect_params(".*weight").items():
