@@ -16,11 +16,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import IO, Any
 
 from ..errors import InputError, RunError
-from .stop import LAUNCHER, PEER_LOST, ROLE, SILENCE, StopRequest, listen_to_heartbeats
+from .stop import LAUNCHER, PEER_LOST, ROLE, StopRequest, listen_to_heartbeats
 
 ROLES = ("scheduler", "server", "worker")
 PATIENCE = 4.0  # seconds for the others to end by themselves after one has failed
@@ -84,7 +84,6 @@ class _Processes(AbstractContextManager):
         self._children: list[tuple[str, subprocess.Popen]] = []
         self._readers: list[threading.Thread] = []
         self._printed: Counter[str] = Counter()
-        self._stopped: dict[int, float] = {}
         self._lock = threading.Lock()
 
     def __exit__(self, *details: object) -> None:
@@ -142,21 +141,13 @@ class _Processes(AbstractContextManager):
             raise error
         self._end_servers()
         if role:
-            verb = "stopped" if status == -signal.SIGSTOP else "killed"
-            how = f"ended with status {status}" if status > 0 else f"was {verb} by signal {-status}"
+            how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
             raise RunError(f"launch: a {role} {how}; all other processes of this machine ended")
 
     def _failed(self) -> tuple[str, int] | None:
-        """Return role and status of a process that failed, or has been stopped for long."""
-        now = time.monotonic()
-        for role, child in self._children:
-            if child.poll():
-                return role, int(child.returncode)
-            if not _is_stopped(child):
-                self._stopped.pop(child.pid, None)
-            elif now - self._stopped.setdefault(child.pid, now) > float(os.environ[SILENCE]):
-                return role, -signal.SIGSTOP
-        return None
+        """Return role and status of a process that failed; heartbeats tell of one that hangs."""
+        failed = ((role, child.returncode) for role, child in self._children if child.poll())
+        return next(failed, None)
 
     def _send(self, number: int, *roles: str) -> None:
         """Send a signal to all processes of some roles."""
@@ -173,13 +164,3 @@ class _Processes(AbstractContextManager):
                     break
                 time.sleep(0.2)
             self._send(signal.SIGTERM, *ROLES)
-
-
-def _is_stopped(child: subprocess.Popen) -> bool:
-    """Return whether a process was stopped by a signal, and not continued."""
-    if child.returncode is not None:
-        return False
-    with suppress(ChildProcessError):
-        how = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, child.pid, how) is not None
-    return False
