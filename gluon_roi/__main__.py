@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Callable, NoReturn, Sequence
 
 import gluon_roi
-from gluon_roi import self_check, side_by_side
-from gluon_roi.switch import files, programs
+from gluon_roi import files, self_check, side_by_side
+from gluon_roi.switch import programs
 
 
 class _Parser(argparse.ArgumentParser):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from ..switch.files import target
+from ..files import target
 from .metadata import detector_metadata
 
 OPSET = 16

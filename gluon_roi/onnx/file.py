@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..switch.files import replacing
+from ..files import replacing
 
 #: Weights of more bytes have their own file: protobuf, in which ONNX writes models, ends at 2**31.
 LIMIT = 2_000_000_000

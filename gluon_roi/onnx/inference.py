@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 import mxnet as mx
 import numpy as np
 
-from ..switch.files import sentence
+from ..files import sentence
 
 _FLOAT32 = np.dtype("float32")
 #: How many combinations of input types are tried.

@@ -13,7 +13,7 @@ import mxnet as mx
 import numpy as np
 
 from ..bridge.nodes import described
-from ..switch.files import load_symbol, read_parameters, read_symbol
+from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.models import count, optimize
 from .cut import cut
 from .inference import Source, inferred

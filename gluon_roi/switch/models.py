@@ -18,7 +18,7 @@ from .. import library
 from ..bridge import OperatorBlock
 from ..bridge.arguments import Symbol
 from ..bridge.nodes import described, parsed
-from .files import PathLike, load_symbol, read_symbol
+from ..files import PathLike, load_symbol, read_symbol
 from .functions import is_replaced, switched_namespace
 from .mapping import BY_FUNCTION, Options, builtins
 from .pyramids import fuse_sums

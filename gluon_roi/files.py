@@ -16,7 +16,7 @@ from typing import Any, Iterator, Union
 
 import mxnet as mx
 
-from ..bridge.nodes import parsed
+from .bridge.nodes import parsed
 
 #: In signatures: the path of a file.
 PathLike = Union[str, "os.PathLike[str]"]
