@@ -199,8 +199,8 @@ class Graph:
             self._known[key] = self.constant(array, "constant")
         return self._known[key]
 
-    def folded(self, name: str, value: np.ndarray) -> str:
-        """The name of a constant that replaces a tensor: its own, if the constant is a weight."""
+    def constant_for(self, name: str, value: np.ndarray) -> str:
+        """The name of a constant that replaces a tensor; a large one takes the tensor's name."""
         if value.nbytes <= _WEIGHT:
             return self.constant(value).name
         self.constants[name] = value

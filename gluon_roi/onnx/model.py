@@ -13,9 +13,10 @@ import onnx
 from ..bridge.nodes import described
 from . import roi, rules  # noqa: F401  (register their rules)
 from .file import save
-from .fold import fold, kinds
 from .graph import Graph, Node, Tensor, onnx_type
 from .inference import Entry, Source, infer
+from .passes import simplify
+from .passes.types import tensor_types
 from .registry import RULES
 
 
@@ -25,7 +26,7 @@ def export_model(
     """Write a file; names are those of its outputs."""
     graph, inputs, outputs, known = _translate(opset, source, names)
     inferred = _checked(*graph.model(inputs, outputs), known)
-    outputs = fold(graph, outputs, kinds(inferred))
+    outputs = simplify(graph, outputs, tensor_types(inferred))
     made, weights = graph.model(inputs, outputs)
     onnx.helper.set_model_props(made, metadata)
     _checked(made, weights, known)

@@ -127,7 +127,14 @@ def _split(g: Graph, node: Node) -> Any:
     squeeze = node.get("squeeze_axis", False)
     parts = [node.inputs[0]]
     if number > 1:
-        parts = g("Split", node.inputs[0], axis=axis, outputs=number)
+        # Without sizes, onnxruntime takes Splits with other numbers of outputs for equal nodes.
+        size = node.known[0][axis]
+        if size is None:
+            part_size = node.inputs[0].size(axis) / [number]
+            sizes: Any = part_size.expand(np.array([number]))
+        else:
+            sizes = np.full(number, size // number)
+        parts = g("Split", node.inputs[0], sizes, axis=axis, outputs=number)
     return [part.squeeze(axis) if squeeze else part for part in parts]
 
 

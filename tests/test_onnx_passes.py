@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exported graphs have no batch normalisation behind layers, computed constants and no debris."""
+"""The passes that simplify exported graphs.
+
+Batch normalisation is folded into layers, constants are evaluated, nodes that change nothing are
+removed, and nothing else: equal nodes stay.
+"""
 
 from __future__ import annotations
 
@@ -121,6 +125,15 @@ OTHERS: dict[str, tuple[Callable, dict, int]] = {
         2,
     ),
     "two layers of one weight": (_shared, {}, 0),
+    "two layers of equal constants": (
+        lambda x: (
+            _norm(_conv(x, "a", weight=S.ones((4, 4, 1, 1))))
+            + _norm(_conv(x, "b", weight=S.ones((4, 4, 1, 1))), "other")
+            + _conv(x, "c", weight=S.ones((4, 4, 1, 1)))
+        ),
+        {},
+        0,
+    ),
     "a norm of zeros": (lambda x: _norm(_conv(x)), {"norm_gamma": np.zeros(4)}, 0),
     "two norms": (lambda x: _norm(_norm(_conv(x)), "second"), {}, 0),
 }
@@ -163,12 +176,18 @@ DEBRIS: dict[str, tuple[Callable, list]] = {
         lambda x: S.exp(S.cast(S.cast(x, "int32"), "float32")),
         ["Cast", "Cast", "Exp"],
     ),
-    "the same twice": (lambda x: S.exp(x) * S.exp(x), ["Exp", "Mul"]),
+    "equal nodes, which runtimes merge": (lambda x: S.exp(x) * S.exp(x), ["Exp", "Exp", "Mul"]),
     "constants": (
         lambda x: S.broadcast_add(
             x, S.transpose(S.broadcast_sub(S.ones((6, 4)) * 3, S.arange(4, 5).reshape((1, 1))))
         ),
         ["Add"],
+    ),
+    "transposes around casts that cancel": (
+        lambda x: S.exp(
+            S.cast(S.transpose(S.transpose(S.cast(x, "float64"), (1, 2, 0)), (2, 0, 1)), "float32")
+        ),
+        ["Exp"],
     ),
     "sizes": (lambda x: S.broadcast_like(S.sum(x, 1, keepdims=True), x), ["Expand", "ReduceSum"]),
 }
@@ -180,6 +199,80 @@ def test_debris(name, tmp_path):
     nodes, _, found, expected = _export(make(X), tmp_path / "m.onnx", (2, 4, 6), {})
     assert sorted(node.op_type for node in nodes) == left
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+#: Nodes of one operator and one input that differ in one attribute, or only in their outputs:
+#: two functions of x (1, 8, 4, 4), and the mean of each for x = 0, 1, 2, ...
+ALIKE: dict[str, tuple[Callable, list]] = {
+    "number of outputs": (
+        lambda x: [S.split(x, num_outputs=4, axis=1)[0], S.split(x, num_outputs=2, axis=1)[0]],
+        [15.5, 31.5],
+    ),
+    "output": (
+        lambda x: [S.split(x, num_outputs=2, axis=1)[1], S.split(x, num_outputs=2, axis=1)[0]],
+        [95.5, 31.5],
+    ),
+    "axis": (
+        lambda x: [S.split(x, num_outputs=4, axis=2)[0], S.split(x, num_outputs=4, axis=3)[0]],
+        [57.5, 62],
+    ),
+    "k": (
+        lambda x: [S.topk(x, k=1, ret_typ="value"), S.topk(x, k=3, ret_typ="value")],
+        [65, 64],
+    ),
+    "value": (lambda x: [x * 0.0 + 3, x * 0.0 + 3.0000002], [3, 3.0000002]),
+    "sign of zero": (
+        lambda x: [S.clip(1 / (x * 0.0 + 0.0), -5, 5), S.clip(1 / (x * -0.0 - 0.0), -5, 5)],
+        [5, -5],
+    ),
+    "type": (
+        lambda x: [S.cast(S.cast(x / 4, dtype="int32"), dtype="float32"),
+                   S.cast(S.cast(x / 4, dtype="float64"), dtype="float32")],
+        [15.5, 15.875],
+    ),
+    "exclusive": (lambda x: [S.sum(x, axis=1), S.sum(x, axis=1, exclude=True)], [508, 1016]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("free", [False, True])
+def test_nodes_that_are_alike_stay_apart(name, free, tmp_path):
+    make, means = ALIKE[name]
+    symbol = S.Group([S.mean(one) for one in make(X)])
+    path, x = tmp_path / "m.onnx", np.arange(128, dtype="float32").reshape(1, 8, 4, 4)
+    gluon_roi.onnx.export(symbol, [x.shape], path, dynamic=[range(4) if free else ()])
+    expected = [out.asnumpy() for out in symbol.bind(mx.cpu(), {"x": mx.nd.array(x)}).forward()]
+    for ours, theirs, mean in zip(run(path, x), expected, means):
+        assert np.isclose(theirs, mean, rtol=1e-7)
+        assert np.isclose(ours, mean, rtol=1e-7)
+
+
+def test_constants_are_reused_only_if_they_are_equal_bytes_of_one_type_and_shape():
+    from gluon_roi.onnx.graph import Graph
+
+    values = [
+        *(np.zeros(2, kind) for kind in ("float16", "float32", "float64", "int8", "uint8")),
+        *(np.zeros(2, kind) for kind in ("int32", "int64", "bool")),
+        *(np.zeros(shape, "float32") for shape in ((), 1, (1, 1), (2, 1), (1, 2), 0, (0, 3))),
+        np.array([0.0, -0.0], "float32"),
+        np.array([0, np.nan], "float32"),
+        np.array([0, 1], "float32"),
+    ]
+    graph = Graph(16)
+    names = [graph.constant(value).name for value in values]
+    assert len({*names}) == len(values)
+    assert [graph.constant(value.copy()).name for value in values] == names
+    for name, value in zip(names, values):
+        assert graph.constants[name].dtype == value.dtype
+        assert graph.constants[name].tobytes() == value.tobytes()
+
+
+def test_a_reshape_of_no_elements_keeps_its_dynamic_size(tmp_path):
+    """(n, 0) and (m, 0) have as many elements, so a reshape between them is no identity."""
+    path = tmp_path / "m.onnx"
+    symbol = S.Reshape(S.Reshape(S.var("x"), shape=(-1, 3)), shape=(0, 3))
+    gluon_roi.onnx.export(symbol, [(4, 3)], path, dynamic=[(0,)])
+    assert run(path, np.zeros((7, 3), "float32"))[0].shape == (7, 3)
 
 
 @pytest.mark.parametrize("name", ["a reshape and back", "sizes", "axes and back"])

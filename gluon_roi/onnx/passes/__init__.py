@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simplifies an exported graph: one file for each pass.
+
+Equal nodes are not merged. The runtimes do that when they load a file.
+"""
+
+from __future__ import annotations
+
+from ..graph import Graph
+from .batch_norm import fold_batch_norms
+from .chains import shorten_chains
+from .constants import evaluate_constants
+from .identities import remove_identities
+from .output_names import name_outputs
+from .types import TensorType
+
+
+def simplify(graph: Graph, outputs: list, types: dict[str, TensorType]) -> list:
+    """Simplify a graph in place.
+
+    Parameters
+    ----------
+    graph : Graph
+    outputs : list
+        The outputs, as for :meth:`Graph.model`.
+    types : dict
+        Types and shapes of the tensors, from :func:`.types.tensor_types`.
+
+    Returns
+    -------
+    list
+        The outputs, with the names of the tensors that replace theirs.
+    """
+    outputs = _renamed(outputs, evaluate_constants(graph, types))
+    while True:  # an identity that is removed may join two chains
+        shorten_chains(graph, types)
+        replaced = remove_identities(graph, types)
+        if not replaced:
+            break
+        outputs = _renamed(outputs, replaced)
+    graph.prune(tensor for (tensor, _), *_ in outputs)
+    fold_batch_norms(graph, [tensor for (tensor, _), *_ in outputs])
+    return name_outputs(graph, outputs)
+
+
+def _renamed(outputs: list, replaced: dict[str, str]) -> list:
+    return [((replaced.get(tensor, tensor), name), *rest) for (tensor, name), *rest in outputs]

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pass that folds batch normalisation into the layer before it."""
+
+from __future__ import annotations
+
+import collections
+import re
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ..graph import Graph
+
+#: Operators with a weight and a bias that a BatchNormalization can be folded into.
+_LAYERS = {"Conv", "ConvTranspose", "Gemm"}
+
+
+def fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
+    """Multiply weights by the scales of the BatchNormalization that alone reads their layer."""
+    users = collections.Counter(outputs)
+    for node in graph.nodes:
+        users.update(node.input)
+    makers = {name: node for node in graph.nodes for name in node.output}
+    kept = []
+    for node in graph.nodes:
+        layer = makers.get(node.input[0]) if node.op_type == "BatchNormalization" else None
+        parts = (
+            _folded_parameters(graph, layer, node)
+            if layer and users[layer.output[0]] == 1
+            else None
+        )
+        if layer is None or parts is None:
+            kept.append(node)
+            continue
+        if len(layer.input) == 2:
+            bias = re.sub("(_weight)?$", "_bias", layer.input[1], count=1)
+            layer.input.append(graph.constant(parts[1], bias).name)
+            users[layer.input[2]] = 1
+        layer.input[1:] = [
+            _set_constant(graph, name, value, users) for name, value in zip(layer.input[1:], parts)
+        ]
+        layer.output[0] = node.output[0]
+        makers[node.output[0]] = layer
+    graph.nodes = kept
+
+
+def _set_constant(graph: Graph, name: str, value: np.ndarray, users: collections.Counter) -> str:
+    """The name of a constant with a new value: the old one, if nothing else reads it."""
+    if users[name] != 1:
+        name = graph.constant(value, name).name
+        users[name] = 1
+    graph.constants[name] = value
+    return name
+
+
+def _folded_parameters(
+    graph: Graph, layer: onnx.NodeProto, norm: onnx.NodeProto
+) -> list[np.ndarray] | None:
+    """Weight and bias of a layer with its normalisation; None if they are not as accurate."""
+    names = [*layer.input[1:], *norm.input[1:]]
+    if layer.op_type not in _LAYERS or not graph.constants.keys() >= set(names):
+        return None
+    weight, *bias = (graph.constants[name] for name in layer.input[1:])
+    gamma, beta, mean, variance = (
+        graph.constants[name].astype(np.float64) for name in norm.input[1:]
+    )
+    # As (groups, inputs, outputs of a group, kernel cells), with one output in each group but for
+    # ConvTranspose.
+    apart = (len(gamma), 1, 1, weight[0].size)
+    if layer.op_type == "ConvTranspose":
+        groups = helper.get_node_attr_value(layer, "group")
+        apart = (groups, len(weight) // groups, weight.shape[1], weight[0, 0].size)
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(variance + helper.get_node_attr_value(norm, "epsilon"))
+        shift = (beta + ((bias[0] if bias else 0) - mean) * scale).astype(weight.dtype)
+        scaled = weight.reshape(apart) * scale.reshape(apart[0], 1, apart[2], 1)
+        scaled = scaled.astype(weight.dtype)
+    largest = np.abs(scaled).max(axis=(1, 3), initial=0)
+    # Below the smallest normal number, weights have fewer digits.
+    accurate = (largest == 0) | (largest >= np.finfo(weight.dtype).tiny)
+    if not (accurate.all() and np.isfinite(largest).all() and np.isfinite(shift).all()):
+        return None
+    return [scaled.reshape(weight.shape), shift]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pass that evaluates nodes whose outputs are constants."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from ..graph import Graph
+from .types import TensorType, type_of
+
+#: Operators that are evaluated if all inputs are constants.
+_EVALUATED = {
+    *("Abs", "Add", "And", "Cast", "Concat", "Div", "Equal", "Expand", "Flatten", "Floor"),
+    *("Gather", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg"),
+    *("Not", "Or", "Range", "ReduceProd", "Reshape", "Slice", "Split", "Sqrt", "Squeeze"),
+    *("Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
+}
+#: Constants may replace smaller ones up to this number of bytes.
+_MAX_GROWTH = 1 << 16
+
+
+def evaluate_constants(graph: Graph, types: dict[str, TensorType]) -> dict[str, str]:
+    """Evaluate nodes of constants, and shapes that are fixed; return which tensors are replaced."""
+    replaced: dict[str, str] = {}
+    kept = []
+    for node in graph.nodes:
+        node.input[:] = [replaced.get(name, name) for name in node.input]
+        values = _evaluate(graph, types, node)
+        if values is None:
+            kept.append(node)
+            continue
+        for name, value in zip(node.output, values):
+            replaced[name] = graph.constant_for(name, value)
+    graph.nodes = kept
+    return replaced
+
+
+def _evaluate(
+    graph: Graph, types: dict[str, TensorType], node: onnx.NodeProto
+) -> list[np.ndarray] | None:
+    """The outputs of a node if they are constants."""
+    if node.op_type == "Shape":
+        given = type_of(graph, types, node.input[0])
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        sizes = given and given.shape[attributes.get("start", 0) : attributes.get("end")]
+        return None if sizes is None or None in sizes else [np.array(sizes, np.int64)]
+    found = {name: graph.constants.get(name) for name in node.input}
+    inputs = {name: value for name, value in found.items() if value is not None}
+    if node.op_type not in _EVALUATED or len(inputs) < len(found):
+        return None
+    if node.op_type == "Div" and any((value < 0).any() for value in inputs.values()):
+        return None  # quotients of integers are rounded down by the evaluator, to 0 by runtimes
+    values = _run(graph.opset, node, inputs)
+    limit = max(_MAX_GROWTH, sum(value.nbytes for value in inputs.values()))
+    return values if sum(value.nbytes for value in values) <= limit else None
+
+
+def _run(opset: int, node: onnx.NodeProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    opsets = [helper.make_opsetid("", opset)]
+    function = helper.make_function("", "evaluate", list(inputs), node.output, [node], opsets)
+    return [np.asarray(value) for value in ReferenceEvaluator(function).run(None, inputs, {})]

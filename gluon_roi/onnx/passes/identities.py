@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pass that removes nodes whose output equals a tensor that exists already."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import helper
+
+from ..graph import Graph
+from .types import RESHAPES, TensorType, cast_type, type_of
+
+
+def remove_identities(graph: Graph, types: dict[str, TensorType]) -> dict[str, str]:
+    """Remove nodes that change nothing; return which tensors are replaced."""
+    replaced: dict[str, str] = {}
+    makers: dict[str, onnx.NodeProto] = {}
+    kept = []
+    for node in graph.nodes:
+        node.input[:] = [replaced.get(name, name) for name in node.input]
+        original = _original(graph, types, makers, node)
+        if original is not None:
+            replaced[node.output[0]] = original
+            continue
+        kept.append(node)
+        makers.update((name, node) for name in node.output)
+    graph.nodes = kept
+    return replaced
+
+
+def _original(
+    graph: Graph,
+    types: dict[str, TensorType],
+    makers: dict[str, onnx.NodeProto],
+    node: onnx.NodeProto,
+) -> str | None:
+    """The tensor that the output of a node equals, if there is one."""
+    if node.op_type == "Transpose":
+        order = helper.get_node_attr_value(node, "perm")
+        return node.input[0] if list(order) == sorted(order) else None
+    if node.op_type == "Cast":
+        given = type_of(graph, types, node.input[0])
+        return node.input[0] if given is not None and given.dtype == cast_type(node) else None
+    made = types.get(node.output[0])
+    if made is None:
+        return None
+    if node.op_type == "Expand":
+        same = None not in made.shape and type_of(graph, types, node.input[0]) == made
+        return node.input[0] if same else None
+    return _before_reshapes(graph, types, makers, node, made)
+
+
+def _before_reshapes(
+    graph: Graph,
+    types: dict[str, TensorType],
+    makers: dict[str, onnx.NodeProto],
+    node: onnx.NodeProto,
+    made: TensorType,
+) -> str | None:
+    """The tensor before a chain of reshapes that ends with the same shape."""
+    # The number of elements decides on one dynamic size, unless another size is 0.
+    dynamic = made.shape.count(None)
+    if dynamic > 1 or (dynamic == 1 and 0 in made.shape):
+        return None
+    last: onnx.NodeProto | None = node
+    while last is not None and last.op_type in RESHAPES:
+        if type_of(graph, types, last.input[0]) == made:
+            return last.input[0]
+        last = makers.get(last.input[0])
+    return None
