@@ -13,7 +13,7 @@ from typing import Any
 
 import mxnet as mx
 
-from .data import DATASETS, Files, Held, open_datasets
+from .data import DATASETS, CocoFiles, ValidationSplit, open_datasets
 from .data.dataset import DetectionSet
 from .errors import CheckpointError, InputError
 from .model.config import ModelConfig
@@ -143,7 +143,7 @@ class Data:
         # The short side of scaled images and the limit of the long one, pixels.
         self.scale = short, max(self.max_size or spec.max_size, short)
         self.spec = replace(spec, classes=classes, short=short, max_size=self.scale[1])
-        self.files: dict[str, Files] = {}
+        self.files: dict[str, CocoFiles] = {}
         for purpose in ("train", "val"):
             flags = f"--{purpose}-annotations", f"--{purpose}-images"
             paths = [getattr(self, f"{purpose}_{part}") for part in ("annotations", "images")]
@@ -154,9 +154,9 @@ class Data:
             if len(given) == 1:
                 raise InputError(f"dataset: {given[0]} alone, expected {' and '.join(flags)}")
             if given:
-                self.files[purpose] = Files(*paths)
+                self.files[purpose] = CocoFiles(*paths)
 
-    def open(self, held: Held | None, *purposes: str) -> list[DetectionSet]:
+    def open(self, held: ValidationSplit | None, *purposes: str) -> list[DetectionSet]:
         """Open the data set for some purposes; see `data.open_datasets`."""
         where = self.spec, self.dataset_root, purposes
         return open_datasets(*where, self.skip_broken, self.files, held)
@@ -315,7 +315,7 @@ class Settings:
 
     def open(self, *purposes: str) -> list[DetectionSet]:
         """Open the data set; the number of training images sets the steps, if no option does."""
-        opened = self.data.open(Held(self.data.val_share, self.schedule.seed), *purposes)
+        opened = self.data.open(ValidationSplit(self.data.val_share, self.schedule.seed), *purposes)
         if self.schedule.steps is None:
             images = len(opened[purposes.index("train")])
             self.schedule.steps = min(max(100 * images // self.devices.batch_size, 500), 30_000)

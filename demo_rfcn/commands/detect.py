@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import files
-from ..data.dataset import Described, DetectionSet
+from ..data.dataset import AnnotatedImage, DetectionSet
 from ..data.images import has_suffix
 from ..errors import InputError
 from ..model.detections import Detection, Finder
@@ -25,7 +25,7 @@ def command(
     A folder stands for all its images. All files are checked first.
     """
     dataset = open_images(images)
-    check_targets([Path(entry.path) for entry in dataset.entries], save_prefix)
+    check_targets([Path(entry.path) for entry in dataset.samples], save_prefix)
     ctx = devices.contexts()
     stored = checkpoint.read(path)
     files.prepare(save_prefix)
@@ -33,7 +33,7 @@ def command(
     find = Finder(stored.detector(ctx), scale, ctx, devices.batch_size)
     with Progress("detecting", "images", total=len(dataset)) as progress:
         for index, image, detection in find.each(dataset, range(len(dataset))):
-            file = dataset.entries[index].path
+            file = dataset.samples[index].path
             stem = save_prefix / Path(file).stem
             count = write(stem, image, detection, stored.config.classes, thresh)
             progress.results(f"{file}: {count} objects -> {stem}.png, .json")
@@ -49,7 +49,9 @@ def open_images(paths: list[Path]) -> DetectionSet:
             raise InputError(f"detect: folder {path} holds no image, expected one at least")
         images += found
     dataset = DetectionSet("images", ())
-    dataset.take([Described(path.name, path, (0, 0), [], []) for path in dict.fromkeys(images)])
+    dataset.add_checked(
+        [AnnotatedImage(path.name, path, (0, 0), [], []) for path in dict.fromkeys(images)]
+    )
     if dataset.broken:
         raise InputError("\n".join(f"detect: {sentence}" for sentence in dataset.broken))
     return dataset

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .. import files
-from ..data import Held
+from ..data import ValidationSplit
 from ..errors import CheckpointError
 from ..model.detections import Finder
 from ..run import checkpoint, evaluate
@@ -37,8 +37,8 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
         _refuse_classes(stored, data, data.spec.classes)
     data.spec = replace(data.spec, classes=classes)
     (test_set,) = data.open(_held_back(stored, data), "test")
-    if not test_set.known & set(classes):
-        _refuse_classes(stored, data, sorted(test_set.known))
+    if not test_set.annotated_classes & set(classes):
+        _refuse_classes(stored, data, sorted(test_set.annotated_classes))
     evaluate.check_annotated(test_set, None)
     files.prepare(folder)
     find = Finder(stored.detector(ctx), data.scale, ctx, devices.batch_size)
@@ -72,12 +72,12 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     return summary
 
 
-def _held_back(stored: checkpoint.Checkpoint, data: Data) -> Held | None:
+def _held_back(stored: checkpoint.Checkpoint, data: Data) -> ValidationSplit | None:
     """Return the images that the checkpoint's run held back, if they are of this data set."""
     names, own = stored.notes["held_back"], vars(data)
     wanted = {name: str(own[name]) if own[name] else None for name in ("dataset", *LOCATION)}
     same = all(stored.arguments.get(name) == value for name, value in wanted.items())
-    return Held(names=set(names)) if names and same else None
+    return ValidationSplit(names=set(names)) if names and same else None
 
 
 def _refuse_classes(stored: checkpoint.Checkpoint, data: Data, wanted: Sequence[str]) -> NoReturn:

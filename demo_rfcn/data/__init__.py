@@ -9,18 +9,18 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from gluoncv.data import COCODetection, VOCDetection
 
 from ..errors import InputError
 from ..files import read_json, writing
-from . import coco, digits, painting, signals, voc
-from .dataset import DetectionSet, counted
-from .painting import Painter
+from . import coco, signals, voc
+from .dataset import DetectionSet, plural
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,10 @@ class DatasetSpec:
     shown_class: str | None = None
     #: Of a generated set: its painter, the painter's name and version, and images per split.
     #: A folder of another recipe is generated again.
-    paint: Painter | None = None
+    paint: Callable[[np.random.Generator], Any] | None = None
     recipe: str = ""
     counts: dict[str, int] = field(default_factory=dict)
 
-
-_GENERATED: dict[str, Any] = {
-    "train": ((2007, "trainval"),),
-    "val": ((2007, "val"),),
-    "test": ((2007, "test"),),
-    "counts": {"trainval": 3000, "val": 100, "test": 300},
-    "short": painting.SIZE,
-    "max_size": painting.SIZE,
-}
 
 DATASETS = {
     spec.name: spec
@@ -70,23 +61,17 @@ DATASETS = {
         DatasetSpec(
             "signals",
             signals.CLASSES,
+            train=((2007, "trainval"),),
+            val=((2007, "val"),),
+            test=((2007, "test"),),
+            short=signals.SIZE,
+            max_size=signals.SIZE,
             anchor_scales=(2.0, 3.5, 5.5),
             anchor_ratios=(1.0, 2.0),
             shown_class="signal_top",
             paint=signals.paint,
             recipe="signals-1",
-            **_GENERATED,
-        ),
-        DatasetSpec(
-            "digits",
-            digits.CLASSES,
-            anchor_scales=(1.5, 2.5, 4.0),
-            anchor_ratios=(1.0, 1.6, 3.0),
-            flip_p=0.0,
-            shown_class="nine",
-            paint=digits.paint,
-            recipe="digits-1",
-            **_GENERATED,
+            counts={"trainval": 3000, "val": 100, "test": 300},
         ),
         # Validation images are held back: the best checkpoint is not chosen on the test images.
         DatasetSpec(
@@ -108,14 +93,14 @@ DATASETS = {
 }
 
 
-class Files(NamedTuple):
+class CocoFiles(NamedTuple):
     """An annotation file in COCO's format, and the folder of its images."""
 
     annotations: Path
     images: Path
 
 
-class Held(NamedTuple):
+class ValidationSplit(NamedTuple):
     """Images held back from training: their names, or a share chosen by a seed."""
 
     share: float = 0.1
@@ -128,8 +113,8 @@ def open_datasets(
     root: Path,
     purposes: Sequence[str],
     skip_broken: bool = False,
-    files: dict[str, Files] | None = None,
-    held: Held | None = None,
+    files: dict[str, CocoFiles] | None = None,
+    held: ValidationSplit | None = None,
 ) -> list[DetectionSet]:
     """Check all files of a data set, and open it for several purposes: train, val, test.
 
@@ -178,7 +163,7 @@ def open_datasets(
     return opened
 
 
-def _lists(spec: DatasetSpec, root: Path, purpose: str, files: dict[str, Files] | None) -> Any:
+def _lists(spec: DatasetSpec, root: Path, purpose: str, files: dict[str, CocoFiles] | None) -> Any:
     """Return the sources of a purpose: VOC's folders and lists, or COCO's files; None if none."""
     if files:
         return files.get(purpose)
@@ -201,7 +186,7 @@ def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
     if not broken:
         return
     left_out = {path for dataset in datasets for path in dataset.left_out}
-    images = left_out.union(entry.path for dataset in datasets for entry in dataset.entries)
+    images = left_out.union(entry.path for dataset in datasets for entry in dataset.samples)
     some = f"{len(left_out)} of {len(images)} images"
     if not skip_broken:
         sentences = "\n".join(f"dataset: {sentence}" for sentence in broken)
@@ -215,30 +200,32 @@ def _check_classes(spec: DatasetSpec, train_set: DetectionSet, root: Path) -> No
     if not named:
         raise InputError(f"dataset: {train_set} has no object, expected at least one")
     for name in spec.classes:
-        if name not in named and (spec.name != "coco" or name not in train_set.known):
+        if name not in named and (spec.name != "coco" or name not in train_set.annotated_classes):
             raise InputError(
                 f"dataset: class '{name}' of --classes has no object in the training images of "
-                f"{root}; found {', '.join(sorted(train_set.known))}"
+                f"{root}; found {', '.join(sorted(train_set.annotated_classes))}"
             )
 
 
-def _divided(dataset: DetectionSet, purpose: str, held: Held, notes: list[str]) -> DetectionSet:
+def _divided(
+    dataset: DetectionSet, purpose: str, held: ValidationSplit, notes: list[str]
+) -> DetectionSet:
     """Return the training images that are not held back, or for another purpose those that are."""
-    names = {entry.name for entry in dataset.entries}
+    names = {entry.name for entry in dataset.samples}
     back = _choose(dataset, held) if held.names is None else held.names & names
     if not back or back == names:
         few = "are too few to hold back some for validation, expected two with objects"
         raise InputError(f"dataset: {len(names)} images of {dataset} {few}")
-    some = f"{len(back)} of {counted(len(names), 'image')} of {dataset}"
+    some = f"{len(back)} of {plural(len(names), 'image')} of {dataset}"
     notes.append(f"{some} are held back from training, for validation")
     if purpose == "train":
-        return dataset.part(f"{dataset} without those held back", names - back)
-    chosen = dataset.part(f"those held back of {dataset}", back)
+        return dataset.subset(f"{dataset} without those held back", names - back)
+    chosen = dataset.subset(f"those held back of {dataset}", back)
     chosen.held_back = True
     return chosen
 
 
-def _choose(dataset: DetectionSet, held: Held) -> set[str]:
+def _choose(dataset: DetectionSet, held: ValidationSplit) -> set[str]:
     """Choose the names of the images to hold back from training.
 
     The seed gives each image a place in an order that does not depend on the other images, so few
@@ -247,7 +234,7 @@ def _choose(dataset: DetectionSet, held: Held) -> set[str]:
     """
     chosen: set[str] = set()
     for annotated in (True, False):
-        names = [entry.name for entry in dataset.entries if bool(len(entry.labels)) == annotated]
+        names = [entry.name for entry in dataset.samples if bool(len(entry.labels)) == annotated]
         names.sort(key=lambda name: hashlib.sha256(os.fsencode(f"{held.seed} {name}")).digest())
         count = round(held.share * len(names))
         if annotated and len(names) > 1:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import BrokenFile, InputError
 from ..files import read_json
-from .dataset import Described, DetectionSet, Object, counted
+from .dataset import AnnotatedImage, AnnotatedObject, DetectionSet, plural
 
 PARTS = ("images", "annotations", "categories")
 
@@ -34,8 +34,8 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
         raise InputError(f"dataset: {path} does not hold lists of {', '.join(PARTS)}")
     categories = _read_categories(path, content["categories"])
     dataset = DetectionSet(path.stem, classes or list(categories.values()))
-    dataset.known, dataset.of_coco = set(categories.values()), True
-    images: dict[int | str, Described] = {}
+    dataset.annotated_classes, dataset.is_coco = set(categories.values()), True
+    images: dict[int | str, AnnotatedImage] = {}
     for place, entry in enumerate(content["images"]):
         try:
             number = _field(entry, "id", (int, str))
@@ -64,8 +64,8 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
             faults = image.faults if image else dataset.broken
             faults.append(f"{path}: annotations[{place}] {error}")
     if empty:
-        dataset.notes.append(f"{counted(empty, 'box', 'boxes')} without area left out of {path}")
-    dataset.take([images[n] for n in sorted(images, key=lambda n: (isinstance(n, str), n))])
+        dataset.notes.append(f"{plural(empty, 'box', 'boxes')} without area left out of {path}")
+    dataset.add_checked([images[n] for n in sorted(images, key=lambda n: (isinstance(n, str), n))])
     return dataset
 
 
@@ -86,7 +86,7 @@ def _read_categories(path: Path, entries: list) -> dict[int, str]:
     return names
 
 
-def _image(path: Path, folder: Path | None, entry: dict) -> Described:
+def _image(path: Path, folder: Path | None, entry: dict) -> AnnotatedImage:
     """Return an image as its entry describes it, without objects."""
     size = _field(entry, "width", (int, float)), _field(entry, "height", (int, float))
     if not 1 <= min(size) <= max(size) <= 2**31:
@@ -96,7 +96,7 @@ def _image(path: Path, folder: Path | None, entry: dict) -> Described:
         image = Path(path.parents[1], *url.split("/")[-2:])
     else:
         image = _found(folder or path.parents[1] / path.stem.split("_", 1)[-1], entry)
-    return Described(str(entry.get("file_name") or image.name), image, size, [], [])
+    return AnnotatedImage(str(entry.get("file_name") or image.name), image, size, [], [])
 
 
 def _found(folder: Path, entry: dict) -> Path:
@@ -118,7 +118,9 @@ def _check_folder(path: Path, folder: Path | None, images: list[Path]) -> None:
         raise InputError(f"dataset: {none}, {where}")
 
 
-def _object(entry: dict, image: Described | None, categories: dict[int, str]) -> Object:
+def _object(
+    entry: dict, image: AnnotatedImage | None, categories: dict[int, str]
+) -> AnnotatedObject:
     """Return the object of an annotation."""
     if image is None:
         raise BrokenFile(f"is of image {entry['image_id']}, which the file does not have")
@@ -141,7 +143,9 @@ def _object(entry: dict, image: Described | None, categories: dict[int, str]) ->
     ends = x, y, x + max(width - 1, 0), y + max(height - 1, 0)  # inclusive
     limits = (image_width - 1, image_height - 1) * 2
     inside = [min(max(side, 0), limit) for side, limit in zip(ends, limits)]
-    return Object(categories[entry["category_id"]], inside, False, bool(entry.get("iscrowd", 0)))
+    return AnnotatedObject(
+        categories[entry["category_id"]], inside, False, bool(entry.get("iscrowd", 0))
+    )
 
 
 def _field(entry: Any, name: str, kind: type | tuple[type, ...]) -> Any:

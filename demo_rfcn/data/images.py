@@ -54,7 +54,7 @@ class Header(NamedTuple):
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
     """Open an image file with Pillow; raise BrokenFile if its content makes that fail."""
-    check_there(path)
+    check_exists(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large images and of unused tags
@@ -85,7 +85,7 @@ def _header(image: Image.Image) -> Header:
     return Header(kind, (width, height) if orientation <= 4 else (height, width), 1)
 
 
-def check_there(path: Path) -> None:
+def check_exists(path: Path) -> None:
     """Raise BrokenFile if a file is missing or empty."""
     if not os.path.isfile(path):  # of any text, unlike Path.is_file
         raise BrokenFile(f"{path} is missing")
@@ -99,7 +99,7 @@ def check_image(path: Path) -> Header:
         header = _header(image)
         # The last bytes show whether a file is complete, in a fraction of the time of decoding.
         if header.kind in ("JPEG", "MPO"):
-            if is_cut_jpeg(path):
+            if is_truncated_jpeg(path):
                 raise BrokenFile(f"{path} is cut short")
         elif header.kind == "PNG":
             if not _ends_with(path, _PNG_END):
@@ -109,7 +109,7 @@ def check_image(path: Path) -> Header:
     return header
 
 
-def boxes_as_meant(
+def upright_boxes(
     path: Path, header: Header, size: Sequence[float], boxes: np.ndarray
 ) -> tuple[np.ndarray, bool]:
     """Return boxes (M, 4) in the upright image, and whether they had to be turned.
@@ -123,10 +123,10 @@ def boxes_as_meant(
         pixels = "{} x {} pixels".format(*header.upright)
         said = "{:g} x {:g}".format(*size)
         raise BrokenFile(f"{path} has {pixels}, and its annotation says {said}")
-    return turn_boxes(boxes, header), True
+    return orient_boxes(boxes, header), True
 
 
-def turn_boxes(boxes: np.ndarray, header: Header) -> np.ndarray:
+def orient_boxes(boxes: np.ndarray, header: Header) -> np.ndarray:
     """Turn boxes (M, 4) of the stored pixels upright."""
     (width, height), orientation = header.size, header.orientation
     x1, y1, x2, y2 = boxes.T
@@ -139,7 +139,7 @@ def turn_boxes(boxes: np.ndarray, header: Header) -> np.ndarray:
     return np.stack([x1, y1, x2, y2], axis=1)
 
 
-def turn(image: np.ndarray, orientation: int) -> np.ndarray:
+def orient_pixels(image: np.ndarray, orientation: int) -> np.ndarray:
     """Turn stored pixels upright."""
     if orientation in (2, 3, 7, 8):
         image = image[:, ::-1]
@@ -156,10 +156,10 @@ def read_image(path: Path, header: Header) -> np.ndarray:
             pixels = np.repeat(grey[..., None], 3, axis=2)
         else:
             pixels = np.asarray(image.convert("RGB"))
-    return turn(pixels, header.orientation)
+    return orient_pixels(pixels, header.orientation)
 
 
-def is_cut_jpeg(path: Path) -> bool:
+def is_truncated_jpeg(path: Path) -> bool:
     """Return whether a JPEG ends before its end marker; other bytes may follow the marker.
 
     Pillow decodes zeros in place of lost data without an error.

@@ -53,7 +53,7 @@ def load_image(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read one image, scaled: (H, W, 3) uint8 RGB, and its labels (M, 6)."""
     image, (x, y) = resize(dataset.read(index), short, max_size)
-    labels = dataset.entries[index].labels.copy()
+    labels = dataset.samples[index].labels.copy()
     labels[:, [0, 2]] *= x
     labels[:, [1, 3]] *= y
     return image, labels
@@ -103,7 +103,7 @@ class TrainLoader:
         share = self.batch_size // self.num_workers
         self._rows = range(self.rank * share, (self.rank + 1) * share)
         self._max_objects = max(max(len(labels) for labels in self.dataset.labels), 1)
-        sizes = np.array([entry.header.upright for entry in self.dataset.entries])
+        sizes = np.array([entry.header.upright for entry in self.dataset.samples])
         self._wide = sizes[:, 0] >= sizes[:, 1]
         self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..errors import BrokenFile, InputError
 from ..progress import Progress
-from . import painting
-from .dataset import Described, DetectionSet, Object, counted
-from .images import check_there, has_suffix
+from . import signals
+from .dataset import AnnotatedImage, AnnotatedObject, DetectionSet, plural
+from .images import check_exists, has_suffix
 
 YEAR_FOLDER = "VOC2007"  # of a generated set
 LISTS = Path("ImageSets", "Main")
@@ -36,18 +36,18 @@ def read_folders(
     places = [root / (f"VOC{at}" if isinstance(at, int) else at) for at, _ in lists]
     titles = [f"{p.resolve().name} {name or ''}".strip() for p, (_, name) in zip(places, lists)]
     dataset = DetectionSet(" and ".join(titles), classes)
-    dataset.known = set()
-    images: list[Described] = []
+    dataset.annotated_classes = set()
+    images: list[AnnotatedImage] = []
     for place, (at, name) in zip(places, lists):
         for image in _described(dataset, place, name, None if leaves_out else classes):
             images.append(image if at == "." else image._replace(name=f"{at}/{image.name}"))
-    dataset.take(images)
+    dataset.add_checked(images)
     return dataset
 
 
 def _described(
     dataset: DetectionSet, folder: Path, list_name: str | None, allowed: Sequence[str] | None
-) -> Iterator[Described]:
+) -> Iterator[AnnotatedImage]:
     """Yield the images of a list, or all that have an annotation."""
     list_path = folder / LISTS / f"{list_name}.txt"
     places = [folder / "JPEGImages", folder / "Annotations"]
@@ -60,7 +60,9 @@ def _described(
     images = _by_name(places[0], has_suffix)
     annotations = _by_name(places[1], lambda path: path.suffix.lower() == ".xml")
     if list_name:
-        names = [_meant(line, {*images, *annotations}) for line in read_list(list_path)]
+        names = [
+            _resolve_listed_name(line, {*images, *annotations}) for line in read_list(list_path)
+        ]
     else:
         if not annotations:
             raise InputError(f"dataset: {places[1]} holds no annotation, expected *.xml")
@@ -68,14 +70,14 @@ def _described(
         others = [p.name for n in sorted(images.keys() - annotations.keys()) for p in images[n]]
         if others:
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            count = counted(len(others), "image")
+            count = plural(len(others), "image")
             dataset.notes.append(f"{count} without annotation left out: {shown}")
     for name, times in Counter(names).items():
         if times > 1:
             dataset.broken.append(f"{list_path} names {name} more than once")
         path, *doubles = images.get(name, [places[0] / f"{name}.jpg"])
         xml = annotations.get(name, [places[1] / f"{name}.xml"])[0]
-        image = Described(name, path, (0, 0), [], [])
+        image = AnnotatedImage(name, path, (0, 0), [], [])
         try:
             size, objects = read_annotation(xml, allowed)
             image = image._replace(size=size, objects=objects)
@@ -96,7 +98,7 @@ def _by_name(folder: Path, wanted: Callable[[Path], bool]) -> dict[str, list[Pat
     return found
 
 
-def _meant(line: str, known: set[str]) -> str:
+def _resolve_listed_name(line: str, known: set[str]) -> str:
     """Return the name that a line of a list means.
 
     The lists of one class have rows "name 1", "name 0" and "name -1"; but a name may end so.
@@ -120,14 +122,14 @@ def read_list(path: Path) -> list[str]:
 
 def read_annotation(
     path: Path, classes: Sequence[str] | None
-) -> tuple[tuple[float, float], list[Object]]:
+) -> tuple[tuple[float, float], list[AnnotatedObject]]:
     """Read the XML file of an image: its width and height in pixels, and its objects.
 
     <difficult>, <truncated> and <pose> may be absent. Boxes may extend beyond the image by a pixel,
     as those of tools that count from 0, or to the width instead of the last column; they are
     clipped. `classes` are the names that an object may have; any if None.
     """
-    check_there(path)
+    check_exists(path)
     try:
         data = path.read_bytes()
         guard = expat.ParserCreate()
@@ -154,7 +156,7 @@ def _refuse_entity(name: str, *_: object) -> None:
 
 def _object(
     entry: ElementTree.Element, width: float, height: float, classes: Sequence[str] | None
-) -> Object:
+) -> AnnotatedObject:
     name = (_child(entry, "name").text or "").strip()
     if not name or (classes is not None and name not in classes):
         expected = "a name" if classes is None else f"one of {', '.join(classes)}"
@@ -169,7 +171,7 @@ def _object(
     if not (x1 <= x2 and y1 <= y2):
         raise BrokenFile(f"has a box {shown}, expected xmin <= xmax and ymin <= ymax")
     difficult = (entry.findtext("difficult") or "").strip().lower() in ("1", "true")
-    return Object(name, (x1, y1, x2, y2), difficult)
+    return AnnotatedObject(name, (x1, y1, x2, y2), difficult)
 
 
 def _child(entry: ElementTree.Element, tag: str) -> ElementTree.Element:
@@ -190,7 +192,7 @@ def _number(entry: ElementTree.Element, tag: str) -> float:
     return value
 
 
-def write_image(folder: Path, name: str, image: np.ndarray, objects: list[painting.Object]) -> None:
+def write_image(folder: Path, name: str, image: np.ndarray, objects: list[signals.Object]) -> None:
     """Write an image, (H, W, 3) uint8, RGB, as JPEGImages/<name>.jpg and Annotations/<name>.xml."""
     # Not imwrite, which ignores a full disk.
     coded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1]
@@ -211,7 +213,7 @@ def write_image(folder: Path, name: str, image: np.ndarray, objects: list[painti
 
 
 def write_splits(
-    folder: Path, paint: painting.Painter, splits: dict[str, int], seed: int, recipe: str
+    folder: Path, paint: Callable, splits: dict[str, int], seed: int, recipe: str
 ) -> None:
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / part).mkdir(parents=True)

@@ -13,7 +13,7 @@ import numpy as np
 from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
-from ..data.dataset import DetectionSet, Entry
+from ..data.dataset import DetectionSet, Sample
 from ..data.loader import load_image, normalise
 from ..errors import InputError
 from ..model.detections import Detection, Finder
@@ -53,13 +53,13 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
     file has COCO's own figures too. The AP of a class without objects is None.
     """
     result: dict = {"images": len(found)}
-    if dataset.of_coco:
+    if dataset.is_coco:
         result.update(average_precision(dataset, found))
     per_class: dict[str, dict] = {name: {} for name in dataset.classes}
     for name, (kind, iou) in METRICS.items():
         metric = kind(iou_thresh=iou, class_names=dataset.classes)
         for index, detection in found.items():
-            counted, truth = outside_crowds(detection, dataset.entries[index], iou)
+            counted, truth = outside_crowds(detection, dataset.samples[index], iou)
             predicted = (counted.boxes[None], counted.ids[None], counted.scores[None])
             metric.update(*predicted, truth[None, :, :4], truth[None, :, 4], truth[None, :, 5])
         for class_name, value in zip(*metric.get()):
@@ -69,7 +69,7 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
 
 
 def outside_crowds(
-    detection: Detection, entry: Entry, iou_thresh: float
+    detection: Detection, entry: Sample, iou_thresh: float
 ) -> tuple[Detection, np.ndarray]:
     """Leave out crowds, and detections inside one of their class unless they match an object.
 
@@ -127,7 +127,7 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
         return dict.fromkeys(names, 0.0)
     objects: list[dict] = []
     for index in found:
-        for row, crowd in zip(dataset.entries[index].labels, dataset.entries[index].crowd):
+        for row, crowd in zip(dataset.samples[index].labels, dataset.samples[index].crowd):
             own = {"id": len(objects) + 1, "iscrowd": int(crowd)}
             objects.append({**own, **_annotation(index, row[4], row[:4])})
     images = [{"id": index} for index in found]

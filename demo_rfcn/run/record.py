@@ -53,7 +53,7 @@ class Record:
     def open_folder(self, train_set: DetectionSet, val_set: DetectionSet) -> None:
         """Make the folder, and write down which images are held back from training."""
         if val_set.held_back:
-            self._notes["held_back"] = [entry.name for entry in val_set.entries]
+            self._notes["held_back"] = [entry.name for entry in val_set.samples]
         if not self.writes:
             return
         files.prepare(self.folder)
@@ -63,7 +63,7 @@ class Record:
         if val_set.held_back:
             content = {name: self._notes["arguments"][name] for name in ("seed", "val_share")}
             content["held_back"] = self._notes["held_back"]
-            content["trained_on"] = [entry.name for entry in train_set.entries]
+            content["trained_on"] = [entry.name for entry in train_set.samples]
             files.write_json(self.folder / "split.json", content)
 
     def write_losses(self, progress: Progress) -> None:

@@ -16,8 +16,8 @@ from support.demo_runs import SMALL, run, train, train_arguments
 from support.odd_images import KINDS, write_coco
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, Files, coco, images, open_datasets
-from demo_rfcn.data.dataset import DetectionSet, Entry
+from demo_rfcn.data import DATASETS, CocoFiles, coco, images, open_datasets
+from demo_rfcn.data.dataset import DetectionSet, Sample
 from demo_rfcn.model.detections import Detection
 from demo_rfcn.run import evaluate
 
@@ -27,9 +27,9 @@ COCO = DATASETS["coco"]
 
 
 @pytest.fixture(scope="module")
-def export(tmp_path_factory) -> Files:
+def export(tmp_path_factory) -> CocoFiles:
     """A file of a labelling tool, and its images."""
-    return Files(*write_coco(tmp_path_factory.mktemp("export")))
+    return CocoFiles(*write_coco(tmp_path_factory.mktemp("export")))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def coco_copy(coco_root, tmp_path) -> Path:
     return Path(shutil.copytree(coco_root, tmp_path / "data"))
 
 
-def opened(train: Files, *classes: str, val: Files | None = None) -> list[DetectionSet]:
+def opened(train: CocoFiles, *classes: str, val: CocoFiles | None = None) -> list[DetectionSet]:
     """Open files with these classes, or with those of the annotations."""
     files = {"train": train, **({"val": val} if val else {})}
     return open_datasets(dataclasses.replace(COCO, classes=classes), Path(), [*files], files=files)
@@ -124,10 +124,10 @@ def test_coco_annotations_stay_with_their_images_if_one_is_broken(coco_root, coc
     (coco_copy / "val2017" / "000000000011.jpg").unlink()
     dataset = open_dataset(COCO, coco_copy, "test")
     whole = open_dataset(COCO, coco_root, "test")
-    names = [entry.name for entry in dataset.entries]
+    names = [entry.name for entry in dataset.samples]
     assert names == [f"{number:012}.jpg" for number in (10, 12, 13, 14, 15)]
     np.testing.assert_array_equal(dataset.labels[1], whole.labels[2])
-    assert dataset.entries[1].path.endswith("val2017/000000000012.jpg")
+    assert dataset.samples[1].path.endswith("val2017/000000000012.jpg")
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_coco_without_pycocotools_names_the_package(coco_root, tmp_path, monkeyp
 def test_categories_of_a_file(tmp_path, capsys):
     """Classes have the order of the training file, whatever the ids and order of other files."""
     names = ("zebra", "Coffee Cup", "\u732b", "never used")
-    train, val = (Files(*write_coco(tmp_path / n[0], n)) for n in (names[:3], names[::-1]))
+    train, val = (CocoFiles(*write_coco(tmp_path / n[0], n)) for n in (names[:3], names[::-1]))
     edit(
         train.annotations,
         lambda content: content["categories"].append({"id": 1000, "name": "never used"}),
@@ -179,7 +179,7 @@ def test_categories_of_a_file(tmp_path, capsys):
     sets = opened(train, val=val)
     assert sets[0].classes == sets[1].classes == names
     for dataset, order in zip(sets, (names[:3], names[::-1])):
-        for number, image in enumerate(reversed(dataset.entries[1:])):
+        for number, image in enumerate(reversed(dataset.samples[1:])):
             own = image.labels[~image.crowd]
             assert names[int(own[0][4])] == order[number % len(order)]
     capsys.readouterr()
@@ -200,7 +200,7 @@ def test_names_of_images_in_a_file(written, export, tmp_path):
 
     path = Path(shutil.copy(export.annotations, tmp_path))
     edit(path, rename)
-    (dataset,) = opened(Files(path, export.images))
+    (dataset,) = opened(CocoFiles(path, export.images))
     assert len(dataset) == len(KINDS) + 1
 
 
@@ -208,7 +208,7 @@ def test_crowds_are_ignored_regions():
     """A detection in a crowd is neither right nor wrong, unless it matches an object."""
     labels = np.array([[0, 0, 99, 99, 0, 1], [10, 10, 29, 29, 0, 0]], np.float32)
     header = images.Header("PNG", (200, 100), 1)
-    entry = Entry("a", "a.png", header, labels, np.array([True, False]))
+    entry = Sample("a", "a.png", header, labels, np.array([True, False]))
     inside = [60, 60, 79, 79]
     boxes = np.array([[11, 11, 29, 29], inside, [150, 10, 169, 29], inside], np.float32)
     found = Detection(np.array([0, 0, 0, 1]), np.array([0.9, 0.8, 0.7, 0.6]), boxes)

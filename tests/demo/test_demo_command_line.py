@@ -87,7 +87,6 @@ def test_defaults():
     assert settings_of(["demo"]).to_dict() == settings_of(["train"]).to_dict()
     ablation = settings_of(["ablate"])
     assert (ablation.schedule.steps, ablation.run.save_prefix) == (1000, Path("runs/ablation"))
-    assert settings_of(["train", "--dataset", "digits"]).schedule.flip_p == 0
     assert settings_of(["train", "--dataset", "voc-like"]).schedule.steps is None
 
 

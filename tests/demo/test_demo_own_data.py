@@ -16,7 +16,7 @@ from support.demo_runs import SMALL, history, parameters, run, train, train_argu
 from support.odd_images import CLASSES, KINDS, annotation, picture, turned, write_voc_like
 
 from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, Held, images, open_datasets
+from demo_rfcn.data import DATASETS, ValidationSplit, images, open_datasets
 from demo_rfcn.run import checkpoint, evaluate
 
 VOC_LIKE = DATASETS["voc-like"]
@@ -53,7 +53,7 @@ def test_every_image_is_upright_and_of_three_channels(name, voc_like):
 def test_odd_images_have_their_boxes(voc_like):
     dataset = open_dataset(VOC_LIKE, voc_like, "train")
     assert dataset.classes == CLASSES
-    found = {entry.name: entry.labels for entry in dataset.entries}
+    found = {entry.name: entry.labels for entry in dataset.samples}
     assert len(found) == len(KINDS) + 4
     for name in KINDS:
         np.testing.assert_array_equal(found[Path(name).stem][:, :4], [[20, 10, 59, 49]])
@@ -80,9 +80,9 @@ def test_boxes_turn_with_the_pixels(orientation):
     stored = np.zeros((7, 11, 3), np.uint8)
     stored[1:4, 2:9] = 255
     header = images.Header("JPEG", (11, 7), orientation)
-    upright = images.turn(stored, orientation)
+    upright = images.orient_pixels(stored, orientation)
     assert upright.shape[:2] == header.upright[::-1]
-    ((x1, y1, x2, y2),) = images.turn_boxes(np.array([[2, 1, 8, 3]]), header)
+    ((x1, y1, x2, y2),) = images.orient_boxes(np.array([[2, 1, 8, 3]]), header)
     assert upright[y1 : y2 + 1, x1 : x2 + 1].all()
     assert upright.sum() == 255 * 3 * (y2 - y1 + 1) * (x2 - x1 + 1)
 
@@ -122,7 +122,7 @@ def test_names_and_lists_of_other_tools(ends, own):
     }
     (lists / "trainval.txt").write_bytes(ends.join([*expected, ""]).encode("utf-8-sig"))
     dataset = open_dataset(VOC_LIKE, own, "train")
-    assert [entry.name for entry in dataset.entries] == [*expected.values()]
+    assert [entry.name for entry in dataset.samples] == [*expected.values()]
 
 
 def test_images_and_annotations_in_one_folder(voc_like, tmp_path, capsys):
@@ -174,9 +174,9 @@ def test_lists_of_a_voc_like_folder(present, train, val, test, own, tmp_path):
     parts = {"train": every[:10], "val": every[10:15], "test": every[15:], "trainval": every[:15]}
     for name in present:
         (own / "ImageSets" / "Main" / f"{name}.txt").write_text("\n".join(parts[name]), "utf-8")
-    held = Held(0.2, 0)
+    held = ValidationSplit(0.2, 0)
     sets = open_datasets(VOC_LIKE, own, ("train", "val", "test"), held=held)
-    names = [{entry.name for entry in dataset.entries} for dataset in sets]
+    names = [{entry.name for entry in dataset.samples} for dataset in sets]
     whole = set(parts[train] if train else every)
     if val:
         assert names[:2] == [whole, set(parts[val])]
@@ -189,8 +189,8 @@ def test_lists_of_a_voc_like_folder(present, train, val, test, own, tmp_path):
 
 def test_images_held_back_follow_from_the_seed(voc_like, tmp_path):
     def names(root: Path, seed: int) -> set:
-        (dataset,) = open_datasets(VOC_LIKE, root, ("val",), held=Held(0.3, seed))
-        return {entry.name for entry in dataset.entries}
+        (dataset,) = open_datasets(VOC_LIKE, root, ("val",), held=ValidationSplit(0.3, seed))
+        return {entry.name for entry in dataset.samples}
 
     first = names(voc_like, 0)
     assert first == names(voc_like, 0) != names(voc_like, 1)
@@ -248,7 +248,7 @@ def test_evaluation_uses_data_scale_and_split_of_the_checkpoint(
     ):
         assert cli.main(["eval", *saved, *more]) == 130
         find, dataset = evaluated.call_args.args
-        found = {entry.name for entry in dataset.entries}
+        found = {entry.name for entry in dataset.samples}
         assert (find.scale, dataset.classes, found) == (scale, CLASSES, names)
 
 

@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from support.demo_data import batches_of, open_dataset, photographs, write_voc
 
-from demo_rfcn.data import DATASETS, Held, digits, loader, open_datasets, signals
+from demo_rfcn.data import DATASETS, ValidationSplit, loader, open_datasets, signals
 from demo_rfcn.model import detector, losses, rpn, targets
 from demo_rfcn.model.config import ModelConfig
 from demo_rfcn.model.detections import Detection
@@ -240,24 +240,15 @@ def voc_root(tmp_path_factory):
 
 
 def test_voc_is_not_validated_on_its_test_images(voc_root, tmp_path):
-    sets = open_datasets(DATASETS["voc"], voc_root, ("train", "val", "test"), held=Held())
-    train, val, test = ({entry.path for entry in dataset.entries} for dataset in sets)
+    sets = open_datasets(
+        DATASETS["voc"], voc_root, ("train", "val", "test"), held=ValidationSplit()
+    )
+    train, val, test = ({entry.path for entry in dataset.samples} for dataset in sets)
     assert len(train | val) == 12 and len(val) == 1 and not train & val
     assert test == {path for path in train | val if "VOC2007" in path}  # the lists are equal here
     assert len(test) == 6
     (tmp_path / "VOC2007").symlink_to(voc_root / "VOC2007")
     assert len(open_dataset(DATASETS["voc"], tmp_path, "train")) == 6  # one year is enough
-
-
-def test_digits_are_handwriting_within_their_boxes():
-    pytest.importorskip("sklearn")
-    for seed in range(5):
-        image, objects = digits.paint(np.random.default_rng(seed))
-        assert image.shape == (160, 160, 3) and objects
-        for name, (x1, y1, x2, y2), _ in objects:
-            assert name in digits.CLASSES
-            assert 0 <= x1 < x2 < 160 and 0 <= y1 < y2 < 160
-    assert DATASETS["digits"].flip_p == 0
 
 
 def test_batches_keep_wide_and_tall_images_apart(voc_root):
