@@ -135,6 +135,29 @@ def test_inverted_and_empty_boxes(op, arguments, dtype, ctx):
     assert np.isfinite(d_data).all() and np.isfinite(d_rois).all()
 
 
+@pytest.mark.parametrize("name", ["ROIAlign", "PSROIAlign", "PyramidROIAlign", "RotatedROIAlign"])
+def test_empty_boxes_with_aligned(name, ctx):
+    """The value at their point, for any sampling_ratio; padding rows are zeros.
+
+    torchvision 0.29.1 returns the same with sampling_ratio=2. With an adaptive one its roi_align
+    returns 0 and its ps_roi_align NaN.
+    """
+    ramp = mx.nd.arange(16, ctx=ctx).reshape((1, 1, 4, 4))
+    data = ramp.tile((1, 4, 1, 1)) if name == "PSROIAlign" else ramp
+    data.attach_grad()
+    box = [2, 1, 0, 0, 0] if name == "RotatedROIAlign" else [2, 1, 2, 1]
+    rois = mx.nd.array([[0, *box], [-1, *box]], ctx=ctx)
+    maps, scale = ([data], (1.0,)) if name == "PyramidROIAlign" else (data, 1.0)
+    for sampling_ratio in (-1, 0, 2):
+        with autograd.record():
+            out = getattr(gluon_roi.nd, name)(
+                maps, rois, 2, scale, sampling_ratio=sampling_ratio, aligned=True
+            )
+        out.backward()
+        assert out.asnumpy().reshape(2, 4).tolist() == [[3.5] * 4, [0] * 4]
+        assert data.grad.sum().asscalar() == 4
+
+
 @every
 def test_outside_the_map(op, arguments, dtype, ctx):
     data = map_of(op, arguments, dtype)

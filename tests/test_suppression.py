@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, Iterator
 
 import mxnet as mx
 import numpy as np
@@ -154,6 +154,68 @@ def test_proposal_is_mxnets(name, mxnet_cpu):
     theirs = mx.nd.contrib.Proposal(*one, **more)
     for got, wanted in zip(proposal(*one, **more), theirs):
         assert got.asnumpy().tobytes() == wanted.asnumpy().tobytes()
+
+
+# ---- torchvision's -------------------------------------------------------------------------------
+
+
+def torchvision_kept(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[int]:
+    """torchvision's nms on the CPU, from its source: the threshold is a float64 for every dtype.
+
+    Version 0.29.1 itself kept the same boxes of all lists of `whole_pixel_lists`, in both dtypes.
+    """
+    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    suppressed, kept = np.zeros(len(boxes), bool), []
+    for i in np.argsort(-scores):
+        if suppressed[i]:
+            continue
+        kept.append(int(i))
+        sides = np.minimum(boxes[i, 2:], boxes[:, 2:]) - np.maximum(boxes[i, :2], boxes[:, :2])
+        common = sides.clip(0).prod(axis=1, dtype=boxes.dtype)
+        overlap = common / (area[i] + area - common)
+        suppressed |= overlap.astype("float64") > threshold
+    return kept
+
+
+def whole_pixel_lists() -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+    """420 thresholds, each with 200 boxes whose corners are whole pixels, and their scores."""
+    rng = np.random.RandomState(0)
+    for i in range(420):
+        low, side = rng.randint(0, 40, (200, 2)), rng.randint(4, 24, (200, 2))
+        yield (2 + i % 7) / 10, np.hstack([low, low + side]), rng.permutation(200) / 200
+
+
+@pytest.mark.parametrize(
+    "dtype, differ",
+    [
+        ("float32", {0.2: 34, 0.3: 27, 0.4: 48, 0.5: 0, 0.6: 32, 0.7: 0, 0.8: 12}),
+        ("float64", {0.2: 0, 0.3: 0, 0.4: 0, 0.5: 0, 0.6: 0, 0.7: 12, 0.8: 0}),
+    ],
+)
+def test_thresholds_of_torchvision(dtype, differ, ctx):
+    """A threshold is rounded to float32, as MXNet does; torchvision does not on its CPU.
+
+    The lists that differ are those of the page. In float32, torchvision's boxes are those of the
+    largest float32 up to the threshold.
+    """
+
+    def kept(threshold: float) -> list[int]:
+        out = box_nms(data, overlap_thresh=threshold, valid_thresh=-1, coord_start=1, score_index=0)
+        return [ranks[score] for score in out[:, 0].asnumpy().tolist() if score != -1]
+
+    counts = dict.fromkeys(differ, 0)
+    for threshold, boxes, scores in whole_pixel_lists():
+        rows = np.hstack([scores[:, None], boxes]).astype(dtype)
+        data = mx.nd.array(rows, dtype=dtype, ctx=ctx)
+        ranks = {score: i for i, score in enumerate(rows[:, 0].tolist())}
+        wanted = torchvision_kept(rows[:, 1:], rows[:, 0], threshold)
+        counts[threshold] += kept(threshold) != wanted
+        if dtype == "float32":
+            rounded = np.float32(threshold)
+            above = float(rounded) > threshold
+            below = np.nextafter(rounded, np.float32(0)) if above else rounded
+            assert kept(float(below)) == wanted
+    assert counts == differ
 
 
 # ---- Gradients -----------------------------------------------------------------------------------
