@@ -14,7 +14,8 @@
 //
 // A score of NaN is not valid; infinity is the best of all. Classes are rounded towards 0 to int32;
 // NaN and what is beyond int32 count as -2^31. A box with a NaN overlaps nothing; infinite ones are
-// subject to the formula, in which an infinite area overlaps nothing. Thresholds are float32.
+// subject to the formula, in which an infinite area overlaps nothing. Thresholds are rounded to
+// float32, as MXNet's are; torchvision compares with a float64 on its CPU.
 //
 // The backward pass writes d_data whole: gradients of rows that were kept, and 0. Rows converted to
 // another format count as copied. Deterministic. float16 is computed in float32.
