@@ -291,6 +291,8 @@ class Node:
         Shapes of the inputs, with None for sizes that vary with those of the model's inputs.
     out_shapes, out_dtypes : list
         Shapes and types of the visible outputs.
+    out_sizes : list
+        Sizes of the output of a node without inputs: int, Tensor, or None if it has no translation.
     """
 
     def __init__(self, op: str, name: str, attributes: dict, inputs: list, outputs: list) -> None:
@@ -301,6 +303,7 @@ class Node:
         self.dtypes = [entry.dtype for entry in inputs]
         self.out_shapes = [entry.shape for entry in outputs]
         self.out_dtypes = [entry.dtype for entry in outputs]
+        self.out_sizes: list[Any] = []
         self._attributes = {k: v for k, v in attributes.items() if not k.startswith("__")}
         self._unread = set(self._attributes) - _IRRELEVANT
 

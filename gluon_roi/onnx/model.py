@@ -12,6 +12,7 @@ import onnx
 
 from ..bridge.nodes import described
 from . import roi, rules  # noqa: F401  (register their rules)
+from .dynamic_sizes import CREATIONS, creation_sizes, creations_last, shape_trials
 from .file import save
 from .graph import Graph, Node, Tensor, onnx_type
 from .inference import Entry, Source, infer
@@ -49,7 +50,10 @@ def _translate(
     by_place = dict(zip(heads, entries))
     graph = Graph(opset)
     listed: dict[str, tuple] = {}
-    for number, node in enumerate(nodes):
+    has_creations = any(node["op"] in CREATIONS for node in nodes)
+    trials = shape_trials(internals, source) if has_creations and any(free.values()) else []
+    for number in creations_last(nodes):
+        node = nodes[number]
         name = node["name"]
         if node["op"] == "null":
             entry = by_place[number, 0]
@@ -74,6 +78,8 @@ def _translate(
             results.append(by_place[number, len(results)])
         here = Node(node["op"], name, node.get("attrs", {}), sources, results)
         graph.node = here
+        if here.op in CREATIONS:
+            here.out_sizes = creation_sizes(heads.index((number, 0)), entries, trials)
         tensors = rule(graph, here)
         here.check_all_read()
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors

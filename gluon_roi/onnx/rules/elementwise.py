@@ -237,9 +237,17 @@ def _cast(g: Graph, node: Node) -> list[Tensor]:
 
 @rules({"_full": None, "_zeros": 0, "_ones": 1})
 def _filled(g: Graph, node: Node, kind: float | None) -> Tensor:
-    node.accept("ctx", "dtype")
-    number = node.get("value") if kind is None else kind
-    return g.constant(np.full(node.sizes("shape"), number, node.out_dtypes[0]))
+    node.accept("ctx", "dtype", "shape")
+    number = np.array(node.get("value") if kind is None else kind, node.out_dtypes[0])
+    sizes = node.out_sizes
+    if None in sizes:
+        raise node.refusal(
+            f"shape={node.get('shape')}: the size of axis {sizes.index(None)} is dynamic, and no "
+            "other tensor has it; export with fixed sizes"
+        )
+    if all(isinstance(size, int) for size in sizes):
+        return g.constant(np.full(sizes, number))
+    return g.constant(number).expand(*sizes)
 
 
 @rules({"zeros_like": 0, "ones_like": 1})
