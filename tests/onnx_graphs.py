@@ -3,8 +3,8 @@
 
     python tests/onnx_graphs.py --graphs 2000 --seed 7
 
-exports that many graphs, runs them in onnxruntime if it is installed, otherwise in onnx's
-reference, and prints differences. tests/test_onnx_graphs.py does the same with a few.
+exports that many graphs, runs them in onnxruntime, and prints differences.
+tests/test_onnx_graphs.py does the same with a few.
 """
 
 from __future__ import annotations

@@ -70,11 +70,9 @@ def test_mxnet_files_give_gluoncvs_boxes(deployed):
     assert Image.open(folder / "mxnet.jpg").size == (500, 375)
 
 
-def test_onnx_file_gives_gluoncvs_boxes(deployed, monkeypatch):
+def test_onnx_file_gives_gluoncvs_boxes(deployed):
     folder, expected = deployed
-    detect_onnx(
-        monkeypatch, folder / "detector.onnx", folder / "photo.png", folder / "o.png", THRESH
-    )
+    detect_onnx(folder / "detector.onnx", folder / "photo.png", folder / "o.png", THRESH)
     assert_same(rows_of(folder / "o.json"), expected, NEAR)
 
 

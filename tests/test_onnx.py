@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The export to ONNX: graphs, their results in runtimes, and errors.
 
-Models run in onnxruntime if it is installed, otherwise MXNet's operators run in the reference of
-onnx. OpenVINO has its own environment: tests/onnx_runtimes/check.py.
+Models run in onnxruntime; tests/onnx_runtimes/check.py runs them in OpenVINO, too.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import onnx_models
 import pytest
 from support import cases, pyramids
-from support.onnx_evaluator import HAS_RUNTIME, run
+from support.onnx_evaluator import run
 
 import gluon_roi
 
@@ -62,7 +61,6 @@ def test_the_golden_outputs_are_those_of_the_operators(name, golden):
         assert check.difference(output, golden[f"{name}/out{number}"]) <= check.tolerance(name)
 
 
-@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
 @pytest.mark.parametrize("name", MODELS)
 def test_onnxruntime_gives_the_golden_outputs(name, golden, tmp_path):
     path = tmp_path / "model.onnx"
@@ -75,7 +73,6 @@ def _rows_for(name, rois):
     return cases.turned(rois) if name.startswith("Rotated") else rois
 
 
-@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
 def test_free_sizes(tmp_path):
     """A model exported at one size runs at another, and with no row at all."""
     path = tmp_path / "model.onnx"
@@ -107,7 +104,6 @@ LEVELS: dict[str, list] = {
 }
 
 
-@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
 @pytest.mark.parametrize("form", ["size", "given"])
 def test_rows_of_pyramids(form, tmp_path):
     """Each box is pooled on its own map alone; no mask has the size of the output."""
@@ -150,7 +146,6 @@ def _list(rows, numbers, number):
     return np.where(of_map[:, None], rows, -1)
 
 
-@pytest.mark.skipif(not HAS_RUNTIME, reason="onnxruntime is not installed")
 def test_a_bad_batch_index_gives_a_row_of_nan(tmp_path):
     path = tmp_path / "model.onnx"
     rois = np.array([[i, 1, 1, 5, 5] for i in (0, 2, 0.5, np.nan, -3)], "float32")
@@ -203,9 +198,8 @@ def test_blocks_and_symbols_give_the_same_file(tmp_path):
     for path in paths:
         assert [v.name for v in onnx.load(str(path)).graph.input] == ["data0", "data1"]
         assert onnx_models.graph(path)["nodes"] == onnx_models.graph(paths[0])["nodes"]
-        if HAS_RUNTIME:
-            for ours, theirs in zip(run(path, *inputs), expected):
-                np.testing.assert_allclose(ours, theirs.asnumpy(), atol=1e-6)
+        for ours, theirs in zip(run(path, *inputs), expected):
+            np.testing.assert_allclose(ours, theirs.asnumpy(), atol=1e-6)
 
 
 def test_a_block_of_float16_that_has_not_run(tmp_path):

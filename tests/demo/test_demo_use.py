@@ -14,8 +14,9 @@ from matplotlib import image as pictures
 from PIL import Image
 from support.demo_data import open_dataset
 from support.demo_runs import run, train_arguments
-from support.deployment import Session, assert_same, detect_mxnet, detect_onnx, rows_of
+from support.deployment import assert_same, detect_mxnet, detect_onnx, rows_of
 from support.odd_images import turned
+from support.onnx_evaluator import session_of
 
 import gluon_roi
 from demo_rfcn.commands import ablate
@@ -56,8 +57,7 @@ def test_export_as_onnx_gives_the_same_boxes(trained, tmp_path):
     model = onnx.load(str(tmp_path / "small.onnx"))
     assert {node.domain for node in model.graph.node} == {""}
     assert [len(o.type.tensor_type.shape.dim) for o in model.graph.output] == [3, 3, 3]
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(str(tmp_path / "small.onnx"))
+    session = session_of(tmp_path / "small.onnx")
     for shape in ((2, 3, 160, 160), (1, 3, 128, 192)):
         data = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         found = session.run(None, {"data": data})
@@ -91,18 +91,18 @@ def assert_detected(folder: Path, photo: Path, expected: list) -> None:
     assert drawn.size == Image.open(photo).size[::-1] and np.asarray(drawn).std() > 10
 
 
-def test_onnx_file_gives_the_boxes_of_detect(short_run, photo, tmp_path, monkeypatch):
+def test_onnx_file_gives_the_boxes_of_detect(short_run, photo, tmp_path):
     """The metadata are complete in both formats; the keys are those of GluonCV's detectors."""
     expected = deploy(short_run, photo, tmp_path, "mxnet", "onnx")
-    detect_onnx(monkeypatch, tmp_path / "rfcn.onnx", photo, tmp_path / "drawn.png", 0.05)
+    detect_onnx(tmp_path / "rfcn.onnx", photo, tmp_path / "drawn.png", 0.05)
     assert_detected(tmp_path, photo, expected)
 
     stored = checkpoint.read(short_run / "best.ckpt")
     about = json.loads((tmp_path / "rfcn-metadata.json").read_text())
-    model = Session(str(tmp_path / "rfcn.onnx"), [])
+    model = session_of(tmp_path / "rfcn.onnx")
     texts = model.get_modelmeta().custom_metadata_map
     assert {key: json.loads(text) for key, text in texts.items()} == about
-    assert [output.name for output in model.model.graph.output] == ["ids", "scores", "boxes"]
+    assert [output.name for output in model.get_outputs()] == ["ids", "scores", "boxes"]
     net = model_zoo.get_model("ssd_300_mobilenet0.25_voc", pretrained_base=False)
     assert list(about) == list(gluon_roi.onnx.detector_metadata(net))
     assert about["classes"] == list(stored.config.classes)

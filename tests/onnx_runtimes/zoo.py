@@ -132,8 +132,8 @@ class Case:
         return flat(self.net(*self._arrays))
 
 
-def case(model: Model, drawn: bool = True) -> Case:
-    """The model with random weights, or quickly with zeros, switched if it has RoI operators."""
+def case(model: Model) -> Case:
+    """The model with random weights, switched if it has RoI operators."""
     import mxnet as mx
 
     import gluon_roi
@@ -141,25 +141,25 @@ def case(model: Model, drawn: bool = True) -> Case:
     mx.random.seed(0)
     np.random.seed(0)
     inputs = [mx.nd.random.normal(shape=shape) for shape in model.shapes]
-    net = built(model, inputs, drawn)
+    net = built(model, inputs)
     if "rcnn" in model.name:
         gluon_roi.optimize(net, *inputs)
     return Case(net, inputs)
 
 
-def built(model: Model, inputs: list, drawn: bool = True) -> Any:
+def built(model: Model, inputs: list) -> Any:
     import mxnet as mx
     from gluoncv.model_zoo import get_model
     from support.detectors import FanIn, make_detector
 
     if "rcnn" in model.name:
-        return make_detector(model.name, inputs[0], drawn)
+        return make_detector(model.name, inputs[0])
     options: dict[str, Any] = {"pretrained": False, **model.options}
     try:
         net = get_model(model.name, pretrained_base=False, **options)
     except (TypeError, Warning):  # not all of them have a base
         net = get_model(model.name, **options)
-    initialize = FanIn(factor_type="in", magnitude=model.magnitude) if drawn else mx.init.Zero()
+    initialize = FanIn(factor_type="in", magnitude=model.magnitude)
     net.initialize(initialize)
     net(*inputs)
     for name, parameter in net.collect_params(".*weight").items():

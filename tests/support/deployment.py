@@ -8,36 +8,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
-from support.onnx_evaluator import HAS_RUNTIME, run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-class Session:
-    """Of onnxruntime, in onnx's reference."""
-
-    def __init__(self, path, providers):
-        self.path, self.model = path, pytest.importorskip("onnx").load(path)
-
-    def get_modelmeta(self):
-        texts = {each.key: each.value for each in self.model.metadata_props}
-        return SimpleNamespace(custom_metadata_map=texts)
-
-    def get_inputs(self):
-        return self.model.graph.input
-
-    def run(self, names, inputs):
-        return run(self.path, *inputs.values())
-
-
-def detect_onnx(monkeypatch, model, photo, result, thresh):
-    """Run examples/detect_onnx.py; in onnx's reference if onnxruntime is not installed."""
-    if not HAS_RUNTIME:
-        monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Session))
+def detect_onnx(model, photo, result, thresh):
+    """Run examples/detect_onnx.py."""
     spec = importlib.util.spec_from_file_location("detect_onnx", EXAMPLES / "detect_onnx.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

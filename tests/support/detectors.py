@@ -23,8 +23,8 @@ class FanIn(mx.init.Xavier):
             super()._init_weight(name, arr)
 
 
-def make_detector(name: str, image: mx.nd.NDArray, drawn: bool = True) -> gluon.HybridBlock:
-    """A detector of GluonCV, with random weights, or quickly with zeros and fewer proposals.
+def make_detector(name: str, image: mx.nd.NDArray) -> gluon.HybridBlock:
+    """A detector of GluonCV, with random weights.
 
     With plain random weights one level of a pyramid would get all proposals, so maps and scores are
     spread until every level has some.
@@ -34,10 +34,6 @@ def make_detector(name: str, image: mx.nd.NDArray, drawn: bool = True) -> gluon.
     net = get_model(name, pretrained=False, pretrained_base=False)
     net.set_nms(nms_thresh=0.5, nms_topk=4 * KEPT, post_nms=KEPT)
     net._rcnn_max_dets = KEPT
-    if not drawn:
-        net.rpn._test_post_nms = net._rpn_test_post_nms = KEPT
-        net.initialize(mx.init.Zero())
-        return net
     net.initialize(FanIn(factor_type="in", magnitude=1.5))
     maps = net.features(image)
     if isinstance(maps, (list, tuple)):
