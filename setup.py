@@ -16,6 +16,7 @@ if sys.version_info < (3, 8):  # noqa: UP036 (before imports that Python 3.7 doe
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -47,9 +48,9 @@ class BuildLibrary(build_ext):
         for file in filter(Path.is_file, stage.rglob("*")):
             target = package / file.relative_to(stage)
             target.parent.mkdir(parents=True, exist_ok=True)
-            fresh = target.with_suffix(".fresh.so")
-            shutil.copy(str(file), str(fresh))
-            os.replace(str(fresh), str(target))
+            with tempfile.TemporaryDirectory(prefix=".build-", dir=str(target.parent)) as work:
+                fresh = shutil.copy(str(file), work)
+                os.replace(fresh, str(target))
 
     def get_outputs(self):
         return []

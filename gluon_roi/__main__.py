@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import warnings
@@ -72,9 +71,10 @@ def _count(model: str, all: bool) -> int:
 
 def _switch(model: str, result: str, bad_index: str, rois_only: bool) -> int:
     file = files.target("switch: OUT", result)
+    files.check_other_file("switch: OUT", file, {"IN": model})
     symbol = gluon_roi.optimize(model, bad_index=bad_index, rois_only=rois_only)
-    with files.replacing(file) as part:
-        part.write_text(symbol.tojson(remove_amp_cast=False), encoding="utf-8")
+    with files.replacing("switch: OUT", file, "the symbol") as stream:
+        stream.write(symbol.tojson(remove_amp_cast=False).encode())
     print(file)
     return 0
 
@@ -90,9 +90,8 @@ def _export(
     metadata: str | None,
 ) -> int:
     file = files.target("export: -o", result)
-    for option, path in (("SYMBOL", model), ("PARAMS", params), ("--metadata", metadata or "")):
-        if file.exists() and os.path.exists(path) and file.samefile(path):
-            raise ValueError(f"export: -o: expected another file than {option}, got {result}")
+    read = {"SYMBOL": model, "PARAMS": params, "--metadata": metadata}
+    files.check_other_file("export: -o", file, read)
     given, free = _by_name("--shape", shape), _by_name("--dynamic", dynamic)
     cuts: dict[str, Any] = _by_name("--inputs", inputs)
     arrays = files.read_parameters("export: PARAMS", params)

@@ -8,11 +8,14 @@ ValueError if its content is of another kind.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
+import shutil
+import tempfile
 from pathlib import Path
-from typing import Any, Iterator, Union
+from typing import Any, BinaryIO, Iterator, Mapping, Union
 
 import mxnet as mx
 
@@ -97,27 +100,92 @@ def read_json(caller: str, path: PathLike) -> Any:
 
 def target(caller: str, path: Any) -> Path:
     """Check the path of a file to be written, before any work is done."""
-    if not isinstance(path, (str, os.PathLike)):
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or "\0" in text:
         raise TypeError(f"{caller}: expected a file, got {path!r}")
     file = Path(path)
     if file.is_dir():
         raise IsADirectoryError(f"{caller}: {file} is a folder")
     if file.exists() and not file.is_file():
         raise OSError(f"{caller}: expected a file, but {file} is a device")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{caller}: there is no folder {file.parent}")
+    if file.exists():
+        try:
+            with file.open("r+b"):  # it is replaced later, but not if it is write-protected
+                pass
+        except OSError as error:
+            raise OSError(f"{caller}: {file} cannot be written: {error.strerror}") from error
+    place = through_links(file)
+    if place.is_symlink():
+        raise OSError(f"{caller}: {file} is a symbolic link that leads to itself")
+    if not place.parent.is_dir():
+        folder = place.parent if file.is_symlink() else file.parent
+        raise FileNotFoundError(f"{caller}: there is no folder {folder}")
     return file
 
 
-@contextlib.contextmanager
-def replacing(file: Path) -> Iterator[Path]:
-    """Yield the path of a part beside a file, which takes its place at the end.
+def check_other_file(caller: str, path: PathLike, inputs: Mapping[str, Any]) -> None:
+    """Raise ValueError if the file to be written is one of those that are read.
 
-    If the body fails, an existing file stays as it is.
+    Parameters
+    ----------
+    inputs : dict
+        Argument -> the path of a file, or any other value, which is ignored.
     """
-    part = file.with_name(f"{file.stem}.part{file.suffix}")
+    for argument, source in inputs.items():
+        is_path = isinstance(source, (str, os.PathLike))
+        both = is_path and os.path.exists(source) and os.path.exists(path)
+        # Links, hard links and other spellings of a path lead to the same file.
+        if both and os.path.samefile(source, path):
+            raise ValueError(f"{caller}: expected another file than {argument}, got {path}")
+
+
+def through_links(path: PathLike) -> Path:
+    """The file that is written where a path is a symbolic link."""
+    return Path(os.path.realpath(path))
+
+
+@contextlib.contextmanager
+def replacing(caller: str, file: Path, content: str) -> Iterator[BinaryIO]:
+    """Yield a new file, which takes the place of `file` when it is complete.
+
+    Nobody reads an incomplete file, and several writers do not disturb each other: the last one
+    to finish wins. If anything fails, an existing file stays as it is.
+
+    Parameters
+    ----------
+    content : str
+        What is written, for the error.
+    """
+    place = through_links(file)
     try:
-        yield part
-        os.replace(part, file)
+        # In a folder of the same file system; the umask decides who may read the file.
+        with tempfile.TemporaryDirectory(prefix=".gluon_roi-", dir=place.parent) as folder:
+            part = Path(folder, "part")
+            with part.open("xb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            with contextlib.suppress(OSError):  # there is no previous file
+                shutil.copymode(place, part)
+            os.replace(part, place)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OSError(f"{caller}: {content} cannot be written to {file}: {reason}") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let one thread of one process at a time into the body, if the file system has locks."""
+    try:
+        number = os.open(folder, os.O_RDONLY)
+    except OSError:  # a folder that may be written, but not be listed
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_UN)
+        os.close(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from ..files import target
+from ..files import check_other_file, target
 from .metadata import detector_metadata
 
 OPSET = 16
@@ -104,6 +104,7 @@ def export(
     from .source import metadata_of, output_names_of, source_of
 
     file = target("onnx.export: path", path)
+    check_other_file("onnx.export: path", file, {"model": model, "params": params})
     texts = metadata_of(model, metadata)
     source = source_of(model, input_shapes, params, input_types, dynamic, inputs, outputs)
     names = output_names_of(model, output_names, source.symbol, outputs)

@@ -3,54 +3,101 @@
 
 from __future__ import annotations
 
-import contextlib
+import glob
+import os
+import re
+import secrets
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 
-from ..files import replacing
+from ..files import locked, replacing, through_links
+from .graph import PRODUCER
 
 #: Weights of more bytes have their own file: protobuf, in which ONNX writes models, ends at 2**31.
 LIMIT = 2_000_000_000
 #: Where a tensor may begin in the file of weights, so that runtimes can map it to memory.
 _PAGE = 4096
+_CALLER = "onnx.export: path"
 
 
 def save(model: onnx.ModelProto, weights: dict[str, np.ndarray], file: Path) -> None:
-    """Write the whole model with its weights, or leave existing files as they are."""
-    with contextlib.ExitStack() as parts:
-        part = parts.enter_context(replacing(file))
+    """Write the model with its weights, or leave existing files as they are.
+
+    The weights of a large model get a file with a name that no earlier export had, so that whoever
+    reads the earlier model does not get the new weights. The earlier weights are removed at the
+    end.
+    """
+    place = through_links(file)
+    with locked(place.parent):
+        old = _data_files(place)
+        data = None
         if sum(value.nbytes for value in weights.values()) > LIMIT:
-            part_of_weights = parts.enter_context(replacing(file.with_name(_data(file))))
-            with open(part_of_weights, "wb") as data:
+            data = _new_data_file(place, old)
+            with replacing(_CALLER, data, f"the weights of {file}") as stream:
                 for name, value in weights.items():
-                    model.graph.initializer.append(_external(name, value, data, file))
+                    model.graph.initializer.append(_external(name, value, stream, data))
         else:
             model.graph.initializer.extend(
                 onnx.numpy_helper.from_array(value, name) for name, value in weights.items()
             )
-        onnx.save(model, str(part))
+        try:
+            with replacing(_CALLER, file, "the model") as stream:
+                stream.write(model.SerializeToString())
+        except BaseException:
+            if data is not None:
+                data.unlink()
+            raise
+        for path in old:
+            path.unlink(missing_ok=True)
 
 
-def _data(file: Path) -> str:
-    """The name of the file of weights."""
-    return f"{file.name}.data"
+def _data_files(file: Path) -> list[Path]:
+    """The files of weights that belong to an earlier export in a file."""
+    name = re.escape(file.name)
+    found = [
+        path
+        for path in file.parent.glob(f"{glob.escape(file.name)}.*")
+        if re.fullmatch(rf"{name}(\.[0-9a-f]{{8}})?\.data", path.name)
+    ]
+    if not found or not file.is_file():
+        return []
+    try:
+        model = onnx.load_model_from_string(file.read_bytes())
+    except DecodeError:  # not a model
+        return []
+    if model.producer_name != PRODUCER:
+        return []
+    entries = [entry for tensor in model.graph.initializer for entry in tensor.external_data]
+    locations = {entry.value for entry in entries if entry.key == "location"}
+    return [path for path in found if path.name in locations]
 
 
-def _external(name: str, value: np.ndarray, data: Any, file: Path) -> onnx.TensorProto:
-    """Write a weight, and return the tensor that refers to it."""
-    data.seek(-(-data.tell() // _PAGE) * _PAGE)
-    begin = data.tell()
-    data.write(np.ascontiguousarray(value).data)
+def _new_data_file(file: Path, old: list[Path]) -> Path:
+    """The file for the weights of a model, after an earlier export with these ones."""
+    data = file.with_name(f"{file.name}.data")
+    if data in old or not os.path.lexists(data):
+        return file.with_name(f"{file.name}.{secrets.token_hex(4)}.data") if old else data
+    raise FileExistsError(
+        f"{_CALLER}: the weights belong into the file {data}, but another file has this name"
+    )
+
+
+def _external(name: str, value: np.ndarray, stream: Any, file: Path) -> onnx.TensorProto:
+    """Write a weight to the stream of a file, and return the tensor that refers to it."""
+    stream.seek(-(-stream.tell() // _PAGE) * _PAGE)
+    begin = stream.tell()
+    stream.write(np.ascontiguousarray(value).data)
     tensor = onnx.TensorProto(
         name=name,
         dims=value.shape,
         data_type=onnx.helper.np_dtype_to_tensor_dtype(value.dtype),
         data_location=onnx.TensorProto.EXTERNAL,
     )
-    place = {"location": _data(file), "offset": begin, "length": value.nbytes}
+    place = {"location": file.name, "offset": begin, "length": value.nbytes}
     for key, number in place.items():
         tensor.external_data.add(key=key, value=str(number))
     return tensor

@@ -14,6 +14,8 @@ from onnx import helper, numpy_helper
 
 from ..bridge.nodes import without_longs
 
+#: The name of this package in the files that it writes.
+PRODUCER = "gluon_roi"
 #: Attributes that any node may have and that have no effect in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
 
@@ -264,14 +266,14 @@ class Graph:
         ]
         graph = helper.make_graph(
             self.nodes + ends,
-            "gluon_roi",
+            PRODUCER,
             [helper.make_tensor_value_info(n, onnx_type(t), s) for n, t, s in inputs],
             [helper.make_tensor_value_info(n, onnx_type(t), s) for (_, n), t, s in outputs],
             tensors,
         )
         model = helper.make_model(
             graph,
-            producer_name="gluon_roi",
+            producer_name=PRODUCER,
             opset_imports=[helper.make_opsetid("", self.opset)],
         )
         model.ir_version = 8  # that of opset 16, because older runtimes reject newer ones
