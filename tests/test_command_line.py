@@ -246,7 +246,7 @@ REFUSED = {
     "switch S no/out.json": "switch: OUT: there is no folder no",
     "switch S /dev/null": "switch: OUT: expected a file, but /dev/null is a device",
     "switch S out.json --bad-index no": "argument --bad-index: invalid choice: 'no'",
-    "switch S ./S": "switch: OUT: expected another file than IN, got ./",
+    "switch S ./S": "switch: OUT: expected another file than IN, got net-symbol.json",
     "switch X out.json": "optimize: the symbol has no RoI operator, expected one of ROIPooling",
     "export S P": "the following arguments are required: -o, --shape",
     f"{EXPORT} --shape data": "argument --shape: expected NAME=NUMBER,NUMBER,..., got 'data'",
