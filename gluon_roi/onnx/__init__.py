@@ -41,9 +41,9 @@ def export(
         as by :func:`gluon_roi.optimize`.
     input_shapes : sequence
         A shape for each input, in the order of the block's call, or in that of
-        ``symbol.list_arguments()`` without those in `params` or `inputs` and without the labels of
-        ``SoftmaxOutput`` and similar layers. An input that is a list of arrays has a list of
-        shapes.
+        ``symbol.list_arguments()`` without those in `params` or `inputs` and without those that
+        only the labels of ``SoftmaxOutput`` and similar layers need. An input that is a list of
+        arrays has a list of shapes.
     path : str or pathlib.Path
         The file to write.
     params : dict, str or pathlib.Path, optional

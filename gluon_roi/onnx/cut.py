@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Sequence
+import itertools
+from typing import Any, Iterable, Sequence
 
 import mxnet as mx
 
 from ..bridge.nodes import Nodes, Place, described, parsed, text
+from .rules.layers import LOSSES
 
 #: MXNet's operators that run Python code.
 _PYTHON = ("Custom", "_NDArray", "_Native")
@@ -84,10 +86,11 @@ def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any
         ):
             raise ValueError(f"onnx.export: outputs: expected a list of names, got {outputs!r}")
         nodes.heads = [place for name in outputs for place in nodes.find("outputs", name)]
+    has_new_labels = _replace_labels(nodes)
     for name in inputs:
         _make_input(nodes, name)
     _refuse_python(nodes)
-    if outputs is None and not inputs:
+    if outputs is None and not inputs and not has_new_labels:
         return model
     return text(nodes.content())
 
@@ -99,6 +102,42 @@ def _nodes(model: Any) -> _Nodes:
         return _Nodes.of_symbol(mx.sym.load_json(model))
     except mx.MXNetError:
         return _Nodes.of_text(model)
+
+
+def _replace_labels(nodes: _Nodes) -> bool:
+    """Let losses read a new variable instead of a label that other nodes compute or read.
+
+    What only labels need is then no longer needed. Returns whether there is such a loss.
+    """
+    names = {node["name"] for node in nodes.nodes}
+    needed = nodes.needed()
+    labels = label_variables(nodes, needed)
+    replaced = False
+    for number in needed:
+        node = nodes.nodes[number]
+        if node["op"] not in LOSSES or len(node["inputs"]) < 2 or node["inputs"][1].node in labels:
+            continue
+        name = next(
+            name
+            for name in (f"{node['name']}_label{n or ''}" for n in itertools.count())
+            if name not in names
+        )
+        names.add(name)
+        node["inputs"][1] = nodes.add("null", name)
+        replaced = True
+    return replaced
+
+
+def label_variables(nodes: Nodes, needed: Iterable[int]) -> set[int]:
+    """The variables that nothing but losses reads, as their labels, and so only in training."""
+    labels: set[int] = set()
+    others = {head.node for head in nodes.heads}
+    for number in needed:
+        node = nodes.nodes[number]
+        for argument, place in enumerate(node["inputs"]):
+            is_label = node["op"] in LOSSES and argument == 1
+            (labels if is_label else others).add(place.node)
+    return {number for number in labels - others if nodes.nodes[number]["op"] == "null"}
 
 
 def _make_input(nodes: _Nodes, name: str) -> None:

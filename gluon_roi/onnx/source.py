@@ -12,13 +12,12 @@ from typing import Any, Iterator, Sequence
 import mxnet as mx
 import numpy as np
 
-from ..bridge.nodes import described
+from ..bridge.nodes import Nodes, described
 from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.models import count, optimize
-from .cut import cut
+from .cut import cut, label_variables
 from .inference import Source, inferred
 from .metadata import detector_metadata, is_detector, output_names
-from .rules.layers import LOSSES
 
 #: Types of MXNet's arrays.
 _TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
@@ -65,7 +64,7 @@ def source_of(
                 f"{len(shapes)} inputs"
             )
     symbol = _switched(symbol)
-    used = set(symbol.list_inputs())
+    used = set(symbol.list_inputs()) - _labels(symbol)
     arrays = {
         name: _array(name, value)
         for name, value in values.items()
@@ -134,14 +133,9 @@ def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> A
 
 
 def _labels(symbol: Any) -> set[str]:
-    """The inputs that only a loss reads, and only in training."""
-    nodes = described(symbol)["nodes"]
-    readers: dict[int, set[bool]] = {}
-    for node in nodes:
-        for place, entry in enumerate(node["inputs"]):
-            is_label = node["op"] in LOSSES and place == 1
-            readers.setdefault(entry[0], set()).add(is_label)
-    return {nodes[n]["name"] for n, who in readers.items() if who == {True}}
+    """The inputs that only losses read, as their labels."""
+    nodes = Nodes(described(symbol))
+    return {nodes.nodes[n]["name"] for n in label_variables(nodes, nodes.needed())}
 
 
 def _switched(symbol: Any) -> Any:
