@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=20)
     given, rest = parser.parse_known_args(argv)
     settings, repeats = cli.parse(["train", *rest]).args[0], given.repeats
-    if settings.data.spec.paint:
+    if settings.data.spec.recipe:
         generate(settings.data)
     parts = step_parts(settings, repeats)
     print("| part | ms |\n|---|---|")

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from . import settings
 from .commands import ablate, detect, evaluate, export, train
+from .data import LOCATION
 from .distributed import launch
 from .errors import InputError, Interrupted, OutputError, RunError
 from .run import checkpoint
@@ -159,7 +160,7 @@ def _inherited(command: Callable, given: dict) -> dict[str, Any]:
             return scale
         names = [each.name for each in fields(Data)]
         if "dataset_root" in given or "val_annotations" in given:
-            names = [name for name in names if name not in settings.LOCATION]
+            names = [name for name in names if name not in LOCATION]
         return {**settings.inherited(source, stored.arguments, names), **scale}
     if given.get("resume"):
         names = [name for name in settings.OPTIONS if name not in settings.NOT_INHERITED]

@@ -22,8 +22,6 @@ from .model.network import BACKBONES, DEFORMABLE, FPN_BACKBONES
 
 RUNS = Path("runs")
 MAX_SIDE = 10_000  # pixels of a scaled image
-# The location of a data set.
-LOCATION = ("dataset_root", "train_annotations", "train_images", "val_annotations", "val_images")
 # Settings that a resumed run does not inherit.
 NOT_INHERITED = ("resume", "overwrite", "max_seconds")
 
@@ -156,10 +154,10 @@ class Data:
             if given:
                 self.files[purpose] = CocoFiles(*paths)
 
-    def open(self, held: ValidationSplit | None, *purposes: str) -> list[DetectionSet]:
+    def open(self, split: ValidationSplit | None, *purposes: str) -> list[DetectionSet]:
         """Open the data set for some purposes; see `data.open_datasets`."""
         where = self.spec, self.dataset_root, purposes
-        return open_datasets(*where, self.skip_broken, self.files, held)
+        return open_datasets(*where, self.skip_broken, self.files, split)
 
 
 @dataclass
@@ -303,7 +301,7 @@ class Settings:
         self.run.save_prefix = self.run.save_prefix or RUNS / self.data.dataset
         if self.schedule.flip_p is None:
             self.schedule.flip_p = self.data.spec.flip_p
-        if self.schedule.steps is None and self.data.spec.paint:
+        if self.schedule.steps is None and self.data.spec.recipe:
             self.schedule.steps = 2000
 
     def config(self, classes: Sequence[str]) -> ModelConfig:

@@ -48,7 +48,7 @@ def command(settings: Settings, seeds: list[int], further: list[str]) -> None:
     The results are written after every run, so that an interrupted study shows them so far, and
     finished runs are not repeated. Raises CheckpointError if the folder is of another study.
     """
-    if settings.data.spec.paint:
+    if settings.data.spec.recipe:
         generate(settings.data)
     folder = settings.run.save_prefix
     results = folder / "ablation.json"

@@ -22,7 +22,8 @@ def command(
 ) -> None:
     """Detect objects in image files: write <stem>.png and <stem>.json for each.
 
-    A folder stands for all its images. All files are checked first.
+    A folder stands for all its images. All files are checked first: broken ones are errors, but
+    those of folders only after the others have their results.
     """
     dataset = open_images(images)
     check_targets([Path(entry.path) for entry in dataset.samples], save_prefix)
@@ -38,10 +39,15 @@ def command(
             count = write(stem, image, detection, stored.config.classes, thresh)
             progress.results(f"{file}: {count} objects -> {stem}.png, .json")
             progress.update()
+    if dataset.broken:
+        raise InputError("\n".join(f"detect: {sentence}" for sentence in dataset.broken))
 
 
 def open_images(paths: list[Path]) -> DetectionSet:
-    """Return image files, and those of folders, as a data set; raise InputError for broken ones."""
+    """Return image files, and those of folders, as a data set.
+
+    Raises InputError for broken files, unless they are in folders and others are not broken.
+    """
     images: list[Path] = []
     for path in paths:
         found = sorted(filter(has_suffix, path.iterdir())) if path.is_dir() else [path]
@@ -52,7 +58,8 @@ def open_images(paths: list[Path]) -> DetectionSet:
     dataset.add_checked(
         [AnnotatedImage(path.name, path, (0, 0), [], []) for path in dict.fromkeys(images)]
     )
-    if dataset.broken:
+    named = {str(path) for path in paths}
+    if dataset.broken and (named & dataset.left_out or not len(dataset)):
         raise InputError("\n".join(f"detect: {sentence}" for sentence in dataset.broken))
     return dataset
 

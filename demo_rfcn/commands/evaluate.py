@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from .. import files
-from ..data import ValidationSplit
+from ..data import ValidationSplit, resolve_location
 from ..errors import CheckpointError
 from ..model.detections import Finder
 from ..run import checkpoint, evaluate
 from ..run.record import LAST, SUMMARY
-from ..settings import LOCATION, Data, Devices
+from ..settings import Data, Devices
 from ..show.report import REPORT, shown, write_report
 
 PICTURED = 12  # images of the detection picture
@@ -74,9 +74,9 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
 
 def _held_back(stored: checkpoint.Checkpoint, data: Data) -> ValidationSplit | None:
     """Return the images that the checkpoint's run held back, if they are of this data set."""
-    names, own = stored.notes["held_back"], vars(data)
-    wanted = {name: str(own[name]) if own[name] else None for name in ("dataset", *LOCATION)}
-    same = all(stored.arguments.get(name) == value for name, value in wanted.items())
+    names = stored.notes["held_back"]
+    trained_on = stored.notes.get("location") or resolve_location(stored.arguments)
+    same = trained_on == resolve_location(vars(data))
     return ValidationSplit(names=set(names)) if names and same else None
 
 

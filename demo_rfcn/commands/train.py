@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .. import files
 from ..data import ensure_dataset
+from ..data.dataset import DetectionSet
 from ..errors import CheckpointError, InputError
 from ..run import checkpoint, train
 from ..run.record import BEST, LAST, SUMMARY
@@ -24,10 +25,18 @@ def command(settings: Settings) -> None:
     """Train a detector, and print the location of the run."""
     train.check_files(settings)
     refuse_to_replace(settings)
-    train.train(settings, *settings.open("train", "val"))
+    train_set, val_set = settings.open("train", "val")
+    print_summary(train_set, settings)
+    train.train(settings, train_set, val_set)
     folder = settings.run.save_prefix
     print(f"the run is in {folder.resolve()}; its scores, pictures and report.html:")
     print(f"python -m demo_rfcn eval --pretrained {folder / LAST} --save-prefix {folder / 'eval'}")
+
+
+def print_summary(train_set: DetectionSet, settings: Settings) -> None:
+    """Print what there is to train on: objects per class, and their size."""
+    for line in train_set.summarize(settings.data.scale):
+        print(f"dataset: {line}")
 
 
 def demo(settings: Settings) -> None:
@@ -40,13 +49,14 @@ def demo(settings: Settings) -> None:
         stored = check_run(last, settings)
         trained = stored.step >= (settings.schedule.steps or stored.arguments["steps"])
         settings = settings.changed(resume=last)
-    if settings.data.spec.paint:
+    if settings.data.spec.recipe:
         generate(settings.data)
     if trained:
         print(f"reused {last}, trained for {stored.step} steps")
     else:
         # The images of the report too, so that broken ones are named now.
         train_set, val_set, _ = settings.open("train", "val", "test")
+        print_summary(train_set, settings)
         train.train(settings, train_set, val_set)
         summary_path.unlink(missing_ok=True)
     if summary_path.is_file():

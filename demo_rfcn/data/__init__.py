@@ -3,24 +3,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
 from gluoncv.data import COCODetection, VOCDetection
 
 from ..errors import InputError
-from ..files import read_json, writing
-from . import coco, signals, voc
-from .dataset import DetectionSet, plural
+from . import coco, generate, signals, voc, yolo
+from .coco import CocoFiles
+from .dataset import DetectionSet
+from .splits import LOCATION, PURPOSES, Source, ValidationSplit, resolve_location, split_dataset
+
+__all__ = [
+    "DATASETS",
+    "LOCATION",
+    "CocoFiles",
+    "DatasetSpec",
+    "ValidationSplit",
+    "ensure_dataset",
+    "open_datasets",
+    "resolve_location",
+]
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class DatasetSpec:
     """Properties of a data set that commands need before it is opened."""
 
     name: str
-    #: Those of the annotations if empty.
+    #: If empty, the classes of the annotations.
     classes: tuple[str, ...]
     #: Lists of images; `val` guides training, `test` gives the final figures. VOC: (year or folder,
     #: name in ImageSets/Main); COCO: the name of the annotation file. If empty, the lists in the
@@ -48,9 +53,7 @@ class DatasetSpec:
     open_classes: bool = False
     #: Class of the score-map picture; the most frequent one if None.
     shown_class: str | None = None
-    #: Of a generated set: its painter, the painter's name and version, and images per split.
-    #: A folder of another recipe is generated again.
-    paint: Callable[[np.random.Generator], Any] | None = None
+    #: Name and version of the painter of a generated data set, and images per split.
     recipe: str = ""
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -69,7 +72,6 @@ DATASETS = {
             anchor_scales=(2.0, 3.5, 5.5),
             anchor_ratios=(1.0, 2.0),
             shown_class="signal_top",
-            paint=signals.paint,
             recipe="signals-1",
             counts={"trainval": 3000, "val": 100, "test": 300},
         ),
@@ -93,91 +95,84 @@ DATASETS = {
 }
 
 
-class CocoFiles(NamedTuple):
-    """An annotation file in COCO's format, and the folder of its images."""
-
-    annotations: Path
-    images: Path
-
-
-class ValidationSplit(NamedTuple):
-    """Images held back from training: their names, or a share chosen by a seed."""
-
-    share: float = 0.1
-    seed: int = 0
-    names: set[str] | None = None
-
-
 def open_datasets(
     spec: DatasetSpec,
     root: Path,
     purposes: Sequence[str],
     skip_broken: bool = False,
     files: dict[str, CocoFiles] | None = None,
-    held: ValidationSplit | None = None,
+    split: ValidationSplit | None = None,
 ) -> list[DetectionSet]:
     """Check all files of a data set, and open it for several purposes: train, val, test.
 
-    A voc-like or COCO set without classes has those of its training images; if it has some, objects
-    of others are left out. A `test` without its own list is `val`, and a `val` without one is the
-    part of `train` that is held back, or all of it if `held` is None. `files` replace the root of a
-    COCO set. Assumptions and omissions are printed once. Raises InputError if a folder or list is
+    A data set without classes has those of its training images; if it has some, objects of others
+    are left out. A `test` without its own list is `val`, and a `val` without one is the part of
+    `train` that is held back, or all of it if `split` is None. `files` replace the root of a COCO
+    set. Assumptions and omissions are printed once. Raises InputError if a folder or list is
     missing, files are broken (each has a line), or a named class has no object to train on.
     """
     root = Path(root)
-    if not files and not root.is_dir():
-        make = f"; 'python -m demo_rfcn data --dataset {spec.name}' makes it" if spec.paint else ""
-        raise InputError(f"dataset: folder {root} of '{spec.name}' is missing{make}")
-    lists = {purpose: _lists(spec, root, purpose, files) for purpose in ("train", "val", "test")}
-    lists["test"] = lists["test"] or lists["val"]
-    read: dict[Any, DetectionSet] = {}
+    sources = _find_sources(spec, root, files)
+    sources["test"] = sources["test"] or sources["val"]
+    read: dict[Source, DetectionSet] = {}
     classes = spec.classes
     for purpose in (*(() if classes else ("train",)), *purposes):
-        key = lists[purpose] or lists["train"]
-        if not key:
+        source = sources[purpose] or sources["train"]
+        if not source:
             without = f"without images for '{purpose}', expected --{purpose}-annotations"
             raise InputError(f"dataset: '{spec.name}' {without}")
-        if key not in read:
-            if spec.name == "coco":
-                read[key] = coco.read_file(key[0], key[1], classes)
-            else:
-                read[key] = voc.read_folders(root, key, classes, spec.open_classes)
-            classes = classes or read[key].classes
+        if source not in read:
+            read[source] = source.read(classes)
+            classes = classes or read[source].classes
     _refuse_broken([*read.values()], skip_broken)
     notes = [] if spec.classes else [f"classes of the annotations: {', '.join(classes)}"]
     for dataset in read.values():
         notes += dataset.notes
         if not len(dataset):
-            raise InputError(f"dataset: no image of {dataset} in {root} is whole")
-    if "train" in purposes and spec.open_classes:
-        _check_classes(spec, read[lists["train"]], root)
+            raise InputError(f"dataset: no image of {dataset} in {root} is complete")
+    train = sources["train"]
+    if "train" in purposes and spec.open_classes and train:
+        _check_classes(spec, read[train], root)
 
     opened = []
     for purpose in purposes:
-        dataset = read[lists[purpose] or lists["train"]]
-        if held and not lists["val"] and (purpose == "train" or not lists[purpose]):
-            dataset = _divided(dataset, purpose, held, notes)
+        dataset = read[sources[purpose] or train]  # type: ignore[index]
+        if split and not sources["val"] and (purpose == "train" or not sources[purpose]):
+            dataset, note = split_dataset(dataset, purpose, split)
+            notes.append(note)
         opened.append(dataset)
     for note in dict.fromkeys(notes):
         print(f"dataset: {note}")
     return opened
 
 
-def _lists(spec: DatasetSpec, root: Path, purpose: str, files: dict[str, CocoFiles] | None) -> Any:
-    """Return the sources of a purpose: VOC's folders and lists, or COCO's files; None if none."""
+def _find_sources(
+    spec: DatasetSpec, root: Path, files: dict[str, CocoFiles] | None
+) -> dict[str, Source | None]:
+    """Return the annotations of each purpose; None if it has none of its own."""
     if files:
-        return files.get(purpose)
-    wanted = getattr(spec, purpose)
-    if spec.name == "coco":
-        return root / "annotations" / f"{wanted[0]}.json", None
-    if spec.name != "voc-like":
-        present = tuple(entry for entry in wanted if (root / f"VOC{entry[0]}").is_dir())
-        return present or wanted or None
-    names = {path.stem for path in (root / voc.LISTS).glob("*.txt")}
-    if purpose != "train":
-        return ((".", purpose),) if purpose in names else None
-    order = ("train", "trainval") if "val" in names else ("trainval", "train")
-    return ((".", next((name for name in order if name in names), None)),)
+        return {purpose: files.get(purpose) for purpose in PURPOSES}
+    if not root.is_dir():
+        make = f"; 'python -m demo_rfcn data --dataset {spec.name}' makes it" if spec.recipe else ""
+        raise InputError(f"dataset: folder {root} of '{spec.name}' is missing{make}")
+    if spec.name == "voc-like":
+        for form in (voc, yolo, coco):
+            if found := form.find_sources(root):
+                return found
+        raise InputError(
+            f"dataset: {root} has none of the three forms: VOC (Annotations/*.xml and JPEGImages, "
+            "or *.xml with the images), COCO (a *.json with lists of images and annotations), "
+            "YOLO (data.yaml, images and labels/*.txt)"
+        )
+    sources: dict[str, Source | None] = {}
+    for purpose in PURPOSES:
+        lists = getattr(spec, purpose)
+        if spec.name == "coco":
+            sources[purpose] = CocoFiles(root / "annotations" / f"{lists[0]}.json", None)
+        else:
+            present = tuple(each for each in lists if (root / f"VOC{each[0]}").is_dir()) or lists
+            sources[purpose] = voc.VocLists(root, present, spec.open_classes) if present else None
+    return sources
 
 
 def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
@@ -186,7 +181,7 @@ def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
     if not broken:
         return
     left_out = {path for dataset in datasets for path in dataset.left_out}
-    images = left_out.union(entry.path for dataset in datasets for entry in dataset.samples)
+    images = left_out.union(sample.path for dataset in datasets for sample in dataset.samples)
     some = f"{len(left_out)} of {len(images)} images"
     if not skip_broken:
         sentences = "\n".join(f"dataset: {sentence}" for sentence in broken)
@@ -207,67 +202,13 @@ def _check_classes(spec: DatasetSpec, train_set: DetectionSet, root: Path) -> No
             )
 
 
-def _divided(
-    dataset: DetectionSet, purpose: str, held: ValidationSplit, notes: list[str]
-) -> DetectionSet:
-    """Return the training images that are not held back, or for another purpose those that are."""
-    names = {entry.name for entry in dataset.samples}
-    back = _choose(dataset, held) if held.names is None else held.names & names
-    if not back or back == names:
-        few = "are too few to hold back some for validation, expected two with objects"
-        raise InputError(f"dataset: {len(names)} images of {dataset} {few}")
-    some = f"{len(back)} of {plural(len(names), 'image')} of {dataset}"
-    notes.append(f"{some} are held back from training, for validation")
-    if purpose == "train":
-        return dataset.subset(f"{dataset} without those held back", names - back)
-    chosen = dataset.subset(f"those held back of {dataset}", back)
-    chosen.held_back = True
-    return chosen
-
-
-def _choose(dataset: DetectionSet, held: ValidationSplit) -> set[str]:
-    """Choose the names of the images to hold back from training.
-
-    The seed gives each image a place in an order that does not depend on the other images, so few
-    images change sides when some are added. Images with boxes and those without are divided in the
-    same way, and at least one with boxes is held back.
-    """
-    chosen: set[str] = set()
-    for annotated in (True, False):
-        names = [entry.name for entry in dataset.samples if bool(len(entry.labels)) == annotated]
-        names.sort(key=lambda name: hashlib.sha256(os.fsencode(f"{held.seed} {name}")).digest())
-        count = round(held.share * len(names))
-        if annotated and len(names) > 1:
-            count = min(max(count, 1), len(names) - 1)
-        chosen.update(names[:count])
-    return chosen
-
-
 def ensure_dataset(name: str, root: Path, seed: int) -> bool:
-    """Generate an embedded data set under root unless it is there; return whether it was made.
+    """Write a generated data set into a folder, unless it is there; return whether it was written.
 
-    Image i of a split is painted by its own generator, seeded with (seed, split, i), so a larger
-    split begins with the images of a smaller one. The set is moved to its place when complete: an
-    interrupted call leaves nothing half made. A folder of another recipe is generated again.
+    See `generate.write_dataset` for what is refused.
     """
-    spec, recipe_path = DATASETS[name], root / "recipe.json"
-    if spec.paint is None:
+    spec = DATASETS[name]
+    if not spec.recipe:
         raise InputError(f"data: dataset '{name}' is not generated; pass its --dataset-root")
-    recorded = {"recipe": spec.recipe, "seed": seed, "splits": spec.counts}
-    if recipe_path.is_file() and read_json(recipe_path, "data") == recorded:
-        return False
-    if root.is_file():
-        raise InputError(f"data: {root} is a file, expected a folder")
-    if root.exists() and any(root.iterdir()) and not recipe_path.is_file():
-        others = "files that this command did not write; expected an empty folder"
-        raise InputError(f"data: {root} holds {others}")
-    with writing(root):
-        root.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as work:
-            made = Path(work, "made")
-            voc.write_splits(made / voc.YEAR_FOLDER, spec.paint, spec.counts, seed, spec.recipe)
-            (made / recipe_path.name).write_text(json.dumps(recorded, indent=2) + "\n")
-            if root.exists():
-                shutil.rmtree(root)
-            os.replace(made, root)
-    return True
+    recipe = {"recipe": spec.recipe, "seed": seed, "splits": spec.counts}
+    return generate.write_dataset(Path(root), recipe)

@@ -5,23 +5,99 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import BrokenFile, InputError
 from ..files import read_json
-from .dataset import AnnotatedImage, AnnotatedObject, DetectionSet, plural
+from .dataset import (
+    AnnotatedImage,
+    AnnotatedObject,
+    DetectionSet,
+    clip_box,
+    inclusive_box,
+    is_clipped,
+    plural,
+)
+from .splits import SPLIT_FOLDERS, Source
 
-PARTS = ("images", "annotations", "categories")
+LISTS = ("images", "annotations", "categories")
+#: Recognises the format: one of the lists begins within the first bytes of the file.
+_LIST = re.compile(rb'"(images|annotations)"\s*:\s*\[')
+_START = 2**16
+
+
+class CocoFiles(NamedTuple):
+    """An annotation file in COCO's format, and the folder of its images.
+
+    If the folder is None, the images are where COCO 2017 has them.
+    """
+
+    annotations: Path
+    images: Path | None
+
+    def read(self, classes: Sequence[str]) -> DetectionSet:
+        """Read the annotations; see `read_file`."""
+        return read_file(self.annotations, self.images, classes)
+
+
+def find_sources(root: Path) -> dict[str, Source | None] | None:
+    """Return the annotation files of a folder by purpose; None if it has none.
+
+    They are in the folder, in its folder `annotations`, or in one folder per split. Raises
+    InputError if there are several for one purpose.
+    """
+    found: dict[str, Source | None] = dict.fromkeys(SPLIT_FOLDERS)
+    files = [path for place in (root, root / "annotations") for path in _annotation_files(place)]
+    instances = [path for path in files if path.stem.startswith("instances_")]
+    files = instances or files
+    for purpose, names in SPLIT_FOLDERS.items():
+        own = [path for path in files if any(word in names for word in _words(path.stem))]
+        own = own or (files if purpose == "train" and len(files) == 1 else [])
+        if len(own) > 1:
+            several = ", ".join(str(path) for path in own)
+            flags = "--dataset coco --train-annotations FILE --train-images DIR"
+            raise InputError(
+                f"dataset: {several} may be the annotations for {purpose}: use {flags}"
+            )
+        if own:
+            found[purpose] = CocoFiles(own[0], _image_folder(root, own[0].stem))
+        for folder in (root / name for name in names if not own):
+            for path in _annotation_files(folder)[:1]:
+                found[purpose] = CocoFiles(path, folder)
+    return found if found["train"] else None
+
+
+def _words(stem: str) -> list[str]:
+    """Return the words of a file's name: those of instances_val2017 are instances and val."""
+    return re.findall("[a-z]+", stem.lower())
+
+
+def _annotation_files(folder: Path) -> list[Path]:
+    """Return the files in COCO's format, by their first bytes."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        with path.open("rb") as file:
+            if _LIST.search(file.read(_START)):
+                found.append(path)
+    return found
+
+
+def _image_folder(root: Path, stem: str) -> Path:
+    """Return the folder of the images of an annotation file, instances_val for example."""
+    split = stem.split("_", 1)[-1]
+    places = [root / "images" / split, root / split, root / "images", root]
+    return next(place for place in places if place.is_dir())
 
 
 def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> DetectionSet:
     """Read an annotation file; raise InputError if it or pycocotools is missing, or it is foreign.
 
     `folder` has the images; if it is None, they are where COCO 2017 has them. Without `classes`,
-    those are all categories, in the order of the file. `area`, `iscrowd` and, beside `file_name`,
-    `coco_url` may be absent. Boxes are clipped to their image.
+    those are all categories, in the order of the file. `area`, `iscrowd` and, with `file_name`,
+    `coco_url` may be absent. Boxes are clipped by `clip_box`.
     """
     if importlib.util.find_spec("pycocotools") is None:
         raise InputError("dataset: 'coco' needs pycocotools; run 'pip install pycocotools'")
@@ -29,30 +105,30 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
         layout = "" if folder else f"; expected the COCO layout in {path.parents[1]}"
         raise InputError(f"dataset: {path} is missing{layout}")
     content = read_json(path, "dataset")
-    lists = isinstance(content, dict) and [type(content.get(part)) is list for part in PARTS]
+    lists = isinstance(content, dict) and [type(content.get(part)) is list for part in LISTS]
     if not lists or not all(lists):
-        raise InputError(f"dataset: {path} does not hold lists of {', '.join(PARTS)}")
+        raise InputError(f"dataset: {path} does not hold lists of {', '.join(LISTS)}")
     categories = _read_categories(path, content["categories"])
     dataset = DetectionSet(path.stem, classes or list(categories.values()))
     dataset.annotated_classes, dataset.is_coco = set(categories.values()), True
     images: dict[int | str, AnnotatedImage] = {}
-    for place, entry in enumerate(content["images"]):
+    for index, entry in enumerate(content["images"]):
         try:
-            number = _field(entry, "id", (int, str))
-            if number in images:
-                raise BrokenFile(f"has the id of another image, {number}")
-            images[number] = _image(path, folder, entry)
+            image_id = _field(entry, "id", (int, str))
+            if image_id in images:
+                raise BrokenFile(f"has the id of another image, {image_id}")
+            images[image_id] = _read_image(path, folder, entry)
         except BrokenFile as error:
-            dataset.broken.append(f"{path}: images[{place}] {error}")
-            dataset.left_out.add(f"{path}: images[{place}]")
+            dataset.broken.append(f"{path}: images[{index}] {error}")
+            dataset.left_out.add(f"{path}: images[{index}]")
     _check_folder(path, folder, [image.path for image in images.values()])
     seen: set[int | str] = set()
     empty = 0
-    for place, entry in enumerate(content["annotations"]):
+    for index, entry in enumerate(content["annotations"]):
         image = None
         try:
             image = images.get(_field(entry, "image_id", (int, str)))
-            found = _object(entry, image, categories)
+            found = _read_object(entry, image, categories)
             if entry["id"] in seen:
                 raise BrokenFile(f"has the id of another annotation, {entry['id']}")
             seen.add(entry["id"])
@@ -61,8 +137,8 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
             elif image and not entry.get("ignore", 0):
                 image.objects.append(found)
         except BrokenFile as error:
-            faults = image.faults if image else dataset.broken
-            faults.append(f"{path}: annotations[{place}] {error}")
+            errors = image.errors if image else dataset.broken
+            errors.append(f"{path}: annotations[{index}] {error}")
     if empty:
         dataset.notes.append(f"{plural(empty, 'box', 'boxes')} without area left out of {path}")
     dataset.add_checked([images[n] for n in sorted(images, key=lambda n: (isinstance(n, str), n))])
@@ -72,7 +148,7 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
 def _read_categories(path: Path, entries: list) -> dict[int, str]:
     """Return the names of the categories by their ids, in the order of the file."""
     names: dict[int, str] = {}
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         try:
             number, name = _field(entry, "id", int), _field(entry, "name", str).strip()
             if not name or number in names or name in names.values():
@@ -80,13 +156,13 @@ def _read_categories(path: Path, entries: list) -> dict[int, str]:
                 raise BrokenFile(f"has {other}: {number} '{name}'")
             names[number] = name
         except BrokenFile as error:
-            raise InputError(f"dataset: {path}: categories[{place}] {error}") from error
+            raise InputError(f"dataset: {path}: categories[{index}] {error}") from error
     if not names:
         raise InputError(f"dataset: {path} has no categories, expected at least one")
     return names
 
 
-def _image(path: Path, folder: Path | None, entry: dict) -> AnnotatedImage:
+def _read_image(path: Path, folder: Path | None, entry: dict) -> AnnotatedImage:
     """Return an image as its entry describes it, without objects."""
     size = _field(entry, "width", (int, float)), _field(entry, "height", (int, float))
     if not 1 <= min(size) <= max(size) <= 2**31:
@@ -95,11 +171,11 @@ def _image(path: Path, folder: Path | None, entry: dict) -> AnnotatedImage:
     if not folder and "/" in url:
         image = Path(path.parents[1], *url.split("/")[-2:])
     else:
-        image = _found(folder or path.parents[1] / path.stem.split("_", 1)[-1], entry)
+        image = _find_image(folder or path.parents[1] / path.stem.split("_", 1)[-1], entry)
     return AnnotatedImage(str(entry.get("file_name") or image.name), image, size, [], [])
 
 
-def _found(folder: Path, entry: dict) -> Path:
+def _find_image(folder: Path, entry: dict) -> Path:
     """Return the path of an image; tools write names with or without folders, of any system."""
     name = _field(entry, "file_name", str)
     pure = PurePosixPath(name.replace("\\", "/"))
@@ -118,7 +194,7 @@ def _check_folder(path: Path, folder: Path | None, images: list[Path]) -> None:
         raise InputError(f"dataset: {none}, {where}")
 
 
-def _object(
+def _read_object(
     entry: dict, image: AnnotatedImage | None, categories: dict[int, str]
 ) -> AnnotatedObject:
     """Return the object of an annotation."""
@@ -131,21 +207,17 @@ def _object(
     numbers = all(isinstance(side, (int, float)) and abs(side) < 1e9 for side in box)  # no NaN
     if len(box) != 4 or not numbers or min(box[2:]) < 0:
         raise BrokenFile(f"has the box {box}, expected x, y, width, height")
-    x, y, width, height = box
-    image_width, image_height = image.size
-    if x >= image_width or y >= image_height or x + width < 0 or y + height < 0:
-        size = f"{image_width} x {image_height}"
-        raise BrokenFile(f"has the box {box} outside its image of {size} pixels")
+    ends = inclusive_box(*box)
+    inside = clip_box(ends, image.size)
+    if inside is None:
+        size = "{} x {}".format(*image.size)
+        raise BrokenFile(f"has the box {box}, expected it within its image of {size} pixels")
     if "area" in entry:
         _field(entry, "area", (int, float))
     if entry.get("iscrowd", 0) not in (0, 1):
         raise BrokenFile(f"has {entry['iscrowd']!r} for 'iscrowd'")
-    ends = x, y, x + max(width - 1, 0), y + max(height - 1, 0)  # inclusive
-    limits = (image_width - 1, image_height - 1) * 2
-    inside = [min(max(side, 0), limit) for side, limit in zip(ends, limits)]
-    return AnnotatedObject(
-        categories[entry["category_id"]], inside, False, bool(entry.get("iscrowd", 0))
-    )
+    name, crowd = categories[entry["category_id"]], bool(entry.get("iscrowd", 0))
+    return AnnotatedObject(name, inside, False, crowd, is_clipped(ends, inside))
 
 
 def _field(entry: Any, name: str, kind: type | tuple[type, ...]) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -14,7 +15,12 @@ import numpy as np
 
 from ..errors import BrokenFile, LostImage
 from ..progress import Progress
-from .images import Header, check_image, read_image, upright_boxes
+from .images import Header, Reading, check_image, read_image, upright_boxes
+
+#: Objects should be as large as this after scaling, pixels: the smallest anchor.
+RECOMMENDED_SIZE = 32
+#: Bytes of each end of an image file that a digest covers.
+_DIGESTED = 2**16
 
 
 class AnnotatedObject(NamedTuple):
@@ -22,42 +28,44 @@ class AnnotatedObject(NamedTuple):
 
     name: str
     box: Sequence[float]
-    difficult: bool
+    difficult: bool = False
     crowd: bool = False
+    clipped: bool = False
 
 
 class AnnotatedImage(NamedTuple):
-    """An image as its annotation describes it; `size` is (0, 0) if it is not known."""
+    """An image as its annotation describes it; `size` is (0, 0) if the annotation has none."""
 
     name: str
     path: Path
     size: tuple[float, float]
     objects: list[AnnotatedObject]
-    faults: list[str]
+    errors: list[str]
 
 
 class Sample(NamedTuple):
-    """A whole image and its boxes; a crowd is a region of several objects, and difficult."""
+    """A complete image and its boxes; a crowd is a region of many objects, and difficult."""
 
     name: str
     path: str
     header: Header
     labels: np.ndarray  # (M, 6) float32: x1, y1, x2, y2 (as in `AnnotatedObject`), class, difficult
     crowd: np.ndarray  # (M,) bool
+    clipped: int = 0  # number of boxes that were clipped to the image
 
 
 class DetectionSet(mx.gluon.data.Dataset):
     """Images with boxes; labels are always (M, 6), M = 0 included."""
 
-    def __init__(self, title: str, classes: Sequence[str], entries: Iterable[Sample] = ()) -> None:
+    def __init__(self, title: str, classes: Sequence[str], samples: Iterable[Sample] = ()) -> None:
         self._title = title
         self.classes = tuple(classes)
-        self.samples = list(entries)
+        self.samples = list(samples)
         self.broken: list[str] = []  # a sentence for every broken file
         self.notes: list[str] = []  # a sentence for every other assumption or omission
         self.left_out: set[str] = set()  # paths of images with broken files
-        self.annotated_classes = set(classes)  # classes that the annotations know, used or not
-        self.is_coco = False  # whether it has COCO's own scores
+        self.annotated_classes = set(classes)  # classes of the annotations, used or not
+        self.is_coco = False  # whether COCO's own scores are computed
         self.held_back = False  # whether its images were held back from training
 
     def __str__(self) -> str:
@@ -72,50 +80,54 @@ class DetectionSet(mx.gluon.data.Dataset):
 
     def read(self, index: int) -> np.ndarray:
         """Read an image, (H, W, 3) uint8, RGB, upright; raise LostImage if it is damaged now."""
-        entry = self.samples[index]
+        sample = self.samples[index]
         try:
-            return read_image(Path(entry.path), entry.header)
+            return read_image(Path(sample.path), sample.header)
         except BrokenFile as error:
-            raise LostImage(f"dataset: {entry.path} cannot be read any more: {error}") from error
+            raise LostImage(f"dataset: {sample.path} cannot be read any more: {error}") from error
 
     @property
     def labels(self) -> list[np.ndarray]:
         """Labels of all images, each (M, 6) float32."""
-        return [entry.labels for entry in self.samples]
+        return [sample.labels for sample in self.samples]
 
     def add_checked(self, images: Sequence[AnnotatedImage]) -> None:
-        """Check the files of images, and take those of which nothing is broken.
+        """Check the files of images, and add those without errors.
 
         A set without classes gets those of the images, sorted; objects of others are left out.
         """
-        whole, turned = [], 0
+        checked = []
+        readings: dict[Reading, list[str]] = {reading: [] for reading in Reading}
         for image in Progress("looking at files", "images", images, brief=True):
-            faults, moved = [*image.faults], False
+            errors = [*image.errors]
             try:
                 header = check_image(image.path)
                 boxes = np.array([each.box for each in image.objects], float).reshape(-1, 4)
-                if image.size != (0, 0):
-                    boxes, moved = upright_boxes(image.path, header, image.size, boxes)
+                boxes, reading = upright_boxes(image.path, header, image.size, boxes)
             except BrokenFile as error:
-                faults.insert(0, str(error))
-            if faults:
-                self.broken += faults
+                errors.insert(0, str(error))
+            if errors:
+                self.broken += errors
                 self.left_out.add(str(image.path))
-            else:
-                whole.append((image, header, boxes))
-                turned += moved
-        names = Counter(each.name for image, _, _ in whole for each in image.objects)
+                continue
+            checked.append((image, header, boxes))
+            if len(boxes):
+                readings[reading].append(image.path.name)
+        names = Counter(each.name for image, _, _ in checked for each in image.objects)
         self.annotated_classes |= set(names)
         self.classes = self.classes or tuple(sorted(self.annotated_classes))
-        for image, header, boxes in whole:
-            known = [(o, box) for o, box in zip(image.objects, boxes) if o.name in self.classes]
-            rows = [(*b, self.classes.index(o.name), o.difficult or o.crowd) for o, b in known]
+        for image, header, boxes in checked:
+            pairs = [(o, box) for o, box in zip(image.objects, boxes) if o.name in self.classes]
+            rows = [(*b, self.classes.index(o.name), o.difficult or o.crowd) for o, b in pairs]
             labels = np.array(rows, np.float32).reshape(-1, 6)
-            crowd = np.array([o.crowd for o, _ in known], bool)
-            self.samples.append(Sample(image.name, str(image.path), header, labels, crowd))
-        self._note(names, turned)
+            crowd = np.array([o.crowd for o, _ in pairs], bool)
+            clipped = sum(o.clipped for o, _ in pairs)
+            path = str(image.path)
+            self.samples.append(Sample(image.name, path, header, labels, crowd, clipped))
+        self._note_classes(names)
+        self._note_readings(readings)
 
-    def _note(self, names: Counter[str], turned: int) -> None:
+    def _note_classes(self, names: Counter[str]) -> None:
         for _, group in groupby(sorted(self.annotated_classes, key=str.lower), key=str.lower):
             if len(same := sorted(group)) > 1:
                 self.notes.append(f"classes that differ only in case: {', '.join(same)}")
@@ -125,10 +137,22 @@ class DetectionSet(mx.gluon.data.Dataset):
             objects = f"{plural(sum(outside.values()), 'object')} of {self}"
             classes = ", ".join(self.classes)
             self.notes.append(f"{objects} left out, of classes outside {classes}: {counts}")
-        if turned:
-            images = f"{plural(turned, 'image')} of {self} stored turned"
+
+    def _note_readings(self, readings: dict[Reading, list[str]]) -> None:
+        if names := readings[Reading.STORED]:
+            images = f"{plural(len(names), 'image')} of {self} stored turned"
             how = "with annotations of the stored size: their boxes are turned with the pixels"
             self.notes.append(f"{images}, {how}")
+        if names := readings[Reading.AMBIGUOUS]:
+            images = f"{plural(len(names), 'image')} of {self} stored turned"
+            how = "whose annotated size fits both readings: their boxes are read as upright ones"
+            self.notes.append(f"{images}, {how}: {first_names(names)}")
+
+    def note_unlabelled(self, names: Sequence[str]) -> None:
+        """Note images that are left out because they have no annotation."""
+        if names:
+            images = plural(len(names), "image")
+            self.notes.append(f"{images} without annotation left out: {first_names(names)}")
 
     def subset(self, title: str, names: set[str]) -> DetectionSet:
         """Return a set of the images of these names; it has no notes."""
@@ -136,7 +160,84 @@ class DetectionSet(mx.gluon.data.Dataset):
         chosen.annotated_classes, chosen.is_coco = self.annotated_classes, self.is_coco
         return chosen
 
+    def summarize(self, scale: tuple[int, int]) -> list[str]:
+        """Describe the objects to train on: number per class, clipped boxes, size after scaling.
+
+        `scale` is the short side of the scaled images and the limit of the long one, pixels.
+        """
+        indices = np.concatenate([rows[:, 4] for rows in self.labels]).astype(int)
+        counts = dict(zip(self.classes, np.bincount(indices, minlength=len(self.classes))))
+        per_class = sorted(self.classes, key=lambda name: counts[name])
+        lines = ["objects: " + ", ".join(f"{name} ({counts[name]})" for name in per_class)]
+        if clipped := sum(sample.clipped for sample in self.samples):
+            lines.append(f"{plural(clipped, 'box', 'boxes')} clipped to their image")
+        sizes = [
+            scale_factor(sample.header.upright, scale)
+            * np.sqrt(np.prod(sample.labels[:, 2:4] - sample.labels[:, :2] + 1, axis=1))
+            for sample in self.samples
+        ]
+        if len(indices):
+            median = f"median object size {np.median(np.concatenate(sizes)):.0f} pixels"
+            scaled = f"in images scaled to --short {scale[0]} --max-size {scale[1]}"
+            lines.append(f"{median} {scaled}; at least {RECOMMENDED_SIZE} are recommended")
+        return lines
+
+    def digest(self) -> str:
+        """Return a digest of classes, image names, boxes, and image files, whatever their folder.
+
+        Of each image file, it covers the size and the first and last 64 KiB.
+        """
+        result = hashlib.sha256(repr(self.classes).encode())
+        for sample in self.samples:
+            with open(sample.path, "rb") as file:
+                first = file.read(_DIGESTED)
+                size = file.seek(0, 2)
+                file.seek(max(size - _DIGESTED, len(first)))
+                head = f"{sample.name!r} {size} {sample.crowd.tolist()}"
+                for part in (head.encode(), sample.labels.tobytes(), first, file.read()):
+                    result.update(hashlib.sha256(part).digest())
+        return result.hexdigest()
+
+
+def scale_factor(size: tuple[int, int], scale: tuple[int, int]) -> float:
+    """Return the factor that scales an image of a size, in any order of its sides.
+
+    `scale` is the short side of the scaled image, and the limit of the long one, which prevails.
+    """
+    return min(scale[0] / min(size), scale[1] / max(size))
+
+
+def clip_box(box: Sequence[float], size: Sequence[float]) -> list[float] | None:
+    """Return the part of a box inside an image, width and height; None if it extends beyond.
+
+    The box is x1, y1, x2, y2, inclusive. A pixel beyond the image is clipped: tools that count
+    from 0, or take the width for the last column, write such boxes.
+    """
+    x1, y1, x2, y2 = box
+    width, height = size
+    if min(x1, y1) < -1 or x2 > width or y2 > height:
+        return None
+    if x1 >= width or y1 >= height or min(x2, y2) <= -1:
+        return None
+    limits = (width - 1, height - 1) * 2
+    return [min(max(side, 0), limit) for side, limit in zip(box, limits)]
+
+
+def is_clipped(box: Sequence[float], inside: Sequence[float]) -> bool:
+    """Return whether clipping moved a side, by more than a rounded decimal fraction does."""
+    return any(abs(side - other) > 0.01 for side, other in zip(box, inside))
+
+
+def inclusive_box(x: float, y: float, width: float, height: float) -> list[float]:
+    """Return x1, y1, x2, y2, inclusive, of a box given by its corner and its sides, pixels."""
+    return [x, y, x + max(width - 1, 0), y + max(height - 1, 0)]
+
 
 def plural(count: int, name: str, many: str = "") -> str:
     """Return a number with its noun, "1 box" or "2 boxes"."""
     return f"{count} {name if count == 1 else many or name + 's'}"
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return the first three of some names, to be printed."""
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

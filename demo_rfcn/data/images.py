@@ -8,6 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,7 +42,7 @@ def has_suffix(path: Path) -> bool:
 class Header(NamedTuple):
     """Format, width and height of the stored pixels, and EXIF orientation, 1 (upright) to 8."""
 
-    kind: str
+    format: str
     size: tuple[int, int]
     orientation: int
 
@@ -52,7 +53,7 @@ class Header(NamedTuple):
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _open_image(path: Path) -> Iterator[Image.Image]:
     """Open an image file with Pillow; raise BrokenFile if its content makes that fail."""
     check_exists(path)
     try:
@@ -63,7 +64,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     except UnidentifiedImageError as error:
         why = "not an image"
         if path.read_bytes()[4:8] == b"ftyp":
-            why = "of a kind that Pillow does not decode (HEIF); make it a JPEG"
+            why = "in a format that Pillow does not decode (HEIF); make it a JPEG"
         raise BrokenFile(f"{path} is {why}") from error
     except BrokenFile:
         raise
@@ -71,18 +72,20 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise BrokenFile(f"{path} cannot be read: {error}") from error
 
 
-def _header(image: Image.Image) -> Header:
-    kind, orientation = str(image.format), None
-    if kind != "PNG" or "exif" in image.info:  # a PNG would be decoded to look for a late tag
+def _read_header(image: Image.Image) -> Header:
+    file_format, orientation = str(image.format), None
+    if (
+        file_format != "PNG" or "exif" in image.info
+    ):  # a PNG would be decoded to look for a late tag
         with contextlib.suppress(Exception):  # a broken tag may raise anything
             orientation = image.getexif().get(_ORIENTATION)
     if not isinstance(orientation, int) or not 1 <= orientation <= 8:
         orientation = 1
-    if kind != "TIFF":
-        return Header(kind, image.size, orientation)
+    if file_format != "TIFF":
+        return Header(file_format, image.size, orientation)
     # Pillow turns TIFFs by itself, and some versions give the size before that.
     width, height = (int(image.tag_v2[tag]) for tag in (256, 257))  # type: ignore[attr-defined]
-    return Header(kind, (width, height) if orientation <= 4 else (height, width), 1)
+    return Header(file_format, (width, height) if orientation <= 4 else (height, width), 1)
 
 
 def check_exists(path: Path) -> None:
@@ -93,15 +96,21 @@ def check_exists(path: Path) -> None:
         raise BrokenFile(f"{path} is empty")
 
 
+def read_header(path: Path) -> Header:
+    """Return the header of an image file; raise BrokenFile if it has none."""
+    with _open_image(path) as image:
+        return _read_header(image)
+
+
 def check_image(path: Path) -> Header:
-    """Return the header of an image file; raise BrokenFile if the file is not a whole image."""
-    with _opened(path) as image:
-        header = _header(image)
+    """Return the header of an image file; raise BrokenFile if it is not complete."""
+    with _open_image(path) as image:
+        header = _read_header(image)
         # The last bytes show whether a file is complete, in a fraction of the time of decoding.
-        if header.kind in ("JPEG", "MPO"):
+        if header.format in ("JPEG", "MPO"):
             if is_truncated_jpeg(path):
-                raise BrokenFile(f"{path} is cut short")
-        elif header.kind == "PNG":
+                raise BrokenFile(f"{path} is truncated")
+        elif header.format == "PNG":
             if not _ends_with(path, _PNG_END):
                 image.verify()
         else:
@@ -109,21 +118,34 @@ def check_image(path: Path) -> Header:
     return header
 
 
+class Reading(Enum):
+    """How the boxes of an image are read, if EXIF's orientation turns or mirrors its pixels."""
+
+    UPRIGHT = "boxes of the upright image"
+    STORED = "boxes of the stored pixels, to be turned with them"
+    AMBIGUOUS = "the annotation's size, if it has one, fits both: boxes of the upright image"
+
+
 def upright_boxes(
     path: Path, header: Header, size: Sequence[float], boxes: np.ndarray
-) -> tuple[np.ndarray, bool]:
-    """Return boxes (M, 4) in the upright image, and whether they had to be turned.
+) -> tuple[np.ndarray, Reading]:
+    """Return boxes (M, 4) in the upright image, and how they were read.
 
-    Most tools write boxes for the upright image; some ignore the tag. If the annotation's size
-    matches only the stored pixels, the boxes are turned with them. Others raise BrokenFile.
+    Most tools write boxes for the upright image; some ignore the EXIF tag. If the annotation's size
+    matches only the stored pixels, the boxes are turned with them. `size` is (0, 0) if the
+    annotation has none; raises BrokenFile if it matches neither.
     """
-    if tuple(size) == header.upright:
-        return boxes, False
-    if tuple(size) != header.size:
+    if tuple(size) not in ((0, 0), header.upright, header.size):
         pixels = "{} x {} pixels".format(*header.upright)
-        said = "{:g} x {:g}".format(*size)
-        raise BrokenFile(f"{path} has {pixels}, and its annotation says {said}")
-    return orient_boxes(boxes, header), True
+        annotated = "{:g} x {:g}".format(*size)
+        raise BrokenFile(f"{path} has {pixels}, and its annotation says {annotated}")
+    if header.orientation == 1:
+        return boxes, Reading.UPRIGHT
+    if tuple(size) == (0, 0) or header.upright == header.size:
+        return boxes, Reading.AMBIGUOUS
+    if tuple(size) == header.upright:
+        return boxes, Reading.UPRIGHT
+    return orient_boxes(boxes, header), Reading.STORED
 
 
 def orient_boxes(boxes: np.ndarray, header: Header) -> np.ndarray:
@@ -150,7 +172,7 @@ def orient_pixels(image: np.ndarray, orientation: int) -> np.ndarray:
 
 def read_image(path: Path, header: Header) -> np.ndarray:
     """Read the pixels of an image file, (H, W, 3) uint8, RGB, upright."""
-    with _opened(path) as image:
+    with _open_image(path) as image:
         if image.mode.startswith("I"):  # Pillow would clip 16 bits to 255
             grey = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)
             pixels = np.repeat(grey[..., None], 3, axis=2)

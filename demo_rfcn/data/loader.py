@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from ..errors import InputError
-from .dataset import DetectionSet
+from .dataset import DetectionSet, plural, scale_factor
 
 MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
 STD = np.array([0.229, 0.224, 0.225], np.float32) * 255
@@ -36,7 +36,7 @@ def resize(image: np.ndarray, short: int, max_size: int) -> tuple[np.ndarray, tu
     Returns the image, (H, W, 3) uint8, and the factors (x, y) from old to new coordinates.
     """
     height, width = image.shape[:2]
-    factor = min(short / min(height, width), max_size / max(height, width))
+    factor = scale_factor((width, height), (short, max_size))
     new = (max(int(round(width * factor)), 1), max(int(round(height * factor)), 1))
     if new == (width, height):
         return image, (1.0, 1.0)
@@ -97,15 +97,23 @@ class TrainLoader:
     num_workers: int = 1
 
     def __post_init__(self) -> None:
-        if len(self.dataset) < self.batch_size:
-            few = f"but only {len(self.dataset)} images"
-            raise InputError(f"train: batch-size {self.batch_size}, {few}")
+        if self.batch_size > len(self.dataset):
+            raise InputError(self._describe_small_set())
         share = self.batch_size // self.num_workers
         self._rows = range(self.rank * share, (self.rank + 1) * share)
         self._max_objects = max(max(len(labels) for labels in self.dataset.labels), 1)
         sizes = np.array([entry.header.upright for entry in self.dataset.samples])
         self._wide = sizes[:, 0] >= sizes[:, 1]
         self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
+
+    def _describe_small_set(self) -> str:
+        """Return the error of a batch that has more images than the data set."""
+        images = plural(len(self.dataset), "training image")
+        if len(self.dataset) < self.num_workers:
+            return f"train: {images}, expected at least {self.num_workers}, one per worker"
+        workers = f" on {self.num_workers} workers" if self.num_workers > 1 else ""
+        asked, fitting = (n // self.num_workers for n in (self.batch_size, len(self.dataset)))
+        return f"train: --batch-size {asked}{workers} exceeds the {images}: --batch-size {fitting}"
 
     @property
     def steps_per_epoch(self) -> int:

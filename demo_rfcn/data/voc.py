@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders in the layout of PASCAL VOC: reading them, also those of labelling tools; writing."""
+"""Folders in the layout of PASCAL VOC, also as labelling tools write them."""
 
 from __future__ import annotations
 
@@ -8,98 +8,142 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
-from xml.parsers import expat
-
-import cv2
-import numpy as np
 
 from ..errors import BrokenFile, InputError
-from ..progress import Progress
-from . import signals
-from .dataset import AnnotatedImage, AnnotatedObject, DetectionSet, plural
+from .dataset import AnnotatedImage, AnnotatedObject, DetectionSet, clip_box, is_clipped
 from .images import check_exists, has_suffix
+from .splits import SPLIT_FOLDERS, Source
 
-YEAR_FOLDER = "VOC2007"  # of a generated set
 LISTS = Path("ImageSets", "Main")
 
 
-def read_folders(
-    root: Path, lists: Sequence[tuple], classes: Sequence[str], leaves_out: bool
-) -> DetectionSet:
-    """Read VOC folders; raise InputError if a folder or list is missing or empty.
+class VocLists(NamedTuple):
+    """Lists of images in VOC folders.
 
     `lists` are pairs: a year (for the folder VOC<year>) or a folder, and the name of a list in
     ImageSets/Main, or None for all images that have an annotation. Objects of other classes are
-    left out if `leaves_out`; otherwise their file is broken.
+    left out if `open_classes`; otherwise their file is broken.
     """
-    places = [root / (f"VOC{at}" if isinstance(at, int) else at) for at, _ in lists]
-    titles = [f"{p.resolve().name} {name or ''}".strip() for p, (_, name) in zip(places, lists)]
-    dataset = DetectionSet(" and ".join(titles), classes)
-    dataset.annotated_classes = set()
-    images: list[AnnotatedImage] = []
-    for place, (at, name) in zip(places, lists):
-        for image in _described(dataset, place, name, None if leaves_out else classes):
-            images.append(image if at == "." else image._replace(name=f"{at}/{image.name}"))
-    dataset.add_checked(images)
-    return dataset
+
+    root: Path
+    lists: tuple[tuple[int | str, str | None], ...]
+    open_classes: bool
+
+    def read(self, classes: Sequence[str]) -> DetectionSet:
+        """Read the annotations; raise InputError if a folder or list is missing or empty."""
+        folders = [self.root / (f"VOC{at}" if isinstance(at, int) else at) for at, _ in self.lists]
+        names = [name for _, name in self.lists]
+        titles = [f"{f.resolve().name} {name or ''}".strip() for f, name in zip(folders, names)]
+        dataset = DetectionSet(" and ".join(titles), classes)
+        dataset.annotated_classes = set()
+        images: list[AnnotatedImage] = []
+        for folder, (at, name) in zip(folders, self.lists):
+            allowed = None if self.open_classes else classes
+            for image in _read_folder(dataset, folder, name, allowed):
+                images.append(image if at == "." else image._replace(name=f"{at}/{image.name}"))
+        dataset.add_checked(images)
+        return dataset
 
 
-def _described(
+def find_sources(root: Path) -> dict[str, Source | None] | None:
+    """Return the lists of a VOC-like folder by purpose; None if it is not one."""
+
+    def source(folder: str, name: str | None) -> Source:
+        return VocLists(root, ((folder, name),), open_classes=True)
+
+    if _has_xml(root) or any((root / part).is_dir() for part in ("JPEGImages", "Annotations")):
+        names = {path.stem for path in (root / LISTS).glob("*.txt")}
+        order = ("train", "trainval") if "val" in names else ("trainval", "train")
+        return {
+            "train": source(".", next((name for name in order if name in names), None)),
+            "val": source(".", "val") if "val" in names else None,
+            "test": source(".", "test") if "test" in names else None,
+        }
+    found: dict[str, Source | None] = {}
+    for purpose, folders in SPLIT_FOLDERS.items():
+        present = (folder for folder in folders if _has_xml(root / folder))
+        found[purpose] = next((source(folder, None) for folder in present), None)
+    return found if found["train"] else None
+
+
+def _has_xml(folder: Path) -> bool:
+    return any(folder.glob("*.[xX][mM][lL]"))
+
+
+def _read_folder(
     dataset: DetectionSet, folder: Path, list_name: str | None, allowed: Sequence[str] | None
 ) -> Iterator[AnnotatedImage]:
     """Yield the images of a list, or all that have an annotation."""
     list_path = folder / LISTS / f"{list_name}.txt"
-    places = [folder / "JPEGImages", folder / "Annotations"]
-    if not any(place.exists() for place in places) and any(folder.glob("*.[xX][mM][lL]")):
-        places = [folder, folder]  # as labelImg writes them
-    for wanted in (*([list_path] if list_name else []), *places):
-        if not wanted.exists():
+    image_folder, annotation_folder = folder / "JPEGImages", folder / "Annotations"
+    if not image_folder.exists() and not annotation_folder.exists() and _has_xml(folder):
+        image_folder = annotation_folder = folder  # as labelImg writes them
+    needed = [image_folder, annotation_folder]
+    for path in ([list_path] if list_name else []) + needed:
+        if not path.exists():
             layout = "a VOC layout with JPEGImages, Annotations and ImageSets/Main"
-            raise InputError(f"dataset: {wanted} is missing; expected {layout} in {folder}")
-    images = _by_name(places[0], has_suffix)
-    annotations = _by_name(places[1], lambda path: path.suffix.lower() == ".xml")
+            raise InputError(f"dataset: {path} is missing; expected {layout} in {folder}")
+    images = _files_by_stem(image_folder, has_suffix)
+    annotations = _files_by_stem(annotation_folder, lambda path: path.suffix.lower() == ".xml")
     if list_name:
-        names = [
-            _resolve_listed_name(line, {*images, *annotations}) for line in read_list(list_path)
-        ]
-    else:
-        if not annotations:
-            raise InputError(f"dataset: {places[1]} holds no annotation, expected *.xml")
+        known = {*images, *annotations}
+        names = [_resolve_listed_name(line, known) for line in read_list(list_path)]
+    elif annotations:
         names = list(annotations)
-        others = [p.name for n in sorted(images.keys() - annotations.keys()) for p in images[n]]
-        if others:
-            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            count = plural(len(others), "image")
-            dataset.notes.append(f"{count} without annotation left out: {shown}")
+    else:
+        raise InputError(f"dataset: {annotation_folder} holds no annotation, expected *.xml")
     for name, times in Counter(names).items():
         if times > 1:
             dataset.broken.append(f"{list_path} names {name} more than once")
-        path, *doubles = images.get(name, [places[0] / f"{name}.jpg"])
-        xml = annotations.get(name, [places[1] / f"{name}.xml"])[0]
-        image = AnnotatedImage(name, path, (0, 0), [], [])
+    used = set()
+    for name in dict.fromkeys(names):
+        xml = annotations.get(name, [annotation_folder / f"{name}.xml"])[0]
+        size: tuple[float, float] = (0, 0)
+        objects: list[AnnotatedObject] = []
+        errors: list[str] = []
+        file_name = ""
         try:
-            size, objects = read_annotation(xml, allowed)
-            image = image._replace(size=size, objects=objects)
+            size, objects, file_name = read_annotation(xml, allowed)
         except BrokenFile as error:
-            image.faults.append(str(error))
-        if doubles:
-            names_of_others = ", ".join(double.name for double in doubles)
-            image.faults.append(f"{path} has the name of {names_of_others}")
-        yield image
+            errors.append(str(error))
+        path, *twins = _find_images(image_folder, images, name, file_name)
+        if twins:
+            errors.append(f"{path} has the name of {', '.join(twin.name for twin in twins)}")
+        used.add(path)
+        yield AnnotatedImage(name, path, size, objects, errors)
+    if not list_name:
+        others = [path for name in sorted(images.keys() - set(names)) for path in images[name]]
+        dataset.note_unlabelled([path.name for path in others if path not in used])
 
 
-def _by_name(folder: Path, wanted: Callable[[Path], bool]) -> dict[str, list[Path]]:
-    """Return the wanted files of a folder by their names without endings."""
+def _find_images(
+    folder: Path, images: dict[str, list[Path]], name: str, file_name: str
+) -> list[Path]:
+    """Return the images that an annotation may be of.
+
+    These have its own name. If there are some, the one that it names as its <filename> is the only
+    one; if there are none, that name may be another one.
+    """
+    found = images.get(name, [])
+    named = [path for path in found if path.name == file_name]
+    if not found and file_name:
+        named = [path for path in images.get(Path(file_name).stem, []) if path.name == file_name]
+    return named or found or [folder / f"{name}.jpg"]
+
+
+def _files_by_stem(folder: Path, accepts: Callable[[Path], bool]) -> dict[str, list[Path]]:
+    """Return the accepted files of a folder by their names without endings."""
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
-        if wanted(path):
+        if accepts(path):
             found.setdefault(path.stem, []).append(path)
     return found
 
 
 def _resolve_listed_name(line: str, known: set[str]) -> str:
-    """Return the name that a line of a list means.
+    """Return the name in a line of a list.
 
     The lists of one class have rows "name 1", "name 0" and "name -1"; but a name may end so.
     """
@@ -120,24 +164,28 @@ def read_list(path: Path) -> list[str]:
     return names
 
 
+class _Builder(ElementTree.TreeBuilder):
+    """Builds a tree of a file without document type."""
+
+    def doctype(self, name: str, *_: str | None) -> None:
+        """Refuse entities: nested ones turn a small file into gigabytes; annotations need none."""
+        raise ValueError(f"it declares a document type, '{name}'")
+
+
 def read_annotation(
     path: Path, classes: Sequence[str] | None
-) -> tuple[tuple[float, float], list[AnnotatedObject]]:
-    """Read the XML file of an image: its width and height in pixels, and its objects.
+) -> tuple[tuple[float, float], list[AnnotatedObject], str]:
+    """Read the XML file of an image: its width and height in pixels, its objects, its file name.
 
-    <difficult>, <truncated> and <pose> may be absent. Boxes may extend beyond the image by a pixel,
-    as those of tools that count from 0, or to the width instead of the last column; they are
-    clipped. `classes` are the names that an object may have; any if None.
+    <difficult>, <truncated>, <pose> and <filename> may be absent. Boxes are clipped by
+    `clip_box`. `classes` are the names that an object may have; any if None.
     """
     check_exists(path)
     try:
-        data = path.read_bytes()
-        guard = expat.ParserCreate()
-        guard.EntityDeclHandler = _refuse_entity
-        guard.Parse(data, True)
-        root = ElementTree.fromstring(data)
-    except (OSError, LookupError, ValueError, expat.ExpatError, ElementTree.ParseError) as error:
-        raise BrokenFile(f"{path} is not whole XML: {error}") from error
+        parser = ElementTree.XMLParser(target=_Builder())
+        root = ElementTree.fromstring(path.read_bytes(), parser)
+    except (OSError, LookupError, ValueError, ElementTree.ParseError) as error:
+        raise BrokenFile(f"{path} is not valid XML: {error}") from error
     try:
         entry = _child(root, "size")
         width, height = _number(entry, "width"), _number(entry, "height")
@@ -146,12 +194,7 @@ def read_annotation(
         found = [_object(entry, width, height, classes) for entry in root.iter("object")]
     except BrokenFile as error:
         raise BrokenFile(f"{path} {error}") from error
-    return (width, height), found
-
-
-def _refuse_entity(name: str, *_: object) -> None:
-    """Refuse entities: nested ones turn a small file into gigabytes; annotations need none."""
-    raise ValueError(f"it declares an entity, '{name}'")
+    return (width, height), found, (root.findtext("filename") or "").strip()
 
 
 def _object(
@@ -162,16 +205,17 @@ def _object(
         expected = "a name" if classes is None else f"one of {', '.join(classes)}"
         raise BrokenFile(f"holds class '{name}', expected {expected}")
     bounds = _child(entry, "bndbox")
-    box = [_number(bounds, tag) for tag in ("xmin", "ymin", "xmax", "ymax")]
-    x1, y1, x2, y2 = (side - 1 for side in box)  # VOC counts from 1
-    shown = "of '{}' from ({:g}, {:g}) to ({:g}, {:g})".format(name, *box)
-    if min(x1, y1) < -1 or x2 > width or y2 > height:
-        raise BrokenFile(f"has a box {shown}, expected within (1, 1) to ({width:g}, {height:g})")
-    x1, y1, x2, y2 = max(x1, 0), max(y1, 0), min(x2, width - 1), min(y2, height - 1)
-    if not (x1 <= x2 and y1 <= y2):
-        raise BrokenFile(f"has a box {shown}, expected xmin <= xmax and ymin <= ymax")
+    corners = [_number(bounds, tag) for tag in ("xmin", "ymin", "xmax", "ymax")]
+    described = "of '{}' from ({:g}, {:g}) to ({:g}, {:g})".format(name, *corners)
+    box = [side - 1 for side in corners]  # VOC counts from 1
+    inside = clip_box(box, (width, height))
+    if box[0] > box[2] or box[1] > box[3]:
+        raise BrokenFile(f"has a box {described}, expected xmin <= xmax and ymin <= ymax")
+    if inside is None:
+        limits = f"within (1, 1) to ({width:g}, {height:g})"
+        raise BrokenFile(f"has a box {described}, expected {limits}")
     difficult = (entry.findtext("difficult") or "").strip().lower() in ("1", "true")
-    return AnnotatedObject(name, (x1, y1, x2, y2), difficult)
+    return AnnotatedObject(name, inside, difficult, clipped=is_clipped(box, inside))
 
 
 def _child(entry: ElementTree.Element, tag: str) -> ElementTree.Element:
@@ -190,38 +234,3 @@ def _number(entry: ElementTree.Element, tag: str) -> float:
     if not math.isfinite(value):
         raise BrokenFile(f"has '{text}' for <{tag}>, expected a number")
     return value
-
-
-def write_image(folder: Path, name: str, image: np.ndarray, objects: list[signals.Object]) -> None:
-    """Write an image, (H, W, 3) uint8, RGB, as JPEGImages/<name>.jpg and Annotations/<name>.xml."""
-    # Not imwrite, which ignores a full disk.
-    coded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1]
-    (folder / "JPEGImages" / f"{name}.jpg").write_bytes(coded.tobytes())
-    root = ElementTree.Element("annotation")
-    ElementTree.SubElement(root, "filename").text = f"{name}.jpg"
-    size = ElementTree.SubElement(root, "size")
-    for tag, value in zip(("height", "width", "depth"), image.shape):
-        ElementTree.SubElement(size, tag).text = str(value)
-    for class_name, box, difficult in objects:
-        entry = ElementTree.SubElement(root, "object")
-        ElementTree.SubElement(entry, "name").text = class_name
-        ElementTree.SubElement(entry, "difficult").text = str(int(difficult))
-        bounds = ElementTree.SubElement(entry, "bndbox")
-        for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box):
-            ElementTree.SubElement(bounds, tag).text = str(value + 1)  # VOC counts from 1
-    ElementTree.ElementTree(root).write(str(folder / "Annotations" / f"{name}.xml"))
-
-
-def write_splits(
-    folder: Path, paint: Callable, splits: dict[str, int], seed: int, recipe: str
-) -> None:
-    for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
-        (folder / part).mkdir(parents=True)
-    with Progress(f"painting {recipe}", "images", total=sum(splits.values())) as progress:
-        for number, (split, count) in enumerate(splits.items()):
-            names = [f"{split}_{index:05d}" for index in range(count)]
-            for index, name in enumerate(names):
-                image, objects = paint(np.random.default_rng([seed, number, index]))
-                write_image(folder, name, image, objects)
-                progress.update()
-            (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")

@@ -33,7 +33,7 @@ class Checkpoint:
     """The content of a checkpoint.
 
     `notes` also have the best score, the history, the scale (short, max_size), held_back (names of
-    images, or None) and updates (the number for each parameter).
+    images, or None), location (of the data set) and updates (the number for each parameter).
     """
 
     path: Path

@@ -12,6 +12,7 @@ import mxnet as mx
 import numpy as np
 
 from .. import files
+from ..data import resolve_location
 from ..data.dataset import DetectionSet
 from ..distributed.workers import Alone
 from ..errors import CheckpointError, InputError
@@ -43,6 +44,7 @@ class Record:
         before = resumed.notes if resumed else {"best": None, "history": {"losses": [], "val": []}}
         self._notes: dict[str, Any] = {key: before[key] for key in ("best", "history")}
         self._notes.update(held_back=None, arguments=settings.to_dict())
+        self._notes["location"] = resolve_location(vars(settings.data))
         self._notes["short"], self._notes["max_size"] = settings.data.scale
 
     def print(self, text: str) -> None:

@@ -71,7 +71,7 @@ def few_signals(monkeypatch) -> None:
 @pytest.fixture
 def written_signals(monkeypatch) -> None:
     """Generate no `signals`: the folder holds other images."""
-    written = dataclasses.replace(DATASETS["signals"], paint=None)
+    written = dataclasses.replace(DATASETS["signals"], recipe="")
     monkeypatch.setitem(DATASETS, "signals", written)
 
 

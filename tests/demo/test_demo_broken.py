@@ -28,15 +28,15 @@ GBK = b'<?xml version="1.0" encoding="gb2312"?><annotation/>'
 BROKEN = {
     "xml-missing": (None, XML, "is missing"),
     "xml-empty": (b"", XML, "is empty"),
-    "xml-cut": (start(0.6), XML, "is not whole XML: "),
-    "xml-latin": (replace(b"<name>", b"<name>\xe9"), XML, "is not whole XML: "),
-    "xml-gbk": (GBK, XML, "is not whole XML: multi-byte encodings are not supported"),
-    "xml-rot13": (GBK.replace(b"gb2312", b"rot13"), XML, "is not whole XML: "),
+    "xml-cut": (start(0.6), XML, "is not valid XML: "),
+    "xml-latin": (replace(b"<name>", b"<name>\xe9"), XML, "is not valid XML: "),
+    "xml-gbk": (GBK, XML, "is not valid XML: multi-byte encodings are not supported"),
+    "xml-rot13": (GBK.replace(b"gb2312", b"rot13"), XML, "is not valid XML: "),
     "xml-other": (b"<html></html>", XML, "has <html> without <size>"),
-    "xml-deep": (b"<a>" * 10**6, XML, "is not whole XML: "),
-    "xml-laughs-16": (damages.laughs(12).encode("utf-16"), XML, "it declares an entity, 'e0'"),
-    "xml-other-file": (OTHER_FILE, XML, "it declares an entity, 'x'"),
-    "xml-parameter": (PARAMETER, XML, "it declares an entity, 'p'"),
+    "xml-deep": (b"<a>" * 10**6, XML, "is not valid XML: "),
+    "xml-laughs-16": (damages.laughs(12).encode("utf-16"), XML, "it declares a document type, 'a'"),
+    "xml-other-file": (OTHER_FILE, XML, "it declares a document type, 'a'"),
+    "xml-parameter": (PARAMETER, XML, "it declares a document type, 'a'"),
     "no-size": (element(size=None), XML, "has <annotation> without <size>"),
     "no-xmax": (element(xmax=None), XML, "has <bndbox> without <xmax>"),
     "width-text": (element(width="wide"), XML, "has 'wide' for <width>, expected a number"),
@@ -52,10 +52,10 @@ BROKEN = {
     "image-missing": (None, JPEG, "is missing"),
     "image-empty": (b"", JPEG, "is empty"),
     "image-text": (b"404 Not Found\n", JPEG, "is not an image"),
-    "image-half": (start(0.5), JPEG, "is cut short"),
-    "image-last-byte": (start(0.9999), JPEG, "is cut short"),
-    "image-lost-tail": (lambda data: start(0.5)(data) + bytes(9999), JPEG, "is cut short"),
-    "image-thumbnail": (lambda data: start(0.6)(with_thumbnail(data)), JPEG, "is cut short"),
+    "image-half": (start(0.5), JPEG, "is truncated"),
+    "image-last-byte": (start(0.9999), JPEG, "is truncated"),
+    "image-lost-tail": (lambda data: start(0.5)(data) + bytes(9999), JPEG, "is truncated"),
+    "image-thumbnail": (lambda data: start(0.6)(with_thumbnail(data)), JPEG, "is truncated"),
     "image-half-png": (start(0.6)(black(".png", 160, 160)), JPEG, "cannot be read: "),
     "image-size": (black(".jpg", 90, 80), JPEG, "has 90 x 80 pixels, and its annotation says 160"),
 }
@@ -101,7 +101,7 @@ def test_each_command_checks_the_files_that_it_will_read(
         line = ["eval", "--dataset-root", str(folder.parent), "--save-prefix", str(tmp_path / "e")]
         line += ["--pretrained", str(short_run / "best.ckpt")]
     if split in {"train": ("trainval", "val"), "eval": ("test",)}.get(command, (split,)):
-        rejects(line, f"{folder / JPEG} is cut short")
+        rejects(line, f"{folder / JPEG} is truncated")
     else:
         with pytest.raises(no_training):
             cli.main(line)
@@ -206,7 +206,7 @@ def test_broken_recipe_is_named(data, tmp_path, rejects):
 
 
 UNREADABLE = {
-    "is cut short": start(0.5),
+    "is truncated": start(0.5),
     "is not an image": b"text",
     "is empty": b"",
     "cannot be read: ": start(0.6)(black(".png", 160, 160)),

@@ -75,7 +75,11 @@ BROKEN = {
     "box-nan": (entry("annotations", bbox=[1, NAN, 3, 4]), "has the box [1, nan, 3, 4]"),
     "box-huge": (entry("annotations", bbox=[1, 10**400, 3, 4]), "expected x, y, width, height"),
     "box-minus": (entry("annotations", bbox=[9, 9, -5, 4]), "has the box [9, 9, -5, 4], expected"),
-    "box-outside": (entry("annotations", bbox=[900, 9, 5, 4]), "outside its image of 160 x 200"),
+    "box-outside": (entry("annotations", bbox=[900, 9, 5, 4]), "within its image of 160 x 200 p"),
+    "box-partly-outside": (
+        entry("annotations", bbox=[100, 60, 200, 70]),
+        "annotations[0] has the box [100, 60, 200, 70], expected it within its image of 160 x 200",
+    ),
     "area-text": (entry("annotations", area="large"), "annotations[0] has 'large' for 'area'"),
     "annotation-text": (lambda content: content["annotations"].append("dog"), "for 'image_id'"),
 }
@@ -111,7 +115,7 @@ def test_coco_without_optional_fields(coco_root, coco_copy):
         first = content["annotations"][0]
         content["annotations"] += [
             {**first, "id": 1000, "bbox": [30.5, 40.5, 12.5, 0.0], "area": 0.0},  # as COCO has two
-            {**first, "id": 1001, "bbox": [-3.0, 150.0, 20.0, 90.0]},  # clipped
+            {**first, "id": 1001, "bbox": [-1.0, 150.0, 18.0, 51.0]},  # clipped
         ]
 
     edit(coco_copy / "annotations" / "instances_train2017.json", change)

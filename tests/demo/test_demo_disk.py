@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 from support.damages import files_up_to
 from support.demo_runs import REPOSITORY, assert_equal_runs, python, run, train, train_arguments
 
-from demo_rfcn.data import DATASETS
 from demo_rfcn.run import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -96,13 +94,12 @@ def test_broken_notes_are_named(notes, written_signals, eight_images, short_run,
     rejects([command, *train_arguments(eight_images, folder)[1:]], words)
 
 
-def test_full_standard_output(tmp_path, monkeypatch, capsys):
+def test_full_standard_output(few_signals, tmp_path, monkeypatch, capsys):
     """It is closed, or Python would report once more, when it ends, that it is full."""
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
-    spec = DATASETS["signals"]
-    recipe = {"recipe": spec.recipe, "seed": 0, "splits": spec.counts}
-    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+    run("data", "--dataset-root", tmp_path)
+    capsys.readouterr()
     monkeypatch.setattr(sys, "argv", ["demo_rfcn", "data", "--dataset-root", str(tmp_path)])
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)

@@ -27,7 +27,7 @@ REFUSED = {
     "launch --only worker -- train": "--only without --address, expected HOST:PORT",
     "train --dataset-root TMP/none": "TMP/none of 'signals' is missing; 'python -m demo_rfcn data",
     "train --dataset-root TMP/none --dataset voc": "TMP/none of 'voc' is missing",
-    "train --batch-size 9": "batch-size 9, but only 8 images",
+    "train --batch-size 9": "--batch-size 9 exceeds the 8 training images: --batch-size 8",
     "train --resume RUN/last.ckpt --k 3": "last.ckpt is of another configuration: k: 7, not 3",
     "demo --save-prefix RUN --k 3": "last.ckpt is of another configuration: k: 7, not 3",
     "train --resume RUN/last.ckpt --optimizer sgd": "optimizer: adam, not sgd",

@@ -241,7 +241,7 @@ def voc_root(tmp_path_factory):
 
 def test_voc_is_not_validated_on_its_test_images(voc_root, tmp_path):
     sets = open_datasets(
-        DATASETS["voc"], voc_root, ("train", "val", "test"), held=ValidationSplit()
+        DATASETS["voc"], voc_root, ("train", "val", "test"), split=ValidationSplit()
     )
     train, val, test = ({entry.path for entry in dataset.samples} for dataset in sets)
     assert len(train | val) == 12 and len(val) == 1 and not train & val

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from demo_rfcn.data import DATASETS, DatasetSpec, loader, open_datasets, signals, voc
+from demo_rfcn.data import DATASETS, DatasetSpec, generate, loader, open_datasets, signals
 from demo_rfcn.data.dataset import DetectionSet
 
 SPLITS = ("trainval", "val", "test")
@@ -18,12 +18,12 @@ SPLITS = ("trainval", "val", "test")
 
 def write_voc(root: Path, images: list) -> Path:
     """Write (image, objects) pairs as a VOC folder whose three lists name them all."""
-    folder = root / voc.YEAR_FOLDER
+    folder = root / generate.YEAR_FOLDER
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / part).mkdir(parents=True)
     names = [f"{index:06d}" for index in range(len(images))]
     for name, (image, objects) in zip(names, images):
-        voc.write_image(folder, name, image, objects)
+        generate.write_image(folder, name, image, objects)
     for split in SPLITS:
         (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
     return root
