@@ -159,7 +159,11 @@ def _parser() -> _Parser:
         made.set_defaults(command=function)
         return made
 
-    command("check", self_check.check, "print how the package was built, and check every operator")
+    command(
+        "check",
+        self_check.check,
+        "print how the package was built, and check every operator on the CPU and every GPU",
+    )
 
     sub = command("count", _count, "count the RoI operators of a symbol file")
     sub.add_argument("model", metavar="MODEL", help="symbol file, such as net-symbol.json")

@@ -11,6 +11,7 @@ from typing import Any, Sequence
 import mxnet as mx
 from mxnet import base
 
+from .. import gpu
 from ..library import Declared
 from .arguments import attributes, text
 from .guard import guarded_array
@@ -56,6 +57,8 @@ def call_arrays(
     The first outputs are written into `out`, which may hold fewer arrays than there are outputs.
     """
     arrays = list(inputs.values())
+    if gpu.HAS_GPUS:
+        gpu.warn_unless_checked(arrays[0].context)
     if mx.autograd.is_recording():
         arrays = [guarded_array(array) for array in arrays]
     calls = None

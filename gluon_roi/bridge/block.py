@@ -10,7 +10,7 @@ from typing import Any, Callable
 import mxnet as mx
 from mxnet.gluon import HybridBlock
 
-from .. import library
+from .. import gpu, library
 from .arrays import check_rows
 from .call import AnyFunction, binder
 
@@ -67,6 +67,8 @@ class OperatorBlock(HybridBlock):
             self._clear_cached_op()  # after an error, it takes the bad shapes for known
             raise
         if isinstance(result, mx.nd.NDArray):
+            if gpu.HAS_GPUS:
+                gpu.warn_unless_checked(result.context)
             check_rows(self._operator, self._named(inputs), result)
         return result
 

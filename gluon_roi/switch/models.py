@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, TypeVar, Union, overload
 import mxnet as mx
 from mxnet import gluon
 
-from .. import library
+from .. import gpu, library
 from ..bridge import OperatorBlock
 from ..bridge.arguments import Symbol
 from ..bridge.nodes import described, parsed
@@ -260,6 +260,13 @@ def optimize(
             vars(block).update(state)
         raise
     _warn_of_python(used)
+    if gpu.HAS_GPUS:
+        for parameter in model.collect_params().values():
+            for context in parameter.list_ctx():
+                gpu.warn_unless_checked(context)
+        for value in inputs:
+            if isinstance(value, mx.nd.NDArray):
+                gpu.warn_unless_checked(value.context)
     return model
 
 

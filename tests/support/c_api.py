@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ class Operator:
             if parameter["kind"] == "size":
                 values = value if isinstance(value, tuple) else (int(value),) * 2
             elif parameter["kind"] == "positive_list":
+                value = literal_eval(value) if isinstance(value, str) else value
                 numbers = value if isinstance(value, (list, tuple)) else (value,)
                 values = ((ctypes.c_double * 8)(*numbers), len(numbers))
             elif parameter["kind"] == "choice":

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPUs have passed ``python -m gluon_roi check``, and the warning on those that have not.
+
+The CUDA kernels are proven on simulated threads, and no machine of the project has a GPU. So the
+first call on a GPU warns, until that command has compared every operator on it with the CPU. A
+file in the user's cache then records the GPU, the library and MXNet's version.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import mxnet as mx
+
+from . import library
+
+#: False for an MXNet without GPUs, where nothing has to be looked up in a call.
+HAS_GPUS = mx.runtime.Features().is_enabled("CUDA")
+#: GPUs that need no warning in this process: they passed, or the warning has been given.
+_quiet: set[mx.Context] = set()
+
+
+def warn_unless_checked(context: mx.Context) -> None:
+    """Warn once in a process if a GPU has not passed the check with this library."""
+    if context.device_type != "gpu" or context in _quiet:
+        return
+    _quiet.add(context)
+    if not is_checked(context):
+        warnings.warn(
+            f"gluon_roi: the operators have not been checked on {context} "
+            f"({device_name(context.device_id)}); 'python -m gluon_roi check' compares them with "
+            "the CPU, and ends this warning if they agree",
+            stacklevel=2,
+        )
+
+
+def check_begins(context: mx.Context) -> None:
+    """Do not warn of a GPU that is being checked."""
+    _quiet.add(context)
+
+
+def is_checked(context: mx.Context) -> bool:
+    """Whether this GPU has passed the check with this library and this MXNet."""
+    try:
+        return _record_file(context).read_text(encoding="utf-8") == _identity(context)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def record_check(context: mx.Context) -> Path:
+    """Record that a GPU has passed. Returns the file; raises OSError if it cannot be written."""
+    file = _record_file(context)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=str(file.parent), prefix=f"{file.stem}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(_identity(context))
+        os.replace(part, file)
+    except BaseException:
+        os.unlink(part)
+        raise
+    return file
+
+
+def _identity(context: mx.Context) -> str:
+    """What a check is valid for: the GPU, the library and MXNet."""
+    return (
+        f"GPU: {device_name(context.device_id)}\n"
+        f"libgluon_roi.so: SHA-256 {_library_digest()}\n"
+        f"MXNet: {mx.__version__}\n"
+    )
+
+
+def _record_file(context: mx.Context) -> Path:
+    """The file of this GPU and library in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    name = hashlib.sha256(_identity(context).encode()).hexdigest()[:16]
+    return Path(cache) / "gluon_roi" / f"checked-gpu-{name}.txt"
+
+
+@functools.lru_cache(maxsize=None)
+def _library_digest() -> str:
+    return hashlib.sha256(library.PATH.read_bytes()).hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def device_name(index: int) -> str:
+    """The name and compute capability of a GPU, such as 'NVIDIA H200, 9.0', by NVIDIA's driver."""
+    name, device = ctypes.create_string_buffer(256), ctypes.c_int()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        failed = (
+            driver.cuInit(0)
+            or driver.cuDeviceGet(ctypes.byref(device), index)
+            or driver.cuDeviceGetName(name, len(name), device)
+            # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+            or driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
+            or driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+        )
+    except (OSError, AttributeError):
+        failed = True
+    if failed:
+        return "of unknown name"
+    return f"{name.value.decode(errors='replace')}, {major.value}.{minor.value}"
