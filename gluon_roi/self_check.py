@@ -15,6 +15,7 @@ import numpy as np
 
 import gluon_roi
 from gluon_roi import gpu, reference
+from gluon_roi.files import sentence
 from gluon_roi.library import Declared
 
 POOLED, SCALE = 3, 0.1
@@ -195,7 +196,7 @@ def differences(case: Case, device: Device, expected_by: Device, repeats: bool) 
             actual = device.run(case, dtype, d_outs)
             again = device.run(case, dtype, d_outs) if repeats else actual
         except (mx.MXNetError, RuntimeError) as error:
-            found.append(f"{dtype}: {' '.join(str(error).split())}")
+            found.append(f"{dtype}: {sentence(str(error))}")
             continue
         pairs = [
             (f"output {i}", a, b, tolerance.forward)
