@@ -87,6 +87,7 @@ def _export(
     dynamic: list[tuple[str, tuple]],
     inputs: list[tuple[str, tuple]],
     outputs: list[str] | None,
+    output_names: list[str] | None,
     metadata: str | None,
 ) -> int:
     file = files.target("export: -o", result)
@@ -114,6 +115,7 @@ def _export(
         dynamic=[free.get(name, ()) for name in (*names, *cuts)],
         inputs=cuts,
         outputs=outputs,
+        output_names=output_names,
         metadata=None if metadata is None else files.read_json("export: --metadata", metadata),
     )
     print(file)
@@ -179,13 +181,12 @@ def _parser() -> _Parser:
     sub.add_argument("params", metavar="PARAMS", help="file of parameters")
     sub.add_argument("-o", dest="result", metavar="FILE", required=True, help="file to write")
     lists: dict[str, Any] = {"type": _sizes, "action": "append", "default": []}
-    sub.add_argument(
-        "--shape", **lists, required=True, metavar="NAME=SIZES", help="such as data=1,3,600,800"
-    )
+    sub.add_argument("--shape", **lists, metavar="NAME=SIZES", help="such as data=1,3,600,800")
     sub.add_argument("--dynamic", **lists, metavar="NAME=AXES", help="that may vary: data=0,2,3")
     lists.update(nargs="+", action="extend")
     sub.add_argument("--inputs", **lists, metavar="NAME=SIZES", help="nodes that become inputs")
     sub.add_argument("--outputs", nargs="+", metavar="NAME", help="nodes that become the outputs")
+    sub.add_argument("--output-names", nargs="+", metavar="NAME", help="the outputs' in the file")
     sub.add_argument("--metadata", metavar="FILE", help="JSON of names and values for the file")
 
     sub = command("run", programs.run, "run a Python program with MXNet's operators switched")

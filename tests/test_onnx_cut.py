@@ -109,7 +109,7 @@ def test_forms_of_a_cut(tmp_path):
         ),
         (
             names(with_scores, [data], path, params, inputs=both),
-            (["data", *both], ["rois_output_1", "rois_score_output", "prob_output"]),
+            (["data", *both], ["rois_output", "rois_score_output", "prob_output"]),
         ),
         (
             names(file, [data], path, params, inputs=rois),

@@ -57,6 +57,12 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
     "input_shapes": [
         (None, f"input_shapes: {LIST} None"),
         (5, f"input_shapes: {LIST} 5"),
+        (
+            (1, 3, 128, 160),
+            "input_shapes: expected a list with a shape for each input, such as "
+            "[(1, 3, 128, 160)], got (1, 3, 128, 160)",
+        ),
+        ([(2**31, 2), (1, 3)], "input_shapes: expected sizes up to 2147483647, got (2147483648, 2"),
         ({"data": SHAPES[0]}, f"input_shapes: {LIST} {{'data': (1, 3, 12, 9)}}"),
         ([(1, 3, 12.0, 9), (1, 3)], "expected a shape of whole numbers, got (1, 3, 12.0, 9)"),
         ([(1, 3, -12, 9), (1, 3)], "expected a shape of whole numbers, got (1, 3, -12, 9)"),

@@ -56,7 +56,7 @@ def export(
     dynamic : sequence, optional
         For each input, those of `inputs` last, the axes whose sizes may vary, such as
         ``[(0, 2, 3), (0,)]`` for data and for any number of rois. Any axis may vary, except the
-        channels and axes whose size the model itself fixes.
+        channels and axes whose size the model or another input fixes.
     inputs : dict, optional
         Cuts the model: name -> shape. The output of the node, or the output, of this name becomes
         an input; nodes that only it depends on are left out.
@@ -67,7 +67,8 @@ def export(
         ``metadata_props`` as JSON. A detector of GluonCV has that of :func:`detector_metadata`
         already; what is given here takes precedence.
     output_names : list of str, optional
-        The names of the outputs in the file, in place of MXNet's. Those of GluonCV's detectors are
+        The names of the outputs in the file, in place of MXNet's. No name may be that of an input,
+        unless the output is this input. Those of GluonCV's detectors are
         ids, scores, boxes and, for Mask R-CNN, masks.
 
     Raises

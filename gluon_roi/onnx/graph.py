@@ -190,6 +190,10 @@ class Graph:
         self._names.add(free)
         return free
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keep names free for inputs and outputs: no other tensor gets one of them."""
+        self._names.update(names)
+
     def constant(self, value: Any, name: str | None = None) -> Tensor:
         array = np.asarray(value)
         if name is not None:

@@ -15,6 +15,8 @@ import numpy as np
 from ..files import sentence
 
 _FLOAT32 = np.dtype("float32")
+#: Other sizes of free axes, as (factor, added to it).
+_CHANGES = ((2, 64), (2, 0), (3, 0), (4, 0), (1, 64), (1, 10080))
 #: How many combinations of input types are tried.
 _TYPE_TRIES = 64
 
@@ -57,21 +59,93 @@ def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> l
     """The shapes, with None for sizes that vary with those of the free axes."""
     if not any(source.free.values()):
         return [tuple(shape) for shape in shapes]
-    changed = {
-        name: tuple(2 * n + 64 if axis in axes else n for axis, n in enumerate(sizes[name]))
-        for name, axes in source.free.items()
-        if name in source.shapes
-    }
+    free = {(name, axis) for name in source.shapes for axis in source.free.get(name, ())}
+    changed = _with_sizes(sizes, free, 2, 64)
     try:
-        _, others, _ = inferred(internals.infer_shape, "shapes", **{**sizes, **changed})
+        _, others, _ = inferred(internals.infer_shape, "shapes", **changed)
     except ValueError:  # the model does not take these sizes, so any size may vary
         others = None
+        _check_may_vary(internals, source.shapes, sizes, free)
     if others is None:
         return [(None,) * len(shape) for shape in shapes]
     return [
         tuple(size if size == other else None for size, other in zip(*pair))
         for pair in zip(shapes, others)
     ]
+
+
+def _with_sizes(sizes: dict, axes: set[tuple[str, int]], factor: int, more: int) -> dict:
+    """Shapes in which the size n of each of these axes of inputs is factor * n + more."""
+    return {
+        name: tuple(
+            factor * n + more if (name, axis) in axes else n for axis, n in enumerate(shape)
+        )
+        for name, shape in sizes.items()
+    }
+
+
+def _check_may_vary(internals: Any, shapes: dict, sizes: dict, free: set[tuple[str, int]]) -> None:
+    """Raise ValueError if free axes cannot vary, because another input or the graph fixes them.
+
+    The model has rejected one choice of their sizes, but it may take others: sizes of several
+    inputs may depend on each other, or have to be multiples of a number.
+
+    Parameters
+    ----------
+    shapes, sizes : dict
+        The shapes of the inputs, and of the inputs and the parameters.
+    free : set of (name, axis)
+    """
+
+    def rejection(axes: set[tuple[str, int]]) -> ValueError | None:
+        """Why the model takes none of several sizes along these axes; None if it takes one."""
+        found = None
+        for change in _CHANGES:
+            try:
+                inferred(internals.infer_shape, "shapes", **_with_sizes(sizes, axes, *change))
+                return None
+            except ValueError as error:
+                found = found or error
+        return found
+
+    error = rejection(free)
+    if error is None:
+        return
+    needed = {
+        (name, axis)
+        for name, shape in shapes.items()
+        for axis, size in enumerate(shape)
+        if (name, axis) not in free
+        and any(axis == axis_b and size == shapes[b][axis] for b, axis_b in free)
+    }
+    if needed and rejection(free | needed) is None:
+        for one in sorted(needed):
+            if rejection(free | (needed - {one})) is None:
+                needed -= {one}
+        name, axis = min(needed)
+        (a, *_) = sorted(b for b, axis_b in free if axis_b == axis)
+        raise ValueError(
+            f"onnx.export: dynamic: axis {axis} of {a} cannot vary alone, because the model needs "
+            f"the same size along axis {axis} of {name}; let both vary, or neither"
+        )
+    reason = str(error).split(": ", 2)[2]
+    # The batch alone, and with all rows, which may be so many for each image.
+    first = {(name, axis) for name, axis in free if axis == 0}
+    for name, _ in sorted(first):
+        batch = shapes[name][0]
+        same = {(b, 0) for b, _ in first if shapes[b][0] == batch}
+        if len(shapes[name]) >= 4 and rejection(same) and rejection(first):
+            raise ValueError(
+                f"onnx.export: dynamic: axis 0 of {name} cannot vary, because the graph itself is "
+                f"made for a batch of {batch}: {reason}"
+            )
+    names = {name for name, _ in free}
+    if len(names) == 1:
+        (name,) = names
+        raise ValueError(
+            f"onnx.export: dynamic: axes {sorted(axis for _, axis in free)} of {name} cannot vary, "
+            f"because the model fixes their sizes: {reason}"
+        )
 
 
 def _types(internals: Any, known: dict[str, np.dtype], unknown: list[str]) -> list:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, Callable
 
 import mxnet as mx
 import numpy as np
@@ -49,6 +50,7 @@ def _translate(
     entries = infer(internals, nodes, source)
     by_place = dict(zip(heads, entries))
     graph = Graph(opset)
+    graph.reserve([*source.shapes, *names])
     listed: dict[str, tuple] = {}
     has_creations = any(node["op"] in CREATIONS for node in nodes)
     trials = shape_trials(internals, source) if has_creations and any(free.values()) else []
@@ -60,12 +62,12 @@ def _translate(
             if name in arrays:
                 entry.tensor = graph.constant(arrays[name], name)
             elif name in source.shapes:
-                entry.tensor = Tensor(graph, graph.unique(name), entry.dtype)
+                entry.tensor = Tensor(graph, name, entry.dtype)
                 shape = [
                     f"{name}_{axis}" if axis in free.get(name, ()) else size
                     for axis, size in enumerate(entry.shape)
                 ]
-                listed[name] = (entry.tensor.name, entry.dtype, shape)
+                listed[name] = (name, entry.dtype, shape)
             continue
         rule = RULES.get(node["op"])
         if rule is None:
@@ -80,8 +82,7 @@ def _translate(
         graph.node = here
         if here.op in CREATIONS:
             here.out_sizes = creation_sizes(heads.index((number, 0)), entries, trials)
-        tensors = rule(graph, here)
-        here.check_all_read()
+        tensors = _translated(rule, graph, here)
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         for entry, tensor in zip(results, tensors):
             entry.tensor = tensor
@@ -89,13 +90,28 @@ def _translate(
     for name, head in zip(names, heads[len(entries) :]):
         entry = by_place[head]
         shape = [None] * len(entry.shape) if any(free.values()) else list(entry.shape)
-        tensor = graph.unique(name)
-        if tensor != name and name not in symbol.list_outputs():
-            raise ValueError(f"onnx.export: output_names: another tensor has the name {name}")
-        outputs.append(((entry.tensor.name, tensor), entry.dtype, shape))
+        if name in source.shapes and entry.tensor.name != name:
+            raise ValueError(
+                f"onnx.export: output_names: another tensor has the name {name}, an input of the "
+                "model; give the output a different one"
+            )
+        outputs.append(((entry.tensor.name, name), entry.dtype, shape))
     made = [] if any(free.values()) else [entry for entry in entries if entry.tensor]
     known = {entry.tensor.name: entry for entry in made}
     return graph, [listed[name] for name in source.shapes], outputs, known
+
+
+def _translated(rule: Callable, graph: Graph, node: Node) -> Any:
+    """The outputs of a node. Whatever a rule cannot compute with is refused, with the node."""
+    try:
+        tensors = rule(graph, node)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if str(error).startswith("onnx.export: "):
+            raise
+        reason = " ".join(str(error).split())
+        raise node.refusal(f"its attributes or shapes have no translation: {reason}") from error
+    node.check_all_read()
+    return tensors
 
 
 def _reason(op: str) -> str:

@@ -21,6 +21,8 @@ from .metadata import detector_metadata, is_detector, output_names
 
 #: Types of MXNet's arrays.
 _TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
+#: MXNet's sizes are 32-bit integers.
+_MAX_SIZE = 2**31 - 1
 #: Types of values that an error quotes.
 _PLAIN = (int, float, str, list, tuple, dict, set, range, type(None))
 
@@ -35,6 +37,7 @@ def source_of(
     outputs: Sequence[str] | None,
 ) -> Source:
     """Check the arguments of export."""
+    _check_list_of_shapes(input_shapes)
     shapes = list(_leaves("input_shapes", _several("input_shapes", input_shapes)))
     inputs = _named("inputs", inputs or {}, "names and shapes")
     cuts = {name: _shape(f"inputs: {name}", shape) for name, shape in inputs.items()}
@@ -83,13 +86,25 @@ def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[s
     """The names of a file's outputs: those given, or those of GluonCV's detectors, or MXNet's."""
     own = symbol.list_outputs()
     if given is None:
-        return own if outputs else output_names(model, own)
+        names = own if outputs else output_names(model, own)
+        twice = _twice(names)
+        if twice is not None:
+            raise ValueError(
+                f"onnx.export: several outputs have the name {twice}; give each its own name with "
+                "output_names"
+            )
+        return names
     is_list = isinstance(given, (list, tuple)) and all(isinstance(n, str) and n for n in given)
     if not is_list or len({*given}) != len(given) or len(given) != len(own):
         raise ValueError(
             f"onnx.export: output_names: expected {len(own)} different names, got {_short(given)}"
         )
     return list(given)
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    """A name that stands more than once in a list."""
+    return next((name for number, name in enumerate(names) if name in names[:number]), None)
 
 
 def metadata_of(model: Any, given: Any) -> dict[str, str]:
@@ -123,7 +138,14 @@ def named_inputs(
     values = _by_name(_named("params", params or {}, "names and arrays"))
     symbol = _part(model, cuts, outputs)
     without = {*values, *cuts, *_labels(symbol)}
-    return symbol, values, [name for name in symbol.list_inputs() if name not in without]
+    names = [name for name in symbol.list_inputs() if name not in without]
+    twice = _twice(names)
+    if twice is not None:
+        raise ValueError(
+            f"onnx.export: the model has several variables with the name {twice!r}, and each input "
+            "needs its own"
+        )
+    return symbol, values, names
 
 
 def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
@@ -199,10 +221,24 @@ def _leaves(argument: str, shapes: Any) -> Iterator[tuple[int, ...]]:
             yield _shape(argument, shape)
 
 
+def _check_list_of_shapes(given: Any) -> None:
+    """Refuse one shape in place of a list of them, the usual mistake."""
+    is_list = isinstance(given, (list, tuple)) and len(given) > 0
+    if is_list and all(isinstance(size, (int, np.integer)) for size in given):
+        raise ValueError(
+            "onnx.export: input_shapes: expected a list with a shape for each input, such as "
+            f"[{tuple(int(size) for size in given)}], got {_short(given)}"
+        )
+
+
 def _shape(argument: str, shape: Any) -> tuple[int, ...]:
     if isinstance(shape, (list, tuple)) and all(
         isinstance(size, (int, np.integer)) and size >= 0 for size in shape
     ):
+        if max(shape, default=0) > _MAX_SIZE:
+            raise ValueError(
+                f"onnx.export: {argument}: expected sizes up to {_MAX_SIZE}, got {_short(shape)}"
+            )
         return tuple(int(size) for size in shape)
     raise ValueError(
         f"onnx.export: {argument}: expected a shape of whole numbers, got {_short(shape)}"

@@ -51,7 +51,19 @@ def _scalar_of(node: Node) -> np.ndarray:
     node.accept("is_int")
     if node.dtype.kind != "f" and float(node.get("scalar")) % 1:
         raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
+    _check_range(node, float(node.get("scalar")))
     return np.array(node.get("scalar"), node.dtype)
+
+
+def _check_range(node: Node, scalar: float) -> None:
+    """Reject a scalar that integers of the data's type cannot hold."""
+    if node.dtype.kind in "iu":
+        limits = np.iinfo(node.dtype)
+        if not limits.min <= scalar <= limits.max:
+            raise node.refusal(
+                f"scalar={scalar:g} has no translation for {node.dtype} data, whose numbers are "
+                f"from {limits.min} to {limits.max}"
+            )
 
 
 @rules({
@@ -106,6 +118,7 @@ def _comparison(g: Graph, node: Node, kind: str) -> Tensor:
 def _scalar_comparison(g: Graph, node: Node, kind: str) -> Tensor:
     node.accept("is_int")
     scalar = np.array(node.get("scalar"), np.float64)
+    _check_range(node, float(scalar))
     if scalar.astype(node.dtype) != scalar and node.dtype.kind != "f":
         raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
     return _compared(g, node, kind, node.inputs[0], scalar.astype(node.dtype))
@@ -193,6 +206,8 @@ def _hard_sigmoid(g: Graph, node: Node) -> Tensor:
 def _smooth_l1(g: Graph, node: Node) -> Tensor:
     node.accept("is_int")
     squared = float(node.get("scalar", 1.0)) ** 2
+    if not squared:
+        raise node.refusal("scalar=0 has no translation, expected another number")
     size = node.inputs[0].abs()
     near = size * size * (squared / 2)
     far = size - 0.5 / squared

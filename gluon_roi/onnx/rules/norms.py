@@ -15,6 +15,8 @@ def _batch_norm(g: Graph, node: Node) -> Tensor:
     node.accept("ndev", "key")  # of SyncBatchNorm
     node.expect("output_mean_var", False)
     axis = node.axis("axis", 1)
+    if node.rank < 2:
+        raise node.refusal(f"data of shape {node.shapes[0]} have no translation, expected a batch")
     data, gamma, beta, mean, variance = node.inputs
     if node.get("fix_gamma", True):
         gamma = g.constant(np.ones(node.shapes[1], node.dtypes[1]))

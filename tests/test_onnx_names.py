@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of an exported model's inputs and outputs, which are kept or refused, and free axes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+from support.onnx_evaluator import run
+
+import gluon_roi
+from gluon_roi.__main__ import main
+
+onnx = pytest.importorskip("onnx")
+
+S = mx.sym
+X, Y = np.array([[1, 2, 3]], "float32"), np.array([[4, 5, 6]], "float32")
+
+
+def _names(path):
+    graph = onnx.load(str(path)).graph
+    return [value.name for value in graph.input], [value.name for value in graph.output]
+
+
+def _constants(name):
+    """The input is called as the constants of the graph are."""
+    return S.var("x") * 2 + S.var(name) + 3, ["x", name], [X, Y], 2 * X + Y + 3
+
+
+@pytest.mark.parametrize("name", ["constant", "constant_1", "_plus0/Add", "_plusscalar0/Add"])
+def test_an_input_keeps_its_name(name, tmp_path):
+    symbol, names, arrays, expected = _constants(name)
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(symbol, [(1, 3), (1, 3)], path, output_names=["sum"])
+    assert _names(path) == (names, ["sum"])
+    assert (run(path, *arrays)[0] == expected).all()
+
+
+@pytest.mark.parametrize("name", ["scores", "e/Exp", "r/Relu", "w", "constant", "r_output", "e"])
+def test_an_output_has_any_name_that_is_no_inputs(name, tmp_path):
+    """Nodes, weights and constants have other names then; folding removes some of them."""
+    scores = S.identity(S.identity(S.var("x"), name="scores"), name="constant")
+    symbol = S.exp(S.relu(scores, name="r") * S.var("w"), name="e")
+    path = tmp_path / "model.onnx"
+    weights = {"w": mx.nd.full((1, 3), 0.5)}
+    gluon_roi.onnx.export(symbol, [(1, 3)], path, weights, output_names=[name])
+    assert _names(path) == (["x"], [name])
+    np.testing.assert_allclose(run(path, X)[0], np.exp(0.5 * X), rtol=1e-6)
+
+
+def test_an_input_that_is_an_output_has_one_name(tmp_path):
+    path = tmp_path / "model.onnx"
+    x = S.var("x")
+    for names in (None, ["x", "e"]):
+        symbol = S.Group([x, S.exp(x, name="e")])
+        gluon_roi.onnx.export(symbol, [(1, 3)], path, output_names=names)
+        assert _names(path) == (["x"], names or ["x", "e_output"])
+        same, exponential = run(path, X)
+        assert (same == X).all() and np.allclose(exponential, np.exp(X))
+
+
+def _two(name):
+    return S.Group([S.exp(S.var("x"), name=name), S.relu(S.var("y"), name=name)])
+
+
+@pytest.mark.parametrize(
+    "symbol, shapes, options, message",
+    [
+        (S.exp(S.var("e_output"), name="e"), 1, {}, "output_names: another tensor has the name e_"),
+        (S.exp(S.var("x"), name="e"), 1, {"output_names": ["x"]}, "another tensor has the name x,"),
+        (_two("e"), 2, {}, "several outputs have the name e_output; give each its own name with "),
+        (_two("e"), 2, {"output_names": ["x", "y"]}, "another tensor has the name x, an input of"),
+        (S.var("x") + S.exp(S.var("x")), 2, {}, "several variables with the name 'x', and each"),
+    ],
+)
+def test_names_that_are_refused(symbol, shapes, options, message, tmp_path):
+    path = tmp_path / "model.onnx"
+    with pytest.raises(ValueError, match=message) as raised:
+        gluon_roi.onnx.export(symbol, [(1, 3)] * shapes, path, **options)
+    assert str(raised.value).startswith("onnx.export: ") and not path.exists()
+
+
+def test_outputs_of_one_name_with_names_of_their_own(tmp_path, capsys):
+    symbol, params, path = (str(tmp_path / name) for name in ("net.json", "p", "model.onnx"))
+    _two("e").save(symbol)
+    mx.nd.save(params, {"unused": mx.nd.ones(1)})
+    line = ["export", symbol, params, "-o", path, "--shape", "x=1,3", "--shape", "y=1,3"]
+    assert main(line) == 2 and "several outputs have the name e_output" in capsys.readouterr().err
+    assert main([*line, "--output-names", "a", "b"]) == 0
+    assert _names(path) == (["x", "y"], ["a", "b"])
+
+
+def test_two_variables_of_one_weight(tmp_path):
+    path = tmp_path / "model.onnx"
+    symbol = S.var("x") * S.var("w") + S.exp(S.var("w"))
+    gluon_roi.onnx.export(symbol, [(1, 3)], path, {"w": mx.nd.full((1, 3), 2)})
+    np.testing.assert_allclose(run(path, X)[0], 2 * X + np.exp(2), rtol=1e-6)
+
+
+def test_no_shape_where_every_input_is_replaced(tmp_path, capsys):
+    """The command line, as the function, which gets an empty list."""
+    symbol, params, path = (str(tmp_path / name) for name in ("net.json", "p", "model.onnx"))
+    S.exp(S.relu(S.var("x"), name="r"), name="e").save(symbol)
+    mx.nd.save(params, {"unused": mx.nd.ones(1)})
+    assert main(["export", symbol, params, "-o", path, "--inputs", "r=1,3"]) == 0
+    assert _names(path) == (["r"], ["e_output"])
+    np.testing.assert_allclose(run(Path(path), X)[0], np.exp(X), rtol=1e-6)
+    assert main(["export", symbol, params, "-o", path]) == 2
+    assert "--shape: expected a shape for input x, got none" in capsys.readouterr().err
+
+
+# ---- Axes that may vary --------------------------------------------------------------------------
+
+
+def _detector():
+    data, info = S.var("data"), S.var("im_info")
+    scores = S.slice_axis(data, axis=1, begin=0, end=2)
+    rois = S.contrib.MultiProposal(
+        scores, data, info, scales=(8,), ratios=(1,), rpn_post_nms_top_n=5, name="rois"
+    )
+    return S.ROIPooling(data, rois, (2, 2), 0.5, name="pool")
+
+
+DETECTOR = [(1, 4, 12, 9), (1, 3)]
+MAPS = [(1, 4, 12, 9), (1, 4, 6, 5)]
+
+
+def _pyramid():
+    """The sizes of the second map are half of the first one's, rounded up."""
+    small = S.Pooling(S.var("a"), kernel=(2, 2), stride=(2, 2), pooling_convention="full")
+    return small + S.var("b")
+
+
+@pytest.mark.parametrize(
+    "symbol, shapes, dynamic, message",
+    [
+        (
+            _detector(),
+            DETECTOR,
+            [(0, 2, 3), ()],
+            "axis 0 of data cannot vary alone, because the model needs the same size along axis 0 "
+            "of im_info; let both vary, or neither",
+        ),
+        (
+            S.var("a") + S.var("b"),
+            [(2, 3), (2, 3)],
+            [(), (1,)],
+            "axis 1 of b cannot vary alone, because the model needs the same size along axis 1 of ",
+        ),
+        (
+            S.concat(S.reshape(S.var("x"), (-1, 4)), S.zeros((108, 2)), dim=1),
+            DETECTOR[:1],
+            [(0,)],
+            "axis 0 of x cannot vary, because the graph itself is made for a batch of 1: ",
+        ),
+        (
+            S.dot(S.var("x"), S.ones((3, 2))),
+            [(1, 3)],
+            [(0, 1)],
+            "axes [0, 1] of x cannot vary, because the model fixes their sizes: ",
+        ),
+    ],
+)
+def test_axes_that_cannot_vary(symbol, shapes, dynamic, message, tmp_path):
+    path = tmp_path / "model.onnx"
+    with pytest.raises(ValueError) as raised:
+        gluon_roi.onnx.export(symbol, shapes, path, dynamic=dynamic)
+    found = str(raised.value)
+    assert found.startswith(f"onnx.export: dynamic: {message}") and "\n" not in found
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "symbol, shapes, dynamic",
+    [
+        (_detector(), DETECTOR, [(0, 2, 3), (0,)]),
+        (_detector(), DETECTOR, [(2, 3), ()]),
+        (_pyramid(), MAPS, [(0, 2, 3), (0, 2, 3)]),
+        (S.reshape(S.var("x"), (-1, 14, 3)), [(1, 14, 3)], [(0, 1)]),
+    ],
+)
+def test_axes_that_may_vary(symbol, shapes, dynamic, tmp_path):
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(symbol, shapes, path, dynamic=dynamic)
+    dims = [value.type.tensor_type.shape.dim for value in onnx.load(str(path)).graph.input]
+    free = [tuple(n for n, d in enumerate(shape) if d.dim_param) for shape in dims]
+    assert free == dynamic
+
+
+def test_the_batch_of_gluoncvs_detectors(tmp_path):
+    model_zoo = pytest.importorskip("gluoncv.model_zoo")
+    path = tmp_path / "model.onnx"
+    options = {"pretrained": False, "pretrained_base": False}
+    net = model_zoo.get_model("mask_rcnn_resnet18_v1b_coco", **options)
+    net.initialize()
+    message = "dynamic: axis 0 of data cannot vary, because the graph itself is made for a batch of"
+    with pytest.raises(ValueError, match=message):
+        gluon_roi.onnx.export(net, [(1, 3, 128, 160)], path, dynamic=[(0, 2, 3)])
+    assert not path.exists()
+    net = model_zoo.get_model("ssd_300_mobilenet0.25_voc", **options)
+    net.initialize()
+    gluon_roi.onnx.export(net, [(1, 3, 128, 160)], path, dynamic=[(0,)])
