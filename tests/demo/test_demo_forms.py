@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forms of a folder of one's own data: YOLO, COCO and VOC exports, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.damages import start
+from support.demo_data import open_dataset
+from support.demo_runs import run, settings_of, train_arguments
+from support.odd_images import annotation, picture, turned
+
+from demo_rfcn import cli
+from demo_rfcn.data import DATASETS, ValidationSplit, open_datasets, yolo
+from demo_rfcn.errors import InputError
+
+VOC_LIKE = DATASETS["voc-like"]
+OWN = ("--dataset", "voc-like")
+#: The bright box of `picture()`, x1, y1, x2, y2 inclusive, and as YOLO writes it.
+BOX = (20, 10, 59, 49)
+ROW = f"{40 / 96:.6f} {30 / 72:.6f} {40 / 96:.6f} {40 / 72:.6f}"
+NAMES = "names: [cup, spoon]\n"
+
+
+def write_yolo(root: Path, images: str, labels: str, count: int = 3) -> None:
+    """Write images and their rows, of the two classes by turns, into two folders."""
+    for folder in (images, labels):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        Image.fromarray(picture(seed=number)).save(root / images / f"{number}.png")
+        (root / labels / f"{number}.txt").write_text(f"{number % 2} {ROW}\n")
+
+
+@pytest.fixture
+def flat(tmp_path) -> Path:
+    """A folder with data.yaml, images and labels."""
+    root = tmp_path / "photos"
+    write_yolo(root, "images", "labels")
+    (root / "data.yaml").write_text(f"{NAMES}train: images\n")
+    return root
+
+
+def names_of(root: Path, *purposes: str) -> list[set[str]]:
+    """Return the names of the images of each purpose; a third is held back if need be."""
+    found = open_datasets(VOC_LIKE, root, purposes, split=ValidationSplit(0.34))
+    return [{sample.name for sample in dataset.samples} for dataset in found]
+
+
+def test_yolo_boxes_and_classes(flat, capsys):
+    (flat / "labels" / "1.txt").write_text("")
+    (flat / "labels" / "2.txt").write_text(f"1 {ROW}\n0 0.25 0.5 0.5 0.5 0.5 1 0.25 1\n")
+    dataset = open_dataset(VOC_LIKE, flat, "train")
+    assert dataset.classes == ("cup", "spoon")
+    labels = {sample.name: sample.labels for sample in dataset.samples}
+    np.testing.assert_allclose(labels["images/0.png"], [[*BOX, 0, 0]], atol=1e-4)
+    assert labels["images/1.png"].shape == (0, 6)
+    expected = [[*BOX, 1, 0], [24, 36, 47, 71, 0, 0]]
+    np.testing.assert_allclose(labels["images/2.png"], expected, atol=1e-4)
+    assert "dataset: classes of the annotations: cup, spoon\n" in capsys.readouterr().out
+
+
+LAYOUTS: dict[str, tuple] = {
+    # folders of images and labels; data.yaml; its training and validation images
+    "flat": (["images labels"], f"{NAMES}train: images\nval: images\n", None, None),
+    "no yaml keys": (["images labels"], NAMES, None, None),
+    "with the images": ([". ."], f"{NAMES}train: .\n", None, None),
+    "split inside": (
+        ["images/train labels/train", "images/val labels/val"],
+        f"path: .\ntrain: images/train\nval: images/val\n{NAMES}",
+        "images/train",
+        "images/val",
+    ),
+    "Roboflow": (
+        ["train/images train/labels", "valid/images valid/labels"],
+        f"train: ../train/images\nval: ../valid/images\ntest: ../test/images\n\nnc: 2\n{NAMES}"
+        "\nroboflow:\n  workspace: mine\n  license: CC BY 4.0\n",
+        "train/images",
+        "valid/images",
+    ),
+    "of another machine": (
+        ["train/images train/labels", "valid/images valid/labels"],
+        "path: C:/data\ntrain: /home/me/photos/train/images\nval: /home/me/photos/valid/images\n"
+        + NAMES,
+        "train/images",
+        "valid/images",
+    ),
+    "conventional folders": (
+        ["train/images train/labels", "val/images val/labels"],
+        NAMES,
+        "train/images",
+        "val/images",
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_yolo_layouts(layout, tmp_path):
+    folders, config, train, val = LAYOUTS[layout]
+    root = tmp_path / "photos"
+    for pair in folders:
+        write_yolo(root, *pair.split())
+    (root / "data.yaml").write_text(config)
+    names = names_of(root, "train", "val")
+    if val:
+        assert names == [{f"{part}/{n}.png" for n in range(3)} for part in (train, val)]
+    else:
+        assert len(names[0]) == 2 and len(names[1]) == 1 and not names[0] & names[1]
+
+
+def test_names_of_images_are_the_same_in_every_spelling_of_the_folder(flat, monkeypatch):
+    """The names of the images that are held back are compared with them."""
+    (flat / "data.yaml").write_text(f"path: {flat}\n{NAMES}train: images\n")
+    monkeypatch.chdir(flat)
+    assert (
+        names_of(Path(), "train") == names_of(flat, "train") == names_of(Path("../photos"), "train")
+    )
+
+
+def test_a_list_of_images(flat):
+    (flat / "train.txt").write_text("./images/0.png\n./images/2.png\n")
+    (flat / "data.yaml").write_text(f"{NAMES}train: train.txt\n")
+    dataset = open_dataset(VOC_LIKE, flat, "train")
+    assert [Path(sample.path).name for sample in dataset.samples] == ["0.png", "2.png"]
+
+
+def test_classes_without_yaml(flat):
+    """Label Studio and labelImg write classes.txt."""
+    (flat / "data.yaml").unlink()
+    (flat / "classes.txt").write_text("cup\nspoon\n")
+    (flat / "notes.json").write_text('{"categories": [{"id": 0, "name": "cup"}], "info": {}}')
+    assert open_dataset(VOC_LIKE, flat, "train").classes == ("cup", "spoon")
+
+
+YAML = {
+    "names: ['a, b', \"c\"]  # two": ["a, b", "c"],
+    "names:\n- a\n- 'b'\nnc: 2": ["a", "b"],
+    "names:\n  - a # first\n  - 'it''s'": ["a", "it's"],
+    "names: [a,\n  b]": ["a", "b"],
+    "names:\n  0: a\n  1: b c": {"0": "a", "1": "b c"},
+    "names: {0: a, 1: 'b, c'}": {"0": "a", "1": "b, c"},
+    "download: |\n  import os\n  names: 1\nnames: [x]": ["x"],
+    "---\nnames: single": "single",
+}
+
+
+@pytest.mark.parametrize("text", YAML)
+def test_yaml_of_exports(text, tmp_path):
+    path = tmp_path / "data.yaml"
+    path.write_text(text)
+    assert yolo.parse_yaml(path, ["names"]) == {"names": YAML[text]}
+
+
+WRONG_ROWS = {
+    "7 0.5 0.5 0.1 0.1": "0.txt: line 2 has class 7, expected 0 to 1",
+    "cup 0.5 0.5 0.1 0.1": "0.txt: line 2 is 'cup 0.5 0.5 0.1 0.1', expected a class and 4 numb",
+    "0 0.5 0.5 0.1": "0.txt: line 2 is '0 0.5 0.5 0.1', expected a class and 4 numbers",
+    "0 0.5 0.5 0.1 nan": "0.txt: line 2 is '0 0.5 0.5 0.1 nan', expected a class and 4 numbers",
+    "0 0.9 0.5 0.4 0.1": "0.txt: line 2 has the box 0.9 0.5 0.4 0.1, expected fractions of the",
+    "0 48 36 20 20": "0.txt: line 2 has the box 48 36 20 20, expected fractions of the image's",
+    "0 0.5 0.5 0 0.1": "0.txt: line 2 has the box 0.5 0.5 0 0.1, expected fractions of the image",
+}
+
+
+@pytest.mark.parametrize("row", WRONG_ROWS)
+def test_wrong_rows_are_named(row, flat, tmp_path, no_training, rejects):
+    (flat / "labels" / "0.txt").write_text(f"0 {ROW}\n{row}\n")
+    line = train_arguments(flat, tmp_path / "run", *OWN, "--batch-size", "1")
+    (message,) = rejects(line, WRONG_ROWS[row])
+    assert message.startswith(f"demo_rfcn: dataset: {flat / 'labels'}")
+    assert message.endswith("; --skip-broken continues without 1 of 3 images")
+    with pytest.raises(no_training):
+        cli.main([*line, "--skip-broken"])
+
+
+WRONG_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "names": (
+        lambda root: (root / "data.yaml").unlink(),
+        "has YOLO's labels without names of classes; expected them in data.yaml, or in classes.txt",
+    ),
+    "same names": (
+        lambda root: (root / "data.yaml").write_text("names: [cup, cup]\n"),
+        "data.yaml has ['cup', 'cup'] as names, expected a list of different names",
+    ),
+    "numbers": (
+        lambda root: (root / "data.yaml").write_text("names: {0: cup, 2: spoon}\n"),
+        "data.yaml names classes 0, 2, expected 0, 1, ...",
+    ),
+    "bracket": (
+        lambda root: (root / "data.yaml").write_text("names: [cup, spoon\n"),
+        "data.yaml has 'names' in an unknown form: '[cup, spoon' has no closing bracket",
+    ),
+    "train": (
+        lambda root: (root / "data.yaml").write_text(f"{NAMES}train: ../other/pictures\n"),
+        "folder ../other/pictures of data.yaml is missing in",
+    ),
+    "labels": (
+        lambda root: shutil.rmtree(root / "labels"),
+        "has no image with a file of boxes",
+    ),
+    "image": (
+        lambda root: (root / "images" / "1.png").unlink(),
+        "labels/1.txt has boxes of an image that is missing",
+    ),
+    "twin": (
+        lambda root: shutil.copy(root / "images" / "1.png", root / "images" / "1.jpg"),
+        "1.png has the boxes of another image, ",
+    ),
+    "cut": (
+        lambda root: (root / "images" / "1.png").write_bytes(
+            start(0.5)((root / "images" / "1.png").read_bytes())
+        ),
+        "images/1.png cannot be read: ",
+    ),
+    "binary": (
+        lambda root: (root / "labels" / "1.txt").write_bytes(b"\xff\xfe\x00"),
+        "labels/1.txt is not text in UTF-8",
+    ),
+    "nothing": (
+        lambda root: [shutil.rmtree(root / "labels"), (root / "data.yaml").rename(root / "a")],
+        "has none of the three forms: VOC (Annotations/*.xml and JPEGImages, or *.xml with the "
+        "images), COCO (a *.json with lists of images and annotations), YOLO (data.yaml, images",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG_FOLDERS)
+def test_wrong_yolo_folders_are_named(fault, flat, tmp_path, rejects):
+    damage, words = WRONG_FOLDERS[fault]
+    damage(flat)
+    rejects(train_arguments(flat, tmp_path / "run", *OWN), words)
+
+
+def test_unlabelled_and_turned_images_are_named(flat, capsys):
+    (flat / "labels" / "1.txt").unlink()
+    (flat / "images" / "0.png").unlink()
+    turned(6)(picture(), flat / "images" / "0.jpg")
+    dataset = open_dataset(VOC_LIKE, flat, "train")
+    np.testing.assert_allclose(dataset.labels[0][:, :4], [BOX], atol=1e-4)
+    output = capsys.readouterr().out
+    assert "dataset: 1 image without annotation left out: 1.png\n" in output
+    words = (
+        "stored turned, whose annotated size fits both readings: their boxes are read as upright"
+    )
+    assert f"1 image of photos images {words} ones: 0.jpg\n" in output
+
+
+def write_coco(path: Path, names: list[str]) -> None:
+    """Write the annotations of images with these names."""
+    images = [
+        {"id": n, "file_name": name, "width": 96, "height": 72} for n, name in enumerate(names)
+    ]
+    boxes = [
+        {"id": n, "image_id": n, "category_id": 4, "bbox": [20, 10, 40, 40]}
+        for n in range(len(names))
+    ]
+    categories = [{"id": 4, "name": "cup"}]
+    content = {"info": {}, "images": images, "annotations": boxes, "categories": categories}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+COCO_LAYOUTS = {
+    # annotation file and folder of its images, for training and validation
+    "Roboflow": [
+        ("train/_annotations.coco.json", "train"),
+        ("valid/_annotations.coco.json", "valid"),
+    ],
+    "CVAT": [("annotations/instances_default.json", "images/default")],
+    "one file": [("result.json", "images")],
+    "COCO 2017": [
+        ("annotations/instances_train2017.json", "train2017"),
+        ("annotations/instances_val2017.json", "val2017"),
+    ],
+}
+
+
+@pytest.mark.parametrize("layout", COCO_LAYOUTS)
+def test_coco_folders_are_recognised(layout, tmp_path):
+    pytest.importorskip("pycocotools")
+    root = tmp_path / "photos"
+    for number, (file, folder) in enumerate(COCO_LAYOUTS[layout]):
+        names = [f"{number}-{n}.png" for n in range(3)]
+        write_coco(root / file, names)
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for name in names:
+            Image.fromarray(picture()).save(root / folder / name)
+    train, val = names_of(root, "train", "val")
+    if len(COCO_LAYOUTS[layout]) == 2:
+        assert (train, val) == tuple({f"{number}-{n}.png" for n in range(3)} for number in (0, 1))
+    else:
+        assert train | val == {f"0-{n}.png" for n in range(3)} and len(val) == 1
+    dataset = open_dataset(VOC_LIKE, root, "train")
+    np.testing.assert_array_equal(dataset.labels[0], [[*BOX, 0, 0]])
+
+
+def test_two_coco_files_for_one_purpose_are_named(tmp_path, rejects):
+    for name in ("train_a.json", "train_b.json"):
+        write_coco(tmp_path / "photos" / name, ["a.png"])
+    words = "train_b.json may be the annotations for train: use --dataset coco --train-annotations"
+    rejects(train_arguments(tmp_path / "photos", tmp_path / "run", *OWN), words)
+
+
+def test_voc_exports_with_one_folder_per_split(tmp_path):
+    for folder, count in (("train", 3), ("valid", 2)):
+        (tmp_path / folder).mkdir()
+        for number in range(count):
+            Image.fromarray(picture()).save(tmp_path / folder / f"{number}.png")
+            annotation(tmp_path / folder / f"{number}.xml", (96, 72), [("cup", BOX)])
+    expected = [{"train/0", "train/1", "train/2"}, {"valid/0", "valid/1"}]
+    assert names_of(tmp_path, "train", "val") == expected
+
+
+@pytest.fixture
+def voc_flat(tmp_path) -> Path:
+    """Three images with their XML files in one folder."""
+    root = tmp_path / "photos"
+    root.mkdir()
+    for number in range(3):
+        Image.fromarray(picture(seed=number)).save(root / f"{number}.png")
+        annotation(root / f"{number}.xml", (96, 72), [("cup", BOX)])
+    return root
+
+
+def name_file(path: Path, name: str) -> None:
+    """Write the <filename> of an annotation."""
+    text = path.read_text().replace("<size>", f"<filename>{name}</filename><size>", 1)
+    path.write_text(text)
+
+
+def test_the_file_that_an_annotation_names_is_taken_before_a_twin(voc_flat, tmp_path, rejects):
+    Image.fromarray(picture(50, 50)).save(voc_flat / "1.jpg")
+    line = train_arguments(voc_flat, tmp_path / "run", *OWN)
+    rejects(line, "1.jpg has 50 x 50 pixels", "1.jpg has the name of 1.png; --skip-broken")
+    name_file(voc_flat / "1.xml", "1.png")
+    paths = [sample.path for sample in open_dataset(VOC_LIKE, voc_flat, "train").samples]
+    assert paths == [str(voc_flat / f"{number}.png") for number in range(3)]
+
+
+def test_the_file_that_an_annotation_names_may_have_another_stem(voc_flat, capsys):
+    (voc_flat / "1.png").rename(voc_flat / "photo.png")
+    name_file(voc_flat / "1.xml", "photo.png")
+    name_file(voc_flat / "2.xml", "photo.png")  # stale: the image of its own name is there
+    dataset = open_dataset(VOC_LIKE, voc_flat, "train")
+    found = [Path(sample.path).name for sample in dataset.samples]
+    assert found == ["0.png", "photo.png", "2.png"]
+    assert "without annotation" not in capsys.readouterr().out
+
+
+def test_a_square_image_that_is_turned_is_named(tmp_path, capsys):
+    """Its size does not show whether the boxes are those of the stored or the upright image."""
+    square = picture(72, 72)
+    turned(6)(square, tmp_path / "phone.jpg")
+    Image.fromarray(square).save(tmp_path / "plain.png")
+    for name in ("phone", "plain"):
+        annotation(tmp_path / f"{name}.xml", (72, 72), [("cup", BOX)])
+    dataset = open_dataset(VOC_LIKE, tmp_path, "train")
+    np.testing.assert_array_equal(dataset.labels[0][:, :4], [BOX])
+    words = (
+        "stored turned, whose annotated size fits both readings: their boxes are read as upright"
+    )
+    assert f"{words} ones: phone.jpg\n" in capsys.readouterr().out
+
+
+def test_summary_before_training(voc_flat, tmp_path, no_training, capsys):
+    """A typing error in a class, boxes that extend beyond, and the size after scaling."""
+    annotation(voc_flat / "1.xml", (96, 72), [("cupp", (-1, 0, 9, 9)), ("cup", (5, 5, 24, 24))])
+    line = train_arguments(voc_flat, tmp_path / "run", *OWN, "--short", "36", "--max-size", "500")
+    with pytest.raises(no_training):
+        cli.main([*line, "--batch-size", "1", "--val-share", "0.01", "--seed", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    settings = settings_of(line)
+    (dataset,) = open_datasets(settings.data.spec, voc_flat, ("train",))
+    assert dataset.summarize((36, 500)) == [
+        "objects: cupp (1), cup (3)",
+        "1 box clipped to their image",
+        "median object size 15 pixels in images scaled to --short 36 --max-size 500; at least 32 "
+        "are recommended",
+    ]
+    assert any(text.startswith("dataset: objects: ") for text in lines)
+    assert any(text.startswith("dataset: median object size ") for text in lines)
+
+
+def test_batch_size_above_the_number_of_images(voc_flat, tmp_path, rejects):
+    Image.fromarray(picture(seed=9)).save(voc_flat / "3.png")
+    annotation(voc_flat / "3.xml", (96, 72), [("cup", BOX)])
+    line = train_arguments(voc_flat, tmp_path / "run", *OWN, "--batch-size", "4")
+    words = "train: --batch-size 4 exceeds the 3 training images: --batch-size 3"
+    rejects(line, words, starts=True)
+
+
+@pytest.mark.slow
+def test_detect_goes_on_without_the_broken_images_of_a_folder(
+    short_run, voc_flat, tmp_path, rejects
+):
+    path = voc_flat / "1.png"
+    path.write_bytes(start(0.5)(path.read_bytes()))
+    saved = ["--pretrained", short_run / "last.ckpt", "--save-prefix", tmp_path / "out"]
+    rejects(["detect", voc_flat, *saved], f"detect: {path} cannot be read: ", starts=True)
+    assert sorted(each.name for each in (tmp_path / "out").glob("*.json")) == ["0.json", "2.json"]
+
+
+@pytest.mark.slow
+def test_a_yolo_folder_from_training_to_evaluation(flat, tmp_path):
+    run(*train_arguments(flat, tmp_path / "run", *OWN, "--short", "64", "--batch-size", "1"))
+    saved = ["--pretrained", tmp_path / "run" / "last.ckpt", "--save-prefix", tmp_path / "out"]
+    run("eval", *saved)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["test"]["images"] == 1 and [*summary["test"]["per_class"]] == ["cup", "spoon"]
+
+
+def test_files_without_text_are_reported_as_such(tmp_path):
+    (tmp_path / "data.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="data.yaml is not text in UTF-8"):
+        open_dataset(VOC_LIKE, tmp_path, "train")
