@@ -53,6 +53,7 @@ def report(data: Data, devices: Devices, path: Path, folder: Path) -> dict:
     drawn = ["detections.png", "loss.png", "map.png"]
     summary = {
         "dataset": data.spec.name,
+        "location": resolve_location(vars(data)),
         "checkpoint_step": stored.step,
         "config": stored.config.to_dict(),
         "arguments": stored.arguments,

@@ -14,7 +14,15 @@ from ..errors import InputError
 from . import coco, generate, signals, voc, yolo
 from .coco import CocoFiles
 from .dataset import DetectionSet
-from .splits import LOCATION, PURPOSES, Source, ValidationSplit, resolve_location, split_dataset
+from .splits import (
+    LOCATION,
+    PURPOSES,
+    Source,
+    ValidationSplit,
+    folder_name,
+    resolve_location,
+    split_dataset,
+)
 
 __all__ = [
     "DATASETS",
@@ -23,6 +31,7 @@ __all__ = [
     "DatasetSpec",
     "ValidationSplit",
     "ensure_dataset",
+    "folder_name",
     "open_datasets",
     "resolve_location",
 ]

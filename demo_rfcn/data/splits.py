@@ -41,12 +41,19 @@ def resolve_location(options: Mapping[str, Any]) -> dict[str, str]:
     `options` has the data set's name as `dataset`, and values of `LOCATION`.
     """
     # Annotation files replace the folder, so that its default does not count.
-    used = LOCATION[1:] if options.get("train_annotations") else LOCATION[:1]
+    files = options.get("train_annotations") or options.get("val_annotations")
+    used = LOCATION[1:] if files else LOCATION[:1]
     paths = {name: options[name] for name in used if options.get(name)}
     return {
         "dataset": str(options["dataset"]),
         **{name: str(Path(path).resolve()) for name, path in paths.items()},
     }
+
+
+def folder_name(location: Mapping[str, str]) -> str:
+    """Return the name of the folder of a location: the root, or the images of a COCO file."""
+    names = ("dataset_root", "val_images", "train_images")
+    return Path(next(location[name] for name in names if name in location)).name
 
 
 def split_dataset(

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..data import folder_name
 from ..files import replacing
 
 REPORT = "report.html"
@@ -20,7 +21,7 @@ _PAGE = """<!DOCTYPE html>
 <title>{title}</title>
 <style>
 body {{ font: 16px/1.5 sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto; overflow-wrap: anywhere; }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
 td, th {{ padding: .2rem .8rem; border-bottom: 1px solid #ccc; text-align: right; }}
 td:first-child, th:first-child {{ text-align: left; }}
 figure {{ margin: 1.5rem 0; }}
@@ -88,7 +89,7 @@ def write_report(folder: Path, summary: dict) -> Path:
     parts += ["<h2>Arguments</h2>", _table(["argument", "value"], summary["arguments"].items())]
     path = folder / REPORT
     with replacing(path) as part:
-        title = f"R-FCN on {escape(summary['dataset'])}"
+        title = f"R-FCN on {escape(folder_name(summary['location']))}"
         part.write_text(_PAGE.format(title=title, body="\n".join(parts)), encoding="utf-8")
     return path
 

@@ -173,4 +173,9 @@ def test_another_spelling_of_the_folder_scores_the_held_back_images(tmp_path, mo
         out = tmp_path / "out"
         saved = ["--pretrained", "../run/last.ckpt", "--save-prefix", out]
         assert cli.main(["eval", "--dataset-root", spelling, *map(str, saved)]) == 0
-        assert json.loads((out / "summary.json").read_text())["test"]["images"] == 3
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["test"]["images"] == 3
+        assert summary["location"] == {"dataset": "voc-like", "dataset_root": str(photos)}
+    page = (out / "report.html").read_text()
+    assert "<h1>R-FCN on photos</h1>" in page
+    assert "overflow-wrap" not in page  # words of a table are not broken; it scrolls
