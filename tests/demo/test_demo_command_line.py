@@ -157,7 +157,8 @@ def test_the_tutorial(tmp_path, monkeypatch, capsys):
     pytest.importorskip("pycocotools")
     pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
-    write_voc_like(Path("photos"))
+    for name in ("photos", "trees"):
+        write_voc_like(Path(name))
     _, folder = write_coco(Path())
     folder.rename("images")
     Path("new").mkdir()

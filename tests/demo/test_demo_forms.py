@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from PIL import Image
 from support.damages import start
 from support.demo_data import open_dataset
-from support.demo_runs import run, settings_of, train_arguments
+from support.demo_runs import REPOSITORY, run, settings_of, train_arguments
 from support.odd_images import annotation, picture, turned
 
 from demo_rfcn import cli
@@ -418,3 +420,25 @@ def test_files_without_text_are_reported_as_such(tmp_path):
     (tmp_path / "data.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="data.yaml is not text in UTF-8"):
         open_dataset(VOC_LIKE, tmp_path, "train")
+
+
+def test_tiles_of_annotated_photographs(tmp_path):
+    """examples/tree_crowns.py cuts photographs in a wheel; a tile has the trees of its half."""
+    wheel = tmp_path / "deepforest.whl"
+    script = runpy.run_path(str(REPOSITORY / "examples" / "tree_crowns.py"))
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in script["PHOTOGRAPHS"].values():
+            stem = tmp_path / name
+            Image.fromarray(picture(420, 210)).save(f"{stem}.png")
+            # The middle of the last one is on the edge of two tiles to validate on.
+            boxes = [(20, 10, 59, 49), (195, 10, 204, 19), (405, 5, 410, 9)]
+            annotation(Path(f"{stem}.xml"), (420, 210), [("Tree", box) for box in boxes])
+            for suffix in (".png", ".xml"):
+                archive.write(f"{stem}{suffix}", f"deepforest/data/{name}{suffix}")
+    script["main"](wheel, tmp_path / "trees")
+    train, val = open_datasets(VOC_LIKE, tmp_path / "trees", ("train", "val"))
+    assert [sample.name for sample in val.samples] == ["val_0000_0000", "val_0000_0200"]
+    np.testing.assert_array_equal(val.labels[0][:, :4], [BOX, (195, 10, 199, 19)])
+    np.testing.assert_array_equal(val.labels[1][:, :4], [(0, 10, 4, 19)])
+    assert [len(labels) for labels in train.labels] == [2, 1, 1]
+    assert train.classes == ("tree",)
