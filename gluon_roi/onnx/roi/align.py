@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor
+from ..graph import Graph, Node, Tensor, concat
 from ..registry import rule
-from .arithmetic import FARTHEST
+from .arithmetic import FARTHEST, on_map
 from .bins import SampleAxis, align_bins, sample_axes
-from .boxes import Rows, align, axes_of, data_of, decode, finish, pooled_size
+from .boxes import Rows, align, axes_of, data_of, decode, filled_rows, finish, pooled_size
 
 
 @rule("_gluon_roi_ROIAlign")
@@ -26,7 +26,7 @@ def roi_align(g: Graph, node: Node) -> Tensor:
                   |                    |
         data -----|--------------------+-> _align_boxes --+
                   |                                       |
-                  +-- valid, fill ------------------------+-> finish
+                  +-- place, fill ------------------------+-> finish
     """
     data = data_of(node)
     rows = decode(node, data.dtype)
@@ -45,7 +45,7 @@ def ps_roi_align(g: Graph, node: Node) -> Tensor:
                   |                                   |
         data -----|-----------------------------------+-> align_bins --+
                   |                                                    |
-                  +-- valid, fill -------------------------------------+-> finish
+                  +-- place, fill -------------------------------------+-> finish
     """
     node.accept("output_dim")  # the shape has it
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
@@ -54,7 +54,7 @@ def ps_roi_align(g: Graph, node: Node) -> Tensor:
     rows = decode(node, data.dtype)
     axes = sample_axes(rows.box, scale, aligned, pooled)
     out = align_bins(
-        data, rows.image, axes, rows.rows, pooled, sampling_ratio, pooled, node.out_shapes[0][1]
+        data, rows.image, axes, rows.number, pooled, sampling_ratio, pooled, node.out_shapes[0][1]
     )
     return finish(node, rows, out)
 
@@ -65,11 +65,11 @@ def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
 
     ::
 
-        rois -> decode -> Equal(number of its map) or, of lists, valid -> NonZero --+
-                  |                                                     |           |
-                  |  map n --------------------------------> Gather -> _align_boxes |
-                  |                                                          |      |
-                  +-> fill -> Expand -------> ScatterND for each map <-------+------+
+        rois -> decode, of lists each -> Equal(number of its map) -> NonZero -> Gather --+
+                  |                                                               |      |
+                  |  map n --------------------------------------------> _align_boxes    |
+                  |                                                               |      |
+                  +-> fill -> Expand ------------> ScatterND for each map <-------+------+
 
     A row of a list that is for another map is padding, so each box is pooled once.
     """
@@ -77,26 +77,26 @@ def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
     geometry = np.float64 if node.dtype == np.float64 else np.float32
     if node.get("assignment", "size") == "given":
         rows = _rows_of_lists(node, len(scales), geometry)
-        of_maps = [one.valid for one in rows]
+        # A row of the output is NaN if it is NaN in one of the lists.
+        fill = functools.reduce(operator.add, (of_list.fill for of_list in rows))
     else:
-        rows_of = node.with_inputs(0, *range(len(scales), len(node.inputs)))
-        rows = [decode(rows_of, geometry)] * len(scales)
-        numbers = _map_numbers(node, rows[0].box, scales)
-        of_maps = [rows[0].valid & numbers.equal(number) for number in range(len(scales))]
-    # Of all lists, a row is NaN if it is in one.
-    fills = [one.valid.where(0, one.fill) for one in dict.fromkeys(rows)]
-    fill = functools.reduce(operator.add, fills)
-    out = fill.unsqueeze(1, 2, 3)
-    out = out.expand(rows[0].rows, node.out_shapes[0][1], *pooled_size(node))
-    for number, (scale, one, mine) in enumerate(zip(scales, rows, of_maps)):
+        all_rows = decode(node.with_inputs(0, *range(len(scales), len(node.inputs))), geometry)
+        numbers = _map_numbers(node, all_rows.box, scales)
+        rows = [_rows_of_map(all_rows, numbers, number) for number in range(len(scales))]
+        fill = all_rows.fill
+    out = filled_rows(node, fill, geometry)
+    for number, (scale, of_map) in enumerate(zip(scales, rows)):
         data = data_of(node, number)
-        own = mine.nonzero()
-        places = own.transpose(1, 0)
-        own = own.reshape(-1)
-        image, box = one.image.gather(own), one.box.gather(own)
-        part = _align_boxes(node, data, image, box, float(scale))
-        out = g("ScatterND", out, places, part, reduction="add")
+        part = _align_boxes(node, data, of_map.image, of_map.box, float(scale))
+        out = g("ScatterND", out, of_map.place.unsqueeze(1), part, reduction="add")
     return out if geometry == node.dtype else out.cast(node.dtype)
+
+
+def _rows_of_map(rows: Rows, numbers: Tensor, number: int) -> Rows:
+    """The rows that a map of this number in the pyramid pools."""
+    which = numbers.equal(number).nonzero().reshape(-1)
+    image, box, place = (part.gather(which) for part in (rows.image, rows.box, rows.place))
+    return Rows(image, box, place, rows.fill, which.shape())
 
 
 def _rows_of_lists(node: Node, lists: int, geometry: Any) -> list[Rows]:
@@ -128,29 +128,42 @@ def _align_boxes(node: Node, data: Tensor, image: Tensor, box: Tensor, scale: fl
 
     ::
 
-        box --+--> (another box if it is odd) -----> RoiAlign --> ScatterND --> out
-              |                                                       |
-              +--> odd --> Gather --> align_bins, a RoI for each bin -+
+        box -> on the map --+--> (another box if it is odd) -> RoiAlign --> ScatterND --> out
+                            |                                                   |
+                            +--> odd --> Gather --> align_bins, a RoI for each bin
 
     A box is odd if RoiAlign would take no samples of it, or more than a map can need. With a fixed
     number of samples, no box is odd.
     """
     pooled, aligned = pooled_size(node), node.get("aligned", False)
     sampling_ratio = node.get("sampling_ratio", -1)
-    far = FARTHEST / max(scale, 1)
-    held = box.clip(-far, far)
+    on_the_map = on_map(box, scale, False)
+    if not aligned:
+        on_the_map = _one_cell_at_least(on_the_map)
     if sampling_ratio > 0:
-        return align(data, held, image, scale, aligned, pooled, sampling_ratio)
+        return align(data, on_the_map, image, 1, aligned, pooled, sampling_ratio)
     axes = sample_axes(box, scale, aligned, pooled)
     odd = _odd(data, axes, aligned)
-    plain = odd.where([[0, 0, 1 / scale, 1 / scale]], held)
-    out = align(data, plain, image, scale, aligned, pooled)
+    plain = odd.where([[0, 0, 1, 1]], on_the_map)
+    out = align(data, plain, image, 1, aligned, pooled)
     which = odd.squeeze(1).nonzero().reshape(-1)
     axes = [SampleAxis(*(part.gather(which) for part in axis)) for axis in axes]
     apart = align_bins(
         data, image.gather(which), axes, which.shape(), pooled, -1, (1, 1), node.shapes[0][1]
     )
     return out.graph("ScatterND", out, which.unsqueeze(1), apart)
+
+
+def _one_cell_at_least(box: Tensor) -> Tensor:
+    """Boxes (K, 4) in cells of the map, whose sides are one cell if they are shorter.
+
+    RoiAlign's mode output_half_pixel has the same minimum in today's runtimes, but not in ONNX. The
+    sides are shorter than a cell by a few roundings, because RoiAlign takes a second sample of a
+    bin that is longer than a cell.
+    """
+    low, high = box.columns(0, 2), box.columns(2, 4)
+    margin = (low.abs() + 1) * (4 * float(np.finfo(box.dtype).eps))
+    return concat(low, high.max(low + (1 - margin)), axis=1)
 
 
 def _odd(data: Tensor, axes: list[SampleAxis], aligned: bool) -> Tensor:

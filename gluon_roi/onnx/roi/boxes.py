@@ -14,13 +14,13 @@ from .arithmetic import is_finite
 
 
 class Rows(NamedTuple):
-    """Decoded RoIs; rows without a result have image 0 and a box of zeros."""
+    """Decoded RoIs: the V of K rows that are pooled, and what the other rows are filled with."""
 
-    image: Tensor  # (K,) int64
-    box: Tensor  # (K, 4), the type of the geometry
-    valid: Tensor  # (K,) bool
-    fill: Tensor  # (K,), value of rows without a result: 0, or NaN
-    rows: Tensor  # (1,), K
+    image: Tensor  # (V,) int64
+    box: Tensor  # (V, 4), the type of the geometry
+    place: Tensor  # (V,) int64, the rows of the output
+    fill: Tensor  # (K,): NaN for rows that are neither pooled nor padding, otherwise 0
+    number: Tensor  # (1,), V
 
 
 class _Form(NamedTuple):
@@ -28,7 +28,6 @@ class _Form(NamedTuple):
 
     image: Tensor  # (K,), its index
     box: Tensor  # (K, coordinates)
-    rows: Tensor  # (1,), K
     number: Any  # type of image: int64 unless it is a column of rois
 
 
@@ -37,10 +36,13 @@ def decode(node: Node, geometry: Any, coordinates: int = 4) -> Rows:
 
     ::
 
-        rois --+-- index --+-- below 0 --------------> padding --> fill: 0, else NaN
-               |           +-- below N, whole -+
-               |                               +-And-> valid --> image, box: 0 where it is not
-               +-- box ------- finite ---------+
+        rois --+-- index --+-- below 0 --------------> padding --+--> fill: 0, else NaN
+               |           +-- below N, whole -+                 |
+               |                               +-And-> valid ----+--> place
+               +-- box ------- finite ---------+                        |
+               +-- index, box ------------------------------> Gather ---+--> image, box
+
+    Rows without a result are not pooled.
     """
     data, rois, *counts = node.inputs
     beyond_is_padding = node.get("bad_index", "error") == "padding"
@@ -54,7 +56,7 @@ def decode(node: Node, geometry: Any, coordinates: int = 4) -> Rows:
         form = _with_counts(rois, counts[0])
     else:
         form = _with_column(rois, coordinates, given)
-    index, box, count, number = form
+    index, box, number = form
     size = images.cast(number)
     padding = index < 0
     inside = index < size
@@ -68,33 +70,31 @@ def decode(node: Node, geometry: Any, coordinates: int = 4) -> Rows:
     finite = is_finite(box)
     finite = box.graph("ReduceMin", finite.cast(np.int32), axes=[1], keepdims=0)
     valid = inside & ~padding & finite.cast(np.bool_)
-    box = valid.unsqueeze(1).where(box, 0)
+    fill = box.graph("Where", padding | valid, np.array(0, geometry), np.array(np.nan, geometry))
+    place = valid.nonzero().reshape(-1)
+    image = index.gather(place).cast(np.int64)
+    box = box.gather(place)
     box = box.cast(geometry) if given != geometry else box
-    image = valid.where(index, 0).cast(np.int64)
-    fill = box.graph("Where", padding, np.array(0, geometry), np.array(np.nan, geometry))
-    return Rows(image, box, valid, fill, count)
+    return Rows(image, box, place, fill, place.shape())
 
 
 def _per_image(rois: Tensor, images: Tensor, coordinates: int) -> _Form:
     per_image = rois.size(1)
     box = rois.reshape(images * per_image, coordinates)
-    count = box.size(0)
     index = images.numbers().reshape(-1, 1).expand(images, per_image).reshape(-1)
-    return _Form(index, box, count, np.int64)
+    return _Form(index, box, np.int64)
 
 
 def _with_counts(rois: Tensor, counts: Tensor) -> _Form:
-    count = rois.size(0)
     ends = rois.graph("CumSum", counts.cast(np.int64), np.array(0))
-    row = count.numbers().reshape(-1, 1)
+    row = rois.size(0).numbers().reshape(-1, 1)
     index = (row >= ends.unsqueeze(0)).cast(np.int64).sum(1)
-    return _Form(index, rois, count, np.int64)
+    return _Form(index, rois, np.int64)
 
 
 def _with_column(rois: Tensor, coordinates: int, given: Any) -> _Form:
-    box, count = rois.columns(1, 1 + coordinates), rois.size(0)
     index = rois.columns(0, 1).squeeze(1)
-    return _Form(index, box, count, given)
+    return _Form(index, rois.columns(1, 1 + coordinates), given)
 
 
 def axes_of(box: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -104,15 +104,16 @@ def axes_of(box: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def finish(node: Node, rows: Rows, out: Tensor) -> Tensor:
-    """Fill the rows without a result, and convert to the type of the data."""
-    fill = rows.fill
-    if out.dtype == np.float64:
-        fill = fill.cast(np.float64)
-    which = (~rows.valid).nonzero()
-    fill = fill.gather(which.reshape(-1)).unsqueeze(1, 2, 3)
-    fill = fill.expand(1, out.shape(1))
-    out = out.graph("ScatterND", out, which.transpose(1, 0), fill)
+    """Put the pooled rows in their places, and convert to the type of the data."""
+    filled = filled_rows(node, rows.fill, out.dtype)
+    out = out.graph("ScatterND", filled, rows.place.unsqueeze(1), out)
     return out if out.dtype == node.dtype else out.cast(node.dtype)
+
+
+def filled_rows(node: Node, fill: Tensor, dtype: Any) -> Tensor:
+    """The output of a node before any row is pooled."""
+    fill = fill if fill.dtype == dtype else fill.cast(dtype)
+    return fill.unsqueeze(1, 2, 3).expand(fill.size(0), *node.out_shapes[0][1:])
 
 
 def data_of(node: Node, number: int = 0) -> Tensor:

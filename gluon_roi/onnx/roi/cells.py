@@ -65,7 +65,7 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
         data -> group_images -----------------+----------- MaxRoiPool or RoiAlign
                   |                           |                 |
                   |                           +--> Where <-- join_bins
-                  +-- valid, fill -----------------> finish -> (K, dim, P, Q)
+                  +-- place, fill -----------------> finish -> (K, dim, P, Q)
     """
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     rows = decode(node, np.float32)
@@ -75,24 +75,24 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
         for axis, ((low, high), bins) in enumerate(zip(axes_of(rows.box), pooled))
     ]
     low, high = [axis[0] for axis in axes], [axis[1] for axis in axes]
-    images = bin_images(rows.image, pooled, group, rows.rows)
+    images = bin_images(rows.image, pooled, group, rows.number)
     if convention == "roi_pool":
         # A box of MaxRoiPool ends with its last cell.
         high = [edge - 1 for edge in high]
-        boxes = bin_boxes(low, high, pooled, rows.rows)
+        boxes = bin_boxes(low, high, pooled, rows.number)
         rois = concat(images.cast(np.float32).unsqueeze(1), boxes, axis=1)
         bins = g("MaxRoiPool", data, rois, pooled_shape=[1, 1], spatial_scale=1.0)
         # The kernels' search for the maximum starts at the lowest number of the type.
         bins = bins.max(np.finfo(node.dtype).min)
         empty = [upper < lower for lower, upper in zip(low, high)]
     else:
-        boxes = bin_boxes(low, high, pooled, rows.rows)
+        boxes = bin_boxes(low, high, pooled, rows.number)
         boxes = boxes if data.dtype == np.float32 else boxes.cast(data.dtype)
         maps = group_images(data, dim, group[0] * group[1])
         bins = align(maps, boxes, images, 1, True)  # a sample per cell, in its centre
         empty = [upper <= lower for lower, upper in zip(low, high)]
     none = empty[0].unsqueeze(1, 3) | empty[1].unsqueeze(1, 2)
-    out = none.where(0, join_bins(bins, rows.rows, pooled, dim))
+    out = none.where(0, join_bins(bins, rows.number, pooled, dim))
     return finish(node, rows, out)
 
 

@@ -21,7 +21,7 @@ def pr_roi_pool(g: Graph, node: Node) -> Tensor:
                   |         +-----> hat means along x -> Ax (K, Q, W)            |
         data -> Transpose -> (N * H, C * W) -----------------------------> MatMul: (K * P, C * W)
                   |                                          Ax ---------> MatMul: (K, P * C, Q)
-                  +-- valid, fill ---------------------------------> Transpose, finish
+                  +-- place, fill ---------------------------------> Transpose, finish
     """
     (height, width), scale = pooled_size(node), float(node.get("spatial_scale"))
     data = data_of(node)
@@ -35,12 +35,12 @@ def pr_roi_pool(g: Graph, node: Node) -> Tensor:
     own = own.cast(data.dtype).unsqueeze(1, 3)
     wy = wy.unsqueeze(2) * own
     lines = images * data.size(2)
-    wy = wy.reshape(rows.rows * [height], lines)
+    wy = wy.reshape(rows.number * [height], lines)
     across = data.size(3) * [channels]
     maps = data.transpose(0, 2, 1, 3).reshape(lines, across)
-    part = (wy @ maps).reshape(rows.rows, height * channels, data.size(3))
+    part = (wy @ maps).reshape(rows.number, height * channels, data.size(3))
     out = part @ wx.transpose(0, 2, 1)
-    out = out.reshape(rows.rows, height, channels, width).transpose(0, 2, 1, 3)
+    out = out.reshape(rows.number, height, channels, width).transpose(0, 2, 1, 3)
     return finish(node, rows, out)
 
 

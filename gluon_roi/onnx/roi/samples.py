@@ -113,7 +113,7 @@ def rotated_roi_align(g: Graph, node: Node) -> Tensor:
                    |                                                      |
         data ------------------------------- GridSample, or RoiAlign of each
                    |                                   |
-                   +-- valid, fill ---> finish <-- sum / samples^2
+                   +-- place, fill ---> finish <-- sum / samples^2
     """
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     aligned, samples = node.get("aligned", False), node.get("sampling_ratio", -1)
@@ -150,7 +150,7 @@ def rotated_roi_align(g: Graph, node: Node) -> Tensor:
     x = around(cx, operator.add, u_cosine, v_sine, data.size(3))
     y = around(cy, operator.sub, v_cosine, u_sine, data.size(2))
     dim, one = node.shapes[0][1], (1, 1)
-    out = _sample_sums(data, rows.image, one, y, x, rows.rows, pooled, samples, dim)
+    out = _sample_sums(data, rows.image, one, y, x, rows.number, pooled, samples, dim)
     return finish(node, rows, out / (samples * samples))
 
 
@@ -168,14 +168,14 @@ def _part_axis(low: Tensor, high: Tensor, scale: float) -> _PartAxis:
 
 
 def _part_moves(
-    node: Node, pooled: tuple[int, int], count: Tensor
+    node: Node, pooled: tuple[int, int], place: Tensor, count: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Moves of each bin along y and x, and which offsets are finite.
 
     Moves are (K, P, Q), in lengths of the box, and 0 for offsets that are not finite. The second is
     (K, 1, P, Q).
     """
-    trans = data_of(node, 2)
+    trans = data_of(node, 2).gather(place, axis=0)
     for axis, part in zip((2, 3), parts_of_bins(pooled, grid_of(node, "part_size", pooled))):
         trans = trans.gather(part, axis=axis)
     trans = trans.reshape(count, 2, *pooled)
@@ -218,7 +218,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
         data --> maps of groups --------|-- GridSample, or RoiAlign of each <---+-> count
                    |                    |                  |                          |
                    |                    +-> Where <- sum / count <--------------------+
-                   +-- valid, fill -----> finish (rows with offsets not finite: NaN)
+                   +-- place, fill -----> finish (rows with offsets not finite: NaN)
     """
     # The shape has output_dim; the others have no effect without trans.
     node.accept("output_dim", "part_size", "trans_std")
@@ -230,7 +230,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
     data = data_of(node)
     places = [place for place in range(len(node.inputs)) if place != 2 or not moved]
     rows = decode(node.with_inputs(*places), data.dtype)
-    count = rows.rows * [classes]
+    count = rows.number * [classes]
 
     def of_classes(each: Tensor) -> Tensor:
         """(K, 1) to (K * classes, 1)."""
@@ -245,7 +245,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
     maps = data.reshape(apart, node.shapes[0][1] // classes, data.shape(2, 4))
     moves: list[Tensor | None] = [None, None]
     if moved:
-        *moves, finite = _part_moves(node, pooled, count)
+        *moves, finite = _part_moves(node, pooled, rows.place, count)
     y, x = (
         _part_samples(axis, move, pooled, n, samples, data.size(2 + n))
         for n, (axis, move) in enumerate(zip(axes, moves))
@@ -255,4 +255,4 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
     out = out / (ys * xs).max(1).unsqueeze(1)
     if moved:
         out = finite.where(out, np.nan)
-    return finish(node, rows, out.reshape(rows.rows, classes * dim, *pooled))
+    return finish(node, rows, out.reshape(rows.number, classes * dim, *pooled))
