@@ -113,6 +113,10 @@ class Tensor:
         """Reshape to sizes as in :func:`joined`."""
         return self.graph("Reshape", self, joined(*sizes))
 
+    def reshape_exactly(self, sizes: Any) -> Tensor:
+        """Reshape to a vector of sizes without -1, in which 0 is a size."""
+        return self.graph("Reshape", self, sizes, allowzero=1)
+
     def expand(self, *sizes: Any) -> Tensor:
         """Broadcast to sizes as in :func:`joined`, or to one vector of them."""
         return self.graph("Expand", self, joined(*sizes) if len(sizes) > 1 else sizes[0])

@@ -17,6 +17,7 @@ from .dynamic_sizes import CREATIONS, creation_sizes, creations_last, shape_tria
 from .file import save
 from .graph import Graph, Node, Tensor, onnx_type
 from .inference import Entry, Source, infer
+from .kernels import warn_of_missing_kernels
 from .passes import simplify
 from .passes.types import tensor_types
 from .registry import RULES
@@ -31,7 +32,7 @@ def export_model(
     outputs = simplify(graph, outputs, tensor_types(inferred))
     made, weights = graph.model(inputs, outputs)
     onnx.helper.set_model_props(made, metadata)
-    _checked(made, weights, known)
+    warn_of_missing_kernels(_checked(made, weights, known))
     save(made, weights, file)
 
 

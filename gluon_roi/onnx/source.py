@@ -279,7 +279,8 @@ def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dic
         ]
 
     try:
-        outputs = block(*variables(shapes))
+        with mx.autograd.pause():  # blocks ask whether they are in training
+            outputs = block(*variables(shapes))
     except TypeError as error:
         raise ValueError(
             f"onnx.export: {block.name} cannot be called with {len(shapes)} inputs: {error}"

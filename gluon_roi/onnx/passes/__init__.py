@@ -11,6 +11,7 @@ from .batch_norm import fold_batch_norms
 from .chains import shorten_chains
 from .constants import evaluate_constants
 from .identities import remove_identities
+from .mixed_types import cast_batch_norms
 from .output_names import name_outputs
 from .types import TensorType
 
@@ -40,6 +41,7 @@ def simplify(graph: Graph, outputs: list, types: dict[str, TensorType]) -> list:
         outputs = _renamed(outputs, replaced)
     graph.prune(tensor for (tensor, _), *_ in outputs)
     fold_batch_norms(graph, [tensor for (tensor, _), *_ in outputs])
+    cast_batch_norms(graph, types)
     return name_outputs(graph, outputs)
 
 

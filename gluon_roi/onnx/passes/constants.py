@@ -51,11 +51,29 @@ def _evaluate(
     inputs = {name: value for name, value in found.items() if value is not None}
     if node.op_type not in _EVALUATED or len(inputs) < len(found):
         return None
-    if node.op_type == "Div" and any((value < 0).any() for value in inputs.values()):
-        return None  # quotients of integers are rounded down by the evaluator, to 0 by runtimes
-    values = _run(graph.opset, node, inputs)
+    if node.op_type == "Div":
+        values = _quotient(*(inputs[name] for name in node.input))
+    else:
+        values = _run(graph.opset, node, inputs)
     limit = max(_MAX_GROWTH, sum(value.nbytes for value in inputs.values()))
+    if values is None:
+        return None
     return values if sum(value.nbytes for value in values) <= limit else None
+
+
+def _quotient(dividend: np.ndarray, divisor: np.ndarray) -> list[np.ndarray] | None:
+    """The quotient of a Div; None if integers are divided by 0.
+
+    Quotients of integers are truncated, as in MXNet. OpenVINO rounds those of constants down, and
+    so does the evaluator of onnx.
+    """
+    if dividend.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return [dividend / divisor]
+    if (divisor == 0).any():
+        return None
+    remainder = np.fmod(dividend, divisor)  # with the sign of the dividend
+    return [(dividend - remainder) // divisor]
 
 
 def _run(opset: int, node: onnx.NodeProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

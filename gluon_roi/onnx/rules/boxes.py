@@ -64,7 +64,7 @@ class _Suppression(NamedTuple):
 def _suppression(node: Node) -> _Suppression:
     node.expect("in_format", "corner", "center")
     node.expect("out_format", "corner", "center")
-    if node.dtype != np.float32:
+    if node.dtype not in (np.float16, np.float32):
         raise node.refusal(f"{node.dtype} boxes have no translation")
     threshold = float(node.get("overlap_thresh", 0.5))
     if not 0 <= threshold <= 1:
@@ -103,6 +103,7 @@ def _box_nms(g: Graph, node: Node) -> Tensor:
     if what.best == 0:
         return node.inputs[0]
     data, width = node.inputs[0], node.shapes[0][-1]
+    data = data.cast(np.float32) if node.dtype == np.float16 else data
     number = data.shape(node.rank - 2, node.rank - 1)  # of boxes per image
     batch = np.array([1]) if node.rank == 2 else g("ReduceProd", data.shape(0, node.rank - 2))
     rows = data.reshape(batch, number, width)
@@ -125,7 +126,8 @@ def _box_nms(g: Graph, node: Node) -> Tensor:
         rows = g("Pad", rows, rest, np.float32(-1))
     if what.given != what.wanted:
         rows = _converted(rows, what)
-    return g("Reshape", rows, data.shape())
+    rows = g("Reshape", rows, data.shape())
+    return rows.cast(np.float16) if node.dtype == np.float16 else rows
 
 
 def _column(rows: Tensor, index: int) -> Tensor:

@@ -38,7 +38,7 @@ def _whole(g: Graph, node: Node, kind: str) -> Tensor:
 
 @rule("add_n")
 def _sum_of_all(g: Graph, node: Node) -> Tensor:
-    if node.dtype.kind == "f":
+    if node.dtype.kind == "f" and len(node.inputs) > 1:  # OpenVINO replaces a sum of one tensor
         return g("Sum", *node.inputs)
     return functools.reduce(operator.add, node.inputs)
 
@@ -205,10 +205,20 @@ def _hard_sigmoid(g: Graph, node: Node) -> Tensor:
 @rule("smooth_l1")
 def _smooth_l1(g: Graph, node: Node) -> Tensor:
     node.accept("is_int")
-    squared = float(node.get("scalar", 1.0)) ** 2
-    if not squared:
-        raise node.refusal("scalar=0 has no translation, expected another number")
-    size = node.inputs[0].abs()
+    scalar = float(node.get("scalar", 1.0))
+    if node.dtype.kind == "f":
+        if not scalar:
+            raise node.refusal("scalar=0 has no translation, expected another number")
+        return _huber(node.inputs[0], scalar)
+    # MXNet truncates the scalar of integers, computes in float32 and truncates the result.
+    if math.trunc(scalar) == 0:
+        return g("Expand", np.array(0, node.dtype), node.inputs[0].shape())
+    return _huber(node.inputs[0].cast(np.float32), math.trunc(scalar)).cast(node.dtype)
+
+
+def _huber(value: Tensor, scalar: float) -> Tensor:
+    squared = scalar**2
+    size = value.abs()
     near = size * size * (squared / 2)
     far = size - 0.5 / squared
     return (size < 1 / squared).where(near, far)
@@ -277,8 +287,11 @@ def _arange(g: Graph, node: Node) -> Tensor:
     node.accept("ctx", "dtype")
     start, stop, step = node.get("start"), node.get("stop"), node.get("step", 1.0)
     start, stop = (0, start) if stop is None else (start, stop)
-    values = start + step * np.arange(math.ceil((stop - start) / step))
-    return g.constant(np.repeat(values, node.get("repeat", 1)).astype(node.out_dtypes[0]))
+    dtype, count = node.out_dtypes[0], math.ceil((stop - start) / step)
+    if dtype not in (np.float32, np.float64):  # MXNet truncates both, also in float16
+        start, step = math.trunc(start), math.trunc(step)
+    values = np.array(start, dtype) + np.array(step, dtype) * np.arange(count).astype(dtype)
+    return g.constant(np.repeat(values.astype(dtype), node.get("repeat", 1)))
 
 
 @rule("_contrib_arange_like")
@@ -300,7 +313,7 @@ def _arange_like(g: Graph, node: Node) -> Tensor:
     if (start, step) != (0, 1):
         values = values * step
         values = values + start
-    return values if node.get("axis") is not None else g("Reshape", values, shape)
+    return values if node.get("axis") is not None else values.reshape_exactly(shape)
 
 
 @rule("shape_array")

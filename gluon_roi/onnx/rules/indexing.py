@@ -57,8 +57,8 @@ def _pick(g: Graph, node: Node) -> Tensor:
 def _embedding(g: Graph, node: Node) -> Tensor:
     node.accept("input_dim", "output_dim", "dtype", "sparse_grad")
     index, data = node.inputs
-    size = data.size(0)
-    return data.gather(_limited(index.cast(np.int64), size))
+    index = _limited(index.cast(np.int64), data.size(0))
+    return data.gather(index.squeeze(0) if len(node.shapes[0]) == 0 else index)
 
 
 @rule("one_hot")
@@ -137,10 +137,12 @@ def _reduced(g: Graph, node: Node, kind: str, data: Tensor, axes: list[int]) -> 
     keep = int(node.get("keepdims", False))
     if kind == "ReduceSum":
         out = g(kind, data, np.array(axes), keepdims=keep)
-    else:
+    elif axes:
         out = g(kind, data, axes=axes, keepdims=keep)
-    # If no axis is left, MXNet returns a vector of one element.
-    return out if keep or len(axes) < node.rank else out.unsqueeze(0)
+    else:
+        out = g(kind, data, keepdims=keep)  # of a scalar
+    # If no axis is left, MXNet returns a vector of one element, or a scalar with np_shape.
+    return out if keep or len(axes) < node.rank or not node.out_shapes[0] else out.unsqueeze(0)
 
 
 @rule("norm")
@@ -197,4 +199,4 @@ def _dot(g: Graph, node: Node) -> Tensor:
     out = g("MatMul", *sides)
     if all(len(shape) == 2 for shape in node.shapes):
         return out
-    return g("Reshape", out, joined(*sizes) if sizes else np.array([1]))
+    return out.reshape_exactly(joined(*sizes) if sizes else np.array([1]))

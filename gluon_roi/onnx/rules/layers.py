@@ -26,9 +26,11 @@ def _softmax_output(g: Graph, node: Node) -> Tensor:
     if node.get("multi_output", False):
         node.accept("preserve_shape")
         return g("Softmax", data, axis=1)
-    if node.get("preserve_shape", False) or node.rank == 2:
+    # For float32, MXNet on the CPU calls oneDNN, which has these ranks and the last axis only.
+    is_onednn = node.dtype == np.float32 and node.rank in (1, 2, 4)
+    if node.get("preserve_shape", False) or is_onednn:
         return g("Softmax", data, axis=-1)
-    return g("Reshape", g("Softmax", g("Flatten", data), axis=1), data.shape())
+    return g("Softmax", g("Flatten", data), axis=1).reshape_exactly(data.shape())
 
 
 @rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput")

@@ -42,7 +42,8 @@ def _group_norm(g: Graph, node: Node) -> Tensor:
     data, gamma, beta = node.inputs
     apart = data.reshape(data.size(0), node.get("num_groups", 1), -1)
     eps = float(node.get("eps", 1e-5))
-    return g("Reshape", g("InstanceNormalization", apart, gamma, beta, epsilon=eps), data.shape())
+    out = g("InstanceNormalization", apart, gamma, beta, epsilon=eps)
+    return out.reshape_exactly(data.shape())
 
 
 @rule("LayerNorm")
@@ -70,8 +71,9 @@ def _l2_normalization(g: Graph, node: Node) -> Tensor:
     first, end = {"instance": (1, node.rank), "channel": (1, 2), "spatial": (2, node.rank)}[
         node.get("mode", "instance")
     ]
-    squares = node.inputs[0] * node.inputs[0]
-    total = g("ReduceSum", squares, np.arange(first, end), keepdims=1)
+    total = node.inputs[0] * node.inputs[0]
+    if first < end:  # the instances of a vector are its elements
+        total = g("ReduceSum", total, np.arange(first, end), keepdims=1)
     return node.inputs[0] / (total + node.get("eps", 1e-10)).sqrt()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor, concat
+from ..graph import END, Graph, Node, Tensor, concat, joined
 from ..registry import rule
 
 
@@ -78,7 +78,7 @@ def _reshape_like(g: Graph, node: Node) -> Tensor:
         parts.insert(0, data.shape(0, left))
     if right < node.rank:
         parts.append(data.shape(right, node.rank))
-    return data.reshape(*parts)
+    return data.reshape_exactly(joined(*parts))
 
 
 @rule("expand_dims")
@@ -88,7 +88,11 @@ def _expand_dims(g: Graph, node: Node) -> Tensor:
 
 @rule("squeeze")
 def _squeeze(g: Graph, node: Node) -> Tensor:
-    axes = node.axes() or [axis for axis, size in enumerate(node.shapes[0]) if size == 1]
+    axes = node.axes()
+    if not axes:
+        if None in node.known[0]:
+            raise node.refusal("without axis, an axis whose size may vary has no translation")
+        axes = [axis for axis, size in enumerate(node.shapes[0]) if size == 1]
     left = node.rank - len(axes)
     if left == 0:  # MXNet returns a vector of one element
         axes = axes[1:]
@@ -98,7 +102,7 @@ def _squeeze(g: Graph, node: Node) -> Tensor:
 @rule("transpose")
 def _transpose(g: Graph, node: Node) -> Tensor:
     axes = node.axes("axes") or list(range(node.rank))[::-1]
-    return node.inputs[0].transpose(*axes)
+    return node.inputs[0].transpose(*axes) if axes else node.inputs[0]
 
 
 @rule("SwapAxis")
@@ -217,7 +221,7 @@ def _repeat(g: Graph, node: Node) -> Tensor:
     size = data.size(axis) * [repeats]
     parts = [data.shape(0, axis)] * (axis > 0) + [size]
     parts += [data.shape(axis + 1, rank)] * (axis + 1 < rank)
-    return tiled.reshape(*parts)
+    return tiled.reshape_exactly(joined(*parts))
 
 
 @rule("broadcast_like")

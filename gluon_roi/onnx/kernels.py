@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that ONNX has for float64, but onnxruntime does not."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnx
+
+from .passes.types import tensor_types
+
+#: Operators for which onnxruntime 1.32 has kernels of float32 only, on the CPU.
+_NO_FLOAT64 = {
+    *("Acos", "Asin", "Atan", "AveragePool", "Conv", "ConvTranspose", "Elu", "Erf"),
+    *("GlobalAveragePool", "GlobalMaxPool", "GridSample", "HardSigmoid", "InstanceNormalization"),
+    *("LRN", "Resize", "Softplus", "Softsign", "Tan"),
+}
+
+
+def warn_of_missing_kernels(model: onnx.ModelProto) -> None:
+    """Warn if onnxruntime cannot load a model; its shapes have been inferred."""
+    double = onnx.TensorProto.DOUBLE
+    float64 = {name for name, kind in tensor_types(model).items() if kind.dtype == np.float64}
+    float64.update(v.name for v in model.graph.initializer if v.data_type == double)
+    float64.update(v.name for v in model.graph.output if v.type.tensor_type.elem_type == double)
+    nodes = (node for node in model.graph.node if node.op_type in _NO_FLOAT64)
+    found = {node.op_type for node in nodes if node.input[0] in float64}
+    if found:
+        warnings.warn(
+            f"onnx.export: onnxruntime has no kernel of float64 for {', '.join(sorted(found))}; "
+            "export the model in float32 to run it there",
+            stacklevel=4,
+        )
