@@ -27,7 +27,12 @@ def exported(symbol, arrays, path, free=False, **options):
     expected = symbol.bind(mx.cpu(), given).forward()
     inputs = [arrays[name] for name in symbol.list_inputs()]
     if free:
-        options["dynamic"] = [range(value.ndim) for value in inputs]
+        fixed = {"weight", "bias"}
+        axes = {4: (0, 2, 3)} if fixed & set(arrays) else {}  # channels are those of the weight
+        options["dynamic"] = [
+            () if name in fixed else axes.get(arrays[name].ndim, range(arrays[name].ndim))
+            for name in symbol.list_inputs()
+        ]
     types = [value.dtype for value in inputs]
     gluon_roi.onnx.export(symbol, [v.shape for v in inputs], path, input_types=types, **options)
     return run(path, *inputs), [out.asnumpy() for out in expected]

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random graphs of MXNet's operators (tests/onnx_graphs.py) give the same results in ONNX."""
 
+import random
+
 import onnx_graphs
 import pytest
-from support.graphs import MAKERS, graph
+from support.graphs import MAKERS
 
 pytest.importorskip("onnx")
 
@@ -26,8 +28,18 @@ def test_every_rule_is_drawn():
 
 def test_random_graphs(tmp_path):
     """Each operator twice, with others that are drawn."""
-    for seed in range(2 * len(MAKERS)):
-        assert not onnx_graphs.check(seed, tmp_path / "model.onnx"), (
-            seed,
-            graph(seed).calls,
-        )
+    _check(range(2 * len(MAKERS)), tmp_path)
+
+
+@pytest.mark.slow
+def test_fresh_random_graphs(tmp_path):
+    """Other graphs in every run; a failure names the seed, for tests/onnx_graphs.py."""
+    first = random.SystemRandom().randrange(2**31)
+    print(f"seeds from {first}")
+    _check(range(first, first + 4 * len(MAKERS)), tmp_path)
+
+
+def _check(seeds, folder):
+    for seed in seeds:
+        difference = onnx_graphs.check(seed, folder / "model.onnx")
+        assert not difference, f"python tests/onnx_graphs.py --graphs 1 --seed {seed}: {difference}"

@@ -32,9 +32,15 @@ def _two(g: Graph, x: Tensor) -> Call | None:
     return [x, g.partner(x)], {}
 
 
+def _divides(x: Tensor) -> bool:
+    """Whether MXNet can divide by it: by an integer of 0, the process ends."""
+    return x.is_float or bool((x.value.asnumpy() != 0).all())
+
+
 @maker("elemwise_div")
 def _quotient(g: Graph, x: Tensor) -> Call | None:
-    return ([x, g.partner(x)], {}) if x.is_float else None
+    other = g.partner(x)
+    return ([x, other], {}) if _divides(other) else None
 
 
 @maker("_power", "broadcast_power")
@@ -56,7 +62,8 @@ def _broadcast(g: Graph, x: Tensor) -> Call | None:
 
 @maker("broadcast_div")
 def _broadcast_quotient(g: Graph, x: Tensor) -> Call | None:
-    return _broadcast(g, x) if x.is_float else None
+    call = _broadcast(g, x)
+    return call if call and _divides(call[0][1]) else None
 
 
 @maker("add_n")
@@ -65,7 +72,7 @@ def _sum(g: Graph, x: Tensor) -> Call | None:
 
 
 @maker(
-    "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_mul_scalar", "_div_scalar",
+    "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_mul_scalar",
     "_maximum_scalar", "_minimum_scalar", "_equal_scalar", "_not_equal_scalar", "_greater_scalar",
     "_lesser_scalar", "_greater_equal_scalar", "_lesser_equal_scalar", "_mod_scalar",
     "_rmod_scalar",
@@ -74,9 +81,14 @@ def _scalar(g: Graph, x: Tensor) -> Call | None:
     return [x], {"scalar": g.number() if x.is_float else float(g.size(-3, 3))}
 
 
+@maker("_div_scalar")
+def _divided(g: Graph, x: Tensor) -> Call | None:
+    return _scalar(g, x) if x.is_float else ([x], {"scalar": g.among([-3.0, -2.0, 2.0, 5.0])})
+
+
 @maker("_rdiv_scalar")
 def _over(g: Graph, x: Tensor) -> Call | None:
-    return _scalar(g, x) if x.is_float else None
+    return _scalar(g, x) if _divides(x) else None
 
 
 @maker("_power_scalar", "_rpower_scalar")
@@ -86,7 +98,7 @@ def _power_scalar(g: Graph, x: Tensor) -> Call | None:
 
 @maker("smooth_l1")
 def _smooth_l1(g: Graph, x: Tensor) -> Call | None:
-    return ([x], {"scalar": g.among([0.5, 1.0, 3.0])}) if x.is_float else None
+    return [x], {"scalar": g.among([0.5, 1.0, 3.0])}
 
 
 @maker("clip")
@@ -140,7 +152,8 @@ def _arange(g: Graph, x: Tensor) -> Call | None:
     step = g.among([-2.0, -0.5, 0.5, 1.0, 3.0])
     start = g.number()
     stop = None if step == 1 and start >= 1 and g.coin() else start + step * g.size() - g.coin() / 8
-    return [], {"start": start, "stop": stop, "step": step, "repeat": g.size(1, 2)}
+    dtype = g.among(["float32", "float16", "float64", "int32", "int64"])
+    return [], {"start": start, "stop": stop, "step": step, "repeat": g.size(1, 2), "dtype": dtype}
 
 
 @maker("_contrib_arange_like")

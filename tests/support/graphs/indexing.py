@@ -12,7 +12,7 @@ from .growth import Call, Graph, Tensor, maker
 @maker("take")
 def _take(g: Graph, x: Tensor) -> Call | None:
     axis = g.axis(x.rank)
-    index = g.index(*(g.size() for _ in range(g.size(1, 2))), low=-9, high=9)
+    index = g.index(*(g.size() for _ in range(g.size(1, 2))), low=-9, high=9, dtype=g.index_type())
     return [x, index], {"axis": axis, "mode": g.among(["clip", "wrap"])}
 
 
@@ -23,14 +23,15 @@ def _pick(g: Graph, x: Tensor) -> Call | None:
     shape[axis] = 1
     if not keep and x.rank > 1:
         del shape[axis]
-    index = g.index(*shape, low=-9, high=9)
+    index = g.index(*shape, low=-9, high=9, dtype=g.index_type())
     return [x, index], {"axis": axis, "keepdims": keep, "mode": g.among(["clip", "wrap"])}
 
 
 @maker("Embedding")
 def _embedding(g: Graph, x: Tensor) -> Call | None:
     rows, width = g.size(), g.size()
-    index = g.index(*(g.size() for _ in range(g.size(1, 3))), low=-2, high=rows + 1)
+    shape = [g.size() for _ in range(g.size(1, 3))]
+    index = g.index(*shape, low=-2, high=rows + 1, dtype=g.index_type())
     return [index, g.input(rows, width)], {"input_dim": rows, "output_dim": width}
 
 

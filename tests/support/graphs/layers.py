@@ -105,9 +105,9 @@ def _layer_norm(g: Graph, x: Tensor) -> Call | None:
 
 @maker("L2Normalization")
 def _l2_normalization(g: Graph, x: Tensor) -> Call | None:
-    if x.rank < 3 or not x.is_float:
+    if not x.is_float:
         return None
-    mode = g.among(["instance", "channel", "spatial"])
+    mode = g.among(["instance", "channel", "spatial"] if x.rank > 2 else ["instance"])
     return [x], {"mode": mode, "eps": g.among([1e-10, 1e-2])}
 
 

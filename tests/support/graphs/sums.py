@@ -24,6 +24,8 @@ def _norm(g: Graph, x: Tensor) -> Call | None:
 
 @maker("softmax", "log_softmax")
 def _softmax(g: Graph, x: Tensor) -> Call | None:
+    if x.rank == 0:
+        return None
     return [x], {"axis": g.axis(x.rank), "temperature": g.among([None, 1.0, 0.5, 3.0])}
 
 
