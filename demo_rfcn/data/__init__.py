@@ -114,22 +114,24 @@ def open_datasets(
 ) -> list[DetectionSet]:
     """Check all files of a data set, and open it for several purposes: train, val, test.
 
-    A data set without classes has those of its training images; if it has some, objects of others
-    are left out. A `test` without its own list is `val`, and a `val` without one is the part of
-    `train` that is held back, or all of it if `split` is None. `files` replace the root of a COCO
-    set. Assumptions and omissions are printed once. Raises InputError if a folder or list is
+    A data set without classes has the classes of its training images; if it has some, objects of
+    other classes are left out. A `test` without a list is `val`, and a `val` without one is the
+    part of `train` that is held back, or all of it if `split` is None. `files` replace the root of
+    a COCO set. Assumptions and omissions are printed once. Raises InputError if a folder or list is
     missing, files are broken (each has a line), or a named class has no object to train on.
     """
     root = Path(root)
     sources = _find_sources(spec, root, files)
     sources["test"] = sources["test"] or sources["val"]
     read: dict[Source, DetectionSet] = {}
+    chosen: dict[str, Source] = {}
     classes = spec.classes
     for purpose in (*(() if classes else ("train",)), *purposes):
         source = sources[purpose] or sources["train"]
         if not source:
             without = f"without images for '{purpose}', expected --{purpose}-annotations"
             raise InputError(f"dataset: '{spec.name}' {without}")
+        chosen[purpose] = source
         if source not in read:
             read[source] = source.read(classes)
             classes = classes or read[source].classes
@@ -139,13 +141,12 @@ def open_datasets(
         notes += dataset.notes
         if not len(dataset):
             raise InputError(f"dataset: no image of {dataset} in {root} is complete")
-    train = sources["train"]
-    if "train" in purposes and spec.open_classes and train:
-        _check_classes(spec, read[train], root)
+    if "train" in purposes and spec.open_classes:
+        _check_classes(spec, read[chosen["train"]], root)
 
     opened = []
     for purpose in purposes:
-        dataset = read[sources[purpose] or train]  # type: ignore[index]
+        dataset = read[chosen[purpose]]
         if split and not sources["val"] and (purpose == "train" or not sources[purpose]):
             dataset, note = split_dataset(dataset, purpose, split)
             notes.append(note)
@@ -158,7 +159,7 @@ def open_datasets(
 def _find_sources(
     spec: DatasetSpec, root: Path, files: dict[str, CocoFiles] | None
 ) -> dict[str, Source | None]:
-    """Return the annotations of each purpose; None if it has none of its own."""
+    """Return the annotations of each purpose; None for a purpose without annotations."""
     if files:
         return {purpose: files.get(purpose) for purpose in PURPOSES}
     if not root.is_dir():
@@ -199,7 +200,7 @@ def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
 
 
 def _check_classes(spec: DatasetSpec, train_set: DetectionSet, root: Path) -> None:
-    """Refuse a class without objects, a typing error perhaps; COCO's files list some of those."""
+    """Refuse a class without objects, a typing error perhaps; COCO's files may list unused ones."""
     named = {train_set.classes[int(row[4])] for rows in train_set.labels for row in rows}
     if not named:
         raise InputError(f"dataset: {train_set} has no object, expected at least one")

@@ -54,24 +54,26 @@ def find_sources(root: Path) -> dict[str, Source | None] | None:
     instances = [path for path in files if path.stem.startswith("instances_")]
     files = instances or files
     for purpose, names in SPLIT_FOLDERS.items():
-        own = [path for path in files if any(word in names for word in _words(path.stem))]
-        own = own or (files if purpose == "train" and len(files) == 1 else [])
-        if len(own) > 1:
-            several = ", ".join(str(path) for path in own)
+        named = [path for path in files if any(word in names for word in _words(path.stem))]
+        if purpose == "train" and len(files) == 1:
+            named = files
+        if len(named) > 1:
+            several = ", ".join(str(path) for path in named)
             flags = "--dataset coco --train-annotations FILE --train-images DIR"
             raise InputError(
                 f"dataset: {several} may be the annotations for {purpose}: use {flags}"
             )
-        if own:
-            found[purpose] = CocoFiles(own[0], _image_folder(root, own[0].stem))
-        for folder in (root / name for name in names if not own):
+        if named:
+            found[purpose] = CocoFiles(named[0], _image_folder(root, named[0].stem))
+            continue
+        for folder in (root / name for name in names):
             for path in _annotation_files(folder)[:1]:
                 found[purpose] = CocoFiles(path, folder)
     return found if found["train"] else None
 
 
 def _words(stem: str) -> list[str]:
-    """Return the words of a file's name: those of instances_val2017 are instances and val."""
+    """Return the words of a file's name: instances and val for instances_val2017."""
     return re.findall("[a-z]+", stem.lower())
 
 
@@ -96,7 +98,7 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
     """Read an annotation file; raise InputError if it or pycocotools is missing, or it is foreign.
 
     `folder` has the images; if it is None, they are where COCO 2017 has them. Without `classes`,
-    those are all categories, in the order of the file. `area`, `iscrowd` and, with `file_name`,
+    the set has all categories, in the order of the file. `area`, `iscrowd` and, with `file_name`,
     `coco_url` may be absent. Boxes are clipped by `clip_box`.
     """
     if importlib.util.find_spec("pycocotools") is None:

@@ -65,7 +65,7 @@ class DetectionSet(mx.gluon.data.Dataset):
         self.notes: list[str] = []  # a sentence for every other assumption or omission
         self.left_out: set[str] = set()  # paths of images with broken files
         self.annotated_classes = set(classes)  # classes of the annotations, used or not
-        self.is_coco = False  # whether COCO's own scores are computed
+        self.is_coco = False  # whether COCO's scores are computed too
         self.held_back = False  # whether its images were held back from training
 
     def __str__(self) -> str:
@@ -94,7 +94,8 @@ class DetectionSet(mx.gluon.data.Dataset):
     def add_checked(self, images: Sequence[AnnotatedImage]) -> None:
         """Check the files of images, and add those without errors.
 
-        A set without classes gets those of the images, sorted; objects of others are left out.
+        A set without classes gets the classes of the images, sorted; otherwise objects of other
+        classes are left out.
         """
         checked = []
         readings: dict[Reading, list[str]] = {reading: [] for reading in Reading}
@@ -211,7 +212,7 @@ def clip_box(box: Sequence[float], size: Sequence[float]) -> list[float] | None:
     """Return the part of a box inside an image, width and height; None if it extends beyond.
 
     The box is x1, y1, x2, y2, inclusive. A pixel beyond the image is clipped: tools that count
-    from 0, or take the width for the last column, write such boxes.
+    from 0, or use the width as the last column, write such boxes.
     """
     x1, y1, x2, y2 = box
     width, height = size

@@ -32,8 +32,8 @@ def write_dataset(root: Path, recipe: dict[str, Any]) -> bool:
     in the folder also has the digest of each file. Files are moved to their places when all are
     complete, and no file is replaced or deleted.
 
-    Raises InputError if the folder is a file, or has files other than those of the recipe's
-    earlier call, or one of these has changed.
+    Raises InputError if the folder is a file, if it has files but no `recipe.json` of the same
+    recipe, or if a file has changed since it was written.
     """
     if root.is_file():
         raise InputError(f"data: {root} is a file, expected a folder")

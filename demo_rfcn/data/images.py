@@ -138,7 +138,7 @@ def upright_boxes(
     if tuple(size) not in ((0, 0), header.upright, header.size):
         pixels = "{} x {} pixels".format(*header.upright)
         annotated = "{:g} x {:g}".format(*size)
-        raise BrokenFile(f"{path} has {pixels}, and its annotation says {annotated}")
+        raise BrokenFile(f"{path} has {pixels}, and its annotation has {annotated}")
     if header.orientation == 1:
         return boxes, Reading.UPRIGHT
     if tuple(size) == (0, 0) or header.upright == header.size:

@@ -117,7 +117,7 @@ class TrainLoader:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches in one pass over the data set."""
+        """Complete batches in one pass over the data set."""
         return len(self.dataset) // self.batch_size
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
@@ -139,9 +139,9 @@ class TrainLoader:
         batches, rest = [], []
         for wide in (True, False):
             bucket = order[self._wide[order] == wide]
-            whole = len(bucket) // self.batch_size * self.batch_size
-            batches.append(bucket[:whole])
-            rest.append(bucket[whole:])
+            count = len(bucket) // self.batch_size * self.batch_size
+            batches.append(bucket[:count])
+            rest.append(bucket[count:])
         images = np.concatenate(batches + rest)[: self.steps_per_epoch * self.batch_size]
         return rng.permutation(images.reshape(-1, self.batch_size))
 

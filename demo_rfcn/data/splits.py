@@ -59,20 +59,21 @@ def folder_name(location: Mapping[str, str]) -> str:
 def split_dataset(
     dataset: DetectionSet, purpose: str, split: ValidationSplit
 ) -> tuple[DetectionSet, str]:
-    """Return the training images, or for another purpose those held back, and a note of both.
+    """Return the images to train on, or the held-back ones for another purpose; and a note.
 
     Raises InputError if nothing or everything would be held back.
     """
     names = {sample.name for sample in dataset.samples}
     held_back = _choose_held_back(dataset, split) if split.names is None else split.names & names
     if not held_back or held_back == names:
-        few = "are too few to hold back some for validation, expected two with objects"
-        raise InputError(f"dataset: {len(names)} images of {dataset} {few}")
+        count = plural(len(names), "image")
+        needed = "validation needs at least two annotated images"
+        raise InputError(f"dataset: {dataset} has {count}, and {needed}")
     some = f"{len(held_back)} of {plural(len(names), 'image')} of {dataset}"
     note = f"{some} are held back from training, for validation"
     if purpose == "train":
-        return dataset.subset(f"{dataset} without those held back", names - held_back), note
-    chosen = dataset.subset(f"those held back of {dataset}", held_back)
+        return dataset.subset(f"{dataset} without held-back images", names - held_back), note
+    chosen = dataset.subset(f"held-back images of {dataset}", held_back)
     chosen.held_back = True
     return chosen, note
 

@@ -123,8 +123,8 @@ def _find_images(
 ) -> list[Path]:
     """Return the images that an annotation may be of.
 
-    These have its own name. If there are some, the one that it names as its <filename> is the only
-    one; if there are none, that name may be another one.
+    They are the images with the name of the XML file; if one of them is its <filename>, only that
+    one. If there is no such image, its <filename> may have any name.
     """
     found = images.get(name, [])
     named = [path for path in found if path.name == file_name]

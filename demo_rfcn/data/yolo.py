@@ -36,7 +36,7 @@ class YoloFolders(NamedTuple):
     names: tuple[str, ...]
 
     def read(self, classes: Sequence[str]) -> DetectionSet:
-        """Read the boxes of all images; without `classes`, those are all names, in their order.
+        """Read the boxes of all images; without `classes`, the set has all names, in their order.
 
         Images without a file of boxes are left out. Raises InputError if there are no images.
         """
@@ -80,7 +80,7 @@ class YoloFolders(NamedTuple):
 def find_sources(root: Path) -> dict[str, Source | None] | None:
     """Return the image folders of a YOLO export by purpose; None if the folder is not one.
 
-    Validation images that are those of training count as none, so that some are held back.
+    Validation folders equal to the training folders are ignored, so that images are held back.
     """
     config, names = _read_config(root)
     if not config and not _has_labels(root):
@@ -113,7 +113,7 @@ def find_sources(root: Path) -> dict[str, Source | None] | None:
 
 
 def _has_labels(root: Path) -> bool:
-    """Return whether a folder has YOLO's labels, in folders of their own or with the images."""
+    """Return whether a folder has YOLO's labels, in separate folders or with the images."""
     folders = ("labels", *(f"{name}/labels" for name in SPLIT_FOLDERS["train"]))
     with_images = (path.with_suffix(".txt") for path in root.iterdir() if has_suffix(path))
     return any((root / name).is_dir() for name in folders) or any(map(Path.is_file, with_images))
@@ -140,10 +140,10 @@ def _relative(path: Path, root: Path) -> str:
 
 
 def _find_images(place: Path) -> list[Path]:
-    """Return the images in a folder and the folders in it, or those of a list."""
+    """Return the images in a folder and its subfolders, or the images of a list."""
     if place.is_dir():
         return sorted(filter(has_suffix, place.rglob("*")))
-    lines = _read_text(place).splitlines()
+    lines = _read_index(place).splitlines()
     return [place.parent / line.strip() for line in lines if line.strip()]
 
 
@@ -198,6 +198,14 @@ def _read_labels(path: Path, names: Sequence[str], size: tuple[int, int]) -> lis
     return objects
 
 
+def _read_index(path: Path) -> str:
+    """Return the text of a file without which there is no data set."""
+    try:
+        return _read_text(path)
+    except BrokenFile as error:
+        raise InputError(f"dataset: {error}") from error
+
+
 def _read_text(path: Path) -> str:
     check_exists(path)
     try:
@@ -221,7 +229,7 @@ def _read_config(root: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
             return config, _check_names(path, names)
     for path in (root / name for name in CLASS_FILES):
         if path.is_file():
-            lines = [line.strip() for line in _read_text(path).splitlines()]
+            lines = [line.strip() for line in _read_index(path).splitlines()]
             return {}, _check_names(path, [line for line in lines if line])
     return {}, ()
 
@@ -242,7 +250,7 @@ def parse_yaml(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """
     lines: dict[str, list[str]] = {}
     current: list[str] = []
-    for raw in _read_text(path).splitlines():
+    for raw in _read_index(path).splitlines():
         line = _without_comment(raw).rstrip()
         if match := _KEY.match(line):
             current = lines.setdefault(match[1], [])

@@ -57,7 +57,7 @@ BROKEN = {
     "image-lost-tail": (lambda data: start(0.5)(data) + bytes(9999), JPEG, "is truncated"),
     "image-thumbnail": (lambda data: start(0.6)(with_thumbnail(data)), JPEG, "is truncated"),
     "image-half-png": (start(0.6)(black(".png", 160, 160)), JPEG, "cannot be read: "),
-    "image-size": (black(".jpg", 90, 80), JPEG, "has 90 x 80 pixels, and its annotation says 160"),
+    "image-size": (black(".jpg", 90, 80), JPEG, "has 90 x 80 pixels, and its annotation has 160"),
 }
 
 

@@ -102,7 +102,7 @@ def test_annotations_of_the_stored_size_are_turned_and_reported(
         np.testing.assert_array_equal(rows[:, :4], [[20, 10, 59, 49]])
     assert capsys.readouterr().out.count("1 image of data stored turned") == 1
     annotation(folder / "Annotations" / "1.xml", (72, 97), [("cup", stored)])
-    words = "1.jpg has 96 x 72 pixels, and its annotation says 72 x 97"
+    words = "1.jpg has 96 x 72 pixels, and its annotation has 72 x 97"
     rejects(train_arguments(folder, tmp_path / "run", *OWN), words)
 
 
@@ -206,7 +206,7 @@ def test_one_image_is_too_few_to_hold_one_back(tmp_path, no_training, rejects):
         made = write_voc(tmp_path / str(count), photographs(["cup"], 3)[:count]) / "VOC2007"
         shutil.rmtree(made / "ImageSets")
         lines.append(train_arguments(made, tmp_path / "run", *OWN, "--batch-size", "1"))
-    rejects(lines[0], "1 images of VOC2007 are too few to hold back")
+    rejects(lines[0], "VOC2007 has 1 image, and validation needs at least two")
     with pytest.raises(no_training):
         cli.main(lines[1])
 
