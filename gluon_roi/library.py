@@ -166,6 +166,10 @@ class Declared:
         return tuple(given.name for given in self.inputs)
 
     @functools.cached_property
+    def optional_inputs(self) -> frozenset[str]:
+        return frozenset(given.name for given in self.inputs if given.optional)
+
+    @functools.cached_property
     def rois_name(self) -> str | None:
         return next((given.name for given in self.inputs if given.role == "rois"), None)
 

@@ -2,7 +2,8 @@
 """Connects the operators' functions and blocks to MXNet: arguments, guards, arrays, symbols."""
 
 from .arguments import Tensor
-from .block import OperatorBlock, keeps_arguments
-from .call import call, operator_function
+from .block import OperatorBlock
+from .call import call_operator
+from .signature import optional_input, public_name
 
-__all__ = ["OperatorBlock", "Tensor", "call", "keeps_arguments", "operator_function"]
+__all__ = ["OperatorBlock", "Tensor", "call_operator", "optional_input", "public_name"]

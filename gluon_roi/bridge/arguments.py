@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence, TypeVar, Union
+from typing import Any, Iterable, TypeVar, Union
 
 import mxnet as mx
 import numpy as np
@@ -85,15 +85,14 @@ def text(value: Any) -> str:
 
 
 def attributes(
-    operator: Declared, present: Sequence[bool], values: Sequence[Any]
+    operator: Declared, inputs: Iterable[str], parameters: dict[str, Any]
 ) -> dict[str, str]:
-    """Attributes that differ from the defaults. MXNet parses each attribute of a call repeatedly.
+    """The attributes of a node, whose `inputs` are those that are given.
 
-    `present` says which of the declared inputs are given; `values` are those of the parameters.
+    Parameters with their default value are left out, because MXNet parses each attribute of a call
+    repeatedly.
     """
-    given = zip(operator.parameters.items(), map(text, values))
-    chosen = {name: value for (name, default), value in given if value != default}
-    for declared, there in zip(operator.inputs, present):
-        if declared.optional and there:
-            chosen[declared.name] = "True"
+    texts = {name: text(parameters[name]) for name in operator.parameters}
+    chosen = {name: value for name, value in texts.items() if value != operator.parameters[name]}
+    chosen.update((name, "True") for name in inputs if name in operator.optional_inputs)
     return chosen

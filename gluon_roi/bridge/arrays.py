@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from typing import Any, Sequence
+from typing import Any
 
 import mxnet as mx
 from mxnet import base
@@ -35,7 +35,7 @@ class _Calls:
 
 
 @functools.lru_cache(maxsize=256, typed=True)
-def _calls(operator: Declared, present: tuple, inputs: int, *values: Any) -> _Calls:
+def _calls(operator: Declared, inputs: tuple[str, ...], *values: Any) -> _Calls:
     return _Calls()
 
 
@@ -47,12 +47,11 @@ def _compile(operator: Declared, inputs: int, chosen: dict[str, Any]) -> mx.nd.C
 
 def call_arrays(
     operator: Declared,
-    present: tuple,
     inputs: dict[str, Any],
-    values: Sequence[Any],
+    parameters: dict[str, Any],
     out: list[mx.nd.NDArray] | None = None,
 ) -> list[mx.nd.NDArray]:
-    """Call on NDArrays of mx.nd. `inputs` are the given ones; `present` says which these are.
+    """Call on NDArrays of mx.nd. `inputs` are those that are given.
 
     The first outputs are written into `out`, which may hold fewer arrays than there are outputs.
     """
@@ -65,10 +64,11 @@ def call_arrays(
     try:
         if out is None or len(out) < len(operator.outputs):
             # Values that are not plain become text: as keys, (7, 7) equals (7.0, 7.0).
+            values = parameters.values()
             plain = [value if type(value) in _PLAIN else text(value) for value in values]
-            calls = _calls(operator, present, len(arrays), *plain)
+            calls = _calls(operator, tuple(inputs), *plain)
             if calls.any and calls.compiled is None:
-                chosen = attributes(operator, present, values)
+                chosen = attributes(operator, inputs, parameters)
                 calls.compiled = _compile(operator, len(arrays), chosen)
             calls.any = True
         # A CachedOp does not check the shape of out, and would write past its end.
@@ -76,7 +76,7 @@ def call_arrays(
         if compiled is None:
             function = getattr(mx.nd._internal, f"_gluon_roi_{operator.name}")
             whole = None if calls else out
-            result = function(*arrays, out=whole, **attributes(operator, present, values))
+            result = function(*arrays, out=whole, **attributes(operator, inputs, parameters))
         else:
             result = compiled(*arrays)
         results = result if isinstance(result, list) else [result]
@@ -95,7 +95,7 @@ def call_arrays(
             # AMP in bfloat16 casts the inputs of an identity to float32, and so those of ours.
             cast = {key: mx.nd.identity(array) for key, array in inputs.items()}
             if any(cast[key].dtype != inputs[key].dtype for key in cast):
-                return call_arrays(operator, present, cast, values, out)
+                return call_arrays(operator, cast, parameters, out)
         reason = str(error).replace("MXNetError: ", "")
         reason = re.sub(rf"Error in operator \S*{operator.name}: ", "", reason)
         if out is not None and "inconsistent" in reason:

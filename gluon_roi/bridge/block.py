@@ -3,60 +3,45 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import Any, Callable
+from typing import Any
 
 import mxnet as mx
 from mxnet.gluon import HybridBlock
 
 from .. import gpu, library
 from .arrays import check_rows
-from .call import AnyFunction, binder
 
 _SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
 
 
-def keeps_arguments(constructor: AnyFunction) -> AnyFunction:
-    """Decorator: makes the constructor of an operator's block, without a body, keep its arguments.
-
-    They are the operator's parameters, and `prefix` and `params` of the Gluon block.
-    """
-    name = constructor.__qualname__.partition(".")[0]
-    signature = inspect.signature(constructor)
-    _, *parameters = signature.parameters.values()
-    bind = binder(name, signature.replace(parameters=parameters))
-
-    @functools.wraps(constructor)
-    def construct(self: OperatorBlock, *args: Any, **kwargs: Any) -> None:
-        OperatorBlock.__init__(self, **bind(args, kwargs))
-
-    return construct  # type: ignore[return-value]
-
-
 class OperatorBlock(HybridBlock):
-    """Keeps the parameters of a call; a subclass names the `function` that it calls."""
+    """A block that calls one operator with fixed parameters."""
 
-    function: Callable
+    operator_name: str
 
-    def __init__(self, prefix: str | None, params: Any, **parameters: Any) -> None:
+    def __init__(
+        self, prefix: str | None, params: mx.gluon.ParameterDict | None, **parameters: Any
+    ) -> None:
         super().__init__(prefix, params)
-        self._parameters = {name: parameters[name] for name in self._operator.parameters}
+        self._parameters = parameters
 
     @property
     def _operator(self) -> library.Declared:
-        return library.operators()[type(self).function.__name__]
+        return library.operators()[self.operator_name]
 
-    def _named(self, inputs: tuple) -> dict[str, Any]:
-        names = self._operator.input_names
-        if len(inputs) > len(names):
+    def _check_inputs(self, inputs: tuple) -> None:
+        declared = self._operator.inputs
+        if len(inputs) > len(declared):
             raise TypeError(
-                f"{self._operator.name}: expected at most {len(names)} inputs "
-                f"({', '.join(names)}), got {len(inputs)}"
+                f"{self.operator_name}: expected at most {len(declared)} inputs "
+                f"({', '.join(each.name for each in declared)}), got {len(inputs)}"
             )
-        return dict(zip(names, inputs))
+        for missing in declared[len(inputs) :]:
+            if not missing.optional:
+                raise TypeError(f"{self.operator_name}: missing a required input: {missing.name!r}")
 
     def forward(self, *inputs: Any) -> Any:
+        self._check_inputs(inputs)
         if not self._active:
             return super().forward(*inputs)
         if mx.autograd.is_recording():
@@ -69,11 +54,8 @@ class OperatorBlock(HybridBlock):
         if isinstance(result, mx.nd.NDArray):
             if gpu.HAS_GPUS:
                 gpu.warn_unless_checked(result.context)
-            check_rows(self._operator, self._named(inputs), result)
+            check_rows(self._operator, dict(zip(self._operator.input_names, inputs)), result)
         return result
-
-    def hybrid_forward(self, F: Any, *inputs: Any) -> Any:
-        return type(self).function(**self._named(inputs), **self._parameters)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items())

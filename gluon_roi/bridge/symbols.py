@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any
 
 import mxnet as mx
 
@@ -32,13 +32,12 @@ def _inside_a_block() -> bool:
 
 def call_symbols(
     operator: Declared,
-    present: tuple,
     inputs: dict[str, Any],
-    values: Sequence[Any],
-    name: Any,
-    attr: Any,
+    parameters: dict[str, Any],
+    name: str | None,
+    attr: dict[str, str] | None,
 ) -> mx.sym.Symbol:
-    """Call on symbols of mx.sym. `inputs` are the given ones; `present` says which these are."""
+    """Call on symbols of mx.sym. `inputs` are those that are given."""
     node = node_name(name, operator.name)
     roles = {operator.input_of(key).role for key in inputs}
     # MXNet 1.9.1 crashes before a custom operator's shape inference if too few ranks are known. Of
@@ -55,4 +54,4 @@ def call_symbols(
         tell_rank = tell_ranks and not is_variable
         guarded.append(guarded_symbol(declared.role, symbol, f"{node}_{key}", rank, tell_rank))
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator.name}")
-    return function(*guarded, name=node, attr=attr, **attributes(operator, present, values))
+    return function(*guarded, name=node, attr=attr, **attributes(operator, inputs, parameters))

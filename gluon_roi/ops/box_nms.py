@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 
 
-@operator_function("BoxNMS")
+@public_name("BoxNMS")
 def box_nms(
     data: Tensor,
     overlap_thresh: float = 0.5,
@@ -82,6 +82,25 @@ def box_nms(
     >>> gluon_roi.nd.BoxNMS(boxes, coord_start=1, score_index=0).asnumpy()[:, 0].tolist()
     [0.75, 0.25, -1.0]
     """
+    return call_operator(
+        "BoxNMS",
+        inputs={"data": data},
+        parameters={
+            "overlap_thresh": overlap_thresh,
+            "valid_thresh": valid_thresh,
+            "topk": topk,
+            "coord_start": coord_start,
+            "score_index": score_index,
+            "id_index": id_index,
+            "background_id": background_id,
+            "force_suppress": force_suppress,
+            "in_format": in_format,
+            "out_format": out_format,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class BoxNMS(OperatorBlock):
@@ -97,9 +116,9 @@ class BoxNMS(OperatorBlock):
     (3, 5)
     """
 
-    function = box_nms
+    operator_name = "BoxNMS"
 
-    @keeps_arguments
+    @public_name("BoxNMS")
     def __init__(
         self,
         overlap_thresh: float = 0.5,
@@ -115,4 +134,24 @@ class BoxNMS(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            overlap_thresh=overlap_thresh,
+            valid_thresh=valid_thresh,
+            topk=topk,
+            coord_start=coord_start,
+            score_index=score_index,
+            id_index=id_index,
+            background_id=background_id,
+            force_suppress=force_suppress,
+            in_format=in_format,
+            out_format=out_format,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any) -> Any:
+        return box_nms(
+            data=data,
+            **self._parameters,
+        )

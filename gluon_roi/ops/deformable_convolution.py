@@ -12,73 +12,89 @@ from typing import Any
 
 import mxnet as mx
 
-from ..bridge import Tensor, arguments, operator_function
+from ..bridge import Tensor, arguments, public_name
 from ..bridge.guard import of_shape
 from ..bridge.symbols import node_name
 from .deformable_sampling import deformable_sampling
 
 
-def _convolve(op: str, given: dict[str, Any]) -> Any:
-    """The samples, and their product with the weights: a convolution with a kernel of 1."""
-    kind = arguments.kind_of(op, "data", given["data"])
+def _convolve(
+    operator: str,
+    inputs: dict[str, Any],
+    sampling: dict[str, Any],
+    num_filter: Any,  # text if it comes from a symbol file
+    num_group: Any,
+    workspace: int,
+    no_bias: bool,
+    layout: str | None,
+    out: Any,
+    name: str | None,
+    attr: dict | None,
+) -> Any:
+    """The samples, and their product with the weights: a convolution with a kernel of 1.
+
+    `inputs` are data, offset, mask for the modulated operator, weight and bias; `sampling` are the
+    parameters of DeformableSampling.
+    """
+    kind = arguments.kind_of(operator, "data", inputs["data"])
     arrays = kind in (arguments.NDArray, arguments.NumpyArray)
-    moves = [name for name in ("data", "offset", "mask") if name in given]
-    weights = [name for name in ("weight", "bias") if given[name] is not None]
-    # Of symbols MXNet makes variables for what is not there.
-    no_bias = arguments.is_true(given["no_bias"]) or (arrays and "bias" not in weights)
+    sampled = [each for each in ("data", "offset", "mask") if each in inputs]
+    weights = [each for each in ("weight", "bias") if inputs[each] is not None]
+    # For symbols, MXNet makes variables for weights that are not given.
+    no_bias = arguments.is_true(no_bias) or (arrays and "bias" not in weights)
     if no_bias and "bias" in weights:
         weights.remove("bias")
     if arrays and "weight" not in weights:
-        raise TypeError(f"{op}: argument weight: expected an array, got None")
-    arguments.check_kinds(op, {name: given[name] for name in moves + weights}, kind)
-    arguments.check_extras(op, not arrays, given["out"], given["attr"])
-    inputs = {name: given[name].as_nd_ndarray() for name in moves + weights}
-    if given["layout"] not in (None, "None", "NCHW"):
-        raise ValueError(f"{op}: argument layout: expected None or 'NCHW', got {given['layout']!r}")
-    filters = given["num_filter"]
-    if filters is None and arrays:
-        filters = inputs["weight"].shape[0]
-    groups = given["num_group"]
-    _check_groups(op, filters, groups, inputs["data"].shape[1] if arrays else None)
+        raise TypeError(f"{operator}: argument weight: expected an array, got None")
+    arguments.check_kinds(operator, {each: inputs[each] for each in sampled + weights}, kind)
+    arguments.check_extras(operator, not arrays, out, attr)
+    plain = {each: inputs[each].as_nd_ndarray() for each in sampled + weights}
+    if layout not in (None, "None", "NCHW"):
+        raise ValueError(f"{operator}: argument layout: expected None or 'NCHW', got {layout!r}")
+    if num_filter is None and arrays:
+        num_filter = plain["weight"].shape[0]
+    _check_groups(operator, num_filter, num_group, plain["data"].shape[1] if arrays else None)
 
-    node = None if arrays else node_name(given["name"], op)
-    own: dict[str, Any] = {name: inputs.get(name) for name in ("data", "offset", "mask")}
-    for name in ("kernel", "stride", "dilate", "pad", "num_deformable_group", "convention"):
-        own[name] = given[name]
-    own["name"] = node and f"{node}_sampling"
-    samples = deformable_sampling(**own, layout="columns")
-    kernel = _pair(given["kernel"])
-    weight = inputs.get("weight")
+    node = None if arrays else node_name(name, operator)
+    samples = deformable_sampling(
+        plain["data"],
+        plain["offset"],
+        plain.get("mask"),
+        **sampling,
+        layout="columns",
+        name=node and f"{node}_sampling",
+    )
+    kernel = _pair(sampling["kernel"])
+    weight = plain.get("weight")
     if weight is None:  # as MXNet makes variables, with the attributes of the node
-        weight = mx.sym.var(f"{node}_weight", attr=given["attr"])
+        weight = mx.sym.var(f"{node}_weight", attr=attr)
     if arrays:
-        expected = (int(filters), inputs["data"].shape[1] // int(groups), *kernel)
+        expected = (int(num_filter), plain["data"].shape[1] // int(num_group), *kernel)
         if weight.shape != expected:
-            raise ValueError(f"{op}: weight has shape {weight.shape}, expected {expected}")
+            raise ValueError(f"{operator}: weight has shape {weight.shape}, expected {expected}")
         matrix = weight.reshape((0, -1, 1, 1))
     else:
-        weight = _of_known_rank(weight, node, (int(filters), -1, *kernel))
+        weight = _of_known_rank(weight, node, (int(num_filter), -1, *kernel))
         matrix = mx.sym.reshape(weight, shape=(0, -1, 1, 1), name=f"{node}_weight_matrix")
     product = {
         "kernel": (1, 1),
-        "num_filter": filters,
-        "num_group": groups,
-        "workspace": given["workspace"],
+        "num_filter": num_filter,
+        "num_group": num_group,
+        "workspace": workspace,
         "no_bias": no_bias,
-        **{name: inputs[name] for name in weights},
+        **{each: plain[each] for each in weights},
         "weight": matrix,
     }
-    out = given["out"]
     if out is not None:
         mx.nd.Convolution(samples, out=out.as_nd_ndarray(), **product)
         return out
-    extra = {} if arrays else {"name": node, "attr": given["attr"]}
+    extra = {} if arrays else {"name": node, "attr": attr}
     result = (mx.nd if arrays else mx.sym).Convolution(samples, **product, **extra)
     is_numpy = kind in (arguments.NumpyArray, arguments.NumpySymbol)
     return result.as_np_ndarray() if is_numpy else result
 
 
-@operator_function("DeformableConvolution", _convolve)
+@public_name("DeformableConvolution")
 def deformable_convolution(
     data: Tensor,
     offset: Tensor,
@@ -154,9 +170,29 @@ def deformable_convolution(
     >>> gluon_roi.nd.DeformableConvolution(x, offset, weight, kernel=3, pad=1, num_filter=4).shape
     (1, 4, 16, 16)
     """
+    return _convolve(
+        "DeformableConvolution",
+        inputs={"data": data, "offset": offset, "weight": weight, "bias": bias},
+        sampling={
+            "kernel": kernel,
+            "stride": stride,
+            "dilate": dilate,
+            "pad": pad,
+            "num_deformable_group": num_deformable_group,
+            "convention": convention,
+        },
+        num_filter=num_filter,
+        num_group=num_group,
+        workspace=workspace,
+        no_bias=no_bias,
+        layout=layout,
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
-@operator_function("ModulatedDeformableConvolution", _convolve)
+@public_name("ModulatedDeformableConvolution")
 def modulated_deformable_convolution(
     data: Tensor,
     offset: Tensor,
@@ -218,6 +254,26 @@ def modulated_deformable_convolution(
     ...     x, offset, mask, weight, kernel=3, pad=1, num_filter=4).shape
     (1, 4, 16, 16)
     """
+    return _convolve(
+        "ModulatedDeformableConvolution",
+        inputs={"data": data, "offset": offset, "mask": mask, "weight": weight, "bias": bias},
+        sampling={
+            "kernel": kernel,
+            "stride": stride,
+            "dilate": dilate,
+            "pad": pad,
+            "num_deformable_group": num_deformable_group,
+            "convention": convention,
+        },
+        num_filter=num_filter,
+        num_group=num_group,
+        workspace=workspace,
+        no_bias=no_bias,
+        layout=layout,
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, optional_input, public_name
 
 
 # For editors: trans may be left out among positional arguments.
@@ -38,7 +38,8 @@ def deformable_ps_roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor: ...
-@operator_function("DeformablePSROIPool", left_out="trans")
+@optional_input("trans")
+@public_name("DeformablePSROIPool")
 def deformable_ps_roi_pool(
     data: Tensor,
     rois: Tensor,
@@ -118,6 +119,23 @@ def deformable_ps_roi_pool(
     >>> moved.asnumpy().ravel().tolist()
     [2.0, 3.75, 9.0, 10.75]
     """
+    return call_operator(
+        "DeformablePSROIPool",
+        inputs={"data": data, "rois": rois, "trans": trans, "rois_num": rois_num},
+        parameters={
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "output_dim": output_dim,
+            "group_size": group_size,
+            "part_size": part_size,
+            "sample_per_part": sample_per_part,
+            "trans_std": trans_std,
+            "bad_index": bad_index,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class DeformablePSROIPool(OperatorBlock):
@@ -134,9 +152,9 @@ class DeformablePSROIPool(OperatorBlock):
     (1, 2, 7, 7)
     """
 
-    function = deformable_ps_roi_pool
+    operator_name = "DeformablePSROIPool"
 
-    @keeps_arguments
+    @public_name("DeformablePSROIPool")
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -150,4 +168,27 @@ class DeformablePSROIPool(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            pooled_size=pooled_size,
+            spatial_scale=spatial_scale,
+            output_dim=output_dim,
+            group_size=group_size,
+            part_size=part_size,
+            sample_per_part=sample_per_part,
+            trans_std=trans_std,
+            bad_index=bad_index,
+        )
+
+    def hybrid_forward(
+        self, F: Any, data: Any, rois: Any, trans: Any = None, rois_num: Any = None
+    ) -> Any:
+        return deformable_ps_roi_pool(
+            data=data,
+            rois=rois,
+            trans=trans,
+            rois_num=rois_num,
+            **self._parameters,
+        )

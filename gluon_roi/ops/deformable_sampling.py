@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, optional_input, public_name
 
 
 # For editors: mask may be left out among positional arguments.
@@ -35,7 +35,8 @@ def deformable_sampling(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor: ...
-@operator_function("DeformableSampling", left_out="mask")
+@optional_input("mask")
+@public_name("DeformableSampling")
 def deformable_sampling(
     data: Tensor,
     offset: Tensor,
@@ -110,6 +111,22 @@ def deformable_sampling(
     >>> gluon_roi.nd.DeformableSampling(ramp, offset, 1)[0, 0, 0].asnumpy().tolist()
     [2.25, 3.25, 4.25, 5.0]
     """
+    return call_operator(
+        "DeformableSampling",
+        inputs={"data": data, "offset": offset, "mask": mask},
+        parameters={
+            "kernel": kernel,
+            "stride": stride,
+            "dilate": dilate,
+            "pad": pad,
+            "num_deformable_group": num_deformable_group,
+            "convention": convention,
+            "layout": layout,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class DeformableSampling(OperatorBlock):
@@ -125,9 +142,9 @@ class DeformableSampling(OperatorBlock):
     (1, 4, 24, 24)
     """
 
-    function = deformable_sampling
+    operator_name = "DeformableSampling"
 
-    @keeps_arguments
+    @public_name("DeformableSampling")
     def __init__(
         self,
         kernel: int | tuple[int, int],
@@ -140,4 +157,23 @@ class DeformableSampling(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            kernel=kernel,
+            stride=stride,
+            dilate=dilate,
+            pad=pad,
+            num_deformable_group=num_deformable_group,
+            convention=convention,
+            layout=layout,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any, offset: Any, mask: Any = None) -> Any:
+        return deformable_sampling(
+            data=data,
+            offset=offset,
+            mask=mask,
+            **self._parameters,
+        )

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 
 
-@operator_function("PrROIPool")
+@public_name("PrROIPool")
 def pr_roi_pool(
     data: Tensor,
     rois: Tensor,
@@ -66,6 +66,19 @@ def pr_roi_pool(
     >>> gluon_roi.nd.PrROIPool(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
     [2.5, 3.5, 6.5, 7.5]
     """
+    return call_operator(
+        "PrROIPool",
+        inputs={"data": data, "rois": rois, "rois_num": rois_num},
+        parameters={
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "rois_grad": rois_grad,
+            "bad_index": bad_index,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class PrROIPool(OperatorBlock):
@@ -81,9 +94,9 @@ class PrROIPool(OperatorBlock):
     (1, 8, 7, 7)
     """
 
-    function = pr_roi_pool
+    operator_name = "PrROIPool"
 
-    @keeps_arguments
+    @public_name("PrROIPool")
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -93,4 +106,20 @@ class PrROIPool(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            pooled_size=pooled_size,
+            spatial_scale=spatial_scale,
+            rois_grad=rois_grad,
+            bad_index=bad_index,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
+        return pr_roi_pool(
+            data=data,
+            rois=rois,
+            rois_num=rois_num,
+            **self._parameters,
+        )

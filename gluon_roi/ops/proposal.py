@@ -7,29 +7,12 @@ from typing import Any
 
 import mxnet as mx
 
-from ..bridge import OperatorBlock, Tensor, call, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 from ..bridge.arguments import NumpySymbol, Symbol, is_true
 from ..bridge.symbols import node_name
 
 
-def _propose(name: str, given: dict[str, Any]) -> Any:
-    """Call the operator, and give the outputs of a symbol the names of MXNet's operator."""
-    shown = 2 if is_true(given["output_score"]) else 1
-    if not isinstance(given["cls_prob"], (Symbol, NumpySymbol)):
-        return call(name, given, shown)
-    # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind an
-    # identity the first one keeps the name that it has in MXNet's operators, rois_output.
-    node, attr = node_name(given["name"], name), given["attr"]
-    whole = call(name, {**given, "name": f"{node}_boxes"}, 2)
-    is_numpy = isinstance(whole, NumpySymbol)
-    outputs = list(whole.as_nd_ndarray() if is_numpy else whole)
-    names = (node, f"{node}_score")[:shown]
-    results = [mx.sym.identity(outputs[i], name=names[i], attr=attr) for i in range(shown)]
-    result = results[0] if shown == 1 else mx.sym.Group(results)
-    return result.as_np_ndarray() if is_numpy else result
-
-
-@operator_function("Proposal", _propose)
+@public_name("Proposal")
 def proposal(
     cls_prob: Tensor,
     bbox_pred: Tensor,
@@ -116,6 +99,31 @@ def proposal(
     >>> gluon_roi.nd.Proposal(scores, moves, image, **given).asnumpy().tolist()
     [[0.0, 16.0, 0.0, 31.0, 15.0], [0.0, 0.0, 0.0, 15.0, 15.0]]
     """
+    inputs = {"cls_prob": cls_prob, "bbox_pred": bbox_pred, "im_info": im_info}
+    parameters = {
+        "rpn_pre_nms_top_n": rpn_pre_nms_top_n,
+        "rpn_post_nms_top_n": rpn_post_nms_top_n,
+        "threshold": threshold,
+        "rpn_min_size": rpn_min_size,
+        "scales": scales,
+        "ratios": ratios,
+        "feature_stride": feature_stride,
+        "output_score": output_score,
+        "iou_loss": iou_loss,
+    }
+    num_outputs = 2 if is_true(output_score) else 1
+    if not isinstance(cls_prob, (Symbol, NumpySymbol)):
+        return call_operator("Proposal", inputs, parameters, out, name, attr, num_outputs)
+    # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind an
+    # identity the first one keeps the name that it has in MXNet's operators, rois_output.
+    node = node_name(name, "Proposal")
+    both = call_operator("Proposal", inputs, parameters, out, f"{node}_boxes", attr, num_outputs=2)
+    is_numpy = isinstance(both, NumpySymbol)
+    outputs = list(both.as_nd_ndarray() if is_numpy else both)
+    names = (node, f"{node}_score")[:num_outputs]
+    results = [mx.sym.identity(outputs[i], name=each, attr=attr) for i, each in enumerate(names)]
+    result = results[0] if num_outputs == 1 else mx.sym.Group(results)
+    return result.as_np_ndarray() if is_numpy else result
 
 
 class Proposal(OperatorBlock):
@@ -132,9 +140,9 @@ class Proposal(OperatorBlock):
     (2, 5)
     """
 
-    function = proposal
+    operator_name = "Proposal"
 
-    @keeps_arguments
+    @public_name("Proposal")
     def __init__(
         self,
         rpn_pre_nms_top_n: int = 6000,
@@ -149,4 +157,25 @@ class Proposal(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            rpn_pre_nms_top_n=rpn_pre_nms_top_n,
+            rpn_post_nms_top_n=rpn_post_nms_top_n,
+            threshold=threshold,
+            rpn_min_size=rpn_min_size,
+            scales=scales,
+            ratios=ratios,
+            feature_stride=feature_stride,
+            output_score=output_score,
+            iou_loss=iou_loss,
+        )
+
+    def hybrid_forward(self, F: Any, cls_prob: Any, bbox_pred: Any, im_info: Any) -> Any:
+        return proposal(
+            cls_prob=cls_prob,
+            bbox_pred=bbox_pred,
+            im_info=im_info,
+            **self._parameters,
+        )

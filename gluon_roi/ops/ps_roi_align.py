@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 
 
-@operator_function("PSROIAlign")
+@public_name("PSROIAlign")
 def ps_roi_align(
     data: Tensor,
     rois: Tensor,
@@ -68,6 +68,22 @@ def ps_roi_align(
     >>> gluon_roi.nd.PSROIAlign(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
     [1.5625, 3.0, 7.3125, 8.75]
     """
+    return call_operator(
+        "PSROIAlign",
+        inputs={"data": data, "rois": rois, "rois_num": rois_num},
+        parameters={
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "output_dim": output_dim,
+            "sampling_ratio": sampling_ratio,
+            "aligned": aligned,
+            "rois_grad": rois_grad,
+            "bad_index": bad_index,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class PSROIAlign(OperatorBlock):
@@ -83,9 +99,9 @@ class PSROIAlign(OperatorBlock):
     (1, 2, 7, 7)
     """
 
-    function = ps_roi_align
+    operator_name = "PSROIAlign"
 
-    @keeps_arguments
+    @public_name("PSROIAlign")
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -98,4 +114,23 @@ class PSROIAlign(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            pooled_size=pooled_size,
+            spatial_scale=spatial_scale,
+            output_dim=output_dim,
+            sampling_ratio=sampling_ratio,
+            aligned=aligned,
+            rois_grad=rois_grad,
+            bad_index=bad_index,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
+        return ps_roi_align(
+            data=data,
+            rois=rois,
+            rois_num=rois_num,
+            **self._parameters,
+        )

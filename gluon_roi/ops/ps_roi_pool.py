@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 
 
-@operator_function("PSROIPool")
+@public_name("PSROIPool")
 def ps_roi_pool(
     data: Tensor,
     rois: Tensor,
@@ -71,6 +71,21 @@ def ps_roi_pool(
     >>> gluon_roi.nd.PSROIPool(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
     [2.5, 4.5, 10.5, 12.5]
     """
+    return call_operator(
+        "PSROIPool",
+        inputs={"data": data, "rois": rois, "rois_num": rois_num},
+        parameters={
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "output_dim": output_dim,
+            "group_size": group_size,
+            "convention": convention,
+            "bad_index": bad_index,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class PSROIPool(OperatorBlock):
@@ -86,9 +101,9 @@ class PSROIPool(OperatorBlock):
     (1, 2, 7, 7)
     """
 
-    function = ps_roi_pool
+    operator_name = "PSROIPool"
 
-    @keeps_arguments
+    @public_name("PSROIPool")
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -100,4 +115,22 @@ class PSROIPool(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            pooled_size=pooled_size,
+            spatial_scale=spatial_scale,
+            output_dim=output_dim,
+            group_size=group_size,
+            convention=convention,
+            bad_index=bad_index,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
+        return ps_roi_pool(
+            data=data,
+            rois=rois,
+            rois_num=rois_num,
+            **self._parameters,
+        )

@@ -7,26 +7,10 @@ from typing import Any, Sequence
 
 import mxnet as mx
 
-from ..bridge import OperatorBlock, Tensor, call, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 
 
-def _call_with_maps(name: str, given: dict[str, Any]) -> Any:
-    """Call the operator, after checking the list of maps, whose length the call depends on."""
-    maps, scales = given["data"], given["spatial_scale"]
-    if not isinstance(maps, (list, tuple)):
-        raise TypeError(
-            f"{name}: argument data: expected a list of maps, got {type(maps).__name__}"
-        )
-    # The library reports a spatial_scale that is not a list of numbers.
-    if isinstance(scales, (list, tuple)) and len(maps) != len(scales):
-        raise mx.MXNetError(
-            f"{name}: data has {len(maps)} maps, expected {len(scales)}, one for each number in "
-            "spatial_scale"
-        )
-    return call(name, given)
-
-
-@operator_function("PyramidROIAlign", _call_with_maps)
+@public_name("PyramidROIAlign")
 def pyramid_roi_align(
     data: Sequence[Tensor],
     rois: Tensor,
@@ -101,6 +85,34 @@ def pyramid_roi_align(
     >>> pooled.asnumpy().ravel().tolist()
     [1.0, 4.0, 4.0]
     """
+    if not isinstance(data, (list, tuple)):
+        raise TypeError(
+            f"PyramidROIAlign: argument data: expected a list of maps, got {type(data).__name__}"
+        )
+    # The library reports a spatial_scale that is not a list of numbers.
+    if isinstance(spatial_scale, (list, tuple)) and len(data) != len(spatial_scale):
+        raise mx.MXNetError(
+            f"PyramidROIAlign: data has {len(data)} maps, expected {len(spatial_scale)}, one for "
+            "each number in spatial_scale"
+        )
+    return call_operator(
+        "PyramidROIAlign",
+        inputs={"data": data, "rois": rois, "rois_num": rois_num},
+        parameters={
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "sampling_ratio": sampling_ratio,
+            "aligned": aligned,
+            "rois_grad": rois_grad,
+            "canonical_size": canonical_size,
+            "canonical_level": canonical_level,
+            "bad_index": bad_index,
+            "assignment": assignment,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class PyramidROIAlign(OperatorBlock):
@@ -116,9 +128,9 @@ class PyramidROIAlign(OperatorBlock):
     (1, 8, 7, 7)
     """
 
-    function = pyramid_roi_align
+    operator_name = "PyramidROIAlign"
 
-    @keeps_arguments
+    @public_name("PyramidROIAlign")
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -133,4 +145,25 @@ class PyramidROIAlign(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            pooled_size=pooled_size,
+            spatial_scale=spatial_scale,
+            sampling_ratio=sampling_ratio,
+            aligned=aligned,
+            rois_grad=rois_grad,
+            canonical_size=canonical_size,
+            canonical_level=canonical_level,
+            bad_index=bad_index,
+            assignment=assignment,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
+        return pyramid_roi_align(
+            data=data,
+            rois=rois,
+            rois_num=rois_num,
+            **self._parameters,
+        )

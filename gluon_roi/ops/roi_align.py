@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 
 
-@operator_function("ROIAlign")
+@public_name("ROIAlign")
 def roi_align(
     data: Tensor,
     rois: Tensor,
@@ -71,6 +71,21 @@ def roi_align(
     >>> gluon_roi.nd.ROIAlign(ramp, rois, 2, spatial_scale=1.0).asnumpy().ravel().tolist()
     [3.75, 5.25, 9.75, 11.25]
     """
+    return call_operator(
+        "ROIAlign",
+        inputs={"data": data, "rois": rois, "rois_num": rois_num},
+        parameters={
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "sampling_ratio": sampling_ratio,
+            "aligned": aligned,
+            "rois_grad": rois_grad,
+            "bad_index": bad_index,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class ROIAlign(OperatorBlock):
@@ -86,9 +101,9 @@ class ROIAlign(OperatorBlock):
     (1, 8, 7, 7)
     """
 
-    function = roi_align
+    operator_name = "ROIAlign"
 
-    @keeps_arguments
+    @public_name("ROIAlign")
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -100,4 +115,22 @@ class ROIAlign(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            pooled_size=pooled_size,
+            spatial_scale=spatial_scale,
+            sampling_ratio=sampling_ratio,
+            aligned=aligned,
+            rois_grad=rois_grad,
+            bad_index=bad_index,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
+        return roi_align(
+            data=data,
+            rois=rois,
+            rois_num=rois_num,
+            **self._parameters,
+        )

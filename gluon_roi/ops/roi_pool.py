@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 
 
-@operator_function("ROIPool")
+@public_name("ROIPool")
 def roi_pool(
     data: Tensor,
     rois: Tensor,
@@ -73,6 +73,18 @@ def roi_pool(
     >>> gluon_roi.nd.ROIPool(ramp, rois, (2, 2), spatial_scale=0.7).asnumpy().ravel().tolist()
     [7.0, 9.0, 19.0, 21.0]
     """
+    return call_operator(
+        "ROIPool",
+        inputs={"data": data, "rois": rois, "rois_num": rois_num},
+        parameters={
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "bad_index": bad_index,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class ROIPool(OperatorBlock):
@@ -88,9 +100,9 @@ class ROIPool(OperatorBlock):
     (1, 8, 7, 7)
     """
 
-    function = roi_pool
+    operator_name = "ROIPool"
 
-    @keeps_arguments
+    @public_name("ROIPool")
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -99,4 +111,19 @@ class ROIPool(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            pooled_size=pooled_size,
+            spatial_scale=spatial_scale,
+            bad_index=bad_index,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
+        return roi_pool(
+            data=data,
+            rois=rois,
+            rois_num=rois_num,
+            **self._parameters,
+        )

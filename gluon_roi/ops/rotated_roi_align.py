@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bridge import OperatorBlock, Tensor, keeps_arguments, operator_function
+from ..bridge import OperatorBlock, Tensor, call_operator, public_name
 
 
-@operator_function("RotatedROIAlign")
+@public_name("RotatedROIAlign")
 def rotated_roi_align(
     data: Tensor,
     rois: Tensor,
@@ -69,6 +69,21 @@ def rotated_roi_align(
     >>> gluon_roi.nd.RotatedROIAlign(ramp, rois, 2, 1.0).asnumpy().ravel().round(4).tolist()
     [9.0, 5.0, 10.0, 6.0]
     """
+    return call_operator(
+        "RotatedROIAlign",
+        inputs={"data": data, "rois": rois, "rois_num": rois_num},
+        parameters={
+            "pooled_size": pooled_size,
+            "spatial_scale": spatial_scale,
+            "sampling_ratio": sampling_ratio,
+            "aligned": aligned,
+            "rois_grad": rois_grad,
+            "bad_index": bad_index,
+        },
+        out=out,
+        name=name,
+        attr=attr,
+    )
 
 
 class RotatedROIAlign(OperatorBlock):
@@ -84,9 +99,9 @@ class RotatedROIAlign(OperatorBlock):
     (1, 8, 7, 7)
     """
 
-    function = rotated_roi_align
+    operator_name = "RotatedROIAlign"
 
-    @keeps_arguments
+    @public_name("RotatedROIAlign")
     def __init__(
         self,
         pooled_size: int | tuple[int, int],
@@ -98,4 +113,22 @@ class RotatedROIAlign(OperatorBlock):
         *,
         prefix: str | None = None,
         params: Any = None,
-    ) -> None: ...
+    ) -> None:
+        super().__init__(
+            prefix,
+            params,
+            pooled_size=pooled_size,
+            spatial_scale=spatial_scale,
+            sampling_ratio=sampling_ratio,
+            aligned=aligned,
+            rois_grad=rois_grad,
+            bad_index=bad_index,
+        )
+
+    def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:
+        return rotated_roi_align(
+            data=data,
+            rois=rois,
+            rois_num=rois_num,
+            **self._parameters,
+        )
