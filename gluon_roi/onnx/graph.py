@@ -77,7 +77,8 @@ class Tensor:
     __truediv__, __rtruediv__ = _binary("Div"), _swapped("Div")
     __mod__, __rmod__ = _binary("Mod"), _swapped("Mod")
     __lt__, __le__ = _binary("Less"), _binary("LessOrEqual")
-    __gt__, __ge__ = _binary("Greater"), _binary("GreaterOrEqual")
+    # OpenVINO's Greater and GreaterOrEqual are true of NaN, its Less and LessOrEqual are not.
+    __gt__, __ge__ = _swapped("Less"), _swapped("LessOrEqual")
     __and__, __or__, __invert__ = _binary("And"), _binary("Or"), _unary("Not")
     __neg__, abs, sign, floor, ceil = (_unary(op) for op in ("Neg", "Abs", "Sign", "Floor", "Ceil"))
     exp, log, sqrt, nonzero = (_unary(op) for op in ("Exp", "Log", "Sqrt", "NonZero"))

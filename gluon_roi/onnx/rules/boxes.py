@@ -202,11 +202,14 @@ def kept_boxes(boxes: Tensor, scores: Tensor, rank: Tensor, limit: Any, threshol
 
 
 def scores_of_classes(kind: Tensor, scores: Tensor) -> Tensor:
-    """Scores (B, 1, n) as (B, classes, n), with 0 where a row belongs to another class."""
-    kind = kind.cast(np.int64)
-    g = kind.graph
-    first, last = g("ReduceMin", kind, keepdims=0), g("ReduceMax", kind, keepdims=0)
-    kinds = g("Range", first, last + 1, np.array(1))
+    """Scores (B, 1, n) as (B, classes, n), with 0 where a row belongs to another class.
+
+    Classes (B, n) are rounded towards 0 to int32; NaN and what is beyond int32 count as -2^31.
+    """
+    least = -(2.0**31)
+    is_int = (kind >= least) & (kind < -least)
+    kind = is_int.where(kind, least).cast(np.int64)
+    kinds = kind.graph("Unique", kind, outputs=1)
     same = kind.unsqueeze(1).equal(kinds.unsqueeze(0, 2))
     return scores * same.cast(np.float32)
 

@@ -85,9 +85,11 @@ def _without_class(rows: Tensor, kept: Tensor | np.ndarray) -> Tensor:
 def _best_class(scores: Tensor) -> tuple[Tensor, Tensor]:
     """The first of the best classes after the background, and its score, (N, anchors, 1) each.
 
-    OpenVINO's ArgMax may return any of equal classes.
+    As in MXNet, classes whose score is NaN, or not above -1, are not considered. OpenVINO's ArgMax
+    may return any of equal classes.
     """
     scores = scores.columns(1, END, axis=1).transpose(0, 2, 1)
+    scores = (scores > -1).where(scores, -1)
     best = scores.graph("ReduceMax", scores, axes=[2])
     classes = scores.size(2).numbers().cast(_F32)
     number = scores.equal(best).where(classes, np.finfo(_F32).max)

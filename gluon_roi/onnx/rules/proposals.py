@@ -87,7 +87,8 @@ def _proposal(g: Graph, node: Node) -> list[Tensor]:
     number = scores.size(1)  # of boxes per image
     before = number.min([what.before]) if what.before > 0 else number
     rows = concat(*(column.unsqueeze(2) for column in (*boxes, scores)), axis=2)
-    rows = gathered_rows(rows, first_of_equal(scores, number, before), 5)
+    order_by = (scores >= -np.inf).where(scores, -np.inf)  # NaN is the last of all
+    rows = gathered_rows(rows, first_of_equal(order_by, number, before), 5)
     rows = gathered_rows(rows, _chosen(rows, before, what), 5).reshape(-1, 5)
     image = images.numbers().reshape(-1, 1).cast(_F32).expand(images, what.after)
     rois = concat(image.reshape(-1, 1), rows.columns(0, 4, 1), axis=1)
@@ -129,6 +130,9 @@ def _decoded(node: Node, what: _Settings) -> list[Tensor]:
         centre = (product(shift, size) + centre).cast(_F64)
         # From here on MXNet computes in float64, and rounds only the size to float32.
         size = (growth.cast(_F64).exp() * size.cast(_F64)).cast(_F32).cast(_F64)
+        # OpenVINO's Exp and Clip of NaN are numbers.
+        is_number = (shift >= -np.inf) & (growth >= -np.inf)
+        size = is_number.where(size, np.nan)
         reach = (size - 1) * 0.5
         low.append((centre - reach).cast(_F32))
         high.append((centre + reach).cast(_F32))
@@ -136,9 +140,12 @@ def _decoded(node: Node, what: _Settings) -> list[Tensor]:
 
 
 def _clipped(boxes: list[Tensor], limits: tuple[Tensor, Tensor]) -> list[Tensor]:
-    """Boxes clipped to images of a width and a height, (N, 1) each."""
-    last = [limit - 1 for limit in limits]
-    return [edge.min(last[n % 2]).max(0) for n, edge in enumerate(boxes)]
+    """Boxes clipped to images of a width and a height, (N, 1) each; NaN stays NaN.
+
+    OpenVINO's Min and Max return the second of two numbers if one is NaN.
+    """
+    last, g = [limit - 1 for limit in limits], boxes[0].graph
+    return [g("Max", _F32(0), last[n % 2].min(edge)) for n, edge in enumerate(boxes)]
 
 
 def _on_image(node: Node, what: _Settings, height: Tensor, width: Tensor) -> Tensor:
@@ -151,9 +158,9 @@ def _on_image(node: Node, what: _Settings, height: Tensor, width: Tensor) -> Ten
 
 
 def _grown(boxes: list[Tensor], smallest: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Enlarge boxes with a side below `smallest` by it; also return which boxes they are."""
+    """Enlarge boxes with a side that is below `smallest`, or NaN, by it; also return which."""
     sides = [boxes[2 + n] - boxes[n] + 1 for n in range(2)]
-    is_small = (sides[0] < smallest) | (sides[1] < smallest)
+    is_small = ~((sides[0] >= smallest) & (sides[1] >= smallest))
     half = smallest * 0.5
     grown = [edge - half if n < 2 else edge + half for n, edge in enumerate(boxes)]
     return [is_small.where(new, old) for new, old in zip(grown, boxes)], is_small
