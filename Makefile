@@ -82,8 +82,8 @@ cross: $(VENV)/ready
 
 # On a machine with a GPU: compares the kernels, through the C interface, with PyTorch and
 # torchvision, under compute-sanitizer. Then, if MXNet sees the GPU, tests the operators through
-# MXNet, with ARGS=--own where MXNet's own kernels do not run (sm_89 and newer). (The ordinary tests
-# take their context from one fixture, so on sm_86 and older `make test` runs them on the GPU.)
+# MXNet, with ARGS=--own where MXNet's own kernels do not run (compute capability 9.0 and newer). (The
+# ordinary tests take their context from one fixture, so elsewhere `make test` runs them on the GPU.)
 test-gpu: build
 	$(PRESETS) gpu
 	python3 tests/gpu/check_kernels.py

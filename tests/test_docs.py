@@ -72,6 +72,7 @@ def test_every_block_of_code_is_accounted_for(page):
     for language, remark, code in BLOCK.findall(text):
         assert language in ("pycon", "python", "c", "sh", "json", "text"), code
         assert (language == "pycon") == code.startswith(">>> "), code
+        assert language == "pycon" or ">>> " not in code, code
         if language in ("python", "c") and remark != "signature":  # test_signatures compares it
             assert remark and (ROOT / "tests" / remark).is_file(), code
 

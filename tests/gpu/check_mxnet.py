@@ -2,9 +2,10 @@
 """The operators on mx.gpu(0) against the same calls on the CPU, forward and backward.
 
 With --own it uses none of MXNet's own kernels: arrays are copied from NumPy, head gradients are
-given, and results are read back. So it also runs where MXNet's kernels do not (sm_89 and newer), as
-long as MXNet's context, streams and dispatcher work. It then leaves out graphs, whose guards are
-MXNet's identity, and the gradient of BoxNMS, whose hidden record MXNet gives a gradient of zeros.
+given, and results are read back. So it also runs where MXNet's kernels do not (compute capability
+9.0 and newer), as long as MXNet's context, streams and dispatcher work. It then leaves out graphs,
+whose guards are MXNet's identity, and the gradient of BoxNMS, whose hidden record MXNet gives a
+gradient of zeros.
 
     python tests/gpu/check_mxnet.py [--own]
 """
