@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("family", zoo.FAMILIES)
 def test_family(family, tmp_path):
     model = zoo.FAMILIES[family]
-    made = zoo.case(model)
+    made = zoo.case(model, proposals=100)
     path = tmp_path / "model.onnx"
     gluon_roi.onnx.export(made.net, list(model.shapes), path)
     written = onnx.load(str(path), load_external_data=False)

@@ -132,7 +132,7 @@ class Case:
         return flat(self.net(*self._arrays))
 
 
-def case(model: Model) -> Case:
+def case(model: Model, proposals: int | None = None) -> Case:
     """The model with random weights, switched if it has RoI operators."""
     import mxnet as mx
 
@@ -141,19 +141,19 @@ def case(model: Model) -> Case:
     mx.random.seed(0)
     np.random.seed(0)
     inputs = [mx.nd.random.normal(shape=shape) for shape in model.shapes]
-    net = built(model, inputs)
+    net = built(model, inputs, proposals)
     if "rcnn" in model.name:
         gluon_roi.optimize(net, *inputs)
     return Case(net, inputs)
 
 
-def built(model: Model, inputs: list) -> Any:
+def built(model: Model, inputs: list, proposals: int | None = None) -> Any:
     import mxnet as mx
     from gluoncv.model_zoo import get_model
     from support.detectors import FanIn, make_detector
 
     if "rcnn" in model.name:
-        return make_detector(model.name, inputs[0])
+        return make_detector(model.name, inputs[0], proposals)
     options: dict[str, Any] = {"pretrained": False, **model.options}
     try:
         net = get_model(model.name, pretrained_base=False, **options)

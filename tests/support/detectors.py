@@ -23,8 +23,10 @@ class FanIn(mx.init.Xavier):
             super()._init_weight(name, arr)
 
 
-def make_detector(name: str, image: mx.nd.NDArray) -> gluon.HybridBlock:
-    """A detector of GluonCV, with random weights.
+def make_detector(
+    name: str, image: mx.nd.NDArray, proposals: int | None = None
+) -> gluon.HybridBlock:
+    """A detector of GluonCV, with random weights, and with its own number of proposals or fewer.
 
     With plain random weights one level of a pyramid would get all proposals, so maps and scores are
     spread until every level has some.
@@ -34,6 +36,8 @@ def make_detector(name: str, image: mx.nd.NDArray) -> gluon.HybridBlock:
     net = get_model(name, pretrained=False, pretrained_base=False)
     net.set_nms(nms_thresh=0.5, nms_topk=4 * KEPT, post_nms=KEPT)
     net._rcnn_max_dets = KEPT
+    if proposals:
+        net.rpn._test_post_nms = net._rpn_test_post_nms = proposals
     net.initialize(FanIn(factor_type="in", magnitude=1.5))
     maps = net.features(image)
     if isinstance(maps, (list, tuple)):

@@ -136,7 +136,7 @@ def _reduction(g: Graph, node: Node, kind: str) -> Tensor:
 def _reduced(g: Graph, node: Node, kind: str, data: Tensor, axes: list[int]) -> Tensor:
     keep = int(node.get("keepdims", False))
     if kind == "ReduceSum":
-        out = g(kind, data, np.array(axes), keepdims=keep)
+        out = g(kind, data, np.array(axes, np.int64), keepdims=keep)
     elif axes:
         out = g(kind, data, axes=axes, keepdims=keep)
     else:

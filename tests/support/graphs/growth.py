@@ -34,10 +34,15 @@ ORDERS = {"argmax", "argmin", "argsort", "topk"}
 #: MXNet 1.9.1 ends the process if an axis of these has size 0.
 CRASHES = {
     *("BatchNorm", "InstanceNorm", "SoftmaxActivation", "UpSampling", "dot", "mean", "pick"),
-    *("_contrib_SyncBatchNorm", "Reshape", "Pad", "Deconvolution"),
+    *("_contrib_SyncBatchNorm", "Reshape", "Pad", "Deconvolution", "take"),
 }
-#: onnxruntime refuses to sample a map without cells.
-NEEDS_CELLS = {"BilinearSampler", "_contrib_BilinearResize2D"}
+#: onnxruntime refuses to sample or to pool a map without cells.
+NEEDS_CELLS = {
+    *("BilinearSampler", "_contrib_BilinearResize2D", "Pooling", "_contrib_AdaptiveAvgPooling2D"),
+    *("_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution"),
+}
+#: At times a normalisation follows, which may become part of them.
+LAYERS = {"Convolution", "Deconvolution", "FullyConnected"}
 
 TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-6}
 
@@ -142,7 +147,7 @@ class Graph:
 
     # ---- Growth ----
 
-    def grow(self, op: str) -> bool:
+    def grow(self, op: str, x: Tensor | None = None) -> bool:
         """Add a call of an operator, if one is found that MXNet takes.
 
         At times its first input is that of an earlier call of the operator, so that nodes differ
@@ -153,7 +158,7 @@ class Graph:
         candidates = [t for t in self.tensors() if t.exact or op not in {*JUMPS, *ORDERS}]
         inputs = list(self.inputs)
         read = [tensor for name, tensor in self.readers if name == op]
-        x = self.among(read if read and self.coin() else candidates)
+        x = x or self.among(read if read and self.coin() else candidates)
         try:
             call = MAKERS[op](self, x)
         except (ValueError, IndexError):  # no attributes fit a scalar or a size of 0
@@ -245,12 +250,18 @@ def graph(seed: int, nodes: int = 6) -> Graph:
 
 
 def _grow(made: Graph, seed: int, nodes: int) -> None:
-    for _ in range(2):
-        rank = made.among([1, 2, 2, 3, 3, 4, 4, 4, 5, *[0] * (not made.smallest)])
-        made.input(*(made.size(made.smallest, 5) for _ in range(rank)))
     # The first operator goes by the number, so that each has its turn.
     names = sorted(MAKERS)
     tries, wanted = 0, names[seed % len(names)]
+    for _ in range(30):
+        made.inputs.clear()
+        for _ in range(2):
+            rank = made.among([1, 2, 2, 3, 3, 4, 4, 4, 5, *[0] * (not made.smallest)])
+            made.input(*(made.size(made.smallest, 5) for _ in range(rank)))
+        if made.grow(wanted):
+            break
+    if wanted in LAYERS and made.results and made.coin():
+        made.grow("BatchNorm", made.results[0])
     while len(made.calls) < nodes and tries < 50:
         if made.grow(wanted) or made.coin(0.2):
             readers = [name for name, _ in made.readers]

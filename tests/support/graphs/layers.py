@@ -65,7 +65,7 @@ def _deconvolution(g: Graph, x: Tensor) -> Call | None:
 def _batch_norm(g: Graph, x: Tensor) -> Call | None:
     if x.rank < 2 or x.dtype != "float32":
         return None
-    axis = g.among([1, 1, g.axis(x.rank)])
+    axis = g.among([1, g.axis(x.rank)])
     size = x.shape[axis]
     states = [g.input(size, low=-24 if number < 3 else 1) for number in range(4)]
     return [x, *states], {
@@ -134,6 +134,9 @@ def _leaky_relu(g: Graph, x: Tensor) -> Call | None:
 
 @maker("Pooling")
 def _pooling(g: Graph, x: Tensor) -> Call | None:
+    if g.coin():  # a map that is larger than the windows
+        sizes = [g.size(4, 7) for _ in range(g.among([1, 2, 2, 2, 3]))]
+        x = g.input(g.size(1, 2), g.size(1, 2), *sizes)
     attributes = windows(g, x)
     if attributes is None:
         return None
