@@ -2,7 +2,7 @@
 """Draws docs/operators.png: what each operator reads and gives, from its real output.
 
 The cells that a bin reads, and their weights, are the gradient of that bin. Suppression has boxes
-instead: those that it takes, and those that it keeps.
+instead: those that it takes, and those that it keeps; BoxIoU has boxes and their overlaps.
 """
 
 from __future__ import annotations
@@ -82,6 +82,19 @@ class Suppression:
         rows = out.asnumpy()
         rows = rows[rows[:, 0] >= 0]
         return rows[:, 0], rows[:, 1:]
+
+
+@dataclass
+class Overlaps:
+    """Rotated boxes (n, 5), each of lhs with each of rhs."""
+
+    name: str
+    lhs: np.ndarray
+    rhs: np.ndarray
+
+    def values(self) -> np.ndarray:
+        boxes = map(mx.nd.array, (self.lhs, self.rhs))
+        return gluon_roi.nd.BoxIoU(*boxes, format="rotated").asnumpy()
 
 
 def bin_values() -> dict[str, str]:
@@ -211,6 +224,25 @@ def show_boxes(axis, scores: np.ndarray, boxes: np.ndarray, ink: str | None = No
     axis.set(xlim=(0, WIDTH), ylim=(HEIGHT, 0), aspect="equal", xticks=[], yticks=[])
 
 
+def show_overlaps(given, output, card: Overlaps) -> None:
+    """Boxes of lhs in colours, those of rhs in grey, and a row of overlaps for each of lhs."""
+    grey = ("0.25", "0.45", "0.65")
+    for boxes, colours in ((card.rhs, grey), (card.lhs, COLOURS)):
+        for box, colour in zip(boxes, colours):
+            given.add_patch(Polygon(corners(tuple(box)), fill=False, ec=colour, lw=1.5))
+    given.set(xlim=(0, WIDTH), ylim=(HEIGHT, 0), aspect="equal", xticks=[], yticks=[])
+    values = card.values()
+    output.imshow(values, cmap="Greys", vmin=0, vmax=1.6)
+    for (row, column), value in np.ndenumerate(values):
+        label = {"ha": "center", "va": "center", "fontsize": 10}
+        output.text(column, row, f"{value:.2f}", color=COLOURS[row], **label)
+    output.set(xticks=[], yticks=[])
+    for place, colour in enumerate(grey[: values.shape[1]]):
+        frame = (place - 0.47, -0.47), 0.94, values.shape[0] - 0.06
+        output.add_patch(Rectangle(*frame, fill=False, ec=colour, lw=1.5))
+    output.set_title("output", fontsize=9)
+
+
 def suppressions() -> list[Suppression]:
     objects = ((1.5, 1.2, 7, 6.5), (8.5, 4, 13.5, 11), (2, 8, 6.5, 11))
     random = np.random.RandomState(4)
@@ -249,7 +281,13 @@ def suppressions() -> list[Suppression]:
     ]
 
 
-def cards() -> list[Card | Suppression]:
+def overlaps() -> Overlaps:
+    lhs = np.array([[5, 4.5, 8, 3, 20], [10, 7.5, 6, 4, -50]])
+    rhs = np.array([[5.5, 4.3, 8, 3.4, 35], [9.5, 8, 7, 3, -30], [7.5, 6, 2.5, 2.5, 0]])
+    return Overlaps("BoxIoU", lhs, rhs)
+
+
+def cards() -> list[Card | Suppression | Overlaps]:
     """The card of every operator, in the order of tables."""
     parts = part_maps()
     hills = ((4, 3, 1.6), (9.5, 4.5, 2.2), (3.5, 9, 1.2), (10, 9.5, 1.0), (7, 7, 1.4))
@@ -262,8 +300,9 @@ def cards() -> list[Card | Suppression]:
     wander = np.tile(wander, (1, 1, HEIGHT - 8, WIDTH - 10))  # the same at every place
     sampled = {"sampling_ratio": 2}
     levels = {"canonical_size": 4, "canonical_level": 0}
-    special: list[Card | Suppression] = [
+    special: list[Card | Suppression | Overlaps] = [
         *suppressions(),
+        overlaps(),
         Card("ROIAlign", [whole], sampled),
         Card("PSROIPool", [parts]),
         Card("PSROIAlign", [parts], sampled),
@@ -311,6 +350,8 @@ def main() -> None:
         if isinstance(card, Suppression):
             show_given(figure.add_subplot(place[0]), card)
             show_kept(figure.add_subplot(place[1]), card)
+        elif isinstance(card, Overlaps):
+            show_overlaps(figure.add_subplot(place[0]), figure.add_subplot(place[1]), card)
         else:
             draw_pooling(figure, place, card)
     target = Path(__file__).parent / "operators.png"

@@ -29,6 +29,7 @@ from .library import build_info, has_cuda, include
 library.load()
 
 from . import nd, onnx, sym  # they need the loaded library
+from .ops.box_iou import BoxIoU as BoxIoU
 from .ops.box_nms import BoxNMS as BoxNMS
 from .ops.deformable_blocks import DeformableConvolution as DeformableConvolution
 from .ops.deformable_blocks import ModulatedDeformableConvolution as ModulatedDeformableConvolution
@@ -57,6 +58,7 @@ OPERATORS = (
     DeformableSampling,
     BoxNMS,
     Proposal,
+    BoxIoU,
 )
 
 for _namespace in (_mx.nd, _mx.nd.numpy_extension, _mx.npx):

@@ -138,7 +138,7 @@ class Input(NamedTuple):
     """An input that an operator declares."""
 
     name: str
-    role: str  # maps, rows, like, rois or counts
+    role: str  # maps, rows, boxes, like, rois or counts
     rank: int  # number of dimensions; 0 if it varies
     optional: bool
     has_gradient: bool

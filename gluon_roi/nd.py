@@ -5,6 +5,7 @@
 functions. A function returns the kind of array or symbol that it is given.
 """
 
+from .ops.box_iou import box_iou as BoxIoU
 from .ops.box_nms import box_nms as BoxNMS
 from .ops.deformable_convolution import deformable_convolution as DeformableConvolution
 from .ops.deformable_convolution import (
@@ -22,6 +23,7 @@ from .ops.roi_pool import roi_pool as ROIPool
 from .ops.rotated_roi_align import rotated_roi_align as RotatedROIAlign
 
 __all__ = [
+    "BoxIoU",
     "BoxNMS",
     "DeformableConvolution",
     "DeformablePSROIPool",

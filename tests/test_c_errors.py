@@ -127,6 +127,7 @@ OTHERS: dict[str, tuple[dict, list, list]] = {
         [(1, 1, 4, 4)],
     ),
     "box_nms": ({}, [(3, 6)], [(3, 6), (3, 1)]),
+    "box_iou": ({}, [(3, 4), (2, 4)], [(3, 2)]),
     "proposal": (
         {"scales": (1.0,), "ratios": (1.0,), "rpn_post_nms_top_n": 2},
         [(1, 2, 2, 2), (1, 4, 2, 2), (1, 3)],

@@ -312,6 +312,24 @@ REFUSALS: dict[str, Any] = {
         [(1, 5, 6)],
         "node n (_gluon_roi_BoxNMS): overlap_thresh=2.0 has no translation",
     ),
+    "rotated suppression": (
+        lambda: gluon_roi.sym.BoxNMS(_var(), in_format="rotated", out_format="rotated", name="n"),
+        [(1, 5, 7)],
+        "node n (_gluon_roi_BoxNMS): in_format=rotated has no translation: NonMaxSuppression has "
+        "upright boxes only",
+    ),
+    "soft suppression": (
+        lambda: gluon_roi.sym.BoxNMS(_var(), method="gaussian", name="n"),
+        [(1, 5, 6)],
+        "node n (_gluon_roi_BoxNMS): method=gaussian has no translation: each row that is kept "
+        "changes the scores of the others, which needs a loop",
+    ),
+    "rotated overlaps": (
+        lambda: gluon_roi.sym.BoxIoU(_var("x"), _var("y"), format="rotated", name="n"),
+        [(5, 5), (6, 5)],
+        "node n (_gluon_roi_BoxIoU): format=rotated has no translation: ONNX has no operator for "
+        "polygons",
+    ),
     "argument": (
         lambda: gluon_roi.sym.RotatedROIAlign(_var("x"), _var("r"), 2, 1.0, name="r"),
         [(1, 3, 5, 5), (4, 6)],

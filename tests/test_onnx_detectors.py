@@ -13,6 +13,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.onnx_evaluator import run
+from support.overlapped import CALLS
 
 import gluon_roi
 
@@ -153,6 +154,40 @@ def test_suppression(name, tmp_path):
         given = {"rows": rows.reshape(*shape, -1).astype("float32")}
         (found,), (expected, *_) = exported(symbol, given, tmp_path / "model.onnx", len(shape) < 3)
         np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SUPPRESSIONS)
+def test_indices_of_suppression(name, tmp_path):
+    """The indices of kept rows, counted over all batches, are int32 and a second output."""
+    attributes = {"overlap_thresh": 0.5, "valid_thresh": 0.2, **SUPPRESSIONS[name]}
+    random = np.random.RandomState(1)
+    rows = random.randint(0, 8, (2, 3, 20, 6)) / 8.0
+    rows[..., -2:] += 1
+    rows[..., 0] = random.randint(-1, 3, (2, 3, 20))
+    symbol = gluon_roi.sym.BoxNMS(S.var("rows"), **attributes, return_indices=True)
+    for shape in ((2, 3, 20), (6, 20), (120,)):
+        given = {"rows": rows.reshape(*shape, -1).astype("float32")}
+        found, expected = exported(symbol, given, tmp_path / "model.onnx", len(shape) < 3)
+        np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+        np.testing.assert_array_equal(found[1], expected[1])
+        assert found[1].dtype == expected[1].dtype == np.int32
+
+
+# ---- Overlaps ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["corner", "center", "first area", "rows"])
+def test_overlaps(name, tmp_path):
+    """Upright boxes: every pair, or row by row; NaN and infinity give 0."""
+    call = CALLS[name]
+    symbol = gluon_roi.sym.BoxIoU(S.var("lhs"), S.var("rhs"), **call.parameters)
+    for spoiled in (False, True):
+        given = dict(zip(("lhs", "rhs"), call.arrays("float32")))
+        if spoiled:
+            given["lhs"].flat[::17], given["rhs"].flat[::19] = np.nan, np.inf
+        free = not call.parameters.get("aligned")
+        (found,), (expected,) = exported(symbol, given, tmp_path / "model.onnx", free)
+        np.testing.assert_allclose(found, expected, 1e-6)
 
 
 # ---- Deformable convolution ----------------------------------------------------------------------

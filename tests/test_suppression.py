@@ -10,7 +10,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
-from support.suppressed import CALLS, NMS, PROPOSALS, Suppressed
+from support.suppressed import CALLS, NMS, PROPOSALS, SOFT, Suppressed
 from support.suppression import arrays_of, record_of
 
 import gluon_roi
@@ -30,12 +30,19 @@ GEOMETRY = {"float16": "float32"}
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NMS)
 def test_box_nms_is_the_plain_loop(name, dtype, ctx):
-    """The same rows, in the same order, and the record of them; rows are converted exactly."""
+    """The same rows, in the same order, and the record of them; rows are converted exactly.
+
+    Scores that a soft method lowers differ by roundings of exp, far below that of float32.
+    """
     call = CALLS[name]
     (data,) = arrays_of(call, dtype, ctx)
     geometry = GEOMETRY.get(dtype, dtype)
     out, record = reference.box_nms(data.asnumpy(), **call.parameters, geometry=geometry)
-    np.testing.assert_array_equal(box_nms(data, **call.parameters).asnumpy(), out.astype(dtype))
+    got = box_nms(data, **call.parameters).asnumpy()
+    if name in SOFT and dtype == "float64":
+        np.testing.assert_allclose(got, out, 1e-14)
+    else:
+        np.testing.assert_array_equal(got, out.astype(dtype))
     got = record_of(data, **call.parameters)
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, record)
@@ -78,6 +85,196 @@ def test_worked_numbers(ctx):
         moves[0, place, 0, 0] = move
         out = proposal(scores, moves, info, scales=(1,), ratios=(1,), rpn_post_nms_top_n=1)
         assert out.asnumpy().round(4).tolist() == [[0, *expected]]
+
+
+# ---- Rotated boxes -------------------------------------------------------------------------------
+
+
+def test_rotated_worked_numbers(ctx):
+    """A cross overlaps by 1 / 3; the same box may be written with another angle."""
+    rows = mx.nd.array(
+        [
+            [0.5, 9, 9, 4, 2, 0],
+            [0.9, 9, 9, 4, 2, 90],
+            [0.8, 9, 9, 2, 4, -360],
+            [0.4, 20, 9, 4, 2, 7],
+        ],
+        ctx=ctx,
+    )
+    more = {"score_index": 0, "coord_start": 1, "in_format": "rotated", "out_format": "rotated"}
+    for threshold, kept in ((0.3, [1, 3]), (0.34, [1, 0, 3]), (1, [1, 2, 0, 3])):
+        out, indices = box_nms(rows, threshold, return_indices=True, **more)
+        assert [int(i) for i in indices.asnumpy().ravel() if i >= 0] == kept
+        np.testing.assert_array_equal(out[: len(kept)].asnumpy(), rows.asnumpy()[kept])
+
+
+def test_upright_boxes_with_an_angle(ctx):
+    """Rotated boxes with the angles 0, 180 and, their sides exchanged, 90 are upright ones."""
+    rng = np.random.RandomState(0)
+    rows = np.zeros((300, 7))
+    rows[:, 1] = rng.permutation(300) / 300
+    rows[:, 2:4], rows[:, 4:6] = rng.randint(0, 60, (300, 2)), 2 * rng.randint(1, 12, (300, 2))
+    rows[100:200, 6] = 180
+    upright = mx.nd.array(rows[:, :6], ctx=ctx, dtype="float64")
+    rows[200:, 4:6], rows[200:, 6] = rows[200:, [5, 4]], -90
+    rotated = mx.nd.array(rows, ctx=ctx, dtype="float64")
+    for threshold in (0.01, 0.3, 0.6):
+        expected = record_of(upright, overlap_thresh=threshold, in_format="center")
+        more = {"in_format": "rotated", "out_format": "rotated"}
+        got = record_of(rotated, overlap_thresh=threshold, **more)
+        np.testing.assert_array_equal(got, expected)
+        assert 0.1 < (got >= 0).mean() < 0.99
+
+
+# ---- Soft methods --------------------------------------------------------------------------------
+
+
+def plain_loop(scores, overlaps, decay, min_score):
+    """Bodla et al. 2017, figure 2: indices and scores."""
+    scores, kept = np.array(scores, "float64"), []
+    while scores.max() >= min_score:
+        best = int(scores.argmax())
+        kept.append((best, scores[best]))
+        scores = scores * decay(overlaps[best])
+        scores[[index for index, _ in kept]] = -1
+    return kept
+
+
+@pytest.mark.parametrize("form", ["center", "rotated"])
+@pytest.mark.parametrize("method", ["linear", "gaussian"])
+def test_soft_methods_are_the_papers(method, form, ctx):
+    """Ties included: rows of equal scores, also of lowered ones, keep their order."""
+    rng = np.random.RandomState(0)
+    decay = {
+        "linear": lambda overlap: np.where(overlap > np.float32(0.3), 1 - overlap, 1),
+        "gaussian": lambda overlap: np.exp(-(overlap**2) / 0.4),
+    }[method]
+    for dtype in ("float64", "float32"):
+        rows = np.round(4 * rng.uniform(10, 40, (80, 6 if form == "rotated" else 5))) / 4
+        rows[:, 0], rows[:, 1:3] = rng.randint(1, 9, 80) / 8, 3 * rows[:, 1:3]
+        rows[40:] = rows[:40]
+        data = mx.nd.array(rows, ctx=ctx, dtype=dtype)
+        boxes = data[:, 1:]
+        overlaps = gluon_roi.nd.BoxIoU(
+            boxes.astype("float64"), boxes.astype("float64"), format=form
+        )
+        expected = plain_loop(rows[:, 0], overlaps.asnumpy(), decay, 0.05)
+        more = {"in_format": form, "out_format": form, "coord_start": 1, "score_index": 0}
+        out, indices = box_nms(
+            data, 0.3, **more, method=method, sigma=0.4, min_score=0.05, return_indices=True
+        )
+        count = len(expected)
+        assert 20 < count < 80
+        assert indices.asnumpy()[:count, 0].tolist() == [index for index, _ in expected]
+        assert (indices.asnumpy()[count:] == -1).all() and (out.asnumpy()[count:] == -1).all()
+        tolerance = 1e-14 if dtype == "float64" else 1e-7
+        np.testing.assert_allclose(
+            out.asnumpy()[:count, 0], [score for _, score in expected], tolerance
+        )
+        np.testing.assert_array_equal(
+            out.asnumpy()[:count, 1:], rows[[index for index, _ in expected], 1:].astype(dtype)
+        )
+
+
+def test_soft_worked_numbers(ctx):
+    """Rows overlap by 16 / 20; the other class is not lowered."""
+    rows = mx.nd.array(
+        [[0, 0.5, 0, 0, 4, 4], [0, 0.75, 0, 0, 4, 5], [1, 0.25, 0, 0, 4, 4]], ctx=ctx
+    )
+
+    def scores(**parameters):
+        return box_nms(rows, id_index=0, **parameters)[:, 1].asnumpy().astype("float64").round(4)
+
+    assert scores(method="linear").tolist() == [0.75, 0.25, 0.1]
+    assert scores(method="linear", overlap_thresh=0.8).tolist() == [0.75, 0.5, 0.25]
+    assert scores(method="linear", min_score=0.2).tolist() == [0.75, 0.25, -1]
+    wanted = [0.75, 0.25, round(0.5 * np.exp(-0.64 / 0.5), 4)]
+    assert scores(method="gaussian").tolist() == wanted
+    assert scores(method="gaussian", overlap_thresh=0.99).tolist() == wanted
+    assert scores(method="gaussian", force_suppress=True, min_score=0).tolist()[0] == 0.75
+
+
+def test_gradient_of_lowered_scores(mxnet_cpu):
+    """Finite differences: exact for scores, as long as their order stays."""
+    for name in SOFT:
+        call = CALLS[name]
+        rows = call.arrays("float64")[0]
+        rows[..., 1] = (
+            np.random.RandomState(0).permutation(rows[..., 1].size).reshape(rows.shape[:-1])
+        )
+        rows[..., 1] = rows[..., 1] / rows[..., 1].size + 0.1
+        data = mx.nd.array(rows, dtype="float64")
+        data.attach_grad()
+        with autograd.record():
+            out = box_nms(data, **call.parameters)
+        slope = np.zeros(out.shape)
+        slope[..., 1] = np.random.RandomState(1).randn(*out.shape[:-1])
+        out.backward(mx.nd.array(slope, dtype="float64"))
+        for place in range(0, rows[..., 1].size, 7):
+            moved = rows.copy().reshape(-1, rows.shape[-1])
+            moved[place, 1] += 1e-9
+            moved = mx.nd.array(moved.reshape(rows.shape), dtype="float64")
+            change = (box_nms(moved, **call.parameters) - out).asnumpy() * slope
+            gradient = data.grad.asnumpy().reshape(-1, rows.shape[-1])[place, 1]
+            assert change.sum() / 1e-9 == pytest.approx(gradient, abs=1e-5), (name, place)
+
+
+def test_soft_methods_and_odd_scores(ctx):
+    """Infinity stays, and what it becomes at an overlap of 1 is no number, and dropped."""
+    rows = mx.nd.array([[np.inf, 0, 0, 4, 4], [np.inf, 0, 0, 4, 4], [1, 8, 8, 9, 9]], ctx=ctx)
+    more = {"coord_start": 1, "score_index": 0}
+    out = box_nms(rows, method="linear", **more)[:, 0].asnumpy().tolist()
+    assert out == [np.inf, 1, -1]
+    out = box_nms(rows, method="gaussian", **more)[:, 0].asnumpy().tolist()
+    assert out == [np.inf, np.inf, 1]
+    lost = mx.nd.array([[0.5, 0, 0, 4, 4], [0.4, 0, np.nan, 4, 4]], ctx=ctx)
+    np.testing.assert_array_equal(
+        box_nms(lost, method="gaussian", **more).asnumpy(), lost.asnumpy()
+    )
+
+
+# ---- Indices -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NMS)
+def test_indices(name, ctx):
+    """As the record of a symbol, in arrays of both kinds, symbols and networks."""
+    call = CALLS[name]
+    (data,) = arrays_of(call, "float32", ctx)
+    parameters = {**call.parameters, "return_indices": True}
+    expected = box_nms(data, **call.parameters).asnumpy(), record_of(data, **call.parameters)
+    block = gluon_roi.BoxNMS(**parameters)
+    block.hybridize()
+    symbol = gluon_roi.sym.BoxNMS(mx.sym.var("data"), **parameters)
+    assert len(symbol.list_outputs()) == 2
+    targets = [mx.nd.zeros(data.shape, ctx=ctx), mx.nd.zeros(expected[1].shape, ctx, "int32")]
+    numpy_results = mx.npx.gluon_roi.BoxNMS(data.as_np_ndarray(), **parameters)
+    assert all(isinstance(result, mx.np.ndarray) for result in numpy_results)
+    for results in (
+        box_nms(data, **parameters),
+        numpy_results,
+        block(data),
+        symbol.bind(ctx, {"data": data}).forward(),
+        box_nms(data, out=targets, **parameters),
+        targets,
+    ):
+        out, indices = (result.asnumpy() for result in results)
+        np.testing.assert_array_equal(out, expected[0])
+        np.testing.assert_array_equal(indices, expected[1])
+        assert indices.dtype == np.int32
+
+
+def test_gradient_behind_indices(ctx):
+    (data,) = arrays_of(CALLS["plain"], "float32", ctx)
+    data.attach_grad()
+    with autograd.record():
+        out, indices = box_nms(data, return_indices=True)
+    out.backward()
+    kept = indices.asnumpy().ravel()
+    expected = np.isin(np.arange(len(kept)), kept).reshape(data.shape[:-1])
+    np.testing.assert_array_equal(
+        data.grad.asnumpy(), np.broadcast_to(expected[..., None], data.shape)
+    )
 
 
 # ---- MXNet's own ---------------------------------------------------------------------------------
@@ -227,11 +424,17 @@ def test_gradient(name, dtype, ctx):
     """Rows are scattered back; grad_req='add' and several users add."""
     call = CALLS[name]
     (data,) = arrays_of(call, dtype, ctx)
-    _, record = reference.box_nms(
+    out, record = reference.box_nms(
         data.asnumpy(), **call.parameters, geometry=GEOMETRY.get(dtype, dtype)
     )
     d_out = np.random.RandomState(1).randint(-8, 8, data.shape).astype(dtype)
-    expected = reference.box_nms_backward(d_out, record)
+    factors = np.ones(record.shape[:-1])
+    if name in SOFT:
+        scores, score_index = data.asnumpy().astype("float64"), 1
+        scores = scores.reshape(-1, scores.shape[-1])[record[..., 0], score_index]
+        factors = np.where(record[..., 0] >= 0, out[..., score_index] / scores, 1)
+        assert 0 < factors.min() < 0.9
+    expected = reference.box_nms_backward(d_out, record, factors)
     for users, grad_req in ((1, "write"), (1, "add"), (9, "write")):
         data.attach_grad(grad_req)
         data.grad[:] = 3
@@ -239,7 +442,12 @@ def test_gradient(name, dtype, ctx):
             out = sum(box_nms(data, **call.parameters) for _ in range(users))
         out.backward(mx.nd.array(d_out, ctx=ctx, dtype=dtype))
         before = 3 if grad_req == "add" else 0
-        np.testing.assert_array_equal(data.grad.asnumpy(), users * expected + before)
+        got, wanted = data.grad.asnumpy(), users * expected + before
+        if name in SOFT:
+            tolerance = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-2}[dtype]
+            np.testing.assert_allclose(got, wanted, tolerance, tolerance)
+        else:
+            np.testing.assert_array_equal(got, wanted)
 
 
 def test_proposals_have_no_gradient(ctx):

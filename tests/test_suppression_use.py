@@ -223,6 +223,37 @@ WRONG_NMS: dict[str, tuple[tuple, dict, str]] = {
         {"valid_thresh": np.nan},
         "argument valid_thresh: expected a finite num",
     ),
+    "angle": (
+        (4, 6),
+        {"in_format": "rotated", "out_format": "rotated"},
+        "argument coord_start: expected five columns of data, which has 6, got 2",
+    ),
+    "angle as score": (
+        (4, 7),
+        {"in_format": "rotated", "out_format": "rotated", "score_index": 6},
+        "argument score_index: expected a column that is not of coord_start = 2, got 6",
+    ),
+    "to upright": (
+        (4, 7),
+        {"in_format": "rotated"},
+        "argument out_format: expected 'rotated', because in_format is 'rotated', got another",
+    ),
+    "to rotated": (
+        (4, 7),
+        {"out_format": "rotated"},
+        "argument out_format: expected 'corner' or 'center', because in_format is not 'rotated'",
+    ),
+    "method": ((4, 6), {"method": "soft"}, "argument method: expected 'hard' or 'linear' or 'gau"),
+    "sigma": (
+        (4, 6),
+        {"method": "gaussian", "sigma": 0},
+        "argument sigma: expected a finite number > 0, got 0",
+    ),
+    "min_score": (
+        (4, 6),
+        {"method": "linear", "min_score": -1},
+        "argument min_score: expected a finite number from 0 on, got -1",
+    ),
     "topk": ((4, 6), {"topk": 1.5}, "argument topk: expected an int, got '1.5'"),
 }
 

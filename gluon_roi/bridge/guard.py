@@ -92,7 +92,7 @@ def guarded_symbol(
         Whether the guard has to tell MXNet the rank of a map, by a source node with unknown sizes.
         In an executor this costs nothing; a CachedOp fills the zeros.
     """
-    if role in ("rois", "rows", "like") or (role == "maps" and tell_rank):
+    if role in ("rois", "rows", "boxes", "like") or (role == "maps" and tell_rank):
         guard = of_shape(symbol, (-1,) * rank, name)
         if guard is not None:
             return guard

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..bridge import OperatorBlock, Tensor, call_operator, public_name
+from ..bridge.arguments import is_true
 
 
 @public_name("BoxNMS")
@@ -21,16 +22,20 @@ def box_nms(
     force_suppress: bool = False,
     in_format: str = "corner",
     out_format: str = "corner",
+    return_indices: bool = False,
+    method: str = "hard",
+    sigma: float = 0.5,
+    min_score: float = 0.001,
     *,
     out: Tensor | None = None,
     name: str | None = None,
     attr: dict | None = None,
-) -> Tensor:
+) -> Any:
     """Non-maximum suppression, as MXNet's ``contrib.box_nms``.
 
-    The best `topk` valid rows of each batch are taken in turn, by descending score. A row is kept
-    unless a kept one of its class overlaps it by more than `overlap_thresh`. Arguments and their
-    order are those of MXNet's operator.
+    The best `topk` valid rows of each batch are visited by descending score. A row is kept unless a
+    kept one of its class overlaps it by more than `overlap_thresh`; or, with a soft `method`, its
+    score is lowered instead. The first arguments and their order are those of MXNet's operator.
 
     Parameters
     ----------
@@ -43,20 +48,31 @@ def box_nms(
     topk : int
         Valid rows of a batch that are considered; all if negative. With 0 the output is data.
     coord_start, score_index, id_index : int
-        First of the four columns of the box; column of the score; column of the class, of which
-        there is only one if it is negative.
+        First of the columns of the box, four or if rotated five; column of the score; column of the
+        class, of which there is only one if it is negative.
     background_id, force_suppress : int, bool
         Class whose rows are not valid; whether rows suppress those of other classes, too.
-    in_format, out_format : {'corner', 'center'}
-        Boxes of data and of the output: x1, y1, x2, y2, or centre x, y and width, height. Boxes
-        with a negative first coordinate are not converted.
+    in_format, out_format : {'corner', 'center', 'rotated'}
+        Boxes of data and of the output: x1, y1, x2, y2; centre x, y and width, height; or these
+        four and an angle in degrees, counter-clockwise, of both or of neither. Boxes with a
+        negative first coordinate are not converted.
+    return_indices : bool
+        Whether to return the indices of the kept rows as well.
+    method : {'hard', 'linear', 'gaussian'}
+        What happens to a row that a kept row overlaps: 'hard' drops it, and 'linear' multiplies its
+        score by 1 - overlap, both above `overlap_thresh`; 'gaussian' multiplies the score by
+        exp(-overlap**2 / sigma), whatever the overlap.
+    sigma, min_score : float
+        Of 'gaussian'; the score below which 'linear' and 'gaussian' drop a row, at least 0.
     out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
     out : shape and dtype of data
-        The kept rows of each batch, best first, then rows of -1.
+        The kept rows of each batch, best first, then rows of -1. Scores are the lowered ones.
+    indices : (..., n, 1), int32; if return_indices is true
+        The rows of data that these were, counted over all batches, then -1.
 
     Raises
     ------
@@ -67,13 +83,15 @@ def box_nms(
     -----
     Rows with equal scores keep their order. A score of NaN is not valid, and infinity is the best
     of all. A box with a NaN overlaps nothing. float16 is computed in float32. data has a gradient:
-    kept rows get that of their copy, other rows 0. In a symbol, a hidden second output has the
-    numbers of the kept rows, counted over all batches: (..., n, 1), int32.
+    kept rows get that of their copy, other rows 0; that of a lowered score is multiplied by the
+    same factors, and overlaps count as constants. In a symbol, indices are a hidden second output
+    if return_indices is false.
 
     References
     ----------
     Felzenszwalb et al. 2010, Object detection with discriminatively trained part-based models,
-    IEEE TPAMI 32(9), section 3; MXNet's ``contrib.box_nms``.
+    IEEE TPAMI 32(9), section 3; Bodla et al. 2017, Soft-NMS, arXiv:1704.04503; MXNet's
+    ``contrib.box_nms``.
 
     Examples
     --------
@@ -96,10 +114,15 @@ def box_nms(
             "force_suppress": force_suppress,
             "in_format": in_format,
             "out_format": out_format,
+            "return_indices": return_indices,
+            "method": method,
+            "sigma": sigma,
+            "min_score": min_score,
         },
         out=out,
         name=name,
         attr=attr,
+        num_outputs=2 if is_true(return_indices) else 1,
     )
 
 
@@ -131,6 +154,10 @@ class BoxNMS(OperatorBlock):
         force_suppress: bool = False,
         in_format: str = "corner",
         out_format: str = "corner",
+        return_indices: bool = False,
+        method: str = "hard",
+        sigma: float = 0.5,
+        min_score: float = 0.001,
         *,
         prefix: str | None = None,
         params: Any = None,
@@ -148,6 +175,10 @@ class BoxNMS(OperatorBlock):
             force_suppress=force_suppress,
             in_format=in_format,
             out_format=out_format,
+            return_indices=return_indices,
+            method=method,
+            sigma=sigma,
+            min_score=min_score,
         )
 
     def hybrid_forward(self, F: Any, data: Any) -> Any:

@@ -19,9 +19,10 @@ Every operator treats unusual rows of ``rois`` as follows, in this order:
 - cells of weight 0 are never read, so a NaN outside the box stays outside the result.
 """
 
-from . import align, deformable, pool, rotated, sampling, suppression
+from . import align, deformable, overlap, pool, rotated, sampling, suppression
 from .align import *
 from .deformable import *
+from .overlap import *
 from .pool import *
 from .rotated import *
 from .sampling import *
@@ -34,4 +35,5 @@ __all__ = [
     *deformable.__all__,
     *sampling.__all__,
     *suppression.__all__,
+    *overlap.__all__,
 ]

@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 
 from .common import as_numpy
+from .overlap import (
+    intersection,
+    rotated_area,
+    rotated_intersection,
+    rotated_overlap,
+    upright,
+    upright_overlap,
+)
 
 __all__ = ["box_nms", "box_nms_backward", "proposal"]
 
@@ -25,6 +34,9 @@ def box_nms(
     force_suppress: bool = False,
     in_format: str = "corner",
     out_format: str = "corner",
+    method: str = "hard",
+    sigma: float = 0.5,
+    min_score: float = 0.001,
     geometry: Any = "float64",
 ) -> tuple[np.ndarray, np.ndarray]:
     """:class:`gluon_roi.BoxNMS` in NumPy.
@@ -32,17 +44,17 @@ def box_nms(
     Parameters
     ----------
     data, overlap_thresh, valid_thresh, topk, coord_start, score_index, id_index, background_id, \
-force_suppress, in_format, out_format
+force_suppress, in_format, out_format, method, sigma, min_score
         As of :func:`gluon_roi.nd.BoxNMS`.
     geometry : type
-        In which boxes are computed.
+        In which upright boxes are computed, unless the method is soft.
 
     Returns
     -------
     out : numpy.ndarray, float64
         Of the shape of data: the kept rows of each batch, best first, then rows of -1.
     record : numpy.ndarray, int32
-        (..., n, 1), the numbers of the kept rows, counted over all batches, then -1.
+        (..., n, 1), the indices of the kept rows, counted over all batches, then -1.
 
     Raises
     ------
@@ -58,7 +70,8 @@ force_suppress, in_format, out_format
     """
     rows = as_numpy(data).astype(geometry)
     shape, width = rows.shape, rows.shape[-1]
-    if rows.ndim < 2 or coord_start + 4 > width:
+    box_columns = slice(coord_start, coord_start + (5 if in_format == "rotated" else 4))
+    if rows.ndim < 2 or box_columns.stop > width:
         raise ValueError(f"BoxNMS: data has shape {shape}, expected (..., n, w) with a box in w")
     numbers = np.arange(rows.size // width, dtype="int32").reshape(*shape[:-1], 1)
     if topk == 0:
@@ -69,18 +82,40 @@ force_suppress, in_format, out_format
     for n, batch in enumerate(batches):
         scores = batch[:, score_index]
         valid = scores > lowest
-        kinds = np.zeros(len(batch))
+        classes = np.zeros(len(batch))
         if id_index >= 0:
             ids = batch[:, id_index]
             valid &= ids != background_id
             if not force_suppress:
                 known = (ids > -(2.0**31)) & (ids < 2.0**31)
-                kinds = np.trunc(np.where(known, ids, -(2.0**31)))
+                classes = np.trunc(np.where(known, ids, -(2.0**31)))
         order = [i for i in np.argsort(-scores, kind="stable") if valid[i]]
         order = order[:topk] if topk > 0 else order
-        boxes = _boxes(batch[:, coord_start : coord_start + 4], in_format == "center")
-        kept = _kept(order, boxes, kinds, 0, threshold)
-        out[n, : len(kept)] = batch[kept]
+        boxes = batch[:, box_columns]
+        if method == "hard":
+            common_area, areas = _overlaps(boxes, in_format)
+            kept = _kept(order, common_area, areas, classes, threshold)
+            out[n, : len(kept)] = batch[kept]
+        else:
+            lowered = {i: float(scores[i]) for i in order}
+            overlaps = pair_overlaps(boxes.astype("float64"), in_format)
+            decay = {
+                "linear": lambda overlap: 1 - overlap if overlap > threshold else 1,
+                "gaussian": lambda overlap: np.exp(-(overlap**2) / sigma),
+            }[method]
+            kept = []
+            while lowered:
+                best = max(lowered, key=lambda i: (lowered[i], -i))
+                if lowered[best] < min_score:
+                    break
+                kept.append(best)
+                out[n, len(kept) - 1] = batch[best]
+                out[n, len(kept) - 1, score_index] = lowered.pop(best)
+                for i in list(lowered):
+                    if classes[i] == classes[best]:
+                        lowered[i] *= decay(overlaps(best, i))
+                    if np.isnan(lowered[i]):
+                        del lowered[i]
         record[n, : len(kept)] = n * shape[-2] + np.array(kept, int)
     if in_format != out_format:
         columns = out[..., coord_start : coord_start + 4]
@@ -89,7 +124,9 @@ force_suppress, in_format, out_format
     return out.reshape(shape), record.reshape(numbers.shape)
 
 
-def box_nms_backward(d_out: Any, record: Any) -> np.ndarray:
+def box_nms_backward(
+    d_out: Any, record: Any, factors: Any = 1.0, score_index: int = 1
+) -> np.ndarray:
     """Gradient of :func:`box_nms` with respect to data.
 
     Parameters
@@ -98,6 +135,10 @@ def box_nms_backward(d_out: Any, record: Any) -> np.ndarray:
         Gradient with respect to the output.
     record : array of int, shape (..., n, 1)
         The second result of :func:`box_nms`.
+    factors : float, or array of shape (..., n)
+        What a soft method multiplied the score of each row of the output by.
+    score_index : int
+        As of :func:`gluon_roi.nd.BoxNMS`.
 
     Returns
     -------
@@ -115,10 +156,19 @@ def box_nms_backward(d_out: Any, record: Any) -> np.ndarray:
     [0.0, 1.0]
     """
     d_out, record = as_numpy(d_out).astype("float64"), as_numpy(record).ravel()
+    d_out[..., score_index] *= factors
     d_data = np.zeros_like(d_out)
     rows, gradients = d_data.reshape(len(record), -1), d_out.reshape(len(record), -1)
     rows[record[record >= 0]] = gradients[record >= 0]
     return d_data
+
+
+def pair_overlaps(boxes: np.ndarray, format: str) -> Callable[[int, int], float]:
+    """The overlap of two of these boxes (n, 4 or 5), from 0 to 1, by their indices."""
+    if format == "rotated":
+        return lambda i, k: rotated_overlap(boxes[i], boxes[k])
+    corners = upright(boxes, format == "center")
+    return lambda i, k: upright_overlap(corners[i], corners[k])
 
 
 def _converted(boxes: np.ndarray, to_center: bool, geometry: Any) -> np.ndarray:
@@ -129,44 +179,36 @@ def _converted(boxes: np.ndarray, to_center: bool, geometry: Any) -> np.ndarray:
     return np.hstack([first - last / 2, first + last / 2])
 
 
-def _boxes(values: np.ndarray, center: bool) -> list[tuple]:
-    """Corners and area of each row."""
-    boxes = []
-    for a, b, c, d in values:
-        width, height = (c, d) if center else (c - a, d - b)
-        area = values.dtype.type(0) if width < 0 or height < 0 else width * height
-        if np.isnan([a, b, c, d]).any():
-            area = values.dtype.type(np.nan)
-        if center:
-            a, b, c, d = a - width / 2, b - height / 2, a + width / 2, b + height / 2
-        boxes.append((a, b, c, d, area))
-    return boxes
-
-
-def _overlap(one: Sequence, other: Sequence, unit: int) -> Any:
-    """Intersection over union; a box from x1 to x2 is x2 - x1 + unit wide."""
-    width = min(one[2], other[2]) - max(one[0], other[0]) + unit
-    height = min(one[3], other[3]) - max(one[1], other[1]) + unit
-    common = max(width, 0) * max(height, 0)
-    with np.errstate(all="ignore"):
-        return np.divide(common, one[4] + other[4] - common)
+def _overlaps(boxes: np.ndarray, format: str) -> tuple[Callable[[int, int], Any], list]:
+    """The common area of two of these boxes (n, 4 or 5), by their indices, and all areas."""
+    if format == "rotated":
+        areas = [rotated_area(box) for box in boxes]
+        return lambda i, k: rotated_intersection(boxes[i], boxes[k]), areas
+    corners = upright(boxes, format == "center")
+    return lambda i, k: intersection(corners[i], corners[k]), [box[4] for box in corners]
 
 
 def _kept(
     order: Iterable,
-    boxes: list[tuple],
-    kinds: np.ndarray,
-    unit: int,
+    common_area: Callable[[int, int], Any],
+    areas: Sequence,
+    classes: np.ndarray,
     threshold: Any,
     most: int = -1,
 ) -> list[int]:
-    """The first boxes of an order that overlap no kept one of their kind above the threshold."""
+    """The first boxes of an order that overlap no kept one of their class above the threshold."""
+
+    def overlaps(i: int, k: int) -> bool:
+        common = common_area(i, k)
+        with np.errstate(all="ignore"):
+            return np.divide(common, areas[i] + areas[k] - common) > threshold
+
     kept: list[int] = []
     for i in order:
-        rivals = (boxes[k] for k in kept if kinds[k] == kinds[i])
+        rivals = [k for k in kept if classes[k] == classes[i]]
         if len(kept) == most:
             break
-        if not any(_overlap(boxes[i], rival, unit) > threshold for rival in rivals):
+        if not any(overlaps(i, k) for k in rivals):
             kept.append(i)
     return kept
 
@@ -245,13 +287,20 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
         ranked = np.where(np.isnan(scores), -np.inf, scores)
         order = np.argsort(-ranked, kind="stable")
         order = order[:rpn_pre_nms_top_n] if rpn_pre_nms_top_n > 0 else order
-        kinds, limit = np.zeros(len(boxes)), np.float32(threshold)
-        kept = _kept(order, boxes, kinds, 1, limit, rpn_post_nms_top_n)
+        classes, limit = np.zeros(len(boxes)), np.float32(threshold)
+        common_area = functools.partial(_common_pixels, boxes)
+        areas = [box[4] for box in boxes]
+        kept = _kept(order, common_area, areas, classes, limit, rpn_post_nms_top_n)
         for row in range(rpn_post_nms_top_n):
             i = kept[row % len(kept)]
             out[n, row] = [n, *boxes[i][:4]]
             out_scores[n, row] = scores[i]
     return out.reshape(-1, 5), out_scores.reshape(-1, 1)
+
+
+def _common_pixels(boxes: Sequence, i: int, k: int) -> Any:
+    """The common area of two boxes whose second corners are their last pixels."""
+    return intersection(boxes[i], boxes[k], 1)
 
 
 def _anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:

@@ -22,6 +22,7 @@ constexpr unsigned int kUnknown = UINT_MAX;
 
 constexpr size_t kMaxDimensions = 4;
 size_t folded_dimensions(size_t dimensions, Role role) {
+  if (role == Role::kBoxes && dimensions > 2) return dimensions - 1;
   return role == Role::kRows && dimensions > kMaxDimensions ? dimensions - kMaxDimensions + 1 : 1;
 }
 
@@ -106,7 +107,8 @@ Tensor tensor_of(const std::vector<int64_t>& shape, Role role) {
   Tensor tensor{};
   const size_t folded = folded_dimensions(shape.size(), role);
   tensor.ndim = static_cast<int32_t>(shape.size() - folded + 1);
-  for (size_t i = 0; i < kMaxDimensions && i < shape.size(); ++i) {
+  const size_t dimensions = std::min(kMaxDimensions, shape.size() - folded + 1);
+  for (size_t i = 0; i < dimensions; ++i) {
     tensor.shape[i] = i > 0 ? shape[i + folded - 1] : shape[0];
   }
   for (size_t i = 1; i < folded; ++i) {
@@ -140,11 +142,13 @@ void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes*
     Shape& shape = (*out)[i];
     shape = with_empty_arrays ? np_shape_of(outputs[i], is_map, in_part)
                               : shape_of(outputs[i], is_map && !pools, in_part);
-    const size_t folded = folded_dimensions((*in)[0].size(), declared[0].role);
-    if (folded > 1) {
-      shape.erase(shape.begin());
-      const auto batches = (*in)[0].begin();
-      shape.insert(shape.begin(), batches, batches + static_cast<std::ptrdiff_t>(folded));
+    // Dimension n of an output is the first one of input n, where that was folded.
+    for (size_t n = std::min(inputs.size(), shape.size()); n-- > 0;) {
+      const size_t folded = folded_dimensions((*in)[n].size(), declared[n].role);
+      if (folded == 1) continue;
+      const auto place = shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(n));
+      const auto first = (*in)[n].begin();
+      shape.insert(place, first, first + static_cast<std::ptrdiff_t>(folded));
     }
   }
   // MXNet takes these for the shapes of the inputs. Unknown sizes would be too large for zeros; a

@@ -16,7 +16,7 @@ Operator::Operator(Declaration declared) : declared_(std::move(declared)) {
 }
 
 std::string Operator::describe() const {
-  static const char* const roles[] = {"maps", "rows", "like", "rois", "counts"};
+  static const char* const roles[] = {"maps", "rows", "boxes", "like", "rois", "counts"};
   const auto flag = [](bool set) { return set ? "true" : "false"; };
   std::ostringstream json;
   json << "{\"name\": \"" << declared_.name << "\", \"symbol\": \"" << declared_.symbol

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Greedy suppression: each box in turn, the best first, is kept unless a kept one overlaps it by
-// more than a threshold.
+// more than a threshold. Soft suppression lowers scores instead.
 //
-// Boxes are tested in lanes, kLanes of them against one kept box at a time. A block of boxes first
-// meets all boxes kept before it, which divides among threads, then one another.
+// Upright boxes are tested in lanes, kLanes of them against one kept box at a time. A block of
+// boxes first meets all boxes kept before it, which divides among threads, then one another.
 #pragma once
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "../core/geometry/overlap.h"
+#include "../core/geometry/rotated_overlap.h"
 #include "lanes.h"
 #include "threads.h"
 
@@ -24,6 +24,18 @@ void sort_best(std::vector<Rank<A>>* ranks, int64_t most) {
   }
   std::sort(ranks->begin(), ranks->end());
 }
+
+// Whether all lanes of a register are 0.
+template <class Register>
+ALWAYS_INLINE bool all_zero(const Register& lanes) {
+  constexpr size_t kWords = sizeof(Register) / sizeof(uint64_t);
+  uint64_t words[kWords], bits = 0;
+  std::memcpy(words, &lanes, sizeof(Register));
+  for (const uint64_t word : words) bits |= word;
+  return bits == 0;
+}
+
+// ---- Upright boxes ------------------------------------------------------------------------------
 
 // Boxes, the best first, with the coordinates of neighbours side by side.
 template <class A>
@@ -120,39 +132,31 @@ class Suppression {
     const Register one = Values::all(1).registers[0];
     const Register threshold = Values::all(threshold_).registers[0];
     const Register clear = Values::all(clear_).registers[0];
-    const auto meet = [&](int64_t n, Register* common, Register* joined) INLINE_LAMBDA {
+    const auto meet = [&](int64_t n, Register* intersection, Register* union_area) INLINE_LAMBDA {
       const RankedBox<A>& box = kept_[n];
       const RankedBox<Register> other = {
           Values::all(box.x1).registers[0], Values::all(box.y1).registers[0],
           Values::all(box.x2).registers[0], Values::all(box.y2).registers[0],
           Values::all(box.area).registers[0]};
-      intersect<kToLast>(tested, other, one, common, joined);
+      intersect<kToLast>(tested, other, one, intersection, union_area);
     };
-    Register common, joined;
+    Register intersection, union_area;
     for (; first < last; first += kAtATime) {
       const int64_t end = std::min(last, first + kAtATime);
       Register close{};
       for (int64_t n = first; n < end; ++n) {
-        meet(n, &common, &joined);
-        close = common < clear * joined ? close : one;
+        meet(n, &intersection, &union_area);
+        close = intersection < clear * union_area ? close : one;
       }
       if (all_zero(close)) continue;
       Register over = *reinterpret_cast<const Stored*>(over_.data() + i);
       for (int64_t n = first; n < end; ++n) {
-        meet(n, &common, &joined);
-        over = common / joined > threshold ? one : over;
+        meet(n, &intersection, &union_area);
+        over = intersection / union_area > threshold ? one : over;
       }
       *reinterpret_cast<Stored*>(over_.data() + i) = over;
       if (all_zero(one - over)) return;
     }
-  }
-  template <class Register>
-  ALWAYS_INLINE static bool all_zero(const Register& lanes) {
-    constexpr size_t kWords = sizeof(Register) / sizeof(uint64_t);
-    uint64_t words[kWords], bits = 0;
-    std::memcpy(words, &lanes, sizeof(Register));
-    for (const uint64_t word : words) bits |= word;
-    return bits == 0;
   }
   // Kept boxes that are tested at a time.
   static constexpr int64_t kAtATime = 8;
@@ -162,5 +166,129 @@ class Suppression {
   std::vector<A> over_;  // 1 if a box is suppressed, else 0; the boxes of padding do not matter
   std::vector<RankedBox<A>> kept_;
 };
+
+// ---- Rotated boxes ------------------------------------------------------------------------------
+
+// One suppression of rotated boxes. A box is compared with the upright bounds of several kept ones
+// at a time, in lanes, and only those that are not apart are intersected.
+class RotatedSuppression {
+ public:
+  RotatedSuppression(const std::vector<OrientedBox>& boxes, double threshold)
+      : boxes_(boxes), threshold_(threshold), padded_(round_up(boxes.size(), kLanes<double>)) {
+    // Boxes of padding are apart from all.
+    bounds_.assign(kColumns * padded_, INFINITY);
+  }
+
+  // Returns the boxes that are kept, in their order. `threads`: on all of them.
+  std::vector<int32_t> run(bool threads) {
+    const int64_t count = static_cast<int64_t>(boxes_.size());
+    std::vector<int32_t> kept;
+    std::vector<char> over(boxes_.size());
+    constexpr int64_t kBlock = 512;
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t end = std::min(begin + kBlock, count);
+      const int64_t before = static_cast<int64_t>(kept.size());
+      parallel_for(end - begin, threads ? (end - begin) * before : 0,
+                   [&](int64_t n) { over[begin + n] = is_suppressed(begin + n, kept, 0, before); });
+      for (int64_t place = begin; place < end; ++place) {
+        if (over[place] != 0) continue;
+        const int64_t last = static_cast<int64_t>(kept.size());
+        if (is_suppressed(place, kept, before, last)) continue;
+        const OrientedBox& box = boxes_[place];
+        const double columns[kColumns] = {box.x, box.y, box.half_x, box.half_y};
+        for (size_t n = 0; n < kColumns; ++n) bounds_[n * padded_ + kept.size()] = columns[n];
+        kept.push_back(static_cast<int32_t>(place));
+      }
+    }
+    return kept;
+  }
+
+ private:
+  // Whether one of the kept boxes from `first` on, before `last`, overlaps a box.
+  bool is_suppressed(int64_t place, const std::vector<int32_t>& kept, int64_t first,
+                     int64_t last) const {
+    const OrientedBox& box = boxes_[place];
+    while (first < last) {
+      // With a threshold below 0, boxes that are apart overlap as well.
+      int64_t end = last;
+      if (threshold_ >= 0) find_close(box, &first, &end);
+      for (; first < end; ++first) {
+        if (overlap_above(box, boxes_[kept[first]], threshold_)) return true;
+      }
+    }
+    return false;
+  }
+  // Moves *first on to the first register of kept bounds that are not all apart from those of a
+  // box, and *end to its end; both to the old *end if there is none.
+  void find_close(const OrientedBox& box, int64_t* first, int64_t* end) const {
+    run_simd([&](auto simd) INLINE_LAMBDA {
+      using Values = Lanes<double, decltype(simd)>;
+      using Register = typename Values::Register;
+      using Stored = typename Values::Stored;
+      const Register x = Values::all(box.x).registers[0], y = Values::all(box.y).registers[0];
+      const Register half_x = Values::all(box.half_x).registers[0];
+      const Register half_y = Values::all(box.half_y).registers[0];
+      const Register one = Values::all(1).registers[0];
+      const int64_t last = *end;
+      int64_t i = *first;
+      for (; i + Values::kPerRegister <= last; i += Values::kPerRegister) {
+        const double* const from = bounds_.data() + i;
+        const Register dx = x - *reinterpret_cast<const Stored*>(from);
+        const Register dy = y - *reinterpret_cast<const Stored*>(from + padded_);
+        const Register reach_x = half_x + *reinterpret_cast<const Stored*>(from + 2 * padded_);
+        const Register reach_y = half_y + *reinterpret_cast<const Stored*>(from + 3 * padded_);
+        Register close = one;
+        close = dx > reach_x ? Register{} : close;
+        close = -dx > reach_x ? Register{} : close;
+        close = dy > reach_y ? Register{} : close;
+        close = -dy > reach_y ? Register{} : close;
+        if (!all_zero(close)) break;
+      }
+      *first = i;
+      *end = std::min<int64_t>(i + Values::kPerRegister, last);
+    });
+  }
+
+  static constexpr size_t kColumns = 4;
+  const std::vector<OrientedBox>& boxes_;
+  const double threshold_;
+  const size_t padded_;
+  std::vector<double> bounds_;  // of kept boxes: centres and half sides, in columns
+};
+
+// ---- Soft suppression ---------------------------------------------------------------------------
+
+// A box whose score may be lowered. `place` is for the caller.
+template <class Box>
+struct SoftBox {
+  Box box;
+  double score;
+  int32_t index, place;  // boxes of equal scores are in the order of their indices
+};
+
+template <class Box>
+bool is_better(const SoftBox<Box>& a, const SoftBox<Box>& b) {
+  return a.score != b.score ? a.score > b.score : a.index < b.index;
+}
+
+// Returns the boxes of a class that are kept, the best first, with their lowered scores.
+template <class Box>
+std::vector<SoftBox<Box>> suppress_softly(std::vector<SoftBox<Box>> boxes, const Decay& decay,
+                                          double min_score) {
+  const auto is_low = [&](const SoftBox<Box>& box) { return !(box.score >= min_score); };
+  boxes.erase(std::remove_if(boxes.begin(), boxes.end(), is_low), boxes.end());
+  std::vector<SoftBox<Box>> kept;
+  while (!boxes.empty()) {
+    const auto best = std::min_element(boxes.begin(), boxes.end(), is_better<Box>);
+    kept.push_back(*best);
+    *best = boxes.back();
+    boxes.pop_back();
+    for (SoftBox<Box>& box : boxes) {
+      box.score *= decay.factor(overlap_of(kept.back().box, box.box));
+    }
+    boxes.erase(std::remove_if(boxes.begin(), boxes.end(), is_low), boxes.end());
+  }
+  return kept;
+}
 
 }  // namespace gluon_roi::cpu

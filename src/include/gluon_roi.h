@@ -27,9 +27,11 @@
  * optionally, mask (N, groups * kh * kw, Ho, Wo), all of one type: src/ops/deformable_sampling.h.
  * That of box_nms is data (..., n, w), of 2 to 4 dimensions: src/ops/box_nms.h. Those of proposal
  * are cls_prob (N, 2 * A, H, W), bbox_pred (N, 4 * A, H, W) and im_info (N, 3): src/ops/proposal.h.
+ * Those of box_iou are lhs (a..., w) and rhs (b..., w), and its output is (a..., b...), of at most
+ * 4 dimensions: src/ops/box_iou.h.
  *
- * These two have two outputs: out points to an array of both, and d_out to an array of their
- * gradients, in which the record of box_nms itself takes the place of a gradient.
+ * box_nms and proposal have two outputs: out points to an array of both, and d_out to an array of
+ * their gradients, in which the record of box_nms itself takes the place of a gradient.
  *
  * An optional input may be left out at the end, or be a zeroed gluon_roi_tensor (no data, ndim 0).
  * gluon_roi_operators() describes all of this as JSON, with the fields of every params struct.
@@ -37,6 +39,10 @@
  * Every function returns GLUON_ROI_OK or an error code; gluon_roi_last_error() returns the message
  * on the calling thread. Outputs and gradients are overwritten completely, never accumulated into.
  * Arrays are contiguous, in row-major order. What a call writes must not overlap another array.
+ *
+ * A later version may append fields to a struct, whose 0 means what the struct meant before: a
+ * program that initialises its structs with braces, or zeroes them, needs no change and is compiled
+ * again.
  */
 #ifndef GLUON_ROI_H_
 #define GLUON_ROI_H_
@@ -78,8 +84,16 @@ enum { GLUON_ROI_RFCN = 0, GLUON_ROI_MXNET = 0, GLUON_ROI_TORCHVISION = 1 };
  * Wo). */
 enum { GLUON_ROI_MAP = 0, GLUON_ROI_COLUMNS = 1 };
 
-/* The formats of boxes of box_nms: x1, y1, x2, y2, or centre x, y and width, height. */
-enum { GLUON_ROI_CORNER = 0, GLUON_ROI_CENTER = 1 };
+/* The formats of boxes of box_nms and box_iou: x1, y1, x2, y2; centre x, y and width, height; or
+ * these and an angle in degrees, counter-clockwise in an image whose y points down. */
+enum { GLUON_ROI_CORNER = 0, GLUON_ROI_CENTER = 1, GLUON_ROI_ROTATED = 2 };
+
+/* The methods of box_nms: a better box removes those that it overlaps by more than overlap_thresh;
+ * or multiplies their scores by 1 - overlap; or all scores by exp(-overlap^2 / sigma). */
+enum { GLUON_ROI_HARD = 0, GLUON_ROI_LINEAR = 1, GLUON_ROI_GAUSSIAN = 2 };
+
+/* What box_iou divides the intersection by: the union, or the area of the box of lhs. */
+enum { GLUON_ROI_IOU = 0, GLUON_ROI_IOF = 1 };
 
 /* How pyramid_roi_align assigns boxes to maps: by their size, or as given: rois is then a list of K
  * boxes for each map, one list after the other, and row k of the output is the sum of what row k of
@@ -193,13 +207,17 @@ typedef struct gluon_roi_box_nms_params {
   double overlap_thresh;  /* overlap above which the better of two boxes suppresses the other */
   double valid_thresh;    /* scores up to it are not valid */
   int32_t topk;           /* valid rows of a batch that are considered; negative: all */
-  int32_t coord_start;    /* first of the four columns of the box */
+  int32_t coord_start;    /* first of the columns of the box: four, or five if it is rotated */
   int32_t score_index;    /* column of the score */
   int32_t id_index;       /* column of the class; negative: none */
   int32_t background_id;  /* class whose rows are not valid */
   int32_t force_suppress; /* 1: classes suppress one another */
-  int32_t in_format;      /* of the boxes of data, GLUON_ROI_CORNER or GLUON_ROI_CENTER */
-  int32_t out_format;     /* of the boxes of out, GLUON_ROI_CORNER or GLUON_ROI_CENTER */
+  int32_t in_format;      /* of the boxes of data: GLUON_ROI_CORNER, _CENTER or _ROTATED */
+  int32_t out_format;     /* of the boxes of out; GLUON_ROI_ROTATED if and only if in_format is */
+  int32_t return_indices; /* for Python: the record is always written */
+  int32_t method;         /* GLUON_ROI_HARD, GLUON_ROI_LINEAR or GLUON_ROI_GAUSSIAN */
+  double sigma;           /* of GLUON_ROI_GAUSSIAN, > 0; the other methods ignore it */
+  double min_score;       /* smallest score that the soft methods keep, >= 0; HARD ignores it */
 } gluon_roi_box_nms_params;
 
 typedef struct gluon_roi_proposal_params {
@@ -215,6 +233,12 @@ typedef struct gluon_roi_proposal_params {
   int32_t output_score;               /* for Python: scores are always written */
   int32_t iou_loss;                   /* 1: bbox_pred moves corners, by pixels */
 } gluon_roi_proposal_params;
+
+typedef struct gluon_roi_box_iou_params {
+  int32_t format;  /* GLUON_ROI_CORNER, GLUON_ROI_CENTER or GLUON_ROI_ROTATED */
+  int32_t mode;    /* GLUON_ROI_IOU or GLUON_ROI_IOF */
+  int32_t aligned; /* 1: row i of lhs with row i of rhs; 0: every pair of rows */
+} gluon_roi_box_iou_params;
 
 #define GLUON_ROI_DECLARE(op)                                                                    \
   int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                            \
@@ -243,7 +267,8 @@ typedef struct gluon_roi_proposal_params {
   X(pyramid_roi_align)         \
   X(deformable_sampling)       \
   X(box_nms)                   \
-  X(proposal)
+  X(proposal)                  \
+  X(box_iou)
 
 GLUON_ROI_OPERATORS(GLUON_ROI_DECLARE)
 

@@ -18,14 +18,26 @@ using namespace cpu;
 // Throws unless `count` columns from `first` on are in a row of `width`, as far as it is known.
 static void check_columns(const char* name, int64_t first, int64_t count, int64_t width) {
   if (width < 0 || first + count <= width) return;
-  fail(BoxNMS::kName, "argument ", name, ": expected ", count == 1 ? "a column" : "four columns",
-       " of data, which has ", width, ", got ", first);
+  const char* const expected = count == 1   ? "a column"
+                               : count == 4 ? "four columns"
+                                            : "five columns";
+  fail(BoxNMS::kName, "argument ", name, ": expected ", expected, " of data, which has ", width,
+       ", got ", first);
 }
-static void check_apart(const char* name, int64_t column, const char* other_name, int64_t first,
-                        int64_t count) {
+static void check_distinct_column(const char* name, int64_t column, const char* other_name,
+                                  int64_t first, int64_t count) {
   if (column < first || column >= first + count) return;
   fail(BoxNMS::kName, "argument ", name, ": expected a column that is not of ", other_name, " = ",
        first, ", got ", column);
+}
+static void check_soft(const BoxNMS::Params& p) {
+  if (p.method == GLUON_ROI_GAUSSIAN && !(p.sigma > 0)) {
+    fail(BoxNMS::kName, "argument sigma: expected a finite number > 0, got ", p.sigma);
+  }
+  if (BoxNMS::is_soft(p) && !(p.min_score >= 0)) {
+    fail(BoxNMS::kName, "argument min_score: expected a finite number from 0 on, got ",
+         p.min_score);
+  }
 }
 
 void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t most) {
@@ -34,10 +46,18 @@ void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t m
     fail(kName, "argument ", threshold == p.valid_thresh ? "valid_thresh" : "overlap_thresh",
          ": expected a number of float32, got ", threshold);
   }
-  check_apart("score_index", p.score_index, "coord_start", p.coord_start, 4);
+  const bool rotated = p.in_format == GLUON_ROI_ROTATED;
+  if (rotated != (p.out_format == GLUON_ROI_ROTATED)) {
+    fail(kName, "argument out_format: expected ", rotated ? "'rotated'" : "'corner' or 'center'",
+         ", because in_format is ", rotated ? "'rotated'" : "not 'rotated'", ", got ",
+         rotated ? "another format" : "'rotated'");
+  }
+  check_soft(p);
+  const int64_t box_columns = rotated ? 5 : 4;
+  check_distinct_column("score_index", p.score_index, "coord_start", p.coord_start, box_columns);
   if (p.id_index >= 0) {
-    check_apart("id_index", p.id_index, "coord_start", p.coord_start, 4);
-    check_apart("id_index", p.id_index, "score_index", p.score_index, 1);
+    check_distinct_column("id_index", p.id_index, "coord_start", p.coord_start, box_columns);
+    check_distinct_column("id_index", p.id_index, "score_index", p.score_index, 1);
   }
   if (data.ndim < 0) return;
   if (data.ndim < 2) {
@@ -45,7 +65,7 @@ void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t m
          ", expected at least 2 dimensions (..., boxes, columns)");
   }
   const int64_t width = data.shape[data.ndim - 1];
-  check_columns("coord_start", p.coord_start, 4, width);
+  check_columns("coord_start", p.coord_start, box_columns, width);
   check_columns("score_index", p.score_index, 1, width);
   if (p.id_index >= 0) check_columns("id_index", p.id_index, 1, width);
   check_elements(kName, "data", data, most);
@@ -64,40 +84,79 @@ void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t m
 
 namespace {
 
+// A row of a batch, for suppression within its class.
+struct Member {
+  int32_t class_id, place;
+};
+
+// Calls run(members, count) with the sorted rows of each class, in their order; classes do not
+// meet.
+template <class T, class Run>
+void for_each_class(const BoxNMS::Params& p, const std::vector<NmsRow<T>>& sorted, const Run& run) {
+  std::vector<Member> members;
+  members.reserve(sorted.size());
+  for (const NmsRow<T>& row : sorted) {
+    members.push_back({row.class_id(), static_cast<int32_t>(members.size())});
+  }
+  if (p.id_index >= 0 && p.force_suppress == 0) {
+    std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
+      return a.class_id != b.class_id ? a.class_id < b.class_id : a.place < b.place;
+    });
+  }
+  for (size_t begin = 0; begin < members.size();) {
+    size_t end = begin + 1;
+    while (end < members.size() && members[end].class_id == members[begin].class_id) ++end;
+    run(members.data() + begin, static_cast<int64_t>(end - begin));
+    begin = end;
+  }
+}
+
 // The places of the rows that are kept, ascending, among sorted rows.
 template <class T>
 std::vector<int32_t> kept_places(const BoxNMS::Params& p, const std::vector<NmsRow<T>>& sorted,
                                  bool threads) {
   using A = SumOf<T>;
-  // Rows by class, in their order; classes do not meet.
-  struct Member {
-    int32_t kind, place;
-  };
-  std::vector<Member> members;
-  members.reserve(sorted.size());
-  for (const NmsRow<T>& row : sorted) {
-    members.push_back({row.kind(), static_cast<int32_t>(members.size())});
-  }
-  if (p.id_index >= 0 && p.force_suppress == 0) {
-    std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
-      return a.kind != b.kind ? a.kind < b.kind : a.place < b.place;
-    });
-  }
+  const float threshold = static_cast<float>(p.overlap_thresh);
   std::vector<int32_t> kept;
-  for (auto begin = members.begin(); begin != members.end();) {
-    const auto end = std::find_if(begin, members.end(),
-                                  [&](const Member& member) { return member.kind != begin->kind; });
-    BoxColumns<A> boxes(end - begin);
-    for (auto member = begin; member != end; ++member) {
-      boxes.set(member - begin, sorted[member->place].box());
+  for_each_class(p, sorted, [&](const Member* members, int64_t count) {
+    std::vector<int32_t> of_class;
+    if (p.in_format == GLUON_ROI_ROTATED) {
+      std::vector<OrientedBox> boxes(static_cast<size_t>(count));
+      for (int64_t i = 0; i < count; ++i) sorted[members[i].place].load_box(&boxes[i]);
+      of_class = RotatedSuppression(boxes, threshold).run(threads);
+    } else {
+      BoxColumns<A> boxes(count);
+      for (int64_t i = 0; i < count; ++i) {
+        RankedBox<A> box;
+        sorted[members[i].place].load_box(&box);
+        boxes.set(i, box);
+      }
+      of_class = Suppression<A, false>(boxes, threshold).run(count, threads);
     }
-    Suppression<A, false> suppression(boxes, static_cast<float>(p.overlap_thresh));
-    for (const int32_t place : suppression.run(boxes.count(), threads)) {
-      kept.push_back(begin[place].place);
-    }
-    begin = end;
-  }
+    for (const int32_t place : of_class) kept.push_back(members[place].place);
+  });
   std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+// The rows that soft suppression keeps, the best first. ranks: of the sorted rows.
+template <class Box, class T>
+std::vector<SoftBox<Box>> kept_softly(const BoxNMS::Params& p, const std::vector<NmsRow<T>>& sorted,
+                                      const std::vector<Rank<SumOf<T>>>& ranks) {
+  std::vector<SoftBox<Box>> kept;
+  for_each_class(p, sorted, [&](const Member* members, int64_t count) {
+    std::vector<SoftBox<Box>> boxes(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t place = members[i].place;
+      boxes[i].place = place;
+      boxes[i].index = ranks[place].index;
+      boxes[i].score = sorted[place].score();
+      sorted[place].load_box(&boxes[i].box);
+    }
+    const auto of_class = suppress_softly(std::move(boxes), BoxNMS::decay(p), p.min_score);
+    kept.insert(kept.end(), of_class.begin(), of_class.end());
+  });
+  std::sort(kept.begin(), kept.end(), is_better<Box>);
   return kept;
 }
 
@@ -116,9 +175,20 @@ void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* dat
   sorted.reserve(ranks.size());
   for (const Rank<A>& rank : ranks) sorted.push_back({data + rank.index * sizes.width, p});
   int64_t count = 0;
-  for (const int32_t place : kept_places(p, sorted, threads)) {
+  const auto keep = [&](int32_t place) {
     sorted[place].copy(sizes.width, out + count * sizes.width);
     record[count++] = static_cast<int32_t>(first + ranks[place].index);
+  };
+  const auto keep_with_score = [&](const auto& box) {
+    keep(box.place);
+    store(out + (count - 1) * sizes.width + p.score_index, static_cast<A>(box.score));
+  };
+  if (!BoxNMS::is_soft(p)) {
+    for (const int32_t place : kept_places(p, sorted, threads)) keep(place);
+  } else if (p.in_format == GLUON_ROI_ROTATED) {
+    for (const auto& box : kept_softly<OrientedBox>(p, sorted, ranks)) keep_with_score(box);
+  } else {
+    for (const auto& box : kept_softly<RankedBox<double>>(p, sorted, ranks)) keep_with_score(box);
   }
   for (int64_t i = count * sizes.width; i < sizes.rows * sizes.width; ++i) store(out + i, A(-1));
   std::fill(record + count, record + sizes.rows, -1);
@@ -148,9 +218,11 @@ void BoxNMS::forward(const Params& p, const View& data_tensor, const Outputs& ou
 }
 
 template <class T>
-void BoxNMS::backward(const Params&, const View& data, const Outputs& given, const View& d) {
+void BoxNMS::backward(const Params& p, const View& data_tensor, const Outputs& given,
+                      const View& d) {
   if (is_absent(d)) return;
-  const Sizes sizes(data);
+  const Sizes sizes(data_tensor);
+  const T* const data = data_of<const T>(data_tensor);
   const T* const d_out = data_of<const T>(given[0]);
   const int32_t* const record = data_of<const int32_t>(given[1]);
   T* const d_data = data_of<T>(d);
@@ -167,7 +239,11 @@ void BoxNMS::backward(const Params&, const View& data, const Outputs& given, con
     for (int64_t i = batch * sizes.rows; i < (batch + 1) * sizes.rows; ++i) {
       if (record[i] < 0) continue;
       const T* const from = d_out + i * sizes.width;
-      std::copy(from, from + sizes.width, d_data + record[i] * sizes.width);
+      T* const to = d_data + record[i] * sizes.width;
+      std::copy(from, from + sizes.width, to);
+      if (!is_soft(p) || p.topk == 0) continue;
+      const double factor = decay_of_row(p, sizes, data, record, batch * sizes.rows, i);
+      store(to + p.score_index, static_cast<SumOf<T>>(load(from + p.score_index) * factor));
     }
   });
 }

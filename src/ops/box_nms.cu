@@ -10,9 +10,9 @@ using Params = BoxNMS::Params;
 using Sizes = BoxNMS::Sizes;
 
 // A thread owns a rank.
-template <class T>
+template <class T, class Box>
 __global__ void __launch_bounds__(kThreads)
-    rank_kernel(Segments<SumOf<T>> all, Params p, Sizes sizes, const T* data) {
+    rank_kernel(Segments<SumOf<T>, Box> all, Params p, Sizes sizes, const T* data) {
   using A = SumOf<T>;
   const int64_t place = thread_number();
   if (place >= all.size()) return;
@@ -25,10 +25,12 @@ __global__ void __launch_bounds__(kThreads)
   all.ranks[place] = rank;
 }
 
-// A thread owns a box; that of the last one to consider also counts them.
-template <class T>
+// A thread owns a box; that of the last one to consider also counts them. Scores are for the soft
+// methods.
+template <class T, class Box>
 __global__ void __launch_bounds__(kThreads)
-    box_kernel(Segments<SumOf<T>> all, Params p, Sizes sizes, const T* data) {
+    box_kernel(Segments<SumOf<T>, Box> all, SoftScores scores, Params p, Sizes sizes,
+               const T* data) {
   const int64_t place = thread_number();
   if (place >= all.size()) return;
   const int64_t batch = place / all.padded, i = place % all.padded;
@@ -41,15 +43,16 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (!has_box) return;
   const NmsRow<T> row{data + (batch * sizes.rows + index) * sizes.width, p};
-  all.boxes[place] = row.box();
-  all.kinds[place] = row.kind();
+  row.load_box(all.boxes + place);
+  all.classes[place] = row.class_id();
+  if (BoxNMS::is_soft(p)) scores.boxes[place] = row.score();
 }
 
 // A thread owns a row of the output.
-template <class T>
+template <class T, class Box>
 __global__ void __launch_bounds__(kThreads)
-    output_kernel(Segments<SumOf<T>> all, Params p, Sizes sizes, const T* data, T* out,
-                  int32_t* record) {
+    output_kernel(Segments<SumOf<T>, Box> all, SoftScores scores, Params p, Sizes sizes,
+                  const T* data, T* out, int32_t* record) {
   using A = SumOf<T>;
   const int64_t number = thread_number();
   if (number >= sizes.batches * sizes.rows) return;
@@ -64,6 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t source = batch * sizes.rows + all.ranks[first + all.kept[first + i]].index;
   record[number] = static_cast<int32_t>(source);
   NmsRow<T>{data + source * sizes.width, p}.copy(sizes.width, target);
+  if (BoxNMS::is_soft(p)) store(target + p.score_index, static_cast<A>(scores.kept[first + i]));
 }
 
 // The same, if rows are copied as they are.
@@ -80,52 +84,94 @@ __global__ void __launch_bounds__(kThreads)
 // names none of its batch counts as -1.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    backward_kernel(Sizes sizes, const T* d_out, const int32_t* record, T* d_data) {
+    backward_kernel(Params p, Sizes sizes, const T* data, const T* d_out, const int32_t* record,
+                    T* d_data) {
   const int64_t number = thread_number();
   if (number >= sizes.batches * sizes.rows) return;
   const int64_t source = record[number], first = number / sizes.rows * sizes.rows;
   if (source < first || source >= first + sizes.rows) return;
-  for (int64_t n = 0; n < sizes.width; ++n) {
-    d_data[source * sizes.width + n] = d_out[number * sizes.width + n];
-  }
+  const T* const from = d_out + number * sizes.width;
+  T* const to = d_data + source * sizes.width;
+  for (int64_t n = 0; n < sizes.width; ++n) to[n] = from[n];
+  if (!BoxNMS::is_soft(p) || p.topk == 0) return;
+  const double factor = decay_of_row(p, sizes, data, record, first, number);
+  store(to + p.score_index, static_cast<SumOf<T>>(load(from + p.score_index) * factor));
 }
 
 }  // namespace
 
 template <class T>
 struct Call<BoxNMS, T> {
+  using A = SumOf<T>;
   const Params& p;
   const Tensor& data;
   Sizes sizes;
-  int64_t rows;               // of all batches
-  Segments<SumOf<T>> sorted;  // of none, unless rows are suppressed
+  int64_t rows;  // of all batches
+  // Of one of the three; the others have no segments.
+  Segments<A> upright;
+  Segments<A, RankedBox<double>> upright_for_decay;
+  Segments<A, OrientedBox> rotated;
+  SoftScores scores;
 
   Call(Carver* carver, const Params& params, const Tensor& input, bool backward)
       : p(params),
         data(input),
         sizes(data),
         rows(sizes.batches * sizes.rows),
-        sorted(carver, backward || p.topk == 0 ? 0 : sizes.batches, sizes.rows) {}
+        upright(carver, suppresses(backward, false, false) ? sizes.batches : 0, sizes.rows),
+        upright_for_decay(carver, suppresses(backward, false, true) ? sizes.batches : 0,
+                          sizes.rows),
+        rotated(carver,
+                suppresses(backward, true, false) || suppresses(backward, true, true)
+                    ? sizes.batches
+                    : 0,
+                sizes.rows),
+        scores(carver, BoxNMS::is_soft(p) ? upright_for_decay.size() + rotated.size() : 0) {}
 
   void forward(const Gpu& gpu, const Outputs& out) const {
-    const T* const from = data_of<const T>(data);
-    T* const to = data_of<T>(out[0]);
-    int32_t* const record = data_of<int32_t>(out[1]);
     if (p.topk == 0) {
-      return launch(gpu, copy_kernel<T>, blocks_of(rows), kThreads, sizes, from, to, record);
+      return launch(gpu, copy_kernel<T>, blocks_of(rows), kThreads, sizes, data_of<const T>(data),
+                    data_of<T>(out[0]), data_of<int32_t>(out[1]));
     }
-    const int64_t blocks = blocks_of(sorted.size());
-    launch(gpu, rank_kernel<T>, blocks, kThreads, sorted, p, sizes, from);
-    sort_segments(gpu, sorted);
-    launch(gpu, box_kernel<T>, blocks, kThreads, sorted, p, sizes, from);
-    suppress<false>(gpu, sorted, SumOf<T>(static_cast<float>(p.overlap_thresh)), sizes.rows);
-    launch(gpu, output_kernel<T>, blocks_of(rows), kThreads, sorted, p, sizes, from, to, record);
+    const float threshold = static_cast<float>(p.overlap_thresh);
+    if (p.in_format == GLUON_ROI_ROTATED) {
+      run(gpu, rotated, out, [&] { suppress_rotated(gpu, rotated, threshold); });
+    } else if (BoxNMS::is_soft(p)) {
+      run(gpu, upright_for_decay, out, [] {});
+    } else {
+      run(gpu, upright, out, [&] { suppress<false>(gpu, upright, A(threshold), sizes.rows); });
+    }
   }
   void backward(const Gpu& gpu, const Outputs& given, const Tensor& d) const {
     if (is_absent(d)) return;
     zero_fill(gpu, d);
-    launch(gpu, backward_kernel<T>, blocks_of(rows), kThreads, sizes, data_of<const T>(given[0]),
-           data_of<const int32_t>(given[1]), data_of<T>(d));
+    launch(gpu, backward_kernel<T>, blocks_of(rows), kThreads, p, sizes, data_of<const T>(data),
+           data_of<const T>(given[0]), data_of<const int32_t>(given[1]), data_of<T>(d));
+  }
+
+ private:
+  // Whether the call suppresses boxes of this format by a method of this kind.
+  bool suppresses(bool backward, bool is_rotated, bool is_soft) const {
+    return !backward && p.topk != 0 && is_rotated == (p.in_format == GLUON_ROI_ROTATED) &&
+           is_soft == BoxNMS::is_soft(p);
+  }
+  template <class Box, class Suppress>
+  void run(const Gpu& gpu, const Segments<A, Box>& sorted, const Outputs& out,
+           const Suppress& suppress_greedily) const {
+    const T* const from = data_of<const T>(data);
+    const int64_t blocks = blocks_of(sorted.size());
+    launch(gpu, rank_kernel<T, Box>, blocks, kThreads, sorted, p, sizes, from);
+    sort_segments(gpu, sorted);
+    launch(gpu, box_kernel<T, Box>, blocks, kThreads, sorted, scores, p, sizes, from);
+    if (BoxNMS::is_soft(p)) {
+      if constexpr (!std::is_same_v<Box, RankedBox<float>>) {
+        soften(gpu, sorted, scores, BoxNMS::decay(p), p.min_score);
+      }
+    } else {
+      suppress_greedily();
+    }
+    launch(gpu, output_kernel<T, Box>, blocks_of(rows), kThreads, sorted, scores, p, sizes, from,
+           data_of<T>(out[0]), data_of<int32_t>(out[1]));
   }
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // BoxNMS: the boxes that no better one overlaps by more than a threshold, best first.
 //
-// Reads data (..., n, w): batches of n rows, each with a score, a box and, if id_index is not
-// negative, a class. Writes out (..., n, w), the rows that are kept, by descending score and in
-// their order where scores are equal, and rows of -1 behind them; and record (..., n, 1), int32,
-// the numbers of these rows, counted over all batches, and -1.
+// Reads data (..., n, w): batches of n rows, each with a score, a box, upright or rotated, and, if
+// id_index is not negative, a class. Writes out (..., n, w), the rows that are kept, by descending
+// score and in their order where scores are equal, and rows of -1 behind them; and record (..., n,
+// 1), int32, the indices of these rows, counted over all batches, and -1.
 //
 // A row is valid if its score is above valid_thresh and its class is not background_id. The best
 // `topk` valid rows of a batch, all if it is negative, are taken in turn: a row is kept unless one
@@ -17,17 +17,27 @@
 // subject to the formula, in which an infinite area overlaps nothing. Thresholds are rounded to
 // float32, as MXNet's are; torchvision compares with a float64 on its CPU.
 //
+// Soft methods remove no overlapping row, but lower its score (Decay, in overlap.h). Of the valid
+// rows that are left, the one with the highest score, the first of equal ones, is kept with that
+// score, and lowers those of its class; until all scores are below min_score. Overlaps, scores and
+// their order are computed in double precision, and scores are rounded once.
+//
+// Rotated boxes have five columns, and their overlaps are computed in double precision
+// (rotated_overlap.h).
+//
 // The backward pass writes d_data whole: gradients of rows that were kept, and 0. Rows converted to
-// another format count as copied. Deterministic. float16 is computed in float32.
+// another format count as copied. The gradient of a score that was lowered is multiplied by the
+// same factors; overlaps count as constants. Deterministic. float16 is computed in float32.
 //
 // Source: MXNet's contrib.box_nms. The greedy rule is that of Felzenszwalb et al. 2010 (Object
-// detection with discriminatively trained part-based models), section 3.
+// detection with discriminatively trained part-based models), section 3; the soft methods are those
+// of Bodla et al. 2017, Soft-NMS (arXiv:1704.04503).
 //
 // A worked number: of scores .5, .9, .8 and boxes (0, 0, 4, 4), (0, 0, 4, 5), (10, 0, 14, 4) with
 // overlap_thresh .5, rows 1 and 2 are kept: row 0 overlaps row 1 by 16 / 20.
 #pragma once
 #include "../core/contract.h"
-#include "../core/geometry/overlap.h"
+#include "../core/geometry/rotated_overlap.h"
 #include "../core/params.h"
 
 namespace gluon_roi {
@@ -47,9 +57,20 @@ struct BoxNMS : public ArrayOperator<BoxNMS> {
     visit->integer(FIELD(id_index), -1);
     visit->integer(FIELD(background_id), -1);
     visit->boolean(FIELD(force_suppress), false);
-    const Choices formats = {{"corner", GLUON_ROI_CORNER}, {"center", GLUON_ROI_CENTER}};
+    const Choices formats = {
+        {"corner", GLUON_ROI_CORNER}, {"center", GLUON_ROI_CENTER}, {"rotated", GLUON_ROI_ROTATED}};
     visit->choice(FIELD(in_format), formats);
     visit->choice(FIELD(out_format), formats);
+    visit->boolean(FIELD(return_indices), false);
+    visit->choice(
+        FIELD(method),
+        {{"hard", GLUON_ROI_HARD}, {"linear", GLUON_ROI_LINEAR}, {"gaussian", GLUON_ROI_GAUSSIAN}});
+    visit->number(FIELD(sigma), 0.5);
+    visit->number(FIELD(min_score), 0.001);
+  }
+  HOST_DEVICE static bool is_soft(const Params& p) { return p.method != GLUON_ROI_HARD; }
+  HOST_DEVICE static Decay decay(const Params& p) {
+    return {p.method, static_cast<float>(p.overlap_thresh), p.sigma};
   }
 
   // The input, or its gradient.
@@ -87,15 +108,22 @@ struct NmsRow {
     return p.id_index < 0 || load(values + p.id_index) != static_cast<A>(p.background_id);
   }
   // 0 if all rows are of one class.
-  HOST_DEVICE int32_t kind() const {
+  HOST_DEVICE int32_t class_id() const {
     if (p.id_index < 0 || p.force_suppress != 0) return 0;
     const A id = load(values + p.id_index);
     return id > -2147483648.0 && id < 2147483648.0 ? static_cast<int32_t>(id) : INT32_MIN;
   }
-  HOST_DEVICE RankedBox<A> box() const {
-    A row[4];
+  // The box, in the type that its overlaps are computed in.
+  template <class B>
+  HOST_DEVICE void load_box(RankedBox<B>* box) const {
+    B row[4];
     for (int i = 0; i < 4; ++i) row[i] = load(values + p.coord_start + i);
-    return box_of_row(row, p.in_format == GLUON_ROI_CENTER);
+    *box = box_of_row(row, p.in_format == GLUON_ROI_CENTER);
+  }
+  HOST_DEVICE void load_box(OrientedBox* box) const {
+    A row[5];
+    for (int i = 0; i < 5; ++i) row[i] = load(values + p.coord_start + i);
+    *box = oriented_box_of_row(row);
   }
   // Writes it as a row of the output.
   HOST_DEVICE void copy(int64_t width, T* out) const {
@@ -115,5 +143,33 @@ struct NmsRow {
     }
   }
 };
+
+// What the score of row i of the output was multiplied by: the product over the better rows of its
+// class, which are those from `begin` on.
+template <class Box, class T>
+HOST_DEVICE double decay_by(const gluon_roi_box_nms_params& p, const BoxNMS::Sizes& sizes,
+                            const T* data, const int32_t* record, int64_t begin, int64_t i) {
+  const NmsRow<T> row{data + record[i] * sizes.width, p};
+  const Decay decay = BoxNMS::decay(p);
+  Box box, better_box;
+  row.load_box(&box);
+  double factor = 1.0;
+  for (int64_t j = begin; j < i; ++j) {
+    // A record from elsewhere may name rows of other batches.
+    if (record[j] < begin || record[j] >= begin + sizes.rows) continue;
+    const NmsRow<T> better{data + record[j] * sizes.width, p};
+    if (better.class_id() != row.class_id()) continue;
+    better.load_box(&better_box);
+    factor *= decay.factor(overlap_of(better_box, box));
+  }
+  return factor;
+}
+template <class T>
+HOST_DEVICE double decay_of_row(const gluon_roi_box_nms_params& p, const BoxNMS::Sizes& sizes,
+                                const T* data, const int32_t* record, int64_t begin, int64_t i) {
+  return p.in_format == GLUON_ROI_ROTATED
+             ? decay_by<OrientedBox>(p, sizes, data, record, begin, i)
+             : decay_by<RankedBox<double>>(p, sizes, data, record, begin, i);
+}
 
 }  // namespace gluon_roi

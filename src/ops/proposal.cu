@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) box_kernel(Plan<T> plan) {
   if (i == 0) plan.sorted.counts[n] = static_cast<int32_t>(plan.all.best);
   plan.sorted.boxes[place] =
       plan.all.ranked(plan.boxes[n * plan.all.count + plan.sorted.ranks[place].index]);
-  plan.sorted.kinds[place] = 0;
+  plan.sorted.classes[place] = 0;
 }
 
 // A thread owns a row of the output.

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from operators import ROWS  # noqa: E402
 from support.cases import PRECISION, SCALES, feature_map, row_id  # noqa: E402
 from support.deformed import CALLS as SAMPLED  # noqa: E402
+from support.overlapped import CALLS as OVERLAPPED  # noqa: E402
 from support.suppressed import CALLS as SUPPRESSED  # noqa: E402
 
 POOLED = (2, 3)
@@ -107,6 +108,17 @@ def check_suppression(call, dtype, own):
         assert near(actual, expected, 1e-6)
 
 
+def check_overlaps(call, dtype):
+    """The same bytes."""
+    arrays = call.arrays(dtype)
+
+    def overlaps(*inputs):
+        return gluon_roi.nd.BoxIoU(*inputs, **call.parameters)
+
+    device, host = (run(overlaps, ctx, arrays)[0] for ctx in (mx.gpu(0), mx.cpu()))
+    assert device.tobytes() == host.tobytes()
+
+
 def check_forms(op, own):
     """Counts, boxes per image, a bad batch index and, if not `own`, a static graph."""
     data = feature_map(op.channels(3, POOLED, {}))
@@ -154,6 +166,8 @@ def main() -> int:
             checks.append((f"samples {name} {dtype}", check_samples, (moved, dtype)))
         for name, kept in SUPPRESSED.items():
             checks.append((f"suppression {name} {dtype}", check_suppression, (kept, dtype, own)))
+        for name, boxes in OVERLAPPED.items():
+            checks.append((f"overlaps {name} {dtype}", check_overlaps, (boxes, dtype)))
     for op in {id(o): o for o, _ in ROWS}.values():
         checks.append((f"{op.name} forms", check_forms, (op, own)))
     failed = 0

@@ -268,6 +268,45 @@ inline void random_samples(Random* random, Call* call) {
   random_numbers(random, call->positive, hostile_numbers, &call->d_out);
 }
 
+inline double random_angle(Random* random) {
+  return random->chance(0.3) ? 90.0 * static_cast<double>(random->integer(-4, 4))
+                             : random->uniform(-400, 400);
+}
+
+// Inputs and d_out of BoxIoU: boxes, of which some of rhs are those of lhs.
+inline void random_boxes(Random* random, Call* call) {
+  const gluon_roi_box_iou_params& p = call->params.box_iou;
+  const int32_t dtype =
+      random->pick<int32_t>({GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64, GLUON_ROI_FLOAT16});
+  const bool hostile = random->chance(0.5);
+  const int64_t width = p.format == GLUON_ROI_ROTATED ? 5 : 4;
+  std::vector<int64_t> out;
+  for (int side = 0; side < 2; ++side) {
+    std::vector<int64_t> shape = out;  // of aligned boxes
+    if (side == 0 || p.aligned == 0) {
+      shape = {random->chance(0.05) ? 0 : random->integer(1, random->chance(0.1) ? 90 : 12)};
+      if (random->chance(0.3)) shape.push_back(random->integer(0, 3));
+    }
+    if (side == 0 || p.aligned == 0) out.insert(out.end(), shape.begin(), shape.end());
+    shape.push_back(width);
+    call->inputs.emplace_back(dtype, shape, random->integer(0, 17), 0);
+    Array& boxes = call->inputs.back();
+    for (int64_t i = 0; i < boxes.size(); ++i) {
+      const int64_t column = i % width;
+      double value =
+          column == 4 ? random_angle(random) : random->uniform(0, 30) + (column >= 2 ? 10.0 : 0.0);
+      if (side == 1 && i < call->inputs[0].size() && random->chance(0.5)) {
+        value = call->inputs[0].get(i);
+      }
+      if (hostile && random->chance(0.1)) value = coordinate(random, 30, 1, true);
+      boxes.set(i, value);
+    }
+  }
+  call->count = 2;
+  call->d_out = Array(dtype, out, random->integer(0, 17), 0);
+  random_numbers(random, false, hostile, &call->d_out);
+}
+
 // Inputs, d_out and record of BoxNMS: rows of a class, a score and a box, and more columns.
 inline void random_rows(Random* random, Call* call) {
   const int32_t dtype =
@@ -284,11 +323,13 @@ inline void random_rows(Random* random, Call* call) {
   random_numbers(random, false, hostile, &call->d_out);
   Array& data = call->inputs[0];
   const int64_t width = shape.back(), start = call->params.box_nms.coord_start;
+  const int64_t box_size = call->params.box_nms.in_format == GLUON_ROI_ROTATED ? 5 : 4;
   for (int64_t i = 0; i < data.size(); i += width) {
     for (int64_t n = 0; n < width; ++n) {
-      const bool is_box = n >= start && n < start + 4;
+      const bool is_box = n >= start && n < start + box_size;
       double value = is_box ? random->uniform(0, 30) + (n >= start + 2 ? 10 : 0)
                             : static_cast<double>(random->integer(0, 9)) / (n == 0 ? 3 : 10);
+      if (n == start + 4 && box_size == 5) value = random_angle(random);
       if (hostile && random->chance(0.1)) value = coordinate(random, 30, 1, true);
       data.set(i + n, value);
     }
@@ -338,6 +379,7 @@ inline Call random_call(Random* random) {
   if (call.op->coordinates() == 0) {
     const std::string name = call.op->name();
     (name == "BoxNMS"     ? random_rows
+     : name == "BoxIoU"   ? random_boxes
      : name == "Proposal" ? random_scores
                           : random_samples)(random, &call);
     return call;

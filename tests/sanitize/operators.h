@@ -92,6 +92,10 @@ class Randomizer final : public gluon_roi::ParamVisitor {
     const std::string name = field.name;
     if (name == "trans_std") {
       *field.value = random_->pick({0.1, 0.1, 1.0, -0.5, 0.0, 1e-30, 1e9});
+    } else if (name == "sigma") {
+      *field.value = random_->pick({0.5, 0.1, 1e-300, 1e300});
+    } else if (name == "min_score") {
+      *field.value = random_->pick({0.001, 0.0, 0.3, 1e30});
     } else if (name == "valid_thresh") {
       *field.value = random_->pick({0.0, 0.0, 0.05, 0.5, -3e38, 3e38});
     } else {
@@ -153,14 +157,14 @@ class Randomizer final : public gluon_roi::ParamVisitor {
     }
   }
 
-  // Columns: a class, a score and a box, or a box, a score, any and a class.
+  // Columns: a class, a score and a box of at most five, or such a box, a score and a class.
   void count(Field<int32_t> field, int32_t) override {
     const std::string name = field.name;
     if (name == "coord_start") {
       box_first_ = random_->chance(0.3);
       *field.value = box_first_ ? 0 : 2;
     } else if (name == "score_index") {
-      *field.value = box_first_ ? 4 : 1;
+      *field.value = box_first_ ? 5 : 1;
     } else {
       *field.value = integer(0, 3);
     }
@@ -174,6 +178,10 @@ class Randomizer final : public gluon_roi::ParamVisitor {
   void choice(Field<int32_t> field, const Choices& choices) override {
     *field.value = choices.begin()[integer(0, static_cast<int64_t>(choices.size()) - 1)].second;
     const std::string name = field.name;
+    if (name == "in_format") is_rotated_ = *field.value == GLUON_ROI_ROTATED;
+    if (name == "out_format") {
+      *field.value = is_rotated_ ? GLUON_ROI_ROTATED : integer(0, GLUON_ROI_CENTER);
+    }
     if (name == "bad_index") so_.pad_beyond = *field.value == GLUON_ROI_BAD_INDEX_PADDING;
     if (name == "assignment" && *field.value == GLUON_ROI_GIVEN) {
       so_.lists = static_cast<int64_t>(so_.scales.size());
@@ -192,7 +200,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
   Random* const random_;
   const int32_t most_samples_;
   const bool is_large_;
-  bool box_first_ = false;
+  bool box_first_ = false, is_rotated_ = false;
   Consequences so_;
 };
 

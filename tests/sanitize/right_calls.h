@@ -109,7 +109,13 @@ inline std::vector<const Array*> pointers(const std::vector<Array>& arrays) {
 }
 
 inline void check_rows(const Call& call, const Results& results) {
-  if (call.maps() == 0) return;  // BoxNMS
+  if (call.op->name() == std::string("BoxIoU")) {
+    for (int64_t i = 0; i < results.out.size(); ++i) {
+      const double value = results.out.get(i);
+      if (!(value >= 0 && value <= 1)) fail("an overlap is not from 0 to 1");
+    }
+  }
+  if (call.maps() == 0) return;  // BoxNMS and BoxIoU
   const int64_t rows = static_cast<int64_t>(call.rows.size());
   const int64_t out_rows = static_cast<int64_t>(call.out_rows.size());
   const int64_t row_size = out_rows ? results.out.size() / out_rows : 0;

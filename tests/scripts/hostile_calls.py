@@ -15,6 +15,7 @@ import gluon_roi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from operators import OPERATORS  # noqa: E402
 from support.deformed import CALLS as DEFORMED  # noqa: E402
+from support.overlapped import CALLS as OVERLAPPED  # noqa: E402
 from support.suppressed import CALLS as SUPPRESSED  # noqa: E402
 
 values = [np.nan, np.inf, -np.inf, 1e20, -1e20, 3e38, 0, -0.0, 1e-45, 7.5, 2**31, -(2**31), 2**63]
@@ -69,6 +70,9 @@ for _ in range(180):
             *maps, sizes = one.arrays("float32")
             info = [sizes] if rng.rand() < 0.7 else spoiled([sizes])
             call(gluon_roi.nd.Proposal, [*spoiled(maps), *info], "im_info", **one.parameters)
-called = {op.name for op in OPERATORS} | {"DeformableSampling", "BoxNMS", "Proposal"}
+    for name in OVERLAPPED:
+        boxes = spoiled(OVERLAPPED[name].arrays("float32"))
+        call(gluon_roi.nd.BoxIoU, boxes, "no error", **OVERLAPPED[name].parameters)
+called = {op.name for op in OPERATORS} | {"DeformableSampling", "BoxNMS", "Proposal", "BoxIoU"}
 assert called == {block.__name__ for block in gluon_roi.OPERATORS}
 print("alive")

@@ -22,6 +22,7 @@ import gluon_roi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from operators import BY_NAME, OPERATORS  # noqa: E402
 from support.deformed import CALLS, every_half  # noqa: E402
+from support.overlapped import CALLS as OVERLAPPED  # noqa: E402
 from support.suppressed import CALLS as SUPPRESSED  # noqa: E402
 
 ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
@@ -95,5 +96,13 @@ for name, suppressed in SUPPRESSED.items():
         declared = "BoxNMS" if suppressed.op == "box_nms" else "Proposal"
         out = getattr(gluon_roi.nd, declared)(*inputs, **suppressed.parameters)
         key = f"{declared} {name} {dtype}"
+        digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
+for name, overlapped in OVERLAPPED.items():
+    # Enough pairs for two threads.
+    overlapped = overlapped._replace(lhs=(300,), rhs=(300,))
+    for dtype in ("float32", "float64", "float16"):
+        inputs = [mx.nd.array(a, dtype=dtype) for a in overlapped.arrays(dtype)]
+        out = gluon_roi.nd.BoxIoU(*inputs, **overlapped.parameters)
+        key = f"BoxIoU {name} {dtype}"
         digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
 print(json.dumps({"level": gluon_roi.build_info()["simd"], "digests": digests}))

@@ -59,6 +59,12 @@ def of_rows(form: str) -> Tuple[Any, Shapes]:
     return gluon_roi.sym.BoxNMS(read("data", form), name="nms"), {"data": (3, 7, 6)}
 
 
+def of_boxes(form: str) -> Tuple[Any, Shapes]:
+    """A call of BoxIoU."""
+    symbol = gluon_roi.sym.BoxIoU(read("lhs", form), read("rhs", form), name="iou")
+    return symbol, {"lhs": (3, 7, 4), "rhs": (2, 4)}
+
+
 def of_proposals(form: str) -> Tuple[Any, Shapes]:
     """A call of Proposal, for three rows of two images."""
     shapes: Shapes = {"cls": (3, 24, 5, 6), "pred": (3, 48, 5, 6), "info": (3, 3)}
@@ -232,6 +238,7 @@ def calls(form: str) -> Iterator[Tuple[Any, Shapes]]:
     for layout in ("map", "columns"):
         yield of_samples(form, layout)
     yield of_rows(form)
+    yield of_boxes(form)
     yield of_proposals(form)
     yield from behind_proposals(form)
     for name in (*BUILTINS, *WITHOUT_BOXES):

@@ -4,9 +4,9 @@
     python tests/scripts/soak.py [--calls 20000] [--only nd hybrid ...]
 
 Each kind of call is made this many times, forward and backward, with every operator that pools
-boxes in turn, with every deformable convolution ("convolutions"), or with BoxNMS and Proposal
-("suppression"). Memory is read 12 times. Until the third reading caches fill; from then on, memory
-may grow by at most LIMIT. The first fault ends the program with exit code 1.
+boxes in turn, with every deformable convolution ("convolutions"), or with BoxNMS, Proposal and
+BoxIoU ("suppression"). Memory is read 12 times. Until the third reading caches fill; from then on,
+memory may grow by at most LIMIT. The first fault ends the program with exit code 1.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import gluon_roi  # noqa: E402
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from operators import OPERATORS  # noqa: E402
+from support.overlapped import CALLS as OVERLAPPED  # noqa: E402
 from support.suppressed import CALLS, Suppressed  # noqa: E402
 
 #: Megabytes that a process may grow by; a gradient has 0.1 or more, which adds up if it is lost.
@@ -231,6 +232,9 @@ def suppressions() -> list[Call]:
         block = getattr(gluon_roi, one.name)(**one.parameters)
         block.hybridize(static_alloc=True)
         calls += [call(function, inputs), call(block, inputs)]
+    for overlapped in OVERLAPPED.values():
+        inputs = [mx.nd.array(array) for array in overlapped.arrays("float32")]
+        calls.append(call(partial(gluon_roi.nd.BoxIoU, **overlapped.parameters), inputs))
     return calls
 
 

@@ -15,6 +15,8 @@ from operators import OPERATORS, ROWS
 from support import c_api
 from support.cases import BATCH, PRECISION, SCALES, all_rois, feature_map, row_id
 from support.deformed import CALLS, Sampled
+from support.overlapped import CALLS as OVERLAPPED
+from support.overlapped import Overlapped
 from support.suppressed import CALLS as SUPPRESSED
 from support.suppressed import Suppressed
 
@@ -137,6 +139,22 @@ class Kernels:
             else:
                 self.library.forward(call.op, p, inputs, outputs, device)
         return tuple(to_host(array) for array in (*outputs, *gradients))
+
+    def overlaps(self, call: Overlapped, arrays: list, cuda: bool) -> tuple:
+        """The output of BoxIoU, and gradients of the inputs."""
+        to_device = self.to_device if cuda else _same
+        p = self.library.operators["box_iou"].params_of(**call.parameters)
+        given = [to_device(a) for a in arrays]
+        inputs = c_api.tensors(*given)
+        results = [np.full(call.out, 99, arrays[0].dtype), *(np.full_like(a, 99) for a in arrays)]
+        results = [to_device(a) for a in results]
+        for backward in (False, True):
+            device, _workspace = self._device("box_iou", p, inputs, backward, cuda)
+            if backward:
+                self.library.backward("box_iou", p, inputs, results[0], results[1:], device)
+            else:
+                self.library.forward("box_iou", p, inputs, results[0], device)
+        return tuple((self.to_host if cuda else _same)(array) for array in results)
 
     def compare(
         self, op: str, p: Any, data: Any, rois: Any, rois_num: Any = None, trans: Any = None
@@ -362,6 +380,21 @@ def check_suppression(name: str, dtype: str, kernels: Kernels) -> None:
             assert_same(actual, expected, 1e-6)
 
 
+def check_overlaps(name: str, dtype: str, kernels: Kernels) -> None:
+    """The same bytes; gradients are zeros."""
+    call = OVERLAPPED[name]
+    for spoiled in (False, True):
+        arrays = call.arrays(dtype)
+        if spoiled:
+            for array in arrays:
+                array.flat[::37] = np.nan
+                array.flat[5::41] = np.inf
+        results = [kernels.overlaps(call, arrays, cuda) for cuda in (True, False)]
+        for actual, expected in zip(*results):
+            np.testing.assert_array_equal(actual, expected)
+        assert all((gradient == 0).all() for gradient in results[0][1:])
+
+
 def _checks() -> dict[str, Callable[[Kernels], None]]:
     checks: dict[str, Callable[[Kernels], None]] = {}
     for op, arguments in ROWS:
@@ -383,6 +416,8 @@ def _checks() -> dict[str, Callable[[Kernels], None]]:
         checks[f"pyramid-{dtype}"] = partial(check_pyramid, dtype)
         for name in CALLS:
             checks[f"samples-{name}-{dtype}"] = partial(check_samples, name, dtype)
+        for name in OVERLAPPED:
+            checks[f"overlaps-{name}-{dtype}"] = partial(check_overlaps, name, dtype)
         for name in SUPPRESSED:
             checks[f"suppression-{name}-{dtype}"] = partial(check_suppression, name, dtype)
     return checks

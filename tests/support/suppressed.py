@@ -38,11 +38,13 @@ class Suppressed(NamedTuple):
         centers = rng.uniform(20, 80, (lead[-1] // 6 + 1, 2))
         low = centers[rng.randint(0, len(centers), lead)] + 4 * rng.randn(*lead, 2)
         side = rng.uniform(8, 24, (*lead, 2)) * np.where(rng.rand(*lead, 2) < 0.03, -1, 1)
-        other = side if self.parameters.get("in_format") == "center" else low + side
-        rows[..., start : start + 4] = np.round(8 * np.concatenate([low, other], -1)) / 8
-        rows[..., 1::5, start : start + 4] = rows[
-            ..., : len(range(1, lead[-1], 5)), start : start + 4
-        ]
+        form = self.parameters.get("in_format", "corner")
+        parts = [low, low + side if form == "corner" else side]
+        if form == "rotated":
+            parts.append(rng.choice([0, 90, 7, -33.5, 400], (*lead, 1)))
+        boxes = np.round(8 * np.concatenate(parts, -1)) / 8
+        boxes[..., 1::5, :] = boxes[..., : len(range(1, lead[-1], 5)), :]
+        rows[..., start : start + boxes.shape[-1]] = boxes
         rows[..., score] = np.round(50 * rng.rand(*lead)) / 50
         return [rows]
 
@@ -65,6 +67,7 @@ class Suppressed(NamedTuple):
 
 
 _FIRST = {"coord_start": 0, "score_index": 4}
+_ROTATED = {"in_format": "rotated", "out_format": "rotated"}
 _SOME: dict[str, Any] = {"scales": (2, 4), "ratios": (0.5, 1, 2)}
 
 #: By name: of every parameter, around blocks of lanes and of boxes.
@@ -80,6 +83,31 @@ CALLS = {
     "to centers": Suppressed("box_nms", (2, 70, 6), {"out_format": "center"}),
     "stays center": Suppressed(
         "box_nms", (70, 6), {"in_format": "center", "out_format": "center", "overlap_thresh": 0.0}
+    ),
+    "rotated": Suppressed("box_nms", (2, 90, 7), {**_ROTATED, "overlap_thresh": 0.2}),
+    "rotated classes": Suppressed(
+        "box_nms", (130, 8), {**_ROTATED, "id_index": 0, "topk": 100, "overlap_thresh": 0.1}
+    ),
+    "rotated, all meet": Suppressed("box_nms", (20, 7), {**_ROTATED, "overlap_thresh": -1.0}),
+    "linear": Suppressed("box_nms", (2, 70, 6), {"method": "linear", "min_score": 0.3}),
+    "gaussian": Suppressed(
+        "box_nms",
+        (3, 60, 7),
+        {"method": "gaussian", "sigma": 0.3, "min_score": 0.2, "id_index": 0, "topk": 50},
+    ),
+    "linear centers": Suppressed(
+        "box_nms",
+        (40, 6),
+        {
+            "method": "linear",
+            "in_format": "center",
+            "out_format": "corner",
+            "overlap_thresh": 0.1,
+            "min_score": 0.1,
+        },
+    ),
+    "rotated gaussian": Suppressed(
+        "box_nms", (2, 50, 7), {**_ROTATED, "method": "gaussian", "min_score": 0.25}
     ),
     "proposal": Suppressed(
         "proposal", (2, 9, 11), {**_SOME, "rpn_post_nms_top_n": 60, "rpn_pre_nms_top_n": 400}
@@ -102,5 +130,6 @@ CALLS = {
         },
     ),
 }
+SOFT = [name for name, call in CALLS.items() if call.parameters.get("method", "hard") != "hard"]
 NMS = [name for name, call in CALLS.items() if call.op == "box_nms"]
 PROPOSALS = [name for name in CALLS if name not in NMS]

@@ -46,6 +46,52 @@ def moved(
     return centre - reach, centre + reach
 
 
+@rule("_gluon_roi_BoxIoU")
+def _box_iou(g: Graph, node: Node) -> Tensor:
+    """Overlaps of upright boxes, lhs along the first axis and rhs along the second.
+
+    ::
+
+        lhs (M, 1, 4) -> corners --+
+                                   +-> Max, Min -> intersection -> / union -> 0 to 1
+        rhs (1, N, 4) -> corners --+
+    """
+    if node.get("format", "corner") == "rotated":
+        raise node.refusal(
+            "format=rotated has no translation: ONNX has no operator for polygons, and clipping "
+            "them needs a loop"
+        )
+    node.expect("format", "corner", "center")
+    node.expect("mode", "iou", "iof")
+    node.expect_floats()
+    half = node.dtype == np.float16
+    lhs, rhs = (boxes.cast(np.float32) if half else boxes for boxes in node.inputs)
+    leading = [boxes.shape(0, len(shape) - 1) for boxes, shape in zip(node.inputs, node.shapes)]
+    aligned = node.get("aligned", False)
+    sides = [
+        _upright(boxes.reshape(*sizes, 4), node.get("format", "corner") == "center")
+        for boxes, sizes in ((lhs, (-1, 1)), (rhs, (-1, 1) if aligned else (1, -1)))
+    ]
+    (ax1, ay1, ax2, ay2, area), (bx1, by1, bx2, by2, other_area) = sides
+    width, height = ax2.min(bx2) - ax1.max(bx1), ay2.min(by2) - ay1.max(by1)
+    intersection = width.max(0) * height.max(0)
+    divisor = area if node.get("mode", "iou") == "iof" else area + other_area - intersection
+    quotient = intersection / divisor
+    quotient = (quotient < 0).where(1, quotient)
+    # Comparisons with NaN are false.
+    overlap = ((intersection > 0) & (quotient >= 0)).where(quotient.min(1), 0)
+    overlap = overlap.cast(np.float16) if half else overlap
+    return overlap.reshape(*(leading[:1] if aligned else leading))
+
+
+def _upright(boxes: Tensor, center: bool) -> list[Tensor]:
+    """Corners and area, each without the last axis."""
+    a, b, c, d = (boxes.column(n).squeeze(2) for n in range(4))
+    if not center:
+        return [a, b, c, d, (c - a) * (d - b)]
+    return [a - c / 2, b - d / 2, a + c / 2, b + d / 2, c * d]
+
+
 class _Suppression(NamedTuple):
     """Attributes of BoxNMS."""
 
@@ -62,6 +108,18 @@ class _Suppression(NamedTuple):
 
 
 def _suppression(node: Node) -> _Suppression:
+    if node.get("in_format", "corner") == "rotated":
+        raise node.refusal(
+            "in_format=rotated has no translation: NonMaxSuppression has upright boxes only"
+        )
+    if node.get("method", "hard") != "hard":
+        raise node.refusal(
+            f"method={node.get('method')} has no translation: each row that is kept changes the "
+            "scores of the others, which needs a loop"
+        )
+    node.accept("sigma")  # of the other methods
+    node.accept("min_score")
+    node.accept("return_indices")  # there are always both outputs
     node.expect("in_format", "corner", "center")
     node.expect("out_format", "corner", "center")
     if node.dtype not in (np.float16, np.float32):
@@ -85,8 +143,8 @@ def _suppression(node: Node) -> _Suppression:
 
 
 @rule("_gluon_roi_BoxNMS")
-def _box_nms(g: Graph, node: Node) -> Tensor:
-    """The best boxes first; suppressed and invalid ones are rows of -1 at the end.
+def _box_nms(g: Graph, node: Node) -> list[Tensor]:
+    """The best boxes first; suppressed and invalid ones are rows of -1 at the end; and indices.
 
     ::
 
@@ -100,18 +158,24 @@ def _box_nms(g: Graph, node: Node) -> Tensor:
                 +----------------------> Gather: kept first, the rest -1 <-------+
     """
     what = _suppression(node)
-    if what.best == 0:
-        return node.inputs[0]
     data, width = node.inputs[0], node.shapes[0][-1]
     data = data.cast(np.float32) if node.dtype == np.float16 else data
     number = data.shape(node.rank - 2, node.rank - 1)  # of boxes per image
-    batch = np.array([1]) if node.rank == 2 else g("ReduceProd", data.shape(0, node.rank - 2))
+    images = data.shape(0, node.rank - 2)
+    batch = np.array([1]) if node.rank == 2 else g("ReduceProd", images)
+    indices_shape = joined(*([] if node.rank == 2 else [images]), number, 1)
+    if what.best == 0:
+        every = (number * batch).numbers().cast(np.int32)
+        return [node.inputs[0], g("Reshape", every, indices_shape)]
     rows = data.reshape(batch, number, width)
     scores = _column(rows, what.score)
     valid = _is_valid(rows, scores, what)
     order_by = valid.where(scores, np.finfo(np.float32).min)
     count = number if what.best < 0 else number.min([what.best])
     order = first_of_equal(order_by, number, count)
+    # Counted over all images.
+    first = (number * batch).numbers().reshape(batch, number).columns(0, 1, 1)
+    indices = order + first
     rows = gathered_rows(rows, order, width)
     valid = g("GatherElements", valid.cast(np.float32), order, axis=1)
     place = count.numbers().cast(np.float32)
@@ -119,15 +183,18 @@ def _box_nms(g: Graph, node: Node) -> Tensor:
     rank = valid * (count.cast(np.float32) - place)
     kept = _kept(rows, valid, rank, count, what)
     _, order = g("TopK", kept * rank, count, axis=1, outputs=2)
-    kept = g("GatherElements", kept, order, axis=1).unsqueeze(2)
-    rows = (kept > 0).where(gathered_rows(rows, order, width), -1)
+    is_kept = g("GatherElements", kept, order, axis=1).unsqueeze(2) > 0
+    rows = is_kept.where(gathered_rows(rows, order, width), -1)
+    indices = is_kept.where(g("GatherElements", indices, order, axis=1).unsqueeze(2), -1)
     if what.best > 0:
         rest = joined(np.zeros(4, np.int64), number - count, 0)
         rows = g("Pad", rows, rest, np.float32(-1))
+        indices = g("Pad", indices, rest, np.array(-1))
     if what.given != what.wanted:
         rows = _converted(rows, what)
     rows = g("Reshape", rows, data.shape())
-    return rows.cast(np.float16) if node.dtype == np.float16 else rows
+    rows = rows.cast(np.float16) if node.dtype == np.float16 else rows
+    return [rows, g("Reshape", indices.cast(np.int32), indices_shape)]
 
 
 def _column(rows: Tensor, index: int) -> Tensor:
