@@ -154,3 +154,25 @@ def test_detections_of_nan_scores(nms_threshold, runtime, tmp_path):
     arrays = map(mx.nd.array, (scores, moves, anchors))
     theirs = mx.nd.contrib.MultiBoxDetection(*arrays, **attributes).asnumpy()
     np.testing.assert_allclose(found, theirs, atol=1e-6)
+
+
+# ---- Comparisons ---------------------------------------------------------------------------------
+
+
+@RUNTIMES
+def test_comparisons_with_nan(runtime, tmp_path):
+    """Only `not equal` is true of NaN, on each side, and of scalars."""
+    x, y = S.var("x"), S.var("y")
+    made = [x > y, x >= y, x < y, x <= y, x == y, x != y]
+    made += [x > 1, x >= 1, x < 1, x <= 1, x == 1, x != 1]
+    symbol = S.stack(*made, axis=0)
+    values = np.array([NAN, -np.inf, 1, 2, np.inf], "float32")
+    first, second = (side.ravel() for side in np.meshgrid(values, values))
+    found = _found(runtime, symbol, tmp_path / "model.onnx", first, second)
+    pairs = [(first, second), (first, np.float32(1))]
+    expected = [
+        test(left, right)
+        for left, right in pairs
+        for test in (np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.not_equal)
+    ]
+    np.testing.assert_array_equal(found, np.array(expected, "float32"))

@@ -27,8 +27,7 @@ _WEIGHT = 1024
 _NUMBERS = {f"tensor({name.lower()})": number for name, number in onnx.TensorProto.DataType.items()}
 #: Operators with one type of output for all types of inputs.
 _TYPES = {
-    **dict.fromkeys(("And", "Equal", "Greater", "GreaterOrEqual", "Less"), np.bool_),
-    **dict.fromkeys(("LessOrEqual", "Not", "Or", "Xor"), np.bool_),
+    **dict.fromkeys(("And", "Equal", "Less", "LessOrEqual", "Not", "Or", "Xor"), np.bool_),
     **dict.fromkeys(("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Shape"), np.int64),
 }
 

@@ -14,7 +14,7 @@ from .types import TensorType, type_of
 #: Operators that are evaluated if all inputs are constants.
 _EVALUATED = {
     *("Abs", "Add", "And", "Cast", "Concat", "Div", "Equal", "Expand", "Flatten", "Floor"),
-    *("Gather", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg"),
+    *("Gather", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg"),
     *("Not", "Or", "Range", "ReduceProd", "Reshape", "Slice", "Split", "Sqrt", "Squeeze"),
     *("Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
 }

@@ -103,8 +103,13 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _compared(g: Graph, node: Node, kind: str, left: Tensor, right: Any) -> Tensor:
-    """MXNet's comparisons return 1 and 0 in the type of their inputs."""
+def _compared(g: Graph, node: Node, kind: str, left: Any, right: Any) -> Tensor:
+    """MXNet's comparisons return 1 and 0 in the type of their inputs.
+
+    OpenVINO's Greater and GreaterOrEqual are true of NaN, its Less and LessOrEqual are not.
+    """
+    if kind.startswith("Greater"):
+        kind, left, right = kind.replace("Greater", "Less"), right, left
     found = ~left.equal(right) if kind == "NotEqual" else g(kind, left, right)
     return found.cast(node.out_dtypes[0])
 
