@@ -19,11 +19,9 @@ PHOTOGRAPHS = {
     "train": "2019_YELL_2_528000_4978000_image_crop2",
     "val": "2019_YELL_2_541000_4977000_image_crop",
 }
-TILE = 200  # pixels, which are 10 cm on the ground
-STRIDES = {
-    "train": 100,
-    "val": 200,
-}  # tiles to train on overlap, so that each tree is complete in one of them
+TILE = 320  # pixels, which are 10 cm on the ground
+#: Tiles to train on overlap, so that each tree is complete in one of them.
+STRIDES = {"train": 160, "val": 320}
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 

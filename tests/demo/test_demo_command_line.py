@@ -162,8 +162,9 @@ def test_the_tutorial(tmp_path, monkeypatch, capsys):
     _, folder = write_coco(Path())
     folder.rename("images")
     Path("new").mkdir()
-    for name in ("one.jpg", "two.png"):
-        Image.fromarray(picture()).save(Path("new", name))
+    tiles = [f"trees/JPEGImages/val_{place}.png" for place in ("0000_0320", "0320_0320")]
+    for name in ("new/one.jpg", "new/two.png", *tiles):
+        Image.fromarray(picture()).save(name)
     source = model_zoo.resnet18_v1b(pretrained=False, classes=7)
     source.initialize()
     source(mx.nd.zeros((1, 3, 64, 64)))

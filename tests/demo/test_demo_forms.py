@@ -429,16 +429,16 @@ def test_tiles_of_annotated_photographs(tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in script["PHOTOGRAPHS"].values():
             stem = tmp_path / name
-            Image.fromarray(picture(420, 210)).save(f"{stem}.png")
+            Image.fromarray(picture(660, 330)).save(f"{stem}.png")
             # The middle of the last one is on the edge of two tiles to validate on.
-            boxes = [(20, 10, 59, 49), (195, 10, 204, 19), (405, 5, 410, 9)]
-            annotation(Path(f"{stem}.xml"), (420, 210), [("Tree", box) for box in boxes])
+            boxes = [(20, 10, 59, 49), (315, 10, 324, 19), (645, 5, 650, 9)]
+            annotation(Path(f"{stem}.xml"), (660, 330), [("Tree", box) for box in boxes])
             for suffix in (".png", ".xml"):
                 archive.write(f"{stem}{suffix}", f"deepforest/data/{name}{suffix}")
     script["main"](wheel, tmp_path / "trees")
     train, val = open_datasets(VOC_LIKE, tmp_path / "trees", ("train", "val"))
-    assert [sample.name for sample in val.samples] == ["val_0000_0000", "val_0000_0200"]
-    np.testing.assert_array_equal(val.labels[0][:, :4], [BOX, (195, 10, 199, 19)])
+    assert [sample.name for sample in val.samples] == ["val_0000_0000", "val_0000_0320"]
+    np.testing.assert_array_equal(val.labels[0][:, :4], [BOX, (315, 10, 319, 19)])
     np.testing.assert_array_equal(val.labels[1][:, :4], [(0, 10, 4, 19)])
     assert [len(labels) for labels in train.labels] == [2, 1, 1]
     assert train.classes == ("tree",)
