@@ -35,6 +35,7 @@ ORDERS = {"argmax", "argmin", "argsort", "topk"}
 CRASHES = {
     *("BatchNorm", "InstanceNorm", "SoftmaxActivation", "UpSampling", "dot", "mean", "pick"),
     *("_contrib_SyncBatchNorm", "Reshape", "Pad", "Deconvolution", "take"),
+    "GroupNorm",
 }
 #: onnxruntime refuses to sample or to pool a map without cells.
 NEEDS_CELLS = {
