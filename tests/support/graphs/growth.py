@@ -239,10 +239,10 @@ class Graph:
         return ""
 
 
-def graph(seed: int, nodes: int = 6) -> Graph:
-    """The graph of a number."""
+def graph(seed: int, nodes: int = 6, zero_sizes: bool = True) -> Graph:
+    """The graph of a number, at times with sizes of 0."""
     random = np.random.RandomState(seed)
-    made = Graph(random, smallest=int(random.rand() >= 0.1))
+    made = Graph(random, smallest=int(random.rand() >= 0.1 or not zero_sizes))
     if made.coin(0.3):
         made.dtype = made.among(["float64", "float16", "int32"])
     with mx.util.np_shape(not made.smallest):
