@@ -73,6 +73,7 @@ VALUES: dict[str, tuple[Any, np.ndarray, Any]] = {
         np.zeros(4, "int32"),
         [-3, -2, -1, -1],
     ),
+    "relu of int64": (S.relu(X), np.array([-3, 0, 7]), [0, 0, 7]),
     "squeeze": (S.squeeze(X), BOX[:1, :, :1], BOX[0, :, 0]),
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from ..roi.arithmetic import round_away
 
 
 @rules({
-    "abs": "Abs", "negative": "Neg", "relu": "Relu", "sign": "Sign",
+    "abs": "Abs", "negative": "Neg", "sign": "Sign",
     "elemwise_add": "Add", "elemwise_sub": "Sub", "elemwise_mul": "Mul", "elemwise_div": "Div",
     "broadcast_add": "Add", "broadcast_sub": "Sub", "broadcast_mul": "Mul", "broadcast_div": "Div",
     "_maximum": "Max", "broadcast_maximum": "Max", "_minimum": "Min", "broadcast_minimum": "Min",
@@ -29,6 +29,12 @@ from ..roi.arithmetic import round_away
 })  # fmt: skip
 def _simple(g: Graph, node: Node, kind: str) -> Tensor:
     return g(kind, *node.inputs)
+
+
+@rule("relu")
+def _relu(g: Graph, node: Node) -> Tensor:
+    # onnxruntime has no Relu of int64.
+    return g("Relu", node.inputs[0]) if node.dtype.kind == "f" else node.inputs[0].max(0)
 
 
 @rules({"ceil": "Ceil", "floor": "Floor"})
