@@ -13,18 +13,23 @@ import time
 from collections.abc import Callable
 
 import mxnet as mx
+from mxnet.gluon.block import HybridBlock
 
-from demo_rfcn import cli
-from demo_rfcn.commands.train import generate
+from demo_rfcn import cli, networks
+from demo_rfcn.config import Settings
 from demo_rfcn.data.loader import TrainLoader
-from demo_rfcn.distributed.workers import Alone
-from demo_rfcn.model import detector
-from demo_rfcn.model.targets import RPNTargets
-from demo_rfcn.run.train import make_trainer
-from demo_rfcn.settings import Settings
+from demo_rfcn.demo import generate
+from demo_rfcn.losses import RPNTargets
+from demo_rfcn.model import PSROIHead
+from demo_rfcn.train import make_trainer
+from demo_rfcn.variants import RoIFCHead
 
 ROI_COUNTS = (300, 1000)
-HEADS = (("psroi", 7), ("roi_fc", 7))
+# Of the sizes of the paper: 20 classes, k = 7, stride 16; 1024 units after the pooling.
+HEADS: dict[str, Callable[[], HybridBlock]] = {
+    "psroi": lambda: PSROIHead(20, 1, 7, 16),
+    "roi_fc": lambda: RoIFCHead(20, 1, 7, 16, 1024),
+}
 HEAD_MAP = (40, 50)  # cells, a 640 x 800 image at stride 16
 
 
@@ -33,7 +38,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.demo_step", add_help=False)
     parser.add_argument("--repeats", type=int, default=20)
     given, rest = parser.parse_known_args(argv)
-    settings, repeats = cli.parse(["train", *rest]).args[0], given.repeats
+    settings, repeats = cli.train_settings(rest), given.repeats
     if settings.data.spec.recipe:
         generate(settings.data)
     parts = step_parts(settings, repeats)
@@ -42,9 +47,9 @@ def main(argv: list[str] | None = None) -> None:
         print(f"| {name} | {milliseconds:.1f} |")
     print("\n| head, k = 7 | " + " | ".join(f"N = {n}" for n in ROI_COUNTS) + " |")
     print("|---|" + "---|" * len(ROI_COUNTS))
-    for name, k in HEADS:
+    for name in HEADS:
         cells = [
-            f"{head_cost(name, k, rois, settings.schedule.seed, repeats):.1f} ms"
+            f"{head_cost(name, rois, settings.schedule.seed, repeats):.1f} ms"
             for rois in ROI_COUNTS
         ]
         print(f"| {name} | {' | '.join(cells)} |")
@@ -70,12 +75,12 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
     makes the batches, so a step takes less time than the sum.
     """
     (train_set,) = settings.open("train")
-    config = settings.config(train_set.classes)
+    settings = settings.with_steps(len(train_set))
+    config = settings.model_config(train_set.classes)
     schedule, batch_size = settings.schedule, settings.devices.batch_size
-    net = detector.build(config, [mx.cpu()], schedule.seed)
-    graph = detector.TrainGraph(net, schedule.rpn_num_sample, schedule.ohem)
-    graph.hybridize(static_alloc=True)
-    trainer = make_trainer(schedule, net, Alone())
+    net = networks.build(config, [mx.cpu()], schedule.seed)
+    graph = networks.train_graph(net, schedule.rpn_num_sample, schedule.ohem)
+    trainer = make_trainer(schedule, net, None)
     loader = TrainLoader(
         train_set,
         batch_size,
@@ -136,12 +141,12 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
     return parts
 
 
-def head_cost(name: str, k: int, count: int, seed: int, repeats: int) -> float:
+def head_cost(name: str, count: int, seed: int, repeats: int) -> float:
     """Time a head on count RoIs of one image, forward, in milliseconds.
 
-    The maps and the fully connected layers have the sizes of the paper: 1024 channels, 20 classes.
+    The maps have the size of the paper, 1024 channels; so have the `HEADS`.
     """
-    head = detector.HEADS[name](20, 1, k, 16, 1024)
+    head = HEADS[name]()
     head.initialize()
     head.hybridize(static_alloc=True)
     mx.random.seed(seed)

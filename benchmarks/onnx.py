@@ -37,8 +37,8 @@ import mxnet as mx
 import numpy as np
 
 import gluon_roi
-from demo_rfcn.model import detector
-from demo_rfcn.model.config import ModelConfig
+from demo_rfcn import networks
+from demo_rfcn.model import ModelConfig
 
 from .switch_whole import info_of, make_fpn, make_rfcn
 from .ways import ROOT
@@ -66,7 +66,7 @@ class Model(NamedTuple):
 def _demo(image: Any) -> Any:
     classes = tuple(f"class{n}" for n in range(20))
     config = ModelConfig(classes, "resnet50_v1b", "psroi", 7, True, (8, 16, 32), (0.5, 1, 2))
-    return detector.Detector(detector.build(config, [mx.cpu()], seed=0))
+    return networks.detector(networks.build(config, [mx.cpu()], seed=0))
 
 
 def _zoo(name: str, magnitude: float, image: Any) -> Any:

@@ -31,8 +31,8 @@ from support.detectors import FanIn
 import gluon_roi
 from demo_rfcn.data import DATASETS, ensure_dataset, open_datasets
 from demo_rfcn.data.loader import normalise
-from demo_rfcn.model.detections import Finder
-from demo_rfcn.run.evaluate import evaluate
+from demo_rfcn.metrics import evaluate
+from demo_rfcn.predictor import Predictor
 
 BATCH = 4
 SIGNALS = DATASETS["signals"]
@@ -175,8 +175,8 @@ def main() -> None:
     train(net, train_set, arguments.steps)
     used = {name: uses for name, uses in gluon_roi.count(net).items() if uses}
     net.hybridize(static_alloc=True)
-    find = Finder(one_by_one(net), (SIGNALS.short, SIGNALS.max_size), [mx.cpu()])
-    scores = evaluate(find, test_set, arguments.images)
+    predictor = Predictor(one_by_one(net), (SIGNALS.short, SIGNALS.max_size), [mx.cpu()])
+    scores = evaluate(predictor, test_set, arguments.images)
     print(f"{used} mAP@.5 {scores['map50']:.3f} mAP@.75 {scores['map75']:.3f}")
 
 

@@ -38,7 +38,7 @@ from support.detectors import KEPT, FanIn, make_detector
 import gluon_roi
 from demo_rfcn.data import ensure_dataset, open_datasets
 from demo_rfcn.data.loader import normalise
-from demo_rfcn.model.network import BACKBONES
+from demo_rfcn.model import HoleNet
 
 from .switch_models import gradient, in_turns
 from .switch_training import SIGNALS, train
@@ -69,7 +69,9 @@ class RFCN(gluon.HybridBlock):
         super().__init__()
         self._deformable = deformable
         with self.name_scope():
-            self.backbone = BACKBONES["resnet50_v1b"]({"use_global_stats": True})
+            self.backbone = HoleNet(
+                get_model("resnet50_v1b", pretrained=False, norm_kwargs={"use_global_stats": True})
+            )
             self.shared = nn.Conv2D(512, 3, padding=1, activation="relu")
             self.score, self.move = nn.Conv2D(18, 1), nn.Conv2D(36, 1)
             self.class_maps = nn.Conv2D((CLASSES + 1) * BINS**2, 1)

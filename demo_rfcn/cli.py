@@ -1,103 +1,240 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: one parser, one function per command."""
+"""The command line: it reads checkpoints, makes the settings, and calls a command."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import inspect
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from . import settings
-from .commands import ablate, detect, evaluate, export, train
-from .data import LOCATION
-from .distributed import launch
-from .errors import InputError, Interrupted, OutputError, RunError
-from .run import checkpoint
-from .run.record import LAST
-from .settings import PARTS, RUNS, Data, Devices, Settings, option
-
-
-@dataclass
-class Files:
-    """The detector and the results."""
-
-    path: Path = option(
-        RUNS / "signals" / LAST, "trained detector", Path, names=["--pretrained"], metavar="FILE"
-    )
-    save_prefix: Path = option(RUNS / "output", "folder for the results", Path, metavar="DIR")
+from . import ablate, checkpoint, demo, detect, evaluate, export, launch, options
+from .checkpoint import Checkpoint
+from .config import (
+    NOT_INHERITED,
+    RUNS,
+    Data,
+    Devices,
+    Schedule,
+    Settings,
+    make_settings,
+    take,
+    with_defaults,
+)
+from .data import DATASETS, LOCATION
+from .errors import CheckpointError, InputError, Interrupted, OutputError, RunError
+from .options import DEFAULTS, TRAINED, Parser
 
 
-@dataclass
-class Images:
-    """The images to detect in."""
-
-    images: Sequence[Path] = option(
-        (), "image files, or folders of them", Path, names=["images"], nargs="+", metavar="IMAGE"
-    )
-    thresh: float = option(0.5, "lowest score that is drawn", settings.probability)
+def _data(given: dict[str, Any]) -> Callable[[], None]:
+    refuse_unused("data", given, given)
+    return partial(demo.generate, take(Data, with_defaults(given)))
 
 
-@dataclass
-class Export:
-    """The exported files."""
-
-    name: str = option("rfcn", "stem of the files")
-    format: str = option(
-        export.FORMATS[0], "symbol.json and parameters, or one ONNX file", choices=export.FORMATS
-    )
+def _train(given: dict[str, Any]) -> Callable[[], None]:
+    return partial(demo.train_command, *_settings("train", given))
 
 
-@dataclass
-class Ablation:
-    """Sets --head, --k, --fpn, --no-ohem, --seed, --resume and --val-interval by itself."""
-
-    seeds: Sequence[int] = option((0, 1, 2), "seeds of a variant", settings.natural, nargs="+")
-    further: Sequence[str] = settings.several("further variants out of {}", ablate.FURTHER, "NAME")
+def _demo(given: dict[str, Any]) -> Callable[[], None]:
+    return partial(demo.demo, *_settings("demo", given))
 
 
-@dataclass
-class Processes:
-    """The processes of the whole run, on all its machines."""
-
-    workers: int = option(2, "processes that train", settings.positive, names=["-n", "--workers"])
-    servers: int = option(1, "that sum the gradients", settings.positive, names=["-s", "--servers"])
-    address: str = option(
-        "",
-        "of the scheduler, the same on all machines; this machine if not given",
-        metavar="HOST:PORT",
-    )
-    only: Sequence[str] = settings.several(
-        "start these processes here, out of {}, and no others", launch.ROLES, "ROLE"
-    )
+def _ablate(given: dict[str, Any]) -> Callable[[], None]:
+    seeds, further = given.pop("seeds", (0, 1, 2)), given.pop("further", ())
+    given = {"steps": 1000, "save_prefix": RUNS / "ablation", **given}
+    settings, _, pretrained = _settings("ablate", given)
+    return partial(ablate.command, settings, pretrained, seeds, further)
 
 
-# The function of each command, whose docstring begins with its line of help, and its options.
-COMMANDS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
-    "data": (train.generate, {"data": Data}),
-    "train": (train.command, PARTS),
-    "eval": (evaluate.command, {"data": Data, "devices": Devices, "files": Files}),
-    "ablate": (ablate.command, {**PARTS, "ablation": Ablation}),
-    "detect": (detect.command, {"images": Images, "devices": Devices, "files": Files}),
-    "export": (export.command, {"export": Export, "files": Files}),
-    "launch": (launch.command, {"processes": Processes}),
-    "demo": (train.demo, PARTS),
+def _settings(
+    command: str, given: dict[str, Any]
+) -> tuple[Settings, Checkpoint | None, Checkpoint | None]:
+    """Return the settings of a command that trains, and the checkpoint to resume or to fine-tune.
+
+    A resumed run inherits all options of its checkpoint, a fine-tuned one those of the network.
+    """
+    for name in ("pretrained", "pretrained_base"):
+        if "resume" in given and name in given:
+            both = f"--resume with --{name.replace('_', '-')}"
+            raise InputError(f"train: {both}, expected one of them: a resumed run has all weights")
+    resumed = checkpoint.read(given["resume"]) if "resume" in given else None
+    pretrained = checkpoint.read(given["pretrained"]) if "pretrained" in given else None
+    values: dict[str, Any] = {}
+    if resumed:
+        values = stored_options(resumed, DEFAULTS.keys() - NOT_INHERITED)
+    elif pretrained:
+        config = pretrained.config
+        values = {"network": config.network, "head": config.head, "k": config.k}
+        values.update(fpn=config.fpn, deform=config.deform, class_agnostic=config.class_agnostic)
+    values.update(given)
+    if values.get("head") == "global" and "k" not in given:
+        values["k"] = 1
+    refuse_unused(command, given, values)
+    return make_settings(values), resumed, pretrained
+
+
+def _eval(given: dict[str, Any]) -> Callable[[], None]:
+    stored = _trained_detector(given)
+    refuse_unused("eval", given, given)
+    values: dict[str, Any] = {"short": stored.scale[0], "max_size": stored.scale[1]}
+    dataset = stored.arguments.get("dataset")
+    if given.get("dataset", dataset) == dataset:
+        names = {each.name for each in fields(Data)} - values.keys()
+        if "dataset_root" in given or "val_annotations" in given:
+            names -= set(LOCATION)
+        values.update(stored_options(stored, names))
+    values["max_size"] = max(values["max_size"], given.get("short", 0))
+    data = take(Data, with_defaults({**values, **given}))
+    return partial(evaluate.command, data, take(Devices, given), stored, _save_prefix(given))
+
+
+def _detect(given: dict[str, Any]) -> Callable[[], None]:
+    refuse_unused("detect", given, given)
+    stored, devices = _trained_detector(given), take(Devices, given)
+    thresh = given.get("thresh", 0.5)
+    return partial(detect.command, devices, stored, given["images"], thresh, _save_prefix(given))
+
+
+def _export(given: dict[str, Any]) -> Callable[[], None]:
+    name, form = given.get("name", "rfcn"), given.get("format", export.FORMATS[0])
+    return partial(export.command, _trained_detector(given), name, form, _save_prefix(given))
+
+
+def _launch(given: dict[str, Any]) -> Callable[[], None]:
+    line = given["line"]
+    if line[:1] != ["train"]:
+        raise InputError("launch: expected '-- train' and its arguments at the end of the line")
+    given_train = vars(make_parser().parse_args(line))
+    given_train.pop("command")
+    _settings("train", dict(given_train))  # so that bad input is reported once
+    store = given_train.get("kv_store")
+    if store and not store.startswith("dist"):
+        raise InputError(f"launch: --kv-store {store}, expected dist_sync or dist_device_sync")
+    line = line if store else [*line, "--kv-store", "dist_sync"]
+    counts = given.get("workers", 2), given.get("servers", 1)
+    return partial(launch.command, *counts, given.get("address", ""), given.get("only", ()), line)
+
+
+def _trained_detector(given: dict[str, Any]) -> Checkpoint:
+    return checkpoint.read(given.get("pretrained", TRAINED))
+
+
+def _save_prefix(given: dict[str, Any]) -> Path:
+    return given.get("save_prefix", RUNS / "output")
+
+
+# By name: the line of help, the function that adds the options, and the one that makes of them the
+# call that is the command.
+COMMANDS: dict[str, tuple[str, Callable[[Parser], None], Callable[[dict], Callable[[], None]]]] = {
+    "data": (
+        "Generate an embedded data set in VOC layout, unless it exists.",
+        options.add_data,
+        _data,
+    ),
+    "train": ("Train a detector, and print the location of the run.", options.add_train, _train),
+    "eval": ("Score a checkpoint, with pictures.", options.add_eval, _eval),
+    "ablate": ("Compare variants of the head and of the training.", options.add_ablate, _ablate),
+    "detect": ("Detect objects in image files.", options.add_detect, _detect),
+    "export": ("Write symbol.json and parameters, or an ONNX file.", options.add_export, _export),
+    "launch": (
+        "Train with several processes: launch -n N -s S -- train ...",
+        options.add_launch,
+        _launch,
+    ),
+    "demo": ("Make data, train, evaluate, draw; reuse what is complete.", options.add_train, _demo),
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports bad input in one sentence, as the commands do."""
+def make_parser() -> Parser:
+    """Return the parser of all commands."""
+    parser = Parser(
+        prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    for name, (text, add_options, _) in COMMANDS.items():
+        subparser = commands.add_parser(name, help=text, description=text)
+        add_options(subparser)
+        if name == "train":
+            subparser.flag("--overwrite", "replace the run in the folder")
+    return parser
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"demo_rfcn: {message}; see '{self.prog} --help'\n")
+
+def parse(argv: Sequence[str] | None = None) -> Callable[[], None]:
+    """Return the command of a line, to be called.
+
+    Options that the line lacks come from a checkpoint: for `eval` those of the data and its scale,
+    for `train --resume` those of the whole run, with `--pretrained` those of the network.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    end = argv.index("--") if argv[:1] == ["launch"] and "--" in argv else len(argv)
+    given = vars(make_parser().parse_args(argv[:end]))
+    name = given.pop("command")
+    if name == "launch":
+        given["line"] = argv[end + 1 :]
+    return COMMANDS[name][2](given)
 
 
-def main(argv: list[str] | None = None) -> int:
+def train_settings(line: Sequence[str]) -> Settings:
+    """Return the settings of `train` with these arguments."""
+    given = vars(make_parser().parse_args(["train", *line]))
+    command = given.pop("command")
+    return _settings(command, given)[0]
+
+
+def stored_options(stored: Checkpoint, names: set[str]) -> dict[str, Any]:
+    """Return options of a checkpoint, checked as on the command line."""
+    line = ["train"]
+    for name in sorted(names & stored.arguments.keys()):
+        value, flag = stored.arguments[name], name.replace("_", "-")
+        if isinstance(DEFAULTS[name], bool):
+            if value != DEFAULTS[name]:
+                line.append(f"--no-{flag}" if DEFAULTS[name] else f"--{flag}")
+        elif name == "gpus":
+            line += [f"--gpus={','.join(map(str, value))}"] if value else []
+        elif isinstance(value, list):
+            line += [f"--{flag}", *map(str, value)] if value else []
+        elif value is not None:
+            line.append(f"--{flag}={value}")
+    try:
+        values = vars(make_parser().parse_args(line))
+    except InputError as error:
+        raise CheckpointError(f"checkpoint: {stored.path} has invalid options: {error}") from error
+    values.pop("command")
+    return values
+
+
+def refuse_unused(command: str, given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raise InputError for an option of the command line that would have no effect.
+
+    `values` are the options of the command line and those of a checkpoint.
+    """
+    dataset = values.get("dataset", Data.dataset)
+    spec = DATASETS[dataset]
+    generates = command in ("data", "demo", "ablate")
+    held_back = "train_annotations" in values and "val_annotations" not in values
+    optimizer = values.get("optimizer", Schedule.optimizer)
+    mode = values.get("lr_mode", Schedule.lr_mode)
+    unused = {
+        "momentum": (optimizer != "sgd", "--optimizer sgd"),
+        "lr_decay": (mode != "step", "--lr-mode step"),
+        "lr_decay_steps": (mode != "step", "--lr-mode step"),
+        "cpus": ("gpus" in given, "no --gpus"),
+        "data_seed": (not (generates and spec.recipe), "a data set that this command generates"),
+        "val_share": (
+            not generates and command != "train" or bool(spec.val) and not held_back,
+            "training data without a list of validation images",
+        ),
+    }
+    for name, (is_unused, expected) in unused.items():
+        if name in given and is_unused:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{command}: {flag} has no effect here, expected {expected}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     0 on success, 1 if the run cannot continue, 2 if the command is rejected, 130 if interrupted.
@@ -118,66 +255,3 @@ def main(argv: list[str] | None = None) -> int:
         for sentence in sentences.splitlines():
             print(f"demo_rfcn: {sentence}", file=sys.stderr, flush=True)
     return status
-
-
-def parse(argv: list[str] | None = None) -> partial[None]:
-    """Return the command of a line, to be called.
-
-    Options that the line lacks come from a checkpoint: for `eval` those of the data and its scale,
-    for `train --resume` those of the whole run, with `--pretrained` those of the network.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    end = argv.index("--") if argv[:1] == ["launch"] and "--" in argv else len(argv)
-    given = vars(_parser().parse_args(argv[:end]))
-    command, parts = COMMANDS[given.pop("chosen")]
-    own = settings.build(parts, {**_inherited(command, given), **given})
-    core = {name: own.pop(name) for name in PARTS if name in own}
-    rest = {name: value for part in own.values() for name, value in vars(part).items()}
-    if command is launch.command:
-        rest["line"] = line = argv[end + 1 :]
-        if line[:1] == ["train"]:  # so that bad input is reported once
-            store = parse(line).args[0].run.kv_store
-            if "--kv-store" in line and not store.startswith("dist"):
-                raise InputError(f"launch: --kv-store {store}, expected dist_sync")
-    if len(core) == len(PARTS):
-        return partial(command, Settings(**core), **rest)
-    return partial(command, **core, **rest)
-
-
-def _inherited(command: Callable, given: dict) -> dict[str, Any]:
-    """Return the options that a checkpoint gives to a command."""
-    if command in (detect.command, export.command):
-        return {}
-    default = Files.path if command is evaluate.command else None
-    source = given.get("path", default) or given.get("resume") or given.get("pretrained")
-    if not (source and source.is_file()):
-        return {}  # the command reports a missing file
-    stored = checkpoint.read(source)
-    if command is evaluate.command:
-        scale = {key: stored.notes[key] for key in ("short", "max_size")}
-        trained_on = stored.arguments.get("dataset")
-        if given.get("dataset", trained_on) != trained_on:
-            return scale
-        names = [each.name for each in fields(Data)]
-        if "dataset_root" in given or "val_annotations" in given:
-            names = [name for name in names if name not in LOCATION]
-        return {**settings.inherited(source, stored.arguments, names), **scale}
-    if given.get("resume"):
-        names = [name for name in settings.OPTIONS if name not in settings.NOT_INHERITED]
-        return settings.inherited(source, stored.arguments, names)
-    names = ["network", "head", "k", "class_agnostic", "fpn", "deform"]
-    return settings.inherited(source, stored.config.to_dict(), names)
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
-        prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="chosen")
-    for name, (command, parts) in COMMANDS.items():
-        text = (inspect.getdoc(command) or "").splitlines()[0]
-        sub = commands.add_parser(name, help=text, description=text)
-        settings.add_options(sub, parts, name)
-        if name == "ablate":
-            sub.set_defaults(steps=1000, save_prefix=RUNS / "ablation")
-    return parser

@@ -19,7 +19,7 @@ def read_json(path: Path, topic: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{topic}: {path} is not whole JSON: {error}") from error
+        raise InputError(f"{topic}: {path} is not valid JSON: {error}") from error
 
 
 @contextmanager
@@ -55,6 +55,35 @@ def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON."""
     with replacing(path) as part:
         part.write_text(json.dumps(value, indent=2) + "\n")
+
+
+@contextmanager
+def replacing_all(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder, and move its files into a folder when all are complete.
+
+    On failure the previous files stay, and nothing else remains.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".results-", dir=folder) as work:
+            try:
+                yield Path(work)
+            except OutputError as error:  # names the file as the user will know it
+                raise OutputError(str(error).replace(work, str(folder))) from error
+            # The data of an ONNX file go first, the summary of an evaluation comes last.
+            for path in sorted(Path(work).iterdir(), key=lambda p: (p.suffix != ".data", p.name)):
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                os.replace(path, folder / path.name)
+
+
+def is_json_of(path: Path, *keys: str) -> bool:
+    """Return whether a file holds a JSON object that has these keys, as its writer gave it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and set(keys) <= content.keys()
 
 
 def prepare(folder: Path) -> None:

@@ -21,7 +21,7 @@ from . import stop as stopping
 
 
 def serve(role: str) -> str | None:
-    """Be the scheduler or a server of a run until it ends; return the reason if it ends early."""
+    """Run a scheduler or a server until training ends; return the reason if it ends early."""
     stopping.listen_to_heartbeats()
     os.environ[stopping.ROLE] = role  # not before: MXNet would become one as it is imported
     kvstore = mx.kv.create("dist")
@@ -43,8 +43,8 @@ def serve(role: str) -> str | None:
 def _run_server(kvstore: Any) -> None:
     """Serve; unlike MXNet's own server, never unpickle the body of a command."""
     stopping.block_signals()
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-    check_call(_LIB.MXKVStoreRunServer(kvstore.handle, kind(lambda *_: None), None))
+    controller = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+    check_call(_LIB.MXKVStoreRunServer(kvstore.handle, controller(lambda *_: None), None))
 
 
 if __name__ == "__main__":

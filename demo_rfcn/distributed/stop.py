@@ -15,23 +15,24 @@ import mxnet as mx
 from mxnet.base import _LIB
 
 ROLE, LAUNCHER = "DMLC_ROLE", "DEMO_RFCN_LAUNCHER"
-INTERVAL, SILENCE = "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT"  # seconds
+HEARTBEAT_INTERVAL_VAR = "PS_HEARTBEAT_INTERVAL"  # environment variables, in seconds
+HEARTBEAT_TIMEOUT_VAR = "PS_HEARTBEAT_TIMEOUT"
 SCHEDULER, SERVERS_AND_WORKERS = 1, 2 + 4  # ps-lite's numbers for groups of nodes
 SILENT = "a process of the run does not answer any more"
-PEER_LOST = signal.SIGUSR1  # tells a worker that another process of its run is lost
+PEER_LOST = signal.SIGUSR1  # sent to a worker if another process of its run is lost
 SIGNALS = (signal.SIGINT, signal.SIGTERM, PEER_LOST)
 
 
 def listen_to_heartbeats() -> None:
-    """Have ps-lite send heartbeats; call this before it starts."""
-    os.environ.setdefault(INTERVAL, "2")
-    os.environ.setdefault(SILENCE, "15")
+    """Make ps-lite send heartbeats; call this before it starts."""
+    os.environ.setdefault(HEARTBEAT_INTERVAL_VAR, "2")
+    os.environ.setdefault(HEARTBEAT_TIMEOUT_VAR, "15")
 
 
 def silent_nodes(kvstore: mx.kv.KVStore, group: int) -> int:
     """Return the number of nodes of a group that have been silent for too long."""
     count = ctypes.c_int()
-    timeout = ctypes.c_int(int(os.environ[SILENCE]))
+    timeout = ctypes.c_int(int(os.environ[HEARTBEAT_TIMEOUT_VAR]))
     # An error means that there is no list of nodes any more: the run has ended.
     _LIB.MXKVStoreGetNumDeadNode(kvstore.handle, group, ctypes.byref(count), timeout)
     return count.value

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers of a run behind one object, which for a single process does next to nothing.
+"""The workers of a run behind one interface; for a single process it does next to nothing.
 
 For several, MXNet's distributed key-value store (ps-lite) sums what the workers push. It waits
 forever for a worker that has died, and ignores signals meanwhile. So everything that may wait for
-others runs in a thread, while the main thread heeds signals and checks ps-lite's heartbeats: the
-scheduler receives those of all nodes, the others the scheduler's, and end when these stop.
+others runs in a thread, while the main thread handles signals and checks ps-lite's heartbeats: the
+scheduler receives those of all nodes, and every other node those of the scheduler.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB
 
-from ..data.dataset import DetectionSet
 from ..errors import InputError, Interrupted, RunError
-from ..model.detections import Detection, Finder
-from ..model.detector import RFCN
-from ..run import evaluate
+from ..model import RFCN
 from . import stop as stopping
 
 ADDRESS = tuple(f"DMLC_{n}" for n in ("PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER"))
-START = 300  # seconds for all processes to come together
+JOIN_TIMEOUT_S = 300  # for all processes to come together
 STATISTICS = ".*running_(mean|var)$"  # the parameters of batch normalisation that hold them
 _FIRST_KEY = 10_000_000  # parameters have the small ones
 
@@ -40,43 +37,51 @@ class Lost(RunError):
     """Another process of the run no longer answers."""
 
 
-class Alone(AbstractContextManager):
-    """The only worker of a run; `kvstore` sums the gradients of several devices."""
+class Workers(AbstractContextManager):
+    """The workers of a run, as one of them uses them.
+
+    `rank` is the number of this one out of `num_workers`; the worker of rank 0 writes the files.
+    `kvstore` is for the trainer, which sums the gradients of several devices with it.
+    """
 
     rank, num_workers = 0, 1
-
-    def __init__(self, kvstore: Any = None) -> None:
-        self.kvstore = kvstore
+    kvstore: Any = None
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave the run; with several workers together, unless it ends with an error."""
+        """Leave the run, together with the other workers unless it ends with an error."""
 
-    def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
-        """Share the weights of worker 0; raise InputError unless all workers have equal parts."""
+    def start(self, net: RFCN, trainer: mx.gluon.Trainer, **values: int) -> None:
+        """Share the weights of worker 0; raise InputError unless all have equal values."""
 
-    def reduce(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
+    def sum_gradients(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
         """Sum the gradients of all workers; return for each flag whether any worker set it."""
-        trainer.allreduce_grads()
-        return flags
+        raise NotImplementedError
 
     def restore(self) -> None:
         """Undo an unfinished step after a worker was lost."""
 
-    def evaluate(self, find: Finder, dataset: DetectionSet, limit: int) -> dict | None:
-        """Evaluate a detector, each worker on a share of the images; worker 0 gets the scores."""
-        return evaluate.evaluate(find, dataset, limit)
+
+class SingleWorker(Workers):
+    """The only worker of a run, with one or several devices."""
+
+    def __init__(self, kvstore: Any = None) -> None:
+        self.kvstore = kvstore
+
+    def sum_gradients(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
+        """Sum the gradients of the devices."""
+        trainer.allreduce_grads()
+        return flags
 
 
-class Cluster(Alone):
-    """A worker of a distributed run with a `dist_sync` or `dist_device_sync` store."""
+class ClusterWorkers(Workers):
+    """The workers of a distributed run with a `dist_sync` or `dist_device_sync` store."""
 
     def __init__(self, kind: str, stop: stopping.StopRequest) -> None:
         if missing := [name for name in (stopping.ROLE, *ADDRESS) if name not in os.environ]:
-            expected = f"--kv-store {kind} expects MXNet's environment variables of a cluster"
+            expected = f"--kv-store {kind} needs the environment variables of MXNet's clusters"
             unset = f"not set: {', '.join(missing)}; 'python -m demo_rfcn launch' sets them"
             raise InputError(f"train: {expected}; {unset}")
         stopping.listen_to_heartbeats()
-        super().__init__()
         self._stop = stop
         self._keys: dict[tuple, int] = {}
         self._started = time.monotonic()
@@ -91,16 +96,17 @@ class Cluster(Alone):
             with suppress(Lost):  # all workers stop, and everything to keep is kept
                 self._close()
 
-    def start(self, net: RFCN, trainer: mx.gluon.Trainer, **parts: int) -> None:
-        """Compare the parts, numbers below 2**24, then share the weights of worker 0."""
-        own = np.zeros((self.num_workers, len(parts)), np.float32)
-        own[self.rank] = [*parts.values()]
-        table = self._total(own)
+    def start(self, net: RFCN, trainer: mx.gluon.Trainer, **values: int) -> None:
+        """Compare the values, numbers below 2**24, then share the weights of worker 0."""
+        table = np.zeros((self.num_workers, len(values)), np.float32)
+        table[self.rank] = [*values.values()]
+        table = self._total(table)
         for rank, row in enumerate(table):
-            for name, value, first in zip(parts, row, table[0]):
+            for name, value, first in zip(values, row, table[0]):
                 if value != first:
                     other = f"{name} {value:.0f}, not {first:.0f}"
-                    raise InputError(f"train: worker {rank} has another run than worker 0: {other}")
+                    started = f"worker {rank} was started with different options than worker 0"
+                    raise InputError(f"train: {started}: {other}")
         self._net, self._statistics = net, _statistics(net)
 
         def share_weights() -> None:
@@ -113,17 +119,17 @@ class Cluster(Alone):
 
         self._wait(share_weights, "for the weights of worker 0")
 
-    def reduce(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
-        """Sum the gradients and flags, and take worker 0's statistics of batch normalisation."""
+    def sum_gradients(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
+        """Sum the gradients and flags, and copy worker 0's batch normalisation statistics."""
 
-        def sum_gradients() -> None:
+        def exchange() -> None:
             trainer.allreduce_grads()
             mx.nd.waitall()
 
-        self._wait(sum_gradients, "for the gradients of the others")
-        own = _statistics(self._net)
-        own = own if self.rank == 0 else np.zeros_like(own)
-        total = self._total(np.append(np.array(flags, np.float32), own))
+        self._wait(exchange, "for the gradients of the others")
+        statistics = _statistics(self._net)
+        statistics = statistics if self.rank == 0 else np.zeros_like(statistics)
+        total = self._total(np.append(np.array(flags, np.float32), statistics))
         self._statistics = total[len(flags) :]
         self.restore()
         return tuple(bool(value) for value in total[: len(flags)])
@@ -134,21 +140,6 @@ class Cluster(Alone):
         ends = np.cumsum([np.prod(parameter.shape, dtype=int) for parameter in parameters])
         for parameter, values in zip(parameters, np.split(self._statistics, ends)):
             parameter.set_data(mx.nd.array(values.reshape(parameter.shape)))
-
-    def evaluate(self, find: Finder, dataset: DetectionSet, limit: int) -> dict | None:
-        """Detect in a share of the images; worker 0 scores them all."""
-        first, count = self.rank == 0, min(limit, len(dataset))
-        own = np.array_split(np.arange(count), self.num_workers)[self.rank].tolist()
-        found = find(dataset, own, hidden=not first)
-        # Rows of class + 1, score and box; zeros if there is no detection.
-        table = np.zeros((count, find.detector.POST_NMS, 6), np.float32)
-        for index, (ids, scores, boxes) in found.items():
-            table[index, : len(ids)] = np.column_stack([ids + 1, scores, boxes])
-        found = {}
-        for index, rows in enumerate(self._total(table)):
-            rows = rows[rows[:, 0] > 0]
-            found[index] = Detection(rows[:, 0].astype(int) - 1, rows[:, 1], rows[:, 2:])
-        return evaluate.scores(dataset, found) if first else None
 
     def _wait(self, function: Callable[[], _T], doing: str) -> _T:
         """Return the result of a function that may wait for other workers, or raise `Lost`."""
@@ -176,10 +167,10 @@ class Cluster(Alone):
                 raise self._lost(f"waited {doing}, and {stopping.SILENT}")
         elif self._stop.raised:
             raise self._lost("was told to stop before all processes had started")
-        elif time.monotonic() - self._started > START:
+        elif time.monotonic() - self._started > JOIN_TIMEOUT_S:
             uri, port, servers, workers = (os.environ[name] for name in ADDRESS)
             others = f"the scheduler at {uri}:{port}, {servers} servers and {workers} workers"
-            raise self._lost(f"waited {START} seconds for {others}")
+            raise self._lost(f"waited {JOIN_TIMEOUT_S} seconds for {others}")
 
     def _lost(self, why: str) -> Lost:
         return Lost(f"train: worker {self.rank} {why}")
@@ -208,11 +199,11 @@ class Cluster(Alone):
         ending.join(20)
 
 
-def join(kind: str, devices: int, stop: stopping.StopRequest) -> Alone:
+def join(kind: str, devices: int, stop: stopping.StopRequest) -> Workers:
     """Return the workers of a run with a kind of key-value store and that many devices each."""
     if kind.startswith("dist"):
-        return Cluster(kind, stop)
-    return Alone(mx.kv.create(kind) if devices > 1 else None)
+        return ClusterWorkers(kind, stop)
+    return SingleWorker(mx.kv.create(kind) if devices > 1 else None)
 
 
 def _statistics(net: RFCN) -> np.ndarray:

@@ -16,9 +16,8 @@ import pytest
 from support.demo_data import photographs, write_coco, write_eight
 from support.demo_runs import train
 
-from demo_rfcn import cli
+from demo_rfcn import cli, networks
 from demo_rfcn.data import DATASETS
-from demo_rfcn.model import detector
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +55,7 @@ def rejects(capsys) -> Callable[..., list[str]]:
 def no_training(monkeypatch) -> type[Exception]:
     """Raise this as soon as a command builds a network: the data was accepted."""
     built = type("NetworkBuilt", (Exception,), {})
-    monkeypatch.setattr(detector, "build", mock.Mock(side_effect=built))
+    monkeypatch.setattr(networks, "build", mock.Mock(side_effect=built))
     return built
 
 

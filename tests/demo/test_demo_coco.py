@@ -15,11 +15,10 @@ from support.demo_data import open_dataset
 from support.demo_runs import SMALL, run, train, train_arguments
 from support.odd_images import KINDS, write_coco
 
-from demo_rfcn import cli
-from demo_rfcn.data import DATASETS, CocoFiles, coco, images, open_datasets
-from demo_rfcn.data.dataset import DetectionSet, Sample
-from demo_rfcn.model.detections import Detection
-from demo_rfcn.run import evaluate
+from demo_rfcn import cli, metrics
+from demo_rfcn.data import DATASETS, CocoFiles, coco, open_datasets
+from demo_rfcn.data.dataset import DetectionSet
+from demo_rfcn.predictor import Detection
 
 pytest.importorskip("pycocotools")
 
@@ -162,9 +161,9 @@ def test_perfect_detections_have_a_coco_ap_of_one(coco_root):
         index: Detection(rows[:, 4].astype(int), np.ones(len(rows)), rows[:, :4])
         for index, rows in enumerate(dataset.labels)
     }
-    assert evaluate.average_precision(dataset, found)["coco_ap"] == pytest.approx(1, abs=0.01)
+    assert metrics.average_precision(dataset, found)["coco_ap"] == pytest.approx(1, abs=0.01)
     nothing = {0: Detection(np.zeros(0), np.zeros(0), np.zeros((0, 4)))}
-    assert evaluate.average_precision(dataset, nothing)["coco_ap"] == 0
+    assert metrics.average_precision(dataset, nothing)["coco_ap"] == 0
 
 
 def test_coco_without_pycocotools_names_the_package(coco_root, tmp_path, monkeypatch, rejects):
@@ -206,22 +205,6 @@ def test_names_of_images_in_a_file(written, export, tmp_path):
     edit(path, rename)
     (dataset,) = opened(CocoFiles(path, export.images))
     assert len(dataset) == len(KINDS) + 1
-
-
-def test_crowds_are_ignored_regions():
-    """A detection in a crowd is neither right nor wrong, unless it matches an object."""
-    labels = np.array([[0, 0, 99, 99, 0, 1], [10, 10, 29, 29, 0, 0]], np.float32)
-    header = images.Header("PNG", (200, 100), 1)
-    entry = Sample("a", "a.png", header, labels, np.array([True, False]))
-    inside = [60, 60, 79, 79]
-    boxes = np.array([[11, 11, 29, 29], inside, [150, 10, 169, 29], inside], np.float32)
-    found = Detection(np.array([0, 0, 0, 1]), np.array([0.9, 0.8, 0.7, 0.6]), boxes)
-    counted, truth = evaluate.outside_crowds(found, entry, 0.5)
-    np.testing.assert_allclose(counted.scores, [0.9, 0.7, 0.6])
-    assert len(truth) == 1
-    right = Detection(*(column[:2] for column in found))
-    scores = evaluate.scores(DetectionSet("a", ["a"], [entry]), {0: right})
-    assert scores["map50"] == pytest.approx(1)
 
 
 TRAIN = "--train-annotations FILE --train-images"

@@ -14,7 +14,7 @@ import pytest
 from support.damages import files_up_to
 from support.demo_runs import REPOSITORY, assert_equal_runs, python, run, train, train_arguments
 
-from demo_rfcn.run import checkpoint
+from demo_rfcn import checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def test_unwritten_first_checkpoint(command, written_signals, eight_images, tmp_
 def test_previous_checkpoint_stays_and_resumes(eight_images, short_run, tmp_path, unwritten):
     """The next checkpoint is cut at its beginning, in the middle, and at its last byte."""
     last = train(eight_images, tmp_path, "--max-seconds", "1e-9")
-    assert [row["step"] for row in checkpoint.read(last).notes["history"]["val"]] == [1]
+    assert [row["step"] for row in checkpoint.read(last).history["val"]] == [1]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     line = train_arguments(eight_images, tmp_path, "--resume", last)
     for size in (10_000, len(before[last]) // 2, len(before[last]) - 1):
@@ -90,7 +90,7 @@ def test_broken_notes_are_named(notes, written_signals, eight_images, short_run,
     command, name = notes.split()
     folder = Path(shutil.copytree(short_run, tmp_path / "run"))
     (folder / name).write_text('{"dataset": "sig')
-    words = f"{folder / name} is not whole JSON: "
+    words = f"{folder / name} is not valid JSON: "
     rejects([command, *train_arguments(eight_images, folder)[1:]], words)
 
 

@@ -15,11 +15,10 @@ import pytest
 from support.demo_runs import REPOSITORY, free_port, python, settings_of, train_arguments
 from support.launches import Process, children, kill, launched, stand_in
 
-from demo_rfcn import cli
-from demo_rfcn.distributed import launch, workers
-from demo_rfcn.distributed.stop import INTERVAL, SILENCE
-from demo_rfcn.run import checkpoint
-from demo_rfcn.run.train import digest
+from demo_rfcn import checkpoint, cli, launch
+from demo_rfcn.distributed import workers
+from demo_rfcn.distributed.stop import HEARTBEAT_INTERVAL_VAR, HEARTBEAT_TIMEOUT_VAR
+from demo_rfcn.run import digest
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +33,11 @@ COMMON += ["--steps", str(STEPS), "--lr-mode", "step", "--lr-decay-steps", str(S
 def environment(monkeypatch) -> None:
     """Set that of the started processes, without lines that stay in a buffer."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    for name, value in (("OMP_NUM_THREADS", "1"), (SILENCE, "6"), (INTERVAL, "2")):
+    for name, value in (
+        ("OMP_NUM_THREADS", "1"),
+        (HEARTBEAT_TIMEOUT_VAR, "6"),
+        (HEARTBEAT_INTERVAL_VAR, "2"),
+    ):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
 
@@ -100,9 +103,9 @@ def test_run_resumes_bit_for_bit_after_each_way_to_end_it(eight_images, tmp_path
     np.testing.assert_equal(dict(np.load(weights)), stored.model)
     expected = checkpoint.read(whole / "last.ckpt")
     np.testing.assert_equal(stored.optimizer, expected.optimizer)
-    assert stored.notes["updates"] == expected.notes["updates"]
+    assert stored.updates == expected.updates
     # Each worker evaluated a share of the images.
-    scores, own = (each.notes["history"]["val"][-1] for each in (stored, expected))
+    scores, own = (each.history["val"][-1] for each in (stored, expected))
     assert scores == pytest.approx(own)
 
 
@@ -155,7 +158,7 @@ def test_workers_of_different_runs_are_rejected(
     store = mock.Mock(rank=rank, num_workers=2, pushpull=push_and_pull)
     monkeypatch.setattr(mx.kv, "create", lambda kind: store)
     line = train_arguments(eight_images, tmp_path, "--kv-store", "dist_sync")
-    rejects(line, "worker 1 has another run than worker 0: arguments ")
+    rejects(line, "worker 1 was started with different options than worker 0: options ")
     assert not list(tmp_path.glob("*.ckpt"))
 
 
@@ -171,7 +174,7 @@ def test_worker_alone_names_the_processes_that_it_waits_for(
     cluster, eight_images, tmp_path, monkeypatch, capsys
 ):
     joined = threading.Event()
-    monkeypatch.setattr(workers, "START", 1)
+    monkeypatch.setattr(workers, "JOIN_TIMEOUT_S", 1)
     monkeypatch.setattr(mx.kv, "create", lambda kind: joined.wait(20))
     assert cli.main(train_arguments(eight_images, tmp_path, "--kv-store", "dist_sync")) == 1
     joined.set()

@@ -15,9 +15,8 @@ from support.demo_data import open_dataset, photographs, write_voc
 from support.demo_runs import SMALL, history, parameters, run, train, train_arguments
 from support.odd_images import CLASSES, KINDS, annotation, picture, turned, write_voc_like
 
-from demo_rfcn import cli
+from demo_rfcn import checkpoint, cli, evaluate
 from demo_rfcn.data import DATASETS, ValidationSplit, images, open_datasets
-from demo_rfcn.run import checkpoint, evaluate
 
 VOC_LIKE = DATASETS["voc-like"]
 OWN = ("--dataset", "voc-like")
@@ -255,7 +254,7 @@ def test_evaluation_uses_data_scale_and_split_of_the_checkpoint(
 def test_other_classes_and_backbones_are_rejected(small_run, voc_like, tmp_path, rejects):
     made = write_voc(tmp_path / "made", photographs(["fork", "knife"], 3)) / "VOC2007"
     last, out = small_run / "last.ckpt", tmp_path / "out"
-    words = "knows classes cup, spoon; expected those of 'voc-like': fork, knife"
+    words = "has classes cup, spoon; expected those of 'voc-like': fork, knife"
     rejects(["eval", "--pretrained", last, "--save-prefix", out, "--dataset-root", made], words)
     words = f"no backbone in {last} that fits; it is of another configuration: network: small, not"
     more = ("--pretrained", last, "--network", "mobilenet1.0", "--head", "roi_fc")

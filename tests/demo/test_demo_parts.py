@@ -10,13 +10,13 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from support.demo_data import batches_of, open_dataset, photographs, write_voc
 
+from demo_rfcn import losses, model, networks, variants
 from demo_rfcn.data import DATASETS, ValidationSplit, loader, open_datasets, signals
-from demo_rfcn.model import detector, losses, rpn, targets
-from demo_rfcn.model.config import ModelConfig
-from demo_rfcn.model.detections import Detection
-from demo_rfcn.show import inside, pictures
+from demo_rfcn.model import ModelConfig
+from demo_rfcn.predictor import Detection
+from demo_rfcn.report import pictures, roi_pictures
 
-BASE = rpn.base_anchors(8, (2.0, 4.0), (0.5, 1.0, 2.0))
+BASE = model.base_anchors(8, (2.0, 4.0), (0.5, 1.0, 2.0))
 
 
 def test_base_anchors_have_their_area_and_ratio():
@@ -28,16 +28,16 @@ def test_base_anchors_have_their_area_and_ratio():
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (20, 20)])
 def test_both_anchor_grids_agree(shape):
-    grid = rpn.AnchorGrid(BASE, 8)
+    grid = model.AnchorGrid(BASE, 8)
     grid.initialize()
     inside = grid(mx.nd.zeros((2, 4, *shape))).asnumpy()
-    np.testing.assert_array_equal(inside[0], rpn.anchor_grid(BASE, 8, *shape))
+    np.testing.assert_array_equal(inside[0], losses.anchor_grid(BASE, 8, *shape))
 
 
 def test_proposals_drop_small_and_overlapping_boxes():
     anchors = mx.nd.array([[[0, 0, 20, 20], [1, 1, 21, 21], [40, 40, 44, 60], [50, 10, 90, 30]]])
     score = mx.nd.array([[1, 2, 9, -1]])
-    propose = rpn.Proposals(pre_nms=4, post_nms=4, nms_thresh=0.7, min_size=8)
+    propose = model.Proposals(pre_nms=4, post_nms=4, nms_thresh=0.7, min_size=8)
     boxes, scores = propose(score, mx.nd.zeros((1, 4, 4)), anchors, mx.nd.zeros((1, 3, 64, 64)))
     expected = [[1, 1, 21, 21], [50, 10, 64, 30], [-1] * 4, [-1] * 4]
     np.testing.assert_allclose(boxes[0].asnumpy(), expected, atol=1e-4)
@@ -47,16 +47,16 @@ def test_proposals_drop_small_and_overlapping_boxes():
 
 def rpn_targets(labels: list, size: tuple = (160, 160)) -> tuple:
     """Return the RPN targets of a 160 x 160 batch and its anchors."""
-    make = targets.RPNTargets(BASE, 8, 64)
+    make = losses.RPNTargets(BASE, 8, 64)
     rows = np.array(labels, np.float32).reshape(-1, 6)
     cls, box = make(rows, size, (160, 160), np.random.default_rng(0))
-    return cls, box, rpn.anchor_grid(BASE, 8, 20, 20)
+    return cls, box, losses.anchor_grid(BASE, 8, 20, 20)
 
 
 def test_rpn_targets_encode_the_box_and_keep_to_the_sample():
     cls, box, anchors = rpn_targets([[40, 40, 75, 72, 1, 0]])
     assert (cls == 1).sum() >= 1 and (cls >= 0).sum() == 64
-    decode = rpn.NormalizedBoxCenterDecoder(rpn.STDS, convert_anchor=True)
+    decode = model.NormalizedBoxCenterDecoder(model.RPN_STDS, convert_anchor=True)
     decoded = decode(mx.nd.array(box[None]), mx.nd.array(anchors[None]))[0].asnumpy()
     np.testing.assert_allclose(decoded[cls == 1], [[40, 40, 75, 72]] * (cls == 1).sum(), atol=1e-3)
     assert not box[cls != 1].any()
@@ -64,8 +64,8 @@ def test_rpn_targets_encode_the_box_and_keep_to_the_sample():
 
 def test_rpn_targets_ignore_the_border_difficult_boxes_and_padding():
     cls, _, anchors = rpn_targets([[40, 40, 75, 72, 1, 1]], size=(160, 100))
-    counted = anchors[cls >= 0]
-    assert (cls == 1).sum() == 0 and (counted >= 0).all() and (counted[:, 2] < 100).all()
+    valid_mask = anchors[cls >= 0]
+    assert (cls == 1).sum() == 0 and (valid_mask >= 0).all() and (valid_mask[:, 2] < 100).all()
 
 
 def test_rpn_targets_without_boxes_and_without_anchors_inside_the_image():
@@ -78,27 +78,27 @@ def test_rpn_targets_without_boxes_and_without_anchors_inside_the_image():
 def test_roi_targets():
     rois = mx.nd.array([[[10, 10, 50, 50], [12, 10, 52, 50], [90, 90, 99, 99], [60, 60, 80, 80]]])
     labels = mx.nd.array([[[10, 10, 50, 50, 2, 0], [60, 60, 80, 80, 3, 1], [-1] * 6]])
-    match = targets.RoITargets()
-    cls, box, positive, counted = match(rois, mx.nd.array([[1, 1, 1, 1]]), labels)
+    match = losses.RoITargets()
+    cls, box, positive, valid_mask = match(rois, mx.nd.array([[1, 1, 1, 1]]), labels)
     np.testing.assert_array_equal(cls.asnumpy(), [[3, 3, 0, 0]])
     np.testing.assert_array_equal(positive.asnumpy(), [[1, 1, 0, 0]])
-    np.testing.assert_array_equal(counted.asnumpy(), [[1, 1, 1, 0]])
+    np.testing.assert_array_equal(valid_mask.asnumpy(), [[1, 1, 1, 0]])
     np.testing.assert_allclose(
         box[0].asnumpy(), [[0.0] * 4, [-0.5, 0, 0, 0], [0.0] * 4, [0.0] * 4], atol=1e-5
     )
-    *_, counted = match(rois, mx.nd.array([[1, 0, 1, 1]]), labels)
-    np.testing.assert_array_equal(counted.asnumpy(), [[1, 0, 1, 0]])
+    *_, valid_mask = match(rois, mx.nd.array([[1, 0, 1, 1]]), labels)
+    np.testing.assert_array_equal(valid_mask.asnumpy(), [[1, 0, 1, 0]])
 
 
-def roi_loss(ohem: bool, counted: list) -> tuple:
+def roi_loss(ohem: bool, valid_mask: list) -> tuple:
     """Return the class loss and the gradient of four RoIs, of which the third is the hardest."""
     cls_pred = mx.nd.array([[[3.0, 0], [1, 0], [-5, 0], [2, 0]]])
     cls_pred.attach_grad()
     zeros = mx.nd.zeros((1, 4))
-    loss = losses.RoILoss(num_sample=2, ohem=ohem)
+    loss = (losses.RoILoss if ohem else variants.RandomRoILoss)(num_sample=2)
     with mx.autograd.record():
         zero_boxes = mx.nd.zeros((1, 4, 4))
-        cls, box = loss(cls_pred, zero_boxes, zeros, zero_boxes, zeros, mx.nd.array([counted]))
+        cls, box = loss(cls_pred, zero_boxes, zeros, zero_boxes, zeros, mx.nd.array([valid_mask]))
         total = cls + box
     total.backward()
     return cls.asscalar(), np.abs(cls_pred.grad[0].asnumpy()).sum(axis=1)
@@ -110,13 +110,13 @@ def test_boxes_vote_within_their_class():
     rows = [[0, 0.6, 0, 0, 10, 10], [0, 0.3, 0, 0, 10, 7], [0, 0.3, 0, 0, 10, 4]]
     candidates = mx.nd.array([*rows, [1, 0.9, 0, 0, 10, 9]])
     detections = mx.nd.array([[0, 0.6, 0, 0, 10, 10], [1, 0.9, 0, 0, 10, 9], [-1] * 6])
-    voting = detector.BoxVoting(0.5)
+    voting = variants.BoxVoting(0.5)
     voted = voting(detections.expand_dims(0), candidates.expand_dims(0))[0].asnumpy()
     expected = np.array([[0, 0.6, 0, 0, 10, 9], [1, 0.9, 0, 0, 10, 9], [-1] * 6])
     np.testing.assert_allclose(voted, expected, rtol=1e-6)
 
 
-def test_ohem_sends_gradients_to_the_hardest_counted_rois_only():
+def test_ohem_sends_gradients_to_the_hardest_valid_mask_rois_only():
     loss, gradient = roi_loss(True, [1, 1, 1, 1])
     np.testing.assert_allclose(loss, (np.log1p(np.exp(5)) + np.log1p(np.exp(-1))) / 2, rtol=1e-5)
     np.testing.assert_array_equal(gradient > 0, [False, True, True, False])
@@ -126,14 +126,14 @@ def test_ohem_sends_gradients_to_the_hardest_counted_rois_only():
 
 
 def test_random_sample_has_its_size_and_quota():
-    loss = losses.RoILoss(num_sample=8, ohem=False)
+    loss = variants.RandomRoILoss(num_sample=8)
     positive = mx.nd.concat(mx.nd.ones((3, 10)), mx.nd.zeros((3, 22)), dim=1)
-    counted = mx.nd.ones((3, 32))
-    counted[:, 20:] = 0
-    chosen = loss._random(mx.nd, positive, counted)
+    valid_mask = mx.nd.ones((3, 32))
+    valid_mask[:, 20:] = 0
+    chosen = loss.choose(mx.nd, positive, positive, valid_mask)
     np.testing.assert_array_equal(chosen.sum(axis=1).asnumpy(), 8)
     np.testing.assert_array_equal((chosen * positive).sum(axis=1).asnumpy(), 2)
-    np.testing.assert_array_equal((chosen * (1 - counted)).asnumpy(), 0)
+    np.testing.assert_array_equal((chosen * (1 - valid_mask)).asnumpy(), 0)
 
 
 def test_resize_keeps_within_both_limits():
@@ -157,7 +157,7 @@ def test_reading_gives_back_the_painted_boxes(eight_images):
 def drawn(monkeypatch):
     """The figures that would be written."""
     figures: list[Figure] = []
-    for module in (pictures, inside):
+    for module in (pictures, roi_pictures):
         monkeypatch.setattr(module, "write", lambda figure, path: figures.append(figure))
     yield figures
     plt.close("all")
@@ -206,9 +206,9 @@ def test_every_curve_is_in_the_legend(rows, drawn, tmp_path):
 @pytest.mark.parametrize("k", [3, 7])
 def test_score_maps_are_large_enough_to_see(k, drawn, tmp_path):
     config = ModelConfig(("a", "b"), "small", "psroi", k, True, (2.0,), (1.0,))
-    net = detector.build(config, [mx.cpu()], 0)
+    net = networks.build(config, [mx.cpu()], 0)
     image, box = np.zeros((96, 128, 3), np.uint8), np.array([10, 10, 50, 60], np.float32)
-    inside.score_maps(tmp_path / "score_maps.png", net, image, box, cls=1)
+    roi_pictures.score_maps(tmp_path / "score_maps.png", net, image, box, cls=1)
     (figure,) = drawn
     figure.canvas.draw()
     axes = [axis for axis in figure.axes if axis.images and axis.images[0].get_array().ndim == 2]
@@ -221,11 +221,11 @@ def test_score_maps_are_large_enough_to_see(k, drawn, tmp_path):
 def test_data_whose_first_images_have_no_objects(tmp_path):
     """The pictures of RoIs show the first objects that there are."""
     config = ModelConfig(signals.CLASSES, "small", "psroi", 3, True, (2.0,), (1.0,))
-    net = detector.build(config, [mx.cpu()], 0)
+    net = networks.build(config, [mx.cpu()], 0)
     image, objects = signals.paint(np.random.default_rng(0))
     root = write_voc(tmp_path, [(image, [])] * 41 + [(image, objects)])
     dataset = open_dataset(DATASETS["signals"], root, "test")
-    cls, found = inside.typical_objects(net, dataset, DATASETS["signals"])
+    cls, found = roi_pictures.typical_objects(net, dataset, DATASETS["signals"])
     assert found and signals.CLASSES[cls] in {name for name, *_ in objects}
 
 

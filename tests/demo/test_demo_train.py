@@ -15,12 +15,11 @@ import pytest
 from support.demo_data import write_voc
 from support.demo_runs import assert_equal_runs, history, parameters, run, train, train_arguments
 
-from demo_rfcn import cli, progress
+from demo_rfcn import checkpoint, cli, progress
 from demo_rfcn.data import loader, signals
-from demo_rfcn.distributed.workers import Alone
-from demo_rfcn.model import detector
-from demo_rfcn.model.heads import FPN_HEADS, HEADS
-from demo_rfcn.run import checkpoint
+from demo_rfcn.distributed.workers import SingleWorker
+from demo_rfcn.losses import TrainGraph
+from demo_rfcn.networks import FPN_HEADS, HEADS
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,7 @@ def test_overfits_four_images(folder, tmp_path):
     train(folder.parent, tmp_path, "--steps", "200", "--val-interval", "200", "--val-limit", "4")
     rows = history(tmp_path)
     assert rows["val"][-1]["map50"] > 0.9
-    assert sum(rows["losses"][-1][name] for name in detector.TrainGraph.LOSSES) < 0.9
+    assert sum(rows["losses"][-1][name] for name in TrainGraph.LOSSES) < 0.9
 
 
 #: With boxes for each class where the other kind is in another test or row.
@@ -53,7 +52,7 @@ def test_every_head_learns(flags, eight_images, tmp_path):
 def test_two_contexts_equal_one_with_the_joined_batch(eight_images, tmp_path):
     line = ("--freeze-bn", "--steps", "1", "--optimizer", "sgd", "--cpus")
     one, two = (checkpoint.read(train(eight_images, tmp_path / n, *line, n)) for n in "12")
-    (row,), (divided,) = (each.notes["history"]["losses"] for each in (one, two))
+    (row,), (divided,) = (each.history["losses"] for each in (one, two))
     assert divided == pytest.approx(row, rel=1e-5)
     for name, expected in one.model.items():
         np.testing.assert_allclose(two.model[name], expected, rtol=1e-3, atol=1e-4)
@@ -85,7 +84,17 @@ def test_image_that_is_lost_during_training_is_named(folder, tmp_path, monkeypat
         ("--optimizer", "sgd", "--momentum", "0.8", "--head-lr-mult", "3"),
         ("--lr-mode", "step", "--lr-decay", "0.2", "--lr-decay-steps", "3", "5", "--wd", "0"),
         ("--clip-gradient", "1e-3", "--rpn-num-sample", "32", "--log-interval", "2"),
-        ("--scale-jitter", "0.8", "1.2", "--color-jitter", "0.3", "--flip-p", "0.2"),
+        (
+            "--scale-jitter",
+            "0.8",
+            "1.2",
+            "--max-size",
+            "192",
+            "--color-jitter",
+            "0.3",
+            "--flip-p",
+            "0.2",
+        ),
     ],
 )
 def test_settings_change_the_run(flags, eight_images, short_run, tmp_path):
@@ -122,7 +131,7 @@ def test_one_signal_ends_the_run_after_its_step_and_two_end_it_at_once(
 ):
     """The signals come while a step computes. The run then resumes bit for bit."""
     whole = train(eight_images, tmp_path / "whole", *flags)
-    reduce, calls, last = Alone.reduce, [], tmp_path / "parts" / "last.ckpt"
+    reduce, calls, last = SingleWorker.sum_gradients, [], tmp_path / "parts" / "last.ckpt"
     ended: list = []
 
     def slow(self, *arguments):
@@ -132,7 +141,7 @@ def test_one_signal_ends_the_run_after_its_step_and_two_end_it_at_once(
             time.sleep(0.3)
         return reduce(self, *arguments)
 
-    monkeypatch.setattr(Alone, "reduce", slow)
+    monkeypatch.setattr(SingleWorker, "sum_gradients", slow)
     monkeypatch.setattr(os, "_exit", lambda status: ended.append((status, last.exists())))
     line = train_arguments(eight_images, last.parent, *flags)
     assert cli.main(line) == 130
@@ -144,7 +153,7 @@ def test_one_signal_ends_the_run_after_its_step_and_two_end_it_at_once(
     assert f"continue with --resume {last} (step 3)" in said
     run(*line, "--resume", last)
     assert_equal_runs(last, whole)
-    parts, scores = (checkpoint.read(path).notes["history"]["val"] for path in (last, whole))
+    parts, scores = (checkpoint.read(path).history["val"] for path in (last, whole))
     assert parts == scores
 
 

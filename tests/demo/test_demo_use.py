@@ -19,10 +19,9 @@ from support.odd_images import turned
 from support.onnx_evaluator import session_of
 
 import gluon_roi
-from demo_rfcn.commands import ablate
+from demo_rfcn import ablate, checkpoint
 from demo_rfcn.data import DATASETS, signals
-from demo_rfcn.model.detections import Finder
-from demo_rfcn.run import checkpoint
+from demo_rfcn.predictor import Predictor
 
 pytestmark = pytest.mark.slow
 
@@ -106,7 +105,7 @@ def test_onnx_file_gives_the_boxes_of_detect(short_run, photo, tmp_path):
     net = model_zoo.get_model("ssd_300_mobilenet0.25_voc", pretrained_base=False)
     assert list(about) == list(gluon_roi.onnx.detector_metadata(net))
     assert about["classes"] == list(stored.config.classes)
-    assert (about["short"], about["max_size"]) == (stored.notes["short"], stored.notes["max_size"])
+    assert (about["short"], about["max_size"]) == stored.scale
 
 
 def test_mxnet_files_give_the_boxes_of_detect_without_the_demo(deformable_run, photo, tmp_path):
@@ -153,7 +152,7 @@ def test_eval_and_detect_of_a_deformable_run(eight_images, deformable_run, tmp_p
     run("eval", "--dataset-root", eight_images, *saved)
     assert "8 held-back images, mAP@.5" in capsys.readouterr().out
     assert json.loads((tmp_path / "summary.json").read_text())["parts_moved"] > 0
-    assert_report(tmp_path, 5, "checkpoint of step 6 of 6", "Where the bins of good RoIs")
+    assert_report(tmp_path, 5, "checkpoint of step 6 of 6", "Shifted bins of good RoIs")
     run("detect", eight_images / "VOC2007/JPEGImages/000000.jpg", "--thresh", "0.01", *saved)
     assert pictures.imread(tmp_path / "000000.png").std() > 0.01
     rows = json.loads((tmp_path / "000000.json").read_text())
@@ -168,7 +167,7 @@ def test_two_contexts_find_the_same(eight_images, short_run):
     stored = checkpoint.read(short_run / "last.ckpt")
     dataset = open_dataset(DATASETS["signals"], eight_images, "test")
     one, other = (
-        Finder(stored.detector(ctx), (160, 160), ctx, batch_size)(dataset, range(4))
+        Predictor(stored.detector(ctx), (160, 160), ctx, batch_size)(dataset, range(4))
         for ctx, batch_size in (([mx.cpu()], 1), ([mx.cpu(0), mx.cpu(1)], 3))
     )
     assert sum(len(found.ids) for found in one.values()) > 10
@@ -198,8 +197,8 @@ def test_data_is_reproducible_and_reused(few_signals, tmp_path, capsys):
 def test_ablation_compares_and_is_resumable(
     written_signals, eight_images, tmp_path, monkeypatch, rejects, capsys
 ):
-    reference, other = ablate.REFERENCE, ablate.FURTHER["fpn"][0]
-    monkeypatch.setattr(ablate, "VARIANTS", {reference: ablate.VARIANTS[reference]})
+    reference, other = ablate.REFERENCE.title, ablate.OPTIONAL_VARIANTS["fpn"].title
+    monkeypatch.setattr(ablate, "VARIANTS", (ablate.REFERENCE,))
     line = ["ablate", *train_arguments(eight_images, tmp_path)[1:], "--seeds", "0", "1"]
     line += ["--further", "fpn", "--steps"]
     run(*line, "2")

@@ -58,21 +58,21 @@ def export_gluoncv(folder: Path) -> None:
 def export_rfcn(folder: Path, pretrained: Path, images: list[Path]) -> None:
     import mxnet as mx
 
-    from demo_rfcn.commands.export import export_onnx
+    from demo_rfcn.checkpoint import read
     from demo_rfcn.data.images import check_image, read_image
     from demo_rfcn.data.loader import normalise, resize
-    from demo_rfcn.run.checkpoint import read
+    from demo_rfcn.export import export_onnx
 
     stored = read(pretrained)
-    detect, meta = stored.detector([mx.cpu()]), stored.notes
+    detect = stored.detector([mx.cpu()])
     arrays: dict[str, Any] = {}
     for i, path in enumerate(images):
         pixels = read_image(path, check_image(path))
-        image = normalise(resize(pixels, meta["short"], meta["max_size"])[0])[None]
+        image = normalise(resize(pixels, *stored.scale)[0])[None]
         image = image.astype("float32")
         found = detect(mx.nd.array(image))
         arrays.update({f"image{i}": image, f"rows{i}": rows([out.asnumpy() for out in found])})
-    export_onnx(detect, folder / "rfcn.onnx", meta["short"])
+    export_onnx(detect, folder / "rfcn.onnx", stored.scale[0])
     np.savez(folder / "rfcn.npz", **arrays)
 
 

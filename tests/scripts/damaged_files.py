@@ -8,6 +8,7 @@ Prints how many checkpoints, then symbols, were read, and how many raised an exc
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import sys
@@ -18,8 +19,8 @@ import mxnet as mx
 import numpy as np
 
 import gluon_roi
-from demo_rfcn.model.config import ModelConfig
-from demo_rfcn.run import checkpoint
+from demo_rfcn import checkpoint
+from demo_rfcn.model import ModelConfig
 
 count, folder = int(sys.argv[1]), Path(sys.argv[2])
 #: Sizes and types that a header should not have.
@@ -29,7 +30,12 @@ WORDS = (0, 1, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 
 def write_whole(kind: str, path: Path) -> None:
     if kind == "checkpoints":
         config = ModelConfig(("a",), "small", "psroi", 3, True, (2.0,), (1.0,))
-        notes = {"format": checkpoint.FORMAT, "config": config.to_dict(), "updates": {}, "step": 1}
+        notes = {
+            "format": checkpoint.FORMAT,
+            "config": dataclasses.asdict(config),
+            "updates": {},
+            "step": 1,
+        }
         notes.update(short=9, max_size=9, best=None, held_back=None)
         notes.update(history={"losses": [], "val": []}, arguments={"optimizer": "adam", "steps": 9})
         text = np.frombuffer(json.dumps(notes).encode(), np.uint8)

@@ -10,11 +10,10 @@ from unittest import mock
 
 import numpy as np
 
-from demo_rfcn import cli
-from demo_rfcn.model import detector
+from demo_rfcn import cli, networks
 
 built: list = []
-build = detector.build
+build = networks.build
 
 
 def build_and_keep(*arguments: Any) -> Any:
@@ -22,7 +21,7 @@ def build_and_keep(*arguments: Any) -> Any:
     return built[-1]
 
 
-with mock.patch.object(detector, "build", build_and_keep):
+with mock.patch.object(networks, "build", build_and_keep):
     assert cli.main(sys.argv[2:]) == 0
 values = built[0]._collect_params_with_prefix()
 np.savez(sys.argv[1], **{name: value.data().asnumpy() for name, value in values.items()})

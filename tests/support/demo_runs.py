@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from demo_rfcn import cli
-from demo_rfcn.run import checkpoint
-from demo_rfcn.settings import Settings
+from demo_rfcn import checkpoint, cli
+from demo_rfcn.config import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Flags of two steps on small images.
@@ -43,7 +42,7 @@ def train(data: Path, folder: Path, *more: object) -> Path:
 
 def settings_of(line: list) -> Settings:
     """Return the settings that a command line asks for."""
-    return cli.parse(line).args[0]
+    return cli.parse(line).args[0]  # type: ignore[attr-defined]
 
 
 def python(
@@ -72,7 +71,7 @@ def parameters(path: Path) -> dict:
 def assert_equal_runs(one: Path, other: Path) -> None:
     """Compare the parameters and the optimizers of two checkpoints bit for bit."""
     first, second = checkpoint.read(one), checkpoint.read(other)
-    assert first.notes["updates"] == second.notes["updates"]
+    assert first.updates == second.updates
     np.testing.assert_equal(first.model, second.model)
     np.testing.assert_equal(first.optimizer, second.optimizer)
 

@@ -14,27 +14,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Any
 
-from ..errors import InputError, RunError
-from .stop import LAUNCHER, PEER_LOST, ROLE, StopRequest, listen_to_heartbeats
+from .distributed.stop import LAUNCHER, PEER_LOST, ROLE, StopRequest, listen_to_heartbeats
+from .errors import InputError, Interrupted, RunError
 
 ROLES = ("scheduler", "server", "worker")
 PATIENCE = 4.0  # seconds for the others to end by themselves after one has failed
 SHUTDOWN_GRACE = 20.0  # seconds for the last checkpoint, before the rest is killed
 
 
-def command(workers: int, servers: int, address: str, only: Sequence[str], line: list[str]) -> None:
+def command(
+    workers: int, servers: int, address: str, only: Sequence[str], line: Sequence[str]
+) -> None:
     """Train with several processes: launch -n WORKERS -s SERVERS -- train ...
 
     Starts the processes, prints their output, and ends all when one fails, with the status of the
-    worker if it had one. `address` is empty for this machine and a free port, `only` for all roles.
+    worker if it had one. `address` is empty for this machine and a free port, `only` for all roles,
+    and `line` the command of a worker.
     """
-    if line[:1] != ["train"]:
-        raise InputError("launch: expected '-- train' and its arguments at the end of the line")
     if only and not address and len(set(only)) < len(ROLES):
         raise InputError("launch: --only without --address, expected HOST:PORT of the scheduler")
     host, port = _address(address)
@@ -53,8 +53,6 @@ def command(workers: int, servers: int, address: str, only: Sequence[str], line:
         environment["DMLC_NODE_HOST"] = host
     cores = len(os.sched_getaffinity(0))
     environment.setdefault("OMP_NUM_THREADS", str(max(cores // max(roles.count("worker"), 1), 1)))
-    if not any(word.startswith("--kv-store") for word in line):
-        line = [*line, "--kv-store", "dist_sync"]
     print(f"launch: {', '.join(roles)}; scheduler at {host}:{port}", flush=True)
     with StopRequest() as stop, _Processes() as processes:
         for role in roles:
@@ -83,7 +81,6 @@ class _Processes(AbstractContextManager):
     def __init__(self) -> None:
         self._children: list[tuple[str, subprocess.Popen]] = []
         self._readers: list[threading.Thread] = []
-        self._printed: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def __exit__(self, *details: object) -> None:
@@ -105,21 +102,19 @@ class _Processes(AbstractContextManager):
             self._readers[-1].start()
 
     def _print(self, source: IO[bytes], target: IO[str]) -> None:
-        """Print the lines of a process that no other one has printed."""
-        own: Counter[str] = Counter()
+        """Print the lines of a process."""
         for data in source:
-            text = data.decode("utf-8", "replace")
             with self._lock:
-                own[text] += 1
-                if own[text] > self._printed[text]:
-                    self._printed[text] = own[text]
-                    target.write(text)
-                    target.flush()
+                target.write(data.decode("utf-8", "replace"))
+                target.flush()
 
     def watch(self, stop: StopRequest) -> None:
         """Wait for the end of all; when one fails, or a signal comes, have the others end."""
-        failed, deadline, notified = None, 0.0, False
-        while any(child.poll() is None for role, child in self._children if role == "worker"):
+        failed, deadline, notified, told = None, 0.0, False, False
+        # Without a worker on this machine, servers run until those of other machines have ended.
+        awaited = "worker" if any(role == "worker" for role, _ in self._children) else "server"
+        awaited = awaited if any(role == awaited for role, _ in self._children) else "scheduler"
+        while any(child.poll() is None for role, child in self._children if role == awaited):
             time.sleep(0.2)
             if failed is None and (failed := self._failed()):
                 role, status = failed
@@ -132,20 +127,22 @@ class _Processes(AbstractContextManager):
             if notified and time.monotonic() > deadline + SHUTDOWN_GRACE:
                 break
             if stop.raised:
-                self._send(signal.SIGTERM, "worker")
-                stop.raised = False  # until there is another one
+                self._send(signal.SIGTERM, awaited)
+                stop.raised, told = False, True  # until there is another one
         role, status = failed or self._failed() or ("", 0)
         if role == "worker" and status > 0:
             error = RunError("")  # the worker has printed the reason
             error.status = status
             raise error
         self._end_servers()
+        if told and awaited != "worker":
+            raise Interrupted("launch: stopped all processes of this machine")
         if role:
             how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
             raise RunError(f"launch: a {role} {how}; all other processes of this machine ended")
 
     def _failed(self) -> tuple[str, int] | None:
-        """Return role and status of a process that failed; heartbeats tell of one that hangs."""
+        """Return role and status of a process that failed; heartbeats detect one that hangs."""
         failed = ((role, child.returncode) for role, child in self._children if child.poll())
         return next(failed, None)
 

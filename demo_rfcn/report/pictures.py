@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from ..data.dataset import DetectionSet
 from ..files import replacing
-from ..model.detections import Detection
+from ..predictor import Detection
 
 plt.switch_backend("agg")
 plt.rcParams["figure.dpi"] = 110
@@ -96,8 +96,8 @@ def detections(path: Path, dataset: DetectionSet, found: dict[int, Detection]) -
     write(figure, path)
 
 
-def curves(folder: Path, history: dict) -> None:
-    """Write loss.png and map.png from the history of a run."""
+def curves(folder: Path, history: dict[str, list[dict[str, float]]]) -> None:
+    """Write loss.png and map.png from the history of a run, which has a row of losses at least."""
     rows = history["losses"]
     lines = {name: [row[name] for row in rows] for name in rows[0]}
     steps = lines.pop("step")

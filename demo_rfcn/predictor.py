@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detections of a detector in single images and in a data set."""
+"""Detections of a detector in the images of a data set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import NamedTuple
 import mxnet as mx
 import numpy as np
 
-from ..data.dataset import DetectionSet
-from ..data.loader import normalise, resize
-from ..progress import Progress
-from .detector import Detector
+from .data.dataset import DetectionSet
+from .data.loader import normalise, resize
+from .model import Detector
+from .progress import Progress
 
 
 class Detection(NamedTuple):
@@ -26,18 +26,18 @@ class Detection(NamedTuple):
 
 
 @dataclass
-class Finder:
-    """A detector, and how images reach it."""
+class Predictor:
+    """A detector with the scale of its images and its devices."""
 
     detector: Detector
     scale: tuple[int, int]  # short side of scaled images and limit of the long one, pixels
     ctx: Sequence[mx.Context]  # devices that have the detector's parameters
     batch_size: int = 4
 
-    def each(
+    def iterate(
         self, dataset: DetectionSet, indices: Iterable[int]
     ) -> Iterator[tuple[int, np.ndarray, Detection]]:
-        """Yield some images by index, with the pixels of the file and the detections.
+        """Yield the index, the pixels of the file and the detections of some images.
 
         Consecutive images of equal scaled shape share a batch, which is divided among devices.
         """
@@ -45,15 +45,15 @@ class Finder:
         scaled = ((index, image, *resize(image, *self.scale)) for index, image in read)
         for _, group in groupby(scaled, key=lambda each: each[2].shape):
             while chunk := list(islice(group, self.batch_size)):
-                places, images, smaller, factors = zip(*chunk)
-                data = np.stack([normalise(image) for image in smaller])
+                numbers, images, resized, factors = zip(*chunk)
+                data = np.stack([normalise(image) for image in resized])
                 ctx = self.ctx[: len(data)]
                 parts = mx.gluon.utils.split_and_load(data, ctx, even_split=False)
                 outputs = [self.detector(part) for part in parts]
-                # All devices are at work before the first one is waited for.
+                # All devices have work before the first one is waited for.
                 found = [[array.asnumpy() for array in output] for output in outputs]
                 ids, scores, boxes = (np.concatenate(column) for column in zip(*found))
-                for row, (index, image, (x, y)) in enumerate(zip(places, images, factors)):
+                for row, (index, image, (x, y)) in enumerate(zip(numbers, images, factors)):
                     kept = ids[row, :, 0] >= 0
                     sides = boxes[row, kept] / np.array([x, y, x, y], np.float32)
                     classes = ids[row, kept, 0].astype(int)
@@ -63,6 +63,6 @@ class Finder:
         self, dataset: DetectionSet, indices: Sequence[int], hidden: bool = False
     ) -> dict[int, Detection]:
         """Return the detections of some images by index, with a progress bar unless `hidden`."""
-        each, count = self.each(dataset, indices), len(indices)
-        shown = Progress("evaluating", "images", each, total=count, disable=hidden)
-        return {index: detection for index, _, detection in shown}
+        images = self.iterate(dataset, indices)
+        bar = Progress("evaluating", "images", images, total=len(indices), disable=hidden)
+        return {index: detection for index, _, detection in bar}

@@ -7,48 +7,53 @@ text, `notes`. Reading one cannot run code.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 
-from .. import files
-from ..errors import CheckpointError, reason
-from ..model import detector
-from ..model.config import ModelConfig
-from ..model.detector import RFCN
-from ..settings import MAX_SIDE
+from . import files, networks
+from .errors import CheckpointError, InputError, reason
+from .model import RFCN, Detector, ModelConfig
 
 FORMAT = 3
 
 
-@dataclass
+@dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint.
-
-    `notes` also have the best score, the history, the scale (short, max_size), held_back (names of
-    images, or None), location (of the data set) and updates (the number for each parameter).
-    """
+    """The content of a checkpoint."""
 
     path: Path
+    digest: str  # of the whole content
     config: ModelConfig
     step: int  # number of finished steps
-    arguments: dict[str, Any]  # options of the run
-    notes: dict[str, Any]
+    arguments: dict[str, Any]  # options of the run, by name
+    scale: tuple[int, int]  # short side of scaled images and limit of the long one, pixels
+    best: float | None  # highest mAP@.5 on the validation images
+    history: dict[str, list[dict[str, float]]]  # rows of "losses" and "val"
+    pending: list[list[float]]  # losses of the steps since the last row
+    held_back: list[str] | None  # names of images held back from training
+    data: dict[str, Any]  # what was read, see `provenance.data_record`
+    updates: dict[str, int]  # number of updates of each parameter
     model: dict[str, np.ndarray]
     optimizer: dict[str, list[np.ndarray]]  # arrays of each parameter's state
 
-    def check_config(self, wanted: ModelConfig) -> None:
+    def check_config(self, requested: ModelConfig) -> None:
         """Raise CheckpointError, with every difference, unless the configuration is the same."""
-        if differences := "; ".join(self.config.differences(wanted)):
+        if differences := "; ".join(self.config_differences(requested)):
             another = f"is of another configuration: {differences}"
             raise CheckpointError(f"checkpoint: {self.path} {another}")
+
+    def config_differences(self, requested: ModelConfig) -> list[str]:
+        """Return "name: stored value, not requested value" for every difference."""
+        values, others = asdict(self.config), asdict(requested)
+        return [f"{n}: {values[n]}, not {others[n]}" for n in values if values[n] != others[n]]
 
     def load_parameters(self, net: RFCN) -> None:
         """Load the parameters into a net of the same configuration."""
@@ -68,7 +73,7 @@ class Checkpoint:
         if not any(name.startswith("backbone.") for name in fitting):
             raise CheckpointError(
                 f"checkpoint: no backbone in {self.path} that fits; it is of another "
-                f"configuration: {'; '.join(self.config.differences(net.config))}"
+                f"configuration: {'; '.join(self.config_differences(net.config))}"
             )
         for name in fitting:
             named[name].set_data(mx.nd.array(model[name]))
@@ -80,18 +85,18 @@ class Checkpoint:
     def load_optimizer(self, net: RFCN, trainer: mx.gluon.Trainer) -> None:
         """Give a new trainer the optimizer's state; everything random follows from the step."""
         indices = {name: index for index, name in _names(net, trainer).items()}
-        updates, optimizer = self.notes["updates"], trainer._optimizer
-        for name in sorted(updates.keys() - indices.keys()):
+        optimizer = trainer._optimizer
+        for name in sorted(self.updates.keys() - indices.keys()):
             raise _damaged(self.path, f"it has a state of '{name}', which the network lacks")
         for place, updater in enumerate(trainer._updaters):
-            for name, count in updates.items():
+            for name, count in self.updates.items():
                 index = indices[name]
                 weight = trainer._params[index].list_data()[place]
                 state = optimizer.create_state_multi_precision(index, weight)
-                own, stored = _arrays(state), self.optimizer.get(name, [])
-                if [array.shape for array in own] != [array.shape for array in stored]:
+                arrays, stored = _arrays(state), self.optimizer.get(name, [])
+                if [array.shape for array in arrays] != [array.shape for array in stored]:
                     raise _damaged(self.path, f"the state of '{name}' is of another optimizer")
-                for array, values in zip(own, stored):
+                for array, values in zip(arrays, stored):
                     array[:] = values
                 updater.states[index] = state
                 updater.states_synced[index] = True
@@ -99,13 +104,11 @@ class Checkpoint:
                 optimizer._index_update_count[index] = count
                 optimizer.num_update = max(optimizer.num_update, count)
 
-    def detector(self, ctx: Sequence[mx.Context], **arguments: Any) -> detector.Detector:
-        """Return the trained detector, hybridized; the arguments are those of `Detector`."""
-        net = detector.build(self.config, ctx, seed=0)
+    def detector(self, ctx: Sequence[mx.Context], voting: bool = True) -> Detector:
+        """Return the trained detector, hybridized."""
+        net = networks.build(self.config, ctx, seed=0)
         self.load_parameters(net)
-        detect = detector.Detector(net, **arguments)
-        detect.hybridize(static_alloc=True)
-        return detect
+        return networks.detector(net, voting)
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:
@@ -113,8 +116,12 @@ def _damaged(path: Path, why: str) -> CheckpointError:
     return CheckpointError(f"checkpoint: {path} {words}: {why}")
 
 
-def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, notes: dict) -> None:
-    """Write a checkpoint. If that fails, the previous one is kept."""
+def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, notes: dict[str, Any]) -> None:
+    """Write a checkpoint. If that fails, the previous one is kept.
+
+    `notes` has the fields of `Checkpoint` that are neither arrays nor made here. Raises InputError
+    if a value of the model or the optimizer is not finite.
+    """
     names = _names(net, trainer)
     named = net._collect_params_with_prefix()
     arrays = {f"model/{name}": each._reduce().asnumpy() for name, each in named.items()}
@@ -123,7 +130,12 @@ def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, notes: dict) -> None:
         updates[names[index]] = trainer._optimizer._index_update_count[index]
         for place, array in enumerate(_arrays(state)):
             arrays[f"optimizer/{place}/{names[index]}"] = array.asnumpy()
-    config = net.config.to_dict()
+    for name, values in arrays.items():
+        if not np.isfinite(values).all():
+            where = f"'{name.split('/')[-1]}' is not finite after step {notes['step']}"
+            what = "parameter" if name.startswith("model/") else "the optimizer's state of"
+            raise InputError(f"train: {what} {where}; no checkpoint is written; lower --lr")
+    config = asdict(net.config)
     text = json.dumps({"format": FORMAT, "config": config, "updates": updates, **notes})
     arrays["notes"] = np.frombuffer(text.encode(), np.uint8)
     with files.replacing(path) as part, part.open("wb") as file:
@@ -135,17 +147,17 @@ def read(path: Path) -> Checkpoint:
     if not Path(path).is_file():
         raise CheckpointError(f"checkpoint: file {path} is missing")
     try:
+        digest = hashlib.sha256()
         with zipfile.ZipFile(path) as archive:
             for entry in archive.infolist():  # stored, so that nothing grows when it is read
                 if entry.compress_type or entry.compress_size != entry.file_size:
                     raise ValueError(f"'{entry.filename}' in it is compressed")
+                digest.update(f"{entry.filename} {entry.CRC} ".encode())
         with np.load(path, allow_pickle=False) as stored:
             arrays = dict(stored)
         notes = json.loads(arrays.pop("notes").tobytes())
         if notes["format"] != FORMAT:
             raise ValueError(f"it has format {notes['format']}, expected {FORMAT}")
-        config = ModelConfig.from_dict(notes["config"])
-        _check(notes)
         model: dict[str, np.ndarray] = {}
         optimizer: dict[str, list[np.ndarray]] = {}
         for name in sorted(arrays):
@@ -157,26 +169,44 @@ def read(path: Path) -> Checkpoint:
                 optimizer.setdefault(name.split("/", 2)[2], []).append(arrays[name])
         for name in sorted(optimizer.keys() - notes["updates"].keys()):
             raise ValueError(f"it has a state of '{name}' without its number of updates")
+        return Checkpoint(
+            path=path,
+            digest=digest.hexdigest(),
+            config=_read_config(notes["config"]),
+            step=int(notes["step"]),
+            arguments=dict(notes["arguments"]),
+            scale=(int(notes["short"]), int(notes["max_size"])),
+            best=None if notes["best"] is None else float(notes["best"]),
+            history={name: list(notes["history"][name]) for name in ("losses", "val")},
+            pending=list(notes.get("pending", [])),
+            held_back=notes["held_back"],
+            data=dict(notes.get("data", {})),
+            updates={name: int(count) for name, count in notes["updates"].items()},
+            model=model,
+            optimizer=optimizer,
+        )
     except Exception as error:  # a malicious file may raise anything
         if isinstance(error, OSError) and error.filename:
             raise
         raise _damaged(path, reason(error)) from error
-    return Checkpoint(path, config, notes["step"], notes["arguments"], notes, model, optimizer)
 
 
-def _check(notes: dict) -> None:
-    """Raise an error for values that the commands could not use."""
-    arguments, losses, val = notes["arguments"], notes["history"]["losses"], notes["history"]["val"]
-    counts = [notes[name] for name in ("step", "short", "max_size")]
-    counts += [arguments["steps"], *notes["updates"].values()]
-    if not all(type(count) is int and 0 <= count < 2**31 for count in counts):
-        raise ValueError(f"one of its counts {counts[:4]} is not a natural number")
-    if not 1 <= notes["short"] <= notes["max_size"] <= MAX_SIDE:
-        raise ValueError(f"it has no valid scale: {notes['short']}, {notes['max_size']}")
-    numbers = [notes["best"] or 0.0, *(value for row in losses + val for value in row.values())]
-    even = all(row.keys() == rows[0].keys() for rows in (losses, val) for row in rows)
-    if not even or not all(map(math.isfinite, numbers)):
-        raise ValueError("it has no valid history")
+def _read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the configuration of a detector that this version can build."""
+    known: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    config = ModelConfig(**known)
+    heads = networks.FPN_HEADS if config.fpn else networks.HEADS
+    for name, value, choices in (
+        ("network", config.network, networks.NETWORKS),
+        ("head", config.head, heads),
+        ("k", config.k, range(1, networks.MAX_K + 1)),
+    ):
+        if value not in choices:
+            raise ValueError(f"it has no valid '{name}'")
+    names = config.classes
+    if not (names and isinstance(names, tuple) and all(isinstance(name, str) for name in names)):
+        raise ValueError("it has no valid 'classes'")
+    return config
 
 
 def _arrays(state: Any) -> list:

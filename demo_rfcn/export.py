@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`export`: the whole test graph, as symbol.json and parameters or as ONNX.
+"""`export`: the test graph as symbol.json and parameters, or as ONNX.
 
 Both load where demo_rfcn is not installed (README.md). Classes and the preparation of images are in
 rfcn-metadata.json, or in the ONNX file: examples/detect_mxnet.py and detect_onnx.py read them.
@@ -15,24 +15,24 @@ import mxnet as mx
 
 import gluon_roi.onnx
 
-from .. import files
-from ..data.loader import MEAN, STD
-from ..errors import InputError
-from ..model.detector import Detector
-from ..run import checkpoint
+from . import files
+from .checkpoint import Checkpoint
+from .data.loader import MEAN, STD
+from .errors import InputError
+from .model import Detector
 
 FORMATS = ("mxnet", "onnx")
 
 
-def command(name: str, path: Path, save_prefix: Path, format: str) -> None:
+def command(stored: Checkpoint, name: str, format: str, save_prefix: Path) -> None:
     """Write <name>-symbol.json, <name>-0000.params and <name>-metadata.json, or <name>.onnx."""
     files.prepare(save_prefix)
-    stored = checkpoint.read(path)
-    detect, short = stored.detector([mx.cpu()]), stored.notes["short"]
-    about = {  # the keys of `gluon_roi.onnx.detector_metadata`
+    short, max_size = stored.scale
+    detector = stored.detector([mx.cpu()])
+    metadata = {  # the keys of `gluon_roi.onnx.detector_metadata`
         "classes": list(stored.config.classes),
         "short": short,
-        "max_size": stored.notes["max_size"],
+        "max_size": max_size,
         "resize": "INTER_LINEAR",
         "colour_order": "RGB",
         "mean": MEAN.tolist(),
@@ -40,31 +40,31 @@ def command(name: str, path: Path, save_prefix: Path, format: str) -> None:
         "boxes": "x1, y1, x2, y2 in pixels of the resized image",
     }
     if format == "onnx":
-        print(export_onnx(detect, save_prefix / f"{name}.onnx", short, about))
+        print(export_onnx(detector, save_prefix / f"{name}.onnx", short, metadata))
         return
-    print(*export(detect, save_prefix / name, short), sep="\n")
-    files.write_json(save_prefix / f"{name}-metadata.json", about)
+    print(*export(detector, save_prefix / name, short), sep="\n")
+    files.write_json(save_prefix / f"{name}-metadata.json", metadata)
     print(save_prefix / f"{name}-metadata.json")
 
 
-def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
+def export(detector: Detector, stem: Path, side: int) -> tuple[Path, Path]:
     """Export a hybridized detector as <stem>-symbol.json and <stem>-0000.params; return both paths.
 
     An image of `side` x `side` pixels traces the graph; those of other sizes may follow.
     """
     symbol, parameters = Path(f"{stem}-symbol.json"), Path(f"{stem}-0000.params")
-    detect(mx.nd.zeros((1, 3, side, side)))
+    detector(mx.nd.zeros((1, 3, side, side)))
     with files.replacing(symbol) as first, files.replacing(parameters) as second:
         made = first.with_name(parameters.name)
         try:
-            detect.export(str(made.with_name(stem.name)))
+            detector.export(str(made.with_name(stem.name)))
             # MXNet does not check whether the last bytes of a file reached the disk; a shortened
             # file does not load.
             mx.sym.load(str(first))
             mx.nd.load(str(made))
         except mx.MXNetError as error:
             for part in (first, made):
-                with part.open("ab") as file:  # has Python name the reason
+                with part.open("ab") as file:  # Python names the reason
                     file.write(bytes(2**16))
             raise OSError("MXNet wrote only a part of it") from error
         os.replace(made, second)
@@ -72,17 +72,19 @@ def export(detect: Detector, stem: Path, side: int) -> tuple[Path, Path]:
 
 
 def export_onnx(
-    detect: Detector, path: Path, side: int, about: dict[str, Any] | None = None
+    detector: Detector, path: Path, side: int, metadata: dict[str, Any] | None = None
 ) -> Path:
     """Export a detector as ONNX, for any number of images of any size, as `export` does.
 
-    Raises InputError if the package onnx is missing, or a part of the detector has no translation.
+    Large weights are in a second file, <path>.data. Raises InputError if the package onnx is
+    missing, or a part of the detector has no translation.
     """
     names = ["ids", "scores", "boxes"]
-    how: dict[str, Any] = {"dynamic": [(0, 2, 3)], "metadata": about, "output_names": names}
-    with files.replacing(path) as part:
+    options: dict[str, Any] = {"dynamic": [(0, 2, 3)], "metadata": metadata, "output_names": names}
+    with files.replacing_all(path.parent) as work, files.writing(path):
         try:
-            gluon_roi.onnx.export(detect, [(1, 3, side, side)], part, **how)
+            shape = (1, 3, side, side)
+            gluon_roi.onnx.export(detector, [shape], work / path.name, **options)
         except (ImportError, NotImplementedError) as error:
             raise InputError(f"export: {error}") from error
     return path

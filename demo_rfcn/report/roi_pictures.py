@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a RoI inside a head: score maps, votes, moved bins."""
+"""Pictures of a RoI inside a head: score maps, votes, shifted bins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from ..data import DatasetSpec
 from ..data.dataset import DetectionSet
 from ..data.loader import load_image, normalise
-from ..model.detector import RFCN
+from ..model import RFCN
 from .pictures import frame, grid, write
 
 
@@ -27,11 +27,13 @@ def votes(
     maps (C + 1, k, k, H', W'), background first; the votes (K, C + 1, k, k); and the softmax of
     their means, (K, C + 1).
     """
-    ctx = net.head.class_maps.weight.list_ctx()[0]
+    head = net.head
+    ctx = head.class_maps.weight.list_ctx()[0]
     features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
-    maps = net.head.class_maps(features)
-    rows = np.concatenate([np.zeros((len(rois), 1)), rois], axis=1)
-    pooled = net.head.class_votes(features, mx.nd.array(rows, ctx=ctx))
+    maps = head.class_maps(features)
+    rows = mx.nd.array(np.concatenate([np.zeros((len(rois), 1)), rois], axis=1), ctx=ctx)
+    inputs = (rows, head.offsets(mx.nd, features, rows)) if hasattr(head, "offsets") else (rows,)
+    pooled = head.class_pool(maps, *inputs)
     probability = mx.nd.softmax(pooled.mean(axis=(2, 3)))
     k = net.config.k
     maps = maps.asnumpy()[0]
@@ -130,7 +132,7 @@ def score_maps(
 
 
 def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Draw the bins of good RoIs, dotted where the box divides and solid where they have moved to.
+    """Draw the bins of good RoIs: dotted for equal parts of the box, solid for the shifted ones.
 
     The head is a `deformable_psroi` one. `objects` are images (H, W, 3), uint8, RGB, scaled, each
     with a RoI (4,) in its pixels. Returns the mean distance of a bin, in sides of its RoI.
@@ -142,14 +144,14 @@ def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -
     for axis, (image, roi) in zip(axes, objects):
         features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
         row = mx.nd.array([[0, *roi]], ctx=ctx)
-        moves = head.offsets(mx.nd, features, row).asnumpy()[0] * head.TRANS_STD
-        distances.append(np.hypot(*moves).mean())
+        shifts = head.offsets(mx.nd, features, row).asnumpy()[0] * head.TRANS_STD
+        distances.append(np.hypot(*shifts).mean())
         x1, y1, x2, y2 = roi
         width, height = x2 - x1, y2 - y1
         axis.imshow(image)
         for i, j in np.ndindex(k, k):
-            for move, colour, style in (((0, 0), "white", ":"), (moves[:, i, j], "lime", "-")):
-                left, top = x1 + (j / k + move[0]) * width, y1 + (i / k + move[1]) * height
+            for shift, colour, style in (((0, 0), "white", ":"), (shifts[:, i, j], "lime", "-")):
+                left, top = x1 + (j / k + shift[0]) * width, y1 + (i / k + shift[1]) * height
                 bounds = (left, top, left + width / k, top + height / k)
                 frame(axis, bounds, colour, linestyle=style)
     write(figure, path)

@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from .. import files
-from ..data.dataset import AnnotatedImage, DetectionSet
-from ..data.images import has_suffix
-from ..errors import InputError
-from ..model.detections import Detection, Finder
-from ..progress import Progress
-from ..run import checkpoint
-from ..settings import Devices
+from . import files
+from .checkpoint import Checkpoint
+from .config import Devices
+from .data.dataset import AnnotatedImage, DetectionSet
+from .data.images import has_suffix
+from .errors import InputError
+from .predictor import Detection, Predictor
+from .progress import Progress
 
 
 def command(
-    devices: Devices, images: list[Path], thresh: float, path: Path, save_prefix: Path
+    devices: Devices, stored: Checkpoint, images: list[Path], thresh: float, save_prefix: Path
 ) -> None:
     """Detect objects in image files: write <stem>.png and <stem>.json for each.
 
@@ -26,18 +28,16 @@ def command(
     those of folders only after the others have their results.
     """
     dataset = open_images(images)
-    check_targets([Path(entry.path) for entry in dataset.samples], save_prefix)
+    check_targets([Path(sample.path) for sample in dataset.samples], save_prefix)
     ctx = devices.contexts()
-    stored = checkpoint.read(path)
     files.prepare(save_prefix)
-    scale = stored.notes["short"], stored.notes["max_size"]
-    find = Finder(stored.detector(ctx), scale, ctx, devices.batch_size)
+    predictor = Predictor(stored.detector(ctx), stored.scale, ctx, devices.batch_size)
     with Progress("detecting", "images", total=len(dataset)) as progress:
-        for index, image, detection in find.each(dataset, range(len(dataset))):
+        for index, image, detection in predictor.iterate(dataset, range(len(dataset))):
             file = dataset.samples[index].path
-            stem = save_prefix / Path(file).stem
-            count = write(stem, image, detection, stored.config.classes, thresh)
-            progress.results(f"{file}: {count} objects -> {stem}.png, .json")
+            stem, classes = Path(file).stem, stored.config.classes
+            count = write(save_prefix, stem, image, detection, classes, thresh)
+            progress.results(f"{file}: {count} objects -> {save_prefix / stem}.png, .json")
             progress.update()
     if dataset.broken:
         raise InputError("\n".join(f"detect: {sentence}" for sentence in dataset.broken))
@@ -65,29 +65,35 @@ def open_images(paths: list[Path]) -> DetectionSet:
 
 
 def write(
-    stem: Path, image: np.ndarray, detection: Detection, classes: tuple[str, ...], thresh: float
+    folder: Path,
+    stem: str,
+    image: np.ndarray,
+    detection: Detection,
+    classes: tuple[str, ...],
+    thresh: float,
 ) -> int:
     """Write the detections of an image, and return their number."""
-    from ..show import pictures  # pyplot takes long to import
+    from .report import pictures  # the import of pyplot needs a second
 
+    rows = [
+        {"class": classes[cls], "score": float(score), "box": [*map(float, box)]}
+        for cls, score, box in zip(*detection)
+        if score >= thresh
+    ]
     height, width = image.shape[:2]
     scale = 9 / max(height, width)  # the longer side is 9 inches, none is below 2
     figure, axis = pictures.plt.subplots(figsize=(max(scale * width, 2), max(scale * height, 2)))
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1)
     axis.set_axis_off()
     pictures.draw_detections(axis, image, detection, classes, thresh, 10)
-    pictures.write(figure, Path(f"{stem}.png"))
-    rows = [
-        {"class": classes[cls], "score": float(score), "box": [*map(float, box)]}
-        for cls, score, box in zip(*detection)
-        if score >= thresh
-    ]
-    files.write_json(Path(f"{stem}.json"), rows)
+    with files.replacing_all(folder) as work:
+        pictures.write(figure, work / f"{stem}.png")
+        files.write_json(work / f"{stem}.json", rows)
     return len(rows)
 
 
 def check_targets(images: list[Path], save_prefix: Path) -> None:
-    """Raise InputError if the results of an image would replace those of another, or an image."""
+    """Raise InputError if a result would replace another one, an image, or a user's file."""
     inputs = {path.resolve(): path for path in images}
     writers: dict[str, Path] = {}
     for path in inputs.values():
@@ -99,3 +105,27 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
         if target.resolve() in inputs:
             twice = f"{target} is an image to read, and would be written"
             raise InputError(f"detect: {twice}; expected another folder as --save-prefix")
+        for result, is_result in ((target, is_picture), (target.with_suffix(".json"), is_rows)):
+            if result.exists() and not is_result(result):
+                user = f"{result} was not written by detect"
+                raise InputError(f"detect: {user}; expected another folder as --save-prefix")
+
+
+def is_rows(path: Path) -> bool:
+    """Return whether a file is a list of detections, with its picture in the same folder."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    keys = {"class", "score", "box"}
+    of_detect = isinstance(rows, list) and all(isinstance(r, dict) and keys == set(r) for r in rows)
+    return of_detect and (bool(rows) or is_picture(path.with_suffix(".png")))
+
+
+def is_picture(path: Path) -> bool:
+    """Return whether a file is a picture that Matplotlib wrote, as `write` does."""
+    try:
+        with Image.open(path) as image:
+            return str(image.info.get("Software", "")).startswith("Matplotlib")
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return False

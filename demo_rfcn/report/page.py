@@ -9,14 +9,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..config import SUMMARY
 from ..data import folder_name
-from ..files import replacing
+from ..errors import InputError
+from ..files import is_json_of, read_json, replacing
 
 REPORT = "report.html"
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
+<meta name="generator" content="demo_rfcn">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>
@@ -37,13 +40,13 @@ _PICTURES = {
         "The first held-back images. A detection has the colour of its class, with name and score.",
     ),
     "score_maps.png": (
-        "What a good and a shifted RoI see",
-        "Each map answers for one part of the object, and gives one vote: its mean in the green "
-        "bin. On the good RoI the parts agree; on the shifted one they do not.",
+        "Score maps of a good and of a shifted RoI",
+        "Each map scores one part of the object, and gives one vote: its mean in the green bin. On "
+        "the good RoI the votes are high; on the shifted one they are not.",
     ),
     "parts.png": (
-        "Where the bins of good RoIs have moved",
-        "Bins as the box divides (dotted) and with the learned offsets (green).",
+        "Shifted bins of good RoIs",
+        "Bins of equal parts of the box (dotted) and with the learned offsets (green).",
     ),
     "loss.png": ("Training", "The four losses and their sum, smoothed."),
     "map.png": ("", "Mean average precision at two overlaps, on the validation images."),
@@ -60,7 +63,7 @@ _COLUMNS = {
 
 
 def write_report(folder: Path, summary: dict) -> Path:
-    """Write report.html beside the pictures that `commands.evaluate.report` names in a summary."""
+    """Write report.html in the folder of the pictures that a summary names; see `evaluate`."""
     test, config = summary["test"], summary["config"]
     names = [name for name in _COLUMNS if name in test]
     rows = {"mean": test, **test["per_class"]}
@@ -72,12 +75,15 @@ def write_report(folder: Path, summary: dict) -> Path:
         "<h2>Average precision</h2>",
         _table(
             ["class", *(_COLUMNS[name] for name in names)],
-            ([cls, *(shown(values.get(name)) for name in names)] for cls, values in rows.items()),
+            (
+                [cls, *(format_score(values.get(name)) for name in names)]
+                for cls, values in rows.items()
+            ),
         ),
         "<h2>Recall of the proposals</h2>",
         _table(
-            ["proposals", "recall at IoU .5"],
-            ([top, shown(value)] for top, value in test["rpn_recall"].items()),
+            ["proposals", "recall at IoU 0.5"],
+            ([top, format_score(value)] for top, value in test["rpn_recall"].items()),
         ),
     ]
     for name, (heading, caption) in _PICTURES.items():
@@ -94,7 +100,39 @@ def write_report(folder: Path, summary: dict) -> Path:
     return path
 
 
-def shown(value: float | None) -> str:
+def is_summary(path: Path) -> bool:
+    """Return whether a file is the summary of an evaluation."""
+    return is_json_of(path, "dataset", "checkpoint_step", "config", "arguments", "test", "files")
+
+
+def report_files(folder: Path) -> list[Path]:
+    """Return the files of an evaluation in a folder, that is, of its summary; none if it has none.
+
+    A file that a user wrote is not among them.
+    """
+    summary = folder / SUMMARY
+    if not is_summary(summary):
+        return []
+    pictures = [name for name in _PICTURES if name in read_json(summary, "eval")["files"]]
+    return [folder / name for name in (*pictures, REPORT, SUMMARY)]
+
+
+def check_report_folder(folder: Path) -> None:
+    """Raise InputError if an evaluation would replace a file that none has written."""
+    written = report_files(folder)
+    for name in (*_PICTURES, REPORT, SUMMARY):
+        if (folder / name).exists() and folder / name not in written:
+            other = f"{folder / name} was not written by an evaluation"
+            raise InputError(f"eval: {other}; choose another --save-prefix")
+
+
+def remove_report(folder: Path) -> None:
+    """Remove the files of an evaluation from a folder, the summary last."""
+    for path in report_files(folder):
+        path.unlink(missing_ok=True)
+
+
+def format_score(value: float | None) -> str:
     """Return a score as it is printed."""
     return "-" if value is None else f"{value:.3f}"
 

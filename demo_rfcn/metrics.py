@@ -13,11 +13,11 @@ import numpy as np
 from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
-from ..data.dataset import DetectionSet, Sample
-from ..data.loader import load_image, normalise
-from ..errors import InputError
-from ..model.detections import Detection, Finder
-from ..progress import Progress
+from .data.dataset import DetectionSet
+from .data.loader import load_image, normalise
+from .errors import InputError
+from .predictor import Detection, Predictor
+from .progress import Progress
 
 METRICS = {
     "map50": (VOCMApMetric, 0.5),
@@ -36,12 +36,12 @@ def check_annotated(dataset: DetectionSet, limit: int | None) -> None:
         raise InputError(f"eval: no annotated object {where}, {expected}")
 
 
-def evaluate(find: Finder, dataset: DetectionSet, limit: int | None = None) -> dict:
+def evaluate(predictor: Predictor, dataset: DetectionSet, limit: int | None = None) -> dict:
     """Return `scores` of the first `limit` images, and `ms_per_image` with reading and scaling."""
     check_annotated(dataset, limit)
     indices = range(len(dataset))[:limit]
     start = time.perf_counter()
-    found = find(dataset, indices)
+    found = predictor(dataset, indices)
     elapsed = time.perf_counter() - start
     return {**scores(dataset, found), "ms_per_image": 1000 * elapsed / len(indices)}
 
@@ -56,51 +56,29 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
     if dataset.is_coco:
         result.update(average_precision(dataset, found))
     per_class: dict[str, dict] = {name: {} for name in dataset.classes}
-    for name, (kind, iou) in METRICS.items():
-        metric = kind(iou_thresh=iou, class_names=dataset.classes)
-        for index, detection in found.items():
-            counted, truth = outside_crowds(detection, dataset.samples[index], iou)
-            predicted = (counted.boxes[None], counted.ids[None], counted.scores[None])
-            metric.update(*predicted, truth[None, :, :4], truth[None, :, 4], truth[None, :, 5])
+    for name, (metric_class, iou) in METRICS.items():
+        metric = metric_class(iou_thresh=iou, class_names=dataset.classes)
+        for index, (ids, confidences, boxes) in found.items():
+            truth = dataset.samples[index].labels[None]
+            predicted = (boxes[None], ids[None], confidences[None])
+            metric.update(*predicted, truth[..., :4], truth[..., 4], truth[..., 5])
         for class_name, value in zip(*metric.get()):
             row = result if class_name == "mAP" else per_class[class_name]
             row[name] = None if math.isnan(value) else float(value)
     return {**result, "per_class": per_class}
 
 
-def outside_crowds(
-    detection: Detection, entry: Sample, iou_thresh: float
-) -> tuple[Detection, np.ndarray]:
-    """Leave out crowds, and detections inside one of their class unless they match an object.
+def rpn_recall(predictor: Predictor, dataset: DetectionSet) -> dict[str, float]:
+    """Return the share of objects that the best n proposals cover with an IoU of 0.5, by n.
 
-    A detection in a crowd, COCO's region of many objects, is neither right nor wrong. GluonCV's
-    metrics know only difficult objects.
+    The first hundred images are used, without difficult objects.
     """
-    truth = entry.labels[~entry.crowd]
-    if not entry.crowd.any():
-        return detection, truth
-    kept = np.ones(len(detection.ids), bool)
-    for row, (cls, _, box) in enumerate(zip(*detection)):
-        crowds, objects = (rows[rows[:, 4] == cls] for rows in (entry.labels[entry.crowd], truth))
-        low, high = np.maximum(box[:2], crowds[:, :2]), np.minimum(box[2:], crowds[:, 2:4])
-        shared = np.prod(np.maximum(high - low + 1, 0), axis=1).max(initial=0)
-        inside = shared >= iou_thresh * np.prod(box[2:] - box[:2] + 1)
-        iou = bbox_iou(box[None], objects[:, :4], offset=1).max(initial=0)
-        kept[row] = not inside or iou >= iou_thresh
-    return Detection(*(column[kept] for column in detection)), truth
-
-
-def rpn_recall(find: Finder, dataset: DetectionSet) -> dict[str, float]:
-    """Return the share of objects that the best n proposals cover with an IoU of .5, by n.
-
-    Only the first hundred images count, and no difficult objects.
-    """
-    net, propose = find.detector.net, find.detector.proposals
+    net, propose = predictor.detector.net, predictor.detector.proposals
     covered, total = dict.fromkeys((10, 30, 100), 0), 0
     for index in Progress("recall of the proposals", "images", range(len(dataset))[:100]):
-        image, labels = load_image(dataset, index, *find.scale)
+        image, labels = load_image(dataset, index, *predictor.scale)
         objects = labels[labels[:, 5] == 0]
-        data = mx.nd.array(normalise(image)[None], ctx=find.ctx[0])
+        data = mx.nd.array(normalise(image)[None], ctx=predictor.ctx[0])
         features, _ = net.backbone(data)
         boxes, ranks = propose(*net.rpn(features), net.anchor_grid(features), data)
         boxes = boxes[0].asnumpy()[ranks[0].asnumpy() >= 0]
@@ -113,7 +91,7 @@ def rpn_recall(find: Finder, dataset: DetectionSet) -> dict[str, float]:
 
 
 def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dict[str, float]:
-    """Return COCO's AP (IoU .5 to .95), AP50 and AP75 of the found detections by image index."""
+    """Return COCO's AP (IoU 0.5 to 0.95), AP50 and AP75 of the detections by image index."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
@@ -127,9 +105,10 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
         return dict.fromkeys(names, 0.0)
     objects: list[dict] = []
     for index in found:
-        for row, crowd in zip(dataset.samples[index].labels, dataset.samples[index].crowd):
-            own = {"id": len(objects) + 1, "iscrowd": int(crowd)}
-            objects.append({**own, **_annotation(index, row[4], row[:4])})
+        entry = dataset.samples[index]
+        for row, crowd in zip(entry.labels, entry.crowd):
+            mark = {"id": len(objects) + 1, "iscrowd": int(crowd)}
+            objects.append({**mark, **_annotation(index, row[4], row[:4])})
     images = [{"id": index} for index in found]
     categories = [{"id": cls, "name": name} for cls, name in enumerate(dataset.classes)]
     truth = COCO()

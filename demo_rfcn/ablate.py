@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ablate`: the value of position sensitivity and OHEM, as a table and a bar chart.
+
+Every variant is trained with the same seeds and data order. "rotated" evaluates the trained k = 3
+detectors again with their map groups rotated by 180 degrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mxnet as mx
+import numpy as np
+
+from . import checkpoint, files
+from .checkpoint import Checkpoint
+from .config import LAST, SAME_RUN, Settings
+from .data.dataset import DetectionSet
+from .demo import check_run, generate
+from .errors import CheckpointError, InputError
+from .metrics import evaluate
+from .model import RFCN
+from .predictor import Predictor
+from .provenance import data_record
+from .train import train
+
+
+class Variant(NamedTuple):
+    """A variant of the detector or of its training."""
+
+    title: str
+    head: str
+    k: int
+    fpn: bool = False
+    ohem: bool = True
+
+
+class Result(NamedTuple):
+    """The scores of a variant: means and sample standard deviations, those of `SCORES`, or 0."""
+
+    means: np.ndarray
+    deviations: np.ndarray
+    runs: int
+
+
+REFERENCE = Variant("R-FCN, k = 3", "psroi", 3)
+ROTATED = "R-FCN, k = 3, bins rotated at evaluation"
+VARIANTS = (
+    REFERENCE,
+    Variant("R-FCN, k = 1 (global pooling)", "global", 1),
+    Variant("R-FCN, k = 7", "psroi", 7),
+    Variant("R-FCN, k = 3, bins scrambled", "scrambled", 3),
+    Variant("R-FCN, k = 3, no OHEM", "psroi", 3, ohem=False),
+    Variant("ROIPool 7 x 7 + 2 fc", "roi_fc", 7),
+)
+# On request: variants beyond the question of the study.
+OPTIONAL_VARIANTS = {
+    "deformable": Variant("R-FCN, k = 3, deformable bins", "deformable_psroi", 3),
+    "fpn": Variant("FPN, ROIAlign 7 x 7 + 2 fc", "roi_fc", 7, fpn=True),
+    "fpn_light": Variant("FPN, light head", "light_head", 7, fpn=True),
+}
+SCORES = {"map50": "mAP@.5", "map75": "mAP@.75"}
+RESULTS = "ablation.json"
+# Options that differ between the runs of a study.
+VARIED = {"head", "k", "fpn", "ohem", "seed"}
+
+
+def command(
+    settings: Settings, pretrained: Checkpoint | None, seeds: Sequence[int], further: Sequence[str]
+) -> None:
+    """Compare variants of the head and of the training over seeds.
+
+    The results are written after every run, so that an interrupted study shows them so far, and
+    finished runs are not repeated. Raises CheckpointError if the folder is of another study.
+    """
+    folder = settings.output.save_prefix
+    rows = read_results(folder)
+    variants = [(f"variant{i}", variant) for i, variant in enumerate(VARIANTS)]
+    variants += [(key, OPTIONAL_VARIANTS[key]) for key in OPTIONAL_VARIANTS if key in further]
+    runs: list[tuple[Variant, Settings, Checkpoint | None]] = []
+    for seed, (key, variant) in product(dict.fromkeys(seeds), variants):
+        run = settings_of(settings, variant, seed, folder / f"{key}-seed{seed}")
+        last = run.output.save_prefix / LAST
+        stored = checkpoint.read(last) if last.is_file() else None
+        if stored:
+            check_run(stored, run, "steps")
+        runs.append((variant, run, stored))
+    if settings.data.spec.recipe:
+        generate(settings.data)
+    train_set, val_set, test_set = settings.open("train", "val", "test")
+    made_of = study(settings, train_set, test_set)
+    check_study(folder, rows, made_of)
+    for variant, run, stored in runs:
+        if any((row["variant"], row["seed"]) == (variant.title, run.schedule.seed) for row in rows):
+            print(f"reused: {variant.title}, seed {run.schedule.seed}")
+            continue
+        print(f"{variant.title}, seed {run.schedule.seed}")
+        train(run, train_set, val_set, stored, None if stored else pretrained)
+        rows += score(run, variant, test_set, made_of)
+        files.write_json(folder / RESULTS, rows)
+        write_summary(folder, rows)
+    write_summary(folder, rows)
+    print((folder / "ablation.md").read_text(encoding="utf-8"), end="")
+    print(f"results in {folder.resolve()}")
+
+
+def settings_of(settings: Settings, variant: Variant, seed: int, folder: Path) -> Settings:
+    """Return the settings of one run."""
+    model = replace(settings.model, head=variant.head, k=variant.k, fpn=variant.fpn)
+    schedule = replace(settings.schedule, seed=seed, ohem=variant.ohem)
+    output = replace(settings.output, save_prefix=folder, val_interval=schedule.steps)
+    return replace(settings, model=model, schedule=schedule, output=output)
+
+
+def study(settings: Settings, train_set: DetectionSet, test_set: DetectionSet) -> dict[str, Any]:
+    """Return what makes all rows of a study: options and data."""
+    options = settings.to_dict()
+    kept = {n: v for n, v in options.items() if n not in SAME_RUN | VARIED or n == "steps"}
+    digests = {
+        purpose: data_record(settings.data, dataset)["digest"]
+        for purpose, dataset in (("train", train_set), ("test", test_set))
+    }
+    return {"options": kept, "data": digests}
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of an earlier call; raise InputError if the file is not one of a study."""
+    path = folder / RESULTS
+    if not path.exists():
+        for name in ("ablation.md", "ablation.png"):
+            if (folder / name).exists():
+                other = f"{folder / name} was not written by a study"
+                raise InputError(f"ablate: {other}; choose another --save-prefix")
+        return []
+    rows = files.read_json(path, "ablate")
+    keys = {"variant", "seed", "steps", *SCORES}
+    if not isinstance(rows, list) or not all(isinstance(r, dict) and keys <= set(r) for r in rows):
+        raise InputError(f"ablate: {path} is not of a study; choose another --save-prefix")
+    return list({(row["variant"], row["seed"]): row for row in rows}.values())
+
+
+def check_study(folder: Path, rows: list[dict[str, Any]], made_of: dict[str, Any]) -> None:
+    """Refuse rows of other options or other data."""
+    for row in rows:
+        before = row.get("made_of", {"options": {"steps": row["steps"]}})
+        if before == made_of:
+            continue
+        options, requested = before["options"], made_of["options"]
+        differences = [
+            f"{name}: {options.get(name)}, not {requested[name]}"
+            for name in requested
+            if options.get(name) != requested[name]
+        ]
+        other = "; ".join(differences) or "its data have changed"
+        advice = "choose another --save-prefix for this one"
+        raise CheckpointError(f"ablate: {folder / RESULTS} is of another study: {other}; {advice}")
+
+
+def score(
+    settings: Settings, variant: Variant, test_set: DetectionSet, made_of: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the result rows of a variant's run: one, or two for the reference."""
+    # Voting would hide a part of a head's mistakes.
+    stored = checkpoint.read(settings.output.save_prefix / LAST)
+    ctx = [mx.cpu()]
+    predictor = Predictor(stored.detector(ctx, voting=False), settings.data.scale, ctx)
+    row = {"seed": settings.schedule.seed, "steps": settings.schedule.steps}
+    rows = []
+    for title in (variant.title, ROTATED) if variant == REFERENCE else (variant.title,):
+        if title == ROTATED:
+            rotate_bins(predictor.detector.net)
+        scores = evaluate(predictor, test_set)
+        figures = {key: scores[key] for key in SCORES}
+        rows.append({"variant": title, **row, **figures, "made_of": made_of})
+    return rows
+
+
+def rotate_bins(net: RFCN) -> None:
+    """Turn the k x k map groups of a `psroi` head by 180 degrees, in place."""
+    k = net.config.k
+    for maps in (net.head.class_maps, net.head.box_maps):
+        for parameter in (maps.weight, maps.bias):
+            value = parameter.data().asnumpy()
+            groups = value.reshape(-1, k, k, *value.shape[1:])
+            parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
+
+
+def summarise(rows: list[dict[str, Any]]) -> dict[str, Result]:
+    """Return the result of each variant by its title."""
+    runs: dict[str, list] = {}
+    for row in rows:
+        runs.setdefault(row["variant"], []).append([row[key] for key in SCORES])
+    return {
+        title: Result(
+            np.mean(values, axis=0), np.std(values, axis=0, ddof=len(values) > 1), len(values)
+        )
+        for title, values in runs.items()
+    }
+
+
+def write_summary(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the table and the bar chart of a study."""
+    write_table(folder / "ablation.md", rows)
+    bar_chart(folder / "ablation.png", rows)
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the summary as a Markdown table."""
+    lines = [f"| variant | {' | '.join(SCORES.values())} | seeds |", "|---|---|---|---|"]
+    for title, result in summarise(rows).items():
+        cells = [f"{mean:.3f}" for mean in result.means]
+        if result.runs > 1:
+            cells = [f"{cell} ± {value:.3f}" for cell, value in zip(cells, result.deviations)]
+        lines.append(f"| {title} | {' | '.join(cells)} | {result.runs} |")
+    with files.replacing(path) as part:
+        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def bar_chart(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Draw the summary as bars with their deviations."""
+    from .report import pictures  # the import of pyplot needs a second
+
+    table = summarise(rows)
+    figure, axis = pictures.plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))
+    place = np.arange(len(table))
+    for column, (offset, label) in enumerate(zip((-0.2, 0.2), SCORES.values())):
+        mean = np.array([result.means[column] for result in table.values()])
+        spread = np.array([result.deviations[column] for result in table.values()])
+        bars = axis.barh(place + offset, mean, 0.38, xerr=spread, label=label)
+        axis.bar_label(bars, fmt="%.2f", padding=4)
+    axis.set_yticks(place, list(table))
+    axis.invert_yaxis()
+    several = any(result.runs > 1 for result in table.values())
+    seeds = "mean and deviation of the seeds" if several else "one seed"
+    axis.set(xlim=(0, 1.1), xlabel=f"{seeds}, {rows[0]['steps']} steps each")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
+    pictures.write(figure, path)

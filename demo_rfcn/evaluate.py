@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`eval`: the scores of a checkpoint on the test images of a data set, with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from . import checkpoint, files
+from .checkpoint import Checkpoint
+from .config import LAST, SAME_RUN, SUMMARY, Data, Devices
+from .data import ValidationSplit, resolve_location
+from .data.dataset import DetectionSet
+from .errors import CheckpointError
+from .losses import TrainGraph
+from .metrics import check_annotated, evaluate, rpn_recall
+from .predictor import Predictor
+from .provenance import result_record
+from .report.page import REPORT, check_report_folder, format_score, write_report
+
+PICTURED_IMAGES = 12  # of the detection picture
+PICTURED_ROIS = 8  # of the picture of shifted bins
+
+
+def command(data: Data, devices: Devices, stored: Checkpoint, save_prefix: Path) -> None:
+    """Score a checkpoint, with pictures, on its own data and scale unless others are given."""
+    check_report_folder(save_prefix)
+    print_summary(report(data, devices, stored, save_prefix), save_prefix)
+
+
+def report(data: Data, devices: Devices, stored: Checkpoint, folder: Path) -> dict[str, Any]:
+    """Evaluate a checkpoint, write the pictures and summary.json, and return the summary."""
+    ctx = devices.contexts()
+    test_set = open_test_set(data, stored)
+    check_annotated(test_set, None)
+    files.prepare(folder)
+    predictor = Predictor(stored.detector(ctx), data.scale, ctx, devices.batch_size)
+    path = stored.path
+    print(f"{path}, trained for {stored.step} steps, on {len(test_set)} images of {test_set}")
+    scores = evaluate(predictor, test_set)
+    scores["rpn_recall"] = rpn_recall(predictor, test_set)
+    summary: dict[str, Any] = {
+        "dataset": data.dataset,
+        "location": resolve_location(vars(data)),
+        "checkpoint_step": stored.step,
+        "config": asdict(stored.config),
+        "arguments": stored.arguments,
+        "made_of": result_record(stored, data, test_set),
+        "test": scores,
+    }
+    with files.replacing_all(folder) as work:
+        draw(work, summary, data, stored, predictor, test_set)
+        files.write_json(work / SUMMARY, summary)
+        write_report(work, summary)
+    return summary
+
+
+def draw(
+    folder: Path,
+    summary: dict[str, Any],
+    data: Data,
+    stored: Checkpoint,
+    predictor: Predictor,
+    test_set: DetectionSet,
+) -> None:
+    """Draw the pictures of an evaluation; add their names and their figures to the summary."""
+    from .report import pictures, roi_pictures  # the import of pyplot needs a second
+
+    found = predictor(test_set, range(len(test_set))[:PICTURED_IMAGES], hidden=True)
+    pictures.detections(folder / "detections.png", test_set, found)
+    pictures.curves(folder, whole_history(stored))
+    drawn = ["detections.png", "loss.png", "map.png"]
+    net = predictor.detector.net
+    if hasattr(net.head, "class_pool"):
+        cls, objects = roi_pictures.typical_objects(net, test_set, data.spec)
+        drawn.append("score_maps.png")
+        summary["score_maps"] = roi_pictures.score_maps(folder / drawn[-1], net, *objects[0], cls)
+    if hasattr(net.head, "offsets"):
+        drawn.append("parts.png")
+        summary["parts_moved"] = roi_pictures.parts(
+            folder / drawn[-1], net, objects[:PICTURED_ROIS]
+        )
+    summary["files"] = drawn
+
+
+def open_test_set(data: Data, stored: Checkpoint) -> DetectionSet:
+    """Open the test images; those held back by the checkpoint's run, if they are of its data."""
+    classes = stored.config.classes
+    if data.spec.classes and set(classes) != set(data.spec.classes):
+        _refuse_classes(stored, data, data.spec.classes)
+    (test_set,) = data.open(_held_back(stored, data), "test", classes=classes)
+    if not test_set.annotated_classes & set(classes):
+        _refuse_classes(stored, data, sorted(test_set.annotated_classes))
+    return test_set
+
+
+def _held_back(stored: Checkpoint, data: Data) -> ValidationSplit | None:
+    """Return the images that the checkpoint's run held back, if they are of this data set.
+
+    Locations are compared as resolved paths: another spelling is the same folder.
+    """
+    if not stored.held_back:
+        return None
+    # A checkpoint of version 1.0 has the options only.
+    trained_on = stored.data.get("location") or resolve_location(stored.arguments)
+    same = trained_on == resolve_location(vars(data))
+    return ValidationSplit(names=set(stored.held_back)) if same else None
+
+
+def whole_history(stored: Checkpoint) -> dict[str, list[dict[str, float]]]:
+    """Return the history of the checkpoint's run, up to its end if last.ckpt is of this run.
+
+    The losses since the last row are one more row.
+    """
+    last = stored.path.with_name(LAST)
+    if last.is_file() and last.resolve() != stored.path.resolve():
+        try:
+            latest = checkpoint.read(last)
+        except CheckpointError:
+            latest = stored
+        if _continues(latest, stored):
+            stored = latest
+    losses = list(stored.history["losses"])
+    if stored.pending:
+        means = np.mean(stored.pending, axis=0)
+        losses.append({"step": stored.step, **dict(zip(TrainGraph.LOSSES, means.tolist()))})
+    return {"losses": losses, "val": stored.history["val"]}
+
+
+def _continues(latest: Checkpoint, stored: Checkpoint) -> bool:
+    """Return whether a checkpoint is a later one of the same run."""
+    same = latest.config == stored.config and latest.step >= stored.step
+    for name, rows in stored.history.items():
+        same &= latest.history[name][: len(rows)] == rows
+    options = (set(latest.arguments) | set(stored.arguments)) - SAME_RUN
+    return same and all(latest.arguments.get(n) == stored.arguments.get(n) for n in options)
+
+
+def _refuse_classes(stored: Checkpoint, data: Data, requested: Sequence[str]) -> NoReturn:
+    known = f"{stored.path} has classes {', '.join(stored.config.classes)}"
+    expected = f"expected those of '{data.dataset}': {', '.join(requested)}"
+    raise CheckpointError(f"checkpoint: {known}; {expected}")
+
+
+def print_summary(summary: dict[str, Any], folder: Path) -> None:
+    """Print the figures of a summary as a short table, and the location of its report."""
+    scores = summary["test"]
+    print(f"{summary['dataset']}: {scores['images']} held-back images", end=", ")
+    print(f"mAP@.5 {scores['map50']:.3f}, mAP@.75 {scores['map75']:.3f}")
+    recall = ", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items())
+    print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall {recall}")
+    for name, values in scores["per_class"].items():
+        at50, at75 = (format_score(values[key]).center(5) for key in ("map50", "map75"))
+        print(f"  {name:<16} AP@.50 {at50} AP@.75 {at75}")
+    print(f"report in {(folder / REPORT).resolve()}")

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training of R-FCN: targets of anchors and RoIs, losses with hard example mining, the graph."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import ModuleType
+
+import numpy as np
+from gluoncv.nn.bbox import BBoxBatchIOU
+from gluoncv.nn.coder import NormalizedBoxCenterEncoder, NumPyNormalizedBoxCenterEncoder
+from gluoncv.utils.bbox import bbox_iou
+from mxnet.gluon.block import HybridBlock
+
+from .model import RFCN, ROI_STDS, RPN_STDS, Array, Proposals, apply_head
+
+
+class RPNTargets:
+    """Labels a sample of the anchors of one image, in NumPy, while the batch is prepared.
+
+    GluonCV's generator fails on an image without boxes and ignores `allowed_border`, so the rules
+    of Faster R-CNN are implemented here: an anchor is an object if its IoU with a box is at least
+    POS_IOU or if it is the best anchor of a box, and background below NEG_IOU; anchors across the
+    border and those that match a difficult box are ignored. At most `num_sample` anchors enter the
+    loss, half of them objects. `base` are the anchors of the first cell, (A, 4).
+    """
+
+    POS_IOU, NEG_IOU = 0.7, 0.3
+
+    def __init__(self, base: np.ndarray, stride: int, num_sample: int) -> None:
+        self._stride, self._num_sample = stride, num_sample
+        self._encode = NumPyNormalizedBoxCenterEncoder(stds=RPN_STDS)
+        self._grid = lru_cache(maxsize=64)(
+            lambda height, width: anchor_grid(base, stride, height, width)
+        )
+
+    def __call__(
+        self, labels: np.ndarray, size: tuple, padded: tuple, rng: np.random.Generator
+    ) -> tuple:
+        """Compute the targets of an image; `rng` chooses the sample.
+
+        `labels` are (M, 6): x1, y1, x2, y2, class, difficult; M may be 0. `size` and `padded` are
+        height and width of the image, and of the batch it is padded to. Returns cls (A,) float32: 1
+        object, 0 background, -1 ignored; and offsets (A, 4) float32, zero if cls is not 1.
+        """
+        anchors = self._grid(*(-(-side // self._stride) for side in padded))
+        inside = (anchors[:, :2] >= 0).all(1)
+        inside &= (anchors[:, 2] < size[1]) & (anchors[:, 3] < size[0])
+        cls = np.full(len(anchors), -1, np.float32)
+        box = np.zeros((len(anchors), 4), np.float32)
+        rows = np.flatnonzero(inside)
+        if len(labels) == 0 or len(rows) == 0:
+            cls[sample(rng, rows, self._num_sample)] = 0
+            return cls, box
+        iou = bbox_iou(anchors[rows], labels[:, :4])
+        match, best = iou.argmax(axis=1), iou.max(axis=1)
+        is_best = ((iou == iou.max(axis=0)) & (iou > 0)).any(axis=1)
+        usable = labels[match, 5] == 0
+        positive = ((best >= self.POS_IOU) | is_best) & usable
+        objects = sample(rng, np.flatnonzero(positive), round(self._num_sample / 2))
+        negative = np.flatnonzero((best < self.NEG_IOU) & ~positive)
+        cls[rows[sample(rng, negative, self._num_sample - len(objects))]] = 0
+        cls[rows[objects]] = 1
+        chosen = rows[objects]
+        pairs = np.ones((1, len(objects))), match[objects][None]
+        targets, _ = self._encode(*pairs, anchors[chosen][None], labels[None, :, :4])
+        box[chosen] = targets[0]
+        return cls, box
+
+
+def anchor_grid(base: np.ndarray, stride: int, height: int, width: int) -> np.ndarray:
+    """Return the anchors of a map, (height * width * A, 4), in the order of `model.AnchorGrid`."""
+    y, x = np.mgrid[:height, :width].astype(np.float32) * stride
+    shifts = np.stack([x, y, x, y], axis=-1)
+    return (shifts[:, :, None] + base).reshape(-1, 4)
+
+
+def sample(rng: np.random.Generator, candidates: np.ndarray, count: int) -> np.ndarray:
+    """Return at most count of the candidates, drawn without replacement."""
+    if len(candidates) <= count:
+        return candidates
+    return rng.choice(candidates, count, replace=False)
+
+
+class RoITargets(HybridBlock):
+    """Class and box targets of RoIs; no gradient passes.
+
+    A RoI has the class of its best box if their IoU is at least POS_IOU; any other is background.
+
+    Inputs: rois (B, N, 4), valid (B, N) 1 or 0, labels (B, M, 6).
+    Outputs, all (B, N) but the box offsets:
+      cls: 0 background, 1 + class index otherwise; box: (B, N, 4) offsets;
+      positive: 1 where cls > 0;
+      valid_mask: 0 for padding rows and for RoIs whose best box is difficult.
+    """
+
+    POS_IOU = 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.iou = BBoxBatchIOU()
+            self.encode = NormalizedBoxCenterEncoder(stds=ROI_STDS)
+
+    def hybrid_forward(self, F: ModuleType, rois: Array, valid: Array, labels: Array) -> tuple:
+        rois, labels = F.BlockGrad(rois), F.BlockGrad(labels)
+        boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
+        iou = self.iou(rois, boxes)
+        match = F.argmax(iou, axis=-1)
+        over = (F.max(iou, axis=-1) >= self.POS_IOU) * valid
+        index = F.contrib.arange_like(labels, axis=1).reshape((1, 1, -1))
+        chosen = F.broadcast_equal(match.expand_dims(-1), index)
+        attributes = F.batch_dot(chosen, F.slice_axis(labels, axis=-1, begin=4, end=6))
+        cls, difficult = F.split(attributes, num_outputs=2, axis=-1, squeeze_axis=True)
+        positive = over * (1 - difficult)
+        valid_mask = valid * (1 - over * difficult)
+        offsets, mask = self.encode(positive, match, rois, boxes)
+        offsets = F.where(mask, offsets, F.zeros_like(mask))
+        targets = (cls + 1) * positive, offsets, positive, valid_mask
+        return tuple(F.BlockGrad(part) for part in targets)
+
+
+def smooth_l1(F: ModuleType, prediction: Array, target: Array) -> Array:
+    """Return the smooth-L1 loss summed over the last axis: (..., 4) -> (...)."""
+    return F.sum(F.smooth_l1(prediction - target, scalar=1.0), axis=-1)
+
+
+class RPNLoss(HybridBlock):
+    """Objectness and box loss of the sampled anchors, divided by the size of the sample.
+
+    Inputs: logits (B, A), offsets (B, A, 4), targets rpn_cls (B, A) and rpn_box (B, A, 4).
+    Outputs: two (B,) losses.
+    """
+
+    def __init__(self, num_sample: int) -> None:
+        super().__init__()
+        self._num_sample = num_sample
+
+    def hybrid_forward(
+        self, F: ModuleType, score: Array, loc: Array, rpn_cls: Array, rpn_box: Array
+    ) -> tuple:
+        """Compute the cross-entropy of a sigmoid, written so that it cannot overflow."""
+        entropy = F.relu(score) - score * rpn_cls + F.Activation(-F.abs(score), "softrelu")
+        cls = F.sum(entropy * (rpn_cls >= 0), axis=-1) / self._num_sample
+        box = F.sum(smooth_l1(F, loc, rpn_box) * (rpn_cls == 1), axis=-1) / self._num_sample
+        return cls, box
+
+
+class RoILoss(HybridBlock):
+    """Cross-entropy plus smooth-L1 of the hardest RoIs of every image.
+
+    Online hard example mining (OHEM) needs no second pass: the loss of all N RoIs is computed once,
+    the `num_sample` highest are marked by a mask that carries no gradient, and the mask multiplies
+    the losses, so that the other RoIs receive none. The sum is divided by `num_sample`.
+
+    Inputs: cls_pred (B, N, C + 1) logits, box_pred (B, N, 4), and the outputs of `RoITargets`.
+    Outputs: two (B,) losses.
+    """
+
+    def __init__(self, num_sample: int) -> None:
+        super().__init__()
+        self._num_sample = num_sample
+
+    def hybrid_forward(
+        self, F: ModuleType, cls_pred: Array, box_pred: Array, *targets: Array
+    ) -> tuple:
+        cls, box, positive, valid_mask = targets
+        log_probability = F.log_softmax(cls_pred, axis=-1)
+        cls_loss = -F.pick(log_probability, cls, axis=-1)
+        box_loss = smooth_l1(F, box_pred, box) * positive
+        chosen = self.choose(F, F.BlockGrad(cls_loss + box_loss), positive, valid_mask)
+        chosen = F.BlockGrad(chosen * valid_mask) / self._num_sample
+        return F.sum(cls_loss * chosen, axis=-1), F.sum(box_loss * chosen, axis=-1)
+
+    def choose(self, F: ModuleType, loss: Array, positive: Array, valid_mask: Array) -> Array:
+        """Mark the valid RoIs with the highest losses with 1, the others with 0."""
+        return top(F, loss * valid_mask - (1 - valid_mask), self._num_sample)
+
+
+def top(F: ModuleType, values: Array, count: int) -> Array:
+    """Mark the count highest values of every row with 1, the others with 0."""
+    return F.topk(values, axis=-1, k=count, ret_typ="mask")
+
+
+class TrainGraph(HybridBlock):
+    """One training pass, images and boxes to losses, in one graph.
+
+    `rpn_num_sample` anchors of an image enter its RPN loss, and NUM_SAMPLE of its RoIs the loss of
+    the head, which `roi_loss` computes. The true boxes are added to the proposals.
+
+    Inputs: the parts of `data.loader.Batch`. Outputs: four (B,) losses, in the order of `LOSSES`.
+    """
+
+    LOSSES = ("rpn_cls", "rpn_box", "rcnn_cls", "rcnn_box")
+    POST_NMS, NUM_SAMPLE = 128, 64
+
+    def __init__(self, net: RFCN, rpn_num_sample: int, roi_loss: type[RoILoss] = RoILoss) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.net = net
+            self.proposals = Proposals(self.POST_NMS)
+            self.targets = RoITargets()
+            self.rpn_loss = RPNLoss(rpn_num_sample)
+            self.roi_loss = roi_loss(self.NUM_SAMPLE)
+
+    def hybrid_forward(
+        self, F: ModuleType, data: Array, labels: Array, rpn_cls: Array, rpn_box: Array
+    ) -> tuple:
+        score, loc, anchors, features = self.net(data)
+        boxes, box_scores = self.proposals(score, loc, anchors, data)
+        true_boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
+        true_cls = F.slice_axis(labels, axis=-1, begin=4, end=5).reshape((0, -1))
+        boxes = F.concat(boxes, true_boxes, dim=1)
+        valid = F.concat(box_scores, true_cls, dim=1) >= 0
+        targets = self.targets(boxes, valid, labels)
+        cls, box = self.predict(F, features, boxes, valid, targets[0])
+        return (*self.rpn_loss(score, loc, rpn_cls, rpn_box), *self.roi_loss(cls, box, *targets))
+
+    def predict(
+        self, F: ModuleType, features: Array, boxes: Array, valid: Array, cls_target: Array
+    ) -> tuple:
+        """Return the head's logits (B, N, C + 1) and offsets (B, N, 4) of boxes (B, N, 4)."""
+        return tuple(apply_head(F, self.net.head, features, boxes, valid))

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""R-FCN (arXiv:1605.06409): backbone, region proposals, position-sensitive head, detection.
+
+The method is in three files: this one, `losses.py` (targets, hard example mining, the training
+graph) and `train.py` (the loop). In `hybrid_forward`, F is the module `mxnet.ndarray` or
+`mxnet.symbol`, and an Array is an array or a symbol of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Union
+
+import mxnet as mx
+import numpy as np
+from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
+from gluoncv.nn.bbox import BBoxClipToImage
+from gluoncv.nn.coder import NormalizedBoxCenterDecoder
+from mxnet import init
+from mxnet.gluon import nn
+from mxnet.gluon.block import HybridBlock
+
+import gluon_roi
+
+Array = Union[mx.nd.NDArray, mx.sym.Symbol]
+
+RESNETS = ("resnet18_v1b", "resnet50_v1b", "resnet101_v1b")  # GluonCV's names
+RPN_STDS, ROI_STDS = (1.0, 1.0, 1.0, 1.0), (0.1, 0.1, 0.2, 0.2)  # divisors of box offsets
+MAX_LOG_GROWTH = float(np.log(1000.0 / 16))  # limit of the offsets of width and height
+ANCHOR_BASE = 16  # pixels; the unit of anchor scales
+PRE_NMS, NMS_THRESH, MIN_SIZE = 600, 0.7, 8  # of the proposals, in training and detection
+NEAR_ZERO = init.Normal(0.01)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Settings that define the parameters and their meaning; stored in every checkpoint."""
+
+    classes: tuple[str, ...]  # without background
+    network: str  # "small" or one of RESNETS
+    head: str  # "psroi", or a head of `variants.py`
+    k: int  # bins per side of the pooling
+    class_agnostic: bool  # whether all classes share the box offsets
+    anchor_scales: tuple[float, ...]  # sides in units of ANCHOR_BASE
+    anchor_ratios: tuple[float, ...]  # height / width
+    fpn: bool = False  # whether the head reads a feature pyramid
+    deform: bool = False  # whether the last stage of the backbone is deformable
+
+    @property
+    def stride(self) -> int:
+        """Step of the feature maps, pixels."""
+        return 8 if self.network == "small" or self.fpn else 16
+
+    @property
+    def num_boxes(self) -> int:
+        """Sets of four offsets that the head returns per RoI."""
+        return 1 if self.class_agnostic else len(self.classes)
+
+    @property
+    def anchors(self) -> np.ndarray:
+        """Anchors of the first cell, (A, 4) float32 corners in pixels."""
+        return base_anchors(self.stride, self.anchor_scales, self.anchor_ratios)
+
+
+class SmallResNet(HybridBlock):
+    """A small residual network with stride 8, for images of about 160 pixels.
+
+    The stem goes to stride 4 in one convolution: on a CPU, normalising and activating maps of half
+    the image's size costs as much as all that follows. Stride 8 leaves a 28-pixel object bins of
+    more than one cell at k = 3. An output depends on 63 pixels, a part of the larger objects: how
+    the parts are arranged is left to the head.
+
+    Inputs: (B, 3, H, W). Outputs: RPN features and head features, both (B, 96, H / 8, W / 8).
+    """
+
+    def __init__(self, norm_kwargs: dict) -> None:
+        super().__init__()
+        block = partial(BasicBlockV1b, 96, norm_layer=nn.BatchNorm, norm_kwargs=norm_kwargs)
+        with self.name_scope():
+            self.body = nn.HybridSequential()
+            self.body.add(
+                nn.Conv2D(48, 7, strides=4, padding=3, use_bias=False),
+                nn.BatchNorm(**norm_kwargs),
+                nn.Activation("relu"),
+                block(strides=2, downsample=nn.Conv2D(96, 1, strides=2)),
+                block(),
+            )
+
+    def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
+        features = self.body(x)
+        return features, features
+
+
+class HoleNet(HybridBlock):
+    """A GluonCV ResNet as in the R-FCN paper: stride 16, the last stage dilated.
+
+    The last stage keeps its weights but not its stride, and its kernels are dilated ("hole"), so
+    that they cover the same neighbourhood as in the classification network. The RPN reads the stage
+    before it (conv4), the head reads it (conv5) through a 1 x 1 convolution to CHANNELS channels.
+
+    Inputs: (B, 3, H, W). Outputs: RPN features (B, D, H / 16, W / 16) and head features
+    (B, CHANNELS, H / 16, W / 16).
+    """
+
+    CHANNELS = 1024
+
+    def __init__(self, model: HybridBlock) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.early = nn.HybridSequential()
+            self.early.add(model.conv1, model.bn1, model.relu, model.maxpool)
+            self.early.add(model.layer1, model.layer2, model.layer3)
+            self.last = nn.HybridSequential()
+            self.last.add(model.layer4)
+            self.last.apply(dilate)
+            self.reduce = nn.Conv2D(self.CHANNELS, 1, activation="relu")
+
+    def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
+        conv4 = self.early(x)
+        return conv4, self.reduce(self.last(conv4))
+
+
+def dilate(layer: HybridBlock) -> None:
+    """Remove the stride of a convolution and dilate its kernel by two; leave other layers."""
+    if isinstance(layer, nn.Conv2D):
+        settings = layer._kwargs
+        settings["stride"] = (1, 1)
+        if settings["kernel"] == (3, 3):
+            settings["dilate"] = settings["pad"] = (2, 2)
+
+
+def base_anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:
+    """Return the first cell's anchors, (A, 4) float32 corners in pixels; ratio = height / width."""
+    centre = (stride - 1) / 2
+    anchors = []
+    for ratio in ratios:
+        for scale in scales:
+            half_width = scale * ANCHOR_BASE / np.sqrt(ratio) / 2
+            half = np.array([half_width, half_width * ratio])
+            anchors.append(np.concatenate([centre - half, centre + half]))
+    return np.array(anchors, np.float32)
+
+
+class AnchorGrid(HybridBlock):
+    """Anchors of a map of any size, inside the graph.
+
+    Inputs: (B, C, H, W). Outputs: (1, H * W * A, 4) corners in pixels.
+    """
+
+    def __init__(self, base: np.ndarray, stride: int) -> None:
+        super().__init__()
+        self._stride = stride
+        with self.name_scope():
+            self.base = self.params.get_constant("base", base[None, None])
+
+    def hybrid_forward(self, F: ModuleType, features: Array, base: Array) -> Array:
+        # float16, the type of a network that was cast, has steps of 2 or more beyond 1024.
+        features = F.cast(F.slice_axis(features, axis=1, begin=0, end=1), dtype="float32")
+        columns = F.contrib.arange_like(features, axis=3).reshape((1, -1, 1, 1)) * self._stride
+        rows = F.contrib.arange_like(features, axis=2).reshape((-1, 1, 1, 1)) * self._stride
+        x = F.broadcast_add(columns, F.zeros_like(rows))
+        y = F.broadcast_add(F.zeros_like(columns), rows)
+        shifts = F.concat(x, y, x, y, dim=-1)
+        return F.broadcast_add(shifts, base).reshape((1, -1, 4))
+
+
+class RPNHead(HybridBlock):
+    """A 3x3 convolution and two siblings: one objectness logit and four offsets per anchor.
+
+    Inputs: (B, C, H, W). Outputs, float32: logits (B, H * W * A) and offsets (B, H * W * A, 4).
+    """
+
+    def __init__(self, channels: int, num_anchors: int) -> None:
+        super().__init__()
+        weights = init.Normal(0.01)
+        with self.name_scope():
+            self.conv = nn.Conv2D(channels, 3, padding=1, activation="relu")
+            self.score = nn.Conv2D(num_anchors, 1, weight_initializer=weights)
+            self.loc = nn.Conv2D(4 * num_anchors, 1, weight_initializer=weights)
+
+    def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
+        """Order the outputs as `AnchorGrid` orders the anchors."""
+        x = self.conv(x)
+        score, loc = (F.cast(maps, dtype="float32") for maps in (self.score(x), self.loc(x)))
+        score = score.transpose((0, 2, 3, 1)).reshape((0, -1))
+        loc = loc.transpose((0, 2, 3, 1)).reshape((0, -1, 4))
+        return score, loc
+
+
+class Proposals(HybridBlock):
+    """The best boxes of the RPN after non-maximum suppression; no gradient passes.
+
+    The `pre_nms` best boxes of an image are decoded and clipped, and a box is suppressed if its IoU
+    with a better one is `nms_thresh` or more. At most `post_nms` <= pre_nms are kept; no side is
+    shorter than `min_size` pixels. `gluon_roi.Proposal` does all this in one call, but as
+    py-faster-rcnn does: it rounds anchors to whole pixels, includes the last pixel of a box in its
+    width, and repeats rows if there are fewer. Here neither anchors nor training targets are
+    rounded, and missing rows are padding.
+
+    Inputs: logits (B, A), offsets (B, A, 4), anchors (1, A, 4), images (B, 3, H, W).
+    Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of -1 if there are
+    fewer.
+    """
+
+    def __init__(
+        self,
+        post_nms: int,
+        pre_nms: int = PRE_NMS,
+        nms_thresh: float = NMS_THRESH,
+        min_size: float = MIN_SIZE,
+    ) -> None:
+        super().__init__()
+        self._pre_nms, self._post_nms, self._min_size = pre_nms, post_nms, min_size
+        with self.name_scope():
+            # contrib.box_decode, which the full operator set would use, accepts one set of anchors
+            # for the whole batch; here every image has chosen its own.
+            self.decode = NormalizedBoxCenterDecoder(
+                RPN_STDS, convert_anchor=True, clip=MAX_LOG_GROWTH, minimal_opset=True
+            )
+            self.clip = BBoxClipToImage()
+            self.suppress = gluon_roi.BoxNMS(
+                nms_thresh, valid_thresh=0, coord_start=1, score_index=0
+            )
+
+    def hybrid_forward(
+        self, F: ModuleType, score: Array, loc: Array, anchors: Array, images: Array
+    ) -> tuple:
+        score = F.sigmoid(F.BlockGrad(score))
+        padding = F.full((1, self._pre_nms), -1.0)
+        padding = F.broadcast_like(padding, score, lhs_axes=(0,), rhs_axes=(0,))
+        score = F.concat(score, padding, dim=1)
+        score, index = F.topk(score, k=self._pre_nms, axis=-1, ret_typ="both")
+        index = F.where(score < 0, F.zeros_like(index), index)
+        image = F.broadcast_like(F.contrib.arange_like(index, axis=0).expand_dims(-1), index)
+        chosen = F.gather_nd(F.BlockGrad(loc), F.stack(image, index, axis=0))
+        boxes = self.decode(chosen, F.take(anchors.reshape((-1, 4)), index))
+        boxes = self.clip(boxes, images)
+        x1, y1, x2, y2 = F.split(boxes, num_outputs=4, axis=-1, squeeze_axis=True)
+        small = F.minimum(x2 - x1, y2 - y1) < self._min_size
+        score = F.where(small, -F.ones_like(score), score)
+        kept = self.suppress(F.concat(score.expand_dims(-1), boxes, dim=-1))
+        kept = F.slice_axis(kept, axis=1, begin=0, end=self._post_nms)
+        scores = F.slice_axis(kept, axis=-1, begin=0, end=1).reshape((0, -1))
+        return F.slice_axis(kept, axis=-1, begin=1, end=5), scores
+
+
+class PSROIHead(HybridBlock):
+    """The R-FCN head: k * k * (C + 1) class maps, 4 * k * k box maps, a vote per RoI.
+
+    Every class has k * k score maps, one for each part of an object: "top left of a disk", and so
+    on. PSROIPool reads bin (i, j) of a RoI only from map (i, j); the average over the bins is the
+    score. No layer after the pooling is learned, so a RoI costs next to nothing.
+
+    `num_classes` excludes background; `num_boxes` is the number of sets of offsets, 1 if all
+    classes share the box; `stride` is the step of the map in pixels. Inputs: features (B, D, H, W)
+    and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, with image -1 for padding. Outputs:
+    class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes).
+    """
+
+    def __init__(self, num_classes: int, num_boxes: int, k: int, stride: int) -> None:
+        super().__init__()
+        scale = 1 / stride
+        with self.name_scope():
+            self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=NEAR_ZERO)
+            self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=NEAR_ZERO)
+            self.class_pool = gluon_roi.PSROIPool(k, scale, output_dim=num_classes + 1)
+            self.box_pool = gluon_roi.PSROIPool(k, scale, output_dim=4 * num_boxes)
+
+    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
+        """Pool both sets of maps, in float32, and average the k * k votes."""
+        class_maps, box_maps = self.class_maps(features), self.box_maps(features)
+        cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois)
+        box = self.box_pool(F.cast(box_maps, dtype="float32"), rois)
+        return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
+
+
+class RFCN(HybridBlock):
+    """The parameters of a detector: backbone, RPN and head.
+
+    `losses.TrainGraph` and `Detector` use them: training and detection differ in structure (targets
+    and losses in one, decoding and suppression in the other), and a hybridized block keeps one
+    structure, so each is a graph over the same blocks.
+
+    `make_backbone()` and `make_head(backbone)` are called within this block's name scope.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        make_backbone: Callable[[], HybridBlock],
+        make_head: Callable[[HybridBlock], HybridBlock],
+    ) -> None:
+        super().__init__()
+        self.config = config
+        with self.name_scope():
+            self.backbone = make_backbone()
+            self.anchor_grid = AnchorGrid(config.anchors, config.stride)
+            self.rpn = RPNHead(128, len(config.anchors))
+            self.head = make_head(self.backbone)
+
+    def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
+        """Return RPN logits, RPN offsets, anchors and the head's features of an image batch."""
+        rpn_features, features = self.backbone(data)
+        score, loc = self.rpn(rpn_features)
+        return score, loc, self.anchor_grid(rpn_features), features
+
+
+def apply_head(
+    F: ModuleType, head: HybridBlock, features: Array, boxes: Array, valid: Array
+) -> Iterator[Array]:
+    """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes).
+
+    Both are float32. Boxes with 0 in valid (B, N) are padding.
+    """
+    image = F.contrib.arange_like(valid, axis=0).expand_dims(-1)
+    image = F.broadcast_like(image, valid, lhs_axes=(1,), rhs_axes=(1,))
+    image = F.where(valid, image, -F.ones_like(valid))
+    rois = F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5))
+    outputs = head(features, F.BlockGrad(rois))
+    outputs = (F.cast(part, dtype="float32") for part in outputs)
+    return (
+        F.reshape_like(part, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        for part in outputs
+    )
+
+
+class Detector(HybridBlock):
+    """Images to detections, in one graph that can be exported.
+
+    Of two detections of a class, the lower-scored one is dropped if their IoU is NMS_THRESH or
+    more.
+
+    Inputs: (B, 3, H, W) normalised images. Outputs, as in GluonCV's detectors: ids (B, POST_NMS,
+    1), scores (B, POST_NMS, 1) and boxes (B, POST_NMS, 4) in pixels, best first, and -1 if there
+    are fewer.
+    """
+
+    PROPOSALS, NMS_THRESH, SCORE_THRESH, POST_NMS = 100, 0.3, 0.01, 100
+
+    def __init__(self, net: RFCN) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.net = net
+            self.proposals = Proposals(self.PROPOSALS)
+            self.decode = NormalizedBoxCenterDecoder(
+                ROI_STDS, convert_anchor=True, clip=MAX_LOG_GROWTH, minimal_opset=True
+            )
+            self.clip = BBoxClipToImage()
+            self.suppress = gluon_roi.BoxNMS(
+                self.NMS_THRESH, valid_thresh=self.SCORE_THRESH, id_index=0
+            )
+
+    def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
+        return columns(F, self.best(F, self.candidates(F, data)))
+
+    def candidates(self, F: ModuleType, data: Array) -> Array:
+        """Score and decode every proposal for every class: rows as in `columns`."""
+        score, loc, anchors, features = self.net(data)
+        boxes, box_scores = self.proposals(score, loc, anchors, data)
+        valid = box_scores >= 0
+        cls, box = apply_head(F, self.net.head, features, boxes, valid)
+        config = self.net.config
+        offsets = [
+            F.slice_axis(box, axis=-1, begin=begin, end=begin + 4)
+            for begin in range(0, 4 * config.num_boxes, 4)
+        ]
+        boxes = [self.clip(self.decode(each, boxes), data) for each in offsets]
+        probability = F.broadcast_mul(F.softmax(cls, axis=-1), valid.expand_dims(-1))
+        rows = []
+        for index in range(len(config.classes)):
+            score = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
+            parts = F.ones_like(score) * index, score, boxes[index % len(boxes)]
+            rows.append(F.concat(*parts, dim=-1))
+        return F.concat(*rows, dim=1)
+
+    def best(self, F: ModuleType, candidates: Array) -> Array:
+        """Suppress candidates class by class, and return the POST_NMS best rows."""
+        return F.slice_axis(self.suppress(candidates), axis=1, begin=0, end=self.POST_NMS)
+
+
+def columns(F: ModuleType, rows: Array) -> tuple:
+    """Return class (B, N, 1), score (B, N, 1) and box (B, N, 4) of rows (B, N, 6)."""
+    bounds = ((0, 1), (1, 2), (2, 6))
+    return tuple(F.slice_axis(rows, axis=-1, begin=begin, end=end) for begin, end in bounds)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training, from top to bottom; sections are those of the R-FCN paper, arXiv:1605.06409.
+
+Everything random follows from (seed, step), so a resumed run equals an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import mxnet as mx
+
+from . import networks
+from .checkpoint import Checkpoint
+from .config import Schedule, Settings
+from .data.dataset import DetectionSet
+from .data.loader import TrainLoader
+from .losses import RPNTargets
+from .metrics import evaluate
+from .model import RFCN
+from .predictor import Predictor
+from .run import open_run
+
+
+def train(
+    settings: Settings,
+    train_set: DetectionSet,
+    val_set: DetectionSet,
+    resumed: Checkpoint | None = None,
+    pretrained: Checkpoint | None = None,
+) -> None:
+    """Train a detector, or continue a run; its files are in the folder --save-prefix.
+
+    Raises InputError if a loss or a parameter is not finite; see also `run.open_run`.
+    """
+    data, model, schedule = settings.data, settings.model, settings.schedule
+    config = settings.model_config(train_set.classes)
+    ctx = settings.devices.contexts()
+
+    with open_run(settings, train_set, val_set, resumed) as run:
+        # The images: scaled so that the short side has `short` pixels, mirrored at random (3).
+        loader = TrainLoader(
+            train_set,
+            settings.devices.batch_size * run.workers.num_workers,
+            data.scale,
+            config.stride,
+            RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
+            schedule.seed,
+            schedule.flip_p,
+            schedule.scale_jitter,
+            schedule.color_jitter,
+            run.workers.rank,
+            run.workers.num_workers,
+        )
+        run.make_folder()
+
+        # The detector: a fully convolutional backbone, the RPN, and the position-sensitive score
+        # maps with their vote (2). The training graph adds targets, losses and OHEM (2, Training).
+        base = None if resumed else model.pretrained_base
+        net = networks.build(config, ctx, schedule.seed, model.freeze_bn, base)
+        graph = networks.train_graph(net, schedule.rpn_num_sample, schedule.ohem)
+        predictor = Predictor(networks.detector(net), data.scale, ctx[:1])
+        if pretrained:
+            run.print(pretrained.load_fitting(net))
+        trainer = make_trainer(schedule, net, run.workers.kvstore)
+        run.begin(net, trainer, loader)
+
+        for step, batch in run.steps(loader):
+            parts = [mx.gluon.utils.split_and_load(p, ctx, even_split=False) for p in batch]
+
+            # Forward: the four losses of each image, on each device.
+            mx.random.seed((schedule.seed * 1_000_003 + step) % 2**31)
+            with mx.autograd.record():
+                losses = [graph(*inputs) for inputs in zip(*parts)]
+                totals = [mx.nd.add_n(*each) for each in losses]
+
+            # Backward.
+            mx.autograd.backward(totals)
+
+            # Update, with the gradients of all devices and workers.
+            run.sum_gradients()
+            trainer.set_learning_rate(schedule.rate(step))
+            trainer.update(loader.batch_size)
+            run.finish_step(losses)
+
+            # Validation, and the checkpoints of the best detector so far and of the last one.
+            if run.validates():
+                run.write_scores(evaluate(predictor, val_set, settings.output.val_limit))
+
+
+def make_trainer(schedule: Schedule, net: RFCN, kvstore: mx.kv.KVStore | None) -> mx.gluon.Trainer:
+    """Make the optimizer; each worker updates its own weights, the store only sums gradients."""
+    rule = {"learning_rate": schedule.lr, "wd": schedule.wd}
+    if schedule.optimizer == "sgd":
+        rule["momentum"] = schedule.momentum
+    if schedule.clip_gradient:
+        rule["clip_gradient"] = schedule.clip_gradient
+    for parameter in net.head.collect_params().values():
+        parameter.lr_mult = schedule.head_lr_mult
+    return mx.gluon.Trainer(
+        net.collect_params(),
+        schedule.optimizer,
+        rule,
+        kvstore=kvstore,
+        update_on_kvstore=None if kvstore is None else False,
+    )
