@@ -105,10 +105,12 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
         if target.resolve() in inputs:
             twice = f"{target} is an image to read, and would be written"
             raise InputError(f"detect: {twice}; expected another folder as --save-prefix")
-        for result, is_result in ((target, is_picture), (target.with_suffix(".json"), is_rows)):
+    for stem in writers:
+        picture, rows = save_prefix / f"{stem}.png", save_prefix / f"{stem}.json"
+        for result, is_result in ((picture, is_picture), (rows, is_rows)):
             if result.exists() and not is_result(result):
-                user = f"{result} was not written by detect"
-                raise InputError(f"detect: {user}; expected another folder as --save-prefix")
+                foreign = f"{result} was not written by detect"
+                raise InputError(f"detect: {foreign}; expected another folder as --save-prefix")
 
 
 def is_rows(path: Path) -> bool:

@@ -257,7 +257,7 @@ def test_other_classes_and_backbones_are_rejected(small_run, voc_like, tmp_path,
     words = "has classes cup, spoon; expected those of 'voc-like': fork, knife"
     rejects(["eval", "--pretrained", last, "--save-prefix", out, "--dataset-root", made], words)
     words = f"no backbone in {last} that fits; it is of another configuration: network: small, not"
-    more = ("--pretrained", last, "--network", "mobilenet1.0", "--head", "roi_fc")
+    more = ("--pretrained", last, "--network", "resnet18_v1b", "--head", "roi_fc")
     rejects(train_arguments(voc_like, out, *OWN, "--short", "80", *more), words)
 
 
