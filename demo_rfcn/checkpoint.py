@@ -23,6 +23,8 @@ from .errors import CheckpointError, InputError, reason
 from .model import RFCN, Detector, ModelConfig
 
 FORMAT = 3
+MAX_ANCHORS = 100  # scales, and ratios
+MAX_SIDE = 10_000  # pixels of a scaled image
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def read(path: Path) -> Checkpoint:
             config=_read_config(notes["config"]),
             step=int(notes["step"]),
             arguments=dict(notes["arguments"]),
-            scale=(int(notes["short"]), int(notes["max_size"])),
+            scale=_read_scale(notes),
             best=None if notes["best"] is None else float(notes["best"]),
             history={name: list(notes["history"][name]) for name in ("losses", "val")},
             pending=list(notes.get("pending", [])),
@@ -189,6 +191,14 @@ def read(path: Path) -> Checkpoint:
         if isinstance(error, OSError) and error.filename:
             raise
         raise _damaged(path, reason(error)) from error
+
+
+def _read_scale(notes: dict[str, Any]) -> tuple[int, int]:
+    """Return the short side of scaled images and the limit of the long one, pixels."""
+    short, max_size = int(notes["short"]), int(notes["max_size"])
+    if not 1 <= short <= max_size <= MAX_SIDE:
+        raise ValueError(f"it has no valid scale: {short}, {max_size}")
+    return short, max_size
 
 
 def _read_config(values: dict[str, Any]) -> ModelConfig:
@@ -206,6 +216,9 @@ def _read_config(values: dict[str, Any]) -> ModelConfig:
     names = config.classes
     if not (names and isinstance(names, tuple) and all(isinstance(name, str) for name in names)):
         raise ValueError("it has no valid 'classes'")
+    for sizes in (config.anchor_scales, config.anchor_ratios):
+        if not 0 < len(sizes) <= MAX_ANCHORS or not all(0.01 <= side <= 1000 for side in sizes):
+            raise ValueError("it has no valid anchors")
     return config
 
 

@@ -76,15 +76,16 @@ def export_onnx(
 ) -> Path:
     """Export a detector as ONNX, for any number of images of any size, as `export` does.
 
-    Large weights are in a second file, <path>.data. Raises InputError if the package onnx is
-    missing, or a part of the detector has no translation.
+    Weights of more than 2 GB are in a second file. Raises InputError if the package onnx is missing,
+    or a part of the detector has no translation.
     """
     names = ["ids", "scores", "boxes"]
     options: dict[str, Any] = {"dynamic": [(0, 2, 3)], "metadata": metadata, "output_names": names}
-    with files.replacing_all(path.parent) as work, files.writing(path):
+    with files.writing(path):
         try:
-            shape = (1, 3, side, side)
-            gluon_roi.onnx.export(detector, [shape], work / path.name, **options)
+            gluon_roi.onnx.export(detector, [(1, 3, side, side)], path, **options)
         except (ImportError, NotImplementedError) as error:
             raise InputError(f"export: {error}") from error
+        except OSError as error:  # its sentence is that of the cause and more
+            raise error.__cause__ if isinstance(error.__cause__, OSError) else error
     return path

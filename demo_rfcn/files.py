@@ -70,8 +70,7 @@ def replacing_all(folder: Path) -> Iterator[Path]:
                 yield Path(work)
             except OutputError as error:  # names the file as the user will know it
                 raise OutputError(str(error).replace(work, str(folder))) from error
-            # The data of an ONNX file go first, the summary of an evaluation comes last.
-            for path in sorted(Path(work).iterdir(), key=lambda p: (p.suffix != ".data", p.name)):
+            for path in sorted(Path(work).iterdir()):  # the summary of an evaluation is last
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
                 os.replace(path, folder / path.name)

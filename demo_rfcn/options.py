@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import ablate, export, launch
+from .checkpoint import MAX_SIDE
 from .config import GENERATED_STEPS, LAST, RUNS, Data, Devices, Model, Output, Schedule
 from .data import DATASETS
 from .errors import InputError
 from .networks import HEADS, MAX_K, NETWORKS
 
-MAX_SIDE = 10_000  # pixels of a scaled image
 PARTS = (Data, Model, Schedule, Devices, Output)
 DEFAULTS: dict[str, Any] = {each.name: each.default for part in PARTS for each in fields(part)}
 TRAINED = RUNS / "signals" / LAST  # default of --pretrained for commands that use a detector

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An option acts or is refused, before any training; every default is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+
+import pytest
+from support.demo_runs import settings_of, train_arguments
+
+from demo_rfcn import cli
+from demo_rfcn.config import Settings
+
+pytestmark = pytest.mark.usefixtures("no_training")
+
+REFUSED = {
+    "train --short 600 --max-size 500": "--max-size 500 with --short 600, expected a limit of at",
+    "train --max-size 100": "--max-size 100 with --short 160, expected a limit of at least --short",
+    "train --scale-jitter 0.8 1.2": "--scale-jitter 0.8 1.2 with --short 160, expected --max-size "
+    "192 or more, got 160",
+    "train --rpn-num-sample 1": "argument --rpn-num-sample: expected an integer >= 2, got 1",
+    "train --momentum 0.5": "train: --momentum has no effect here, expected --optimizer sgd",
+    "train --lr-decay 0.5": "train: --lr-decay has no effect here, expected --lr-mode step",
+    "train --lr-decay-steps 3": "train: --lr-decay-steps has no effect here, expected --lr-mode st",
+    "train --head global --k 3": "train: --head 'global' with --k 3, expected --k 1",
+    "train --val-share 0.2": "train: --val-share has no effect here, expected training data witho",
+    "train --dataset voc-like --dataset-root LISTS --val-share 0.2": "--val-share 0.2 has no effec",
+    "train --data-seed 1": "train: --data-seed has no effect here, expected a data set that this ",
+    "demo --dataset voc --data-seed 1": "demo: --data-seed has no effect here, expected a data set",
+    "eval --pretrained RUN/last.ckpt --data-seed 1": "eval: --data-seed has no effect here, expec",
+    "eval --pretrained RUN/last.ckpt --val-share 0.2": "eval: --val-share has no effect here, exp",
+    "train --gpus 0 --cpus 2": "train: --cpus has no effect here, expected no --gpus",
+    "train --resume RUN/last.ckpt --pretrained RUN/last.ckpt": "train: --resume with --pretrained,",
+    "train --resume RUN/last.ckpt --pretrained-base x": "train: --resume with --pretrained-base, e",
+    "train --resume RUN/last.ckpt --steps 4": "train: --steps 4 is below the step of RUN/last.ckpt",
+    "train --kv-stor local": "unrecognized arguments: --kv-stor local",
+    "ablate --k 3": "unrecognized arguments: --k 3",
+    "launch -- train --kv-store=local": "launch: --kv-store local, expected dist_sync or dist_dev",
+    "launch -- train --kv-stor local": "unrecognized arguments: --kv-stor local",
+    "launch --worker 3 -- train": "unrecognized arguments: --worker 3",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_an_option_without_effect_is_refused(line, eight_images, short_run, tmp_path, rejects):
+    words, lists = REFUSED[line], eight_images / "VOC2007"
+    for name, path in {"RUN": short_run, "LISTS": lists}.items():
+        line, words = line.replace(name, str(path)), words.replace(name, str(path))
+    command, *more = shlex.split(line)
+    if command == "train":
+        more = [*train_arguments(eight_images, tmp_path / "run")[1:], *more]
+    (message,) = rejects([command, *more], words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_act():
+    """The same options where they have an effect."""
+    jitter = settings_of(["train", "--scale-jitter", "0.8", "1.2", "--max-size", "192"])
+    assert jitter.data.scale == (160, 192)
+    assert settings_of(["train", "--short", "200"]).data.scale == (200, 200)
+    assert settings_of(["train", "--dataset", "voc"]).data.scale == (600, 1000)
+    assert settings_of(["train", "--head", "global"]).model.k == 1
+    sgd = settings_of(["train", "--optimizer", "sgd", "--momentum", "0.5"])
+    assert sgd.schedule.momentum == 0.5
+    coco = ["train", "--dataset", "coco", "--train-annotations", "a", "--train-images", "b"]
+    assert settings_of([*coco, "--val-share", "0.2"]).data.val_share == 0.2
+
+
+def test_settings_are_frozen():
+    for part in (Settings(), *vars(Settings()).values()):
+        name = dataclasses.fields(part)[0].name
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(part, name, None)
+
+
+def test_a_stored_option_is_the_option_of_a_command_line(short_run):
+    """All options of a run come back from its checkpoint, with their types."""
+    resumed = settings_of(["train", "--resume", str(short_run / "last.ckpt")])
+    options = cli.checkpoint.read(short_run / "last.ckpt").arguments
+    assert {**resumed.to_dict(), "resume": None} == options
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_shows_every_default(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    # An option begins a line after two spaces; "-h, --help" is the first one.
+    text = capsys.readouterr().out.split("\noptions:\n")[1]
+    _, *options = re.split(r"\n  (?=-)", "\n" + text)
+    assert options
+    for option in options[1:]:
+        assert "(default:" in option, option

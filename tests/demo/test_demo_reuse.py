@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A result carries what made it, and is reused only if all of it is equal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from support.damages import files_up_to
+from support.demo_data import write_eight
+from support.demo_runs import run, train, train_arguments
+
+from demo_rfcn import ablate, checkpoint, cli, evaluate
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def data(eight_images, tmp_path) -> Path:
+    """A copy of eight images, of which some may be changed."""
+    return Path(shutil.copytree(eight_images, tmp_path / "data"))
+
+
+@pytest.fixture
+def shown(written_signals, data, tmp_path, capsys) -> tuple[list[str], Path]:
+    """The line of a `demo` that has been run, and its folder."""
+    folder = tmp_path / "run"
+    line = ["demo", *train_arguments(data, folder)[1:], "--steps", "2"]
+    run(*line)
+    capsys.readouterr()
+    return line, folder
+
+
+def test_demo_does_not_show_the_figures_of_other_data(shown, data, tmp_path, rejects):
+    line, folder = shown
+    before = (folder / "summary.json").read_text()
+    rejects([*line, "--dataset-root", tmp_path / "none"], "none of 'signals' is missing")
+    other = write_eight(tmp_path / "other")
+    image = other / "VOC2007/JPEGImages/000000.jpg"
+    shutil.copy(other / "VOC2007/JPEGImages/000001.jpg", image)
+    words = f"{folder / 'last.ckpt'} was trained on other images than those of {other} now"
+    rejects([*line, "--dataset-root", other], words)
+    assert (folder / "summary.json").read_text() == before
+
+
+def test_demo_evaluates_again_if_the_test_images_have_changed(shown, data, capsys):
+    line, folder = shown
+    run(*line)
+    assert f"reused {folder / 'summary.json'}" in capsys.readouterr().out
+    (data / "VOC2007/ImageSets/Main/test.txt").write_text("000000\n000001\n000002\n")
+    run(*line)
+    assert "reused " + str(folder / "summary.json") not in capsys.readouterr().out
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["test"]["images"] == summary["made_of"]["data"]["images"] == 3
+
+
+def test_demo_evaluates_again_without_a_complete_report(shown, capsys):
+    """A full disk may have kept the report from being written."""
+    line, folder = shown
+    (folder / "report.html").unlink()
+    run(*line)
+    assert (folder / "report.html").exists()
+
+
+def test_a_report_that_is_not_written_leaves_no_summary(shown, rejects):
+    line, folder = shown
+    summary, page = (folder / "summary.json").read_bytes(), folder / "report.html"
+    size = page.stat().st_size
+    page.unlink()
+    with files_up_to(size - 9):
+        rejects(line, f"demo_rfcn: cannot write {page}: File too large", starts=True)
+    assert not (folder / "summary.json").exists()
+    run(*line)
+    again = json.loads((folder / "summary.json").read_text())
+    assert again["made_of"] == json.loads(summary)["made_of"] and page.exists()
+
+
+@pytest.mark.parametrize("content", ["{}", '{"test": 1}'])
+def test_demo_accepts_no_other_summary(content, shown, rejects):
+    line, folder = shown
+    (folder / "summary.json").write_text(content)
+    rejects(line, f"eval: {folder / 'summary.json'} was not written by an evaluation")
+    assert (folder / "summary.json").read_text() == content
+
+
+def test_a_run_of_more_steps_does_not_stand_for_a_shorter_one(shown, rejects):
+    line, folder = shown
+    run(*line, "--steps", "3")
+    words = f"--steps 2 is below the step of {folder / 'last.ckpt'}, 3"
+    rejects(line, words)
+
+
+@pytest.fixture
+def study(written_signals, data, tmp_path, monkeypatch, capsys) -> tuple[list[str], Path]:
+    """The line of an `ablate` that has been run, and its folder."""
+    monkeypatch.setattr(ablate, "VARIANTS", (ablate.REFERENCE,))
+    folder = tmp_path / "study"
+    line = ["ablate", *train_arguments(data, folder)[1:], "--seeds", "0"]
+    run(*line, "--steps", "2")
+    capsys.readouterr()
+    return line, folder
+
+
+def test_ablate_reuses_no_rows_of_other_steps_or_data(study, data, rejects):
+    """Also if the checkpoints are gone."""
+    line, folder = study
+    shutil.rmtree(folder / "variant0-seed0")
+    before = (folder / "ablation.json").read_bytes()
+    words = "ablation.json is of another study: steps: 2, not 1; choose another --save-prefix"
+    rejects([*line, "--steps", "1"], words)
+    rejects([*line, "--steps", "2", "--lr", "1e-4"], "another study: lr: 0.002, not 0.0001")
+    names = "000000\n000001\n"
+    (data / "VOC2007/ImageSets/Main/test.txt").write_text(names)
+    rejects([*line, "--steps", "2"], "of another study: its data have changed; choose another")
+    assert (folder / "ablation.json").read_bytes() == before
+
+
+def test_ablate_counts_a_seed_once_and_prints_its_own_table(study, capsys):
+    line, folder = study
+    rows = json.loads((folder / "ablation.json").read_text())
+    (folder / "ablation.json").write_text(json.dumps([*rows, *rows]))
+    (folder / "ablation.md").write_text("| another study |\n")
+    run(*line, "--steps", "2")
+    table = capsys.readouterr().out
+    assert "another study" not in table
+    for title in (ablate.REFERENCE.title, ablate.ROTATED):
+        (row,) = (text for text in table.splitlines() if text.startswith(f"| {title} |"))
+        assert row.endswith("| 1 |")
+
+
+def test_ablate_replaces_no_file_of_a_user(study, tmp_path, rejects):
+    line, _ = study
+    for name, content in (("ablation.json", "{}"), ("ablation.md", "mine")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text(content)
+        rejects([*line, "--steps", "2", "--save-prefix", folder], f"ablate: {folder / name} ")
+        assert (folder / name).read_text() == content
+
+
+def test_eval_draws_the_curves_of_its_own_run(eight_images, short_run, tmp_path):
+    """last.ckpt next to a checkpoint may be of another run, or damaged."""
+    best = Path(shutil.copy(short_run / "best.ckpt", tmp_path))
+    stored = checkpoint.read(best)
+    later = train(eight_images, tmp_path / "later", "--steps", "8", "--resume", best)
+    other = train(eight_images, tmp_path / "other", "--seed", "1", "--steps", "8")
+    for path, rows in ((later, 2), (other, 1)):
+        shutil.copy(path, tmp_path / "last.ckpt")
+        assert len(evaluate.whole_history(stored)["val"]) == rows
+    (tmp_path / "last.ckpt").write_bytes(b"damaged")
+    assert evaluate.whole_history(stored) == stored.history
+    saved = ("--pretrained", best, "--save-prefix", tmp_path / "out")
+    run("eval", "--dataset-root", eight_images, *saved)
+
+
+def test_every_spelling_of_a_folder_has_the_same_held_back_images(
+    eight_images, tmp_path, monkeypatch
+):
+    """Without the lists of the data set, a share of its images is held back."""
+    folder = Path(shutil.copytree(eight_images / "VOC2007", tmp_path / "photos"))
+    shutil.rmtree(folder / "ImageSets")
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    more = ("--dataset", "voc-like", "--short", "80", "--max-size", "80", "--steps", "1")
+    line = train_arguments(Path("photos"), Path("run"), *more, "--val-share", "0.25")
+    run(*line)
+    for number, spelling in enumerate(("photos", folder, "sub/../photos", "link", None)):
+        root = [] if spelling is None else ["--dataset-root", spelling]
+        out = Path(f"eval{number}")
+        run("eval", "--pretrained", "run/last.ckpt", *root, "--save-prefix", out)
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["test"]["images"] == 2, spelling
+        assert summary["made_of"]["data"]["location"]["dataset_root"] == os.fspath(folder)
+    monkeypatch.chdir("sub")
+    run("eval", "--pretrained", "../run/last.ckpt", "--dataset-root", "../photos")
+    assert json.loads(Path("runs/output/summary.json").read_text())["test"]["images"] == 2
+
+
+def test_what_resume_changes_is_printed(eight_images, short_run, tmp_path, capsys):
+    more = ("--resume", short_run / "last.ckpt", "--steps", "7", "--short", "96", "--no-ohem")
+    train(eight_images, tmp_path, *more)
+    changed = [line for line in capsys.readouterr().out.splitlines() if "changed: " in line]
+    assert {
+        "changed: --short 160 -> 96",
+        "changed: --steps 6 -> 7",
+        "changed: --ohem on -> off",
+        f"changed: --save-prefix {short_run} -> {tmp_path}",
+    } == set(changed)
+
+
+def test_a_checkpoint_is_read_once(eight_images, short_run, tmp_path, monkeypatch):
+    read, paths = checkpoint.read, []
+
+    def counted(path):
+        paths.append(path)
+        return read(path)
+
+    monkeypatch.setattr(checkpoint, "read", counted)
+    last = short_run / "last.ckpt"
+    train(eight_images, tmp_path / "run", "--resume", last, "--steps", "7")
+    assert paths == [last]
+    paths.clear()
+    saved = ("--pretrained", last, "--save-prefix", tmp_path / "out")
+    assert cli.main([str(word) for word in ("eval", "--dataset-root", eight_images, *saved)]) == 0
+    assert paths == [last]
