@@ -76,8 +76,8 @@ def export_onnx(
 ) -> Path:
     """Export a detector as ONNX, for any number of images of any size, as `export` does.
 
-    Weights of more than 2 GB are in a second file. Raises InputError if the package onnx is missing,
-    or a part of the detector has no translation.
+    Weights of more than 2 GB are in a second file. Raises InputError if the package onnx is
+    missing, or a part of the detector has no translation.
     """
     names = ["ids", "scores", "boxes"]
     options: dict[str, Any] = {"dynamic": [(0, 2, 3)], "metadata": metadata, "output_names": names}
@@ -87,5 +87,5 @@ def export_onnx(
         except (ImportError, NotImplementedError) as error:
             raise InputError(f"export: {error}") from error
         except OSError as error:  # its sentence is that of the cause and more
-            raise error.__cause__ if isinstance(error.__cause__, OSError) else error
+            raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from error
     return path

@@ -61,7 +61,7 @@ class Run:
         self.step = self.first = resumed.step if resumed else 0
         self.best = resumed.best if resumed else None
         self.history = resumed.history if resumed else {"losses": [], "val": []}
-        self.losses = [np.array(row) for row in resumed.pending] if resumed else []
+        self.losses = [np.array(row, np.float32) for row in resumed.pending] if resumed else []
         self.late = self.stops = False
         self.held_back = [s.name for s in val_set.samples] if val_set.held_back else None
         self.trained_on = [sample.name for sample in train_set.samples]

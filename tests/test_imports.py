@@ -13,7 +13,17 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 PACKAGES = ("gluon_roi", "demo_rfcn", "benchmarks")
 #: The modules and folders of the demo; each imports only those before it.
-DEMO = ("errors", "files", "progress", "data", "model", "losses", "variants", "networks", "config")
+DEMO: tuple[str, ...] = (
+    "errors",
+    "files",
+    "progress",
+    "data",
+    "model",
+    "losses",
+    "variants",
+    "networks",
+    "config",
+)
 DEMO += ("predictor", "metrics", "checkpoint", "provenance", "report", "distributed", "run")
 DEMO += ("train", "evaluate", "demo", "ablate", "detect", "export", "launch", "options", "cli")
 #: What the three files of the method do without: it is for variants, clusters and reports.

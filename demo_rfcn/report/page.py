@@ -120,7 +120,7 @@ def report_files(folder: Path) -> list[Path]:
 def check_report_folder(folder: Path) -> None:
     """Raise InputError if an evaluation would replace a file that none has written."""
     written = report_files(folder)
-    for name in (*_PICTURES, REPORT, SUMMARY):
+    for name in (SUMMARY, REPORT, *_PICTURES):
         if (folder / name).exists() and folder / name not in written:
             other = f"{folder / name} was not written by an evaluation"
             raise InputError(f"eval: {other}; choose another --save-prefix")

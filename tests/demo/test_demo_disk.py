@@ -90,7 +90,10 @@ def test_broken_notes_are_named(notes, written_signals, eight_images, short_run,
     command, name = notes.split()
     folder = Path(shutil.copytree(short_run, tmp_path / "run"))
     (folder / name).write_text('{"dataset": "sig')
-    words = f"{folder / name} is not valid JSON: "
+    words = {
+        "summary.json": f"eval: {folder / name} was not written by an evaluation; choose another",
+        "ablation.json": f"ablate: {folder / name} is not valid JSON: ",
+    }[name]
     rejects([command, *train_arguments(eight_images, folder)[1:]], words)
 
 

@@ -30,8 +30,8 @@ REFUSED = {
     "train --batch-size 9": "--batch-size 9 exceeds the 8 training images: --batch-size 8",
     "train --resume RUN/last.ckpt --k 3": "last.ckpt is of another configuration: k: 7, not 3",
     "demo --save-prefix RUN --k 3": "last.ckpt is of another configuration: k: 7, not 3",
-    "train --resume RUN/last.ckpt --optimizer sgd": "was trained with --optimizer adam; this command "
-    "asks for sgd",
+    "train --resume RUN/last.ckpt --optimizer sgd": "was trained with --optimizer adam; this "
+    "command asks for sgd",
     "demo --save-prefix RUN --seed 5 --scale-jitter 0.9 1.0 --lr-warmup 3": "lr_warmup: 2, not 3; "
     "scale_jitter: [1.0, 1.0], not [0.9, 1.0]; seed: 0, not 5; choose another --save-prefix",
     "eval --dataset voc --pretrained RUN/last.ckpt": "expected those of 'voc': aeroplane",
@@ -41,7 +41,7 @@ REFUSED = {
     "detect TMP/no.jpg --pretrained RUN/last.ckpt": "no.jpg is missing",
     "train --cpus 3": "--batch-size 2, expected at least 3, one per context",
     "train --scale-jitter 1.2 0.8": "--scale-jitter 1.2 0.8, expected 0 < LOW <= HIGH",
-    "train --lr-mode step --lr-decay-steps 5 3": "--lr-decay-steps 5 3, expected an increasing order",
+    "train --lr-mode step --lr-decay-steps 5 3": "--lr-decay-steps 5 3, expected an increasing",
     "train --classes a": "'signals' has its own classes; leave out --classes",
     "train --dataset voc-like --classes cup ' cup'": "cup, cup, expected different names",
     "train --kv-store dist_sync": "not set: DMLC_ROLE, DMLC_PS_ROOT_URI",

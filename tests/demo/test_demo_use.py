@@ -190,8 +190,9 @@ def test_data_is_reproducible_and_reused(few_signals, tmp_path, capsys):
     assert capsys.readouterr().out.count("wrote signals") == 2
     run("data", "--dataset-root", one)
     assert "reused signals" in capsys.readouterr().out
-    run("data", "--dataset-root", one, "--data-seed", "1")
-    assert contents(one)["test_00000.jpg"] != before["test_00000.jpg"]
+    third = tmp_path / "third"
+    run("data", "--dataset-root", third, "--data-seed", "1")
+    assert contents(third)["test_00000.jpg"] != before["test_00000.jpg"]
 
 
 def test_ablation_compares_and_is_resumable(
