@@ -175,14 +175,14 @@ def read(path: Path) -> Checkpoint:
             path=path,
             digest=digest.hexdigest(),
             config=_read_config(notes["config"]),
-            step=int(notes["step"]),
+            step=_read_step(notes),
             arguments=dict(notes["arguments"]),
             scale=_read_scale(notes),
             best=None if notes["best"] is None else float(notes["best"]),
             history={name: list(notes["history"][name]) for name in ("losses", "val")},
-            pending=list(notes.get("pending", [])),
+            pending=list(notes["pending"]),
             held_back=notes["held_back"],
-            data=dict(notes.get("data", {})),
+            data=dict(notes["data"]),
             updates={name: int(count) for name, count in notes["updates"].items()},
             model=model,
             optimizer=optimizer,
@@ -191,6 +191,14 @@ def read(path: Path) -> Checkpoint:
         if isinstance(error, OSError) and error.filename:
             raise
         raise _damaged(path, reason(error)) from error
+
+
+def _read_step(notes: dict[str, Any]) -> int:
+    """Return the number of finished steps."""
+    step = int(notes["step"])
+    if not 0 <= step < 2**31:
+        raise ValueError(f"it has no valid step: {step}")
+    return step
 
 
 def _read_scale(notes: dict[str, Any]) -> tuple[int, int]:

@@ -255,9 +255,7 @@ class Settings:
         `stored` are those of a checkpoint; an option that it lacks has its default. `also` are more
         names to compare.
         """
-        defaults = make_settings({"dataset": stored.get("dataset", Data.dataset)}).to_dict()
-        # Version 1.0 stored None for some defaults.
-        before = {**defaults, **{n: value for n, value in stored.items() if value is not None}}
+        before = {**Settings().to_dict(), **stored}
         return [
             f"{name}: {before[name]}, not {value}"
             for name, value in self.to_dict().items()

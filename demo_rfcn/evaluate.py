@@ -105,9 +105,7 @@ def _held_back(stored: Checkpoint, data: Data) -> ValidationSplit | None:
     """
     if not stored.held_back:
         return None
-    # A checkpoint of version 1.0 has the options only.
-    trained_on = stored.data.get("location") or resolve_location(stored.arguments)
-    same = trained_on == resolve_location(vars(data))
+    same = stored.data["location"] == resolve_location(vars(data))
     return ValidationSplit(names=set(stored.held_back)) if same else None
 
 

@@ -101,7 +101,7 @@ class Run:
         changes = [
             f"--{n.replace('_', '-')} {_typed(stored[n])} -> {_typed(now[n])}" for n in names
         ]
-        if self.resumed.data and self.resumed.data["digest"] != self.data["digest"]:
+        if self.resumed.data["digest"] != self.data["digest"]:
             changes.append("the training images or their boxes")
         return changes
 
@@ -233,7 +233,7 @@ class Run:
         self.losses.clear()
         row = {name: float(value) for name, value in zip(TrainGraph.LOSSES, means)}
         self.history["losses"].append({"step": self.step, **row})
-        self._loss = means.sum()
+        self._loss = float(means.sum())
         self._describe()
 
     def _describe(self) -> None:

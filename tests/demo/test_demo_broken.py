@@ -201,7 +201,7 @@ def test_broken_recipe_is_named(data, tmp_path, rejects):
     if data == b"1" * 10**5 and sys.version_info < (3, 11):
         pytest.skip("this Python reads integers of any length")
     (tmp_path / "recipe.json").write_bytes(data)
-    words = f"data: {tmp_path / 'recipe.json'} is not whole JSON: "
+    words = f"data: {tmp_path / 'recipe.json'} is not valid JSON: "
     rejects(["data", "--dataset-root", tmp_path], words)
 
 

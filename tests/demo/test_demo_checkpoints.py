@@ -34,8 +34,6 @@ def test_pickle_is_never_loaded(place, resume, short_run, tmp_path, rejects):
 
 WEIGHT = "rpn.conv.weight"
 SHORTER = np.zeros(3, np.float32)
-UNEVEN = {"losses": [{"step": 1, "rpn_cls": 1}, {"step": 2}], "val": []}
-NAN = {"losses": [{"step": 1, "a": float("nan")}], "val": []}
 #: Other values of an array, an entry of the notes or of their configuration; None removes it.
 DAMAGED: dict[str, list] = {
     "notes": [None, b"[" * 100_000, b'{"a": "\xe9"}', b"[]"],
@@ -55,8 +53,6 @@ DAMAGED: dict[str, list] = {
     "short": [None],
     "max_size": [10**6],
     "best": ["good"],
-    "history": [NAN, UNEVEN],
-    "arguments": [{}],
 }
 #: Only a resumed run uses these.
 STATES: dict[str, list] = {

@@ -188,3 +188,18 @@ def test_the_tutorial(tmp_path, monkeypatch, capsys):
     assert checkpoint.read(Path("runs/photos/last.ckpt")).step == 3  # resumed
     for name in ("found/one.png", "found/two.json", "exported/rfcn.onnx"):
         assert Path(name).is_file()
+
+
+def test_the_readme_points_to_lines_of_the_method():
+    """Each link to a line of code has the name that stands there."""
+    page = (REPOSITORY / "demo_rfcn/README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\[(.*?)\]\((\w+\.py)#L(\d+)\)", page)
+    assert {file for _, file, _ in links} == {"model.py", "losses.py", "train.py"}
+    for label, file, number in links:
+        lines = (REPOSITORY / "demo_rfcn" / file).read_text(encoding="utf-8").splitlines()
+        name = "for step, batch" if label == "the loop" else label.strip("`")
+        assert re.match(rf"\s*(class |def )?{name}\b", lines[int(number) - 1]), (
+            label,
+            file,
+            number,
+        )

@@ -36,7 +36,7 @@ def write_whole(kind: str, path: Path) -> None:
             "updates": {},
             "step": 1,
         }
-        notes.update(short=9, max_size=9, best=None, held_back=None)
+        notes.update(short=9, max_size=9, best=None, held_back=None, pending=[], data={})
         notes.update(history={"losses": [], "val": []}, arguments={"optimizer": "adam", "steps": 9})
         text = np.frombuffer(json.dumps(notes).encode(), np.uint8)
         with path.open("wb") as file:
