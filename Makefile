@@ -117,6 +117,7 @@ pictures: build
 build: $(VENV)/ready
 	@$(BIN)/python setup.py -q build_ext --inplace
 
+# The library is compiled before pip installs the package, because pip -q hides what is compiled.
 # MXNet and GluonCV are installed without their requirements: gluon_roi requires the same packages
 # without the bounds numpy<2 and graphviz<0.9. They come last, so that pip does not complain.
 $(VENV)/ready: setup.py pyproject.toml
@@ -128,6 +129,7 @@ $(VENV)/ready: setup.py pyproject.toml
 			echo "gluon_roi needs Python 3.8 or newer, not $$("$$python" --version 2>&1)" >&2; exit 1; }; \
 		echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV); }
 	$(PIP) 'setuptools>=70.1' $$($(PRESETS) --requirements)
+	$(BIN)/python setup.py -q build_ext --inplace
 	$(PIP) --no-build-isolation -e '.[demo,onnx,test]'
 	$(PIP) --no-deps mxnet==1.9.1 gluoncv==0.10.5
 	@touch $@

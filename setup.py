@@ -36,7 +36,8 @@ class BuildLibrary(build_ext):
 
     def run(self):
         cuda = presets.find_nvcc()
-        print(f"gluon_roi: {'with CUDA, which takes minutes' if cuda else 'without CUDA'}")
+        kind = "with CUDA, which takes minutes" if cuda else "without CUDA"
+        print(f"gluon_roi: {kind}", flush=True)  # before CMake's output
         setting = f"-DGLUON_ROI_CUDA={'ON' if cuda else 'OFF'}"
         folder = presets.build(presets.packaged(), setting, target="gluon_roi")
         inplace = self.inplace or self.editable_mode

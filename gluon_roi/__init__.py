@@ -14,19 +14,20 @@ if sys.version_info < (3, 8):  # noqa: UP036
 from . import _source
 from ._version import __version__ as __version__
 
-_source.use_installed(__path__)
+with _source.errors_of_commands():
+    _source.use_installed(__path__)
 
-from . import _compat
+    from . import _compat
 
-_compat.install()
-_compat.check_mxnet()
+    _compat.install()
+    _compat.check_mxnet()
 
-import mxnet as _mx
+    import mxnet as _mx
 
-from . import library, reference, rois
-from .library import build_info, has_cuda, include
+    from . import library, reference, rois
+    from .library import build_info, has_cuda, include
 
-library.load()
+    library.load()
 
 from . import nd, onnx, sym  # they need the loaded library
 from .ops.box_iou import BoxIoU as BoxIoU

@@ -2,16 +2,47 @@
 """Lets a source folder whose library is not built use the installed package.
 
 In a clone, Python finds the clone's gluon_roi/ before the installed one, which has the library.
+
+If the package cannot be imported, a command prints one sentence, where a program gets the error.
 """
 
+import contextlib
 import filecmp
 import os
 import re
 import sys
 from pathlib import Path
-from typing import List, Optional
+from typing import Iterator, List, Optional
 
 LIBRARY = "libgluon_roi.so"
+
+
+@contextlib.contextmanager
+def errors_of_commands() -> Iterator[None]:
+    """On the command line, end with one sentence and status 2 if the package cannot be imported."""
+    try:
+        yield
+    except (ImportError, OSError, RuntimeError) as error:
+        if not is_command():
+            raise
+        reason = " ".join(str(error).split())
+        print("gluon_roi: " + reason.replace("gluon_roi: ", "", 1), file=sys.stderr)
+        sys.exit(2)
+
+
+def is_command() -> bool:
+    """Whether Python runs ``python -m gluon_roi`` or ``gluon-roi``, and is importing them."""
+    first = (getattr(sys, "argv", None) or [""])[0]
+    if Path(first).name == "gluon-roi":
+        return True
+    if first != "-m":  # as long as Python looks for the module
+        return False
+    line = getattr(sys, "orig_argv", None)  # from Python 3.10 on
+    if line is None:
+        line = Path("/proc/self/cmdline").read_text(errors="replace").split("\0")
+    names = ("gluon_roi", "gluon_roi.__main__")
+    after = [word for option, word in zip(line, line[1:]) if option.endswith("m")]
+    return any(name in after or "-m" + name in line for name in names)
 
 
 def use_installed(path: List[str]) -> None:

@@ -13,13 +13,15 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Mapping, Union
 
 import mxnet as mx
 
-from .bridge.nodes import parsed
+from . import parameters
+from .bridge.nodes import described, parsed
 
 #: In signatures: the path of a file.
 PathLike = Union[str, "os.PathLike[str]"]
@@ -36,6 +38,9 @@ def _check_there(caller: str, path: PathLike, kind: str) -> None:
         raise IsADirectoryError(f"{caller}: expected a {kind}, but {path} is a folder")
     if not os.path.exists(path):
         raise FileNotFoundError(f"{caller}: expected a {kind}, but there is no file {path}")
+    mode = os.stat(path).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # some never end
+        raise OSError(f"{caller}: expected a {kind}, but {path} is a device")
 
 
 def _read_text(caller: str, path: PathLike, kind: str) -> str:
@@ -67,7 +72,8 @@ def read_symbol(caller: str, path: PathLike) -> str:
 def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
     """The symbol that the text of a file describes. An error names the node."""
     try:
-        return mx.sym.load_json(text)
+        symbol = mx.sym.load_json(text)
+        check_outputs(caller, symbol)
     except mx.MXNetError as error:
         found = str(error).strip()
         # Between an unknown attribute and the node, MXNet lists all arguments.
@@ -76,14 +82,43 @@ def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
         node = node or re.search(r"Failed loading Op (?P<name>.*?) of type (?P<op>\w+)", found)
         where = f"node {node['name']} ({node['op']})" if node else "the model cannot be loaded"
         raise ValueError(f"{caller}: {where}: {reason}") from None
+    return symbol
+
+
+def check_outputs(caller: str, symbol: mx.sym.Symbol) -> None:
+    """Raise ValueError if something reads an output that its node does not have.
+
+    MXNet does not check it, and reads other memory.
+    """
+    internals = symbol.get_internals()
+    content = described(mx.sym.Group([internals, symbol]))
+    nodes, count = content["nodes"], len(internals.list_outputs())
+    outputs = {tuple(head[:2]) for head in content["heads"][:count]}
+    read = [entry for node in nodes for entry in node["inputs"]] + content["heads"][count:]
+    for number, output, *_ in read:
+        if (number, output) not in outputs:
+            node = nodes[number]
+            of_node = sum(place == number for place, _ in outputs)
+            raise ValueError(
+                f"{caller}: node {node['name']} ({node['op']}): the model reads output {output}, "
+                f"but the node has {of_node}"
+            )
 
 
 def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:
     """The arrays of a .params file by name."""
     _check_there(caller, path, "file of parameters")
+    if not os.path.isfile(path):
+        raise OSError(f"{caller}: expected a file of parameters, but {path} is a pipe")
+    file = os.path.abspath(path)  # MXNet reads "stdin" and names with :// from elsewhere
     try:
-        arrays = mx.nd.load(os.fspath(path))
-    except mx.MXNetError:
+        with open(file, "rb") as stream:
+            is_numpy = parameters.check(stream)
+        with mx.util.np_shape(is_numpy or mx.util.is_np_shape()):
+            arrays = mx.nd.load(file) or {}
+    except OSError as error:
+        raise OSError(f"{caller}: {path} cannot be read: {error.strerror}") from None
+    except (mx.MXNetError, ValueError):
         arrays = None
     if not isinstance(arrays, dict):
         raise ValueError(f"{caller}: {os.fspath(path)} is not a whole file of parameters")

@@ -7,8 +7,10 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import mxnet as mx
@@ -217,6 +219,60 @@ def test_run_with_a_bad_index(tmp_path):
     assert "row 2 has batch index 3" in done.stderr
 
 
+ENDS = {
+    "raises": "def f():\n    raise ValueError('its own')\nf()",
+    "chains": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError(2) from e",
+    "hook": "import sys\nsys.excepthook = lambda k, e, t: print(k, t.tb_lineno)\n1 / 0",
+    "interrupt": "raise KeyboardInterrupt",
+    "syntax": "x = (1,\n",
+    "exit": "import sys; sys.exit('sentence')",
+    "future": "print((lambda x: 1).__annotations__, f.__annotations__) if (f := None) else 1 / 0",
+    "names": "import sys\nprint(__file__, sys.argv, __name__, __spec__, __package__, sys.path[0])",
+    "main": "import sys\nprint(sys.modules['__main__'].__dict__ is globals())",
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_run_ends_and_reports_as_python_does(name, tmp_path):
+    """The same text, to the byte, and the same status: no frame of this package."""
+    (tmp_path / "sub").mkdir()
+    script = Path("sub", "program.py")
+    (tmp_path / script).write_text(ENDS[name])
+    python = subprocess.run(
+        [sys.executable, str(script), "a"], capture_output=True, text=True, cwd=tmp_path
+    )
+    ours = program("run", script, "a", cwd=tmp_path)
+    expected = python.stdout
+    if name == "names" and sys.version_info < (3, 9):
+        expected = expected.replace(f"{script} [", f"{tmp_path / script} [", 1)
+    assert (ours.returncode, ours.stdout) == (python.returncode, expected)
+    if sys.version_info >= (3, 9):  # an older Python shows the path as given
+        assert ours.stderr == python.stderr
+
+
+def test_run_of_a_module_that_fails(tmp_path):
+    """The traceback begins with the module."""
+    (tmp_path / "fails.py").write_text("1 / 0")
+    found = program("run", "-m", "fails", cwd=tmp_path).stderr.splitlines()
+    assert found[1].startswith(f'  File "{tmp_path / "fails.py"}", line 1, in <module>')
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("raise OSError('its own')")
+    done = program("run", "-m", "package.module", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.endswith("OSError: its own\n")
+    assert "gluon_roi" not in done.stderr
+
+
+def test_run_of_a_folder_and_of_an_archive(tmp_path):
+    """Python runs their __main__, which finds the modules next to it."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "__main__.py").write_text("import helper, sys; print(helper.x, sys.argv)")
+    (folder / "helper.py").write_text("x = 5")
+    archive = shutil.make_archive(str(tmp_path / "packed"), "zip", folder)
+    for path in (folder, archive):
+        assert program("run", path, "a").stdout == f"5 {[str(path), 'a']}\n"
+
+
 def test_run_of_a_program_that_fails(tmp_path):
     """Its error and status are its own."""
     (tmp_path / "fails.py").write_text("raise ValueError('its own')")
@@ -236,6 +292,11 @@ REFUSED = {
     "count": "the following arguments are required: MODEL",
     "count none.json": "count: expected a symbol file, but there is no file none.json",
     "count .": "count: expected a symbol file, but . is a folder",
+    "count /dev/full": "count: expected a symbol file, but /dev/full is a device",
+    "count /dev/null": "count: expected a symbol file, but /dev/null is a device",
+    "switch /dev/zero out.json": "optimize: expected a symbol file, but /dev/zero is a device",
+    "export S /dev/zero -o a --shape data=1": "PARAMS: expected a file of parameters, but /dev/z",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --metadata /dev/zero": "but /dev/zero is a de",
     "count P": "is not a symbol file",
     "count F": "count: F is not a symbol file",
     "count S --everything": "unrecognized arguments: --everything",
@@ -274,6 +335,10 @@ REFUSED = {
     "run -m": "run: expected SCRIPT or -m MODULE, got neither",
     "run none.py": "run: expected a script, but there is no file none.py",
     "run -m none.here": "run: -m: expected a module, but there is none of the name none.here",
+    "run .": "run: expected a script, but the folder . has no __main__.py",
+    "run Z": "run: expected a script, but the archive Z has no __main__.py",
+    "run -m json": "run: -m: expected a module, but the package json has no __main__",
+    "run -m sys": "run: -m: expected a module in Python, but sys is part of Python itself",
     "run --bad-index no F": "argument --bad-index: invalid choice: 'no'",
     "run --other F": "unrecognized arguments: --other",
 }
@@ -286,6 +351,7 @@ def test_refusals(line, model, tmp_path, capsys, monkeypatch):
     Path("F").write_text("text")
     Path("J").write_text("[]")
     mx.sym.var("x").save("X")
+    zipfile.ZipFile("Z", "w").close()
     symbol, params = files("net")
     before = {name: Path(name).read_bytes() for name in os.listdir()}
     words = [{"S": symbol, "P": params, "./S": f"./{symbol}"}.get(w, w) for w in line.split()]
@@ -332,3 +398,20 @@ def test_bench(monkeypatch, capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[4:]]
     assert [row[0] for row in rows] == ["ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign"]
     assert all(len(row) == 10 and float(row[-1]) < 1e-4 for row in rows)
+
+
+@pytest.mark.parametrize("line", [["check"], ["run", "script.py"], ["--help"]])
+def test_without_mxnet(line, tmp_path):
+    """One sentence from a command; a program that imports the package gets the error."""
+    made = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path)]
+    subprocess.run(made, check=True)
+    environment = str(tmp_path / "bin" / "python")  # it has no package at all
+    done = subprocess.run(
+        [environment, "-m", "gluon_roi", *line], capture_output=True, text=True, cwd=ROOT
+    )
+    sentence = "gluon_roi needs MXNet 1.9.1, 1.9.0 or 1.8.0, found none; run 'pip install "
+    assert done.returncode == 2 and done.stderr.startswith(f"gluon_roi: {sentence}")
+    assert done.stderr.count("\n") == 1 and not done.stdout
+    code = "import gluon_roi"
+    done = subprocess.run([environment, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and f"ImportError: {sentence}" in done.stderr

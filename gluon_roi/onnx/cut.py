@@ -10,6 +10,7 @@ from typing import Any, Iterable, Sequence
 import mxnet as mx
 
 from ..bridge.nodes import Nodes, Place, described, parsed, text
+from ..files import check_outputs
 from .rules.layers import LOSSES
 
 #: MXNet's operators that run Python code.
@@ -99,9 +100,11 @@ def _nodes(model: Any) -> _Nodes:
     if not isinstance(model, str):
         return _Nodes.of_symbol(model)
     try:
-        return _Nodes.of_symbol(mx.sym.load_json(model))
+        symbol = mx.sym.load_json(model)
     except mx.MXNetError:
         return _Nodes.of_text(model)
+    check_outputs("onnx.export", symbol)
+    return _Nodes.of_symbol(symbol)
 
 
 def _replace_labels(nodes: _Nodes) -> bool:
