@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # make demo   everything from scratch: environment, build, data, training, evaluation, pictures
-# make test   everything from scratch: environment, build, all tests
+# make test   everything from scratch: environment, build, the tests of what the package claims
 #
+# make test-all  the tests of make test, and those that take long: models of every family of GluonCV
+#             in ONNX, benchmarks
 # make check  the quick half of the tests
 # make matrix the quick half on every Python found, each with its oldest and its newest NumPy
 # make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
@@ -23,7 +25,7 @@ PRESETS := $(BIN)/python build_tools/presets.py
 # spin, because other processes have tests to run.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test check matrix sanitize soak debug wheel check-dist cross test-gpu bench lint docs build pictures clean
+.PHONY: demo variants test test-all check matrix sanitize soak debug wheel check-dist cross test-gpu bench lint docs build pictures clean
 
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
@@ -32,12 +34,17 @@ demo: build
 VARIANTS := hostsim-asan debug asan tsan hostsim
 VARIANTS += $(shell command -v nvcc > /dev/null && echo cuda)
 VARIANTS += $(shell command -v $${EMXX:-em++} > /dev/null && echo wasm)
-test: build
+variants: build
 	@printf '%s\n' $(VARIANTS) | xargs -P 2 -n 1 $(PRESETS)
+
+test: variants
+	$(PYTEST) -m 'not night' $(ARGS)
+
+test-all: variants
 	$(PYTEST) $(ARGS)
 
 check: build
-	$(PYTEST) -m 'not slow' $(ARGS)
+	$(PYTEST) -m 'not slow and not night' $(ARGS)
 
 # For example ARGS='--python 3.14'; '--tags extremes' takes the newest and the oldest Python.
 matrix: build $(VENV)/matrix

@@ -25,7 +25,7 @@ OLDEST_NUMPY = {
 }
 MXNET = "1.9.1"
 OLDER_MXNETS = ("1.9.0", "1.8.0.post0")
-COMMAND = ["python", "-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider"]
+COMMAND = ["python", "-m", "pytest", "-m", "not slow and not night", "-p", "no:cacheprovider"]
 COMMAND += ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]  # as in the Makefile
 
 nox.options.default_venv_backend = "venv"

@@ -21,7 +21,7 @@ from benchmarks.rows import Row
 from benchmarks.ways import WAYS
 from benchmarks.work import ITEMS, OPERATORS, POOLING, Item
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

@@ -17,7 +17,7 @@ pytest.importorskip("gluoncv")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "onnx_runtimes"))
 import zoo  # noqa: E402  (a script beside MXNet's environment)
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 
 @pytest.mark.parametrize("family", zoo.FAMILIES)
