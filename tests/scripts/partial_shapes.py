@@ -198,6 +198,9 @@ def check_partial(
     if isinstance(partial, ERRORS):
         # MXNet 1.9.1 itself fails while no input of a custom operator has a rank.
         ranks = [name for name in given if not name.endswith("weight")]
+        if ranks and symbol.name == "iou":  # the output's rank is that of both inputs
+            assert inside and re.search("BoxIoU: .hs has no shape", str(partial)), (partial, given)
+            return
         assert not ranks and re.search("bad_alloc|vector", str(partial)), (symbol.name, given)
         return
     shape = partial[1][0]
