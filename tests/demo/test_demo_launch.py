@@ -104,7 +104,7 @@ def test_run_resumes_bit_for_bit_after_each_way_to_end_it(eight_images, tmp_path
     expected = checkpoint.read(whole / "last.ckpt")
     np.testing.assert_equal(stored.optimizer, expected.optimizer)
     assert stored.updates == expected.updates
-    # Each worker evaluated a share of the images.
+    # Worker 0 has evaluated alone.
     scores, own = (each.history["val"][-1] for each in (stored, expected))
     assert scores == pytest.approx(own)
 
@@ -130,6 +130,18 @@ def test_launch_ends_all(act, tmp_path, monkeypatch):
     status, *words = ACTS[act]
     code, told = launched(["train"])
     assert (code, set(told)) == (status, set(words))
+
+
+def test_a_machine_with_servers_only_waits_for_the_end_of_training(tmp_path, monkeypatch):
+    """A program stands in for both; it ends by itself, as servers do after the last worker."""
+    program, ended = tmp_path / "program", tmp_path / "ended"
+    program.write_text(f"#!/bin/sh\nsleep 2\necho $3 >> {ended}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(launch, "PATIENCE", 0.2)
+    address = ["--address", f"127.0.0.1:{free_port()}", "--only", "scheduler", "server"]
+    assert launched(["train"], *address) == (0, [])
+    assert sorted(ended.read_text().split()) == ["scheduler", "server"]
 
 
 def test_bad_input_is_found_before_the_workers_join(eight_images, tmp_path, rejects):
