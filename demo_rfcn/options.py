@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
         """Add an option without a value, which inverts its default."""
         dest = dest or name.lstrip("-").replace("-", "_")
         action = "store_false" if DEFAULTS[dest] else "store_true"
-        text = f"{text} (default: {'on' if DEFAULTS[dest] else 'off'})"
+        text = f"{text} (default: off)"
         self.add_argument(name, help=text, dest=dest, action=action, default=argparse.SUPPRESS)
 
 
@@ -143,8 +143,7 @@ def add_schedule(parser: Parser) -> None:
     option("--clip-gradient", "largest absolute gradient value", "no limit", type=above_zero)
     option("--wd", "weight decay", type=from_zero)
     option("--rpn-num-sample", "anchors per image in the RPN loss", type=integer(2))
-    text = "probability of a horizontal flip"
-    option("--flip-p", text, "0.5 for all data sets", type=probability)
+    option("--flip-p", "probability of a horizontal flip", type=probability)
     text = "LOW and HIGH factor on the short side"
     option("--scale-jitter", text, type=above_zero, nargs=2, metavar=("LOW", "HIGH"))
     option("--color-jitter", "brightness, contrast, saturation", type=probability)
