@@ -357,6 +357,23 @@ def test_c_interface(name, dtype):
         LIBRARY.backward(call.op, p, inputs, given, [None], CPU)
 
 
+def test_programs_that_know_ten_fields():
+    """What a program in C leaves out is 0, and means what the struct meant before."""
+    call = CALLS["plain"]
+    (data,) = call.arrays("float32")
+    full = LIBRARY.operators["box_nms"].params_of()
+    old = LIBRARY.operators["box_nms"].struct()
+    for name, _ in old._fields_[:10]:
+        setattr(old, name, getattr(full, name))
+    assert old._fields_[9][0] == "out_format" and old.sigma == old.min_score == old.method == 0
+    results = []
+    for p in (full, old):
+        written = [np.full_like(data, 99), np.full((*data.shape[:-1], 1), 99, "int32")]
+        LIBRARY.forward("box_nms", p, c_api.tensors(data), written, CPU)
+        results.append([array.tobytes() for array in written])
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize("bad", [12, -(2**31), 3, 2**31 - 1])
 def test_record_with_invalid_rows_is_rejected(bad):
     """A record that names no row of its batch is an error; negative numbers are no rows."""
