@@ -34,17 +34,28 @@ def _boxes(where: str, boxes: Any, expected: str, dimensions: int) -> Any:
     return boxes
 
 
-def _rows(function: str, images: np.ndarray, boxes: Sequence[Any]) -> mx.nd.NDArray:
-    """Put the image of each box in front of it. Some of the arrays may be empty."""
-    boxes = [box for box in boxes if box.shape[0] > 0]
+def _empty(shape: tuple, context: mx.Context, dtype: Any) -> mx.nd.NDArray:
+    with mx.util.np_shape():
+        return mx.nd.zeros(shape, context, dtype)
+
+
+def _rows(
+    function: str, images: np.ndarray, given: Sequence[Any], boxes: Sequence[Any]
+) -> mx.nd.NDArray:
+    """Put the image of each box in front of it. Some of the arrays may be empty.
+
+    `given` are the arrays of the caller, for the context; `boxes` are those after conversion.
+    """
+    context = next((a.context for a in given if isinstance(a, mx.nd.NDArray)), mx.current_context())
+    without_rows, boxes = boxes, [box for box in boxes if box.shape[0] > 0]
     if not boxes:
         if mx.util.is_np_shape():
-            return mx.nd.zeros((0, 5))
+            dtype = np.result_type(np.float32, *(box.dtype for box in without_rows))
+            return _empty((0, 5), context, dtype)
         raise ValueError(
             f"{function}: got no box at all, expected at least one: MXNet has empty arrays only "
             "under mx.util.np_shape()"
         )
-    context = next((b.context for b in boxes if isinstance(b, mx.nd.NDArray)), mx.current_context())
     dtype = np.result_type(*(b.dtype for b in boxes))
     arrays = [
         b.as_in_context(context).astype(dtype, copy=False)
@@ -80,14 +91,14 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
     >>> from_list([[[0, 0, 9, 9]], [[1, 1, 5, 5]]]).asnumpy().tolist()
     [[0.0, 0.0, 0.0, 9.0, 9.0], [1.0, 1.0, 1.0, 5.0, 5.0]]
     """
-    checked = []
-    for i, image in enumerate(boxes):
+    given, checked = list(boxes), []
+    for i, image in enumerate(given):
         image = _real(image)
         # [] is an image without boxes.
         image = image.reshape(0, 4) if image.shape == (0,) else image
         checked.append(_boxes(f"from_list: boxes[{i}]", image, "(L, 4)", 2))
     counts = [image.shape[0] for image in checked]
-    return _rows("from_list", np.repeat(np.arange(len(counts)), counts), checked)
+    return _rows("from_list", np.repeat(np.arange(len(counts)), counts), given, checked)
 
 
 def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
@@ -116,7 +127,7 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
     >>> from_counts([[1, 1, 5, 5], [2, 2, 8, 8]], [0, 2]).asnumpy().tolist()
     [[1.0, 1.0, 1.0, 5.0, 5.0], [1.0, 2.0, 2.0, 8.0, 8.0]]
     """
-    rois = _boxes("from_counts: rois", rois, "(K, 4)", 2)
+    given, rois = rois, _boxes("from_counts: rois", rois, "(K, 4)", 2)
     counts = rois_num.asnumpy() if isinstance(rois_num, mx.nd.NDArray) else np.asarray(rois_num)
     if counts.ndim != 1:
         raise ValueError(f"from_counts: rois_num has shape {counts.shape}, expected (N,)")
@@ -125,7 +136,8 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
             f"from_counts: rois_num is {counts.tolist()}, expected whole numbers that sum to "
             f"{rois.shape[0]} (the rows of rois)"
         )
-    return _rows("from_counts", np.repeat(np.arange(len(counts)), counts.astype(np.int64)), [rois])
+    images = np.repeat(np.arange(len(counts)), counts.astype(np.int64))
+    return _rows("from_counts", images, [given], [rois])
 
 
 def from_batch(boxes: Any) -> mx.nd.NDArray:
@@ -151,9 +163,9 @@ def from_batch(boxes: Any) -> mx.nd.NDArray:
     >>> from_batch([[[0, 0, 9, 9]], [[1, 1, 5, 5]]]).asnumpy().tolist()
     [[0.0, 0.0, 0.0, 9.0, 9.0], [1.0, 1.0, 1.0, 5.0, 5.0]]
     """
-    boxes = _boxes("from_batch: boxes", boxes, "(N, R, 4)", 3)
+    given, boxes = boxes, _boxes("from_batch: boxes", boxes, "(N, R, 4)", 3)
     images = np.repeat(np.arange(boxes.shape[0]), boxes.shape[1])
-    return _rows("from_batch", images, [boxes.reshape((len(images), 4))])
+    return _rows("from_batch", images, [given], [boxes.reshape((len(images), 4))])
 
 
 def from_xywh(boxes: Any) -> Any:
@@ -179,8 +191,10 @@ def from_xywh(boxes: Any) -> Any:
     >>> from_xywh([[10, 20, 30, 40]])
     array([[10., 20., 40., 60.]], dtype=float32)
     """
-    boxes = _real(boxes)
+    given, boxes = boxes, _real(boxes)
     _check_columns("from_xywh: boxes", boxes)
+    if isinstance(given, mx.nd.NDArray) and boxes.size == 0:
+        return _empty(boxes.shape, given.context, boxes.dtype)
     corners, sizes = boxes[..., :-2], boxes[..., -2:]
     ends = corners, corners[..., -2:] + sizes
     if isinstance(boxes, mx.nd.NDArray):
@@ -294,8 +308,9 @@ def assign_levels(
 ) -> np.ndarray:
     """Assign each box to a level of a feature pyramid (Lin 2017, equation 1).
 
-    The level is ``k = floor(k0 + log2(sqrt(w * h) / canonical_size))``, clipped to [`k_min`,
-    `k_max`], with ``w = x2 - x1``. Boxes without area go to `k_min`.
+    The level is ``k = floor(k0 + log2(sqrt(w * h) / canonical_size + 1e-6))``, clipped to [`k_min`,
+    `k_max`], with ``w = x2 - x1``: the same as in :func:`gluon_roi.nd.PyramidROIAlign`. Boxes
+    without area, and those with a NaN, go to `k_min`.
 
     Parameters
     ----------
@@ -323,7 +338,10 @@ def assign_levels(
     rois = rois.asnumpy() if isinstance(rois, mx.nd.NDArray) else np.asarray(rois)
     _check_columns("assign_levels: rois", rois)
     x1, y1, x2, y2 = np.moveaxis(rois[..., -4:].astype(np.float64), -1, 0)
-    area = np.maximum(x2 - x1, 0) * np.maximum(y2 - y1, 0)
-    with np.errstate(divide="ignore"):
-        level = np.floor(k0 + np.log2(np.sqrt(area) / canonical_size))
-    return np.clip(level, k_min, k_max).astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        width, height = x2 - x1, y2 - y1
+        area = np.where(width > 0, width, 0) * np.where(height > 0, height, 0)
+        relative = np.sqrt(area) / canonical_size + 1e-6
+        # Least sizes are compared, as by the operator: a logarithm would be rounded.
+        least = 2.0 ** (np.arange(k_min + 1, k_max + 1) - k0)
+        return k_min + (relative[..., None] >= least).sum(axis=-1)

@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+import gluon_roi
 from gluon_roi import rois
 
 BOXES = np.arange(16.0).reshape(4, 4)
@@ -80,6 +81,43 @@ def test_no_box_at_all(function):
         NOTHING[function]()
 
 
+def empty(shape, dtype):
+    """An empty array on a context of its own."""
+    with mx.util.np_shape():
+        return mx.nd.zeros(shape, mx.cpu(1), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+def test_results_without_boxes_keep_type_and_context(dtype):
+    expected = np.float64 if dtype == "float64" else np.float32
+    calls = {
+        "from_list": lambda: rois.from_list([[], empty((0, 4), dtype)]),
+        "from_counts": lambda: rois.from_counts(empty((0, 4), dtype), [0]),
+        "from_batch": lambda: rois.from_batch(empty((2, 0, 4), dtype)),
+    }
+    for call in calls.values():
+        with mx.util.np_shape():
+            rows = call()
+        assert (rows.shape, rows.context, rows.dtype) == ((0, 5), mx.cpu(1), expected)
+    for shape in ((0, 4), (2, 0, 4), (0, 5)):
+        corners = rois.from_xywh(empty(shape, dtype))
+        assert isinstance(corners, mx.nd.NDArray)
+        assert (corners.shape, corners.context, corners.dtype) == (shape, mx.cpu(1), expected)
+
+
+def test_the_context_is_that_of_the_first_ndarray():
+    """Even if it has no boxes."""
+    rows = rois.from_list([empty((0, 4), "float32"), BOXES])
+    assert rows.context == mx.cpu(1)
+
+
+def test_empty_arrays_of_mxnet_have_no_level_and_pass_the_check():
+    for shape in ((0, 4), (2, 0, 4), (0, 5)):
+        boxes = empty(shape, "float32")
+        assert rois.assign_levels(boxes).shape == (shape[:-1] if shape[-1] == 4 else (0,))
+        rois.check(boxes, (480, 640))
+
+
 @pytest.mark.parametrize(
     "wrong, message",
     [
@@ -111,6 +149,27 @@ def test_levels():
     assert rois.assign_levels(boxes.reshape(2, 5, 4)).tolist() == [expected[:5], expected[5:]]
     assert rois.assign_levels([[9, 9, 2, 2]]).tolist() == [2]
     assert rois.assign_levels(boxes, k_min=3, k_max=4).tolist() == np.clip(expected, 3, 4).tolist()
+
+
+def test_levels_are_those_of_the_operator():
+    """At sizes where the level changes, above and below by less than its 1e-6, and of odd boxes."""
+    sides = [
+        edge * factor for edge in (112, 224, 448) for factor in (1, 1 - 5e-7, 1 - 2e-6, 1 + 2e-6)
+    ]
+    sides += [223.9999, 1e-30, 1e30]
+    boxes = [[0, 0, side, side] for side in sides]
+    boxes += [[np.nan, 0, 9, 9], [0, 0, np.inf, np.inf], [0, 0, np.inf, 0], [9, 9, 0, 0]]
+    boxes = np.array(boxes)
+    maps = [mx.nd.full((1, 1, 1, 1), level, dtype="float64") for level in (2, 3, 4, 5)]
+    scales = [2.0**-level for level in (2, 3, 4, 5)]
+    rows = mx.nd.array(np.insert(boxes, 0, 0, axis=1), dtype="float64")
+    pooled = gluon_roi.nd.PyramidROIAlign(maps, rows, 1, scales, sampling_ratio=1).asnumpy()
+    usable = np.isfinite(boxes).all(axis=1) & (boxes[:, 2] < 1e30)
+    levels = rois.assign_levels(boxes)
+    reads = pooled.ravel()[usable] > 0
+    assert levels[usable][reads].tolist() == pooled.ravel()[usable][reads].tolist()
+    assert levels[sides.index(223.9999)] == 4
+    assert levels[len(sides) :].tolist() == [2, 5, 2, 2]
 
 
 @pytest.mark.parametrize("make", [np.array, mx.nd.array], ids=["numpy", "mxnet"])
