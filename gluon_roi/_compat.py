@@ -24,7 +24,7 @@ import re
 import sys
 import warnings
 from types import ModuleType, SimpleNamespace
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 PACKAGES = ("mxnet", "gluoncv")
 # Newest first. The library of 1.8.0.post0 calls itself 1.8.0.
@@ -319,11 +319,27 @@ def _numpy() -> ModuleType:
         return old
 
     def array(object: Any, dtype: Any = None, **options: Any) -> Any:
-        """Numbers out of range wrap around, as in NumPy 1: -1 is 255 in uint8."""
+        """Numbers out of range wrap around, as in NumPy 1: -1 is 255 in uint8.
+
+        Lists of different lengths become an array of them, as in NumPy 1.23.
+        """
         try:
             return numpy.array(object, dtype, **options)
         except OverflowError:
             return numpy.array(object, **options).astype(dtype)
+        except ValueError as error:
+            if dtype is not None or "inhomogeneous" not in str(error):
+                raise
+            return numpy.array(object, builtins.object, **options)
+
+    def asarray(a: Any, dtype: Any = None, **options: Any) -> Any:
+        """Arrays of different lengths become an array of them, as in NumPy 1.23."""
+        try:
+            return numpy.asarray(a, dtype, **options)
+        except ValueError as error:
+            if dtype is not None or "inhomogeneous" not in str(error):
+                raise
+            return numpy.asarray(a, object, **options)
 
     def in1d(ar1: Any, ar2: Any, **options: Any) -> Any:
         return numpy.isin(numpy.ravel(ar1), ar2, **options)
@@ -337,6 +353,7 @@ def _numpy() -> ModuleType:
     return _View(
         numpy,
         array=array,
+        asarray=asarray,
         bool=bool,
         int=int,
         float=float,
@@ -383,6 +400,27 @@ def _distutils_version() -> ModuleType:
     module = ModuleType("distutils.version")
     vars(module).update(LooseVersion=Version, StrictVersion=Version)
     return module
+
+
+def provide_distutils() -> None:
+    """Let a program import what is usual of distutils, if neither Python nor setuptools has it."""
+    if importlib.util.find_spec("distutils") is not None:
+        return
+    package, util = ModuleType("distutils"), ModuleType("distutils.util")
+    vars(util).update(strtobool=_strtobool)
+    vars(package).update(__path__=[], version=_distutils_version(), util=util)
+    for module in (package, util, _distutils_version()):
+        sys.modules[module.__name__] = module
+
+
+def _strtobool(val: str) -> int:
+    for value, words in (
+        (1, ("y", "yes", "t", "true", "on", "1")),
+        (0, ("n", "no", "f", "false", "off", "0")),
+    ):
+        if val.lower() in words:
+            return value
+    raise ValueError(f"invalid truth value {val.lower()!r}")
 
 
 # Text that the patched modules write.
@@ -461,6 +499,33 @@ EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
         ("gtw * gth / orig_width", "np.float64(gtw * gth) / orig_width"),
     ],
 }
+
+
+def unmatched() -> List[str]:
+    """A sentence for each edit whose original text is not in the installed module.
+
+    MXNet's and GluonCV's files are read, not imported. Empty where nothing is edited.
+    """
+    if not is_needed() or os.environ.get("GLUON_ROI_COMPAT") == "0":
+        return []
+    found = []
+    for module, edits in EDITS.items():
+        package, *rest = module.split(".")
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            continue
+        file = os.path.join(os.path.dirname(spec.origin), *rest) + ".py"
+        try:
+            with open(file, encoding="utf-8") as source:
+                text = source.read()
+        except OSError:
+            text = ""
+        found += [
+            f"{module}: not patched, there is no {old!r} in it"
+            for old, _ in edits
+            if old not in text
+        ]
+    return found
 
 
 # Additions to modules after they have run.

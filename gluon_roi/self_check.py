@@ -14,7 +14,7 @@ import mxnet as mx
 import numpy as np
 
 import gluon_roi
-from gluon_roi import gpu, reference
+from gluon_roi import _compat, gpu, reference
 from gluon_roi.files import sentence
 from gluon_roi.library import Declared
 
@@ -237,12 +237,19 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def check() -> int:
-    """Print the build and the verdict on each operator; return 1 if one differs, otherwise 0."""
+    """Print the build, patches that do not fit, and the verdict on each operator.
+
+    Return 1 if an operator differs or a patch does not fit, otherwise 0.
+    """
     shown = {"library": gluon_roi.library.PATH, **gluon_roi.build_info()}
     for key, value in shown.items():
         print(f"{key:12} {value}")
+    unmatched = _compat.unmatched()
+    for line in unmatched:
+        print(line)
     cpu = MXNetDevice(mx.cpu())
-    failed = not _print_verdicts(cpu, Reference(), "the reference", False)
+    agree = _print_verdicts(cpu, Reference(), "the reference", False)
+    failed = not agree or len(unmatched) > 0
     for context in map(mx.gpu, range(mx.context.num_gpus())):
         print(f"{str(context):12} {gpu.device_name(context.device_id)}")
         gpu.check_begins(context)

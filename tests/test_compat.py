@@ -18,7 +18,7 @@ import mxnet as mx
 import pytest
 from support.processes import python
 
-from gluon_roi import _compat
+from gluon_roi import _compat, self_check
 
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = _compat.is_needed()
@@ -265,6 +265,22 @@ def test_edits_find_their_lines(module):
     text = source(module)
     for old, _ in _compat.EDITS[module]:
         assert old in text, old
+
+
+@pytest.mark.skipif(not NEEDED, reason="nothing is edited here")
+def test_check_names_edits_that_find_no_line(monkeypatch, capsys):
+    """In MXNet, in GluonCV, and in a module that is not there."""
+    assert _compat.unmatched() == []
+    edits = [("no such line", "")]
+    for module in ("mxnet.metric", "gluoncv.data.dataloader", "mxnet.nowhere"):
+        monkeypatch.setattr(_compat, "EDITS", {module: edits})
+        expected = f"{module}: not patched, there is no 'no such line' in it"
+        assert _compat.unmatched()[-1] == expected
+        monkeypatch.setattr(self_check, "cases", lambda: [])
+        assert self_check.check() == 1
+        assert expected in capsys.readouterr().out.splitlines()
+    monkeypatch.setenv("GLUON_ROI_COMPAT", "0")
+    assert _compat.unmatched() == []
 
 
 def numpy_names(text):

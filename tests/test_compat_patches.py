@@ -257,6 +257,34 @@ def float32_boxes(count=64):
     return np.hstack([low, low + rng.uniform(1, 50, (count, 2))]).astype(np.float32)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_detection_data_loader(workers):
+    """Labels with different numbers of rows, of which NumPy before 1.24 made an array of objects."""
+    from gluoncv.data.dataloader import DetectionDataLoader
+
+    counts = (1, 3, 2, 2)
+    images = [mx.nd.full((3, 2, 2), n) for n in counts]
+    labels = [np.full((n, 5), n, "float32") for n in counts]
+    loader = DetectionDataLoader(list(zip(images, labels)), 2, num_workers=workers)
+    expected = np.full((4, 3, 5), -1.0)
+    for row, n in zip(expected, counts):
+        row[:n] = n
+    batches = [(image.asnumpy(), label.asnumpy()) for image, label in loader]
+    assert [image[:, 0, 0, 0].tolist() for image, _ in batches] == [[1, 3], [2, 2]]
+    np.testing.assert_array_equal(batches[0][1], expected[:2])
+    np.testing.assert_array_equal(batches[1][1], expected[2:, :2])
+
+
+@pytest.mark.skipif(not NEEDED, reason="MXNet has NumPy itself here")
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")
+def test_lists_of_different_lengths():
+    for function in (_compat._numpy().array, _compat._numpy().asarray):
+        assert function([[1], [2, 3]]).tolist() == [[1], [2, 3]]
+        with pytest.raises(ValueError, match="setting an array element with a sequence"):
+            function([[1], [2, 3]], dtype="float32")
+        assert function([[1, 2], [3, 4]]).shape == (2, 2)
+
+
 def test_yolo_targets():
     from gluoncv.model_zoo.yolo.yolo_target import YOLOV3PrefetchTargetGenerator
 

@@ -14,6 +14,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+from gluon_roi import _compat
+
 from .functions import replace_builtins
 
 
@@ -39,6 +41,7 @@ def run(program: list[str], bad_index: str, rois_only: bool) -> int:
         if reason:
             return _refuse(reason)
         replace_builtins(bad_index, rois_only)
+        _compat.provide_distutils()
         sys.argv = line
         if is_module:
             runpy.run_module(line[0], run_name="__main__", alter_sys=True)
