@@ -207,8 +207,17 @@ def operators() -> dict[str, Declared]:
             declared["coordinates"],
             {parameter["name"]: parameter["default"] for parameter in declared["params"]},
         )
-        for declared in json.loads(library.gluon_roi_operators())
+        for declared in json.loads(_text(library, library.gluon_roi_operators()))
     }
+
+
+def _text(library: ctypes.CDLL, text: bytes | None) -> bytes:
+    """A text of the C interface, or its error."""
+    if text is None:
+        library.gluon_roi_last_error.restype = ctypes.c_char_p
+        error = library.gluon_roi_last_error().decode(errors="backslashreplace")
+        raise RuntimeError(error.replace("gluon_roi: ", "", 1))
+    return text
 
 
 def build_info() -> dict[str, Any]:
@@ -222,6 +231,11 @@ def build_info() -> dict[str, Any]:
         None without OpenMP) and simd (the instruction set chosen at run time: 'sse2', 'avx2' or
         'avx512', on 64-bit Arm 'neon'; the environment variable GLUON_ROI_SIMD forces a lower one).
 
+    Raises
+    ------
+    RuntimeError
+        GLUON_ROI_SIMD names no instruction set of this processor.
+
     Examples
     --------
     >>> import gluon_roi
@@ -230,7 +244,7 @@ def build_info() -> dict[str, Any]:
     """
     library = ctypes.CDLL(str(PATH))
     library.gluon_roi_build_info.restype = ctypes.c_char_p
-    built = json.loads(library.gluon_roi_build_info())
+    built = json.loads(_text(library, library.gluon_roi_build_info()))
     built["cuda_archs"] = [int(arch) for arch in built["cuda_archs"].split(";") if arch]
     versions = {"version": __version__, "mxnet": mx.__version__, "lib_api": library._opVersion()}
     return {**versions, **built}

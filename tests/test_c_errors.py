@@ -4,7 +4,13 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -331,3 +337,58 @@ def test_cuda_where_there_is_none(op):
             call()
         assert error.value.code == expected
         assert sentence in str(error.value)
+
+
+# ---- The host ------------------------------------------------------------------------------------
+
+
+def answers_of(script: str, *arguments: str, **environment: str) -> dict:
+    """What a script has printed as JSON, in a process with these environment variables."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "scripts" / script), *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize(
+    "variable, value", [("GLUON_ROI_SIMD", "mmx"), ("GLUON_ROI_HUGE_PAGES", "yes")]
+)
+def test_wrong_environment(variable, value, threads):
+    """Every function of the header ends in a sentence that names the variable, and writes nothing.
+
+    No exception leaves a function of C, where it would end the process.
+    """
+    answers = answers_of("poisoned.py", **{variable: value, "OMP_NUM_THREADS": threads})
+    sentence = f"gluon_roi: environment variable {variable}: expected "
+    chosen = variable == "GLUON_ROI_SIMD"
+    assert answers.pop("last_error") == ["", ""]
+    assert answers.pop("operators")[0].startswith('[{"name": "')
+    text, message = answers.pop("build_info")
+    assert (text is None) == chosen and message.startswith(sentence if chosen else "")
+    assert len(answers) == 3 * len(LIBRARY.operators)
+    for function, (code, message, untouched) in answers.items():
+        assert untouched, function
+        if function.endswith("_workspace"):
+            assert code == c_api.OK
+            continue
+        assert code == c_api.INVALID, function
+        assert message.startswith(sentence) and message.endswith(f"got '{value}'"), message
+
+
+def test_lack_of_memory():
+    """A code of its own, and one sentence for any number of threads: operator and bytes."""
+    answers = [
+        answers_of("little_memory.py", str(gluon_roi.library.PATH), OMP_NUM_THREADS=threads)
+        for threads in ("1", "2", "3")
+    ]
+    assert answers[0] == answers[1] == answers[2]
+    for op, (code, message) in answers[0].items():
+        assert code == c_api.NO_MEMORY, (op, message)
+        name = LIBRARY.operators[op].name
+        found = re.match(rf"{name}: there is not enough memory for (\d+) bytes more$", message)
+        assert found and int(found[1]) > 1 << 20, message

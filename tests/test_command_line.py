@@ -273,6 +273,27 @@ def test_run_of_a_folder_and_of_an_archive(tmp_path):
         assert program("run", path, "a").stdout == f"5 {[str(path), 'a']}\n"
 
 
+def test_run_provides_distutils(tmp_path, monkeypatch):
+    """Which Python 3.12 dropped, and GluonCV's training programs import."""
+    monkeypatch.setenv("SETUPTOOLS_USE_DISTUTILS", "stdlib")  # not that of setuptools
+    (tmp_path / "compares.py").write_text(
+        "import distutils.version\n"
+        "from distutils.util import strtobool\n"
+        "from distutils.version import LooseVersion\n"
+        "print(LooseVersion('0.10.5') < LooseVersion('0.9'), strtobool('Yes'), strtobool('off'))\n"
+    )
+    done = program("run", "compares.py", cwd=tmp_path)
+    assert done.stdout == "False 1 0\n", done.stderr
+
+
+def test_an_unknown_instruction_set_is_one_sentence(monkeypatch):
+    monkeypatch.setenv("GLUON_ROI_SIMD", "mmx")
+    done = program("check")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("gluon_roi: environment variable GLUON_ROI_SIMD: expected ")
+    assert done.stderr.endswith(", which this processor has, got 'mmx'\n")
+
+
 def test_run_of_a_program_that_fails(tmp_path):
     """Its error and status are its own."""
     (tmp_path / "fails.py").write_text("raise ValueError('its own')")

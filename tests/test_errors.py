@@ -138,6 +138,19 @@ def test_bad_shapes_and_types(op):
             op.function(x, r, POOLED, SCALE, **extra).wait_to_read()
 
 
+def test_too_many_rows():
+    """Of 64 * 7 * 7 elements each, 684784 rows fit into 2^31 - 1."""
+    symbol = gluon_roi.sym.ROIAlign(mx.sym.var("x"), mx.sym.var("rois"), 7, 1.0)
+    for rows in (684785, 700000, 2**31 - 1):
+        expected = (
+            f"rois has {rows} rows, expected at most 684784, for which the output ({rows}, 64"
+        )
+        with pytest.raises(mx.MXNetError, match=re.escape(expected)):
+            symbol.infer_shape(x=(1, 64, 8, 8), rois=(rows, 5))
+    _, (out,), _ = symbol.infer_shape(x=(1, 64, 8, 8), rois=(684784, 5))
+    assert out == (684784, 64, 7, 7)
+
+
 @operators
 def test_bad_values(op):
     x = mx.nd.array(feature_map(27))

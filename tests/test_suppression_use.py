@@ -48,6 +48,17 @@ def test_leading_dimensions(lead, ctx):
     assert executor.grad_dict["data"].asnumpy().sum() == 6 * kept
 
 
+@pytest.mark.parametrize(
+    "shape", [(65536,) * 4 + (5, 3, 6), (2**31 - 1, 2, 3, 4, 6), (9, 70000, 70000, 2, 6)]
+)
+def test_too_many_elements(shape):
+    """The sentence has the whole shape, and the product of its sizes does not wrap around."""
+    symbol = gluon_roi.sym.BoxNMS(mx.sym.var("data"))
+    sentence = f"BoxNMS: data has shape {shape}, expected at most 2147483647 elements"
+    with pytest.raises(mx.MXNetError, match=re.escape(sentence)):
+        symbol.infer_shape(data=shape)
+
+
 def test_partial_shapes():
     """As long as an input has no shape, what is known of the output is inferred, and no more."""
     maps = [mx.sym.var(name) for name in ("cls", "pred", "info")]

@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "c.h"
 
+#include <cstdio>
+
 #include "../cpu/simd.h"
 
 namespace gluon_roi {
 
-static std::string& last_error() {
-  static thread_local std::string message;
+// A longer message is cut.
+constexpr size_t kMostOfMessage = 4095;
+
+// The message of this thread's last error, in memory that is always there.
+static char* last_error() {
+  static thread_local char message[kMostOfMessage + 1];
   return message;
+}
+static int set_error(const char* prefix, const char* message, int code) {
+  std::snprintf(last_error(), kMostOfMessage + 1, "%s%s", prefix, message);
+  return code;
 }
 
 int report_errors(void (*run)(const void*), const void* body) {
@@ -15,33 +25,34 @@ int report_errors(void (*run)(const void*), const void* body) {
     run(body);
     return GLUON_ROI_OK;
   } catch (const Error& error) {
-    last_error() = error.what();
-    return error.code;
+    return set_error("", error.what(), error.code);
   } catch (const std::bad_alloc&) {
-    last_error() = "gluon_roi: there is not enough memory";
-    return GLUON_ROI_INVALID;
+    return set_error("gluon_roi: ", "there is not enough memory", GLUON_ROI_NO_MEMORY);
   } catch (const std::exception& error) {
-    last_error() = std::string("gluon_roi: ") + error.what();
-    return GLUON_ROI_INVALID;
+    return set_error("gluon_roi: ", error.what(), GLUON_ROI_INVALID);
   }
 }
 
-}  // namespace gluon_roi
+// The text that make() returns and a static variable keeps; NULL on an error.
+template <class Make>
+static const char* text_of(const Make& make) {
+  const char* text = nullptr;
+  report_errors([&] { text = make().c_str(); });
+  return text;
+}
 
-extern "C" const char* gluon_roi_last_error(void) { return gluon_roi::last_error().c_str(); }
-
-extern "C" const char* gluon_roi_operators(void) {
+static const std::string& operators_text() {
   static const std::string text = [] {
     std::string json;
-    for (const gluon_roi::Operator* op : gluon_roi::operators()) {
+    for (const Operator* op : operators()) {
       json += (json.empty() ? "[" : ", ") + op->describe();
     }
     return json + "]";
   }();
-  return text.c_str();
+  return text;
 }
 
-extern "C" const char* gluon_roi_build_info(void) {
+static const std::string& build_info_text() {
   static const std::string text = [] {
 #ifdef __clang__
     std::string json = "{\"compiler\": \"" __VERSION__ "\"";
@@ -59,8 +70,18 @@ extern "C" const char* gluon_roi_build_info(void) {
 #else
     json += ", \"openmp\": null";
 #endif
-    return json + ", \"simd\": \"" + gluon_roi::cpu::simd_name(gluon_roi::cpu::simd_level()) +
+    return json + ", \"simd\": \"" + cpu::simd_name(cpu::simd_level()) +
            "\"}";
   }();
-  return text.c_str();
+  return text;
+}
+
+}  // namespace gluon_roi
+
+extern "C" const char* gluon_roi_last_error(void) { return gluon_roi::last_error(); }
+extern "C" const char* gluon_roi_operators(void) {
+  return gluon_roi::text_of(gluon_roi::operators_text);
+}
+extern "C" const char* gluon_roi_build_info(void) {
+  return gluon_roi::text_of(gluon_roi::build_info_text);
 }

@@ -46,7 +46,9 @@ bool infers_in_part() {
   });
 }
 
-Tensor tensor_of(const Shape& shape, Role role, bool with_empty_arrays) {
+// An input during inference. Dimensions are folded after a check, so that their product fits, and
+// so that the error has them all.
+Tensor tensor_of(const char* op, const Input& input, const Shape& shape, bool with_empty_arrays) {
   if (shape.empty()) return unknown_tensor();
   std::vector<int64_t> sizes;
   sizes.reserve(shape.size());
@@ -54,7 +56,10 @@ Tensor tensor_of(const Shape& shape, Role role, bool with_empty_arrays) {
     const bool unknown = size == kUnknown || (size == 0 && !with_empty_arrays);
     sizes.push_back(unknown ? -1 : static_cast<int64_t>(size));
   }
-  return gluon_roi::tensor_of(sizes, role);
+  if (folded_dimensions(sizes.size(), input.role) > 1) {
+    check_elements(op, input.name, sizes.data(), sizes.size(), kMaxElementsInMXNet);
+  }
+  return gluon_roi::tensor_of(sizes, input.role);
 }
 
 bool is_unknown(int64_t size) { return size < 0; }
@@ -124,7 +129,7 @@ void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes*
   std::vector<Tensor> inputs;
   inputs.reserve(declared.size());
   for (size_t i = 0; i < declared.size(); ++i) {
-    inputs.push_back(tensor_of((*in)[i], declared[i].role, with_empty_arrays));
+    inputs.push_back(tensor_of(op.name(), declared[i], (*in)[i], with_empty_arrays));
   }
   const std::vector<Tensor> outputs = op.infer(attributes, inputs);
   const bool in_part = !std::all_of(inputs.begin(), inputs.end(), is_whole) && infers_in_part();

@@ -183,9 +183,11 @@ class OperatorFor final : public Operator {
     const auto empty = [](const Tensor& tensor) { return elements(tensor) == 0; };
     if (std::all_of(outputs, outputs + std::size(Op::kOutputs), empty)) return;
     if (device.type == GLUON_ROI_CPU) {
-      prepare_output(outputs[0]);
-      return with_dtype(slots[0].dtype, [&](auto type) {
-        Op::template forward<decltype(type)>(params, Op::view(params, slots), Outputs{outputs});
+      return on_cpu([&] {
+        prepare_output(outputs[0]);
+        with_dtype(slots[0].dtype, [&](auto type) {
+          Op::template forward<decltype(type)>(params, Op::view(params, slots), Outputs{outputs});
+        });
       });
     }
 #ifdef GLUON_ROI_WITH_CUDA
@@ -197,14 +199,16 @@ class OperatorFor final : public Operator {
   static void backward(const Params& params, const Tensor* slots, const Tensor* given,
                        const std::vector<Tensor>& d_slots, const gluon_roi_device& device) {
     if (device.type == GLUON_ROI_CPU) {
-      if constexpr (has_gradients<Op>()) {
-        for (size_t i = 0; i < count_of(params, 0); ++i) prepare_output(d_slots[i]);
-        with_dtype(slots[0].dtype, [&](auto type) {
-          Op::template backward<decltype(type)>(params, Op::view(params, slots), Outputs{given},
-                                                Op::gradients(params, d_slots.data()));
-        });
-      }
-      return zero_others(params, d_slots, [](const Tensor& d) { zero_fill(Cpu{}, d); });
+      return on_cpu([&] {
+        if constexpr (has_gradients<Op>()) {
+          for (size_t i = 0; i < count_of(params, 0); ++i) prepare_output(d_slots[i]);
+          with_dtype(slots[0].dtype, [&](auto type) {
+            Op::template backward<decltype(type)>(params, Op::view(params, slots), Outputs{given},
+                                                  Op::gradients(params, d_slots.data()));
+          });
+        }
+        zero_others(params, d_slots, [](const Tensor& d) { zero_fill(Cpu{}, d); });
+      });
     }
 #ifdef GLUON_ROI_WITH_CUDA
     CudaHalf<Op>::backward(gpu(device), params, slots, given, d_slots.data());
@@ -213,6 +217,16 @@ class OperatorFor final : public Operator {
     static_cast<void>(slots), static_cast<void>(given);
     fail_without_cuda(Op::kName);
 #endif
+  }
+  // Runs a pass on the CPU, and names the operator if memory is short.
+  template <class Pass>
+  static void on_cpu(const Pass& pass) {
+    cpu::check_environment();
+    try {
+      pass();
+    } catch (const NoMemory& lack) {
+      fail_without_memory(Op::kName, lack.bytes);
+    }
   }
   // Zeroes the gradients of inputs that have none. Done last, because a call that fails must not
   // write anything.

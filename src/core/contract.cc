@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract.h"
 
+#include <algorithm>
+
 namespace gluon_roi {
 
-std::string shape_text(const Tensor& tensor) {
+// "(2, 3", without its end.
+static std::string sizes_text(const int64_t* sizes, size_t dimensions) {
   std::string text = "(";
-  for (int i = 0; i < tensor.ndim && i < 4; ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(tensor.shape[i]);
-  }
-  if (tensor.ndim > 4) text += ", ...";
-  return text + ")";
+  for (size_t i = 0; i < dimensions; ++i) text += (i > 0 ? ", " : "") + std::to_string(sizes[i]);
+  return text;
+}
+
+std::string shape_text(const int64_t* sizes, size_t dimensions) {
+  return sizes_text(sizes, dimensions) + ")";
+}
+
+std::string shape_text(const Tensor& tensor) {
+  const size_t stored = static_cast<size_t>(std::min(std::max(tensor.ndim, 0), 4));
+  return sizes_text(tensor.shape, stored) + (tensor.ndim > 4 ? ", ...)" : ")");
 }
 
 void check_rank(const char* op, const char* name, const Tensor& tensor, int32_t rank,
@@ -26,14 +35,20 @@ void check_dimension(const char* op, const char* name, const Tensor& tensor, int
        ", ", why);
 }
 
-void check_elements(const char* op, const char* name, const Tensor& tensor, int64_t most) {
+void check_elements(const char* op, const char* name, const int64_t* sizes, size_t dimensions,
+                    int64_t most) {
   int64_t size = 1;
-  for (int i = 0; i < tensor.ndim; ++i) {
-    if (tensor.shape[i] <= 0) continue;
-    if (!multiply_up_to(most, size, tensor.shape[i], &size)) {
-      fail(op, name, " has shape ", shape_text(tensor), ", expected at most ", most, " elements");
+  for (size_t i = 0; i < dimensions; ++i) {
+    if (sizes[i] <= 0) continue;
+    if (!multiply_up_to(most, size, sizes[i], &size)) {
+      fail(op, name, " has shape ", shape_text(sizes, dimensions), ", expected at most ", most,
+           " elements");
     }
   }
+}
+
+void check_elements(const char* op, const char* name, const Tensor& tensor, int64_t most) {
+  check_elements(op, name, tensor.shape, static_cast<size_t>(std::max(tensor.ndim, 0)), most);
 }
 
 static bool is_real(int dtype) {
@@ -121,6 +136,12 @@ void fail_without_cuda(const char* op) {
                   "'GLUON_ROI_CUDA=1 pip install --force-reinstall --no-deps .' in its source "
                   "folder, with nvcc on PATH or CUDA_HOME set",
               GLUON_ROI_NO_CUDA);
+}
+
+void fail_without_memory(const char* op, size_t bytes) {
+  throw Error(std::string(op) + ": there is not enough memory for " + std::to_string(bytes) +
+                  " bytes more",
+              GLUON_ROI_NO_MEMORY);
 }
 
 void take_inputs(Slots* slots, const Tensor* inputs, int32_t count) {

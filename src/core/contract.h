@@ -101,6 +101,7 @@ inline Tensor unknown_tensor() {
 inline bool is_absent(const Tensor& tensor) { return tensor.ndim == 0 && tensor.data == nullptr; }
 
 std::string shape_text(const Tensor& tensor);
+std::string shape_text(const int64_t* sizes, size_t dimensions);
 
 // The maximum number of elements of an output: in MXNet, without its build for large tensors, and
 // in general, where the number of bytes must fit 64 bits.
@@ -117,6 +118,8 @@ void check_dimension(const char* op, const char* name, const Tensor& tensor, int
                      int64_t expected, const char* why);
 // Throws unless an array of this shape, as far as it is known, has at most `most` elements.
 void check_elements(const char* op, const char* name, const Tensor& tensor, int64_t most);
+void check_elements(const char* op, const char* name, const int64_t* sizes, size_t dimensions,
+                    int64_t most);
 // Throws unless the kernels support the element type of an input, the i-th in MXNet's order,
 // together with that of the first input.
 void check_dtype(const char* op, const Input& input, int i, int dtype, const char* first_name,
@@ -138,6 +141,7 @@ struct Slots {
 
 [[noreturn]] void fail_null(const char* op, const char* expected);
 [[noreturn]] void fail_without_cuda(const char* op);
+[[noreturn]] void fail_without_memory(const char* op, size_t bytes);
 
 // Assigns the `count` tensors of a call to the first slots, and throws if a required one is
 // missing. Checks shapes and types, but not memory.

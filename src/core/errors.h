@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error type of the library, and the function that throws it.
+// The error types of the library, and the function that throws one.
 #pragma once
+#include <cstddef>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -14,6 +16,13 @@ struct Error : std::runtime_error {
   explicit Error(const std::string& message, int error_code = GLUON_ROI_INVALID)
       : std::runtime_error(message), code(error_code) {}
   int code;
+};
+
+// There is not enough memory for so many bytes. Leaves an operator as an Error that names it.
+struct NoMemory : std::bad_alloc {
+  explicit NoMemory(size_t number) : bytes(number) {}
+  const char* what() const noexcept override { return "there is not enough memory"; }
+  size_t bytes;
 };
 
 // "PSROIPool: data has 27 channels, expected output_dim * 3 * 3 = 36"

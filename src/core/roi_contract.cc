@@ -97,7 +97,8 @@ void check_output_size(const char* op, const Tensor& out, bool has_output_dim, i
          most, " elements for a row of the output, got ", channels, " channels of ", out.shape[2],
          " * ", out.shape[3]);
   }
-  if (channels > 0 && rows > 0 && !multiply_up_to(most, size, rows, &size)) {
+  int64_t all;
+  if (channels > 0 && rows > 0 && !multiply_up_to(most, size, rows, &all)) {
     fail(op, "rois has ", rows, " rows, expected at most ", most / size, ", for which the output ",
          shape_text(out), " has no more than ", most, " elements");
   }

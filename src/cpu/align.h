@@ -6,6 +6,7 @@
 #include "../core/align_contract.h"
 #include "aligned_map.h"
 #include "box_gradient.h"
+#include "memory.h"
 
 namespace gluon_roi::cpu {
 
@@ -63,7 +64,7 @@ template <class Op, class T>
 void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<SumOf<T>> all,
                       const Tensor& out) {
   using A = SumOf<T>;
-  std::vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, std::move(all));
+  Vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, std::move(all));
   T* result = data_of<T>(out);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
   for (auto& map : maps) map.table.sort_by_lower_edge();
@@ -146,7 +147,7 @@ void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<
   const int64_t rows = table.per_list, row_size = elements(out) / rows;
   RoiTable<A> whole;  // a row for each row of out, valid if one of its rows is
   whole.rois.assign(static_cast<size_t>(rows), Roi<A>{RoiState::kPadding, 0, {}});
-  std::vector<int32_t> turn(table.rois.size()), turns(whole.rois.size(), 0);
+  Vector<int32_t> turn(table.rois.size()), turns(whole.rois.size(), 0);
   for (size_t k = 0; k < table.rois.size(); ++k) {
     RoiState& state = whole.rois[table.output_row(k)].state;
     if (table.rois[k].state == RoiState::kValid) turn[k] = turns[table.output_row(k)]++;
@@ -159,7 +160,7 @@ void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<
     return table.only([&](int64_t k) { return turn[k] == n; });
   };
   align_valid_rows<Op, T>(p, in, rows_of_turn(0), out);
-  std::vector<T> added(most > 1 ? static_cast<size_t>(elements(out)) : 0);
+  Vector<T> added(most > 1 ? static_cast<size_t>(elements(out)) : 0);
   Tensor addend = out;
   addend.data = added.data();
   for (int32_t n = 1; n < most; ++n) {
@@ -187,7 +188,7 @@ template <class Op, class T>
 void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out_tensor,
                     const Tensor* d_maps) {
   using A = SumOf<T>;
-  std::vector<AlignedMap<T>> maps =
+  Vector<AlignedMap<T>> maps =
       aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
   const T* d_out = data_of<const T>(d_out_tensor);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
@@ -281,7 +282,7 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
   using G = SumOf<T>;
   const RoiTable<G> table(Op::kName, in, p.bad_index);
   const Pyramid pyramid = Op::pyramid(p);
-  const std::vector<int32_t> map_of = maps_of(pyramid, table);
+  const Vector<int32_t> map_of = maps_of(pyramid, table);
   const PositionSensitive layout = Op::layout(p, in.data.shape[1]);
   const int64_t outputs = layout.outputs();
   write_roi_gradients(

@@ -2,6 +2,7 @@
 // The maps of an AlignOperator, each with its RoIs, cut into bands.
 #pragma once
 #include "../core/geometry/pyramid.h"
+#include "memory.h"
 #include "taps.h"
 #include "tasks.h"
 #include "threads.h"
@@ -18,8 +19,8 @@ struct Band {
     int32_t begin, end;
   };
   int32_t first;              // the number of its first row
-  std::vector<Run> runs;      // what is covered, from its first cell on
-  std::vector<RowTaps> taps;  // in the table's order
+  Vector<Run> runs;      // what is covered, from its first cell on
+  Vector<RowTaps> taps;  // in the table's order
 };
 
 // One map, and the RoIs that are pooled from it.
@@ -31,7 +32,7 @@ struct AlignedMap {
   TapTable<A> axes;      // of some of the RoIs
   bool earlier = false;  // whether there were others before them
   int32_t band_rows;
-  std::vector<Band> bands;  // of every image, after cut_bands()
+  Vector<Band> bands;  // of every image, after cut_bands()
 
   AlignedMap(int pooled_height, int pooled_width, const Tensor& map, RoiTable<A> rows)
       : data(map), table(std::move(rows)), axes(pooled_height, pooled_width, map) {
@@ -74,8 +75,8 @@ struct AlignedMap {
 
 // The number of each row's map.
 template <class G>
-std::vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
-  std::vector<int32_t> maps(table.rois.size(), 0);
+Vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
+  Vector<int32_t> maps(table.rois.size(), 0);
   if (pyramid.maps == 1) return maps;
   for (const int64_t k : table.order) {
     maps[k] = pyramid.map_of(table.rois[k], k, table.per_list);
@@ -85,14 +86,14 @@ std::vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
 
 // The maps, each with its rows of the table.
 template <class Op, class T>
-std::vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in,
+Vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in,
                                         RoiTable<SumOf<T>> table) {
-  std::vector<AlignedMap<T>> maps;
+  Vector<AlignedMap<T>> maps;
   if (in.count == 1) {
     maps.emplace_back(p.pooled_height, p.pooled_width, in.data, std::move(table));
     return maps;
   }
-  const std::vector<int32_t> map_of = maps_of(Op::pyramid(p), table);
+  const Vector<int32_t> map_of = maps_of(Op::pyramid(p), table);
   maps.reserve(static_cast<size_t>(in.count));
   for (int32_t i = 0; i < in.count; ++i) {
     maps.emplace_back(p.pooled_height, p.pooled_width, in.maps[i],
@@ -104,7 +105,7 @@ std::vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inpu
 // Makes the taps of a chunk of each map, calls prepare(&map) for each and body() once, and repeats
 // until no map has RoIs left. at_a_time(map) is the number of RoIs in a chunk.
 template <class Op, class T, class AtATime, class Prepare, class Body>
-void for_each_round(const typename Op::Params& p, std::vector<AlignedMap<T>>* maps,
+void for_each_round(const typename Op::Params& p, Vector<AlignedMap<T>>* maps,
                     const AtATime& at_a_time, const Prepare& prepare, const Body& body) {
   const Pyramid pyramid = Op::pyramid(p);
   auto rule = Op::rule(p);
@@ -126,7 +127,7 @@ void for_each_round(const typename Op::Params& p, std::vector<AlignedMap<T>>* ma
 // Runs body(map, number of the map, number of the task) for the tasks of all maps, tasks(map) each,
 // in one parallel loop: threads that are done with one map help with the others.
 template <class T, class Tasks, class Body>
-void for_each_task(const std::vector<AlignedMap<T>>& maps, int64_t work, const Tasks& tasks,
+void for_each_task(const Vector<AlignedMap<T>>& maps, int64_t work, const Tasks& tasks,
                    const Body& body) {
   int64_t all = 0;
   for (const auto& map : maps) {

@@ -6,6 +6,7 @@
 
 #include "../core/geometry/bins.h"
 #include "coverage.h"
+#include "memory.h"
 #include "rois.h"
 
 namespace gluon_roi::cpu {
@@ -56,7 +57,7 @@ struct BinTable {
 
  private:
   Tensor data_;
-  std::vector<int32_t> edges_;
+  Vector<int32_t> edges_;
 
   // Returns the total number of cells of all bins.
   static int64_t set_edges(const BinAxis& axis, int bins, int32_t* edge) {

@@ -57,8 +57,8 @@ class RoiGradient {
 
  private:
   template <class Axis>
-  static void add_axis(const Axis& axis, int bins, std::vector<GradientTap<G>>* taps,
-                       std::vector<size_t>* begin) {
+  static void add_axis(const Axis& axis, int bins, Vector<GradientTap<G>>* taps,
+                       Vector<size_t>* begin) {
     begin->push_back(0);
     for (int q = 0; q < bins; ++q) {
       append_taps(axis, q, taps, [&](GradientTap<G>* tap, G weight, G d_lo, G d_hi) {
@@ -79,8 +79,8 @@ class RoiGradient {
   int rows_, columns_;
   int64_t width_;
   double excess_;
-  std::vector<GradientTap<G>> y_, x_;
-  std::vector<size_t> y_begin_, x_begin_;
+  Vector<GradientTap<G>> y_, x_;
+  Vector<size_t> y_begin_, x_begin_;
 };
 
 // Writes all of d_rois: for each valid RoI the sums of accumulate(k, roi, gradient), one for each

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "blocks.h"
+#include "memory.h"
 
 namespace gluon_roi::cpu {
 
@@ -47,7 +48,7 @@ class Coverage {
   // Call after the last add(). Closes small gaps, because runs have a cost as well.
   void finish() {
     for (size_t image = 0; image < images_.size(); ++image) {
-      std::vector<Run>& runs = images_[image].runs;
+      Vector<Run>& runs = images_[image].runs;
       for (int64_t y = 0; y < height_; ++y) {
         const Run& row = columns_[image * height_ + y];
         if (row.empty()) continue;
@@ -61,7 +62,7 @@ class Coverage {
       for (const Run& run : runs) images_[image].cells += run.count();
     }
   }
-  const std::vector<Run>& runs(int64_t image) const { return images_[image].runs; }
+  const Vector<Run>& runs(int64_t image) const { return images_[image].runs; }
 
   // Whether this share of an image's reads costs less in each of `channels` separately than packing
   // the cells into `blocks` channel blocks. Packing a cell takes as long as some `reads_to_pack`.
@@ -76,19 +77,19 @@ class Coverage {
   static constexpr int64_t kSmallGap = 32;  // cells
 
   struct Image {
-    std::vector<Run> runs;
+    Vector<Run> runs;
     int64_t cells = 0;  // in the runs
     int64_t reads = 0;  // of cells, by all bins
   };
   int64_t height_ = 0, width_ = 0;
-  std::vector<Run> columns_;  // N * H
-  std::vector<Image> images_;
+  Vector<Run> columns_;  // N * H
+  Vector<Image> images_;
 };
 
 // pack_planes, a block of zeros, and unpack_planes for the covered cells; all other cells of the
 // planes become 0.
 template <class T, class A, class Simd>
-ALWAYS_INLINE void pack_runs(const std::vector<Run>& runs, const T* planes, int64_t stride,
+ALWAYS_INLINE void pack_runs(const Vector<Run>& runs, const T* planes, int64_t stride,
                              int lanes, A* block, Simd simd) {
   for (const Run& run : runs) {
     pack_planes(planes + run.begin, stride, lanes, run.count(), block + run.begin * kLanes<A>,
@@ -100,7 +101,7 @@ ALWAYS_INLINE void pack_runs(const std::vector<Run>& runs, const T* planes, int6
 // their lower edges, most cells that they read are still in the cache from packing: ROIAlign on
 // maps of 200 x 304 takes .9 of the time.)
 template <class T, class A, class Simd>
-ALWAYS_INLINE int64_t pack_rows(const std::vector<Run>& runs, int64_t packed, int64_t row,
+ALWAYS_INLINE int64_t pack_rows(const Vector<Run>& runs, int64_t packed, int64_t row,
                                 int64_t width, const T* planes, int64_t stride, int lanes, A* block,
                                 Simd simd) {
   constexpr int64_t kMore = 7;
@@ -116,13 +117,13 @@ ALWAYS_INLINE int64_t pack_rows(const std::vector<Run>& runs, int64_t packed, in
   return row;
 }
 template <class A>
-ALWAYS_INLINE void clear_runs(const std::vector<Run>& runs, A* block, int lanes = kLanes<A>) {
+ALWAYS_INLINE void clear_runs(const Vector<Run>& runs, A* block, int lanes = kLanes<A>) {
   for (const Run& run : runs) {
     std::fill(block + run.begin * lanes, block + run.end * lanes, A(0));
   }
 }
 template <class T, class A, class Simd>
-ALWAYS_INLINE void unpack_runs(const std::vector<Run>& runs, const A* block, int64_t stride,
+ALWAYS_INLINE void unpack_runs(const Vector<Run>& runs, const A* block, int64_t stride,
                                int lanes, T* planes, Simd simd) {
   for (const Run& run : runs) {
     unpack_planes(block + run.begin * kLanes<A>, stride, lanes, run.count(), planes + run.begin,
@@ -130,7 +131,7 @@ ALWAYS_INLINE void unpack_runs(const std::vector<Run>& runs, const A* block, int
   }
 }
 template <class T>
-void clear_others(const std::vector<Run>& runs, int64_t stride, int lanes, int64_t cells,
+void clear_others(const Vector<Run>& runs, int64_t stride, int lanes, int64_t cells,
                   T* planes) {
   for (int lane = 0; lane < lanes; ++lane) {
     T* const plane = planes + lane * stride;
@@ -146,7 +147,7 @@ void clear_others(const std::vector<Run>& runs, int64_t stride, int lanes, int64
 // Load and store the block of gradients that a kernel adds to. They start at 0, and all are
 // written; or they start from the results of `earlier` kernels.
 template <class T, class A, class Simd>
-ALWAYS_INLINE void begin_gradients(const std::vector<Run>& runs, bool earlier, const T* planes,
+ALWAYS_INLINE void begin_gradients(const Vector<Run>& runs, bool earlier, const T* planes,
                                    int64_t stride, int lanes, A* block, Simd simd) {
   if (earlier) {
     pack_runs(runs, planes, stride, lanes, block, simd);
@@ -155,7 +156,7 @@ ALWAYS_INLINE void begin_gradients(const std::vector<Run>& runs, bool earlier, c
   }
 }
 template <class T, class A, class Simd>
-ALWAYS_INLINE void end_gradients(const std::vector<Run>& runs, bool earlier, const A* block,
+ALWAYS_INLINE void end_gradients(const Vector<Run>& runs, bool earlier, const A* block,
                                  int64_t stride, int lanes, int64_t cells, T* planes, Simd simd) {
   if (!earlier) clear_others(runs, stride, lanes, cells, planes);
   unpack_runs(runs, block, stride, lanes, planes, simd);

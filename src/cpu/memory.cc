@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "simd.h"
 #include "threads.h"
 
 namespace gluon_roi {
@@ -22,7 +23,7 @@ void* thread_scratch(size_t bytes) {
   // Fresh memory of exactly this size, so that AddressSanitizer reports any access past its end. It
   // is full of NaN, so that reading it before writing shows in the result.
   void* exact = nullptr;
-  if (posix_memalign(&exact, 4096, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();
+  if (posix_memalign(&exact, 4096, bytes > 0 ? bytes : 1) != 0) throw NoMemory(bytes);
   memset(exact, 0xff, bytes);
   memory.reset(exact);
 #else
@@ -32,7 +33,7 @@ void* thread_scratch(size_t bytes) {
     capacity = 0;
     const size_t rounded = round_up(bytes, 4096);
     void* fresh = std::aligned_alloc(4096, rounded);
-    if (fresh == nullptr) throw std::bad_alloc();
+    if (fresh == nullptr) throw NoMemory(bytes);
     memory.reset(fresh);
     capacity = rounded;
   }
@@ -68,6 +69,11 @@ double thread_seconds() {
 }
 
 }  // namespace
+
+void check_environment() {
+  simd_level();
+  wanted_huge_pages();
+}
 
 static void use_huge_pages(const Tensor& tensor) {
 #ifdef MADV_HUGEPAGE

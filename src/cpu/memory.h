@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU memory: scratch memory and prefetching.
+// CPU memory: arrays, scratch memory and prefetching.
 #pragma once
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <new>
+#include <vector>
 
 #include "../core/contract.h"
 
@@ -16,6 +19,32 @@ void zero_fill(Cpu, const Tensor& tensor);
 void prepare_output(const Tensor& tensor);
 
 namespace cpu {
+
+// Throws unless the environment variables that kernels read are valid, so that a call that is
+// rejected for one has written nothing.
+void check_environment();
+
+// That of std::vector, which throws NoMemory.
+template <class T>
+struct Allocator {
+  using value_type = T;
+  Allocator() = default;
+  template <class U>
+  Allocator(const Allocator<U>&) {}
+  T* allocate(size_t count) {
+    constexpr size_t kMost = std::numeric_limits<size_t>::max() / sizeof(T);
+    const size_t bytes = std::min(count, kMost) * sizeof(T);
+    void* const memory = count > kMost ? nullptr : ::operator new(bytes, std::nothrow);
+    if (memory == nullptr) throw NoMemory(bytes);
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, size_t) { ::operator delete(memory); }
+  friend bool operator==(const Allocator&, const Allocator&) { return true; }
+  friend bool operator!=(const Allocator&, const Allocator&) { return false; }
+};
+// Arrays whose size depends on a call.
+template <class T>
+using Vector = std::vector<T, Allocator<T>>;
 
 // Scratch memory of this thread, kept between calls; contents are undefined.
 void* thread_scratch(size_t bytes);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../core/geometry/rows.h"
+#include "memory.h"
 
 namespace gluon_roi::cpu {
 
@@ -31,9 +32,9 @@ struct Chunk {
 // All rows, and the valid ones sorted by image; within an image they keep their order.
 template <class G>
 struct RoiTable {
-  std::vector<Roi<G>> rois;    // K
-  std::vector<int64_t> order;  // row numbers of the valid RoIs, by image
-  std::vector<int64_t> begin;  // N + 1 offsets into order
+  Vector<Roi<G>> rois;    // K
+  Vector<int64_t> order;  // row numbers of the valid RoIs, by image
+  Vector<int64_t> begin;  // N + 1 offsets into order
   int64_t per_list = 0;        // K; rois may hold several lists
 
   RoiTable() = default;
@@ -56,7 +57,7 @@ struct RoiTable {
     }
     for (int64_t i = 0; i < rows.images; ++i) begin[i + 1] += begin[i];
     order.resize(static_cast<size_t>(begin[rows.images]));
-    std::vector<int64_t> next(begin.begin(), begin.end() - 1);
+    Vector<int64_t> next(begin.begin(), begin.end() - 1);
     for (int64_t k = 0; k < rows.rows; ++k) {
       if (rois[k].state == RoiState::kValid) order[next[rois[k].image]++] = k;
     }

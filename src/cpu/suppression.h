@@ -11,13 +11,14 @@
 
 #include "../core/geometry/rotated_overlap.h"
 #include "lanes.h"
+#include "memory.h"
 #include "threads.h"
 
 namespace gluon_roi::cpu {
 
 // Sorts the first `most` ranks, and drops the others.
 template <class A>
-void sort_best(std::vector<Rank<A>>* ranks, int64_t most) {
+void sort_best(Vector<Rank<A>>* ranks, int64_t most) {
   if (static_cast<int64_t>(ranks->size()) > most) {
     std::nth_element(ranks->begin(), ranks->begin() + most, ranks->end());
     ranks->resize(static_cast<size_t>(most));
@@ -67,7 +68,7 @@ class BoxColumns {
  private:
   static constexpr int kColumns = 5;
   const int64_t count_, padded_;
-  std::vector<A> values_;
+  Vector<A> values_;
 };
 
 // One suppression. kToLast: as of intersect().
@@ -82,8 +83,8 @@ class Suppression {
         kept_(boxes.count()) {}
 
   // Returns the boxes that are kept, at most `most`, in their order. `threads`: on all of them.
-  std::vector<int32_t> run(int64_t most, bool threads) {
-    std::vector<int32_t> places;
+  Vector<int32_t> run(int64_t most, bool threads) {
+    Vector<int32_t> places;
     constexpr int64_t kBlock = 512;
     for (int64_t begin = 0; begin < boxes_.count(); begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, boxes_.count());
@@ -163,8 +164,8 @@ class Suppression {
 
   const BoxColumns<A>& boxes_;
   const A threshold_, clear_;
-  std::vector<A> over_;  // 1 if a box is suppressed, else 0; the boxes of padding do not matter
-  std::vector<RankedBox<A>> kept_;
+  Vector<A> over_;  // 1 if a box is suppressed, else 0; the boxes of padding do not matter
+  Vector<RankedBox<A>> kept_;
 };
 
 // ---- Rotated boxes ------------------------------------------------------------------------------
@@ -173,17 +174,17 @@ class Suppression {
 // at a time, in lanes, and only those that are not apart are intersected.
 class RotatedSuppression {
  public:
-  RotatedSuppression(const std::vector<OrientedBox>& boxes, double threshold)
+  RotatedSuppression(const Vector<OrientedBox>& boxes, double threshold)
       : boxes_(boxes), threshold_(threshold), padded_(round_up(boxes.size(), kLanes<double>)) {
     // Boxes of padding are apart from all.
     bounds_.assign(kColumns * padded_, INFINITY);
   }
 
   // Returns the boxes that are kept, in their order. `threads`: on all of them.
-  std::vector<int32_t> run(bool threads) {
+  Vector<int32_t> run(bool threads) {
     const int64_t count = static_cast<int64_t>(boxes_.size());
-    std::vector<int32_t> kept;
-    std::vector<char> over(boxes_.size());
+    Vector<int32_t> kept;
+    Vector<char> over(boxes_.size());
     constexpr int64_t kBlock = 512;
     for (int64_t begin = 0; begin < count; begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, count);
@@ -205,7 +206,7 @@ class RotatedSuppression {
 
  private:
   // Whether one of the kept boxes from `first` on, before `last`, overlaps a box.
-  bool is_suppressed(int64_t place, const std::vector<int32_t>& kept, int64_t first,
+  bool is_suppressed(int64_t place, const Vector<int32_t>& kept, int64_t first,
                      int64_t last) const {
     const OrientedBox& box = boxes_[place];
     while (first < last) {
@@ -250,10 +251,10 @@ class RotatedSuppression {
   }
 
   static constexpr size_t kColumns = 4;
-  const std::vector<OrientedBox>& boxes_;
+  const Vector<OrientedBox>& boxes_;
   const double threshold_;
   const size_t padded_;
-  std::vector<double> bounds_;  // of kept boxes: centres and half sides, in columns
+  Vector<double> bounds_;  // of kept boxes: centres and half sides, in columns
 };
 
 // ---- Soft suppression ---------------------------------------------------------------------------
@@ -273,11 +274,11 @@ bool is_better(const SoftBox<Box>& a, const SoftBox<Box>& b) {
 
 // Returns the boxes of a class that are kept, the best first, with their lowered scores.
 template <class Box>
-std::vector<SoftBox<Box>> suppress_softly(std::vector<SoftBox<Box>> boxes, const Decay& decay,
+Vector<SoftBox<Box>> suppress_softly(Vector<SoftBox<Box>> boxes, const Decay& decay,
                                           double min_score) {
   const auto is_low = [&](const SoftBox<Box>& box) { return !(box.score >= min_score); };
   boxes.erase(std::remove_if(boxes.begin(), boxes.end(), is_low), boxes.end());
-  std::vector<SoftBox<Box>> kept;
+  Vector<SoftBox<Box>> kept;
   while (!boxes.empty()) {
     const auto best = std::min_element(boxes.begin(), boxes.end(), is_better<Box>);
     kept.push_back(*best);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "coverage.h"
+#include "memory.h"
 #include "rois.h"
 #include "threads.h"
 
@@ -49,7 +50,7 @@ ALWAYS_INLINE int32_t same_cell(const Tap<G>* taps, int32_t begin, int32_t end) 
 // Appends the taps of bin q. An axis emits cells in one direction, so an equal cell is among the
 // last three.
 template <class Axis, class T, class Add>
-void append_taps(const Axis& axis, int q, std::vector<T>* taps, const Add& add) {
+void append_taps(const Axis& axis, int q, Vector<T>* taps, const Add& add) {
   const size_t begin = taps->size();
   axis.for_each_weight(q, [&](int32_t cell, auto weight, auto d_lo, auto d_hi) {
     size_t found = taps->size();
@@ -78,7 +79,7 @@ struct TapTable {
   int pooled_height, pooled_width;
   Chunk chunk{0, 0};
   Coverage coverage;
-  std::vector<int32_t> cells;  // the rows that RoIs read, after list_rows()
+  Vector<int32_t> cells;  // the rows that RoIs read, after list_rows()
 
   TapTable(TapTable&&) = default;  // a copy's pointers would point into the original
   TapTable(int bin_rows, int bin_columns, const Tensor& data)
@@ -100,7 +101,7 @@ struct TapTable {
     // In parallel: with 2000 RoIs, taps are a tenth of PSROIAlign's time.
     taps_.resize(std::max(taps_.size(), static_cast<size_t>(shares)));
     parallel_for(shares, count * bins * kElementsPerBin, [&](int64_t number) {
-      std::vector<Tap<G>>& taps = taps_[number];
+      Vector<Tap<G>>& taps = taps_[number];
       taps.clear();
       taps.reserve(static_cast<size_t>((count / shares + 1) * bins * 3));
       const Chunk share = chunk.share(number);
@@ -189,11 +190,11 @@ struct TapTable {
 
  private:
   Tensor data_;
-  std::vector<std::vector<Tap<G>>> taps_;  // of shares of the RoIs
-  std::vector<Tap<G>*> first_;             // of each RoI
-  std::vector<Range> ranges_;              // of each RoI's bins, those of rows first
-  std::vector<List> lists_;                // of each RoI
-  std::vector<RowTap<G>> row_taps_;
+  Vector<Vector<Tap<G>>> taps_;  // of shares of the RoIs
+  Vector<Tap<G>*> first_;             // of each RoI
+  Vector<Range> ranges_;              // of each RoI's bins, those of rows first
+  Vector<List> lists_;                // of each RoI
+  Vector<RowTap<G>> row_taps_;
 
   void sort_by_cell(int64_t i, const Range& range) {
     Tap<G>* const taps = first_[i - chunk.begin];
@@ -215,8 +216,8 @@ struct TapTable {
 
   template <class Axis>
   static void add_axis(const Axis& axis, int bins, size_t first, Range* range,
-                       std::vector<Tap<G>>* to) {
-    std::vector<Tap<G>>& taps = *to;
+                       Vector<Tap<G>>* to) {
+    Vector<Tap<G>>& taps = *to;
     for (int q = 0; q < bins; ++q) {
       const size_t begin = taps.size();
       append_taps(axis, q, &taps, [](Tap<G>* tap, G weight, G, G) { tap->weight += weight; });

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <stdexcept>
-#include <string>
+#include <optional>
 #include <thread>
 #include <vector>
+
+#include "../core/errors.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -45,6 +46,31 @@ class alignas(64) Share {
   int64_t begin_ = 0, end_ = 0;
 };
 
+// What the first of the tasks that failed has thrown, as if there were one thread. (exception_ptr
+// needs a newer libstdc++ than the wheel requires.) Keeping it needs no memory.
+class Failure {
+ public:
+  void keep(int64_t task, const Error* error, size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (task_ >= 0 && task_ < task) return;
+    task_ = task;
+    bytes_ = bytes;
+    error_.reset();
+    if (error != nullptr) error_.emplace(*error);
+  }
+  void throw_again() const {
+    if (task_ < 0) return;
+    if (error_.has_value()) throw Error(*error_);
+    throw NoMemory(bytes_);
+  }
+
+ private:
+  std::mutex mutex_;
+  int64_t task_ = -1;
+  std::optional<Error> error_;  // none: there was not enough memory
+  size_t bytes_ = 0;
+};
+
 // fork() does not copy the threads that OpenMP has started, but OpenMP would wait for them. So a
 // child process uses its single thread.
 std::atomic<bool> in_child{false};
@@ -76,19 +102,18 @@ void parallel_for_impl(int64_t tasks, [[maybe_unused]] int64_t work,
     for (int i = 0; i < threads; ++i) {
       shares[i].set(tasks * i / threads, tasks * (i + 1) / threads);
     }
-    // No exception may leave the region, so errors (of memory) are caught and thrown again. Only
-    // the message is kept, because exception_ptr needs a newer libstdc++ than the wheel requires.
-    std::mutex error_mutex;
-    std::string error;
+    // No exception may leave the region, so they are caught and thrown again.
+    Failure failure;
     const auto run_share = [&](int thread) {
       for (int i = 0; i < threads; ++i) {
         Share& share = shares[(thread + i) % threads];
         for (int64_t task = share.take(i == 0); task >= 0; task = share.take(i == 0)) {
           try {
             run(body, task);
-          } catch (const std::exception& thrown) {
-            const std::lock_guard<std::mutex> lock(error_mutex);
-            error = thrown.what();
+          } catch (const Error& thrown) {
+            failure.keep(task, &thrown, 0);
+          } catch (const NoMemory& thrown) {
+            failure.keep(task, nullptr, thrown.bytes);
           }
         }
       }
@@ -104,7 +129,7 @@ void parallel_for_impl(int64_t tasks, [[maybe_unused]] int64_t work,
 #pragma omp parallel num_threads(threads)
     run_share(omp_get_thread_num());
 #endif
-    if (!error.empty()) throw std::runtime_error(error);
+    failure.throw_again();
     return;
   }
 #endif

@@ -37,7 +37,7 @@
  * gluon_roi_operators() describes all of this as JSON, with the fields of every params struct.
  *
  * Every function returns GLUON_ROI_OK or an error code; gluon_roi_last_error() returns the message
- * on the calling thread. Outputs and gradients are overwritten completely, never accumulated into.
+ * on the calling thread. Functions that return a text return NULL instead of a code. Outputs and gradients are overwritten completely, never accumulated into.
  * Arrays are contiguous, in row-major order. What a call writes must not overlap another array.
  *
  * A later version may append fields to a struct, whose 0 means what the struct meant before: a
@@ -66,9 +66,10 @@ enum {
 /* Return codes. */
 enum {
   GLUON_ROI_OK = 0,
-  GLUON_ROI_INVALID = 1,   /* an invalid argument; nothing was computed */
-  GLUON_ROI_NO_CUDA = 2,   /* a CUDA device was given, but the library is built without CUDA */
-  GLUON_ROI_CUDA_ERROR = 3 /* the CUDA runtime rejected a launch */
+  GLUON_ROI_INVALID = 1,    /* an invalid argument or environment variable; nothing was computed */
+  GLUON_ROI_NO_CUDA = 2,    /* a CUDA device was given, but the library is built without CUDA */
+  GLUON_ROI_CUDA_ERROR = 3, /* the CUDA runtime rejected a launch */
+  GLUON_ROI_NO_MEMORY = 4   /* there is not enough memory; outputs may be written in part */
 };
 
 enum { GLUON_ROI_CPU = 0, GLUON_ROI_CUDA = 1 };
@@ -279,7 +280,8 @@ const char* gluon_roi_last_error(void);
  * their type, offset and name in the struct. */
 const char* gluon_roi_operators(void);
 
-/* How the library was built and what it runs on, as a JSON object. */
+/* How the library was built and what it runs on, as a JSON object. NULL if the environment variable
+ * GLUON_ROI_SIMD names no instruction set of this processor. */
 const char* gluon_roi_build_info(void);
 
 #ifdef __cplusplus

@@ -92,7 +92,7 @@ void BoxIoU::forward(const Params& p, const View& in, const Outputs& out_tensors
         store(out + i, static_cast<A>(overlap));
       });
     }
-    std::vector<OrientedBox> others;
+    Vector<OrientedBox> others;
     others.reserve(static_cast<size_t>(columns));
     for (int64_t j = 0; j < columns; ++j) others.push_back(rotated_box(rhs + 5 * j));
     return parallel_for(rows, rows * columns * kWorkOfRotatedPair, [&](int64_t i) {

@@ -92,8 +92,8 @@ struct Member {
 // Calls run(members, count) with the sorted rows of each class, in their order; classes do not
 // meet.
 template <class T, class Run>
-void for_each_class(const BoxNMS::Params& p, const std::vector<NmsRow<T>>& sorted, const Run& run) {
-  std::vector<Member> members;
+void for_each_class(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted, const Run& run) {
+  Vector<Member> members;
   members.reserve(sorted.size());
   for (const NmsRow<T>& row : sorted) {
     members.push_back({row.class_id(), static_cast<int32_t>(members.size())});
@@ -113,15 +113,15 @@ void for_each_class(const BoxNMS::Params& p, const std::vector<NmsRow<T>>& sorte
 
 // The places of the rows that are kept, ascending, among sorted rows.
 template <class T>
-std::vector<int32_t> kept_places(const BoxNMS::Params& p, const std::vector<NmsRow<T>>& sorted,
+Vector<int32_t> kept_places(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted,
                                  bool threads) {
   using A = SumOf<T>;
   const float threshold = static_cast<float>(p.overlap_thresh);
-  std::vector<int32_t> kept;
+  Vector<int32_t> kept;
   for_each_class(p, sorted, [&](const Member* members, int64_t count) {
-    std::vector<int32_t> of_class;
+    Vector<int32_t> of_class;
     if (p.in_format == GLUON_ROI_ROTATED) {
-      std::vector<OrientedBox> boxes(static_cast<size_t>(count));
+      Vector<OrientedBox> boxes(static_cast<size_t>(count));
       for (int64_t i = 0; i < count; ++i) sorted[members[i].place].load_box(&boxes[i]);
       of_class = RotatedSuppression(boxes, threshold).run(threads);
     } else {
@@ -141,11 +141,11 @@ std::vector<int32_t> kept_places(const BoxNMS::Params& p, const std::vector<NmsR
 
 // The rows that soft suppression keeps, the best first. ranks: of the sorted rows.
 template <class Box, class T>
-std::vector<SoftBox<Box>> kept_softly(const BoxNMS::Params& p, const std::vector<NmsRow<T>>& sorted,
-                                      const std::vector<Rank<SumOf<T>>>& ranks) {
-  std::vector<SoftBox<Box>> kept;
+Vector<SoftBox<Box>> kept_softly(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted,
+                                      const Vector<Rank<SumOf<T>>>& ranks) {
+  Vector<SoftBox<Box>> kept;
   for_each_class(p, sorted, [&](const Member* members, int64_t count) {
-    std::vector<SoftBox<Box>> boxes(static_cast<size_t>(count));
+    Vector<SoftBox<Box>> boxes(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
       const int32_t place = members[i].place;
       boxes[i].place = place;
@@ -165,13 +165,13 @@ template <class T>
 void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* data, int64_t first,
                bool threads, T* out, int32_t* record) {
   using A = SumOf<T>;
-  std::vector<Rank<A>> ranks;
+  Vector<Rank<A>> ranks;
   for (int64_t i = 0; i < sizes.rows; ++i) {
     const NmsRow<T> row{data + i * sizes.width, p};
     if (row.is_valid()) ranks.push_back(Rank<A>::make(row.score(), static_cast<int32_t>(i)));
   }
   sort_best(&ranks, p.topk < 0 ? sizes.rows : p.topk);
-  std::vector<NmsRow<T>> sorted;
+  Vector<NmsRow<T>> sorted;
   sorted.reserve(ranks.size());
   for (const Rank<A>& rank : ranks) sorted.push_back({data + rank.index * sizes.width, p});
   int64_t count = 0;

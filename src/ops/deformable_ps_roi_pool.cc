@@ -48,7 +48,7 @@ constexpr int64_t kElementsPerOutput = 20;
 // The taps of one bin along both axes.
 template <class A>
 struct BinTaps {
-  std::vector<PartTap<A>> y, x;
+  Vector<PartTap<A>> y, x;
   size_t rows, columns;  // how many of them are in use
   A divisor;             // of the mean: samples of the bin that are on the map, at least 1
 
@@ -83,7 +83,7 @@ struct Prepared {
   RoiTable<A> table;
   DeformablePSROIPool::ByClass by_class;
   PartOffsets<T> offsets;
-  std::vector<Axes> axes;  // K
+  Vector<Axes> axes;  // K
   Coverage coverage;       // of the images of by_class
 
   Prepared(const Params& p, const Inputs& in)
@@ -192,7 +192,7 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
   const int64_t classes = call.by_class.classes, outputs = layout.outputs();
   const int64_t pairs = d_trans.shape[0] * classes, blocks = blocks_of<A>(layout.output_dim);
-  std::vector<Slope> slopes(static_cast<size_t>(blocks * pairs * outputs), Slope{0, 0});
+  Vector<Slope> slopes(static_cast<size_t>(blocks * pairs * outputs), Slope{0, 0});
 
   const auto differentiate = [&](const GroupTask<A>& task, const auto* block, A*,
                                  auto simd) INLINE_LAMBDA {

@@ -145,7 +145,7 @@ class SampleTable {
         around_(around ? taps_.size() : 0),
         runs_(static_cast<size_t>(pairs)) {
     const int64_t rows = plan.rows();
-    std::vector<Run> touched(static_cast<size_t>(pairs * rows));
+    Vector<Run> touched(static_cast<size_t>(pairs * rows));
     parallel_for(pairs * rows, kElementsPerSample * pairs * samples_,
                  [&](int64_t row) { touched[row] = find_row(plan, row / rows, row % rows); });
     for (int64_t row = 0; row < pairs * rows; ++row) {
@@ -160,7 +160,7 @@ class SampleTable {
   const SampleTaps<A>* taps(int64_t pair) const { return taps_.data() + pair * samples_; }
   const SampleCells<A>* around(int64_t pair) const { return around_.data() + pair * samples_; }
   // The cells that it reads lie in here.
-  const std::vector<Run>& runs(int64_t pair) const { return runs_[pair]; }
+  const Vector<Run>& runs(int64_t pair) const { return runs_[pair]; }
 
  private:
   Run find_row(const Plan<T>& plan, int64_t pair, int64_t y) {
@@ -178,9 +178,9 @@ class SampleTable {
   }
 
   const int64_t samples_;
-  std::vector<SampleTaps<A>> taps_;
-  std::vector<SampleCells<A>> around_;
-  std::vector<std::vector<Run>> runs_;
+  Vector<SampleTaps<A>> taps_;
+  Vector<SampleCells<A>> around_;
+  Vector<Vector<Run>> runs_;
 };
 
 // Runs body(table) for the pairs in their order, as many at a time as have tables of some 16 MB.
@@ -280,7 +280,7 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
 
   for_each_table(plan, moves, [&](const SampleTable<T>& table) {
     // First the sums of each block of channels on its own; then their sums, in this order.
-    std::vector<A> sums(static_cast<size_t>(
+    Vector<A> sums(static_cast<size_t>(
         moves ? table.count * std::max<int64_t>(1, plan.blocks) * 4 * samples : 0));
     const int64_t work = table.count * plan.channels * (2 * cells + 8 * samples);
     parallel_for(table.count * plan.blocks, work, [&](int64_t id) {

@@ -81,9 +81,9 @@ void check_images(const Candidates<T>& all) {
 template <class T>
 void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out_score) {
   using A = SumOf<T>;
-  std::vector<Corners<A>> boxes(static_cast<size_t>(all.count));
-  std::vector<Rank<A>> ranks(static_cast<size_t>(all.count));
-  std::vector<A> scores(static_cast<size_t>(all.count));
+  Vector<Corners<A>> boxes(static_cast<size_t>(all.count));
+  Vector<Rank<A>> ranks(static_cast<size_t>(all.count));
+  Vector<A> scores(static_cast<size_t>(all.count));
   const ImageInfo<A> image = all.image(n);
   // Decoding a box takes as long as this many elements touched by parallel_for's body.
   constexpr int64_t kElementsPerBox = 20, kAtATime = 512;
@@ -99,7 +99,7 @@ void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out
   BoxColumns<A> sorted(all.best);
   for (int64_t i = 0; i < all.best; ++i) sorted.set(i, all.ranked(boxes[ranks[i].index]));
   Suppression<A, true> suppression(sorted, all.threshold);
-  const std::vector<int32_t> kept = suppression.run(std::min(all.after, all.best), threads);
+  const Vector<int32_t> kept = suppression.run(std::min(all.after, all.best), threads);
   for (int64_t row = 0; row < all.after; ++row) {
     const int32_t index = ranks[kept[row % kept.size()]].index;
     all.write(n, boxes[index], scores[index], out + row * 5, out_score + row);

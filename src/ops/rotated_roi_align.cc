@@ -30,7 +30,7 @@ class TapList {
  public:
   explicit TapList(int64_t cells) : last_(static_cast<size_t>(cells), -1) {}
 
-  const std::vector<Tap>& taps() const { return taps_; }
+  const Vector<Tap>& taps() const { return taps_; }
   int64_t size() const { return static_cast<int64_t>(taps_.size()); }
   void begin_bin() { begin_ = size(); }
   // The tap of a cell in the current bin.
@@ -45,8 +45,8 @@ class TapList {
   }
 
  private:
-  std::vector<Tap> taps_;
-  std::vector<int64_t> last_;  // for each cell, where its latest tap is
+  Vector<Tap> taps_;
+  Vector<int64_t> last_;  // for each cell, where its latest tap is
   int64_t begin_ = 0;
 };
 
@@ -56,9 +56,9 @@ template <class G>
 struct RoiTaps {
   using Tap = WeightTap<G>;
   Chunk chunk;
-  std::vector<TapList<Tap>> lists;   // of a few RoIs each
-  std::vector<const Tap*> roi_taps;  // the list that a RoI's taps are in
-  std::vector<int64_t> ends;         // 1 + bins for each RoI: where in that list its bins end
+  Vector<TapList<Tap>> lists;   // of a few RoIs each
+  Vector<const Tap*> roi_taps;  // the list that a RoI's taps are in
+  Vector<int64_t> ends;         // 1 + bins for each RoI: where in that list its bins end
   Coverage coverage;
 
   RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Chunk& rois, const Tensor& data)
@@ -161,7 +161,7 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
         const RotatedBox<G> box = rule.box(roi, static_cast<int32_t>(in.data.shape[2]),
                                            static_cast<int32_t>(in.data.shape[3]));
         TapList<SlopeTap<G>> list(cells);
-        std::vector<int64_t> ends;
+        Vector<int64_t> ends;
         for (int64_t bin = 0; bin < bins; ++bin) {
           list.begin_bin();
           box.for_each_gradient(static_cast<int>(bin / p.pooled_width),
@@ -176,12 +176,12 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
         }
         // Each cell times the gradient of its bin, summed over the channels, has the same slopes.
         const auto& taps = list.taps();
-        std::vector<double> sums(taps.size());
+        Vector<double> sums(taps.size());
         // float16 is converted for all taps together. (One by one: 1.6 times as long as float32;
         // float32, too, gathered first: 1.3 times.)
         constexpr bool kConverts = !std::is_same<T, G>::value;
-        std::vector<T> stored(kConverts ? taps.size() : 0);
-        std::vector<G> values(stored.size());
+        Vector<T> stored(kConverts ? taps.size() : 0);
+        Vector<G> values(stored.size());
         for (int64_t c = 0; c < channels; ++c) {
           const T* map = data_of<const T>(in.data) + (roi.image * channels + c) * cells;
           const T* d_plane = data_of<const T>(d_out) + (k * channels + c) * bins;
@@ -275,7 +275,7 @@ void RotatedROIAlign::backward(const Params& p, const Inputs& in, const Tensor& 
   const int64_t cells = in.data.shape[2] * in.data.shape[3];
   const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
   // Chunks add to what those before them have summed; float16 is summed in float32.
-  std::vector<A> own_sums;
+  Vector<A> own_sums;
   A* sums;
   if constexpr (std::is_same<T, A>::value) {
     sums = result;

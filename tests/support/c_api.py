@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-OK, INVALID, NO_CUDA, CUDA_ERROR = range(4)
+OK, INVALID, NO_CUDA, CUDA_ERROR, NO_MEMORY = range(5)
 CPU, CUDA = 0, 1
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "int64": 6}
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls every function of gluon_roi.h where the environment may be wrong, and prints its answer.
+
+That of an operator's function is its code and message, and whether it has written nothing; that of
+the others the begin of their text, and the message.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS))
+from support import c_api  # noqa: E402
+from test_c_errors import LIBRARY, whole_call  # noqa: E402
+
+MARK = 77
+
+
+def message() -> str:
+    return LIBRARY.c.gluon_roi_last_error().decode()
+
+
+def answer(op: str, function: str) -> list:
+    p, inputs, outputs = whole_call(op)
+    gradients = [np.zeros_like(array) for array in inputs]
+    for array in (*outputs, *gradients):
+        array.fill(MARK)
+    given = c_api.tensors(*inputs)
+    call = [ctypes.byref(p), given, len(given)]
+    device = ctypes.byref(c_api.Device(c_api.CPU))
+    more = {
+        "forward": [c_api.tensors(*outputs), device],
+        "backward": [c_api.tensors(*outputs), c_api.tensors(*gradients), device],
+        "workspace": [0, c_api.CPU, ctypes.byref(ctypes.c_size_t())],
+    }
+    code = getattr(LIBRARY.c, f"gluon_roi_{op}_{function}")(*call, *more[function])
+    untouched = all((array == MARK).all() for array in (*outputs, *gradients))
+    return [code, message(), untouched]
+
+
+def main() -> None:
+    answers = {}
+    header = (TESTS.parent / "src/include/gluon_roi.h").read_text()
+    for name in re.findall(r"^const char\* gluon_roi_(\w+)\(void\);", header, re.M):
+        text = getattr(LIBRARY.c, f"gluon_roi_{name}")()
+        answers[name] = [text and text.decode()[:12], message()]
+    for op in re.findall(r"^  X\((\w+)\)", header, re.M):
+        for function in re.findall(r"int gluon_roi_##op##_(\w+)\(", header):
+            answers[f"{op}_{function}"] = answer(op, function)
+    print(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    main()
