@@ -70,8 +70,7 @@ static const std::string& build_info_text() {
 #else
     json += ", \"openmp\": null";
 #endif
-    return json + ", \"simd\": \"" + cpu::simd_name(cpu::simd_level()) +
-           "\"}";
+    return json + ", \"simd\": \"" + cpu::simd_name(cpu::simd_level()) + "\"}";
   }();
   return text;
 }

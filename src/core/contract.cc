@@ -139,9 +139,9 @@ void fail_without_cuda(const char* op) {
 }
 
 void fail_without_memory(const char* op, size_t bytes) {
-  throw Error(std::string(op) + ": there is not enough memory for " + std::to_string(bytes) +
-                  " bytes more",
-              GLUON_ROI_NO_MEMORY);
+  throw Error(
+      std::string(op) + ": there is not enough memory for " + std::to_string(bytes) + " bytes more",
+      GLUON_ROI_NO_MEMORY);
 }
 
 void take_inputs(Slots* slots, const Tensor* inputs, int32_t count) {

@@ -188,8 +188,7 @@ template <class Op, class T>
 void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out_tensor,
                     const Tensor* d_maps) {
   using A = SumOf<T>;
-  Vector<AlignedMap<T>> maps =
-      aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
+  Vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
   const T* d_out = data_of<const T>(d_out_tensor);
   const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
 

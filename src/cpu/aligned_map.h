@@ -18,7 +18,7 @@ struct Band {
     int64_t roi;
     int32_t begin, end;
   };
-  int32_t first;              // the number of its first row
+  int32_t first;         // the number of its first row
   Vector<Run> runs;      // what is covered, from its first cell on
   Vector<RowTaps> taps;  // in the table's order
 };
@@ -87,7 +87,7 @@ Vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
 // The maps, each with its rows of the table.
 template <class Op, class T>
 Vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in,
-                                        RoiTable<SumOf<T>> table) {
+                                   RoiTable<SumOf<T>> table) {
   Vector<AlignedMap<T>> maps;
   if (in.count == 1) {
     maps.emplace_back(p.pooled_height, p.pooled_width, in.data, std::move(table));

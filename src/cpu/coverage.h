@@ -89,8 +89,8 @@ class Coverage {
 // pack_planes, a block of zeros, and unpack_planes for the covered cells; all other cells of the
 // planes become 0.
 template <class T, class A, class Simd>
-ALWAYS_INLINE void pack_runs(const Vector<Run>& runs, const T* planes, int64_t stride,
-                             int lanes, A* block, Simd simd) {
+ALWAYS_INLINE void pack_runs(const Vector<Run>& runs, const T* planes, int64_t stride, int lanes,
+                             A* block, Simd simd) {
   for (const Run& run : runs) {
     pack_planes(planes + run.begin, stride, lanes, run.count(), block + run.begin * kLanes<A>,
                 simd);
@@ -101,9 +101,8 @@ ALWAYS_INLINE void pack_runs(const Vector<Run>& runs, const T* planes, int64_t s
 // their lower edges, most cells that they read are still in the cache from packing: ROIAlign on
 // maps of 200 x 304 takes .9 of the time.)
 template <class T, class A, class Simd>
-ALWAYS_INLINE int64_t pack_rows(const Vector<Run>& runs, int64_t packed, int64_t row,
-                                int64_t width, const T* planes, int64_t stride, int lanes, A* block,
-                                Simd simd) {
+ALWAYS_INLINE int64_t pack_rows(const Vector<Run>& runs, int64_t packed, int64_t row, int64_t width,
+                                const T* planes, int64_t stride, int lanes, A* block, Simd simd) {
   constexpr int64_t kMore = 7;
   if (row <= packed) return packed;
   row += kMore;
@@ -123,16 +122,15 @@ ALWAYS_INLINE void clear_runs(const Vector<Run>& runs, A* block, int lanes = kLa
   }
 }
 template <class T, class A, class Simd>
-ALWAYS_INLINE void unpack_runs(const Vector<Run>& runs, const A* block, int64_t stride,
-                               int lanes, T* planes, Simd simd) {
+ALWAYS_INLINE void unpack_runs(const Vector<Run>& runs, const A* block, int64_t stride, int lanes,
+                               T* planes, Simd simd) {
   for (const Run& run : runs) {
     unpack_planes(block + run.begin * kLanes<A>, stride, lanes, run.count(), planes + run.begin,
                   simd);
   }
 }
 template <class T>
-void clear_others(const Vector<Run>& runs, int64_t stride, int lanes, int64_t cells,
-                  T* planes) {
+void clear_others(const Vector<Run>& runs, int64_t stride, int lanes, int64_t cells, T* planes) {
   for (int lane = 0; lane < lanes; ++lane) {
     T* const plane = planes + lane * stride;
     int64_t begin = 0;

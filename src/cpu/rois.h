@@ -35,7 +35,7 @@ struct RoiTable {
   Vector<Roi<G>> rois;    // K
   Vector<int64_t> order;  // row numbers of the valid RoIs, by image
   Vector<int64_t> begin;  // N + 1 offsets into order
-  int64_t per_list = 0;        // K; rois may hold several lists
+  int64_t per_list = 0;   // K; rois may hold several lists
 
   RoiTable() = default;
   RoiTable(const char* op, const Inputs& in, int32_t bad_index) {

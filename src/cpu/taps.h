@@ -191,9 +191,9 @@ struct TapTable {
  private:
   Tensor data_;
   Vector<Vector<Tap<G>>> taps_;  // of shares of the RoIs
-  Vector<Tap<G>*> first_;             // of each RoI
-  Vector<Range> ranges_;              // of each RoI's bins, those of rows first
-  Vector<List> lists_;                // of each RoI
+  Vector<Tap<G>*> first_;        // of each RoI
+  Vector<Range> ranges_;         // of each RoI's bins, those of rows first
+  Vector<List> lists_;           // of each RoI
   Vector<RowTap<G>> row_taps_;
 
   void sort_by_cell(int64_t i, const Range& range) {
@@ -215,8 +215,7 @@ struct TapTable {
   }
 
   template <class Axis>
-  static void add_axis(const Axis& axis, int bins, size_t first, Range* range,
-                       Vector<Tap<G>>* to) {
+  static void add_axis(const Axis& axis, int bins, size_t first, Range* range, Vector<Tap<G>>* to) {
     Vector<Tap<G>>& taps = *to;
     for (int q = 0; q < bins; ++q) {
       const size_t begin = taps.size();

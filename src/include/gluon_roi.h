@@ -37,8 +37,9 @@
  * gluon_roi_operators() describes all of this as JSON, with the fields of every params struct.
  *
  * Every function returns GLUON_ROI_OK or an error code; gluon_roi_last_error() returns the message
- * on the calling thread. Functions that return a text return NULL instead of a code. Outputs and gradients are overwritten completely, never accumulated into.
- * Arrays are contiguous, in row-major order. What a call writes must not overlap another array.
+ * on the calling thread. Functions that return a text return NULL instead of a code. Outputs and
+ * gradients are overwritten completely, never accumulated into. Arrays are contiguous, in row-major
+ * order. What a call writes must not overlap another array.
  *
  * A later version may append fields to a struct, whose 0 means what the struct meant before: a
  * program that initialises its structs with braces, or zeroes them, needs no change and is compiled

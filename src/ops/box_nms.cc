@@ -114,7 +114,7 @@ void for_each_class(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted, co
 // The places of the rows that are kept, ascending, among sorted rows.
 template <class T>
 Vector<int32_t> kept_places(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted,
-                                 bool threads) {
+                            bool threads) {
   using A = SumOf<T>;
   const float threshold = static_cast<float>(p.overlap_thresh);
   Vector<int32_t> kept;
@@ -166,6 +166,7 @@ void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* dat
                bool threads, T* out, int32_t* record) {
   using A = SumOf<T>;
   Vector<Rank<A>> ranks;
+  ranks.reserve(static_cast<size_t>(sizes.rows));
   for (int64_t i = 0; i < sizes.rows; ++i) {
     const NmsRow<T> row{data + i * sizes.width, p};
     if (row.is_valid()) ranks.push_back(Rank<A>::make(row.score(), static_cast<int32_t>(i)));

@@ -84,7 +84,7 @@ struct Prepared {
   DeformablePSROIPool::ByClass by_class;
   PartOffsets<T> offsets;
   Vector<Axes> axes;  // K
-  Coverage coverage;       // of the images of by_class
+  Coverage coverage;  // of the images of by_class
 
   Prepared(const Params& p, const Inputs& in)
       : samples(p.sample_per_part),

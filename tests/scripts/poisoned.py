@@ -2,7 +2,7 @@
 """Calls every function of gluon_roi.h where the environment may be wrong, and prints its answer.
 
 That of an operator's function is its code and message, and whether it has written nothing; that of
-the others the begin of their text, and the message.
+the others is the beginning of their text, and the message.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     header = (TESTS.parent / "src/include/gluon_roi.h").read_text()
     for name in re.findall(r"^const char\* gluon_roi_(\w+)\(void\);", header, re.M):
         text = getattr(LIBRARY.c, f"gluon_roi_{name}")()
-        answers[name] = [text and text.decode()[:12], message()]
+        answers[name] = [None if text is None else text.decode()[:12], message()]
     for op in re.findall(r"^  X\((\w+)\)", header, re.M):
         for function in re.findall(r"int gluon_roi_##op##_(\w+)\(", header):
             answers[f"{op}_{function}"] = answer(op, function)
