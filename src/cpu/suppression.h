@@ -275,7 +275,7 @@ bool is_better(const SoftBox<Box>& a, const SoftBox<Box>& b) {
 // Returns the boxes of a class that are kept, the best first, with their lowered scores.
 template <class Box>
 Vector<SoftBox<Box>> suppress_softly(Vector<SoftBox<Box>> boxes, const Decay& decay,
-                                          double min_score) {
+                                     double min_score) {
   const auto is_low = [&](const SoftBox<Box>& box) { return !(box.score >= min_score); };
   boxes.erase(std::remove_if(boxes.begin(), boxes.end(), is_low), boxes.end());
   Vector<SoftBox<Box>> kept;

@@ -142,7 +142,7 @@ Vector<int32_t> kept_places(const BoxNMS::Params& p, const Vector<NmsRow<T>>& so
 // The rows that soft suppression keeps, the best first. ranks: of the sorted rows.
 template <class Box, class T>
 Vector<SoftBox<Box>> kept_softly(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted,
-                                      const Vector<Rank<SumOf<T>>>& ranks) {
+                                 const Vector<Rank<SumOf<T>>>& ranks) {
   Vector<SoftBox<Box>> kept;
   for_each_class(p, sorted, [&](const Member* members, int64_t count) {
     Vector<SoftBox<Box>> boxes(static_cast<size_t>(count));
