@@ -259,7 +259,7 @@ def float32_boxes(count=64):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_detection_data_loader(workers):
-    """Labels with different numbers of rows, of which NumPy before 1.24 made an array of objects."""
+    """Labels of different lengths, of which NumPy before 1.24 made an array of objects."""
     from gluoncv.data.dataloader import DetectionDataLoader
 
     counts = (1, 3, 2, 2)
