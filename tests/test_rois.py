@@ -157,9 +157,8 @@ def test_levels_are_those_of_the_operator():
         edge * factor for edge in (112, 224, 448) for factor in (1, 1 - 5e-7, 1 - 2e-6, 1 + 2e-6)
     ]
     sides += [223.9999, 1e-30, 1e30]
-    boxes = [[0, 0, side, side] for side in sides]
-    boxes += [[np.nan, 0, 9, 9], [0, 0, np.inf, np.inf], [0, 0, np.inf, 0], [9, 9, 0, 0]]
-    boxes = np.array(boxes)
+    odd = [[np.nan, 0, 9, 9], [0, 0, np.inf, np.inf], [0, 0, np.inf, 0], [9, 9, 0, 0]]
+    boxes = np.array([[0, 0, side, side] for side in sides] + odd)
     maps = [mx.nd.full((1, 1, 1, 1), level, dtype="float64") for level in (2, 3, 4, 5)]
     scales = [2.0**-level for level in (2, 3, 4, 5)]
     rows = mx.nd.array(np.insert(boxes, 0, 0, axis=1), dtype="float64")
