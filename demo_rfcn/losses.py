@@ -61,10 +61,10 @@ class RPNTargets:
         negative = np.flatnonzero((best < self.NEG_IOU) & ~positive)
         cls[rows[sample(rng, negative, self._num_sample - len(objects))]] = 0
         cls[rows[objects]] = 1
-        chosen = rows[objects]
-        pairs = np.ones((1, len(objects))), match[objects][None]
-        targets, _ = self._encode(*pairs, anchors[chosen][None], labels[None, :, :4])
-        box[chosen] = targets[0]
+        is_object, matched = np.ones((1, len(objects))), match[objects][None]
+        object_anchors = anchors[rows[objects]][None]
+        targets, _ = self._encode(is_object, matched, object_anchors, labels[None, :, :4])
+        box[rows[objects]] = targets[0]
         return cls, box
 
 
@@ -107,13 +107,13 @@ class RoITargets(HybridBlock):
         boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
         iou = self.iou(rois, boxes)
         match = F.argmax(iou, axis=-1)
-        over = (F.max(iou, axis=-1) >= self.POS_IOU) * valid
+        overlaps = (F.max(iou, axis=-1) >= self.POS_IOU) * valid
         index = F.contrib.arange_like(labels, axis=1).reshape((1, 1, -1))
-        chosen = F.broadcast_equal(match.expand_dims(-1), index)
-        attributes = F.batch_dot(chosen, F.slice_axis(labels, axis=-1, begin=4, end=6))
+        is_match = F.broadcast_equal(match.expand_dims(-1), index)
+        attributes = F.batch_dot(is_match, F.slice_axis(labels, axis=-1, begin=4, end=6))
         cls, difficult = F.split(attributes, num_outputs=2, axis=-1, squeeze_axis=True)
-        positive = over * (1 - difficult)
-        valid_mask = valid * (1 - over * difficult)
+        positive = overlaps * (1 - difficult)
+        valid_mask = valid * (1 - overlaps * difficult)
         offsets, mask = self.encode(positive, match, rois, boxes)
         offsets = F.where(mask, offsets, F.zeros_like(mask))
         targets = (cls + 1) * positive, offsets, positive, valid_mask
@@ -211,6 +211,7 @@ class TrainGraph(HybridBlock):
         true_boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
         true_cls = F.slice_axis(labels, axis=-1, begin=4, end=5).reshape((0, -1))
         boxes = F.concat(boxes, true_boxes, dim=1)
+        # Padding has the score -1 among proposals, and the class -1 among labels.
         valid = F.concat(box_scores, true_cls, dim=1) >= 0
         targets = self.targets(boxes, valid, labels)
         cls, box = self.predict(F, features, boxes, valid, targets[0])
@@ -220,4 +221,4 @@ class TrainGraph(HybridBlock):
         self, F: ModuleType, features: Array, boxes: Array, valid: Array, cls_target: Array
     ) -> tuple:
         """Return the head's logits (B, N, C + 1) and offsets (B, N, 4) of boxes (B, N, 4)."""
-        return tuple(apply_head(F, self.net.head, features, boxes, valid))
+        return apply_head(F, self.net.head, features, boxes, valid)

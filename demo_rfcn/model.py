@@ -8,7 +8,7 @@ graph) and `train.py` (the loop). In `hybrid_forward`, F is the module `mxnet.nd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -31,7 +31,7 @@ RESNETS = ("resnet18_v1b", "resnet50_v1b", "resnet101_v1b")  # GluonCV's names
 RPN_STDS, ROI_STDS = (1.0, 1.0, 1.0, 1.0), (0.1, 0.1, 0.2, 0.2)  # divisors of box offsets
 MAX_LOG_GROWTH = float(np.log(1000.0 / 16))  # limit of the offsets of width and height
 ANCHOR_BASE = 16  # pixels; the unit of anchor scales
-PRE_NMS, NMS_THRESH, MIN_SIZE = 600, 0.7, 8  # of the proposals, in training and detection
+RPN_PRE_NMS, RPN_NMS_THRESH, RPN_MIN_SIZE = 600, 0.7, 8  # in training and detection
 NEAR_ZERO = init.Normal(0.01)
 
 
@@ -175,11 +175,10 @@ class RPNHead(HybridBlock):
 
     def __init__(self, channels: int, num_anchors: int) -> None:
         super().__init__()
-        weights = init.Normal(0.01)
         with self.name_scope():
             self.conv = nn.Conv2D(channels, 3, padding=1, activation="relu")
-            self.score = nn.Conv2D(num_anchors, 1, weight_initializer=weights)
-            self.loc = nn.Conv2D(4 * num_anchors, 1, weight_initializer=weights)
+            self.score = nn.Conv2D(num_anchors, 1, weight_initializer=NEAR_ZERO)
+            self.loc = nn.Conv2D(4 * num_anchors, 1, weight_initializer=NEAR_ZERO)
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
         """Order the outputs as `AnchorGrid` orders the anchors."""
@@ -208,9 +207,9 @@ class Proposals(HybridBlock):
     def __init__(
         self,
         post_nms: int,
-        pre_nms: int = PRE_NMS,
-        nms_thresh: float = NMS_THRESH,
-        min_size: float = MIN_SIZE,
+        pre_nms: int = RPN_PRE_NMS,
+        nms_thresh: float = RPN_NMS_THRESH,
+        min_size: float = RPN_MIN_SIZE,
     ) -> None:
         super().__init__()
         self._pre_nms, self._post_nms, self._min_size = pre_nms, post_nms, min_size
@@ -229,14 +228,15 @@ class Proposals(HybridBlock):
         self, F: ModuleType, score: Array, loc: Array, anchors: Array, images: Array
     ) -> tuple:
         score = F.sigmoid(F.BlockGrad(score))
+        # A small map has fewer anchors than topk has to return.
         padding = F.full((1, self._pre_nms), -1.0)
         padding = F.broadcast_like(padding, score, lhs_axes=(0,), rhs_axes=(0,))
         score = F.concat(score, padding, dim=1)
         score, index = F.topk(score, k=self._pre_nms, axis=-1, ret_typ="both")
         index = F.where(score < 0, F.zeros_like(index), index)
         image = F.broadcast_like(F.contrib.arange_like(index, axis=0).expand_dims(-1), index)
-        chosen = F.gather_nd(F.BlockGrad(loc), F.stack(image, index, axis=0))
-        boxes = self.decode(chosen, F.take(anchors.reshape((-1, 4)), index))
+        offsets = F.gather_nd(F.BlockGrad(loc), F.stack(image, index, axis=0))
+        boxes = self.decode(offsets, F.take(anchors.reshape((-1, 4)), index))
         boxes = self.clip(boxes, images)
         x1, y1, x2, y2 = F.split(boxes, num_outputs=4, axis=-1, squeeze_axis=True)
         small = F.minimum(x2 - x1, y2 - y1) < self._min_size
@@ -310,7 +310,7 @@ class RFCN(HybridBlock):
 
 def apply_head(
     F: ModuleType, head: HybridBlock, features: Array, boxes: Array, valid: Array
-) -> Iterator[Array]:
+) -> tuple[Array, Array]:
     """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes).
 
     Both are float32. Boxes with 0 in valid (B, N) are padding.
@@ -319,19 +319,18 @@ def apply_head(
     image = F.broadcast_like(image, valid, lhs_axes=(1,), rhs_axes=(1,))
     image = F.where(valid, image, -F.ones_like(valid))
     rois = F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5))
-    outputs = head(features, F.BlockGrad(rois))
-    outputs = (F.cast(part, dtype="float32") for part in outputs)
-    return (
-        F.reshape_like(part, valid, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
-        for part in outputs
-    )
+    cls, box = head(features, F.BlockGrad(rois))
+    rows_of_images = {"lhs_begin": 0, "lhs_end": 1, "rhs_begin": 0, "rhs_end": 2}
+    cls = F.reshape_like(F.cast(cls, dtype="float32"), valid, **rows_of_images)
+    box = F.reshape_like(F.cast(box, dtype="float32"), valid, **rows_of_images)
+    return cls, box
 
 
 class Detector(HybridBlock):
     """Images to detections, in one graph that can be exported.
 
-    Of two detections of a class, the lower-scored one is dropped if their IoU is NMS_THRESH or
-    more.
+    Of two detections of a class, the lower-scored one is dropped if their IoU is above
+    Detector.NMS_THRESH.
 
     Inputs: (B, 3, H, W) normalised images. Outputs, as in GluonCV's detectors: ids (B, POST_NMS,
     1), scores (B, POST_NMS, 1) and boxes (B, POST_NMS, 4) in pixels, best first, and -1 if there
@@ -354,10 +353,10 @@ class Detector(HybridBlock):
             )
 
     def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
-        return columns(F, self.best(F, self.candidates(F, data)))
+        return split_detections(F, self.best(F, self.candidates(F, data)))
 
     def candidates(self, F: ModuleType, data: Array) -> Array:
-        """Score and decode every proposal for every class: rows as in `columns`."""
+        """Score and decode every proposal for every class: rows as in `split_detections`."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
         valid = box_scores >= 0
@@ -372,8 +371,8 @@ class Detector(HybridBlock):
         rows = []
         for index in range(len(config.classes)):
             score = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
-            parts = F.ones_like(score) * index, score, boxes[index % len(boxes)]
-            rows.append(F.concat(*parts, dim=-1))
+            box = boxes[0] if config.class_agnostic else boxes[index]
+            rows.append(F.concat(F.ones_like(score) * index, score, box, dim=-1))
         return F.concat(*rows, dim=1)
 
     def best(self, F: ModuleType, candidates: Array) -> Array:
@@ -381,7 +380,7 @@ class Detector(HybridBlock):
         return F.slice_axis(self.suppress(candidates), axis=1, begin=0, end=self.POST_NMS)
 
 
-def columns(F: ModuleType, rows: Array) -> tuple:
+def split_detections(F: ModuleType, rows: Array) -> tuple:
     """Return class (B, N, 1), score (B, N, 1) and box (B, N, 4) of rows (B, N, 6)."""
     bounds = ((0, 1), (1, 2), (2, 6))
     return tuple(F.slice_axis(rows, axis=-1, begin=begin, end=end) for begin, end in bounds)

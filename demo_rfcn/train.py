@@ -6,6 +6,8 @@ Everything random follows from (seed, step), so a resumed run equals an uninterr
 
 from __future__ import annotations
 
+from functools import partial
+
 import mxnet as mx
 
 from . import networks
@@ -36,26 +38,27 @@ def train(
     ctx = settings.devices.contexts()
 
     with open_run(settings, train_set, val_set, resumed) as run:
-        # The images: scaled so that the short side has `short` pixels, mirrored at random (3).
+        # The images: scaled so that the short side has `short` pixels, mirrored at random
+        # (section 3).
         loader = TrainLoader(
             train_set,
-            settings.devices.batch_size * run.workers.num_workers,
-            data.scale,
-            config.stride,
-            RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
-            schedule.seed,
-            schedule.flip_p,
-            schedule.scale_jitter,
-            schedule.color_jitter,
-            run.workers.rank,
-            run.workers.num_workers,
+            batch_size=settings.devices.batch_size * run.workers.num_workers,
+            scale=data.scale,
+            size_divisor=config.stride,
+            rpn_targets=RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
+            seed=schedule.seed,
+            flip_p=schedule.flip_p,
+            scale_jitter=schedule.scale_jitter,
+            color_jitter=schedule.color_jitter,
+            rank=run.workers.rank,
+            num_workers=run.workers.num_workers,
         )
         run.make_folder()
 
         # The detector: a fully convolutional backbone, the RPN, and the position-sensitive score
-        # maps with their vote (2). The training graph adds targets, losses and OHEM (2, Training).
-        base = None if resumed else model.pretrained_base
-        net = networks.build(config, ctx, schedule.seed, model.freeze_bn, base)
+        # maps with their vote (section 2). The training graph adds targets, losses and OHEM.
+        pretrained_base = None if resumed else model.pretrained_base
+        net = networks.build(config, ctx, schedule.seed, model.freeze_bn, pretrained_base)
         graph = networks.train_graph(net, schedule.rpn_num_sample, schedule.ohem)
         predictor = Predictor(networks.detector(net), data.scale, ctx[:1])
         if pretrained:
@@ -64,13 +67,14 @@ def train(
         run.begin(net, trainer, loader)
 
         for step, batch in run.steps(loader):
-            parts = [mx.gluon.utils.split_and_load(p, ctx, even_split=False) for p in batch]
+            split = partial(mx.gluon.utils.split_and_load, ctx_list=ctx, even_split=False)
+            per_device = zip(*map(split, batch))
 
-            # Forward: the four losses of each image, on each device.
+            # Forward: the four losses of each image, on each device. Variants draw random numbers.
             mx.random.seed((schedule.seed * 1_000_003 + step) % 2**31)
             with mx.autograd.record():
-                losses = [graph(*inputs) for inputs in zip(*parts)]
-                totals = [mx.nd.add_n(*each) for each in losses]
+                losses = [graph(*inputs) for inputs in per_device]
+                totals = [mx.nd.add_n(*four_losses) for four_losses in losses]
 
             # Backward.
             mx.autograd.backward(totals)

@@ -25,7 +25,7 @@ from .model import (
     Detector,
     PSROIHead,
     apply_head,
-    columns,
+    split_detections,
 )
 
 
@@ -287,7 +287,7 @@ class VotingDetector(Detector):
 
     def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
         candidates = self.candidates(F, data)
-        return columns(F, self.voting(self.best(F, candidates), candidates))
+        return split_detections(F, self.voting(self.best(F, candidates), candidates))
 
 
 class BoxVoting(HybridBlock):
@@ -307,8 +307,8 @@ class BoxVoting(HybridBlock):
             self.iou = BBoxBatchIOU()
 
     def hybrid_forward(self, F: ModuleType, detections: Array, candidates: Array) -> Array:
-        ids, scores, boxes = columns(F, detections)
-        voter_ids, voter_scores, voters = columns(F, candidates)
+        ids, scores, boxes = split_detections(F, detections)
+        voter_ids, voter_scores, voters = split_detections(F, candidates)
         weights = F.broadcast_equal(ids, voter_ids.transpose((0, 2, 1)))
         weights = weights * (self.iou(boxes, voters) >= self._iou_thresh)
         weights = F.broadcast_mul(weights, voter_scores.transpose((0, 2, 1)))

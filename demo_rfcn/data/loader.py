@@ -88,7 +88,7 @@ class TrainLoader:
     batch_size: int  # images of all workers together
     scale: tuple[int, int]  # short side of scaled images and limit of the long one, pixels
     size_divisor: int  # padded sides are multiples of it
-    rpn_targets: Callable  # a `targets.RPNTargets`
+    rpn_targets: Callable  # a `losses.RPNTargets`
     seed: int
     flip_p: float = 0.5  # probability of a horizontal flip
     scale_jitter: tuple[float, float] = (1.0, 1.0)  # range of a factor on the short side
