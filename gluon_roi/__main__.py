@@ -73,10 +73,24 @@ def _switch(model: str, result: str, bad_index: str, rois_only: bool) -> int:
     file = files.target("switch: OUT", result)
     files.check_other_file("switch: OUT", file, {"IN": model})
     symbol = gluon_roi.optimize(model, bad_index=bad_index, rois_only=rois_only)
+    before = {
+        name: uses
+        for name, uses in gluon_roi.count(model).items()
+        if not name.startswith(("_gluon_roi_", "Custom"))
+    }
     with files.replacing("switch: OUT", file, "the symbol") as stream:
         stream.write(symbol.tojson(remove_amp_cast=False).encode())
     print(file)
+    print(f"switched: {_changes(before, gluon_roi.count(symbol))}")
     return 0
+
+
+def _changes(before: dict[str, int], after: dict[str, int]) -> str:
+    """How many operators of MXNet a switch has replaced: 3 (ROIPooling 2, _contrib_Proposal 1)."""
+    changed = {name: uses - after.get(name, 0) for name, uses in before.items()}
+    parts = [f"{name} {uses}" for name, uses in changed.items() if uses > 0]
+    total = sum(uses for uses in changed.values() if uses > 0)
+    return f"{total} ({', '.join(parts)})" if parts else "0, the file had no operator of MXNet's"
 
 
 def _export(

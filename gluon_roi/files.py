@@ -76,6 +76,9 @@ def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
         check_outputs(caller, symbol)
     except mx.MXNetError as error:
         found = str(error).strip()
+        unknown = re.search(r"Cannot find custom operator (\S+)", found)
+        if unknown:
+            raise ValueError(_unknown_custom(caller, text, unknown[1])) from None
         # Between an unknown attribute and the node, MXNet lists all arguments.
         reason = sentence(re.split(r", Possible Arguments:|, in operator ", found)[0])
         node = re.search(r', in operator (?P<op>\w+)\(name="(?P<name>.*?)"', found)
@@ -103,6 +106,21 @@ def check_outputs(caller: str, symbol: mx.sym.Symbol) -> None:
                 f"{caller}: node {node['name']} ({node['op']}): the model reads output {output}, "
                 f"but the node has {of_node}"
             )
+
+
+def _unknown_custom(caller: str, text: str, op_type: str) -> str:
+    """The error for a Custom operator that no Python code has registered."""
+    names = [
+        node["name"]
+        for node in parsed(text)["nodes"]
+        if (node.get("attrs") or node.get("attr") or node.get("param") or {}).get("op_type")
+        == op_type
+    ]
+    where = f"node {names[0]} (Custom)" if names else "the model"
+    return (
+        f"{caller}: {where} is the Custom operator {op_type}, which is not registered; import the "
+        "Python module that registers it, and call gluon_roi.optimize there"
+    )
 
 
 def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:

@@ -112,13 +112,35 @@ def test_switch(model, tmp_path, capsys):
     symbol, params = files(model)
     result = tmp_path / "switched-symbol.json"
     assert main(["switch", symbol, str(result), "--bad-index", "padding"]) == 0
-    assert capsys.readouterr().out == f"{result}\n"
+    assert capsys.readouterr().out == f"{result}\nswitched: 1 (_contrib_ROIAlign 1)\n"
     expected = gluon_roi.optimize(mx.sym.load(symbol), bad_index="padding")
     assert mx.sym.load(str(result)).tojson() == expected.tojson()
     assert gluon_roi.optimize(symbol, bad_index="padding").tojson() == expected.tojson()
     assert gluon_roi.optimize(Path(symbol), rois_only=True).list_arguments()[0] == "data"
+    again = tmp_path / "again.json"
+    assert main(["switch", str(result), str(again)]) == 0
+    shown = capsys.readouterr().out
+    assert shown == f"{again}\nswitched: 0, the file had no operator of MXNet's\n"
+    again.unlink()
     assert sorted(os.listdir(tmp_path)) == sorted(
         [Path(symbol).name, Path(params).name, result.name]
+    )
+
+
+def test_switch_names_unknown_custom_operators(model, tmp_path, capsys):
+    symbol, _ = files(model)
+    text = Path(symbol).read_text()
+    Path(symbol).write_text(
+        text.replace('"op": "exp",', '"op": "Custom", "attrs": {"op_type": "nobody"},')
+    )
+    result = tmp_path / "switched.json"
+    assert main(["switch", symbol, str(result)]) == 2
+    assert not result.exists()
+    assert re.fullmatch(
+        r"gluon_roi: optimize: node \w+ \(Custom\) is the Custom operator nobody, which is not "
+        r"registered; import the Python module that registers it, and call gluon_roi.optimize "
+        r"there\n",
+        capsys.readouterr().err,
     )
 
 
