@@ -136,6 +136,34 @@ def test_empty_arrays(ctx):
 # ---- The switch ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("head_gradients", ["none", "of any shape"])
+@pytest.mark.parametrize("output_score", [False, True])
+@pytest.mark.parametrize("switch", [lambda symbol: symbol, gluon_roi.optimize])
+def test_a_loss_beside_proposals(switch, output_score, head_gradients):
+    """As MXNet's operator, ours reads no gradient of its outputs, and adds none to its inputs."""
+    given = {"scales": (2.0,), "ratios": (1.0,), "rpn_post_nms_top_n": 2, "feature_stride": 4}
+    inputs = mx.sym.var("scores"), mx.sym.var("moves"), mx.sym.var("info")
+    boxes = mx.sym.contrib.Proposal(*inputs, output_score=output_score, name="boxes", **given)
+    loss = mx.sym.MakeLoss(mx.sym.sum(inputs[0] * mx.sym.var("weight")), name="loss")
+    symbol = switch(mx.sym.Group([boxes, loss]))
+    assert symbol.list_outputs()[0] == "boxes_output" and symbol.list_outputs()[-1] == "loss_output"
+    arrays = {
+        "scores": mx.nd.ones((1, 2, 4, 4)),
+        "moves": mx.nd.zeros((1, 4, 4, 4)),
+        "info": mx.nd.array([[16, 16, 1]]),
+        "weight": mx.nd.ones((1, 2, 4, 4)) * 3,
+    }
+    gradients = {name: mx.nd.ones(array.shape) * 5 for name, array in arrays.items()}
+    executor = symbol.bind(mx.cpu(), arrays, gradients, "add")
+    executor.forward(is_train=True)
+    if head_gradients == "none":
+        executor.backward()
+    else:
+        executor.backward([mx.nd.ones((7,)) for _ in symbol.list_outputs()])
+    for name, expected in (("scores", 8), ("moves", 5), ("info", 5), ("weight", 6)):
+        assert (gradients[name].asnumpy() == expected).all(), name
+
+
 @pytest.mark.parametrize("shown", [False, True])
 @pytest.mark.parametrize("name", ["Proposal", "MultiProposal"])
 def test_optimize_proposals(name, shown, mxnet_cpu):
@@ -206,6 +234,33 @@ def test_switched_networks(how, rois_only, mxnet_cpu):
 
 # ---- Errors --------------------------------------------------------------------------------------
 
+#: Scores that are kept of THRESHOLD_ROWS, whose first two overlap by 16 / 20.
+THRESHOLDS = (
+    ("valid_thresh", -np.inf, [0.75, 0.25, -1]),
+    ("valid_thresh", np.inf, [-1, -1, -1]),
+    ("valid_thresh", np.nan, [-1, -1, -1]),
+    ("overlap_thresh", -np.inf, [0.75, -1, -1]),
+    ("overlap_thresh", np.inf, [0.75, 0.5, 0.25]),
+    ("overlap_thresh", np.nan, [0.75, 0.5, 0.25]),
+)
+THRESHOLD_ROWS = [[0.5, 0, 0, 4, 4], [0.75, 0, 0, 4, 5], [0.25, 9, 0, 12, 4]]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), THRESHOLDS)
+def test_thresholds_that_are_not_finite(name, value, expected, ctx, mxnet_cpu):
+    """As in MXNet's operator, before and after the switch."""
+    given = {"coord_start": 1, "score_index": 0, name: value}
+    data = mx.nd.array([THRESHOLD_ROWS], ctx=ctx)
+    symbol = mx.sym.contrib.box_nms(mx.sym.var("data"), **given)
+    results = [
+        symbol.bind(mx.cpu(), {"data": data.as_in_context(mx.cpu())}).forward()[0],
+        gluon_roi.optimize(symbol).bind(ctx, {"data": data}).forward()[0],
+        box_nms(data, **given),
+    ]
+    for result in results:
+        assert result.asnumpy()[0, :, 0].tolist() == expected
+
+
 WRONG_NMS: dict[str, tuple[tuple, dict, str]] = {
     "rank": ((6,), {}, "data has shape (6), expected at least 2 dimensions"),
     "width": (
@@ -229,10 +284,15 @@ WRONG_NMS: dict[str, tuple[tuple, dict, str]] = {
         {"overlap_thresh": 1e39},
         "argument overlap_thresh: expected a number of",
     ),
-    "not finite": (
+    "text": (
         (4, 6),
-        {"valid_thresh": np.nan},
-        "argument valid_thresh: expected a finite num",
+        {"valid_thresh": "high"},
+        "argument valid_thresh: expected a number, inf or nan, got 'high'",
+    ),
+    "too large": (
+        (4, 6),
+        {"valid_thresh": "1e999"},
+        "argument valid_thresh: expected a number, inf or nan, got '1e999'",
     ),
     "angle": (
         (4, 6),

@@ -42,9 +42,10 @@ def box_nms(
     data : (..., n, w), float16, float32 or float64
         Batches of n rows of w columns.
     overlap_thresh : float
-        Intersection over union above which the better of two boxes suppresses the other.
+        Intersection over union above which the better of two boxes suppresses the other. It may be
+        infinite; NaN suppresses none.
     valid_thresh : float
-        Rows with scores up to it are not valid.
+        Rows with scores up to it are not valid. It may be infinite; with NaN no row is valid.
     topk : int
         Valid rows of a batch that are considered; all if negative. With 0 the output is data.
     coord_start, score_index, id_index : int

@@ -114,14 +114,16 @@ def proposal(
     num_outputs = 2 if is_true(output_score) else 1
     if not isinstance(cls_prob, (Symbol, NumpySymbol)):
         return call_operator("Proposal", inputs, parameters, out, name, attr, num_outputs)
-    # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind an
-    # identity the first one keeps the name that it has in MXNet's operators, rois_output.
+    # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind a
+    # node of one output the first one keeps the name that it has in MXNet's operators, rois_output.
+    # BlockGrad reads no head gradient, as MXNet's operators do not, so a loss in the same graph can
+    # be trained.
     node = node_name(name, "Proposal")
     both = call_operator("Proposal", inputs, parameters, out, f"{node}_boxes", attr, num_outputs=2)
     is_numpy = isinstance(both, NumpySymbol)
     outputs = list(both.as_nd_ndarray() if is_numpy else both)
     names = (node, f"{node}_score")[:num_outputs]
-    results = [mx.sym.identity(outputs[i], name=each, attr=attr) for i, each in enumerate(names)]
+    results = [mx.sym.BlockGrad(outputs[i], name=each, attr=attr) for i, each in enumerate(names)]
     result = results[0] if num_outputs == 1 else mx.sym.Group(results)
     return result.as_np_ndarray() if is_numpy else result
 

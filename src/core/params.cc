@@ -22,6 +22,7 @@ constexpr Limits kAnyInt{"an int", -kMaxInt - 1, kMaxInt};
 constexpr Limits kSamples{"an int from 1 to 16777216", 1, kMaxAlongAxis};
 constexpr Limits kCount{"an int from 0 on", 0, kMaxInt};
 constexpr const char* kFinite = "a finite number";
+constexpr const char* kThreshold = "a number, inf or nan";
 constexpr const char* kPositive = "a finite number > 0";
 constexpr const char* kList = "a list of 1 to 8 finite numbers > 0";
 static_assert(kMaxInList == 8 && kMaxAlongAxis == 16777216, "as the sentences say");
@@ -132,6 +133,14 @@ class Parser final : public KindVisitor {
     if (!find(field.name, false, "a positive int or None")) return;
     require(parse_one(text_, field.value) && *field.value > 0);
   }
+  void threshold(Field<double> field, double fallback) override {
+    *field.value = fallback;
+    if (!find(field.name, false, kThreshold)) return;
+    char* end = nullptr;
+    errno = 0;
+    *field.value = strtod(text_.c_str(), &end);
+    require(end != text_.c_str() && *end == '\0' && errno == 0);
+  }
   void boolean(Field<int32_t> field, bool fallback) override {
     *field.value = fallback;
     if (!find(field.name, false, "True or False")) return;
@@ -226,6 +235,7 @@ class Checker final : public KindVisitor {
     require(length >= 1 && length <= kMaxInList, values.name, "1 to 8 numbers", length);
     for (int32_t i = 0; i < length; ++i) positive({values.name, *values.value + i}, 0);
   }
+  void threshold(Field<double>, double) override {}
   void optional_positive(Field<int64_t> field) override {
     require(*field.value >= 0, field.name, "a positive int, or 0 for the default", *field.value);
   }

@@ -56,6 +56,8 @@ class ParamVisitor {
   virtual void positive(Field<double> field, double fallback = 0) = 0;
   // A number with a default.
   virtual void number(Field<double> field, double fallback) = 0;
+  // A number to compare with, which may be infinite or NaN.
+  virtual void threshold(Field<double> field, double fallback) { number(field, fallback); }
   // A list of numbers > 0, (0.25, 0.125). Required unless there is a default.
   virtual void positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
                              const char* fallback = nullptr) = 0;

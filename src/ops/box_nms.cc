@@ -42,7 +42,7 @@ static void check_soft(const BoxNMS::Params& p) {
 
 void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t most) {
   for (const double threshold : {p.overlap_thresh, p.valid_thresh}) {
-    if (std::fabs(threshold) <= FLT_MAX) continue;
+    if (std::fabs(threshold) <= FLT_MAX || !std::isfinite(threshold)) continue;
     fail(kName, "argument ", threshold == p.valid_thresh ? "valid_thresh" : "overlap_thresh",
          ": expected a number of float32, got ", threshold);
   }

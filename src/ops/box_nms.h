@@ -49,8 +49,8 @@ struct BoxNMS : public ArrayOperator<BoxNMS> {
   static constexpr Output kOutputs[] = {{"output", kLikeFirst}, {"record", GLUON_ROI_INT32}};
 
   static void params(ParamVisitor* visit, Params* p) {
-    visit->number(FIELD(overlap_thresh), 0.5);
-    visit->number(FIELD(valid_thresh), 0);
+    visit->threshold(FIELD(overlap_thresh), 0.5);
+    visit->threshold(FIELD(valid_thresh), 0);
     visit->integer(FIELD(topk), -1);
     visit->count(FIELD(coord_start), 2);
     visit->count(FIELD(score_index), 1);
