@@ -100,7 +100,7 @@ def test_pyramids_are_one_operator(add, way):
     used = {name: n for name, n in gluon_roi.count(net).items() if n}
     assert used == {"_gluon_roi_PyramidROIAlign": 1}
     if way is not of_symbol:  # a compiled graph would fill zeros of the size of each map
-        assert net._cached_graph[1].tojson().count('"_zeros_without_dtype"') == 1
+        assert "_zeros_without_dtype" not in net._cached_graph[1].tojson()
 
 
 OTHER_SUMS: dict[str, Any] = {

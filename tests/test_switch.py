@@ -376,3 +376,24 @@ def test_gluoncv():
     first, second = net(x)[1].asnumpy(), net(x)[1].asnumpy()
     np.testing.assert_array_equal(first, second)
     assert parts(net) == {"_gluon_roi_PyramidROIAlign": 1, "_gluon_roi_BoxNMS": 2}
+
+
+def test_a_symbol_block_is_serialised_twice(monkeypatch):
+    """Once to be switched, and once to be counted."""
+    x, rois = mx.sym.var("x", dtype="float32"), mx.sym.var("rois", dtype="float32")
+    deep = x
+    for _ in range(50):
+        deep = mx.sym.sin(deep)
+    symbol = mx.sym.ROIPooling(deep, rois, pooled_size=(3, 3), spatial_scale=SCALE)
+    net = gluon.SymbolBlock(symbol, [x, rois])
+    serialise, whole = mx.sym.Symbol.tojson, []
+
+    def tojson(symbol, *arguments, **flags):
+        text = serialise(symbol, *arguments, **flags)
+        whole.extend([text] * (text.count('"sin"') == 50))
+        return text
+
+    monkeypatch.setattr(mx.sym.Symbol, "tojson", tojson)
+    gluon_roi.optimize(net, *inputs())
+    assert len(whole) == 2
+    assert parts(net) == {"_gluon_roi_ROIPool": 1}

@@ -223,6 +223,16 @@ MISUSES: dict = {
     "no model": (lambda: gluon_roi.optimize(3), TypeError, "optimize: expected a symbol or a bl"),
     "no inputs": (lambda: gluon_roi.optimize(Nothing()), TypeError, "the inputs of one call"),
     "inputs": (lambda: gluon_roi.optimize(symbol_of("pool"), 1), TypeError, "takes no inputs"),
+    "misspelt flag": (
+        lambda: gluon_roi.optimize(Head("pool"), *inputs("pool"), static_aloc=True),
+        TypeError,
+        "optimize: unknown flag static_aloc, expected one of .*; did you mean static_alloc\\?$",
+    ),
+    "unknown flag": (
+        lambda: gluon_roi.optimize(Head("pool"), *inputs("pool"), zzz=1),
+        TypeError,
+        "optimize: unknown flag zzz, expected one of active, .* backward_bulk_size$",
+    ),
     "bad_index": (
         lambda: gluon_roi.optimize(symbol_of("pool"), bad_index="x"),
         ValueError,

@@ -27,9 +27,11 @@ _numbers = itertools.count()
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
 
 
-# In bfloat16, AMP wraps MXNet's own. Its wrapper fails on a node without inputs.
+# MXNet's own functions, without the wrappers that AMP puts around them.
 _zeros = function_of("_zeros_without_dtype", _make_symbol_function)
 _identity_of_shape = function_of("_identity_with_attr_like_rhs", _make_symbol_function)
+_elementwise_subtract = function_of("elemwise_sub", _make_symbol_function)
+_numpy_subtract = function_of("_npi_subtract", _make_symbol_function)
 
 
 def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
@@ -50,22 +52,36 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
 
 
 def of_shape(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | None:
-    """The symbol behind a node `name` that tells MXNet its sizes; None in the body of a loop.
+    """The symbol minus zeros of a shape in which -1 is an unknown size, from which MXNet infers.
 
-    A source node tells them: -1 is a size that is not known, () a rank that is not. In a loop's
-    body MXNet infers shapes from inputs only, so a source node would have no shape.
+    In the body of a loop MXNet infers shapes from inputs only, so that zeros without inputs would
+    have no shape; there the result is None.
     """
-    sizes = {"shape": shape} if shape else {}
-    nowhere = _zeros(name=f"{name}_shape", **sizes)
-    if nowhere.attr("__subgraph_name__") is not None:
+    zeros = _zeros(name=f"{name}_shape", shape=shape)
+    if zeros.attr("__subgraph_name__") is not None:
         return None
-    # In bfloat16, AMP puts a cast to float32 in front of an identity.
-    (symbol,) = mx.sym.identity(symbol, name=name).get_children()
-    return _identity_of_shape(symbol, nowhere, name=name)
+    symbol = _as_amp_casts(symbol)
+    zeros = _identity_of_shape(zeros, symbol, name=f"{name}_zeros")
+    return _elementwise_subtract(symbol, zeros, name=name)
+
+
+def _as_amp_casts(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+    """The input of an identity: in bfloat16, AMP puts a cast to float32 in front of one."""
+    (result,) = mx.sym.identity(symbol, name="identity").get_children()
+    return result
+
+
+def _minus_zero(symbol: mx.sym.Symbol, zero: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
+    """The symbol minus an array of one zero.
+
+    If AMP converts the graph, it asks for a type of the zero, except in NumPy's operators.
+    """
+    arguments = [one.as_np_ndarray() for one in (_as_amp_casts(symbol), zero)]
+    return _numpy_subtract(*arguments, name=name).as_nd_ndarray()
 
 
 def guarded_symbol(
-    role: str, symbol: mx.sym.Symbol, name: str, rank: int, tell_rank: bool
+    role: str, symbol: mx.sym.Symbol, name: str, rank: int, has_gradient: bool, in_block: bool
 ) -> mx.sym.Symbol:
     """Put a guard in front of an operator's input, one that MXNet cannot merge with another.
 
@@ -73,30 +89,46 @@ def guarded_symbol(
     of a single user. A distinct attribute is not enough, because it is copied when a symbol is
     composed twice or a SymbolBlock is called twice. MXNet never merges
 
-    - a node with a source node (zeros without inputs) as its input;
-    - a node with a state.
+    - a node with a state, such as Dropout. It needs a known type, and so only a Gluon network can
+      have it in front of every input;
+    - a node with a source node (zeros without inputs) as its input. If a network has boolean_mask,
+      cond or while_loop anywhere, MXNet infers shape and type of each node from its inputs while
+      the network runs, and cannot make such zeros. An executor infers types before.
 
-    Both have a cost on a whole map. So maps get the stateful guard only if copies can be merged at
-    all. A map that depends on parameters is a different map in each copy, because each copy has its
-    own parameters; if it is composed with the same parameters again, gluon_roi.optimize
-    renumbers the guards. (Guards of counts may merge: every user's gradient is 0.) The body of a
-    loop is a graph of its own, in which nothing is composed.
+    An identity with an attribute is enough where merging does no harm:
+
+    - The gradient of the input is 0, as it is for every user.
+    - A map that depends on parameters is a different map in each copy, because each copy has its
+      own parameters; if it is composed with the same parameters again, gluon_roi.optimize
+      renumbers the guards.
+    - The body of a loop is a graph of its own, in which nothing is composed.
+
+    In an executor of a graph with boolean_mask, cond or while_loop, the backward pass of a guard
+    must have as many outputs as the guard has inputs. Those of all these guards have.
 
     Parameters
     ----------
-    role, symbol, rank : str, mxnet.sym.Symbol, int
-        Of the input; rank is 0 if it depends on the input's form.
+    role, symbol, has_gradient : str, mxnet.sym.Symbol, bool
+        Of the input.
     name : str
         Name of the guard.
-    tell_rank : bool
-        Whether the guard has to tell MXNet the rank of a map, by a source node with unknown sizes.
-        In an executor this costs nothing; a CachedOp fills the zeros.
+    rank : int
+        The rank that the guard has to tell MXNet, 0 for none. In an executor this costs little; a
+        network cannot do it beside boolean_mask, cond or while_loop.
+    in_block : bool
+        Whether the guard is part of a Gluon network.
     """
-    if role in ("rois", "rows", "boxes", "like") or (role == "maps" and tell_rank):
+    if rank:
         guard = of_shape(symbol, (-1,) * rank, name)
         if guard is not None:
             return guard
     if role == "maps" and len(symbol.list_inputs()) == 1:
-        # An identity with a state. The axes leave a mask of one element.
+        # The axes leave a mask of one element.
         return mx.sym.Dropout(symbol, p=0, axes=(0, 1, 2, 3), name=name)
+    if role != "maps" and has_gradient and in_block:
+        return mx.sym.Dropout(symbol, p=0, axes=(0,), name=name)
+    if role != "maps" and has_gradient:
+        zero = _zeros(name=f"{name}_zero", shape=(1,))
+        if zero.attr("__subgraph_name__") is None:  # not in the body of a loop
+            return _minus_zero(symbol, zero, name)
     return mx.sym.identity(symbol, name=name, attr={ATTRIBUTE: f"{name}.{next(_numbers)}"})

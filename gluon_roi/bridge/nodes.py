@@ -27,6 +27,15 @@ def described(symbol: mx.sym.Symbol) -> dict:
     return parsed(symbol.tojson(remove_amp_cast=False))
 
 
+#: Operators whose outputs have shapes that MXNet does not know before it runs a graph.
+_OF_ANY_SHAPE = {"_cond", "_while_loop", "_contrib_boolean_mask", "_npi_unique", "_npx_nonzero"}
+
+
+def is_dynamic(content: dict) -> bool:
+    """Whether MXNet infers the shapes of a graph while it runs."""
+    return any(node["op"] in _OF_ANY_SHAPE for node in content["nodes"])
+
+
 class Nodes:
     """The nodes of a symbol, or of the body of a loop, and its outputs, as in a symbol file."""
 

@@ -8,8 +8,9 @@ from typing import Any
 import mxnet as mx
 
 from ..library import Declared
-from .arguments import attributes
+from .arguments import attributes, is_true
 from .guard import guarded_symbol
+from .nodes import described, is_dynamic
 
 
 def _name_manager() -> mx.name.NameManager:
@@ -25,7 +26,7 @@ def node_name(name: Any, operator: str) -> str:
     return mx.name.NameManager.get(_name_manager(), name, operator.lower())
 
 
-def _inside_a_block() -> bool:
+def inside_a_block() -> bool:
     """Whether the call builds part of a Gluon block's graph."""
     return getattr(mx.gluon.block._BlockScope._current, "value", None) is not None
 
@@ -43,7 +44,11 @@ def call_symbols(
     # MXNet 1.9.1 crashes before a custom operator's shape inference if too few ranks are known. Of
     # two inputs, one known rank is enough. A Gluon network knows the shapes of all its inputs
     # before it infers others.
-    tell_ranks = len(inputs) > 2 and not _inside_a_block()
+    in_block = inside_a_block()
+    tell_ranks = len(inputs) > 2 and not in_block
+    if tell_ranks:
+        tell_ranks = not is_dynamic(described(mx.sym.Group(list(inputs.values()))))
+    without_gradient = _without_gradient(operator, parameters)
     guarded = []
     for key, symbol in inputs.items():
         declared = operator.input_of(key)
@@ -51,7 +56,23 @@ def call_symbols(
         is_variable = symbol.get_children() is None
         if rank and is_variable and symbol.attr("__shape__") is None:
             symbol._set_attr(__shape__=str((-1,) * rank))  # -1 is a dimension still to be inferred
-        tell_rank = tell_ranks and not is_variable
-        guarded.append(guarded_symbol(declared.role, symbol, f"{node}_{key}", rank, tell_rank))
+        guarded.append(
+            guarded_symbol(
+                declared.role,
+                symbol,
+                f"{node}_{key}",
+                rank if tell_ranks and not is_variable and declared.role != "counts" else 0,
+                declared.name not in without_gradient,
+                in_block,
+            )
+        )
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator.name}")
     return function(*guarded, name=node, attr=attr, **attributes(operator, inputs, parameters))
+
+
+def _without_gradient(operator: Declared, parameters: dict[str, Any]) -> set[str]:
+    """The inputs whose gradient is always 0."""
+    names = {declared.name for declared in operator.inputs if not declared.has_gradient}
+    if operator.rois_name and not is_true(parameters.get("rois_grad", True)):
+        names.add(operator.rois_name)
+    return names

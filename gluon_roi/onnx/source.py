@@ -15,6 +15,7 @@ import numpy as np
 from ..bridge.nodes import Nodes, described
 from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.models import count, optimize
+from ..switch.symbols import Graph, loaded, replace_guards_with_zeros
 from .cut import cut, label_variables
 from .inference import Source, inferred
 from .metadata import detector_metadata, is_detector, output_names
@@ -168,13 +169,23 @@ def _switched(symbol: Any) -> Any:
     used = count(symbol)
     others = (used[name] for name in used if not name.startswith(("_gluon_roi_", "Custom")))
     if not any(others) and used["_gluon_roi_ROIAlign"] < 2:
-        return symbol
+        return _without_zeros(symbol)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about Custom operators: export's errors name them
-            return optimize(symbol)
+            return _without_zeros(optimize(symbol))
     except ValueError as error:
         raise ValueError(str(error).replace("optimize:", "onnx.export:")) from None
+
+
+def _without_zeros(symbol: Any) -> Any:
+    """The symbol with guards that compute nothing; the others subtract zeros."""
+    content = described(symbol)
+    if not any(node["op"] == "_zeros_without_dtype" for node in content["nodes"]):
+        return symbol
+    graph = Graph(content)
+    replace_guards_with_zeros(graph)
+    return loaded(graph.content(), symbol)
 
 
 def _named(argument: str, given: Any, what: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import mxnet as mx
 
 from ..bridge import Tensor, arguments, public_name
 from ..bridge.guard import of_shape
-from ..bridge.symbols import node_name
+from ..bridge.symbols import inside_a_block, node_name
 from .deformable_sampling import deformable_sampling
 
 
@@ -279,13 +279,13 @@ def modulated_deformable_convolution(
 def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:
     """The weights, with what MXNet needs to know to infer their shape.
 
-    It infers one unknown size of what is reshaped. Variables of blocks know the others. In a loop
-    the shape is that of the input.
+    It infers one unknown size of what is reshaped. Weights in a Gluon network or in the body of a
+    loop have a shape: that of their parameter or of their input.
     """
-    if weight.attr("__shape__") is None:
-        told = of_shape(weight, shape, f"{node}_weight_guard")
-        weight = weight if told is None else told
-    return weight
+    if weight.attr("__shape__") is not None or inside_a_block():
+        return weight
+    guard = of_shape(weight, shape, f"{node}_weight_guard")
+    return weight if guard is None else guard
 
 
 def _pair(size: Any) -> Any:

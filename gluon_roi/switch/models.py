@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import os
@@ -81,6 +82,11 @@ def _count(caller: str, model: Any) -> dict[str, int]:
             raise ValueError(_no_graph(caller, model, hybrid))
     else:
         raise TypeError(f"{caller}: {_EXPECTED}, got {type(model)}")
+    return _used_in(graphs)
+
+
+def _used_in(graphs: list[dict]) -> dict[str, int]:
+    """The result of count for the contents of symbol files."""
     used: Counter = Counter()
     types: Counter = Counter()
     for graph in graphs:
@@ -186,7 +192,8 @@ def optimize(
     rois_only : bool
         As of :func:`gluon_roi.replace_builtins`.
     flags
-        Arguments of ``model.hybridize``, such as ``static_alloc=True``.
+        Arguments of ``model.hybridize``, such as ``static_alloc=True``; with ``backend=``, also the
+        options of that backend.
 
     Returns
     -------
@@ -196,7 +203,7 @@ def optimize(
     Raises
     ------
     TypeError, OSError
-        `model` is none of these, or a file that cannot be read.
+        `model` is none of these, or a file that cannot be read; a flag is unknown.
     ValueError
         The file is not a symbol file. The model has no such operator, or one that cannot be
         switched: an unknown attribute, a missing input, a hidden second output that is used, a call
@@ -228,15 +235,17 @@ def optimize(
     if isinstance(model, Symbol):
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
-        used = count(model)
+        content = described(model)
+        used = _used_in([content])
         _check_any(used, "symbol", options)
-        result = _optimized(model, options, in_network=False)
+        result = _optimized(content, model, options, in_network=False)
         _warn_of_python(used)
         return result
     if not isinstance(model, gluon.Block):
         raise TypeError(f"optimize: {_EXPECTED}, got {type(model)}")
     if not inputs:
         raise TypeError("optimize: a network needs the inputs of one call: optimize(net, data)")
+    _check_flags(flags)
     before = [(block, dict(vars(block))) for block in _blocks(model)]
     try:
         for block, _ in before:
@@ -270,6 +279,23 @@ def optimize(
     return model
 
 
+#: The arguments of HybridBlock.hybridize, with those that it passes on to MXNet's CachedOp.
+_FLAGS = (
+    "active", "backend", "clear", "static_alloc", "static_shape", "inline_limit",
+    "forward_bulk_size", "backward_bulk_size",
+)  # fmt: skip
+
+
+def _check_flags(flags: dict[str, Any]) -> None:
+    """Refuse unknown flags, which MXNet may ignore. A backend has options of its own."""
+    for flag in flags:
+        if flag in _FLAGS or flags.get("backend"):
+            continue
+        close = difflib.get_close_matches(flag, _FLAGS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise TypeError(f"optimize: unknown flag {flag}, expected one of {', '.join(_FLAGS)}{hint}")
+
+
 def _check_any(used: dict[str, int], kind: str, options: Options) -> None:
     expected = builtins(options)
     if any(used[name] for name in (*expected, *_ours())):
@@ -296,8 +322,11 @@ def _warn_of_python(used: dict[str, int]) -> None:
         )
 
 
-def _optimized(symbol: mx.sym.Symbol, options: Options, in_network: bool) -> mx.sym.Symbol:
-    content = switch_nodes(described(symbol), options)
+def _optimized(
+    content: dict, symbol: mx.sym.Symbol, options: Options, in_network: bool
+) -> mx.sym.Symbol:
+    """The switched symbol. `content` is that of the symbol's file."""
+    content = switch_nodes(content, options, in_network)
     return loaded(fuse_sums(content, in_network), symbol)
 
 
@@ -306,8 +335,11 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
         block.summary = functools.partial(_summary, block.summary)
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
-        if any(count(symbol)[name] for name in builtins(options)):
-            block._cached_graph = variables, _optimized(symbol, options, in_network=True)
+        content = described(symbol)
+        used = _used_in([content])
+        if any(used[name] for name in (*builtins(options), *_ours())):
+            symbol = _optimized(content, symbol, options, in_network=True)
+            block._cached_graph = variables, symbol
             block._clear_cached_op()
         return
     if not isinstance(block, gluon.HybridBlock):
@@ -328,9 +360,10 @@ def _graph(get_graph: Callable, *args: Any) -> tuple:
     block = get_graph.__self__  # type: ignore[attr-defined]
     made = not block._cached_graph
     inputs, symbol = get_graph(*args)
-    if made and count(symbol)["_gluon_roi_ROIAlign"] > 1:
-        content = fuse_sums(described(symbol), in_network=True)
-        block._cached_graph = inputs, loaded(content, symbol)
+    if made:
+        content = described(symbol)
+        if _used_in([content])["_gluon_roi_ROIAlign"] > 1:
+            block._cached_graph = inputs, loaded(fuse_sums(content, in_network=True), symbol)
     return block._cached_graph
 
 

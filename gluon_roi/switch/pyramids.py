@@ -8,12 +8,10 @@ pooled in turns, without gain.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from typing import Any
 
 import mxnet as mx
-from mxnet import gluon
 
 from .. import nd
 from ..bridge.nodes import Place
@@ -21,7 +19,8 @@ from .symbols import Graph, own_scope
 
 _ALIGN = "_gluon_roi_ROIAlign"
 _SUMS = ("add_n", "elemwise_add")
-_GUARDS = ("Dropout", "_copy", "_identity_with_attr_like_rhs")
+#: Including those of version 1.0.0, _identity_with_attr_like_rhs.
+_GUARDS = "Dropout", "_copy", "elemwise_sub", "_npi_subtract", "_identity_with_attr_like_rhs"
 _MAX_MAPS = 8  # GLUON_ROI_MOST_MAPS
 
 
@@ -34,10 +33,7 @@ def fuse_sums(content: dict, in_network: bool) -> dict:
         return content
     graph = Graph(content)
     sums = _largest_sums(graph)
-    with contextlib.ExitStack() as scopes:
-        if in_network:
-            scopes.enter_context(gluon.Block(prefix="network_").name_scope())
-        scopes.enter_context(own_scope())
+    with own_scope(in_network):
         for number, aligns in sums.items():
             graph.replace(number, _pyramid(graph, number, aligns))
     return graph.content()

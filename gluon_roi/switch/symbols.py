@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from ast import literal_eval
 from typing import Any, Iterator
 
 import mxnet as mx
+from mxnet import gluon
 
 from ..bridge.arguments import NumpySymbol, is_true
 from ..bridge.guard import ATTRIBUTE
-from ..bridge.nodes import Nodes, Place, parsed, text
+from ..bridge.nodes import Nodes, Place, is_dynamic, parsed, text, without_longs
 from .mapping import BY_OPERATOR, Options, Switch
 
 _STANDS_FOR = "__gluon_roi_stands_for__"
@@ -74,33 +76,82 @@ class Graph(Nodes):
 
 
 @contextlib.contextmanager
-def own_scope(**attributes: str) -> Iterator[None]:
+def own_scope(in_network: bool, **attributes: str) -> Iterator[None]:
     """Nodes get no names and attributes from the scopes of the caller."""
-    with mx.name.NameManager(), mx.AttrScope() as scope:
-        scope._attr = attributes
+    with contextlib.ExitStack() as scopes:
+        if in_network:
+            scopes.enter_context(gluon.Block(prefix="network_").name_scope())
+        scopes.enter_context(mx.name.NameManager())
+        scopes.enter_context(mx.AttrScope())._attr = attributes
         yield
 
 
-def switch_nodes(content: dict, options: Options, is_body: bool = False) -> dict:
-    """Switch the nodes of a symbol's file, or of the body of a loop in it, or raise ValueError."""
+def switch_nodes(content: dict, options: Options, in_network: bool, is_body: bool = False) -> dict:
+    """Switch the nodes of a symbol's file, or of the body of a loop in it, or raise ValueError.
+
+    The graph of a Gluon network (`in_network`) gets the guards of one, as does one whose shapes
+    MXNet infers while it runs.
+    """
+    in_network |= is_dynamic(content)
     graph = Graph(content)
+    if in_network:
+        replace_guards_with_zeros(graph)
     used = graph.used()
     moved: dict[Place, Place] = {}
     for number, node in enumerate(list(graph.nodes)):
         if "subgraphs" in node:
             bodies = node["subgraphs"]
-            node["subgraphs"] = [switch_nodes(body, options, is_body=True) for body in bodies]
+            node["subgraphs"] = [switch_nodes(one, options, in_network, True) for one in bodies]
         switch = BY_OPERATOR.get(node["op"])
         if switch is not None and options.includes(switch):
             # Nodes of a loop's body have the loop's name.
             loop = graph.attributes_of(number).get("__subgraph_name__", node["name"])
-            with own_scope(**({"__subgraph_name__": loop} if is_body else {})):
+            with own_scope(in_network, **({"__subgraph_name__": loop} if is_body else {})):
+                if in_network:
+                    _tell_shape_of_weight(graph, node, switch)
                 made = _made(graph, number, switch, options, used)
             moved.update(graph.replace(number, made))
     if moved:
         graph.redirect(moved)
         graph.heads = [moved.get(head, head) for head in graph.heads]
     return graph.content()
+
+
+def replace_guards_with_zeros(graph: Graph) -> None:
+    """Put the guards of a network in the place of those with zeros, also those of version 1.0.0."""
+    for number, node in enumerate(graph.nodes):
+        if node["op"] not in ("_npi_subtract", "elemwise_sub", "_identity_with_attr_like_rhs"):
+            continue
+        zeros = node["inputs"][1].node
+        if graph.nodes[zeros]["op"] == "_identity_with_attr_like_rhs":
+            zeros = graph.nodes[zeros]["inputs"][0].node
+        if graph.nodes[zeros]["op"] != "_zeros_without_dtype":
+            continue
+        if graph.nodes[zeros]["name"] not in (f"{node['name']}_zero", f"{node['name']}_shape"):
+            continue
+        # One zero guards any shape; others tell MXNet a shape with unknown sizes.
+        shape = literal_eval(graph.attributes_of(zeros).get("shape", "(1,)"))
+        hidden = {k: v for k, v in graph.attributes_of(number).items() if k.startswith("__")}
+        variable = graph.nodes[node["inputs"][0].node]
+        if variable["op"] == "null" and -1 in shape:
+            sizes = tuple(max(size, 0) for size in shape)
+            variable.setdefault("attrs", {}).setdefault("__shape__", str(sizes))
+        axes = str(tuple(range(len(shape))))
+        node.update(op="Dropout", attrs={**hidden, "p": "0", "axes": axes})
+        node["inputs"] = node["inputs"][:1]
+
+
+def _tell_shape_of_weight(graph: Graph, node: dict, switch: Switch) -> None:
+    """Give the weights of a convolution a shape with unknown channels, as a Gluon network does."""
+    if "weight" not in switch.inputs:
+        return
+    given = node.get("attrs", {})
+    place = node["inputs"][switch.inputs_of(given).index("weight")]
+    variable = graph.nodes[place.node]
+    if variable["op"] == "null":
+        kernel = ", ".join(map(str, literal_eval(without_longs(given["kernel"]))))
+        shape = f"({given['num_filter']}, 0, {kernel})"
+        variable.setdefault("attrs", {}).setdefault("__shape__", shape)
 
 
 def _made(

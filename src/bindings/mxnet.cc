@@ -3,6 +3,7 @@
 // becomes an MXNetError in Python, with the same message.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <climits>
 #include <utility>
 
@@ -99,6 +100,14 @@ MXReturnValue infer_types(const Operator& op, const Attributes& attributes, std:
   return mxnet::ext::MX_SUCCESS;
 }
 
+// All arrays are dense. Where this is not said, MXNet rejects a type that it has not inferred yet,
+// as in the backward pass of a loop.
+MXReturnValue infer_storage_types(const Attributes&, std::vector<int>* in, std::vector<int>* out) {
+  std::fill(in->begin(), in->end(), mxnet::ext::kDefaultStorage);
+  std::fill(out->begin(), out->end(), mxnet::ext::kDefaultStorage);
+  return mxnet::ext::MX_SUCCESS;
+}
+
 // A function that MXNet exports, found by an address inside of MXNet; null in another library.
 template <class Function>
 Function* mxnet_function(void* inside_mxnet, const char* name) {
@@ -168,6 +177,7 @@ struct Slot {
         ->add(name.c_str())
         .setParseAttrs(parse)
         .setInferType(types)
+        .setInferSType(infer_storage_types)
         .setInferShape(shapes)
         .setForward(forward, "cpu")
         .setForward(forward, "gpu")

@@ -166,7 +166,7 @@ def _nothing(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_zeros_without_dtype")
-def _nowhere(g: Graph, node: Node) -> Tensor:
+def _zeros(g: Graph, node: Node) -> Tensor:
     """A guard's second input; nothing reads it."""
     node.accept("shape", "ctx", "dtype")
     return g.constant(np.float32(0))
