@@ -211,3 +211,39 @@ def test_modulated(ctx):
     mask[:] = 0
     out = modulated(data, offset, mask, weight, bias, **arguments).asnumpy()
     assert (out == bias.asnumpy()[:, None, None]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_of_an_empty_batch(dtype, ctx):
+    """Zeros, where MXNet's convolution fails or leaves the gradient of the weights as it is."""
+    shapes = (0, 4, 6, 6), (0, 18, 4, 4), (2, 4, 3, 3), (2,)
+    with mx.util.np_shape():
+        arrays = [mx.nd.ones(shape, ctx=ctx, dtype=dtype) for shape in shapes]
+        for array in arrays:
+            array.attach_grad()
+            array.grad[:] = 7
+        with autograd.record():
+            out = plain(*arrays, kernel=3, num_filter=2)
+        out.backward()
+        assert out.shape == (0, 2, 4, 4) and out.dtype == np.dtype(dtype)
+        for array, shape in zip(arrays, shapes):
+            assert array.grad.shape == shape and (array.grad.asnumpy() == 0).all()
+
+
+@pytest.mark.parametrize("block", ["DeformableConvolution", "ModulatedDeformableConvolution"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_of_a_block_and_an_empty_batch(dtype, block, ctx):
+    net = getattr(gluon_roi, block)(2, kernel_size=3, in_channels=4)
+    net.initialize(ctx=ctx)
+    net.cast(dtype)
+    net(mx.nd.zeros((1, 4, 6, 6), ctx=ctx, dtype=dtype))  # ends deferred initialization
+    with mx.util.np_shape():
+        data = mx.nd.zeros((0, 4, 6, 6), ctx=ctx, dtype=dtype)
+        for parameter in net.collect_params().values():
+            parameter.grad()[:] = 7
+        with autograd.record():
+            out = net(data)
+        out.backward()
+        assert out.shape == (0, 2, 4, 4)
+        for parameter in net.collect_params().values():
+            assert (parameter.grad().asnumpy() == 0).all(), parameter.name

@@ -9,6 +9,7 @@ import mxnet as mx
 from mxnet.gluon.contrib import cnn
 
 from ..bridge.arguments import NDArray, NumpyArray, NumpySymbol
+from .deformable_convolution import convolution_of_arrays
 
 
 class _DeformableBlock(mx.gluon.HybridBlock):
@@ -37,8 +38,8 @@ class _DeformableBlock(mx.gluon.HybridBlock):
         deformable_conv_bias: Any = None,
     ) -> Any:
         inputs = [one.as_nd_ndarray() for one in (x, offset_weight, offset_bias) if one is not None]
-        plain = mx.nd if isinstance(x, NDArray) else mx.sym
-        moves = self._split(plain.Convolution(*inputs, cudnn_off=True, **self._kwargs_offset))
+        convolution = convolution_of_arrays if isinstance(x, NDArray) else mx.sym.Convolution
+        moves = self._split(convolution(*inputs, cudnn_off=True, **self._kwargs_offset))
         if isinstance(x, (NumpyArray, NumpySymbol)):
             moves = [one.as_np_ndarray() for one in moves]
         weights = deformable_conv_weight, deformable_conv_bias

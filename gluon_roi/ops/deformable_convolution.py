@@ -88,8 +88,10 @@ def _convolve(
     if out is not None:
         mx.nd.Convolution(samples, out=out.as_nd_ndarray(), **product)
         return out
-    extra = {} if arrays else {"name": node, "attr": attr}
-    result = (mx.nd if arrays else mx.sym).Convolution(samples, **product, **extra)
+    if arrays:
+        result = convolution_of_arrays(samples, **product)
+    else:
+        result = mx.sym.Convolution(samples, **product, name=node, attr=attr)
     is_numpy = kind in (arguments.NumpyArray, arguments.NumpySymbol)
     return result.as_np_ndarray() if is_numpy else result
 
@@ -286,6 +288,20 @@ def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:
         return weight
     guard = of_shape(weight, shape, f"{node}_weight_guard")
     return weight if guard is None else guard
+
+
+def convolution_of_arrays(data: mx.nd.NDArray, *weights: Any, **arguments: Any) -> mx.nd.NDArray:
+    """MXNet's convolution, also of an empty batch.
+
+    For an empty batch MXNet's gradient fails, or leaves that of the weights as it finds it. The
+    result of a batch of one zero, of which nothing is used, has gradients of zeros.
+    """
+    if data.shape[0] > 0:
+        return mx.nd.Convolution(data, *weights, **arguments)
+    one = mx.nd.zeros((1, *data.shape[1:]), ctx=data.context, dtype=data.dtype)
+    result = mx.nd.Convolution(mx.nd.concat(data, one, dim=0), *weights, **arguments)
+    empty, _ = mx.nd.split_v2(result, (0,), axis=0)
+    return empty
 
 
 def _pair(size: Any) -> Any:
