@@ -38,7 +38,7 @@ struct Allocator {
     if (memory == nullptr) throw NoMemory(bytes);
     return static_cast<T*>(memory);
   }
-  void deallocate(T* memory, size_t) { ::operator delete(memory); }
+  void deallocate(T* memory, size_t) { ::operator delete(static_cast<void*>(memory)); }
   friend bool operator==(const Allocator&, const Allocator&) { return true; }
   friend bool operator!=(const Allocator&, const Allocator&) { return false; }
 };
