@@ -46,9 +46,8 @@ class Wrong(MXNetDevice):
             if self.where == "nan":
                 changed.flat[0] = np.nan
             elif self.where == "repeat":
-                changed.flat[0] = np.nextafter(
-                    changed.flat[0], -np.inf if self.runs % 2 else np.inf
-                )
+                limit = changed.dtype.type(-np.inf if self.runs % 2 else np.inf)
+                changed.flat[0] = np.nextafter(changed.flat[0], limit)
             else:
                 changed.flat[-1] += 0.05 * max(1, np.nanmax(np.abs(changed)))
         return results
