@@ -60,6 +60,12 @@ def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> l
     if not any(source.free.values()):
         return [tuple(shape) for shape in shapes]
     free = {(name, axis) for name in source.shapes for axis in source.free.get(name, ())}
+    # A label that is left out carries the shape of the call that traced a block.
+    found = dict(zip(internals.list_outputs(), shapes))
+    for name, axes in source.free.items():
+        if axes and name not in sizes and name in found:
+            sizes = {**sizes, name: found[name]}
+            free |= {(name, axis) for axis in axes}
     changed = _with_sizes(sizes, free, 2, 64)
     try:
         _, others, _ = inferred(internals.infer_shape, "shapes", **changed)

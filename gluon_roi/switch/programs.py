@@ -95,7 +95,7 @@ def _module_error(name: str) -> str | None:
     if spec.submodule_search_locations is not None:
         if _find(f"{name}.__main__") is None:
             return f"-m: expected a module, but the package {name} has no __main__"
-    elif spec.origin in ("built-in", "frozen") or not hasattr(spec.loader, "get_code"):
+    elif name in sys.builtin_module_names or spec.origin == "frozen":
         return f"-m: expected a module in Python, but {name} is part of Python itself"
     return None
 

@@ -87,7 +87,8 @@ def test_help_shows_every_default(command, capsys):
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
     # An option begins a line after two spaces; "-h, --help" is the first one.
-    text = capsys.readouterr().out.split("\noptions:\n")[1]
+    # Python before 3.10 says "optional arguments".
+    text = re.split(r"\n(?:options|optional arguments):\n", capsys.readouterr().out)[1]
     _, *options = re.split(r"\n  (?=-)", "\n" + text)
     assert options
     for option in options[1:]:
