@@ -12,7 +12,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -55,16 +54,12 @@ def is_checked(context: mx.Context) -> bool:
 
 def record_check(context: mx.Context) -> Path:
     """Record that a GPU has passed. Returns the file; raises OSError if it cannot be written."""
+    from .files import replacing  # it imports the bridge, which imports this module
+
     file = _record_file(context)
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=str(file.parent), prefix=f"{file.stem}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(_identity(context))
-        os.replace(part, file)
-    except BaseException:
-        os.unlink(part)
-        raise
+    with replacing("check", file, "the record of a checked GPU") as stream:
+        stream.write(_identity(context).encode())
     return file
 
 

@@ -243,4 +243,4 @@ def test_record_has_the_mode_of_other_files(gpus):
         mode = stat.S_IMODE(gpu.record_check(mx.gpu(0)).stat().st_mode)
     finally:
         os.umask(old)
-    assert mode == 0o600
+    assert mode == 0o644
