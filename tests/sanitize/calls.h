@@ -60,10 +60,10 @@ inline double coordinate(Random* random, int64_t cells, double scale, bool hosti
     case 0: return static_cast<double>(random->integer(-2, cells + 2)) / scale;
     case 1: return (static_cast<double>(random->integer(-2, cells + 2)) + 0.5) / scale;
     case 2: return random->pick({0.0, -0.0, 1e-40, 1e-310, 5e-324, -1e-45, 1e-7, -6e-8});
-    case 3: return random->sign() * std::pow(10, random->uniform(0, 9.5));
+    case 3: return random->either_sign(std::pow(10, random->uniform(0, 9.5)));
     case 4:
-      return random->sign() * random->pick({1e20, 1e30, 3.4e38, 1e39, 1e300, DBL_MAX, 65504.0,
-                                            2147483647.0, 2147483648.0, 9.3e18});
+      return random->either_sign(random->pick({1e20, 1e30, 3.4e38, 1e39, 1e300, DBL_MAX, 65504.0,
+                                               2147483647.0, 2147483648.0, 9.3e18}));
     default: return random->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0});
   }
 }
@@ -141,9 +141,9 @@ inline void random_rois(Random* random, Call* call, bool hostile) {
   } else {
     if (images == 0) rows = 0;
     rois = Array(dtype, {rows, box}, before, 0);
-    counts = Array(random->pick<int32_t>(
-                       {GLUON_ROI_INT32, GLUON_ROI_INT64, GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64}),
-                   {images}, random->integer(0, 3), 0);
+    const int32_t counts_dtype = random->pick<int32_t>(
+        {GLUON_ROI_INT32, GLUON_ROI_INT64, GLUON_ROI_FLOAT32, GLUON_ROI_FLOAT64});
+    counts = Array(counts_dtype, {images}, random->integer(0, 3), 0);
     int64_t left = rows;
     for (int64_t i = 0; i < images; ++i) {
       const int64_t count = i + 1 == images ? left : random->integer(0, left);

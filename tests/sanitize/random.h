@@ -7,7 +7,8 @@
 
 namespace sanitize {
 
-// Random numbers of one call, which do not depend on earlier calls.
+// Random numbers of one call, which do not depend on earlier calls. An expression draws one of them
+// only: compilers choose in which order they evaluate operands and arguments.
 class Random {
  public:
   Random(uint64_t stream, uint64_t call) : state_(stream * 0x9e3779b97f4a7c15u ^ call << 20) {
@@ -25,8 +26,11 @@ class Random {
     return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1));
   }
   bool chance(double probability) { return unit() < probability; }
-  double sign() { return chance(0.5) ? 1 : -1; }
-  double normal() { return std::sqrt(-2 * std::log(1 - unit())) * std::cos(6.283185307 * unit()); }
+  double either_sign(double value) { return chance(0.5) ? value : -value; }
+  double normal() {
+    const double radius = std::sqrt(-2 * std::log(1 - unit()));
+    return radius * std::cos(6.283185307 * unit());
+  }
   template <class T>
   T pick(std::initializer_list<T> values) {
     return values.begin()[integer(0, static_cast<int64_t>(values.size()) - 1)];
