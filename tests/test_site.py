@@ -21,6 +21,7 @@ PAGES = {
         <img src="none.png" alt="no" width="0" height="0">""",
     "other.html": """<p id="there"><script>console.error('five', 5); throw Error('six')</script>
         <p role="alert">seven</p><p role="alert" hidden>no alert</p>""",
+    "wide.html": '<pre style="width: 1000px">code</pre>',
     "slow.html": '<p aria-busy="true">',
     "search.html": """<ul id="search-results"></ul><script>
         if (location.search === '?q=Found') document.querySelector('ul').innerHTML =
@@ -42,7 +43,8 @@ EXPECTED = [
     "other.html: Error: six",
     "other.html: seven",
     "slow.html: is still busy after 10 seconds",
-    "search.html: finds nothing of the name Lost",
+    'wide.html: is cut off at 18 widths from 320 to 1000 pixels: pre "code"',
+    "search.html: finds no page for Lost",
 ]
 
 
@@ -53,7 +55,7 @@ def test_every_fault_is_reported(tmp_path):
         text = f"<!doctype html><html><head><title>t</title></head><body>{body}</body></html>"
         (tmp_path / name).write_text(text)
     (tmp_path / "dot.png").write_bytes(DOT)
-    faults = site_check.faults(tmp_path, ["Found", "Lost"])
+    faults = site_check.faults(tmp_path, {"Found": "Found", "Lost": "Lost"})
     # The console's own are JSON.
     shown = [re.sub(r': [{[]{1,2}".*(five|Error: six)\b.*', r": \1", fault) for fault in faults]
     assert sorted(shown) == sorted(EXPECTED)

@@ -3,15 +3,18 @@
 
 Checks: no error on the console, no alert on a page, and no file that is missing; links and their
 anchors exist; pictures are there, and have alternative texts and their sizes, so that text does not
-jump; no block of code has to be scrolled; nothing is loaded from elsewhere; the search finds each
-operator.
+jump; no block of code has to be scrolled on a screen of 1280 pixels; no page is cut off at any
+width from 320 to 1920 pixels; nothing is loaded from elsewhere; the search finds each operator and
+the words that people search for.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 from .browser import Page
 
@@ -49,19 +52,39 @@ LOOK = """(async () => {
            ids: [...document.querySelectorAll('[id]')].map((element) => element.id) };
 })()"""
 
-#: Whether the search finds a page of that name, within 10 seconds.
+#: From a small phone to a large screen, in pixels.
+WIDTHS = range(320, 1921, 40)
+#: What lies outside the window at the present width. Blocks of code and tables may scroll inside
+#: the page, so their frames are measured.
+CUT = """(async () => {
+  while (window.innerWidth !== WIDTH) await new Promise((done) => setTimeout(done, 5));
+  const page = document.scrollingElement, right = page.clientWidth;
+  const parts = document.querySelectorAll('h1, h2, h3, p, li, dt, dd, pre, img, .table-wrapper');
+  for (const part of parts) {
+    if (part.parentElement.closest('.table-wrapper, .sidebar-drawer, .toc-drawer')) continue;
+    const box = part.getBoundingClientRect();
+    if (box.width && (box.left < -1 || box.right > right + 1)) {
+      return `${part.localName} "${(part.textContent.trim() || part.src || '').slice(0, 40)}"`;
+    }
+  }
+  return page.scrollWidth > right + 1 ? 'the page scrolls sideways' : '';
+})()"""
+
+#: What people search for beside names; pages have to use these words.
+WORDS = ("padding rows", "mAP", "NaN", "segfault")
+#: Whether the search finds a page with that title, within 10 seconds.
 SEARCH = """(async () => {
   for (let tries = 0; tries < 100; ++tries) {
     const found = [...document.querySelectorAll('#search-results li a')];
-    if (found.some((link) => link.textContent.includes('NAME'))) return true;
+    if (found.some((link) => link.textContent.includes(TITLE))) return true;
     await new Promise((done) => setTimeout(done, 100));
   }
   return false;
 })()"""
 
 
-def faults(site: Path, names: list[str]) -> list[str]:
-    """Faults of all pages, and of the search for names."""
+def faults(site: Path, searches: dict[str, str]) -> list[str]:
+    """Faults of all pages, and of searches: words -> a part of the title of a page to find."""
     found, links, ids = [], [], {}
     with tempfile.TemporaryDirectory() as profile:
         page = Page(Path(profile))
@@ -71,13 +94,14 @@ def faults(site: Path, names: list[str]) -> list[str]:
             seen = page.run(LOOK)
             place = str(file.relative_to(site))
             found += [f"{place}: {fault}" for fault in (*seen["faults"], *page.problems)]
+            found += [f"{place}: {fault}" for fault in cut_off(page)]
             page.problems.clear()
             ids[file.as_uri()] = set(seen["ids"])
             links += [(place, link.partition("#")) for link in seen["links"]]
-        for name in names:
-            page.open(f"{(site / 'search.html').as_uri()}?q={name}")
-            if not page.run(SEARCH.replace("NAME", name)):
-                found.append(f"search.html: finds nothing of the name {name}")
+        for words, title in searches.items():
+            page.open(f"{(site / 'search.html').as_uri()}?q={quote(words)}")
+            if not page.run(SEARCH.replace("TITLE", json.dumps(title))):
+                found.append(f"search.html: finds no page for {words}")
         page.close()
     own = [each for each in links if each[1][0].startswith(site.as_uri())]
     for place, (address, _, anchor) in own:
@@ -86,11 +110,26 @@ def faults(site: Path, names: list[str]) -> list[str]:
             found.append(f"{place}: link to {goal}, which is not there")
         elif anchor and anchor not in ids.get(address, ()):
             found.append(f"{place}: link to {goal}#{anchor}, which is not there")
-    print(f"{len(ids)} pages, {len(own)} links, {len(names)} searches")
+    print(f"{len(ids)} pages, {len(own)} links, {len(searches)} searches")
     return found
+
+
+def cut_off(page: Page) -> list[str]:
+    """What is cut off at some width of the window, with the widths."""
+    widths: dict[str, list[int]] = {}
+    for width in WIDTHS:
+        page.size(width, 900)
+        if what := page.run(CUT.replace("WIDTH", str(width))):
+            widths.setdefault(what, []).append(width)
+    page.size(1280, 900)
+    return [
+        f"is cut off at {len(at)} widths from {at[0]} to {at[-1]} pixels: {what}"
+        for what, at in widths.items()
+    ]
 
 
 def main(site: Path) -> None:
     """Exit with the faults of the site that `make docs` has built."""
     names = sorted(file.stem.split(".")[-1] for file in site.glob("reference/gluon_roi.nd.*.html"))
-    sys.exit("\n".join(faults(site, names)) or None)
+    searches = {**{name: name for name in names}, **dict.fromkeys(WORDS, "")}
+    sys.exit("\n".join(faults(site, searches)) or None)
