@@ -181,6 +181,23 @@ def test_lambda():
     assert parts(net) == SWITCHED
 
 
+class PastF(gluon.HybridBlock):
+    """Calls one operator through F, and one past it."""
+
+    def hybrid_forward(self, F, x, rois):
+        past = mx.sym if isinstance(x, mx.sym.Symbol) else mx.nd
+        first = F.contrib.ROIAlign(x, rois, (3, 3), SCALE)
+        return first + past.contrib.ROIAlign(x, rois, (3, 3), SCALE)
+
+
+def test_calls_past_f():
+    x, rois = inputs(rows=ROWS + [[-1] * 5] * 20)
+    net = gluon_roi.optimize(PastF(), x, rois)
+    assert parts(net) == {"_gluon_roi_ROIAlign": 2}
+    right = gluon_roi.nd.ROIAlign(x, rois, (3, 3), SCALE)
+    np.testing.assert_array_equal(net(x, rois).asnumpy(), 2 * right.asnumpy())
+
+
 def test_not_hybridized():
     """Rows that MXNet's operator gets wrong come out right in array code, too."""
     x, rois = inputs(rows=ROWS + [[-1] * 5] * 20)

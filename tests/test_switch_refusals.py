@@ -184,15 +184,6 @@ class Nothing(gluon.HybridBlock):
         return F.relu(x)
 
 
-class Direct(gluon.HybridBlock):
-    """Calls another operator through F, and one past it."""
-
-    def hybrid_forward(self, F, x, rois):
-        past = mx.sym if isinstance(x, mx.sym.Symbol) else mx.nd
-        first = F.contrib.ROIAlign(x, rois, (3, 3), SCALE)
-        return first + past.contrib.ROIAlign(x, rois, (3, 3), SCALE)
-
-
 class Broken(gluon.HybridBlock):
     def hybrid_forward(self, F, x, rois):
         return F.contrib.ROIAlign(x, rois, (3, 3), SCALE, wrong=1)
@@ -200,7 +191,6 @@ class Broken(gluon.HybridBlock):
 
 NETWORKS: dict = {
     "no operator": (Nothing, ValueError, "the network has no RoI operator"),
-    "past F": (Direct, ValueError, r"still calls _contrib_ROIAlign \(1\), other than"),
     "unknown argument": (Broken, mx.MXNetError, "Cannot find argument 'wrong'"),
 }
 

@@ -178,7 +178,8 @@ def optimize(
     this package, each with gradient guards, in control flow bodies too. Arguments, auxiliary
     states, parameters and outputs keep their names, so checkpoints load as before. In a symbol that
     is switched already, the guards are renumbered, which distinguishes copies that share their
-    weights.
+    weights. While a network is not hybridized (``hybridize(active=False)``), what it calls through
+    ``F`` is ours.
 
     Parameters
     ----------
@@ -206,8 +207,8 @@ def optimize(
         `model` is none of these, or a file that cannot be read; a flag is unknown.
     ValueError
         The file is not a symbol file. The model has no such operator, or one that cannot be
-        switched: an unknown attribute, a missing input, a hidden second output that is used, a call
-        that does not go through ``F``. The model is unchanged then.
+        switched: an unknown attribute, a missing input, a hidden second output that is used. The
+        model is unchanged then.
 
     Warns
     -----
@@ -256,12 +257,6 @@ def optimize(
                 block._backend, block._backend_opts = state["_backend"], state["_backend_opts"]
         model(*inputs)
         used = _count("optimize", model)
-        left = [f"{name} ({used[name]})" for name in builtins(options) if used[name]]
-        if left:
-            raise ValueError(
-                f"optimize: the network still calls {', '.join(left)}, other than through F in a "
-                "method of a block; call gluon_roi.replace_builtins() before"
-            )
         _check_any(used, "network", options)
     except BaseException:
         for block, state in before:
@@ -345,9 +340,12 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
     if not isinstance(block, gluon.HybridBlock):
         return
     get_graph = block._get_graph
-    if not isinstance(get_graph, functools.partial):
-        block._get_graph = functools.partial(_graph, get_graph)
+    if isinstance(get_graph, functools.partial) and get_graph.func is _get_switched_graph:
+        get_graph = get_graph.args[0]
+    block._get_graph = functools.partial(_get_switched_graph, get_graph, options)
     if _mentions(block, BY_FUNCTION):
+        # Without a graph of its own, which is where a block that is not hybridized calls array
+        # functions, and where it is part of another block's graph, it gets our functions by F.
         # MXNet's own blocks compare F with mx.nd, so only blocks that need another F get one.
         forward = block.hybrid_forward
         if isinstance(forward, functools.partial) and forward.func is _forward:
@@ -355,15 +353,19 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
         block.hybrid_forward = functools.partial(_forward, forward, options)
 
 
-def _graph(get_graph: Callable, *args: Any) -> tuple:
-    """``block._get_graph``, with the ROIAligns of a pyramid made one operator."""
+def _get_switched_graph(get_graph: Callable, options: Options, *args: Any) -> tuple:
+    """``block._get_graph``: a graph is switched when it is made, as a symbol is.
+
+    It is a function of the module, so that networks can be copied.
+    """
     block = get_graph.__self__  # type: ignore[attr-defined]
-    made = not block._cached_graph
-    inputs, symbol = get_graph(*args)
-    if made:
+    if not block._cached_graph:
+        inputs, symbol = get_graph(*args)
         content = described(symbol)
-        if _used_in([content])["_gluon_roi_ROIAlign"] > 1:
-            block._cached_graph = inputs, loaded(fuse_sums(content, in_network=True), symbol)
+        used = _used_in([content])
+        if any(used[name] for name in builtins(options)) or used["_gluon_roi_ROIAlign"] > 1:
+            symbol = _optimized(content, symbol, options, in_network=True)
+            block._cached_graph = inputs, symbol
     return block._cached_graph
 
 
