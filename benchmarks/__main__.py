@@ -47,6 +47,12 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=0.3, help="of each library and round (default: 0.3)"
     )
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="of all threads of a process, instead of the time that passes: with other programs "
+        "on the machine",
+    )
     parser.add_argument("--output", default=os.path.join("build", "benchmarks"), metavar="FOLDER")
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, two rounds: tests the script"
@@ -99,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> dict:
             raise SystemExit("gluon_roi cannot be imported; build it first")
         for number, item in enumerate(items, 1):
             note(f"[{number}/{len(items)}] {item.name} {item.dtype}")
-            report["rows"] += measure(item, usable, rounds, seconds)
+            report["rows"] += measure(item, usable, rounds, seconds, options.processor_time)
         report["idle"] = []
         if re.search(options.only, IDLE.name):
             note(IDLE.name)

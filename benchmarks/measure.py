@@ -105,8 +105,19 @@ def differs(ours: Sequence[float], theirs: Sequence[float], dtype: str) -> bool:
     return bool(np.abs(a - b).max() > SAME[dtype] * np.abs(a).max())
 
 
-def measure(item: Row, contenders: list[Contender], rounds: int, seconds: float) -> list[dict]:
+def measure(
+    item: Row,
+    contenders: list[Contender],
+    rounds: int,
+    seconds: float,
+    processor_time: bool = False,
+) -> list[dict]:
     """Rows of one item: one for each way and number of threads."""
+
+    def timed(contender: Contender, way: str, calls: int, warm: bool) -> dict:
+        request = {"way": way, "calls": calls, "warm": warm, "processor_time": processor_time}
+        return contender.ask(do="time", **request)
+
     ways: dict[int, list[str]] = {}
     samples = {}
     moved: dict[str, int] = {}
@@ -124,12 +135,12 @@ def measure(item: Row, contenders: list[Contender], rounds: int, seconds: float)
     for i, contender in enumerate(contenders):
         for way in ways[i]:
             began = time.perf_counter()
-            answer = contender.ask(do="time", way=way, calls=1, warm=False)
+            answer = timed(contender, way, 1, False)
             short = answer.get("seconds", [LONG_CALL])[0] < LONG_CALL
             if short:
                 # The first call may have compiled or allocated something.
                 began = time.perf_counter()
-                answer = contender.ask(do="time", way=way, calls=1, warm=False)
+                answer = timed(contender, way, 1, False)
             if "error" in answer:
                 note(f"  {contender.library}, {way}: {answer['error']}")
                 continue
@@ -143,7 +154,7 @@ def measure(item: Row, contenders: list[Contender], rounds: int, seconds: float)
         # Another library begins each round.
         start = turn % max(len(plan), 1)
         for i, way, calls, warm in plan[start:] + plan[:start]:
-            answer = contenders[i].ask(do="time", way=way, calls=calls, warm=warm)
+            answer = timed(contenders[i], way, calls, warm)
             times.setdefault((i, way), []).extend(answer.get("seconds", ()))
     for contender in contenders:
         contender.ask(do="release")

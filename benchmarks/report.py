@@ -83,7 +83,7 @@ def chart(rows: list[dict], path: str) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(11, 1.2 + 0.28 * len(rows)))
-    styles = dict(zip(LIBRARIES, ("D", "o", "x", "s", "^", "v", "P", "|")))
+    styles = dict(zip(LIBRARIES, ("D", "o", "x", "s", "^", "v", "P", "<", ">", "|")))
     for library, marker in styles.items():
         found = [
             (row["results"][library]["median_ms"], y)

@@ -147,7 +147,7 @@ def add_explorer(kernels: Path, site: Path) -> None:
     """Put what the page of the explorer loads into a site."""
     target = site / EXPLORER.name
     target.mkdir()
-    for file in (kernels, EXPLORER / "explorer.js", EXPLORER / "explorer.css"):
+    for file in (kernels, *EXPLORER.glob("*.js"), *EXPLORER.glob("*.css")):
         shutil.copy(file, target)
 
 

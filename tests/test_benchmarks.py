@@ -18,6 +18,7 @@ from benchmarks import demo_step, growth, onnx, small, speed
 from benchmarks.convolutions import Convolution
 from benchmarks.kernels import library, moved_bytes, touched_cells
 from benchmarks.rows import Row
+from benchmarks.suppression import Suppression
 from benchmarks.ways import WAYS
 from benchmarks.work import ITEMS, OPERATORS, POOLING, Item
 
@@ -36,8 +37,10 @@ def benchmarks(*arguments, module="benchmarks"):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmarks")
     only = "^ROIPool C=512 7x7 K=2000|^PSROIAlign 21x7x7 sampling 2 K=300|^DeformableC"
+    only += "|^BoxIoU|^BoxNMS rot"
     several = ["--threads", "1", "2", "--dtype", "float32", "float64"]
     peer = ["--peer", f"torchvision={sys.executable}"]
+    several += ["--processor-time"]
     done = benchmarks("--quick", "--only", only, *several, *peer, "--output", str(folder))
     assert done.returncode == 0, done.stderr
     (folder / "stderr").write_text(done.stderr)
@@ -66,6 +69,23 @@ def test_json(folder):
                 assert not row["results"]["mxnet"]["other_convention"]
         assert ("PSROIAlign 21x7x7 sampling 2 K=300", dtype, "forward", threads) in rows
         assert ("PSROIAlign 21x7x7 sampling 2 K=300", dtype, "forward, out=", threads) not in rows
+
+
+def test_rotated_boxes(folder):
+    """The rows run where no library that has them is installed."""
+    rows = json.loads((folder / "results.json").read_text())["rows"]
+    boxes = {row["item"]: row for row in rows if row["item"].startswith("Box")}
+    assert boxes["BoxNMS rotated n=5000 of an aerial image"]["best_peer"] is None
+    assert boxes["BoxIoU rotated 1000 x 1000"]["best_peer"] is None
+    assert not boxes["BoxIoU 1000 x 1000"]["results"]["mxnet"]["other_convention"]
+
+
+def test_output_of_indices():
+    """What detectron2 and torchvision return, as BoxNMS does."""
+    item = Suppression("", 3, batches=2)
+    data = np.arange(12.0).reshape(2, 3, 2)
+    expected = [[[2, 3], [-1, -1], [-1, -1]], [[10, 11], [6, 7], [-1, -1]]]
+    assert item.output(data, np.array([5, 1, 3])).tolist() == expected
 
 
 #: A map of 8 x 8 with stride 1, and a box from (1, 1) to (3, 4).

@@ -89,10 +89,10 @@ class Explorer(Page):
         self.run(TICK)
         return self.run(SHOWN)
 
-    def place(self, x: float, y: float) -> tuple[float, float]:
-        """On the screen, of a place on the map in cells."""
+    def place(self, x: float, y: float, drawing: str = "explorer-map") -> tuple[float, float]:
+        """On the screen, of a place on a drawing: on the map in cells."""
         left, top, cell = self.run(
-            "(() => { const map = document.getElementById('explorer-map');"
+            f"(() => {{ const map = document.getElementById('{drawing}');"
             "map.scrollIntoView({ block: 'start', behavior: 'instant' });"
             "const { left, top, width } = map.getBoundingClientRect();"
             "const { x, y, width: cells } = map.viewBox.baseVal;"
@@ -284,6 +284,93 @@ def test_phone(explorer):
         assert explorer.shown()["box"] == [5, 4, 11, 9]
     finally:
         explorer.size(1280, 1000)
+
+
+#: Runs in the page: its two rotated boxes.
+OVERLAP = """(() => {
+  const find = (name) => document.getElementById('overlap-' + name);
+  const polygon = find('common').querySelector('polygon');
+  return {
+    overlaps: ['iou', 'of_lhs', 'of_rhs'].map((name) => Number(find(name).dataset.value)),
+    polygon: polygon ? polygon.getAttribute('points').split(/[ ,]/).map(Number) : [],
+    boxes: [...find('numbers').querySelectorAll('input')].map((input) => input.valueAsNumber),
+    error: find('error').hidden ? '' : find('error').textContent,
+    about: find('about').textContent,
+    python: find('python').querySelector('pre').textContent,
+  };
+})()"""
+#: Pairs of rotated boxes, and whether they intersect.
+PAIRS = {
+    "3,4,5,2,0|3,4,5,2,90": True,
+    "6,5.5,8,4,20|9.5,6.5,7,3.5,-40": True,
+    "8,6,8,8,0|8,6,8,8,45": True,
+    "8,6,8,6,30|8.5,6,2,1,-75": True,  # one inside the other
+    "8,6,8,6,30|8,6,6,8,-60": True,  # the same box
+    "3,3,4,2,10|12,9,4,2,10": False,
+    "3,3,4,2,0|7,3,4,2,0": False,  # they touch
+    "3,3,4,-2,0|3,3,4,2,0": False,
+    "3,3,4,0,0|3,3,4,2,0": False,
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_overlap_equals_library(explorer, pair):
+    lhs, rhs = pair.split("|")
+    explorer.show(f"op=ROIAlign&lhs={lhs}&rhs={rhs}")
+    shown = explorer.run(OVERLAP)
+    assert shown["boxes"] == [float(value) for value in f"{lhs},{rhs}".split(",")]
+    names, call = program_of(shown)
+    overlap = eval(call, names)
+    one, other = names["lhs"], names["rhs"]
+    first, second = (
+        gluon_roi.nd.BoxIoU(*boxes, format="rotated", mode="iof").asscalar()
+        for boxes in ((one, other), (other, one))
+    )
+    assert np.float32(shown["overlaps"]).tolist() == [overlap.asscalar(), first, second]
+    corners = np.reshape(shown["polygon"], (-1, 2))
+    assert bool(len(corners)) == PAIRS[pair]
+    if PAIRS[pair]:
+        x, y = corners.T
+        area = abs(x @ np.roll(y, 1) - y @ np.roll(x, 1)) / 2
+        sides = one.asnumpy()[0, 2:4]
+        assert area / sides.prod() == pytest.approx(first, abs=1e-3)
+        assert f"= {shown['overlaps'][0]:.4g}"[:5] in shown["about"]
+    else:
+        assert shown["about"] == "The boxes do not intersect."
+
+
+def test_overlap_mouse_and_keys(explorer):
+    explorer.show("op=ROIAlign&lhs=5,6,6,4,0&rhs=11,6,4,4,0")
+
+    def drag(*places):
+        explorer.drag(*(explorer.place(*place, "overlap-map") for place in places))
+        explorer.run(TICK)
+        return explorer.run(OVERLAP)["boxes"]
+
+    assert drag((5, 6), (5.5, 6), (6, 7)) == [6, 7, 6, 4, 0, 11, 6, 4, 4, 0]  # lhs
+    assert drag((9, 9), (9.5, 9.5), (10, 10))[:5] == [6.5, 7.5, 7, 5, 0]  # its corner
+    assert drag((6.5, 3.9), (5, 4), (2, 7.5))[:5] == [6.5, 7.5, 7, 5, 90]  # turned
+    assert drag((12, 5), (11, 5), (10, 5))[5:] == [9, 6, 4, 4, 0]  # rhs
+    assert explorer.run(OVERLAP)["overlaps"][0] > 0
+    for key, shift in [("ArrowLeft", False), ("ArrowDown", True), ("+", False)]:
+        explorer.press(key, shift=shift)
+    explorer.run(TICK)
+    assert explorer.run(OVERLAP)["boxes"][5:] == [8.9, 6, 4, 4.1, 5]
+    explorer.run("new Promise((done) => setTimeout(done, 500))")  # the address follows
+    assert "rhs=8.9,6,4,4.1,5" in explorer.run("location.hash")
+    assert explorer.show("op=ROIPool")["operator"] == "ROIPool"
+    assert explorer.run(OVERLAP)["boxes"][:2] == [6, 5.5]  # those of the start
+
+
+def test_overlap_of_an_emptied_input(explorer):
+    explorer.show("op=ROIAlign")
+    for value, error in (("", "width of lhs: expected a number"), ("2", "")):
+        explorer.run(
+            "(() => { const input = document.querySelector('[aria-label=\"width of lhs\"]');"
+            f"input.value = '{value}'; input.dispatchEvent(new Event('input')); }})()"
+        )
+        explorer.run(TICK)
+        assert explorer.run(OVERLAP)["error"] == error
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,24 @@ from .mxnet import Mxnet
 from .onnxruntime import Onnxruntime
 from .openvino import Openvino
 from .paddle import Paddle
+from .rotated import Detectron2, Mmcv
 from .torchvision import Torchvision
 
 #: In the order of the table.
 LIBRARIES: dict[str, type[Library]] = {
     library.name: library
-    for library in (GluonRoi, Mxnet, EveryLevel, Torchvision, Paddle, Openvino, Onnxruntime, Limit)
+    for library in (
+        GluonRoi,
+        Mxnet,
+        EveryLevel,
+        Torchvision,
+        Paddle,
+        Openvino,
+        Onnxruntime,
+        Detectron2,
+        Mmcv,
+        Limit,
+    )
 }
 
 __all__ = ["COMMON", "LIBRARIES", "Library", "Mxnet", "Torchvision", "Unsupported", "Work"]

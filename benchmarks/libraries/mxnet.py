@@ -7,8 +7,9 @@ import functools
 import importlib
 from typing import Any, Callable
 
+from ..suppression import Overlaps, Suppression
 from ..work import Item, Row
-from .base import Work
+from .base import Unsupported, Work
 from .ndarray import Ndarray
 
 
@@ -58,6 +59,7 @@ def _deformable_ps_roi_pooling(F: Any, item: Item) -> Callable:
 
 class Mxnet(Ndarray):
     calls = {
+        "BoxIoU": _with_our_arguments("box_iou"),
         "BoxNMS": _with_our_arguments("box_nms"),
         "Proposal": _with_our_arguments("MultiProposal"),
         "ROIPool": _roi_pooling,
@@ -70,14 +72,13 @@ class Mxnet(Ndarray):
     }
     name, modules = "mxnet", ("mxnet",)
     operators = tuple(calls)
-    without_gradient = ("RotatedROIAlign",)
+    without_gradient = (*Ndarray.without_gradient, "RotatedROIAlign")
 
     def _call(self, item: Any, namespace: Any = None) -> Callable:
         """Of mx.nd, or in a block of the namespace that it is given."""
         return self.calls[item.operator](namespace or importlib.import_module("mxnet").nd, item)
 
     def prepare(self, item: Row) -> Work:
-        work = super().prepare(item)
-        if item.operator in self.without_gradient:
-            return {way: function for way, function in work.items() if "backward" not in way}
-        return work
+        if isinstance(item, (Suppression, Overlaps)) and item.rotated:
+            raise Unsupported("no rotated boxes")
+        return super().prepare(item)

@@ -13,6 +13,8 @@ from .base import BETWEEN, Library, Work
 class Ndarray(Library):
     """Libraries on MXNet's NDArray."""
 
+    without_gradient: tuple[str, ...] = ("BoxIoU",)
+
     def _call(self, item: Any) -> Callable:
         """Function of the fixed inputs, the variable ones, and `out`."""
         raise NotImplementedError
@@ -64,7 +66,7 @@ class Ndarray(Library):
                 values.copyto(array)
             mx.nd.waitall()
 
-        return {
+        work: Work = {
             "forward": lambda: forward(given),
             "forward, out=": reused,
             "forward+backward": lambda: both(recorded, recorded),
@@ -72,6 +74,9 @@ class Ndarray(Library):
             "forward+backward in a network": (others, lambda: both(made, cells)),
             "result": lambda: forward(given).asnumpy(),
         }
+        if item.operator in self.without_gradient:
+            return {way: function for way, function in work.items() if "backward" not in way}
+        return work
 
     def fixed_dtype(self, item: Row) -> str:
         return item.dtype

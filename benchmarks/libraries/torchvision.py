@@ -7,9 +7,7 @@ import functools
 import importlib
 from typing import Any, Callable
 
-import numpy as np
-
-from ..suppression import Suppression
+from ..suppression import Overlaps, Suppression
 from ..work import Item, Row
 from .base import BETWEEN, COMMON, Library, Unsupported, Work
 
@@ -21,13 +19,15 @@ class Torchvision(Library):
     """
 
     name, modules = "torchvision", ("torchvision", "torch")
-    operators = (*COMMON, "DeformableConvolution", "BoxNMS")
+    operators = (*COMMON, "DeformableConvolution", "BoxNMS", "BoxIoU")
 
     def _call(self, ops: Any, item: Any) -> Callable:
         """Function of the fixed inputs and the variable ones."""
         arguments = item.arguments
         if isinstance(item, Suppression):
             return lambda data: data.flatten(0, -2)[self._kept(ops, item, data)]
+        if isinstance(item, Overlaps):
+            return functools.partial(ops.box_iou, fmt="cxcywhr") if item.rotated else ops.box_iou
         if not isinstance(item, Item):
             return functools.partial(ops.deform_conv2d, padding=arguments["pad"])
         if item.operator == "PSROIAlign":
@@ -50,14 +50,6 @@ class Torchvision(Library):
         batch = torch.arange(len(rows)) // item.boxes
         return ops.batched_nms(rows[:, 2:], rows[:, 1], batch, threshold)
 
-    def _as_box_nms(self, item: Suppression, data: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """The output of BoxNMS: of each batch the rows that are kept, then rows of -1."""
-        out = np.full_like(data, -1)
-        for batch, (rows, result) in enumerate(zip(data, out)):
-            mine = kept[kept // item.boxes == batch] % item.boxes
-            result[: len(mine)] = rows[mine]
-        return out
-
     def prepare(self, item: Row) -> Work:
         torch = importlib.import_module("torch")
         ops = importlib.import_module("torchvision.ops")
@@ -65,6 +57,8 @@ class Torchvision(Library):
             raise Unsupported("no float16 on the CPU")
         if isinstance(item, Suppression) and item.topk >= 0:
             raise Unsupported("nms has no topk")
+        if isinstance(item, Suppression) and item.rotated:
+            raise Unsupported("no rotated boxes")
         torch.set_num_threads(self.threads)
         call, inputs = self._call(ops, item), item.inputs()
         fixed = [torch.from_numpy(a.astype(item.dtype)) for a in inputs.fixed]
@@ -94,14 +88,16 @@ class Torchvision(Library):
             return {
                 "forward": lambda: forward(given),
                 "forward in a network": (others, lambda: forward(made)),
-                "result": lambda: self._as_box_nms(
-                    item, inputs.variable[0], self._kept(ops, item, given[0]).numpy()
+                "result": lambda: item.output(
+                    inputs.variable[0], self._kept(ops, item, given[0]).numpy()
                 ),
             }
-        return {
+        work: Work = {
             "forward": lambda: forward(given),
-            "forward+backward": lambda: both(recorded),
             "forward in a network": (others, lambda: forward(made)),
-            "forward+backward in a network": (others, lambda: both(made)),
             "result": lambda: forward(given).numpy(),
         }
+        if not isinstance(item, Overlaps):
+            work["forward+backward"] = lambda: both(recorded)
+            work["forward+backward in a network"] = (others, lambda: both(made))
+        return work

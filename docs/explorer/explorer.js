@@ -43,8 +43,10 @@ class Kernels {
   constructor(module) {
     this.module = module;
     const text = module.UTF8ToString(module._gluon_roi_operators());
+    const all = JSON.parse(text);
+    this.all = new Map(all.map((operator) => [operator.name, operator]));
     // Those that pool the boxes of one map.
-    this.operators = new Map(JSON.parse(text)
+    this.operators = new Map(all
       .filter(({ inputs: [data, rois] }) => !data.several && rois && rois.role === 'rois')
       .map((operator) => [operator.name, operator]));
   }
@@ -890,6 +892,7 @@ function keepInAddress() {
   }
   words.push(['bin', state.bin]);
   for (const name of ['pattern', 'numbering', 'colouring']) words.push([name, state[name]]);
+  words.push(...Object.entries(explorer.words));
   address = `#${words.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join('&')}`
     .replace(/%2C/g, ',').replace(/%2F/g, '/');
   clearTimeout(timer);
@@ -930,8 +933,8 @@ function readAddress() {
 
 // ---- The start ----------------------------------------------------------------------------------
 
-function start(module) {
-  kernels = new Kernels(module);
+function start(loaded) {
+  kernels = loaded;
   const options = (names) => [...names].map((name) => element('option', {}, name));
   find('operator').append(...options(kernels.operators.keys()));
   find('pattern').append(...options(Object.keys(PATTERNS)));
@@ -961,7 +964,12 @@ function start(module) {
   update();
 }
 
-gluonRoi().then(start).catch((error) => {
+// For the other parts of the page. Each adds its words to the address.
+window.explorer = {
+  kernels: gluonRoi().then((module) => new Kernels(module)),
+  words: {}, keepInAddress, element, turned, inside, tidy, short, points,
+};
+explorer.kernels.then(start).catch((error) => {
   find('wait').setAttribute('role', 'alert');
   find('body').parentElement.removeAttribute('aria-busy');
   find('wait').textContent = 'The kernels do not run in this browser. They need WebAssembly with ' +

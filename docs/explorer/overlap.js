@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second part of the explorer: two rotated boxes, and their overlap as BoxIoU computes it.
+//
+// The numbers come from the kernel. Only the polygon that is drawn is computed here.
+'use strict';
+(() => {
+const STEP = 0.1;  // pixels; the mouse and the arrow keys place boxes on multiples of it
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const FIELDS = ['x', 'y', 'width', 'height', 'angle'];
+const NAMES = ['lhs', 'rhs'];
+const { element, turned, inside, tidy, short, points } = explorer;
+const initial = () => ({ lhs: [6, 5.5, 8, 4, 20], rhs: [9.5, 6.5, 7, 3.5, -40] });
+const boxes = initial();
+const find = (name) => document.getElementById(`overlap-${name}`);
+let kernels = null;
+
+// ---- Geometry -----------------------------------------------------------------------------------
+
+// A place of a box: u and v are fractions of its sides, from its centre on.
+function placeOn([x, y, width, height, angle], u, v) {
+  const [dx, dy] = turned(u * width, v * height, angle);
+  return [x + dx, y + dy];
+}
+
+const CORNERS = [[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]];
+const cornersOf = (box) => CORNERS.map(([u, v]) => placeOn(box, u, v));
+
+// The corners of the intersection: rhs clipped by the sides of lhs, in coordinates of lhs.
+function intersection() {
+  const { lhs, rhs } = boxes;
+  if (!(Math.min(lhs[2], lhs[3], rhs[2], rhs[3]) > 0)) return [];
+  let polygon = cornersOf(rhs).map(([x, y]) => turned(x - lhs[0], y - lhs[1], -lhs[4]));
+  for (const axis of [0, 1]) {
+    for (const sign of [-1, 1]) {
+      const beyond = (place) => sign * place[axis] - lhs[2 + axis] / 2;
+      polygon = polygon.flatMap((end, index) => {
+        const begin = polygon.at(index - 1), [from, to] = [beyond(begin), beyond(end)];
+        const share = from / (from - to);
+        const crossing = begin.map((value, i) => value + share * (end[i] - value));
+        return [...((from > 0) !== (to > 0) ? [crossing] : []), ...(to > 0 ? [] : [end])];
+      });
+    }
+  }
+  return polygon.map(([x, y]) => {
+    const [dx, dy] = turned(x, y, lhs[4]);
+    return [lhs[0] + dx, lhs[1] + dy];
+  });
+}
+
+// ---- The computation ----------------------------------------------------------------------------
+
+function measure(mode, one, other) {
+  const inputs = [one, other].map((values) => ({ shape: [1, 5], values }));
+  return kernels.forward(kernels.all.get('BoxIoU'), { format: 'rotated', mode, aligned: true },
+    inputs, [1])[0];
+}
+
+function compute() {
+  for (const name of NAMES) {
+    boxes[name].forEach((value, index) => {
+      if (!Number.isFinite(value)) throw Error(`${FIELDS[index]} of ${name}: expected a number`);
+    });
+  }
+  const { lhs, rhs } = boxes;
+  return { iou: measure('iou', lhs, rhs), of_lhs: measure('iof', lhs, rhs),
+    of_rhs: measure('iof', rhs, lhs) };
+}
+
+function describe({ iou, of_lhs }) {
+  const [a, b] = NAMES.map((name) => boxes[name][2] * boxes[name][3]);
+  if (!of_lhs) return 'The boxes do not intersect.';
+  const common = short(of_lhs * a);
+  return `The intersection covers ${common} square pixels: ` +
+    `${common} / (${short(a)} + ${short(b)} − ${common}) = ${short(iou)}.`;
+}
+
+function python() {
+  return ['import mxnet as mx, gluon_roi', '',
+    ...NAMES.map((name) => `${name} = mx.nd.array([[${boxes[name].join(', ')}]])`),
+    "gluon_roi.nd.BoxIoU(lhs, rhs, format='rotated')"].join('\n');
+}
+
+// ---- Drawing ------------------------------------------------------------------------------------
+
+// Where a box can be taken.
+function handlesOf(name) {
+  const box = boxes[name], from = placeOn(box, 0, -0.5);
+  const [dx, dy] = turned(0, box[3] < 0 ? 1.1 : -1.1, box[4]);
+  return [{ kind: 'turn', name, x: from[0] + dx, y: from[1] + dy, from },
+    ...CORNERS.map(([u, v]) => {
+      const [x, y] = placeOn(box, u, v);
+      return { kind: 'corner', name, u, v, x, y };
+    })];
+}
+
+function drawBox(name) {
+  const group = find(name), drawn = [];
+  if (boxes[name].every(Number.isFinite)) {
+    drawn.push(element('polygon', { points: points(cornersOf(boxes[name])) }));
+    for (const { kind, x, y, from } of handlesOf(name)) {
+      if (kind === 'turn') {
+        drawn.push(element('line', { x1: from[0], y1: from[1], x2: x, y2: y }),
+          element('circle', { cx: x, cy: y, r: 0.24 }));
+      } else {
+        drawn.push(element('rect', { x: x - 0.17, y: y - 0.17, width: 0.34, height: 0.34 }));
+      }
+    }
+    const [left, middle] = placeOn(boxes[name], -0.5, 0), [dx, dy] = turned(-0.6, 0, boxes[name][4]);
+    drawn.push(element('text', { x: left + dx, y: middle + dy }, name));
+  }
+  group.replaceChildren(...drawn);
+}
+
+function update() {
+  let result = null, message = '';
+  try {
+    result = compute();
+  } catch (error) {
+    message = error.message;
+  }
+  find('error').textContent = message;
+  find('error').hidden = result !== null;
+  find('common').replaceChildren(...(result && result.iou ?
+    [element('polygon', { points: points(intersection()) })] : []));
+  for (const name of ['iou', 'of_lhs', 'of_rhs']) {
+    const cell = find(name);
+    cell.textContent = result ? short(result[name]) : '';
+    cell.dataset.value = result ? result[name] : '';
+  }
+  find('about').textContent = result ? describe(result) : '';
+  find('python').querySelector('pre').textContent = result ? python() : '';
+  NAMES.forEach(drawBox);
+  for (const input of find('numbers').querySelectorAll('input')) {
+    const value = boxes[input.dataset.name][input.dataset.index];
+    if (input !== document.activeElement && Number.isFinite(value)) input.value = value;
+  }
+  for (const name of NAMES) explorer.words[name] = boxes[name];
+  explorer.keepInAddress();
+}
+
+let waiting = false;
+function schedule() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; update(); });
+}
+
+// ---- Form, mouse, finger and keys ---------------------------------------------------------------
+
+function fillForm() {
+  for (const name of NAMES) {
+    const inputs = FIELDS.map((field, index) => {
+      const input = element('input', { type: 'number', step: 'any',
+        'aria-label': `${field} of ${name}`, 'data-name': name, 'data-index': index });
+      input.addEventListener('input', () => {
+        boxes[name][index] = input.value === '' ? NaN : input.valueAsNumber;
+        schedule();
+      });
+      return element('label', {}, element('code', {}, field), input);
+    });
+    find('numbers').append(element('fieldset', {}, element('legend', {}, name),
+      element('div', { class: 'explorer-numbers' }, ...inputs)));
+  }
+}
+
+const snap = (value) => tidy(Math.round(value / STEP) * STEP);
+
+// A place on the drawing, and how many of its pixels make one of the screen.
+function placeOf(event) {
+  const map = find('map'), { left, top, width } = map.getBoundingClientRect();
+  const { x, y, width: size } = map.viewBox.baseVal, pixels = size / width;
+  return { x: (event.clientX - left) * pixels + x, y: (event.clientY - top) * pixels + y, pixels };
+}
+
+// The handle or the box at a place; rhs lies above lhs.
+function heldAt({ x, y, pixels }, touch) {
+  const [nearest] = NAMES.flatMap(handlesOf)
+    .map((handle) => ({ ...handle, far: Math.hypot(handle.x - x, handle.y - y) }))
+    .filter(({ far }) => far <= (touch ? 22 : 11) * pixels).sort((a, b) => a.far - b.far);
+  if (nearest) return nearest;
+  const name = ['rhs', 'lhs'].find((one) => inside(cornersOf(boxes[one]), x, y));
+  return name ? { kind: 'box', name } : null;
+}
+
+function drag({ kind, name, u, v }, from, start, now) {
+  const [x, y, , , angle] = from;
+  if (kind === 'box') {
+    boxes[name] = [tidy(x + snap(now.x - start.x)), tidy(y + snap(now.y - start.y)),
+      ...from.slice(2)];
+  } else if (kind === 'turn') {
+    boxes[name][4] = Math.round(Math.atan2(x - now.x, y - now.y) * 180 / Math.PI);
+  } else {
+    const [fixed_x, fixed_y] = placeOn(from, -u, -v);
+    const [dx, dy] = [now.x - fixed_x, now.y - fixed_y];
+    const sides = turned(dx, dy, -angle).map((side) => Math.max(snap(Math.abs(side)), STEP));
+    boxes[name] = [fixed_x + dx / 2, fixed_y + dy / 2, ...sides, angle].map(tidy);
+  }
+}
+
+function watchMap() {
+  const map = find('map');
+  let dragged = null;
+  map.addEventListener('pointerdown', (event) => {
+    const start = placeOf(event), held = heldAt(start, event.pointerType !== 'mouse');
+    if (event.button || dragged || !held) return;
+    dragged = { start, held, from: [...boxes[held.name]] };
+    map.setPointerCapture(event.pointerId);
+    find(held.name).focus();
+    event.preventDefault();
+  });
+  map.addEventListener('pointermove', (event) => {
+    const now = placeOf(event);
+    if (!dragged) {
+      map.dataset.held = (heldAt(now, false) || { kind: '' }).kind;
+      return;
+    }
+    drag(dragged.held, dragged.from, dragged.start, now);
+    schedule();
+  });
+  for (const end of ['pointerup', 'pointercancel']) {
+    map.addEventListener(end, () => { dragged = null; });
+  }
+  map.addEventListener('keydown', (event) => {
+    const group = event.target.closest('[data-box]'), arrow = ARROWS[event.key];
+    if (!group || event.ctrlKey || event.altKey || event.metaKey) return;
+    const box = boxes[group.dataset.box];
+    if (arrow) {
+      const first = event.shiftKey ? 2 : 0;
+      arrow.forEach((value, axis) => { box[first + axis] = tidy(box[first + axis] + STEP * value); });
+    } else if (event.key === '+' || event.key === '-') {
+      box[4] += event.key === '+' ? 5 : -5;
+    } else return;
+    event.preventDefault();
+    schedule();
+  });
+}
+
+function readAddress() {
+  const words = new URLSearchParams(location.hash.slice(1));
+  Object.assign(boxes, initial());
+  for (const name of NAMES) {
+    const box = (words.get(name) || '').split(',').map(Number);
+    if (box.length === 5 && box.every(Number.isFinite)) boxes[name] = box;
+  }
+}
+
+function start(loaded) {
+  kernels = loaded;
+  fillForm();
+  watchMap();
+  addEventListener('hashchange', () => { readAddress(); update(); });
+  readAddress();
+  find('body').hidden = false;
+  update();
+}
+
+explorer.kernels.then(start, () => {});  // explorer.js says what is wrong
+})();
