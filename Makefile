@@ -119,6 +119,7 @@ docs: build $(VENV)/docs
 pictures: build
 	$(BIN)/python docs/draw_operators.py
 	$(BIN)/python docs/draw_rois.py
+	$(BIN)/python docs/draw_lessons.py
 
 # Compiles what has changed since the last call.
 build: $(VENV)/ready

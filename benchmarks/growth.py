@@ -4,7 +4,7 @@
     python -m benchmarks.growth [--operators ROIPool ...] [--seconds 0.3]
     python -m benchmarks.growth --draw docs/growth.json
 
-See README.md next to this file.
+See METHOD.md next to this file.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from . import theme
 from .kernels import Kernels, touched_cells
 from .measure import MOST_CALLS, Contender, note
 from .report import columns
@@ -31,6 +32,11 @@ PASSES, UNITS = ("forward", "forward+backward"), ("ms", "MB")
 COLUMNS = [f"{passed} {unit}" for unit in UNITS for passed in PASSES]
 LEAST = 0.004  # MB: a page, where there is none
 FOLDER = ROOT / "docs"
+#: Operators with a colour and a name in the picture: the cheapest, a common one, and the one that
+#: takes most.
+LABELLED = dict(
+    zip(("PSROIPool", "ROIAlign", "RotatedROIAlign"), (theme.COLOURS[n] for n in (0, 3, 2)))
+)
 #: What stays the same along the other axes.
 ROIS, CHANNELS, MAP, BINS = 512, 128, (38, 50), 7
 #: Image pixels per cell, and the boxes of a map of MAP: 32 to 400 pixels of 608 x 800.
@@ -216,51 +222,56 @@ def table(rows: list[dict]) -> str:
     return columns(cells, left=(0, 1))
 
 
-def draw(rows: list[dict], path: Path) -> None:
-    """A column of panels for each axis: both passes' times, and memory; a line an operator."""
-    import matplotlib
+def draw(rows: list[dict]) -> Any:
+    """A figure with a column of panels for each axis: both passes' times, and memory.
 
-    matplotlib.use("Agg")
+    Every operator has a line; those of LABELLED have colours, and their names at the ends.
+    """
     from matplotlib import pyplot
 
     axes = [axis for axis, *_ in AXES]
-    operators = [*dict.fromkeys(row["operator"] for row in rows)]
     shown = {
-        "forward ms": "forward:\nmilliseconds",
-        "forward+backward ms": "forward and backward:\nmilliseconds",
-        "forward+backward MB": "memory of either pass, without\ninputs and outputs: MB",
+        "forward ms": "forward, ms",
+        "forward+backward ms": "forward, backward, ms",
+        "forward+backward MB": "memory, MB",
     }
-    size = 3.6 * len(axes), 3 * len(shown)
-    figure, panels = pyplot.subplots(len(shown), len(axes), figsize=size, sharex="col")
+    size = theme.WIDTH, 2.5 * len(shown)
+    figure, panels = pyplot.subplots(
+        len(shown), len(axes), figsize=size, sharex="col", layout="constrained"
+    )
     for (axis, operator), points in lines_of(rows).items():
         x = [row["at"] for row in points]
+        colour = LABELLED.get(operator)
         for column, panel in zip(shown, panels[:, axes.index(axis)]):
-            number = operators.index(operator)
             y = [
                 max(row[column], LEAST) if column.endswith("MB") else row[column] for row in points
             ]
-            style = {"color": f"C{number}", "marker": "osv^DPX*"[number % 8], "markersize": 4}
-            panel.plot(x, y, lw=1.2, label=operator, **style)
+            style = {"color": colour or "0.6", "lw": 2.2 if colour else 0.8}
+            panel.plot(x, y, zorder=3 if colour else 2, **style)
+            if colour and axis == axes[-1]:
+                above = operator == "RotatedROIAlign"
+                place = {"xytext": (0, 4 if above else -18), "textcoords": "offset points"}
+                panel.annotate(
+                    operator, (x[-1], y[-1]), **place, color=colour, ha="right", fontsize=9
+                )
     for panel in panels.flat:
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.grid(which="major", alpha=0.3)
+        panel.tick_params(labelsize=8)
         # What doubles where the axis does, through the middle of the panel.
         (left, right), (low, high) = panel.get_xlim(), panel.get_ylim()
         middle, centre = (left * right) ** 0.5, (low * high) ** 0.5
         guide = [centre * at / middle for at in (left, right)]
-        panel.plot((left, right), guide, ":", color="black", lw=1, label="proportional")
+        panel.plot((left, right), guide, ":", color="0.5", lw=1.5)
         panel.set_xlim(left, right)
-        panel.set_ylim(low, high)
+        panel.set_ylim(low, 3 * high)
     for i, axis in enumerate(axes):
         panels[-1, i].set_xlabel(axis)
     for panel, label in zip(panels[:, 0], shown.values()):
         panel.set_ylabel(label)
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.tight_layout(rect=(0, 0, 1, 0.94))
-    figure.legend(handles, labels, loc="upper center", ncol=5, frameon=False)
-    figure.savefig(path, dpi=80)
-    pyplot.close(figure)
+    figure.suptitle("Both axes logarithmic; dotted: proportional; grey: the other operators")
+    return figure
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -297,7 +308,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         lines = ",\n".join(json.dumps(row) for row in rows)
         options.output.with_suffix(".json").write_text(f"[\n{lines}\n]\n")
     print(table(rows))
-    draw(rows, options.output)
+    theme.save(lambda: draw(rows), options.output)
     note(f"written to {options.output}")
 
 

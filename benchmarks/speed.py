@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the bars of README.md from results of `python -m benchmarks`.
+"""Draws the times of README.md from results of `python -m benchmarks`.
 
     python -m benchmarks --only '^(PS)?ROI(Pool|Align) .*K=(128|300)' --peer ...
     python -m benchmarks.speed build/benchmarks/results.json
     python -m benchmarks.speed                   # draws the stored numbers again
 
-What is drawn is stored in docs/speed.json, the picture in docs/speed.png.
+What is drawn is stored in docs/speed.json, the pictures in docs/speed.png and speed-dark.png. Times
+of whole models are in docs/models.json, from `python -m benchmarks.switch_whole`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ import json
 from pathlib import Path
 from typing import Any, Sequence
 
+from . import theme
 from .measure import LIMIT, OURS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
-#: Row of the table -> title. A panel of bars for each row and each way.
+#: Row of the table -> title. A line for each row and each way.
 ROWS = {
-    "ROIPool C=512 7x7 K=128": "ROIPool\n128 RoIs, 512 channels",
-    "ROIAlign C=512 sampling 2 K=128": "ROIAlign\n128 RoIs, 512 channels",
-    "PSROIPool 21x7x7 K=300": "PSROIPool\n300 RoIs, 21 classes",
-    "PSROIAlign 21x7x7 sampling 2 K=300": "PSROIAlign\n300 RoIs, 21 classes",
+    "ROIPool C=512 7x7 K=128": "ROIPool, 128 RoIs, 512 channels",
+    "ROIAlign C=512 sampling 2 K=128": "ROIAlign, 128 RoIs, 512 channels",
+    "PSROIPool 21x7x7 K=300": "PSROIPool, 300 RoIs, 21 classes",
+    "PSROIAlign 21x7x7 sampling 2 K=300": "PSROIAlign, 300 RoIs, 21 classes",
 }
 WAYS = {"forward in a network": "forward", "forward+backward in a network": "forward and backward"}
 NAMES = {
@@ -54,34 +56,50 @@ def kept(report: dict[str, Any]) -> dict[str, Any]:
     return {"machine": machine, "versions": versions, "times": times}
 
 
-def draw(report: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
+def draw(report: dict[str, Any], models: dict[str, Any]) -> Any:
+    """A figure of the operators' times, and one of whole models below it."""
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(
-        len(WAYS), len(ROWS), figsize=(11, 4.6), height_ratios=[6, 4], layout="constrained"
-    )
-    most = {way: max(len(row[way]) for row in report["times"].values()) for way in WAYS}
-    for column, (row, title) in zip(panels.T, ROWS.items()):
-        for panel, (way, label) in zip(column, WAYS.items()):
-            times = report["times"][row][way]
-            names = [name for name in NAMES if name in times]
-            colours = ["#0b6e4f" if name == OURS else "#b8c0c8" for name in names]
-            panel.barh([NAMES[name] for name in names], [times[n] for n in names], color=colours)
-            for place, name in enumerate(names):
-                ratio = times[name] / times[OURS]
-                text = f" {times[name]:.3g}" + (f"  ({ratio:.2g}x)" if name != OURS else " ms")
-                panel.text(times[name], place, text, va="center", fontsize=8)
-            panel.set_ylim(most[way] - 0.5, -0.6)  # bars of one height
-            panel.set_xlim(0, 1.5 * max(times.values()))
-            panel.set_xticks([])
-            panel.spines[["top", "right", "bottom"]].set_visible(False)
-            panel.tick_params(left=False, labelsize=8)
-            panel.set_title(f"{title}\n{label}" if panel is column[0] else label, fontsize=9)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    figure = pyplot.figure(figsize=(theme.WIDTH, 8), layout="constrained")
+    panel, whole = figure.subplots(2, 1, height_ratios=[8, 4])
+    lines = [(row, way) for row in ROWS for way in WAYS]
+    for place, (row, way) in enumerate(lines):
+        times = {name: ms for name, ms in report["times"][row][way].items() if name in NAMES}
+        panel.plot([min(times.values()), max(times.values())], [place] * 2, color="0.5", lw=1)
+        for number, (name, label) in enumerate(NAMES.items()):
+            if name in times:
+                style = {"color": theme.COLOURS[number], "marker": "Dosv^P"[number], "ls": "none"}
+                size = 11 if name == OURS else 8
+                known = panel.get_legend_handles_labels()[1]
+                label = "" if label in known else label
+                panel.plot(times[name], place, markersize=size, label=label, **style)
+        ms = times[OURS]
+        panel.annotate(
+            f"{ms:.2g}", (ms, place), (-10, 0), textcoords="offset points", ha="right", va="center"
+        )
+    panel.set_yticks(range(len(lines)), [f"{ROWS[row]}\n{WAYS[way]}" for row, way in lines])
+    panel.set(ylim=(len(lines) - 0.5, -0.5), xlim=(1, 500), xscale="log")
+    machine, versions = report["machine"], report["versions"]
+    version = versions["gluon_roi"].split()[0]
+    about = f"{machine.get('cpu')}, {str(machine.get('time'))[:10]}, gluon_roi {version}"
+    panel.set_title(f"Operators, one thread: {about}", x=0.3)
+    panel.set_xlabel("milliseconds of a call in a network, logarithmic: less is better")
+    figure.legend(loc="outside upper center", ncol=6, frameon=False, fontsize=10, columnspacing=1)
+    for place, (before, after) in enumerate(models["seconds"].values()):
+        whole.barh(place - 0.2, before, 0.36, color=theme.COLOURS[1])
+        whole.barh(place + 0.2, after, 0.36, color=theme.COLOURS[0])
+        whole.text(before, place - 0.2, f" MXNet {before:.2f}", va="center")
+        whole.text(after, place + 0.2, f" switched {after:.2f}", va="center")
+    whole.set_yticks(range(len(models["seconds"])), [*models["seconds"]])
+    whole.set(ylim=(len(models["seconds"]) - 0.5, -0.5))
+    whole.set_xlim(0, 1.2 * max(before for before, _ in models["seconds"].values()))
+    whole.set_title(f"Whole models, one thread: {models['cpu']}, {models['date']}", x=0.3)
+    whole.set_xlabel("seconds for an image of 600 x 800 pixels: less is better")
+    for axis in (panel, whole):
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="x", alpha=0.3)
+        axis.set_axisbelow(True)
+    return figure
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -94,8 +112,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.results:
         report = kept(json.loads(options.results.read_text()))
         stored.write_text(json.dumps(report, indent=1) + "\n")
-    draw(json.loads(stored.read_text()), options.output)
-    print(f"written to {options.output}")
+    report = json.loads(stored.read_text())
+    models = json.loads((FOLDER / "models.json").read_text())
+    theme.save(lambda: draw(report, models), options.output)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ SITE = ROOT / "build/docs"
 EXPLORER = DOCS / "explorer"
 #: The compiler of the explorer's kernels.
 EMXX = os.environ.get("EMXX", "em++")
+#: A picture of docs/: text, folder, name.
+DRAWN = re.compile(r"!\[([^\]]*)\]\(((?:\.\./)*)([\w-]+)\.png\)")
 LIST = """.. py:data:: gluon_roi.OPERATORS
 
    The blocks of all operators, in the order of tables.
@@ -63,7 +65,16 @@ def copy_of(file: Path, places: dict[Path, Path]) -> str:
             sys.exit(f"{file.relative_to(ROOT)}: the link to {goal} leads nowhere")
         return os.path.relpath(places[goal], places[file].parent) if goal in places else None
 
-    return links.rewrite(file, place_of)
+    return DRAWN.sub(both_themes, links.rewrite(file, place_of))
+
+
+def both_themes(picture: re.Match) -> str:
+    """A picture, and the one that takes its place on dark pages, if there is one."""
+    text, folder, name = picture.groups()
+    if not (DOCS / f"{name}-dark.png").is_file():
+        return picture[0]
+    light, dark = (f"![{text}]({folder}{name}{suffix}.png)" for suffix in ("", "-dark"))
+    return f"{light}{{.only-light}}\n{dark}{{.only-dark}}"
 
 
 def toctrees(index: str) -> str:

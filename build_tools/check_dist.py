@@ -5,9 +5,10 @@
 
 Package indexes must be able to show the description. Wheels promise manylinux_2_28 or older;
 auditwheel gave them their names. The sdist must have every file of the repository. Then a newcomer
-types the lines of README.md (pip, uv) and of docs/install.md (the wheel, with the oldest and the
-newest Python found) inside a fresh clone, each way in a new environment. None may build the library
-inside the clone, which would hide that the installed one is not found. CUDA is left out.
+types the lines of README.md (pip, uv) and of docs/install.md (the demo; the wheel, with the
+oldest and the newest Python found) inside a fresh clone, each way in a new environment. None may
+build the library inside the clone, which would hide that the installed one is not found. CUDA is
+left out.
 """
 
 from __future__ import annotations
@@ -48,6 +49,11 @@ def lines_of(page: str, pattern: str) -> list[str]:
     return list(dict.fromkeys(found)) or sys.exit(f"check_dist: {page} has no line '{pattern}'")
 
 
+def demo_lines(pip: str) -> list[str]:
+    """The commands of docs/install.md for GluonCV and the demo."""
+    return lines_of("docs/install.md", rf"{pip} install (?:'\.\[demo\]'|.* gluoncv)")
+
+
 class Newcomer:
     """A shell in a folder, with a new environment activated."""
 
@@ -74,8 +80,10 @@ class Newcomer:
         return run.stdout
 
     def install(self, lines: list[str], elsewhere: Path) -> None:
-        """Type the first line, and use the package; then the lines for the demo; then remove it."""
-        self.type(lines[0])
+        """Type the lines, and use the package; then those for the demo; then remove it."""
+        demo = next((n for n, line in enumerate(lines) if "[demo]" in line), len(lines))
+        for line in lines[:demo]:
+            self.type(line)
         for line in (*lines_of("README.md", "python -m gluon_roi"), "gluon-roi"):
             shown = self.type(line)
             assert str(self.environment) in shown and "DIFFERS" not in shown, shown
@@ -87,10 +95,10 @@ class Newcomer:
             example = lines_of("docs/c.md", "(?:cmake -S|cmake --build build|build/example/)")
             assert "14 16 26 28" in [self.type(line) for line in example][-1]
             shutil.rmtree(self.folder / "build/example")
-        for line in lines[1:]:
+        for line in lines[demo:]:
             self.type(line)
-            for folder in (self.folder, elsewhere):
-                self.type("python -m demo_rfcn demo --steps 2 --val-limit 2", folder)
+        for folder in (self.folder, elsewhere) if lines[demo:] else ():
+            self.type("python -m demo_rfcn demo --steps 2 --val-limit 2", folder)
         self.type("python -m pip uninstall -y gluon_roi")
         files = filter(Path.is_file, self.environment.rglob("*"))
         names = [str(file.relative_to(self.environment)) for file in files]
@@ -119,8 +127,10 @@ def main() -> None:
     pythons = subprocess.check_output(finder, text=True).splitlines()
     line = lines_of("docs/install.md", r"pip install gluon_roi-\*\.whl ")
     ways = [
-        ("pip", sys.executable, lines_of("README.md", "pip install ")),
-        ("uv", sys.executable, lines_of("README.md", "uv pip install ")),
+        *(
+            (pip, sys.executable, [*lines_of("README.md", f"{pip} install "), *demo_lines(pip)])
+            for pip in ("pip", "uv pip")
+        ),
         *(("wheel", python, line) for python in dict.fromkeys((pythons[0], pythons[-1]))),
     ]
     with tempfile.TemporaryDirectory() as work_name:

@@ -12,11 +12,18 @@ ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = "".join(re.findall(r'^Source = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M))
 #: A block of code or a link: the mark of a picture, the text, the target.
 LINK = re.compile(r"^```.*?^```$|(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)", re.M | re.S)
+#: A picture with a second file for dark pages, as GitHub wants it: source and alternative text.
+PICTURE = re.compile(r'<picture>\s*<source .*?>\s*<img src="(.+?)" alt="(.+?)">\s*</picture>', re.S)
+
+
+def read(file: Path) -> str:
+    """A page whose pictures are all Markdown's, each by the name of its light file."""
+    return PICTURE.sub(r"![\2](\1)", file.read_text(encoding="utf-8"))
 
 
 def find(file: Path) -> list[tuple[str, str, str]]:
     """The links of a page."""
-    text = file.read_text(encoding="utf-8")
+    text = read(file)
     return [(link[1], link[2], link[3]) for link in LINK.finditer(text) if link[3]]
 
 
@@ -37,4 +44,4 @@ def rewrite(file: Path, place_of: Callable[[Path], str | None]) -> str:
             return "" if image else text
         return f"{image}[{text}]({place}{mark}{anchor})"
 
-    return LINK.sub(rewritten, file.read_text(encoding="utf-8"))
+    return LINK.sub(rewritten, read(file))

@@ -3,7 +3,7 @@
 
 And on the newest Python with the MXNets before 1.9.1. `make matrix` calls it, with ARGS such as
 '--python 3.8 3.14' or '--tags extremes'. Environments are kept in .venv-matrix/. Its summary is the
-source of the table in docs/compat.md.
+source of the table in docs/results/compat.md.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ maximum_signature_line_length = 80
 add_module_names = True
 toc_object_entries = False
 myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_inline"]  # classes of pictures
 highlight_language = "default"  # Python where it is Python, otherwise plain
 
 # A reference in a docstring has to lead somewhere, except those to MXNet and to Python.

@@ -18,10 +18,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mxnet as mx
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Polygon, Rectangle
+from matplotlib.patheffects import withStroke
 from mxnet import autograd
 
 import gluon_roi
+from benchmarks import theme
 
 BINS = 3
 HEIGHT, WIDTH = 12, 15
@@ -29,8 +32,10 @@ ROI = (2.3, 1.6, 11.4, 10.2)  # x1 y1 x2 y2; image and map coordinates are the s
 TILTED = (7.0, 6.0, 10.0, 5.5, 30.0)  # cx cy w h theta
 KERNEL: dict[str, Any] = {"kernel": BINS, "dilate": (4, 5)}
 PLACE = (2, 2)  # y x of an output of a kernel
-# Without the grey of the maps.
-COLOURS = plt.cm.tab10([0, 1, 2, 3, 4, 5, 6, 8, 9])[:, :3]
+#: Of the bins, which have numbers as well: neighbours differ for every kind of colour vision.
+COLOURS = np.array([to_rgb(theme.COLOURS[index]) for index in (0, 1, 2, 3, 4, 5, 6, 1, 0)])
+#: Of lines on white.
+LINES = [theme.COLOURS[index] for index in (0, 3, 2, 5)]
 
 
 @dataclass
@@ -152,24 +157,42 @@ def moves(card: Card) -> np.ndarray:
     return np.stack([grid, grid + offset], axis=1)[..., ::-1]
 
 
-def show_map(axis, values: np.ndarray, weights: np.ndarray, colours, over: np.ndarray) -> None:
+def number_style(size: int) -> dict[str, Any]:
+    """Of the number of a bin, which has to be read on any colour."""
+    outline = [withStroke(linewidth=2, foreground="white")]
+    return {
+        "ha": "center",
+        "va": "center",
+        "fontsize": size,
+        "color": "black",
+        "path_effects": outline,
+        "clip_on": True,
+    }
+
+
+def show_map(
+    axis, values: np.ndarray, weights: np.ndarray, colours, over: np.ndarray, first: int = 1
+) -> None:
     """The map, and over it each bin's cells: the fuller the colour, the higher the weight.
 
-    `over` are the corners of a box, or moves().
+    `over` are the corners of a box, or moves(); `first` is the number of the first bin.
     """
     axis.imshow(values, cmap="Greys", vmin=0, vmax=1.6)
-    for weight, colour in zip(weights, colours):
+    for number, (weight, colour) in enumerate(zip(weights, colours), first):
         for row, column in zip(*np.nonzero(weight)):
             share = min(max(weight[row, column] / weight.max(), 0), 1)
             corner = (column - 0.5, row - 0.5)
             axis.add_patch(Rectangle(corner, 1, 1, fc=(*colour, 0.15 + 0.55 * share), ec="none"))
+        if weight.any():
+            row, column = (np.array(np.nonzero(weight)) * weight[weight != 0]).sum(1) / weight.sum()
+            axis.text(column, row, str(number), **number_style(8))
     if over.ndim == 2:
-        axis.add_patch(Polygon(over, fill=False, ec="crimson", lw=1.5))
+        axis.add_patch(Polygon(over, fill=False, ec="black", lw=1.5))
     else:
         for begin, end in over:
-            arrow = {"arrowstyle": "-|>", "color": "crimson", "shrinkA": 0, "shrinkB": 0}
+            arrow = {"arrowstyle": "-|>", "color": "black", "shrinkA": 0, "shrinkB": 0}
             axis.annotate("", end, begin, arrowprops=arrow)
-        axis.plot(*over[:, 0].T, "o", color="crimson", markersize=3)
+        axis.plot(*over[:, 0].T, "o", color="black", markersize=3)
     height, width = values.shape
     axis.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
 
@@ -181,12 +204,13 @@ def show_output(axis, values: np.ndarray) -> None:
         row, column = divmod(index, BINS)
         corner = (column - 0.5, row - 0.5)
         axis.add_patch(Rectangle(corner, 1, 1, fc=(*COLOURS[index], 0.35), ec="white", lw=2))
+        axis.text(column - 0.36, row - 0.34, str(index + 1), **number_style(8))
         grey = plt.cm.Greys(value / 1.6)[:3]
         shade = 0.65 * np.array(grey) + 0.35 * COLOURS[index]
         ink = "white" if shade @ (0.299, 0.587, 0.114) < 0.48 else "black"
         axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=10, color=ink)
     axis.set(xticks=[], yticks=[])
-    axis.set_title("output", fontsize=9)
+    axis.set_title("output", fontsize=10)
 
 
 def show_given(axis, card: Suppression) -> None:
@@ -195,8 +219,8 @@ def show_given(axis, card: Suppression) -> None:
         scores, moves = card.inputs[0][0, 1], card.inputs[1][0]
         axis.imshow(scores, cmap="Greys", vmin=0, vmax=1.6)
         side = card.arguments["scales"][0]
-        for y, x in np.argwhere(scores > 0.35):
-            arrow = {"arrowstyle": "->", "color": "crimson", "shrinkA": 0, "shrinkB": 0}
+        for y, x in np.argwhere((scores > 0.35) & (np.indices(scores.shape).sum(0) % 2 == 0)):
+            arrow = {"arrowstyle": "->", "color": "black", "shrinkA": 0, "shrinkB": 0}
             end = (x + side * moves[0, y, x], y + side * moves[1, y, x])
             axis.annotate("", end, (x, y), arrowprops=arrow)
         axis.set(xlim=(-0.5, WIDTH - 0.5), ylim=(HEIGHT - 0.5, -0.5))
@@ -207,17 +231,18 @@ def show_given(axis, card: Suppression) -> None:
 
 def show_kept(axis, card: Suppression) -> None:
     show_boxes(axis, *card.kept())
-    axis.set_title("output", fontsize=9)
+    axis.set_title("output", fontsize=10)
 
 
 def show_boxes(axis, scores: np.ndarray, boxes: np.ndarray, ink: str | None = None) -> None:
     """Boxes with their scores, in colours of their own unless there is one for all."""
     for place, (score, (x1, y1, x2, y2)) in enumerate(zip(scores, boxes)):
-        colour = ink or COLOURS[place]
+        colour = ink or LINES[place % len(LINES)]
         axis.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=colour, lw=1.5))
         # In corners in turn: the boxes of an object share their place.
         right, low = (0, 0) if ink is None else divmod(place % 4, 2)
-        label = {"fontsize": 8, "color": colour, "clip_on": True}
+        label: dict[str, Any] = {"fontsize": 9, "color": colour, "clip_on": True}
+        label["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
         label.update(ha=("left", "right")[right], va=("top", "bottom")[low])
         x, y = (x1 + 0.15, x2 - 0.15)[right], (y1 + 0.15, y2 - 0.15)[low]
         axis.text(x, y, f"{score:.2f}", **label)
@@ -227,7 +252,7 @@ def show_boxes(axis, scores: np.ndarray, boxes: np.ndarray, ink: str | None = No
 def show_overlaps(given, output, card: Overlaps) -> None:
     """Boxes of lhs in colours, those of rhs in grey, and a row of overlaps for each of lhs."""
     grey = ("0.25", "0.45", "0.65")
-    for boxes, colours in ((card.rhs, grey), (card.lhs, COLOURS)):
+    for boxes, colours in ((card.rhs, grey), (card.lhs, LINES)):
         for box, colour in zip(boxes, colours):
             given.add_patch(Polygon(corners(tuple(box)), fill=False, ec=colour, lw=1.5))
     given.set(xlim=(0, WIDTH), ylim=(HEIGHT, 0), aspect="equal", xticks=[], yticks=[])
@@ -235,12 +260,12 @@ def show_overlaps(given, output, card: Overlaps) -> None:
     output.imshow(values, cmap="Greys", vmin=0, vmax=1.6)
     for (row, column), value in np.ndenumerate(values):
         label = {"ha": "center", "va": "center", "fontsize": 10}
-        output.text(column, row, f"{value:.2f}", color=COLOURS[row], **label)
+        output.text(column, row, f"{value:.2f}", color=LINES[row], **label)
     output.set(xticks=[], yticks=[])
     for place, colour in enumerate(grey[: values.shape[1]]):
         frame = (place - 0.47, -0.47), 0.94, values.shape[0] - 0.06
         output.add_patch(Rectangle(*frame, fill=False, ec=colour, lw=1.5))
-    output.set_title("output", fontsize=9)
+    output.set_title("output", fontsize=10)
 
 
 def suppressions() -> list[Suppression]:
@@ -332,20 +357,21 @@ def draw_pooling(figure, place, card: Card) -> None:
         for part in range(BINS * BINS):
             axis = figure.add_subplot(parts[part])
             own = slice(part, part + 1)
-            show_map(axis, card.maps[0][0, part], weights[0][own], COLOURS[own], box)
+            show_map(axis, card.maps[0][0, part], weights[0][own], COLOURS[own], box, part + 1)
     show_output(figure.add_subplot(place[1]), output)
 
 
-def main() -> None:
+def draw() -> Any:
+    """The cards in two columns."""
     drawn, texts = cards(), bin_values()
     rows = (len(drawn) + 1) // 2
-    figure = plt.figure(figsize=(11, 3.25 * rows))
+    figure = plt.figure(figsize=(theme.WIDTH * 1.24, 3.1 * rows))
     grid = figure.add_gridspec(rows, 2, hspace=0.38, wspace=0.12)
     for index, card in enumerate(drawn):
         whole = grid[index].get_position(figure)
         line = 0.056 / rows
-        figure.text(whole.x0, whole.y1 + 1.6 * line, card.name, fontsize=11, weight="bold")
-        figure.text(whole.x0, whole.y1 + 0.6 * line, texts[card.name], fontsize=9)
+        figure.text(whole.x0, whole.y1 + 1.6 * line, card.name, fontsize=13, weight="bold")
+        figure.text(whole.x0, whole.y1 + 0.6 * line, texts[card.name], fontsize=10)
         place = grid[index].subgridspec(1, 2, width_ratios=(1.5, 1), wspace=0.1)
         if isinstance(card, Suppression):
             show_given(figure.add_subplot(place[0]), card)
@@ -354,10 +380,11 @@ def main() -> None:
             show_overlaps(figure.add_subplot(place[0]), figure.add_subplot(place[1]), card)
         else:
             draw_pooling(figure, place, card)
-    target = Path(__file__).parent / "operators.png"
-    figure.savefig(target, dpi=110, bbox_inches="tight")
-    print(target)
+    for axis in figure.axes:  # maps are white on dark pages, too
+        axis.set_facecolor("white")
+    return figure
 
 
 if __name__ == "__main__":
-    main()
+    with plt.rc_context({"savefig.bbox": "tight"}):
+        theme.save(draw, Path(__file__).with_name("operators.png"))

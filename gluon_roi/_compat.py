@@ -10,7 +10,7 @@ processors that it does not know.
 
 ``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth if mxnet or gluoncv is
 imported first. GLUON_ROI_COMPAT=0 in the environment switches it off. Each patch has a test in
-tests/test_compat_patches.py and a row in docs/compat.md.
+tests/test_compat_patches.py and a row in docs/compat_reference.md.
 """
 
 import builtins

@@ -125,7 +125,7 @@ class _Batch(mx.io.DataIter):
 
 
 def quantize(net):
-    """As docs/switch.md shows."""
+    """As docs/switch_reference.md shows."""
     return quantization.quantize_net(
         net,
         calib_mode="naive",

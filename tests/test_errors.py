@@ -297,7 +297,7 @@ class Quantizable(mx.gluon.HybridBlock):
 @pytest.mark.skipif(not mx.runtime.Features().is_enabled("MKLDNN"), reason="MXNet has no MKLDNN")
 @pytest.mark.filterwarnings("ignore:.*quantize_net_v2")
 def test_quantized_batch_index():
-    """MXNet quantizes it unless Concat is excluded, as docs/switch.md and the error say."""
+    """MXNet quantizes it unless Concat is excluded, as the page and the error say."""
     data = mx.nd.array(np.random.RandomState(0).rand(2, 3, 20, 20))
     net = Quantizable()
     net.initialize()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.md's lines from a photo to a picture with boxes run, with random weights."""
+"""The lines of docs/switch.md from a photo to a picture with boxes run, with random weights."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs/switch.md"
 
 
 @pytest.mark.slow
@@ -17,7 +17,7 @@ def test_photo_to_picture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pixels = np.random.RandomState(0).randint(0, 256, (96, 128, 3)).astype(np.uint8)
     Image.fromarray(pixels).save("photo.jpg")
-    lines = re.search(r"^(import gluon_roi\n(?:.*\n)*?)```", README.read_text(), re.M)
+    lines = re.search(r"^(import gluon_roi\n(?:.*\n)*?)```", PAGE.read_text(), re.M)
     assert lines is not None
     code = lines[1].replace("short=600", "short=96")
     code = code.replace("pretrained=True)", "pretrained_base=False)\nnet.initialize()")

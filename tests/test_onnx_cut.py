@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of models as ONNX, and the programs of docs/onnx.md."""
+"""Parts of models as ONNX, and the programs of docs/onnx_models.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import gluon_roi
 onnx = pytest.importorskip("onnx")
 
 S = mx.sym
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx_models.md"
 
 
 @mx.operator.register("onnx_test_proposal")
@@ -170,11 +170,11 @@ def test_cuts_that_are_refused(name, tmp_path):
     assert str(raised.value).startswith("onnx.export: ") and not path.exists()
 
 
-# ---- The programs of docs/onnx.md ----------------------------------------------------------------
+# ---- The programs of docs/onnx_models.md ---------------------------------------------------------
 
 
 def _program(introduced: str) -> str:
-    """The block of code of docs/onnx.md that follows a text."""
+    """The block of code of docs/onnx_models.md that follows a text."""
     return re.split("^```.*\n", PAGE.read_text().split(introduced)[1], flags=re.M)[1]
 
 

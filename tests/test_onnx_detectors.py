@@ -289,7 +289,7 @@ def test_deformable_convolution(name, modulated, tmp_path):
 def test_deformable_convolution_of_float16(modulated, tmp_path):
     """Samples and their product in float32, rounded once; MXNet has it on the GPU alone.
 
-    The graph rounds the samples, too, but onnxruntime leaves that out (docs/onnx.md).
+    The graph rounds the samples, too, but onnxruntime leaves that out (docs/onnx_operators.md).
     """
     random = np.random.RandomState(3)
     arrays = {

@@ -25,7 +25,7 @@ import gluon_roi
 onnx = pytest.importorskip("onnx")
 
 S = mx.sym
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx_models.md"
 CLASSES, SIDE = 3, 64
 
 
@@ -268,7 +268,7 @@ def test_hard_examples_in_python(registered, tmp_path):
         np.testing.assert_allclose(ours, theirs.asnumpy(), rtol=1e-5, atol=1e-5)
 
 
-# ---- The walk of docs/onnx.md --------------------------------------------------------------------
+# ---- The walk of docs/onnx_models.md -------------------------------------------------------------
 
 
 def test_from_a_model_of_sagemaker_to_detections(tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of switches against MXNet's operators, ours and docs/switch.md."""
+"""The table of switches against MXNet's operators, ours and docs/switch_reference.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import gluon_roi
 from gluon_roi.switch.mapping import SWITCHES
 
-PAGE = Path(__file__).parents[1] / "docs/switch.md"
+PAGE = Path(__file__).parents[1] / "docs/switch_reference.md"
 OURS = gluon_roi.library.operators()
 INPUTS = ("data", "offset", "mask", "weight", "bias")
 every_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.theirs)
@@ -196,7 +196,7 @@ def test_optimize_and_functions_agree(switch, bad_index):
 
 
 def test_page():
-    """docs/switch.md has a row for each switch, which names every argument that changes."""
+    """The page has a row for each switch, which names every argument that changes."""
     table = PAGE.read_text().partition("## What changes")[2].partition("\n\n##")[0]
     rows = re.findall(r"^\| (`.*?) \| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
     named = {}

@@ -30,8 +30,8 @@ def export(
     The file holds the model for inference, as outside of ``autograd.record``; guards, ``BlockGrad``
     and ``Dropout`` are left out. A rule for each operator translates its nodes, and rejects
     attributes that it does not cover. At the end, onnx checks the file, and the shape and type of
-    every tensor are compared with MXNet's. docs/onnx.md describes the translations and their
-    accuracy.
+    every tensor are compared with MXNet's. docs/onnx_operators.md describes the translations and
+    their accuracy.
 
     Parameters
     ----------

@@ -5,10 +5,10 @@
     .venv/bin/python tests/onnx_runtimes/classics.py SOURCES
 
 SOURCES has clones of Deformable-ConvNets (msracver) and mx-rcnn (ijkguo), of which nothing is kept
-here. Prints the table of docs/onnx.md. Each model is exported with free sizes, before and after
-gluon_roi.optimize, and run on images of two sizes. A row is found again if its RoI, its scores and
-its boxes are. Times are CPU times on one thread, medians of rounds in which MXNet and the runtimes
-take turns.
+here. Prints the table of docs/results/onnx.md. Each model is exported with free sizes, before and
+after gluon_roi.optimize, and run on images of two sizes. A row is found again if its RoI, its
+scores and its boxes are. Times are CPU times on one thread, medians of rounds in which MXNet and
+the runtimes take turns.
 """
 
 from __future__ import annotations

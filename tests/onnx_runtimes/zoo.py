@@ -4,10 +4,10 @@
     .venv/bin/pip install onnxruntime openvino==2026.4.1
     .venv/bin/python tests/onnx_runtimes/zoo.py [FAMILY ...]
 
-Prints the table of docs/onnx.md: the largest difference of the outputs from MXNet's, relative to
-the largest number of each; for detectors, how many detections are found again. Detectors are
-optimized first, because MXNet's own operators are wrong on padding rows. tests/test_onnx_zoo.py
-runs the same models.
+Prints the table of docs/results/onnx.md: the largest difference of the outputs from MXNet's,
+relative to the largest number of each; for detectors, how many detections are found again.
+Detectors are optimized first, because MXNet's own operators are wrong on padding rows.
+tests/test_onnx_zoo.py runs the same models.
 """
 
 from __future__ import annotations
