@@ -109,6 +109,7 @@ def main(argv: list[str] | None = None) -> None:
         ]
         print(title)
     theme.save(lambda: draw(rows), options.output)
+    print(options.output)
 
 
 if __name__ == "__main__":

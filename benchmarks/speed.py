@@ -115,6 +115,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = json.loads(stored.read_text())
     models = json.loads((FOLDER / "models.json").read_text())
     theme.save(lambda: draw(report, models), options.output)
+    print(f"written to {options.output}")
 
 
 if __name__ == "__main__":

@@ -36,4 +36,3 @@ def save(draw: Callable[[], Any], path: Path) -> None:
             pyplot.close(figure)
         with Image.open(file) as picture:  # a palette takes a fifth of the bytes
             picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
-    print(path)

@@ -14,6 +14,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from golden import record
+from support import site_check
 
 import gluon_roi
 from gluon_roi import reference
@@ -75,6 +76,44 @@ def test_every_block_of_code_is_accounted_for(page):
         assert language == "pycon" or ">>> " not in code, code
         if language in ("python", "c") and remark != "signature":  # test_signatures compares it
             assert remark and (ROOT / "tests" / remark).is_file(), code
+
+
+#: Pages with tables of measurements.
+MEASURED = [page for page in SITE if page.startswith("docs/results/")] + ["benchmarks/RESULTS.md"]
+#: What makes a figure.
+COMMAND = re.compile(r"python3? (-m )?[\w./]+|make [\w-]+|\.venv/bin/python|tests/[\w/]+\.py")
+MACHINE = re.compile(r"Xeon|EPYC|machine|Debian|GCC|[Oo]n GPU|onnxruntime|Python")
+
+
+def sections(page, mark):
+    """Sections of a page, each with its heading; blocks of code may have lines that begin so."""
+    text = re.sub(r"^```text\n.*?^```", "```text", (ROOT / page).read_text(), flags=re.M | re.S)
+    return re.split(rf"^(?={mark} [A-Z0-9])", text, flags=re.M)
+
+
+@pytest.mark.parametrize("page", MEASURED)
+def test_measurements_have_command_machine_and_date(page):
+    for section in sections(page, "##")[1:]:
+        if "```text" in section or re.search(r"^\|", section, re.M):
+            for needed in (COMMAND, MACHINE, re.compile(r"20\d\d-\d\d-\d\d")):
+                assert needed.search(section), f"{section.splitlines()[0]}: {needed.pattern}"
+
+
+@pytest.mark.parametrize("page", ["README.md", *SITE])
+def test_scores_have_a_command(page):
+    """A section with a figure in mAP names its command, or links to the page that has it."""
+    for section in sections(page, "##"):
+        if re.search(r"mAP\S* (of )?\W*\d?\.\d", section):
+            has_link = re.search(r"\]\([\w./]*(results/|RESULTS|#)[\w./#-]*\)", section)
+            assert has_link or COMMAND.search(section), section[:200]
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/onnx.md", "docs/switch.md", "docs/compat.md", "benchmarks/README.md"]
+)
+def test_guides_are_short(page):
+    """Evidence and references are on other pages."""
+    assert len((ROOT / page).read_text().splitlines()) <= 125
 
 
 @pytest.mark.parametrize("page", ["README.md", *SITE])
@@ -179,6 +218,23 @@ def test_links_lead_somewhere():
         build_docs.copy_of(ROOT / page, places)
         place = places[ROOT / page]
         assert place.parts[0] in ("index.md", "operators") or str(place)[:-3] in listed, place
+
+
+@pytest.mark.parametrize("page", ["README.md", *SITE])
+def test_pictures_have_a_text_and_both_themes(page):
+    text = (ROOT / page).read_text()
+    for source, alt in links.PICTURE.findall(text):
+        file = (ROOT / page).parent / source
+        assert file.is_file() and file.with_name(f"{file.stem}-dark.png").is_file(), source
+        assert len(alt.split()) > 8, f"{source}: a text that says what the picture shows"
+    assert text.count("<picture>") == len(links.PICTURE.findall(text))
+
+
+def test_words_that_people_search_for():
+    """tests/support/site_check.py searches for them in the built site."""
+    text = "\n".join((ROOT / page).read_text() for page in SITE)
+    for words in site_check.WORDS:
+        assert re.search(rf"\b{words}\b", text), words
 
 
 def test_one_setting_has_the_address_of_the_repository(monkeypatch):
