@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,41 @@ def test_plain_c(tmp_path):
         "1",
         "1 ROIPool: argument pooled_size: expected positive height and width, got 2, 0",
     ]
+
+
+TWO_OF_A_NAME = """
+#include "core/registry.h"
+using namespace gluon_roi;
+using Tensors = std::vector<Tensor>;
+struct Empty : public Operator {
+  explicit Empty(const char* name) : Operator({name, name, {}, {}, 0, 0}) {}
+  void visit(ParamVisitor*, void*) const override {}
+  std::vector<Input> inputs(const Attributes&) const override { return {}; }
+  Tensors infer(const Attributes&, const Tensors&) const override { return {}; }
+  void forward(const Attributes&, const Tensors&, const Tensors&,
+               const gluon_roi_device&) const override {}
+  void backward(const Attributes&, const Tensors&, const Tensors&, const Tensors&,
+                const gluon_roi_device&) const override {}
+  size_t workspace(const Attributes&, const Tensors&, bool) const override { return 0; }
+};
+const Empty pool("ROIPool"), align("ROIAlign"), other("ROIPool");
+int main() {}
+"""
+
+
+def test_two_operators_of_a_name(tmp_path):
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    source = HEADER.parents[1]
+    (tmp_path / "program.cc").write_text(TWO_OF_A_NAME)
+    files = [source / f"core/{name}.cc" for name in ("registry", "contract", "params")]
+    command = [compiler, "-std=c++17", f"-I{source}", f"-I{HEADER.parent}", *map(str, files)]
+    command += [str(tmp_path / "program.cc"), "-o", str(tmp_path / "program")]
+    subprocess.run(command, check=True)
+    done = subprocess.run([str(tmp_path / "program")], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr == "gluon_roi: two operators have the name ROIPool\n"
 
 
 def test_structs(tmp_path):

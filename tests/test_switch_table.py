@@ -22,7 +22,7 @@ every_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: sw
 
 def operators_of(switch):
     """Ours that may take the place of MXNet's."""
-    chosen = [a.value for a in switch.arguments if a.becomes == "operator"]
+    chosen = [a.selects_operator for a in switch.arguments if a.selects_operator]
     return [OURS.get(name) or declared_by(name) for name in (switch.ours, *chosen)]
 
 
@@ -66,20 +66,21 @@ def test_arguments(switch):
         found = re.search("default=(.*)", types.get(argument.theirs, ""))
         theirs = as_ours(found[1]) if found else None
         for ours in operators_of(switch):
-            if argument.becomes in ("operator", "no input"):
+            if argument.selects_operator or argument.drops_input:
                 assert theirs == "0"
+            if not argument.ours:
                 continue
             default = ours.parameters[argument.ours]
-            if argument.becomes == "same" and theirs is not None:
+            if argument.zero_is_default:
+                assert (theirs, default) == ("0", None if default is None else "None")
+            elif argument.default is not None and argument.theirs:
+                assert theirs in (argument.default, str(int(argument.default == "True")))
+            elif argument.default is None and theirs is not None:
                 same = {"[]": {"stride": "1", "dilate": "1", "pad": "0"}.get(argument.ours)}
                 as_numbers = {"False": "0", "None": "nan", None: "nan"}
                 wanted, got = same.get(theirs, theirs), as_numbers.get(default, default)
                 if wanted != default:  # MXNet's 0.7 is a float32
                     assert numbers_of(wanted) == pytest.approx(numbers_of(got), 1e-7)
-            elif argument.becomes == "not zero":
-                assert (theirs, default) == ("0", None if default is None else "None")
-            elif argument.becomes == "always" and argument.theirs:
-                assert theirs in (argument.value, str(int(argument.value == "True")))
 
 
 @every_switch
@@ -87,7 +88,7 @@ def test_inputs(switch):
     for ours in operators_of(switch):
         declared = [given.name for given in ours.inputs]
         assert [name for name in declared if name in switch.inputs] == list(switch.inputs)
-        left_out = {a.value for a in switch.arguments if a.becomes == "no input"}
+        left_out = {a.drops_input for a in switch.arguments if a.drops_input and not a.ours}
         optional = {given.name for given in ours.inputs if given.optional}
         assert left_out == set(switch.inputs) & optional
 
@@ -208,7 +209,7 @@ def test_page():
         for switch in SWITCHES
         for name in switch.functions
         for flag, ours in zip(
-            ["", *(a.theirs for a in switch.arguments if a.becomes == "operator")],
+            ["", *(a.theirs for a in switch.arguments if a.selects_operator)],
             operators_of(switch),
         )
     }
@@ -219,9 +220,10 @@ def test_page():
                 text for (function, _), (_, text) in named.items() if function == name
             )
             for argument in switch.arguments:
-                if argument.becomes == "operator":
+                if argument.selects_operator:
                     continue
-                if argument.becomes == "same" and argument.theirs == argument.ours:
+                translated = argument.default is not None or argument.zero_is_default
+                if argument.theirs == argument.ours and not translated:
                     continue
                 for changed in {argument.theirs, argument.ours} - {""}:
                     assert re.search(rf"`{changed}\b.*?`", changes), (name, changed)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import functools
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -181,9 +182,22 @@ class Graph:
         self.opset = opset  # the version of ONNX's operators
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
-        self.node = Node("", "", {}, [], [])  # that is being translated
+        self._translated = Node("", "", {}, [], [])
         self._names: set[str] = {""}
         self._known: dict[tuple, Tensor] = {}
+
+    @contextlib.contextmanager
+    def translating(self, node: Node) -> Iterator[None]:
+        """Name what is added meanwhile after a node of MXNet's, and refuse types with its name.
+
+        Rules do not pass the node to each call, because operators of tensors add nodes as well, and
+        ``a + b`` has no argument for it.
+        """
+        before, self._translated = self._translated, node
+        try:
+            yield
+        finally:
+            self._translated = before
 
     def unique(self, name: str) -> str:
         """A unique name for a tensor: `name` itself if it is free."""
@@ -225,8 +239,8 @@ class Graph:
         names = ["" if tensor is None else tensor.name for tensor in tensors]
         for tensor, accepted in zip(tensors, _accepted(self.opset, op, len(tensors))):
             if tensor is not None and onnx_type(tensor.dtype) not in accepted:
-                raise self.node.refusal(f"{tensor.dtype} data have no translation")
-        made = [self.unique(f"{self.node.name}/{op}") for _ in range(outputs)]
+                raise self._translated.refusal(f"{tensor.dtype} data have no translation")
+        made = [self.unique(f"{self._translated.name}/{op}") for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, names, made, name=made[0], **attributes))
         if op == "Cast":
             types: list[Any] = [helper.tensor_dtype_to_np_dtype(attributes["to"])]

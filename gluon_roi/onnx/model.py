@@ -80,10 +80,10 @@ def _translate(
         while (number, len(results)) in by_place:
             results.append(by_place[number, len(results)])
         here = Node(node["op"], name, node.get("attrs", {}), sources, results)
-        graph.node = here
-        if here.op in CREATIONS:
-            here.out_sizes = creation_sizes(heads.index((number, 0)), entries, trials)
-        tensors = _translated(rule, graph, here)
+        with graph.translating(here):
+            if here.op in CREATIONS:
+                here.out_sizes = creation_sizes(heads.index((number, 0)), entries, trials)
+            tensors = _translated(rule, graph, here)
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         for entry, tensor in zip(results, tensors):
             entry.tensor = tensor

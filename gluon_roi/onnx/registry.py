@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of rules, which translate the operators of MXNet's graphs."""
+"""The registry of rules, which translate the operators of MXNet's graphs.
+
+A module of rules registers them when it is imported: rules/__init__.py and roi/__init__.py import
+all of them. An operator has one rule.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
     """Decorator: registers a function as the rule for these operators."""
 
     def register(function: Rule) -> Rule:
-        RULES.update((operator, function) for operator in operators)
+        for operator in operators:
+            _add(operator, function)
         return function
 
     return register
@@ -34,7 +39,13 @@ def rules(kinds: dict[str, Any]) -> Callable[[Callable[..., Any]], Callable[...,
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for operator, kind in kinds.items():
-            RULES[operator] = functools.partial(function, kind=kind)
+            _add(operator, functools.partial(function, kind=kind))
         return function
 
     return register
+
+
+def _add(operator: str, function: Rule) -> None:
+    if operator in RULES:
+        raise ValueError(f"two rules for {operator}")
+    RULES[operator] = function

@@ -16,22 +16,18 @@ from ..bridge.nodes import without_longs
 
 
 class Argument(NamedTuple):
-    """How one of MXNet's arguments is translated.
-
-    =========  =====================================================================================
-    same       To our argument, if it is given. As a flag it leaves out the input `value`, if any.
-    always     The same. If it is not given, MXNet's default `value` is written: ours differs. If
-               MXNet has no such argument, `value` is always written.
-    not zero   The same, but 0, MXNet's default, leaves our argument out.
-    operator   A flag: it selects another of our operators, `value`.
-    no input   A flag: it leaves out the input `value`.
-    =========  =====================================================================================
-    """
+    """How one of MXNet's arguments is translated: to ours, if it is given."""
 
     theirs: str  # "" if there is none
     ours: str  # "" if there is none
-    becomes: str = "same"
-    value: str = ""
+    #: Passed to ours if MXNet's is not given, because the default of ours differs.
+    default: str | None = None
+    #: Whether 0 leaves our argument out: it is MXNet's default, and ours does not take it.
+    zero_is_default: bool = False
+    #: The operator of ours that MXNet's argument, a flag, selects.
+    selects_operator: str = ""
+    #: The input that MXNet's argument, a flag, leaves out.
+    drops_input: str = ""
 
 
 class Switch(NamedTuple):
@@ -59,8 +55,8 @@ class Switch(NamedTuple):
     def inputs_of(self, given: dict[str, Any]) -> tuple[str, ...]:
         """The inputs that a node of MXNet's with these arguments has."""
         flags = [one for one in self.arguments if is_true(given.get(one.theirs))]
-        left_out = [flag.value for flag in flags]
-        return tuple(name for name in self.inputs if name not in left_out)
+        dropped = [flag.drops_input for flag in flags]
+        return tuple(name for name in self.inputs if name not in dropped)
 
     def translate(self, given: dict[str, Any], bad_index: str) -> tuple[str, dict[str, Any]]:
         """Translate arguments of MXNet's function to our function and its arguments.
@@ -68,18 +64,20 @@ class Switch(NamedTuple):
         Unknown arguments stay.
         """
         ours, result = self.ours, {k: v for k, v in given.items() if v is not mx.base._Null}
-        for theirs, name, becomes, value in self.arguments:
-            got = result.pop(theirs, None)
-            got = without_longs(got) if isinstance(got, str) else got
-            if becomes == "operator":
-                ours = value if is_true(got) else ours
-            elif becomes == "no input":
-                if is_true(got):
-                    result.pop(value, None)
-            elif becomes == "always" and got is None:
-                result[name] = value
-            elif got is not None and not (becomes == "not zero" and str(got) == "0"):
-                result[name] = got
+        for argument in self.arguments:
+            value = result.pop(argument.theirs, None)
+            value = without_longs(value) if isinstance(value, str) else value
+            if argument.selects_operator and is_true(value):
+                ours = argument.selects_operator
+            # (no_bias stays, and our function refuses a bias beside it.)
+            if argument.drops_input and not argument.ours and is_true(value):
+                result.pop(argument.drops_input, None)
+            if value is None:
+                value = argument.default
+            elif argument.zero_is_default and str(value) == "0":
+                value = None
+            if argument.ours and value is not None:
+                result[argument.ours] = value
         if self.pools_boxes:
             result["bad_index"] = bad_index
         return ours, result
@@ -102,7 +100,7 @@ def _same(names: str) -> tuple[Argument, ...]:
 _ROIS = ("data", "rois")
 _CONVOLUTION = (
     *_same("kernel stride dilate pad num_filter num_group num_deformable_group workspace layout"),
-    Argument("no_bias", "no_bias", "same", "bias"),
+    Argument("no_bias", "no_bias", drops_input="bias"),
 )
 _PROPOSAL = (
     ("cls_prob", "bbox_pred", "im_info"),
@@ -120,8 +118,8 @@ SWITCHES = (
         (
             *_same("pooled_size spatial_scale"),
             Argument("sample_ratio", "sampling_ratio"),
-            Argument("aligned", "aligned", "always", "False"),
-            Argument("position_sensitive", "", "operator", "PSROIAlign"),
+            Argument("aligned", "aligned", default="False"),
+            Argument("position_sensitive", "", selects_operator="PSROIAlign"),
         ),
     ),
     Switch(
@@ -130,7 +128,7 @@ SWITCHES = (
         _ROIS,
         (
             *_same("spatial_scale output_dim pooled_size"),
-            Argument("group_size", "group_size", "not zero"),
+            Argument("group_size", "group_size", zero_is_default=True),
         ),
     ),
     Switch(
@@ -139,9 +137,9 @@ SWITCHES = (
         (*_ROIS, "trans"),
         (
             *_same("spatial_scale output_dim group_size pooled_size trans_std"),
-            Argument("part_size", "part_size", "not zero"),
-            Argument("sample_per_part", "sample_per_part", "always", "1"),
-            Argument("no_trans", "", "no input", "trans"),
+            Argument("part_size", "part_size", zero_is_default=True),
+            Argument("sample_per_part", "sample_per_part", default="1"),
+            Argument("no_trans", "", drops_input="trans"),
         ),
     ),
     Switch(
@@ -150,7 +148,7 @@ SWITCHES = (
         _ROIS,
         (
             *_same("pooled_size spatial_scale sampling_ratio"),
-            Argument("", "aligned", "always", "False"),
+            Argument("", "aligned", default="False"),
         ),
     ),
     Switch(

@@ -146,7 +146,8 @@ MXReturnValue backward(const Operator& op, const Attributes& attributes,
 }
 
 // The library API takes plain function pointers, one set for each operator, and does not tell them
-// which operator is meant: Slot<I> is the set of operator number I.
+// which operator is meant: Slot<I> is the set of operators()[I]. A template on a number, rather
+// than on the operator's class, because files of operators do not include MXNet's header.
 template <size_t I>
 struct Slot {
   static const Operator& op() { return *operators()[I]; }

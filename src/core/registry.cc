@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <sstream>
 #include <utility>
 
@@ -12,6 +15,11 @@ std::vector<const Operator*>& operators() {
 }
 
 Operator::Operator(Declaration declared) : declared_(std::move(declared)) {
+  for (const Operator* other : operators()) {
+    if (std::strcmp(other->name(), name()) != 0) continue;
+    std::fprintf(stderr, "gluon_roi: two operators have the name %s\n", name());
+    std::abort();  // while the library is loaded, where nobody catches an exception
+  }
   operators().push_back(this);
 }
 

@@ -20,6 +20,8 @@ struct Declaration {
 
 class Operator {
  public:
+  // Registers the operator: GLUON_ROI_OPERATOR makes a static one. A second one of a name ends the
+  // process.
   explicit Operator(Declaration declared);
   virtual ~Operator() = default;
   const Declaration& declared() const { return declared_; }
@@ -52,7 +54,7 @@ class Operator {
   const Declaration declared_;
 };
 
-// In no particular order.
+// In the order in which the library's files are initialized, which nothing may depend on.
 std::vector<const Operator*>& operators();
 
 }  // namespace gluon_roi
