@@ -54,6 +54,10 @@ def test_the_commands_of_the_page(tmp_path):
         run("sh", "-c", line, env=ENVIRONMENT)
     shown = block("14 16 26 28").split("\n")
     assert run(program.strip()).splitlines() == [line.strip() for line in shown]
+    if shutil.which("c++") is not None:
+        shown = block("3.5 5.5").splitlines()
+        assert [line.strip() for line in run(build / "pool_cc").splitlines()] == shown
+    assert block("#if GLUON_ROI_VERSION") in (ROOT / "examples/c/pool.cc").read_text()
 
 
 def test_installation_without_python(tmp_path):

@@ -37,6 +37,9 @@ def test_versions_agree():
     version = re.escape(gluon_roi.__version__)
     citation, changes = (ROOT / "CITATION.cff").read_text(), (ROOT / "CHANGELOG.md").read_text()
     assert re.search(rf"^version: {version}$", citation, re.M)
+    header = (ROOT / "src/include/gluon_roi.h").read_text()
+    parts = re.findall(r"^#define GLUON_ROI_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", header, re.M)
+    assert ".".join(parts) == gluon_roi.__version__
     (date,) = re.findall(rf"^## \[{version}\] - (\d{{4}}-\d\d-\d\d|unreleased)$", changes, re.M)
     released = re.findall(r"^date-released: (.*)$", citation, re.M)
     assert released == ([] if date == "unreleased" else [date])

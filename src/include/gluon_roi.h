@@ -288,4 +288,12 @@ const char* gluon_roi_build_info(void);
 #ifdef __cplusplus
 }
 #endif
+/* The version of this header; gluon_roi_build_info() has that of the library. */
+#define GLUON_ROI_VERSION_MAJOR 1
+#define GLUON_ROI_VERSION_MINOR 0
+#define GLUON_ROI_VERSION_PATCH 0
+/* For comparisons: 10203 is 1.2.3. */
+#define GLUON_ROI_VERSION \
+  (GLUON_ROI_VERSION_MAJOR * 10000 + GLUON_ROI_VERSION_MINOR * 100 + GLUON_ROI_VERSION_PATCH)
+
 #endif /* GLUON_ROI_H_ */
