@@ -2,9 +2,9 @@
 # make demo   everything from scratch: environment, build, data, training, evaluation, pictures
 # make test   everything from scratch: environment, build, the tests of what the package claims
 #
-# make test-all  the tests of make test, and those that take long: models of every family of GluonCV
-#             in ONNX, benchmarks
+# make test-all  the tests of make test, and those that take long (CONTRIBUTING.md lists them)
 # make check  the quick half of the tests
+# make checks what .ci/run runs: test, lint, docs, cross, wheels; ARGS='-t night' what takes long
 # make matrix the quick half on every Python found, each with its oldest and its newest NumPy
 # make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
 # make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it);
@@ -12,7 +12,9 @@
 # make cross  the library for 64-bit Arm, compared with this machine's under qemu-user
 # make docs   the site, into build/docs/
 # make wheel  an sdist and a wheel for every Python, into dist/, for 64-bit Arm as well if it can;
-#             make check-dist: installs and checks them
+#             make wheels: checks them, with one Python; make check-dist: with every way to install
+#
+# build_tools/noxfile.py has the checks; this file builds what they need.
 #
 # The environment is .venv, with the newest Python found; PYTHON=... chooses another.
 
@@ -21,34 +23,38 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 # Builds presets, with CMake and Ninja of the environment if the system has none.
 PRESETS := $(BIN)/python build_tools/presets.py
-# The tests of a file stay together, because they share what they build. Waiting threads must not
-# spin, because other processes have tests to run.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+NOX := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nox -f build_tools/noxfile.py
 
-.PHONY: demo variants test test-all check matrix sanitize soak debug wheel check-dist cross test-gpu bench lint docs build pictures clean
+.PHONY: demo variants test test-all check checks matrix sanitize soak debug wheel wheels check-dist cross test-gpu bench lint docs build pictures clean
 
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
 
 # First the builds that the tests use, two at a time, because the last files of each leave a core idle.
-VARIANTS := hostsim-asan debug asan tsan hostsim
-VARIANTS += $(shell command -v nvcc > /dev/null && echo cuda)
-VARIANTS += $(shell command -v $${EMXX:-em++} > /dev/null && echo wasm)
+VARIANTS := debug hostsim $(shell command -v nvcc > /dev/null && echo cuda)
+test-all: VARIANTS += hostsim-asan asan tsan $(shell command -v $${EMXX:-em++} > /dev/null && echo wasm)
 variants: build
 	@printf '%s\n' $(VARIANTS) | xargs -P 2 -n 1 $(PRESETS)
 
-test: variants
-	$(PYTEST) -m 'not night' $(ARGS)
+# A check by its name.
+test test-all: variants
+check lint docs: build
+wheels check-dist: wheel
+lint: $(VENV)/lint
+docs: $(VENV)/docs
+cross: $(VENV)/ready
+test test-all check lint docs cross wheels check-dist: | $(BIN)/nox
+	$(NOX) -s $@ -- $(ARGS)
 
-test-all: variants
-	$(PYTEST) $(ARGS)
-
-check: build
-	$(PYTEST) -m 'not slow and not night' $(ARGS)
+checks: variants wheel $(VENV)/lint $(VENV)/docs | $(BIN)/nox
+	$(NOX) $(or $(ARGS),-t push)
 
 # For example ARGS='--python 3.14'; '--tags extremes' takes the newest and the oldest Python.
-matrix: build $(VENV)/matrix
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nox -f build_tools/noxfile.py $(ARGS)
+matrix: build | $(BIN)/nox
+	$(NOX) -s matrix $(ARGS)
+
+$(BIN)/nox: | $(VENV)/ready
+	$(PIP) nox
 
 # For example ARGS='--calls 10000 --seed 2'; --only asan leaves out TSan.
 sanitize: $(VENV)/ready
@@ -79,14 +85,6 @@ wheel: $(VENV)/wheel
 		$(REPAIR) auto build/packed/*_aarch64.whl; \
 	fi
 
-# Checks the wheel of make wheel in new environments, the files of the sdist, and the lines of README.md.
-check-dist: wheel
-	$(BIN)/python build_tools/check_dist.py
-
-# Compiles the library for 64-bit Arm, and runs random calls under qemu-user if it is installed.
-cross: $(VENV)/ready
-	$(BIN)/python build_tools/cross.py $(ARGS)
-
 # On a machine with a GPU: compares the kernels, through the C interface, with PyTorch and
 # torchvision, under compute-sanitizer. Then, if MXNet sees the GPU, tests the operators through
 # MXNet, with ARGS=--own where MXNet's own kernels do not run (compute capability 9.0 and newer). (The
@@ -99,21 +97,6 @@ test-gpu: build
 
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
-
-# First the warnings of whatever was compiled here, after `make test` also of the simulated kernels.
-lint: build $(VENV)/lint
-	@! grep -rl warning --include='*.o.log' build
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu')
-	$(BIN)/mypy
-	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --preset release > /dev/null
-	find src -name '*.cc' ! -path 'src/arm/*' | xargs -P 2 -n 2 $(BIN)/clang-tidy -p build/release --quiet
-	$(BIN)/codespell
-
-# The site, into build/docs/: index.html. Warnings are errors. ARGS=--check opens it in Chromium.
-docs: build $(VENV)/docs
-	$(BIN)/python build_tools/build_docs.py $(ARGS)
 
 # The pictures of README.md and docs/, drawn from the operators' own output.
 pictures: build
@@ -142,7 +125,7 @@ $(VENV)/ready: setup.py pyproject.toml
 	$(PIP) --no-deps mxnet==1.9.1 gluoncv==0.10.5
 	@touch $@
 
-$(VENV)/lint $(VENV)/wheel $(VENV)/docs $(VENV)/matrix: $(VENV)/ready
+$(VENV)/lint $(VENV)/wheel $(VENV)/docs: $(VENV)/ready
 	$(PIP) -e '.[$(@F)]' --no-build-isolation
 	@touch $@
 

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the wheels and the sdist of `make wheel`, and types the lines of README.md that install.
 
-    python build_tools/check_dist.py
+    python build_tools/check_dist.py [--only oldest]
 
 Package indexes must be able to show the description. Wheels promise manylinux_2_28 or older;
 auditwheel gave them their names. The sdist must have every file of the repository. Then a newcomer
-types the lines of README.md (pip, uv) and of docs/install.md (the demo; the wheel, with the
-oldest and the newest Python found) inside a fresh clone, each way in a new environment. None may
-build the library inside the clone, which would hide that the installed one is not found. CUDA is
-left out.
+types the lines of README.md (pip, uv) and of docs/install.md (the demo; the wheel, with the oldest
+and the newest Python found) inside a fresh clone, each way in a new environment; --only chooses
+one. None may build the library inside the clone, which would hide that the installed one is not
+found. CUDA is left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -121,18 +122,22 @@ def check_files(wheels: list[Path], sdist: Path) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--only", choices=("pip", "uv pip", "newest", "oldest"), help="one way")
+    options = parser.parse_args()
     wheels = list(DIST.glob("*.whl"))
     check_files(wheels, next(DIST.glob("*.tar.gz")))
     finder = [str(ROOT / "build_tools/find_python.sh"), "--all"]
     pythons = subprocess.check_output(finder, text=True).splitlines()
     line = lines_of("docs/install.md", r"pip install gluon_roi-\*\.whl ")
-    ways = [
-        *(
-            (pip, sys.executable, [*lines_of("README.md", f"{pip} install "), *demo_lines(pip)])
+    ways = {
+        **{
+            pip: (sys.executable, [*lines_of("README.md", f"{pip} install "), *demo_lines(pip)])
             for pip in ("pip", "uv pip")
-        ),
-        *(("wheel", python, line) for python in dict.fromkeys((pythons[0], pythons[-1]))),
-    ]
+        },
+        "newest": (pythons[0], line),
+        "oldest": (pythons[-1], line),
+    }
     with tempfile.TemporaryDirectory() as work_name:
         work = Path(work_name)
         clone, elsewhere = work / "clone", work / "elsewhere"
@@ -143,9 +148,10 @@ def main() -> None:
             if wheel.name.endswith(f"_{os.uname().machine}.whl"):
                 shutil.copy(str(wheel), str(clone))
         Newcomer(work, work / "tools", sys.executable).type("pip install -q uv")
-        for number, (way, python, lines) in enumerate(ways):
+        for way in [options.only] if options.only else ways:
+            python, lines = ways[way]
             print(f"{way}, {python}:", flush=True)
-            newcomer = Newcomer(clone, work / f"{number}", python, work / "tools/bin")
+            newcomer = Newcomer(clone, work / way.replace(" ", "-"), python, work / "tools/bin")
             newcomer.install(lines, elsewhere)
 
 

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The quick half of the tests on every Python found, with its oldest and its newest NumPy.
+"""The checks of this repository: the one list that Makefile, .ci/run and the workflows call.
 
-And on the newest Python with the MXNets before 1.9.1. `make matrix` calls it, with ARGS such as
-'--python 3.8 3.14' or '--tags extremes'. Environments are kept in .venv-matrix/. Its summary is the
-source of the table in docs/results/compat.md.
+    make test ARGS='-k onnx'      a check by its name; ARGS go to it
+    make checks                   those with the tag `push`, as .ci/run and each push run them
+    make checks ARGS='-t night'   those that take long, before a release and every night
+
+All but `matrix` run in .venv, and the Makefile builds what they need. `matrix` runs the quick half
+of the tests on every Python found, with its oldest and its newest NumPy, and on the newest Python
+with the MXNets before 1.9.1; ARGS are such as '--python 3.8 3.14' or '--tags extremes'. Its
+environments are kept in .venv-matrix/, and docs/results/compat.md has its summary.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +23,95 @@ from pathlib import Path
 import nox
 
 ROOT = Path(__file__).resolve().parent.parent
+# Waiting threads must not spin, because other processes have tests to run.
+PASSIVE = {"OMP_WAIT_POLICY": "passive"}
+PYTEST = ["python", "-m", "pytest", "-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
+QUICK = [*PYTEST, "-m", "not slow and not night"]
+
+nox.options.default_venv_backend = "venv"
+nox.options.envdir = str(ROOT / ".venv-matrix")
+nox.options.reuse_venv = "yes"
+
+# A check in .venv, whose programs come first on PATH.
+here = functools.partial(nox.session, venv_backend="none")
+
+
+@here(tags=["push"])
+def test(session: nox.Session) -> None:
+    """What the package claims."""
+    session.chdir(ROOT)
+    session.run(*PYTEST, "-m", "not night", *session.posargs, env=PASSIVE)
+
+
+@here(name="test-all", tags=["night"])
+def test_all(session: nox.Session) -> None:
+    """All tests."""
+    session.chdir(ROOT)
+    session.run(*PYTEST, *session.posargs, env=PASSIVE)
+
+
+@here()
+def check(session: nox.Session) -> None:
+    """The quick half of the tests."""
+    session.chdir(ROOT)
+    session.run(*QUICK, *session.posargs, env=PASSIVE)
+
+
+@here(tags=["push"])
+def lint(session: nox.Session) -> None:
+    """Warnings of what was compiled here, then the linters that pyproject.toml pins."""
+    session.chdir(ROOT)
+    logs = [log for log in Path("build").rglob("*.o.log") if "warning" in log.read_text()]
+    if logs:
+        session.error(f"warnings in {' '.join(map(str, logs))}")
+    listed = subprocess.check_output(["git", "ls-files", "*.c", "*.h", "*.cc", "*.cu"], text=True)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("clang-format", "--dry-run", "--Werror", *listed.split())
+    session.run("mypy")
+    session.run("codespell")
+    session.run("cmake", "--preset", "release", silent=True)
+    sources = sorted(str(file) for file in Path("src").rglob("*.cc") if "arm" not in file.parts)
+    # Two processes at a time.
+    tidy = ["xargs", "-P", "2", "-n", "2", "clang-tidy", "-p", "build/release", "--quiet"]
+    done = subprocess.run(tidy, input="\n".join(sources), text=True)
+    if done.returncode:
+        session.error("clang-tidy")
+
+
+@here(tags=["push"])
+def docs(session: nox.Session) -> None:
+    """The site, whose pages are opened in Chromium if it is installed."""
+    session.chdir(ROOT)
+    checked = ["--check"] if shutil.which("chromium") else []
+    session.run("python", "build_tools/build_docs.py", *(session.posargs or checked))
+
+
+@here(tags=["push"])
+def cross(session: nox.Session) -> None:
+    """The library for 64-bit Arm, compared with this machine's under qemu-user."""
+    session.chdir(ROOT)
+    if "CROSS_CXX" not in os.environ and not shutil.which("aarch64-linux-gnu-g++"):
+        session.skip("g++-aarch64-linux-gnu is not installed")
+    session.run("python", "build_tools/cross.py", *session.posargs)
+
+
+@here(tags=["push"])
+def wheels(session: nox.Session) -> None:
+    """The files of the wheels and the sdist, and the wheel with the oldest Python found."""
+    session.chdir(ROOT)
+    session.run("python", "build_tools/check_dist.py", "--only", "oldest")
+
+
+@here(name="check-dist", tags=["night"])
+def check_dist(session: nox.Session) -> None:
+    """The same with each way to install them, and the lines of README.md."""
+    session.chdir(ROOT)
+    session.run("python", "build_tools/check_dist.py", *session.posargs)
+
+
+# ---- Other Pythons, NumPys and MXNets ------------------------------------------------------------
+
 # The first with wheels, but not before 1.23. A Python that is not here has its newest only.
 OLDEST_NUMPY = {
     **dict.fromkeys(("3.8", "3.9", "3.10", "3.11"), "==1.23.5"),
@@ -25,12 +121,6 @@ OLDEST_NUMPY = {
 }
 MXNET = "1.9.1"
 OLDER_MXNETS = ("1.9.0", "1.8.0.post0")
-COMMAND = ["python", "-m", "pytest", "-m", "not slow and not night", "-p", "no:cacheprovider"]
-COMMAND += ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]  # as in the Makefile
-
-nox.options.default_venv_backend = "venv"
-nox.options.envdir = str(ROOT / ".venv-matrix")
-nox.options.reuse_venv = "yes"
 
 finding = [str(ROOT / "build_tools/find_python.sh"), "--all"]
 pythons = subprocess.run(finding, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
@@ -45,17 +135,20 @@ pairs = [
 older = [(versions[0], "", mxnet) for mxnet in OLDER_MXNETS]
 # `make test` has run all tests on this Python, with the newest NumPy. Of the older MXNets the last
 # is enough: the other one has the library API of 1.9.1.
-here = ".".join(map(str, sys.version_info[:2])), "", MXNET
-extremes = [each for each in (pairs[0], pairs[-1], older[-1]) if each != here]
-rows = [nox.param(*row, tags=["extremes"] * (row in extremes)) for row in pairs + older]
+this = ".".join(map(str, sys.version_info[:2])), "", MXNET
+extremes = [each for each in (pairs[0], pairs[-1], older[-1]) if each != this]
+rows = [
+    nox.param(*row, tags=["extremes", "night"] if row in extremes else []) for row in pairs + older
+]
 
 
 @nox.session
 @nox.parametrize("python, numpy, mxnet", rows)
-def tests(session: nox.Session, numpy: str, mxnet: str) -> None:
+def matrix(session: nox.Session, numpy: str, mxnet: str) -> None:
+    """The quick half of the tests in an environment of its own."""
     session.chdir(ROOT)
     packages = ["-e", ".[demo,onnx,test]", f"numpy{numpy}", "setuptools>=70.1"]
     session.install("--prefer-binary", *packages)
     session.install("--no-deps", f"mxnet=={mxnet}", "gluoncv==0.10.5")
     session.run("python", "-c", "import numpy; print('NumPy', numpy.__version__)")
-    session.run(*COMMAND, *session.posargs, env={"OMP_WAIT_POLICY": "passive"})
+    session.run(*QUICK, "-p", "no:cacheprovider", *session.posargs, env=PASSIVE)

@@ -1,38 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common to all tests."""
 
-import collections
 import contextlib
 from typing import Iterator
 
 import mxnet as mx
 import pytest
-
-#: Files that take minutes with few tests, the longest first.
-LONGEST = (
-    "test_onnx_zoo.py",
-    "test_demo_launch.py",
-    "test_benchmarks.py",
-    "test_cuda_hostsim.py",
-    "test_cuda_build.py",
-    "test_example_c.py",
-    "test_reliability.py",
-    "test_simd.py",
-)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Let pytest-xdist keep the order of files; the one for Python 3.8 always has its own."""
-    config.option.loadscopereorder = False
-
-
-def pytest_collection_modifyitems(items: list) -> None:
-    """Put long files first, so that no worker is left with one when the others are done."""
-    place = {name: index for index, name in enumerate(LONGEST)}
-    count = collections.Counter(item.path for item in items)
-    items.sort(
-        key=lambda item: (place.get(item.path.name, len(place)), -count[item.path], item.path)
-    )
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_exact_arithmetic(dtype):
     assert (got[0::kinds] == 1).all()  # a box with itself
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_exact_arithmetic_of_many_pairs():
     script = Path(__file__).parent / "scripts/exact_overlaps.py"
     done = subprocess.run(

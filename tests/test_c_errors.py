@@ -354,7 +354,7 @@ def answers_of(script: str, *arguments: str, **environment: str) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.night), "2"])
 @pytest.mark.parametrize(
     "variable, value", [("GLUON_ROI_SIMD", "mmx"), ("GLUON_ROI_HUGE_PAGES", "yes")]
 )

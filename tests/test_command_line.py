@@ -406,9 +406,9 @@ def test_refusals(line, model, tmp_path, capsys, monkeypatch):
     assert before == {name: Path(name).read_bytes() for name in os.listdir()}
 
 
-@pytest.mark.parametrize("line", [["count", "--all"], ["bench"], ["--help"]])
+@pytest.mark.parametrize("line", [["count", "--all"], ["check"], ["--help"]])
 def test_a_pipe_that_is_closed(line, model):
-    """No traceback; tests/test_loading.py checks the self-check."""
+    """`python -m gluon_roi | head`: no traceback, whichever write comes after the last read."""
     reader, writer = os.pipe()
     os.close(reader)
     line = [*line, files(model)[0]] if line[0] == "count" else line
@@ -420,7 +420,7 @@ def test_a_pipe_that_is_closed(line, model):
 
 
 def test_the_commands_of_the_page(model, tmp_path):
-    """Those of its first block. tests/test_loading.py runs the check, and test_bench the table."""
+    """Those of its first block. test_check_is_the_default and test_bench have two of them."""
     (tmp_path / "train.py").write_text("import sys; print('trained', *sys.argv)")
     block = (ROOT / "docs/command_line.md").read_text().split("```")[1]
     lines = [line.split() for line in re.findall(r"^python -m gluon_roi (.*)", block, re.M)]

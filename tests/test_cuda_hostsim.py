@@ -2,8 +2,8 @@
 """The CUDA kernels, run on the CPU: every operator against its CPU kernel.
 
 The .cu files that nvcc compiles are compiled by g++ against tests/hostsim/cuda_runtime.h, which
-runs the threads of a block one at a time. Their order, which must not matter, is one of three. The
-last test repeats the others under AddressSanitizer and UndefinedBehaviorSanitizer.
+runs the threads of a block one at a time, in random order. The tests of every night compare three
+orders, which must not matter, and repeat all under AddressSanitizer and UndefinedBehaviorSanitizer.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def test_kernels(kernels, check, monkeypatch):
     CHECKS[check](kernels)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
 def test_bytes_do_not_depend_on_the_order_of_threads(kernels, op, arguments, monkeypatch):
     """The same bytes for any order of threads: no element has two writers."""
@@ -65,6 +66,7 @@ def test_bytes_do_not_depend_on_the_order_of_threads(kernels, op, arguments, mon
             assert a.tobytes() == b.tobytes()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", SAMPLED)
 def test_bytes_of_samples_do_not_depend_on_the_order_of_threads(kernels, name, monkeypatch):
     results = []
@@ -76,6 +78,7 @@ def test_bytes_of_samples_do_not_depend_on_the_order_of_threads(kernels, name, m
             assert a.tobytes() == b.tobytes()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", SUPPRESSED)
 def test_bytes_of_suppression_do_not_depend_on_the_order_of_threads(kernels, name, monkeypatch):
     results = []
@@ -146,6 +149,7 @@ def test_simulator_finds_faults(tmp_path, body, message):
     assert message in done.stderr
 
 
+@pytest.mark.night
 @pytest.mark.skipif(READY is not None, reason="runs inside itself")
 def test_sanitizers():
     """The same once more, under AddressSanitizer and UndefinedBehaviorSanitizer."""

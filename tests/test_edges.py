@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The edge-case contract: padding, unusable, huge, inverted and empty boxes, NaN cells."""
 
-import os
 import subprocess
 import sys
 import time
@@ -309,23 +308,12 @@ def test_earlier_calls_do_not_change_wide_boxes(op, arguments, ctx):
 
 
 @pytest.mark.slow
-def test_nothing_crashes():
+@pytest.mark.parametrize("rounds", [30, pytest.param(180, marks=pytest.mark.night)])
+def test_nothing_crashes(rounds):
     """Hostile boxes, in a separate process: results or MXNetErrors, never a crash."""
-    command = [sys.executable, str(SCRIPTS / "hostile_calls.py"), "0"]
+    command = [sys.executable, str(SCRIPTS / "hostile_calls.py"), "0", str(rounds)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.strip() == "alive", done.stderr[-2000:]
-
-
-@pytest.mark.slow
-def test_same_bytes_from_any_number_of_threads():
-    """Forward and backward, three runs: 1, 2 and 3 threads."""
-    digests = set()
-    for threads in ("1", "2", "3"):
-        environment = {**os.environ, "OMP_NUM_THREADS": threads}
-        command = [sys.executable, str(SCRIPTS / "digest_rows.py")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        digests.add(done.stdout)
-    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=row_id)

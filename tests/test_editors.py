@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types and docstrings, as editors and type checkers see them."""
+"""Types, as editors and type checkers see them."""
 
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import gluon_roi
-from gluon_roi import nd
 
 #: A user's file. MXNet has no types of its own, so stand-ins for its classes are beside it.
 EXAMPLE = """
@@ -77,23 +75,6 @@ def test_types(tmp_path):
         if "# " in line
     }
     assert {int(number): kind or code for number, kind, code in found} == expected, done.stdout
-
-
-@pytest.mark.parametrize("name", nd.__all__)
-def test_docstring_of_a_function(name):
-    """Each argument once, in order, and every section; arrays and symbols are Tensors."""
-    function = getattr(nd, name)
-    parameters = inspect.signature(function).parameters
-    sections = re.split(r"^(\w+)\n-+$", inspect.getdoc(function) or "", flags=re.M)
-    assert set(sections[1::2]) >= {"Parameters", "Returns", "Raises", "References", "Examples"}
-    entries = re.findall(r"^(\w[\w, ]*)(?: :|$)", sections[2], re.M)
-    shown = re.findall(r"\w+", " ".join(entries))
-    assert sorted(shown) == sorted(parameters)
-    if name != "ModulatedDeformableConvolution":  # it names what differs first
-        assert shown == list(parameters)
-    for parameter in ("data", "rois", "offset", "rois_num", "out"):
-        if parameter in parameters:
-            assert "Tensor" in parameters[parameter].annotation
 
 
 def test_overloads_repeat_the_whole_signature():

@@ -145,10 +145,15 @@ def test_the_call_of_the_page(tmp_path):
           return 0;
         }}
     """
-    for compiler, file in (("gcc", "program.c"), ("g++", "program.cc")):
+    shown = run("sh", "-c", block("python -c"), cwd=tmp_path, env=ENVIRONMENT)
+    header, library = gluon_roi.include(), str(gluon_roi.library.PATH)
+    assert shown.split() == [header, library]
+    compile_c = block("gcc")
+    # What the substitutions print is known by now.
+    compile_cc = re.sub(r"\$\(python -c '.*include.*'\)", header, compile_c)
+    compile_cc = re.sub(r"\$\(python -c '.*'\)", library, compile_cc)
+    compile_cc = compile_cc.replace("gcc", "g++").replace("program.c", "program.cc")
+    for file, command in (("program.c", compile_c), ("program.cc", compile_cc)):
         (tmp_path / file).write_text(program)
-        command = block("gcc").replace("gcc", compiler).replace("program.c", file)
         run("sh", "-c", command, cwd=tmp_path, env=ENVIRONMENT)
         assert run(tmp_path / "program") == "7"
-    shown = run("sh", "-c", block("python -c"), cwd=tmp_path, env=ENVIRONMENT)
-    assert shown.split() == [gluon_roi.include(), str(gluon_roi.library.PATH)]

@@ -19,7 +19,7 @@ import gluon_roi
 
 COMPILER = build_docs.EMXX
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.night,
     pytest.mark.skipif(not shutil.which(COMPILER.split()[0]), reason=f"no {COMPILER}"),
     pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="no Chromium"),
 ]

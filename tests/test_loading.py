@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 
 import mxnet as mx
+import presets
 import pytest
 
 import gluon_roi
+from gluon_roi import _source
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = gluon_roi.library.PATH
@@ -48,12 +50,6 @@ def copied(folder: Path, library: bool) -> Path:
 
 
 @pytest.fixture
-def package(tmp_path):
-    """The folder of a package that lacks its library."""
-    return copied(tmp_path / "package", library=False)
-
-
-@pytest.fixture
 def clone(tmp_path):
     """A source folder that is not built."""
     clone = copied(tmp_path / "clone", library=False)
@@ -68,42 +64,60 @@ def installed(tmp_path):
 
 # ---- A source folder that is not built -----------------------------------------------------------
 
-PLACES = "import gluon_roi; print(gluon_roi.library.PATH, gluon_roi.include(), sep='\\n')"
-SELF_CHECK = "import runpy; runpy.run_module('gluon_roi', run_name='__main__', alter_sys=True)"
+PLACES = "import gluon_roi; print(gluon_roi.library.PATH, gluon_roi.include(), sep='\\n')\n"
+#: `python -m gluon_roi`, and where the stand-ins for Arm are: next to _arm.py.
+MORE = """
+import gluon_roi._arm, runpy
+print(gluon_roi._arm.STAND_INS)
+runpy.run_module("gluon_roi", run_name="__main__", alter_sys=True)
+"""
 
 
 def test_source_folder_uses_the_installed_package(clone, installed):
+    """Both processes overwrite freed memory: MXNet before 1.9.1 ended them with SIGSEGV."""
     library, include = (installed / f"gluon_roi/{name}" for name in ("libgluon_roi.so", "include"))
-    assert python(PLACES, clone, installed) == [str(library), str(include)]
-    # The stand-ins for Arm lie beside _arm.py.
-    code = "import gluon_roi._arm; print(gluon_roi._arm.STAND_INS)"
-    assert python(code, clone, installed) == [str(installed / "gluon_roi/arm")]
+    path, folder, stand_ins, first, *lines = python(
+        PLACES + MORE, clone, installed, MALLOC_PERTURB_="85"
+    )
+    assert [path, folder] == [str(library), str(include)]
+    assert stand_ins == str(installed / "gluon_roi/arm")
+    assert first.split() == ["library", str(library)]
+    assert sum("agrees with the reference" in line for line in lines) == len(gluon_roi.OPERATORS)
     # mxnet first: through _gluon_roi_start, where it is installed.
     again = "import importlib; importlib.reload(gluon_roi); print(gluon_roi.library.PATH)"
-    assert python(f"import mxnet, gluon_roi; {again}", clone, installed) == [str(library)]
-    lines = python(SELF_CHECK, clone, installed)
-    assert lines[0].split() == ["library", str(library)]
-    assert sum("agrees with the reference" in line for line in lines) == len(gluon_roi.OPERATORS)
+    lines = python(f"import mxnet, gluon_roi; {again}", clone, installed, MALLOC_PERTURB_="255")
+    assert lines == [str(library)]
+
+
+@pytest.fixture
+def search_path(clone, installed, monkeypatch):
+    """The package's search path in the source folder; sys.path has the installed package, too."""
+    monkeypatch.delenv("GLUON_ROI_LIBRARY", raising=False)
+    monkeypatch.setattr(sys, "path", [str(clone), str(installed)])
+    return [str(clone / "gluon_roi")]
 
 
 @pytest.mark.parametrize("edited", ["ops/roi_align.py", "__init__.py", "new.py"])
-def test_edited_source_folder_is_not_ignored(clone, installed, edited):
+def test_edited_source_folder_is_not_ignored(clone, installed, search_path, edited):
     with open(clone / "gluon_roi" / edited, "a") as file:
         file.write("\n")
     here = gluon_roi.__version__
-    assert python(PLACES, clone, installed) == [
-        f"ImportError: gluon_roi: the source folder {clone} (version {here}) is not built, and its "
+    with pytest.raises(ImportError) as error:
+        _source.use_installed(search_path)
+    assert str(error.value) == (
+        f"gluon_roi: the source folder {clone} (version {here}) is not built, and its "
         f"gluon_roi/{edited} differs from that of gluon_roi {here} in {installed}; run {PIP} or "
         "'make build' in the source folder, or start Python in another folder"
-    ]
+    )
 
 
-def test_another_version_is_installed(clone, installed):
+def test_another_version_is_installed(clone, installed, search_path):
     file = installed / "gluon_roi/_version.py"
     file.write_text(re.sub(r'__version__ = ".+"', '__version__ = "0.0.1"', file.read_text()))
-    (message,) = python(PLACES, clone, installed)
-    assert f"(version {gluon_roi.__version__}) is not built" in message
-    assert f"differs from that of gluon_roi 0.0.1 in {installed}; run {PIP}" in message
+    with pytest.raises(ImportError) as error:
+        _source.use_installed(search_path)
+    assert f"(version {gluon_roi.__version__}) is not built" in str(error.value)
+    assert f"differs from that of gluon_roi 0.0.1 in {installed}; run {PIP}" in str(error.value)
 
 
 def test_nothing_is_installed(clone):
@@ -113,49 +127,64 @@ def test_nothing_is_installed(clone):
     ]
 
 
-def test_built_source_folder_uses_itself(clone, installed):
+def test_built_source_folder_uses_itself(clone, search_path):
     shutil.copy(str(LIBRARY), str(clone / "gluon_roi"))
     (clone / "gluon_roi/new.py").touch()
-    assert python(PLACES, clone, installed)[0] == str(clone / "gluon_roi/libgluon_roi.so")
+    _source.use_installed(search_path)
+    assert search_path == [str(clone / "gluon_roi")]
 
 
-def test_named_library(clone, installed):
-    """GLUON_ROI_LIBRARY needs no installed package, and does not use it."""
+def test_named_library(clone, search_path, monkeypatch):
+    """GLUON_ROI_LIBRARY needs no installed package, and does not use it.
+
+    test_reliability.py loads a library that it names.
+    """
+    monkeypatch.setenv("GLUON_ROI_LIBRARY", str(LIBRARY))
     (clone / "gluon_roi/new.py").touch()
-    lines = python(PLACES, clone, installed, GLUON_ROI_LIBRARY=str(LIBRARY))
-    assert lines == [str(LIBRARY), str(clone / "src/include")]
+    _source.use_installed(search_path)
+    assert search_path == [str(clone / "gluon_roi")]
+    monkeypatch.setattr(gluon_roi.library, "__file__", str(clone / "gluon_roi/library.py"))
+    assert gluon_roi.include() == str(clone / "src/include")
 
 
 # ---- Errors --------------------------------------------------------------------------------------
 
 
-def import_error(folder):
-    """The error of `import gluon_roi` for the copy of the package in folder."""
-    (message,) = python("import gluon_roi", folder)
-    return message
+@pytest.fixture
+def load_error(tmp_path, monkeypatch):
+    """Return the error of loading the library at a path in tmp_path."""
+    monkeypatch.setattr(gluon_roi.library, "PATH", tmp_path / "gluon_roi/libgluon_roi.so")
+    (tmp_path / "gluon_roi").mkdir()
+
+    def load():
+        with pytest.raises(ImportError) as error:
+            gluon_roi.library.load()
+        return str(error.value)
+
+    return load
 
 
-def test_missing_library(package):
-    assert import_error(package) == (
-        "ImportError: gluon_roi: the operator library libgluon_roi.so is missing; "
+def test_missing_library(load_error):
+    assert load_error() == (
+        "gluon_roi: the operator library libgluon_roi.so is missing; "
         f"run {PIP} in the source folder of gluon_roi"
     )
 
 
-def test_invalid_library(package):
-    (package / "gluon_roi/libgluon_roi.so").write_text("not a library")
-    message = import_error(package)
+def test_invalid_library(load_error):
+    gluon_roi.library.PATH.write_text("not a library")
+    message = load_error()
     assert "gluon_roi: the operator library cannot be loaded (" in message
     assert f"run {PIP}" in message
 
 
-def test_library_of_another_lib_api(package):
-    source = package / "other.c"
+def test_library_of_another_lib_api(load_error, tmp_path):
+    source = tmp_path / "other.c"
     source.write_text("int _opVersion(void) { return 7; }")
-    target = package / "gluon_roi/libgluon_roi.so"
+    target = gluon_roi.library.PATH
     subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(target)], check=True)
-    message = import_error(package)
-    found = f"MXNet {mx.__version__} has {gluon_roi.build_info()['lib_api']}"
+    message = load_error()
+    found = f"MXNet {mx.__version__} has {gluon_roi.library.mxnet_lib_api()}"
     assert f"built for library API 7, but {found}; run {PIP}" in message
 
 
@@ -168,55 +197,36 @@ def test_folder_with_any_name_in_any_locale(tmp_path):
     assert python(code, folder, LC_ALL="C", PYTHONUTF8="0") == [str(expected)]
 
 
-def build_error(**environment):
+def test_missing_compiler():
     run = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--build-lib", os.devnull],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "CXX": "no-such-compiler", "GLUON_ROI_CUDA": "0"},
         capture_output=True,
         text=True,
     )
     assert run.returncode != 0
-    return run.stderr.strip().splitlines()[-1]
-
-
-def test_missing_compiler():
-    message = build_error(CXX="no-such-compiler", GLUON_ROI_CUDA="0")
-    assert message == (
+    assert run.stderr.strip().splitlines()[-1] == (
         "gluon_roi: the C++ compiler 'no-such-compiler' was not found; "
         "run 'apt-get install g++', or set CXX to a compiler with C++17"
     )
 
 
 @pytest.mark.parametrize("tool", ["cmake", "ninja"])
-def test_missing_or_old_build_tools(tool, tmp_path):
+def test_missing_or_old_build_tools(tool, tmp_path, monkeypatch):
     """The sentence names what was found."""
     for name in ("cmake", "ninja"):
         (tmp_path / name).write_text("#!/bin/sh\necho cmake version 3.18.4\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / tool).unlink()
-    code = "import presets; presets.find = lambda tool: shutil.which(tool, path=path) or ''"
-    code = f"import shutil; path = {str(tmp_path)!r}; {code}; presets.build('release')"
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT / "build_tools", capture_output=True, text=True
-    )
+    monkeypatch.setattr(presets, "find", lambda name: shutil.which(name, path=str(tmp_path)) or "")
     found = {"cmake": "CMake was not found", "ninja": "Ninja was not found; found CMake 3.18"}
-    assert run.stderr == (
+    with pytest.raises(SystemExit) as error:
+        presets.build("release")
+    assert error.value.code == (
         f"gluon_roi: the build needs CMake 3.25 and Ninja; {found[tool]}; "
-        "run 'pip install cmake ninja'\n"
+        "run 'pip install cmake ninja'"
     )
-
-
-def test_missing_nvcc(tmp_path):
-    message = build_error(CUDA_HOME=str(tmp_path), GLUON_ROI_CUDA="1")
-    assert message.startswith("gluon_roi: GLUON_ROI_CUDA=1, but nvcc was not found; set CUDA_HOME")
-
-
-def test_end_of_a_process():
-    """With freed memory overwritten, MXNet before 1.9.1 ended in SIGSEGV."""
-    for fill in ("85", "255"):
-        run = [sys.executable, "-c", "import gluon_roi"]
-        subprocess.run(run, env={**os.environ, "MALLOC_PERTURB_": fill}, check=True)
 
 
 # ---- What is said of the build -------------------------------------------------------------------
@@ -232,27 +242,37 @@ def test_build_info():
     assert gluon_roi.has_cuda() is (info["cuda"] is not None)
 
 
-def test_self_check_into_a_pipe_that_is_closed():
-    """`python -m gluon_roi | head`: no traceback, whichever write comes after the last read."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    run = subprocess.run(
-        [sys.executable, "-m", "gluon_roi"], stdout=writer, stderr=subprocess.PIPE, text=True
-    )
-    os.close(writer)
-    assert run.returncode and not run.stderr
+#: Starts the demo without each package in turn, as if it was not imported yet.
+WITHOUT = """
+import runpy, sys
+for missing in sys.argv[1:]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "demo_rfcn"]:
+        del sys.modules[name]
+    hidden = {name: sys.modules.pop(name) for name in [*sys.modules]
+              if name.partition(".")[0] == missing}
+    sys.modules[missing] = None
+    try:
+        runpy.run_module("demo_rfcn")
+    except SystemExit as stopped:
+        assert stopped.code == 2
+    else:
+        sys.exit(f"it needs no {missing}")
+    del sys.modules[missing]
+    sys.modules.update(hidden)
+"""
 
 
-@pytest.mark.parametrize("missing", ["matplotlib", "gluoncv", "tqdm", "cv2"])
-def test_demo_without_its_requirements(tmp_path, missing):
-    """One sentence, with status 2."""
-    code = f"import runpy, sys; sys.modules[{missing!r}] = None; runpy.run_module('demo_rfcn')"
+def test_demo_without_its_requirements():
+    """One sentence for each, with status 2."""
+    missing = ["matplotlib", "gluoncv", "tqdm", "cv2"]
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-c", WITHOUT, *missing], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
-    assert run.returncode == 2
-    assert re.fullmatch(
-        f"demo_rfcn: .*{missing}.*; run \"pip install '.\\[demo\\]' && pip install --no-deps "
-        'mxnet==1.9.1 gluoncv==0.10.5" in the source folder of gluon_roi\n',
-        run.stderr,
-    )
+    sentences = run.stderr.splitlines()
+    assert run.returncode == 0 and len(sentences) == len(missing), run.stderr
+    for package, sentence in zip(missing, sentences):
+        assert re.fullmatch(
+            f"demo_rfcn: .*{package}.*; run \"pip install '.\\[demo\\]' && pip install --no-deps "
+            'mxnet==1.9.1 gluoncv==0.10.5" in the source folder of gluon_roi',
+            sentence,
+        )

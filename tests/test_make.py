@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make build` shows: nothing is compiled in silence."""
+"""What `make build` shows: nothing is compiled in silence. And the workflows run every check."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,3 +43,18 @@ def test_the_build_names_cuda_first():
     )
     first, *others = made.stdout.splitlines()
     assert first.startswith(("gluon_roi: with CUDA", "gluon_roi: without CUDA")) and others
+
+
+def test_the_workflow_has_every_check_with_a_tag():
+    """Those of build_tools/noxfile.py: `push` on each push, `night` every night."""
+    text = (ROOT / "build_tools/noxfile.py").read_text()
+    found = re.findall(r'^@here\((?:name="([\w-]+)", )?tags=\["(\w+)"\]\)\ndef (\w+)', text, re.M)
+    checks: dict = {"push": [], "night": []}
+    for name, tag, function in found:
+        checks[tag].append(name or function)
+    night, push = re.findall(r"'(\[.+\])'", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert json.loads(push) == checks["push"]
+    assert json.loads(night) == [*checks["night"], "matrix"]
+    makefile = (ROOT / "Makefile").read_text()
+    for name in checks["push"] + checks["night"]:
+        assert re.search(rf"^test .*\b{name}\b.*: \| .*nox$", makefile, re.M), name

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference itself: worked examples, MXNet's operators, derivatives, and odd rows of rois."""
+"""The reference itself: derivatives with respect to boxes, edge cases, and rejected arguments.
+
+Values and gradients have one proof for both: the operators equal the reference (test_operators.py),
+MXNet's operators and worked examples (test_agreement.py), and their derivatives are those of
+differences (test_operators.py).
+"""
 
 from __future__ import annotations
 
@@ -12,100 +17,18 @@ from operators import OPERATORS, ROWS
 from support.cases import (
     BATCH,
     HEIGHT,
-    SCALES,
     WIDTH,
-    assert_near,
     feature_map,
-    for_mxnet,
     roi_rows,
     row_id,
 )
 
 from gluon_roi import reference
 
-RAMP = np.arange(16.0).reshape(1, 1, 4, 4)
-FOUR_RAMPS = RAMP.repeat(4, axis=1)
-
 by_row = pytest.mark.parametrize("operator, arguments", ROWS, ids=row_id)
 
 
-# ---- Worked examples -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "box, scale, convention, expected",
-    [
-        ([0, 0, 3, 3], 1, "rfcn", [2.5, 4.5, 10.5, 12.5]),
-        ([0, 0, 4, 4], 1, "rfcn", [5, 6.5, 11, 12.5]),
-        ([1, 1, 4, 4], 0.5, "rfcn", [2.5, 3.5, 6.5, 7.5]),
-        ([0, 0, 3, 3], 1, "torchvision", [2.5, 3.5, 6.5, 7.5]),
-        ([0, 0, 4, 4], 1, "torchvision", [2.5, 4, 8.5, 10]),
-        ([1, 1, 4, 4], 0.5, "torchvision", [5, 5, 5, 5]),
-    ],
-)
-def test_ps_roi_pool_ramps(box, scale, convention, expected):
-    out = reference.ps_roi_pool(FOUR_RAMPS, [[0] + box], 2, scale, convention=convention)
-    assert out.ravel().tolist() == expected
-
-
-@pytest.mark.parametrize(
-    "aligned, expected", [(False, [3.75, 5.25, 9.75, 11.25]), (True, [1.5625, 3, 7.3125, 8.75])]
-)
-def test_align_ramps(aligned, expected):
-    rois = [[0, 0, 0, 3, 3]]
-    assert reference.roi_align(RAMP, rois, 2, 1, aligned=aligned).ravel().tolist() == expected
-    out = reference.ps_roi_align(FOUR_RAMPS, rois, 2, 1, aligned=aligned)
-    assert out.ravel().tolist() == expected
-
-
-@pytest.mark.parametrize("scale, expected", [(1.0, [14, 16, 26, 28]), (0.7, [7, 9, 19, 21])])
-def test_example_of_mxnet_roi_pooling(scale, expected):
-    data = np.arange(48.0).reshape(1, 1, 8, 6)
-    assert reference.roi_pool(data, [[0, 0, 0, 4, 4]], 2, scale).ravel().tolist() == expected
-
-
-def test_example_of_paddle_roi_pool():
-    data = np.arange(1.0, 17).reshape(1, 1, 4, 4)
-    rois = np.array([[1, 1, 2, 2], [1.5, 1.5, 3, 3]])
-    assert reference.roi_pool(data, rois, 1, 1, rois_num=[2]).ravel().tolist() == [11, 16]
-
-
-def test_example_of_paddle_psroi_pool():
-    rois = np.random.RandomState(0).uniform(0, 28, (5, 4))
-    out = reference.ps_roi_pool(np.zeros((2, 490, 28, 28)), rois, 7, 1, rois_num=[3, 2])
-    assert out.shape == (5, 10, 7, 7)
-
-
-# ---- MXNet's own operators -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "operator, arguments, pooled",
-    [(*r, p) for r in ROWS for p in [(1, 1), (2, 3), (7, 7)] if r[0].in_mxnet(p, r[1])],
-    ids=row_id,
-)
-@pytest.mark.parametrize(
-    "dtype, tolerance, scale",
-    # MXNet rounds spatial_scale to float32 in every type.
-    [
-        *(("float32", 5e-6, scale) for scale in SCALES),
-        *(pytest.param("float64", 1e-14, scale, marks=pytest.mark.slow) for scale in (1.0, 1 / 16)),
-    ],
-)
-def test_mxnet(operator, arguments, dtype, tolerance, scale, pooled):
-    data = feature_map(operator.channels(3, pooled, arguments), dtype)
-    rois = for_mxnet(operator.all_rois(scale, dtype))
-    x = mx.nd.array(data, dtype=dtype)
-    x.attach_grad()
-    with mx.autograd.record():
-        y = operator.mxnet(x, mx.nd.array(rois, dtype=dtype), pooled, scale, **arguments)
-    assert_near(operator.expected(data, rois, pooled, scale, **arguments), y.asnumpy(), tolerance)
-    if not operator.mxnet_backward:
-        return
-    d_out = np.random.RandomState(2).randn(*y.shape).astype(dtype)
-    y.backward(mx.nd.array(d_out, dtype=dtype))
-    d_data, _ = operator.expected_gradients(d_out, data, rois, pooled, scale, **arguments)
-    assert_near(d_data, x.grad.asnumpy(), 3 * tolerance)
+# ---- Bins without a finite cell ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fill", [np.nan, -np.inf, np.finfo("float32").min])
@@ -132,18 +55,6 @@ def test_roi_pool_starts_at_the_lowest_number_of_the_type(dtype):
 
 
 # ---- Derivatives ---------------------------------------------------------------------------------
-
-
-@by_row
-def test_backward_is_the_transpose(operator, arguments):
-    """<y, g> = <x, J^T g> for the linear operators; for ROIPool, where x does not change sign."""
-    pooled = (2, 3)
-    data = feature_map(operator.channels(2, pooled, arguments), "float64")
-    rois = operator.all_rois(0.3, "float64")
-    out = operator.expected(data, rois, pooled, 0.3, **arguments)
-    d_out = np.random.RandomState(3).randn(*out.shape)
-    d_data, _ = operator.expected_gradients(d_out, data, rois, pooled, 0.3, **arguments)
-    assert np.vdot(out, d_out) == pytest.approx(np.vdot(data, d_data), rel=1e-12)
 
 
 @pytest.mark.parametrize("boxes", ["inside", "crossing", "small", "inverted", "random"])

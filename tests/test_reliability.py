@@ -44,12 +44,14 @@ def test_every_operator_is_called():
     assert sorted(listed) == sorted(c_api.Library(gluon_roi.library.PATH).operators)
 
 
+@pytest.mark.night
 def test_hostile_calls():
     lines = script("tests/sanitize/run.py", "--calls", 100, "--seed", 15).splitlines()
     assert any(line.startswith("the same results at sse2") for line in lines)
     assert lines[-1].startswith("tsan at ") and "10 calls without a fault" in lines[-1]
 
 
+@pytest.mark.night
 def test_soak():
     lines = script("tests/scripts/soak.py", "--calls", 96).splitlines()
     ways = ("nd", "hybrid", "static", "Executor", "Module", "new K", "new maps", "errors")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same bytes at every instruction-set level of this machine, and for one thread and two."""
+"""The same bytes at every instruction-set level of this machine, and for one to three threads."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ pytestmark = pytest.mark.slow
 
 # Of this processor's architecture, lowest first.
 LEVELS = ("neon",) if platform.machine() == "aarch64" else ("sse2", "avx2", "avx512")
+# This process runs at the best level, unless the environment names a lower one.
+BEST = LEVELS.index(gluon_roi.build_info()["simd"])
 SCRIPT = Path(__file__).parent / "scripts/instruction_sets.py"
 
 
@@ -41,16 +43,18 @@ def test_unknown_level():
     environment = {**os.environ, "GLUON_ROI_SIMD": "mmx"}
     script = "import gluon_roi; gluon_roi.build_info()"
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
-    best = LEVELS.index(gluon_roi.build_info()["simd"])
-    expected = f"expected {' or '.join(LEVELS[: best + 1])}, which this processor has, got 'mmx'"
+    expected = f"expected {' or '.join(LEVELS[: BEST + 1])}, which this processor has, got 'mmx'"
     assert run.returncode == 1 and "RuntimeError: environment variable" in run.stderr.decode()
     assert expected in run.stderr.decode()
 
 
+def test_lowest_and_best_level():
+    assert digests(LEVELS[0], 1) == digests(LEVELS[BEST], 3)
+
+
+@pytest.mark.night
 def test_levels_and_threads():
-    """One thread and two in turn, at the best level both."""
-    # This process runs at the best level, unless the environment names a lower one.
-    best = LEVELS.index(gluon_roi.build_info()["simd"])
-    levels = [*LEVELS[: best + 1], LEVELS[best]]
-    found = [digests(level, 1 + n % 2) for n, level in enumerate(levels)]
+    """The levels with one, two and three threads in turn, and the best level with two counts."""
+    levels = [*LEVELS[: BEST + 1], LEVELS[BEST]]
+    found = [digests(level, 1 + n % 3) for n, level in enumerate(levels)]
     assert all(other == found[0] for other in found)

@@ -48,7 +48,7 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="no Chromium")
 def test_every_fault_is_reported(tmp_path):
     for name, body in PAGES.items():

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import threading
+from pathlib import Path
 from unittest import mock
 
 import mxnet as mx
@@ -42,11 +43,37 @@ def environment(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
 
 
-def test_run_resumes_bit_for_bit_after_each_way_to_end_it(eight_images, tmp_path):
-    """It was ended at random steps, and equals an uninterrupted run of one process.
+def assert_equals_a_run_of_one_process(last: Path, eight_images: Path, folder: Path) -> None:
+    """Compare the last checkpoint of two workers with an uninterrupted run.
 
     That has the workers' images on two contexts: test_demo_train.py compares it with one context.
     """
+    stored = checkpoint.read(last)
+    line_of_one = [*COMMON, "--cpus", "2", "--batch-size", "2", "--steps", stored.step]
+    program, weights = REPOSITORY / "tests/scripts/train_worker.py", folder / "weights.npz"
+    made = python(program, weights, *train_arguments(eight_images, folder / "whole", *line_of_one))
+    assert made.returncode == 0, made.stderr[-2000:]
+    # The running statistics are those of the first worker.
+    np.testing.assert_equal(dict(np.load(weights)), stored.model)
+    expected = checkpoint.read(folder / "whole" / "last.ckpt")
+    np.testing.assert_equal(stored.optimizer, expected.optimizer)
+    assert stored.updates == expected.updates
+    # Worker 0 has evaluated alone.
+    scores, own = (each.history["val"][-1] for each in (stored, expected))
+    assert scores == pytest.approx(own)
+
+
+def test_two_workers_equal_one_process(eight_images, tmp_path):
+    last = tmp_path / "run" / "last.ckpt"
+    line = train_arguments(eight_images, last.parent, *COMMON, "--steps", "3")
+    assert launched(line) == (0, [])
+    assert checkpoint.read(last).step == 3
+    assert_equals_a_run_of_one_process(last, eight_images, tmp_path)
+
+
+@pytest.mark.night
+def test_run_resumes_bit_for_bit_after_each_way_to_end_it(eight_images, tmp_path):
+    """It was ended at random steps, and equals an uninterrupted run of one process."""
     last, before = tmp_path / "parts" / "last.ckpt", 0
 
     def line(*more: object) -> list[str]:
@@ -92,21 +119,8 @@ def test_run_resumes_bit_for_bit_after_each_way_to_end_it(eight_images, tmp_path
     assert before <= checkpoint.read(last).step
 
     assert launched(line("--max-seconds", "0.5")) == (0, [])
-    stored = checkpoint.read(last)
-    assert before < stored.step
-    line_of_one = [*COMMON, "--cpus", "2", "--batch-size", "2", "--steps", stored.step]
-    whole, weights = tmp_path / "whole", tmp_path / "weights.npz"
-    program = REPOSITORY / "tests/scripts/train_worker.py"
-    made = python(program, weights, *train_arguments(eight_images, whole, *line_of_one))
-    assert made.returncode == 0, made.stderr[-2000:]
-    # The running statistics are those of the first worker.
-    np.testing.assert_equal(dict(np.load(weights)), stored.model)
-    expected = checkpoint.read(whole / "last.ckpt")
-    np.testing.assert_equal(stored.optimizer, expected.optimizer)
-    assert stored.updates == expected.updates
-    # Worker 0 has evaluated alone.
-    scores, own = (each.history["val"][-1] for each in (stored, expected))
-    assert scores == pytest.approx(own)
+    assert before < checkpoint.read(last).step
+    assert_equals_a_run_of_one_process(last, eight_images, tmp_path)
 
 
 #: What both or the first of two workers do, in sh; the status of `launch`, and the sentences.

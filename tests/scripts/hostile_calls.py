@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls every operator on hostile boxes, offsets, scores and sizes of images: prints "alive".
 
-python hostile_calls.py SEED
+python hostile_calls.py SEED ROUNDS
 """
 
 import sys
@@ -41,7 +41,7 @@ def spoiled(arrays):
     return [np.where(rng.rand(*a.shape) < share, rng.choice(values, a.shape), a) for a in arrays]
 
 
-for _ in range(180):
+for _ in range(int(sys.argv[2])):
     for op in OPERATORS:
         rois = rng.choice(values, (6, op.coordinates + 1))
         if rng.rand() < 0.7:

@@ -2,8 +2,8 @@
 """Prints the instruction set, and digests of every operator's results with it, as JSON.
 
 The environment sets the instruction set and the threads; a process reads it once. The maps are
-large enough for two threads, the channels fill one block and leave a remainder, and RoIs leave
-parts of the maps free.
+large enough for several threads, the channels fill one block and leave a remainder, and RoIs leave
+parts of the maps free. One image has most of the RoIs, so that the threads of the others help.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ ROWS += [
 ]
 rng = np.random.RandomState(0)
 corner = rng.uniform((-5, -5), (40, 30), (60, 2))
-rois = np.hstack([np.arange(60)[:, None] % 3, corner, corner + rng.uniform(0, 25, (60, 2))])
+image = np.repeat([0, 1, 2], [44, 8, 8])[:, None]
+rois = np.hstack([image, corner, corner + rng.uniform(0, 25, (60, 2))])
 rois[7, 0] = -1
 rois[rois[:, 0] == 2] = [0, 3, 4, 9, 12]
 turned = np.hstack([rois, rng.uniform(-180, 180, (60, 1))])

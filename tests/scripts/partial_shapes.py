@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Infers and binds every operator with some shapes and types unknown: prints "alive".
 
-python partial_shapes.py
+python partial_shapes.py FORM...
 """
 
 import itertools
 import re
+import sys
 import warnings
 from typing import Any, Dict, FrozenSet, Iterator, List, Tuple
 
@@ -252,7 +253,7 @@ def calls(form: str) -> Iterator[Tuple[Any, Shapes]]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # of MXNet's, that a shape or type cannot be decided
     called = set()
-    for form in ("variable", "computed", "with parameters"):
+    for form in sys.argv[1:]:  # variable, computed, with parameters
         for symbol, shapes in calls(form):
             check(symbol, shapes)
             called.update(re.findall('"op": "_gluon_roi_(\\w+)"', symbol.tojson()))
