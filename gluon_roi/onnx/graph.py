@@ -19,9 +19,7 @@ from ..bridge.nodes import without_longs
 PRODUCER = "gluon_roi"
 #: Attributes that any node may have and that have no effect in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
-
-#: The end of an axis, for Slice.
-END = int(np.iinfo(np.int64).max)
+END = int(np.iinfo(np.int64).max)  # of an axis, for Slice
 #: Constants of more bytes are weights. No size of a tensor depends on their values.
 _WEIGHT = 1024
 #: The types of tensors by the names that ONNX's schemas give them.
@@ -190,8 +188,7 @@ class Graph:
     def translating(self, node: Node) -> Iterator[None]:
         """Name what is added meanwhile after a node of MXNet's, and refuse types with its name.
 
-        Rules do not pass the node to each call, because operators of tensors add nodes as well, and
-        ``a + b`` has no argument for it.
+        Operators of tensors add nodes as well, and ``a + b`` has no argument for the node.
         """
         before, self._translated = self._translated, node
         try:
