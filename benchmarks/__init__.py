@@ -1,8 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 """Benchmarks of the operators and other libraries: ``python -m benchmarks --help``, README.md."""
-
-import sys
-
-from .ways import ROOT
-
-sys.path.append(str(ROOT / "tests"))  # for support/

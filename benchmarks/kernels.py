@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support import c_api
+
+from testing import c_api
 
 from .ways import ROOT
 from .work import Item, Row

@@ -39,15 +39,12 @@ import numpy as np
 import gluon_roi
 from demo_rfcn import networks
 from demo_rfcn.model import ModelConfig
+from testing.onnx_runtimes import zoo
+from testing.onnx_runtimes.check import RUNTIMES, onnxruntime, openvino
+from testing.onnx_runtimes.classics import times
+from testing.onnx_runtimes.detectors import compare
 
 from .switch_whole import info_of, make_fpn, make_rfcn
-from .ways import ROOT
-
-sys.path.append(str(ROOT / "tests/onnx_runtimes"))
-import zoo  # noqa: E402  (scripts beside MXNet's environment)
-from check import RUNTIMES, onnxruntime, openvino  # noqa: E402
-from classics import times  # noqa: E402
-from detectors import compare  # noqa: E402
 
 IMAGE = (1, 3, 600, 800)
 SHOWN = 12  # nodes of a profile

@@ -20,9 +20,9 @@ from typing import Any, Callable, Iterator
 import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
-from support.detectors import KEPT, make_detector
 
 import gluon_roi
+from testing.detectors import KEPT, make_detector
 
 warnings.simplefilter("ignore")
 

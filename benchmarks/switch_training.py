@@ -26,13 +26,13 @@ from gluoncv.nn.feature import FPNFeatureExpander
 from mxnet import gluon
 from mxnet.gluon import nn
 from mxnet.gluon.model_zoo.vision.resnet import BasicBlockV1, ResNetV1
-from support.detectors import FanIn
 
 import gluon_roi
 from demo_rfcn.data import DATASETS, ensure_dataset, open_datasets
 from demo_rfcn.data.loader import normalise
 from demo_rfcn.metrics import evaluate
 from demo_rfcn.predictor import Predictor
+from testing.detectors import FanIn
 
 BATCH = 4
 SIGNALS = DATASETS["signals"]

@@ -33,12 +33,12 @@ from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 from mxnet.gluon.contrib import cnn
-from support.detectors import KEPT, FanIn, make_detector
 
 import gluon_roi
 from demo_rfcn.data import ensure_dataset, open_datasets
 from demo_rfcn.data.loader import normalise
 from demo_rfcn.model import HoleNet
+from testing.detectors import KEPT, FanIn, make_detector
 
 from .switch_models import gradient, in_turns
 from .switch_training import SIGNALS, train

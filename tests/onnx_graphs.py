@@ -10,7 +10,6 @@ does the same with a few.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -53,8 +52,7 @@ def check(seed: int, path: Path, run: Callable = run, zero_sizes: bool = True) -
 
 
 def openvino(path: Path, *inputs: object) -> list:
-    sys.path.insert(0, str(Path(__file__).resolve().parent / "onnx_runtimes"))
-    import check
+    from testing.onnx_runtimes import check
 
     return check.openvino(str(path))(*inputs)
 

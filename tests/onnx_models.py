@@ -4,7 +4,7 @@
     python tests/onnx_models.py FOLDER            a <name>.onnx for each model
     python tests/onnx_models.py FOLDER --record   and golden inputs, outputs and graphs
 
-tests/onnx_runtimes/check.py runs the files against the golden outputs, where MXNet is not
+testing/onnx_runtimes/check.py runs the files against the golden outputs, where MXNet is not
 installed.
 """
 

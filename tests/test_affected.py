@@ -6,7 +6,8 @@ from pathlib import Path
 
 import mxnet as mx
 import pytest
-from support.detectors import make_detector
+
+from testing.detectors import make_detector
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/affected.md"
 

@@ -13,12 +13,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
-from support import c_api
 from support.overlapped import CALLS
 from support.overlaps import HOSTILE, exact_overlap, random_pairs
 
 import gluon_roi
 from gluon_roi import reference
+from testing import c_api
 
 box_iou: Any = gluon_roi.nd.BoxIoU
 DTYPES = ("float32", "float64", "float16")

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from mxnet import autograd
 from operators import ROWS
-from support import c_api
 from support.cases import feature_map, row_id
 
 import gluon_roi
+from testing import c_api
 
 HEADER = Path(__file__).parents[1] / "src/include/gluon_roi.h"
 CPU = c_api.Device(c_api.CPU)

@@ -15,9 +15,9 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
-from support import c_api
 
 import gluon_roi
+from testing import c_api
 
 CPU = c_api.Device(c_api.CPU)
 LIBRARY = c_api.Library(gluon_roi.library.PATH)

@@ -18,11 +18,12 @@ import numpy as np
 import presets
 import pytest
 from operators import ROWS
-from support import c_api
 from support.cases import feature_map, row_id
 from support.deformed import CALLS as SAMPLED
 from support.kernel_checks import CHECKS, Kernels, arguments_of
 from support.suppressed import CALLS as SUPPRESSED
+
+from testing import c_api
 
 pytestmark = pytest.mark.slow
 

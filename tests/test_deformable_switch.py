@@ -12,11 +12,11 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
-from support import c_api
 from support.convolutions import CONVOLUTIONS, convolution_inputs, run_samples
 from support.deformed import CALLS
 
 import gluon_roi
+from testing import c_api
 
 plain: Any = gluon_roi.nd.DeformableConvolution
 modulated: Any = gluon_roi.nd.ModulatedDeformableConvolution

@@ -7,7 +7,6 @@ tests/demo/test_demo_use.py has the demo's detector.
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import mxnet as mx
@@ -19,8 +18,7 @@ from support.deployment import EXAMPLES, assert_same, detect_mxnet, detect_onnx,
 pytest.importorskip("onnx")
 gluoncv = pytest.importorskip("gluoncv")
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests/onnx_runtimes"))
-import zoo  # noqa: E402  (a script beside MXNet's environment)
+from testing.onnx_runtimes import zoo  # noqa: E402
 
 THRESH = 0.051
 NEAR = 0.01  # pixels: GluonCV normalises numbers from 0 to 1, which rounds differently

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
-PACKAGES = ("gluon_roi", "demo_rfcn", "benchmarks")
+PACKAGES = ("gluon_roi", "demo_rfcn", "benchmarks", "testing")
 #: The modules and folders of the demo; each imports only those before it.
 DEMO: tuple[str, ...] = (
     "errors",
@@ -103,12 +103,16 @@ def test_the_package_does_not_know_the_demo():
 
 
 def test_benchmarks_and_tests_do_not_know_each_other():
-    """What both need is in tests/support. What measures uses the rows of the benchmarks."""
+    """What both need is in testing/. What measures uses the rows of the benchmarks."""
     measuring = ("test_benchmarks", "check_kernels")
     for name in FILES:
         if TESTS in FILES[name].parents and FILES[name].stem not in measuring:
             assert not [imported for imported in imports(name) if "benchmarks" in imported], name
-    of_tests = {file.stem for file in (ROOT / "tests").glob("*.py")} | {"operators", "tests"}
+    of_tests = {file.stem for file in (ROOT / "tests").glob("*.py")} | {
+        "operators",
+        "support",
+        "tests",
+    }
     for file in (ROOT / "benchmarks").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

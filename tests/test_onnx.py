@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The export to ONNX: graphs, their results in runtimes, and errors.
 
-Models run in onnxruntime; tests/onnx_runtimes/check.py runs them in OpenVINO, too.
+Models run in onnxruntime; testing/onnx_runtimes/check.py runs them in OpenVINO, too.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from gluon_roi.onnx import file  # noqa: E402
 HERE = Path(__file__).resolve().parent
 MODELS = onnx_models.models()
 
-sys.path.insert(0, str(HERE / "onnx_runtimes"))
-import check  # noqa: E402  (a script beside MXNet's environment)
+from testing.onnx_runtimes import check  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import gluon_roi
 
 pytest.importorskip("onnx")
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "onnx_runtimes"))
-import check  # noqa: E402  (a script that needs no MXNet)
+from testing.onnx_runtimes import check  # noqa: E402
 
 S, NAN = mx.sym, np.nan
 RUNTIMES = pytest.mark.parametrize("runtime", check.RUNTIMES)

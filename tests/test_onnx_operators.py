@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ onnx = pytest.importorskip("onnx")
 
 HERE = Path(__file__).resolve().parent
 MODELS = onnx_models.models()
-
-sys.path.insert(0, str(HERE / "onnx_runtimes"))
 
 
 A, B, ROW = (2, 3, 4, 5), (2, 1, 4, 5), (4, 6)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ import gluon_roi
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "onnx_runtimes"))
-import check  # noqa: E402  (a script that needs no MXNet)
+from testing.onnx_runtimes import check  # noqa: E402
 
 #: The operators of ONNX that read cells of maps.
 POOLING = ("RoiAlign", "MaxRoiPool", "GridSample", "MatMul")

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from support.onnx_evaluator import run
@@ -14,8 +12,7 @@ import gluon_roi
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("gluoncv")
-sys.path.insert(0, str(Path(__file__).resolve().parent / "onnx_runtimes"))
-import zoo  # noqa: E402  (a script beside MXNet's environment)
+from testing.onnx_runtimes import zoo  # noqa: E402
 
 pytestmark = pytest.mark.night
 

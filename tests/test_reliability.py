@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operators import ROWS
-from support import c_api
 from support.cases import row_id
 
 import gluon_roi
+from testing import c_api
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ import mxnet as mx
 import numpy as np
 import presets
 import pytest
-from support import c_api
 
 import gluon_roi
 from gluon_roi import gpu, self_check
 from gluon_roi.self_check import MXNetDevice, Reference, Results, cases, differences
+from testing import c_api
 
 NAMES = [case.operator.name for case in cases()]
 

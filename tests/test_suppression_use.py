@@ -11,11 +11,11 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
-from support import c_api
 from support.suppressed import CALLS, Suppressed
 from support.suppression import arrays_of, record_of
 
 import gluon_roi
+from testing import c_api
 
 box_nms: Any = gluon_roi.nd.BoxNMS
 proposal: Any = gluon_roi.nd.Proposal

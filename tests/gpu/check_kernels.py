@@ -37,12 +37,12 @@ package.__path__ = [str(ROOT / "gluon_roi")]
 sys.modules["gluon_roi"] = package
 
 from operators import ROWS  # noqa: E402
-from support import c_api  # noqa: E402
 from support.cases import PRECISION, feature_map, row_id  # noqa: E402
 from support.kernel_checks import CHECKS, Kernels, arguments_of, assert_same  # noqa: E402
 
 from benchmarks.libraries import Torchvision  # noqa: E402
 from benchmarks.work import POOLING, Item  # noqa: E402
+from testing import c_api  # noqa: E402
 
 #: "cpu" for simulated kernels.
 DEVICE = "cuda"

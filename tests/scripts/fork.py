@@ -12,7 +12,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-from support import c_api  # noqa: E402
+from testing import c_api  # noqa: E402
 
 LIBRARY = c_api.Library(sys.argv[2])
 RNG = np.random.RandomState(0)

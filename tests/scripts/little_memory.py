@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from support import c_api  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from testing import c_api  # noqa: E402
 
 library = c_api.Library(sys.argv[1])
 CPU = c_api.Device(c_api.CPU)

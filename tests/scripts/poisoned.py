@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
-from support import c_api  # noqa: E402
+sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 from test_c_errors import LIBRARY, whole_call  # noqa: E402
+
+from testing import c_api  # noqa: E402
 
 MARK = 77
 

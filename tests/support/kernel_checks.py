@@ -12,13 +12,14 @@ from typing import Any, Callable
 
 import numpy as np
 from operators import OPERATORS, ROWS
-from support import c_api
 from support.cases import BATCH, PRECISION, SCALES, all_rois, feature_map, row_id
 from support.deformed import CALLS, Sampled
 from support.overlapped import CALLS as OVERLAPPED
 from support.overlapped import Overlapped
 from support.suppressed import CALLS as SUPPRESSED
 from support.suppressed import Suppressed
+
+from testing import c_api
 
 DTYPES = ("float32", "float64", "float16")
 #: Output channels and pooled size: around a block of kTileChannels and of kUnroll, more bins than

@@ -2,7 +2,7 @@
 """Every family of GluonCV's models as ONNX: the smallest model, with random weights.
 
     .venv/bin/pip install onnxruntime openvino==2026.4.1
-    .venv/bin/python tests/onnx_runtimes/zoo.py [FAMILY ...]
+    .venv/bin/python -m testing.onnx_runtimes.zoo [FAMILY ...]
 
 Prints the table of docs/results/onnx.md: the largest difference of the outputs from MXNet's,
 relative to the largest number of each; for detectors, how many detections are found again.
@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
-from check import RUNTIMES, difference
-from detectors import compare, rows
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from .check import RUNTIMES, difference
+from .detectors import compare, rows
 
 
 class Model(NamedTuple):
@@ -150,7 +149,8 @@ def case(model: Model, proposals: int | None = None) -> Case:
 def built(model: Model, inputs: list, proposals: int | None = None) -> Any:
     import mxnet as mx
     from gluoncv.model_zoo import get_model
-    from support.detectors import FanIn, make_detector
+
+    from ..detectors import FanIn, make_detector
 
     if "rcnn" in model.name:
         return make_detector(model.name, inputs[0], proposals)

@@ -2,7 +2,7 @@
 """The classic detectors as ONNX, from their authors' own symbols with random weights.
 
     .venv/bin/pip install onnxruntime openvino==2026.4.1
-    .venv/bin/python tests/onnx_runtimes/classics.py SOURCES
+    .venv/bin/python -m testing.onnx_runtimes.classics SOURCES
 
 SOURCES has clones of Deformable-ConvNets (msracver) and mx-rcnn (ijkguo), of which nothing is kept
 here. Prints the table of docs/results/onnx.md. Each model is exported with free sizes, before and
@@ -282,10 +282,10 @@ def study(title: str, symbol: Any, values: tuple[dict, dict], images: list, runt
 
 def exported(folder: str, symbol: Any, shapes: list, values: tuple[dict, dict], **cut: Any) -> dict:
     """A model as functions of the runtimes; optimize makes no difference to the file."""
-    from check import RUNTIMES
-
     import gluon_roi
     import gluon_roi.onnx
+
+    from .check import RUNTIMES
 
     dynamic: list = [(2, 3), (0,) if cut else ()]
     files = []
@@ -304,7 +304,6 @@ def main() -> None:
     arguments = parser.parse_args()
     # One thread for all; MXNet reads it when it is loaded.
     os.environ.update(OMP_NUM_THREADS="1", MXNET_SUBGRAPH_VERBOSE="0")
-    sys.path.insert(0, str(ROOT))
     import mxnet as mx
 
     from gluon_roi.onnx.cut import cut

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole detectors as ONNX: detections of onnxruntime and OpenVINO against those of MXNet.
 
-    .venv/bin/python tests/onnx_runtimes/detectors.py FOLDER --export
+    .venv/bin/python -m testing.onnx_runtimes.detectors FOLDER --export
         [--pretrained FILE --images FILE ...]
-    /tmp/runtimes/bin/python tests/onnx_runtimes/detectors.py FOLDER
+    /tmp/runtimes/bin/python -m testing.onnx_runtimes.detectors FOLDER
 
 The first command exports GluonCV's detectors, switched, with random weights, and with --pretrained
 an R-FCN of the demo, for which it needs images. It keeps the images and MXNet's detections. The
@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from check import RUNTIMES
+
+from .check import RUNTIMES
 
 ROOT = Path(__file__).resolve().parents[2]
 GLUONCV = ("faster_rcnn_resnet50_v1b_voc", "faster_rcnn_fpn_resnet50_v1b_coco")
@@ -38,10 +38,11 @@ def rows(outputs: list) -> np.ndarray:
 
 def export_gluoncv(folder: Path) -> None:
     import mxnet as mx
-    from support.detectors import make_detector, scale
 
     import gluon_roi
     import gluon_roi.onnx
+
+    from ..detectors import make_detector, scale
 
     image = mx.nd.random.normal(shape=(1, 3, *SIZE))
     for name in GLUONCV:
@@ -117,7 +118,6 @@ def main() -> None:
     if bool(arguments.pretrained) != bool(arguments.images):
         parser.error("--pretrained and --images: expected both or none")
     if arguments.export:
-        sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
         arguments.folder.mkdir(parents=True, exist_ok=True)
         export_gluoncv(arguments.folder)
         if arguments.pretrained:

@@ -4,7 +4,7 @@
     python -m venv /tmp/runtimes
     /tmp/runtimes/bin/pip install onnxruntime openvino==2026.4.1 'numpy>=2'
     .venv/bin/python tests/onnx_models.py /tmp/models
-    /tmp/runtimes/bin/python tests/onnx_runtimes/check.py /tmp/models
+    /tmp/runtimes/bin/python -m testing.onnx_runtimes.check /tmp/models
 
 Prints the largest difference of each model in each runtime, and exits with 1 if one exceeds its
 tolerance.
@@ -20,7 +20,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-ARRAYS = Path(__file__).resolve().parent.parent / "golden/onnx.npz"
+ARRAYS = Path(__file__).resolve().parents[2] / "tests/golden/onnx.npz"
 
 #: Greatest difference: of whole cells; of bilinear samples of standard normal maps, which are moved
 #: by up to 1e-5 of a cell where a bin is a RoI of its own; of boxes in pixels.
