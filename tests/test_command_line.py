@@ -254,7 +254,13 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDS)
+#: Variants of the others.
+BY_NIGHT = ("chains", "hook", "interrupt", "future", "main")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.night] * (each in BY_NIGHT)) for each in ENDS]
+)
 def test_run_ends_and_reports_as_python_does(name, tmp_path):
     """The same text, to the byte, and the same status: no frame of this package."""
     (tmp_path / "sub").mkdir()
