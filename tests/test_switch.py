@@ -366,14 +366,20 @@ def test_scopes_of_the_caller_do_not_matter():
         assert gluon_roi.optimize(symbol).tojson() == expected
 
 
-@pytest.mark.slow
-def test_deep_symbols():
+@pytest.mark.parametrize(
+    "depth",
+    [
+        pytest.param(20_000, marks=pytest.mark.slow),
+        pytest.param(100_000, marks=pytest.mark.night),
+    ],
+)
+def test_deep_symbols(depth):
     """Nothing is quadratic, and nothing calls itself as deep as the graph."""
     x, rois, other = map(mx.sym.var, ("x", "rois", "other"))
     symbol = mx.sym.add_n(
         *(mx.sym.contrib.ROIAlign(x * k, rois * k, (3, 3), SCALE) for k in range(2))
     )
-    for _ in range(100_000):
+    for _ in range(depth):
         symbol = symbol + other
     switched = gluon_roi.optimize(symbol)
     assert parts(switched) == {"_gluon_roi_PyramidROIAlign": 1}
