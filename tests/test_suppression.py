@@ -176,6 +176,49 @@ def test_soft_methods_are_the_papers(method, form, ctx):
         )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_rotated_report(dtype, ctx):
+    """mmcv 1663: rotated suppression of float16 kept all of these. Two of them are two others."""
+    rows = np.array(
+        [
+            [233.25, 276.0, 160.0, 50.625, -3.0371, 0.9858],
+            [233.625, 276.75, 160.875, 52.6562, -2.998, 0.6021],
+            [261.0, 326.25, 146.625, 46.4062, -2.9844, 0.9854],
+            [261.0, 326.75, 147.375, 47.9062, -2.9648, 0.9453],
+        ]
+    )
+    rows[:, 4] = -np.degrees(rows[:, 4])
+    _, indices = gluon_roi.nd.BoxNMS(
+        mx.nd.array(rows, ctx=ctx, dtype=dtype),
+        score_index=5,
+        coord_start=0,
+        in_format="rotated",
+        out_format="rotated",
+        return_indices=True,
+    )
+    assert indices.asnumpy().ravel().tolist() == [0, 2, -1, -1]
+
+
+def test_upright_reports(ctx):
+    """mmcv 1239: boxes that are apart stay at a threshold of 0. mmcv 1476: inverted ones, too."""
+    rng = np.random.RandomState(0)
+    corner = 2 * np.indices((20, 20)).reshape(2, -1).T
+    scores = rng.rand(400, 1)
+    for sides in (rng.uniform(0.1, 1.9, (400, 2)), rng.uniform(-9, -0.1, (400, 2))):
+        rows = np.hstack([scores, corner, corner + sides])
+        out = gluon_roi.nd.BoxNMS(mx.nd.array(rows, ctx=ctx), 0.0, score_index=0, coord_start=1)
+        expected = np.sort(scores.ravel())[::-1].astype("float32")
+        np.testing.assert_array_equal(out.asnumpy()[:, 0], expected)
+
+
+@pytest.mark.parametrize("method", ["linear", "gaussian"])
+def test_soft_report(method, ctx):
+    """mmcv 1726: where all scores are below min_score, no row is kept."""
+    rows = mx.nd.array([[0.298848, 0, 0, 4, 4], [0.25, 0, 0, 4, 5]], ctx=ctx)
+    more = {"score_index": 0, "coord_start": 1, "method": method}
+    assert (gluon_roi.nd.BoxNMS(rows, min_score=0.3, **more) == -1).asnumpy().all()
+
+
 def test_soft_worked_numbers(ctx):
     """Rows overlap by 16 / 20; the other class is not lowered."""
     rows = mx.nd.array(

@@ -136,6 +136,7 @@ VALUES = {
     "force_suppress": ("True", "False", "1"),
     "in_format": ("center", "corner"),
     "out_format": ("center",),
+    "format": ("center", "corner"),
     "rpn_pre_nms_top_n": ("12000", "-1"),
     "rpn_post_nms_top_n": ("2000",),
     "threshold": ("0.5",),

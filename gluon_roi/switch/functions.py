@@ -91,11 +91,11 @@ def replace_builtins(bad_index: str = "error", rois_only: bool = False) -> conte
 
     In every module that holds ``ROIPooling``, ``contrib.ROIAlign``, ``contrib.PSROIPooling``,
     ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign``, ``contrib.DeformableConvolution``,
-    ``contrib.ModulatedDeformableConvolution``, ``contrib.box_nms``, ``contrib.Proposal``,
-    ``contrib.MultiProposal`` or ``npx.roi_pooling`` (of ``mx.nd`` or ``mx.sym``), a function with
-    the same signature takes its place and calls ours. This affects array code, networks that are
-    not hybridized, and symbols built from then on. For existing symbols and symbol files, use
-    :func:`gluon_roi.optimize`.
+    ``contrib.ModulatedDeformableConvolution``, ``contrib.box_nms``, ``contrib.box_iou``,
+    ``contrib.Proposal``, ``contrib.MultiProposal`` or ``npx.roi_pooling`` (of ``mx.nd`` or
+    ``mx.sym``), a function with the same signature takes its place and calls ours. This affects
+    array code, networks that are not hybridized, and symbols built from then on. For existing
+    symbols and symbol files, use :func:`gluon_roi.optimize`.
 
     The replacement applies to the whole process, in all threads, until the ``with`` block ends or
     ``close()`` is called on the result; without either it is permanent. Replacements may overlap in
@@ -109,7 +109,7 @@ def replace_builtins(bad_index: str = "error", rois_only: bool = False) -> conte
         padding row, as MXNet's ``ROIPooling`` does.
     rois_only : bool
         Whether to replace only operators that pool boxes: not the deformable convolutions,
-        ``box_nms``, ``Proposal`` and ``MultiProposal``.
+        ``box_nms``, ``box_iou``, ``Proposal`` and ``MultiProposal``.
 
     Returns
     -------

@@ -173,6 +173,7 @@ SWITCHES = (
         ),
         alias="box_non_maximum_suppression",
     ),
+    Switch("_contrib_box_iou", "BoxIoU", ("lhs", "rhs"), _same("format")),
     Switch("_contrib_Proposal", "Proposal", *_PROPOSAL),
     Switch("_contrib_MultiProposal", "Proposal", *_PROPOSAL),
 )
