@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import presets
 import pytest
-from support import c_api
 from support.kernel_checks import Kernels
 from support.overlapped import CALLS as OVERLAPPED
 from support.overlaps import exact_overlap, random_pairs
@@ -25,6 +24,7 @@ from support.suppressed import CALLS as SUPPRESSED
 from support.suppressed import NMS
 
 from gluon_roi import reference
+from testing import c_api
 
 pytestmark = pytest.mark.slow
 

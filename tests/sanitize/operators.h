@@ -221,13 +221,11 @@ class Spoiler final : public gluon_roi::ParamVisitor {
     offer([=] { *field.value = not_positive(); });
   }
   void number(Field<double> field, double) override {
-    offer([=] {
-      // What a threshold is compared with is float32.
-      const bool is_threshold = std::string(field.name).find("thresh") != std::string::npos;
-      *field.value = is_threshold && random_->chance(0.5)
-                         ? random_->pick({1e39, -DBL_MAX})
-                         : random_->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0});
-    });
+    offer([=] { *field.value = random_->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0}); });
+  }
+  // Compared in float32. NaN and infinity are valid.
+  void threshold(Field<double> field, double) override {
+    offer([=] { *field.value = random_->pick({1e39, -DBL_MAX}); });
   }
   void positive_list(Field<Doubles> values, Field<int32_t> count, const char*) override {
     offer([=] { (*values.value)[random_->integer(0, *count.value - 1)] = not_positive(); });
