@@ -169,6 +169,19 @@ def test_stays_switched(later):
     assert parts(net) == SWITCHED
 
 
+def test_flags_are_kept():
+    """A network that is hybridized keeps its flags, unless others are given."""
+    x, rois = inputs()
+    net = Detector()
+    net.initialize(mx.init.Normal(0.1))
+    net.hybridize(static_alloc=True, static_shape=True)
+    gluon_roi.optimize(net, x, rois, static_shape=False, inline_limit=3)
+    for block in (net, *net._children.values()):
+        flags = dict(block._flags)
+        kept = flags["static_alloc"], flags["static_shape"], flags["inline_limit"]
+        assert kept == (True, False, 3)
+
+
 def test_lambda():
     x, rois = inputs()
     net = gluon.nn.HybridSequential()

@@ -194,7 +194,7 @@ def optimize(
         As of :func:`gluon_roi.replace_builtins`.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``; with ``backend=``, also the
-        options of that backend.
+        options of that backend. A network that is hybridized keeps those that are not given.
 
     Returns
     -------
@@ -252,9 +252,14 @@ def optimize(
         for block, _ in before:
             _switch_block(block, options)
         model.hybridize(**flags)
-        for block, state in before:  # as of net.optimize_for(x, backend='MKLDNN')
-            if state.get("_backend") and "backend" not in flags:
+        for block, state in before:
+            if (
+                state.get("_backend") and "backend" not in flags
+            ):  # of optimize_for(backend="MKLDNN")
                 block._backend, block._backend_opts = state["_backend"], state["_backend_opts"]
+            if state.get("_active"):
+                kept = {k: v for k, v in state["_flags"] if k not in flags}
+                block._flags = list({**dict(block._flags), **kept}.items())
         model(*inputs)
         used = _count("optimize", model)
         _check_any(used, "network", options)
