@@ -62,8 +62,8 @@ inline double coordinate(Random* random, int64_t cells, double scale, bool hosti
     case 2: return random->pick({0.0, -0.0, 1e-40, 1e-310, 5e-324, -1e-45, 1e-7, -6e-8});
     case 3: return random->either_sign(std::pow(10, random->uniform(0, 9.5)));
     case 4:
-      return random->either_sign(random->pick({1e20, 1e30, 3.4e38, 1e39, 1e300, DBL_MAX, 65504.0,
-                                               2147483647.0, 2147483648.0, 9.3e18}));
+      return random->either_sign(random->pick(
+          {1e20, 1e30, 3.4e38, 1e39, 1e300, DBL_MAX, 65504.0, 2147483647.0, 2147483648.0, 9.3e18}));
     default: return random->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0});
   }
 }
