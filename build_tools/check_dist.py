@@ -94,7 +94,8 @@ class Newcomer:
         self.type("python -m doctest example.txt", elsewhere)
         if shutil.which("cmake"):
             example = lines_of("docs/c.md", "(?:cmake -S|cmake --build build|build/example/)")
-            assert "14 16 26 28" in [self.type(line) for line in example][-1]
+            printed = "".join([self.type(line) for line in example])
+            assert "14 16 26 28" in printed and "3.5 5.5 15.5 17.5" in printed, printed
             shutil.rmtree(self.folder / "build/example")
         for line in lines[demo:]:
             self.type(line)
