@@ -271,7 +271,7 @@ def test_hard_examples_in_python(registered, tmp_path):
 # ---- The walk of docs/onnx_models.md -------------------------------------------------------------
 
 
-def test_from_a_model_of_sagemaker_to_detections(tmp_path):
+def test_from_a_model_of_sagemaker_to_detections(tmp_path, monkeypatch):
     """The commands of the page, in a folder with model.tar.gz and an image."""
     pillow = pytest.importorskip("PIL.Image")
     symbol = _ssd()
@@ -290,7 +290,8 @@ def test_from_a_model_of_sagemaker_to_detections(tmp_path):
     pillow.fromarray(pixels).save(tmp_path / "image.png")
 
     section = PAGE.read_text().split("## From SageMaker's object detection to onnxruntime")[1]
-    commands, program = re.findall(r"^```(?:sh|python .*)\n((?:.*\n)*?)```$", section, re.M)[:2]
+    blocks = re.findall(r"^```(?:sh|python .*)\n((?:.*\n)*?)```$", section, re.M)
+    commands, comparison, program = blocks[:3]
     (tmp_path / "detect_ssd.py").write_text(program)
     commands = commands.replace("1,3,512,512", f"1,3,{SIDE},{SIDE}").replace("\\\n", " ")
     assert "photo.jpg" in commands
@@ -303,7 +304,12 @@ def test_from_a_model_of_sagemaker_to_detections(tmp_path):
     metadata = onnx.load(str(tmp_path / "ssd.onnx")).metadata_props
     assert {one.key: json.loads(one.value) for one in metadata} == hyperparameters
     data = np.array(pillow.fromarray(pixels).resize((SIDE, SIDE)), "float32")
-    (expected,) = _detections(symbol, parameters, data.transpose(2, 0, 1)[None])
+    data = data.transpose(2, 0, 1)[None]
+    (expected,) = _detections(symbol, parameters, data)
+    monkeypatch.chdir(tmp_path)
+    compared: dict[str, Any] = {"mx": mx, "data": mx.nd.array(data)}
+    exec(comparison, compared)
+    np.testing.assert_array_equal(compared["rows"][0].asnumpy(), expected)
     expected = expected[(expected[:, 0] >= 0) & (expected[:, 1] >= 0.5)]
     expected[:, 2:] *= [90, 60, 90, 60]
     lines = [line.split() for line in printed.splitlines() if re.match(r"\d+ 0\.\d+ ", line)]

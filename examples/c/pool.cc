@@ -49,7 +49,8 @@ class Array {
 // Throws the message of a call that has failed.
 void check(int code) {
   if (code == GLUON_ROI_NO_MEMORY) throw std::bad_alloc();
-  if (code != GLUON_ROI_OK) throw std::invalid_argument(gluon_roi_last_error());
+  if (code == GLUON_ROI_INVALID) throw std::invalid_argument(gluon_roi_last_error());
+  if (code != GLUON_ROI_OK) throw std::runtime_error(gluon_roi_last_error());
 }
 
 // The bins of each row of rois, (K, C, bins, bins).

@@ -288,7 +288,7 @@ const char* gluon_roi_build_info(void);
 #ifdef __cplusplus
 }
 #endif
-/* The version of this header; gluon_roi_build_info() has that of the library. */
+/* The version of this header, and of the library that it was installed with. */
 #define GLUON_ROI_VERSION_MAJOR 1
 #define GLUON_ROI_VERSION_MINOR 0
 #define GLUON_ROI_VERSION_PATCH 0
