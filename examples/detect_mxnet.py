@@ -44,7 +44,7 @@ def main(prefix, image, result, thresh):
     ids, scores, boxes = (output[0].asnumpy() for output in outputs[:3])  # of the first image
 
     rows, draw, thickness = [], ImageDraw.Draw(picture), max(picture.size) // 300 + 1
-    for kind, score, box in zip(ids[:, 0], scores[:, 0], boxes / factors):
+    for kind, score, box in zip(ids.ravel(), scores.ravel(), boxes / factors):
         if kind < 0 or score < thresh:  # an id of -1 is an empty row
             continue
         name, box = about["classes"][int(kind)], box.tolist()
