@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs exported models in onnxruntime and OpenVINO against the golden outputs; needs no MXNet.
 
-    python -m venv /tmp/runtimes
-    /tmp/runtimes/bin/pip install onnxruntime openvino==2026.4.1 'numpy>=2'
-    .venv/bin/python tests/onnx_models.py /tmp/models
-    /tmp/runtimes/bin/python -m testing.onnx_runtimes.check /tmp/models
+    python -m venv build/runtimes
+    build/runtimes/bin/pip install onnxruntime openvino==2026.4.1 'numpy>=2'
+    .venv/bin/python tests/onnx_models.py build/models
+    build/runtimes/bin/python -m testing.onnx_runtimes.check build/models
 
 Prints the largest difference of each model in each runtime, and exits with 1 if one exceeds its
 tolerance.

@@ -3,7 +3,7 @@
 
     .venv/bin/python -m testing.onnx_runtimes.detectors FOLDER --export
         [--pretrained FILE --images FILE ...]
-    /tmp/runtimes/bin/python -m testing.onnx_runtimes.detectors FOLDER
+    build/runtimes/bin/python -m testing.onnx_runtimes.detectors FOLDER
 
 The first command exports GluonCV's detectors, switched, with random weights, and with --pretrained
 an R-FCN of the demo, for which it needs images. It keeps the images and MXNet's detections. The
