@@ -7,10 +7,9 @@
 'use strict';
 (() => {
 const HEIGHT = 12, WIDTH = 16, CELLS = HEIGHT * WIDTH;  // of the map
-const MARGIN = 1.25;  // shown around the map, in cells
 const MOST = 16;  // bins, groups or parts along an axis; samples of a bin along an axis are SAMPLES
 const SAMPLES = 64, ALL_SAMPLES = 2500;
-const STEP = 0.1;  // cells; the mouse and the arrow keys place the box on multiples of it
+const STEP = 0.1;  // of a drawing; the mouse and the arrow keys place boxes on multiples of it
 const HIDDEN = ['output_dim', 'rois_grad', 'bad_index'];  // without effect on one box and channel
 const HINTS = {
   sampling_ratio: 'per bin and axis; 0: adaptive',
@@ -35,6 +34,7 @@ const PATTERNS = {
   checks: { value: (x, y) => (x + y) % 2, python: '(x + y) % 2' },
 };
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const TURNS = { '+': 5, '-': -5 };  // degrees
 const ROLL = 5;  // cells along x by which a score map differs from the one before it
 
 // ---- The kernels --------------------------------------------------------------------------------
@@ -461,16 +461,17 @@ function drawBox() {
   const drawn = [], all = handles(), corners = all.filter(({ kind }) => kind === 'corner');
   if (corners.some(({ x, y }) => !Number.isFinite(x + y))) return find('box').replaceChildren();
   drawn.push(element('polygon', { points: points(corners.map(({ x, y }) => [x, y])) }));
-  for (const { kind, x, y, from } of all) {
-    if (from) drawn.push(element('line', { x1: from.x, y1: from.y, x2: x, y2: y }));
-    if (kind === 'corner') {
-      drawn.push(element('rect', { x: x - 0.17, y: y - 0.17, width: 0.34, height: 0.34 }));
-    } else {
-      drawn.push(element('circle', { cx: x, cy: y, r: kind === 'turn' ? 0.24 : 0.3,
-        class: `explorer-${kind}` }));
-    }
+  find('box').replaceChildren(...drawn, ...all.flatMap(handleShapes));
+}
+
+// What is drawn for a handle: a square on a corner, a circle elsewhere, and a line to its box.
+function handleShapes({ kind, x, y, from }) {
+  if (kind === 'corner') {
+    return [element('rect', { x: x - 0.17, y: y - 0.17, width: 0.34, height: 0.34 })];
   }
-  find('box').replaceChildren(...drawn);
+  const line = from ? [element('line', { x1: from.x, y1: from.y, x2: x, y2: y })] : [];
+  return [...line, element('circle', { cx: x, cy: y, r: kind === 'turn' ? 0.24 : 0.3,
+    class: `explorer-${kind}` })];
 }
 
 function drawOutput(chosen) {
@@ -591,12 +592,16 @@ function update() {
   keepInAddress();
 }
 
-let waiting = false;
-function schedule() {
-  if (waiting) return;
-  waiting = true;
-  requestAnimationFrame(() => { waiting = false; update(); });
+// A function that calls `draw` once before the browser paints again, however often it is called.
+function scheduler(draw) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; draw(); });
+  };
 }
+const schedule = scheduler(update);
 
 // ---- The form -----------------------------------------------------------------------------------
 
@@ -707,11 +712,12 @@ function setOffset(offset) {
   schedule();
 }
 
-// Numbers that the mouse has changed; not those that are being typed.
+// Shows a number that the mouse has changed; not in an input that is being typed into.
+function fill(input, value) {
+  if (input !== document.activeElement && Number.isFinite(value)) input.value = value;
+}
+
 function fillNumbers() {
-  const fill = (input, value) => {
-    if (input !== document.activeElement && Number.isFinite(value)) input.value = value;
-  };
   for (const input of find('numbers').querySelectorAll('input')) {
     fill(input, state.rois[input.dataset.index]);
   }
@@ -723,12 +729,11 @@ function fillNumbers() {
 
 // ---- Mouse, finger and keys ---------------------------------------------------------------------
 
-// A place on the map as it is drawn, and how many cells make a pixel of the screen.
-function placeOf(event) {
-  const { left, top, width } = find('map').getBoundingClientRect();
-  const cells = (WIDTH + 2 * MARGIN) / width;
-  return { x: (event.clientX - left) * cells - MARGIN, y: (event.clientY - top) * cells - MARGIN,
-    cells };
+// The place of an event on a drawing, and how much of the drawing is a pixel of the screen.
+function placeOf(drawing, event) {
+  const { left, top, width } = drawing.getBoundingClientRect();
+  const { x, y, width: size } = drawing.viewBox.baseVal, pixel = size / width;
+  return { x: (event.clientX - left) * pixel + x, y: (event.clientY - top) * pixel + y, pixel };
 }
 
 function inside(corners, x, y) {
@@ -739,22 +744,23 @@ function inside(corners, x, y) {
   return sides.length > 0 && (sides.every((side) => side >= 0) || sides.every((side) => side <= 0));
 }
 
-// What a place takes hold of: a handle, the box, or nothing.
-function heldAt({ x, y, cells }, touch) {
-  const near = (touch ? 22 : 11) * cells;
-  const all = handles();
-  const [nearest] = all.map((handle) =>
-    ({ ...handle, far: Math.hypot(handle.x - x, handle.y - y) }))
-    .filter(({ far }) => far <= near).sort((a, b) => a.far - b.far);
-  if (nearest) return nearest;
-  const corners = all.filter(({ kind }) => kind === 'corner').map((corner) => [corner.x, corner.y]);
-  return { kind: inside(corners, x, y) ? 'box' : 'new' };
+// The handle that a place takes hold of; a finger reaches further than a mouse.
+function nearest(handles, { x, y, pixel }, touch) {
+  return handles.map((handle) => ({ ...handle, far: Math.hypot(handle.x - x, handle.y - y) }))
+    .filter(({ far }) => far <= (touch ? 22 : 11) * pixel).sort((a, b) => a.far - b.far)[0];
 }
 
-// Pixels, on multiples of STEP cells.
-function snap(cells) {
-  return tidy(Math.round(cells / STEP) * STEP / scaleOf(state.values.spatial_scale));
+// What a place takes hold of: a handle, the box, or nothing.
+function heldAt(place, touch) {
+  const all = handles(), handle = nearest(all, place, touch);
+  if (handle) return handle;
+  const corners = all.filter(({ kind }) => kind === 'corner').map((corner) => [corner.x, corner.y]);
+  return { kind: inside(corners, place.x, place.y) ? 'box' : 'new' };
 }
+
+const snapped = (value) => tidy(Math.round(value / STEP) * STEP);
+// Pixels of the image, on multiples of STEP cells.
+const snap = (cells) => tidy(snapped(cells) / scaleOf(state.values.spatial_scale));
 
 // The box between two of its corners, in cells. The first one is given in pixels, to stay as it is.
 function spanBox(fixed, x, y) {
@@ -785,7 +791,7 @@ function watchMap() {
   let drag = null;
   map.addEventListener('pointerdown', (event) => {
     if (event.button || drag) return;
-    const start = placeOf(event), held = heldAt(start, event.pointerType !== 'mouse');
+    const start = placeOf(map, event), held = heldAt(start, event.pointerType !== 'mouse');
     drag = { start, held, rois: [...state.rois], offset: [...chosenOffset()], moved: false };
     if (held.kind === 'corner') {
       const { x, y, w, h, theta } = shapeOf(state.rois);
@@ -799,14 +805,14 @@ function watchMap() {
     event.preventDefault();
   });
   map.addEventListener('pointermove', (event) => {
-    const now = placeOf(event);
+    const now = placeOf(map, event);
     showCell(now);
     if (!drag) {
       map.dataset.held = heldAt(now, false).kind;
       return;
     }
     const { start, held, rois } = drag, [dx, dy] = [now.x - start.x, now.y - start.y];
-    drag.moved = drag.moved || Math.hypot(dx, dy) > 4 * now.cells;
+    drag.moved = drag.moved || Math.hypot(dx, dy) > 4 * now.pixel;
     if (!drag.moved) return;
     if (held.kind === 'box') moveBox(rois, dx, dy);
     else if (held.kind === 'turn') {
@@ -823,7 +829,7 @@ function watchMap() {
     schedule();
   });
   const end = (event) => {
-    if (drag && !drag.moved && event.type === 'pointerup') chooseAt(placeOf(event));
+    if (drag && !drag.moved && event.type === 'pointerup') chooseAt(placeOf(map, event));
     drag = null;
     schedule();
   };
@@ -838,8 +844,8 @@ function watchMap() {
         index === 2 || index === 3 ? tidy(value + step[index - 2]) : value);
     } else if (arrow) {
       moveBox(state.rois, ...arrow.map((value) => value * STEP));
-    } else if (turns() && (event.key === '+' || event.key === '-')) {
-      state.rois[4] += event.key === '+' ? 5 : -5;
+    } else if (turns() && event.key in TURNS) {
+      state.rois[4] += TURNS[event.key];
     } else return;
     event.preventDefault();
     schedule();
@@ -968,6 +974,7 @@ function start(loaded) {
 window.explorer = {
   kernels: gluonRoi().then((module) => new Kernels(module)),
   words: {}, keepInAddress, element, turned, inside, tidy, short, points,
+  ARROWS, TURNS, STEP, handleShapes, scheduler, fill, placeOf, nearest, snapped,
 };
 explorer.kernels.then(start).catch((error) => {
   find('wait').setAttribute('role', 'alert');

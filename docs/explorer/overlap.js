@@ -4,11 +4,10 @@
 // The numbers come from the kernel. Only the polygon that is drawn is computed here.
 'use strict';
 (() => {
-const STEP = 0.1;  // pixels; the mouse and the arrow keys place boxes on multiples of it
-const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const FIELDS = ['x', 'y', 'width', 'height', 'angle'];
 const NAMES = ['lhs', 'rhs'];
-const { element, turned, inside, tidy, short, points } = explorer;
+const { element, turned, inside, tidy, short, points, ARROWS, TURNS, STEP, handleShapes, scheduler,
+  fill, placeOf, nearest, snapped } = explorer;
 const initial = () => ({ lhs: [6, 5.5, 8, 4, 20], rhs: [9.5, 6.5, 7, 3.5, -40] });
 const boxes = initial();
 const find = (name) => document.getElementById(`overlap-${name}`);
@@ -84,9 +83,9 @@ function python() {
 
 // Where a box can be taken.
 function handlesOf(name) {
-  const box = boxes[name], from = placeOn(box, 0, -0.5);
+  const box = boxes[name], [x, y] = placeOn(box, 0, -0.5);
   const [dx, dy] = turned(0, box[3] < 0 ? 1.1 : -1.1, box[4]);
-  return [{ kind: 'turn', name, x: from[0] + dx, y: from[1] + dy, from },
+  return [{ kind: 'turn', name, x: x + dx, y: y + dy, from: { x, y } },
     ...CORNERS.map(([u, v]) => {
       const [x, y] = placeOn(box, u, v);
       return { kind: 'corner', name, u, v, x, y };
@@ -96,15 +95,8 @@ function handlesOf(name) {
 function drawBox(name) {
   const group = find(name), drawn = [];
   if (boxes[name].every(Number.isFinite)) {
-    drawn.push(element('polygon', { points: points(cornersOf(boxes[name])) }));
-    for (const { kind, x, y, from } of handlesOf(name)) {
-      if (kind === 'turn') {
-        drawn.push(element('line', { x1: from[0], y1: from[1], x2: x, y2: y }),
-          element('circle', { cx: x, cy: y, r: 0.24 }));
-      } else {
-        drawn.push(element('rect', { x: x - 0.17, y: y - 0.17, width: 0.34, height: 0.34 }));
-      }
-    }
+    drawn.push(element('polygon', { points: points(cornersOf(boxes[name])) }),
+      ...handlesOf(name).flatMap(handleShapes));
     const [left, middle] = placeOn(boxes[name], -0.5, 0), [dx, dy] = turned(-0.6, 0, boxes[name][4]);
     drawn.push(element('text', { x: left + dx, y: middle + dy }, name));
   }
@@ -131,19 +123,13 @@ function update() {
   find('python').querySelector('pre').textContent = result ? python() : '';
   NAMES.forEach(drawBox);
   for (const input of find('numbers').querySelectorAll('input')) {
-    const value = boxes[input.dataset.name][input.dataset.index];
-    if (input !== document.activeElement && Number.isFinite(value)) input.value = value;
+    fill(input, boxes[input.dataset.name][input.dataset.index]);
   }
   for (const name of NAMES) explorer.words[name] = boxes[name];
   explorer.keepInAddress();
 }
 
-let waiting = false;
-function schedule() {
-  if (waiting) return;
-  waiting = true;
-  requestAnimationFrame(() => { waiting = false; update(); });
-}
+const schedule = scheduler(update);
 
 // ---- Form, mouse, finger and keys ---------------------------------------------------------------
 
@@ -163,36 +149,25 @@ function fillForm() {
   }
 }
 
-const snap = (value) => tidy(Math.round(value / STEP) * STEP);
-
-// A place on the drawing, and how many of its pixels make one of the screen.
-function placeOf(event) {
-  const map = find('map'), { left, top, width } = map.getBoundingClientRect();
-  const { x, y, width: size } = map.viewBox.baseVal, pixels = size / width;
-  return { x: (event.clientX - left) * pixels + x, y: (event.clientY - top) * pixels + y, pixels };
-}
-
 // The handle or the box at a place; rhs lies above lhs.
-function heldAt({ x, y, pixels }, touch) {
-  const [nearest] = NAMES.flatMap(handlesOf)
-    .map((handle) => ({ ...handle, far: Math.hypot(handle.x - x, handle.y - y) }))
-    .filter(({ far }) => far <= (touch ? 22 : 11) * pixels).sort((a, b) => a.far - b.far);
-  if (nearest) return nearest;
-  const name = ['rhs', 'lhs'].find((one) => inside(cornersOf(boxes[one]), x, y));
+function heldAt(place, touch) {
+  const handle = nearest(NAMES.flatMap(handlesOf), place, touch);
+  if (handle) return handle;
+  const name = ['rhs', 'lhs'].find((one) => inside(cornersOf(boxes[one]), place.x, place.y));
   return name ? { kind: 'box', name } : null;
 }
 
 function drag({ kind, name, u, v }, from, start, now) {
   const [x, y, , , angle] = from;
   if (kind === 'box') {
-    boxes[name] = [tidy(x + snap(now.x - start.x)), tidy(y + snap(now.y - start.y)),
+    boxes[name] = [tidy(x + snapped(now.x - start.x)), tidy(y + snapped(now.y - start.y)),
       ...from.slice(2)];
   } else if (kind === 'turn') {
     boxes[name][4] = Math.round(Math.atan2(x - now.x, y - now.y) * 180 / Math.PI);
   } else {
     const [fixed_x, fixed_y] = placeOn(from, -u, -v);
     const [dx, dy] = [now.x - fixed_x, now.y - fixed_y];
-    const sides = turned(dx, dy, -angle).map((side) => Math.max(snap(Math.abs(side)), STEP));
+    const sides = turned(dx, dy, -angle).map((side) => Math.max(snapped(Math.abs(side)), STEP));
     boxes[name] = [fixed_x + dx / 2, fixed_y + dy / 2, ...sides, angle].map(tidy);
   }
 }
@@ -201,7 +176,7 @@ function watchMap() {
   const map = find('map');
   let dragged = null;
   map.addEventListener('pointerdown', (event) => {
-    const start = placeOf(event), held = heldAt(start, event.pointerType !== 'mouse');
+    const start = placeOf(map, event), held = heldAt(start, event.pointerType !== 'mouse');
     if (event.button || dragged || !held) return;
     dragged = { start, held, from: [...boxes[held.name]] };
     map.setPointerCapture(event.pointerId);
@@ -209,7 +184,7 @@ function watchMap() {
     event.preventDefault();
   });
   map.addEventListener('pointermove', (event) => {
-    const now = placeOf(event);
+    const now = placeOf(map, event);
     if (!dragged) {
       map.dataset.held = (heldAt(now, false) || { kind: '' }).kind;
       return;
@@ -227,8 +202,8 @@ function watchMap() {
     if (arrow) {
       const first = event.shiftKey ? 2 : 0;
       arrow.forEach((value, axis) => { box[first + axis] = tidy(box[first + axis] + STEP * value); });
-    } else if (event.key === '+' || event.key === '-') {
-      box[4] += event.key === '+' ? 5 : -5;
+    } else if (event.key in TURNS) {
+      box[4] += TURNS[event.key];
     } else return;
     event.preventDefault();
     schedule();
