@@ -199,7 +199,7 @@ def test_optimize_and_functions_agree(switch, bad_index):
 
 def test_page():
     """The page has a row for each switch, which names every argument that changes."""
-    table = PAGE.read_text().partition("## What changes")[2].partition("\n\n##")[0]
+    table = PAGE.read_text().partition("## Operators and arguments")[2].partition("\n\n##")[0]
     rows = re.findall(r"^\| (`.*?) \| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
     named = {}
     for theirs, ours, changes in rows:
