@@ -51,6 +51,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The version of this header, and of the library that it was installed with. */
+#define GLUON_ROI_VERSION_MAJOR 1
+#define GLUON_ROI_VERSION_MINOR 0
+#define GLUON_ROI_VERSION_PATCH 0
+/* For comparisons: 10203 is 1.2.3. */
+#define GLUON_ROI_VERSION \
+  (GLUON_ROI_VERSION_MAJOR * 10000 + GLUON_ROI_VERSION_MINOR * 100 + GLUON_ROI_VERSION_PATCH)
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -288,12 +296,5 @@ const char* gluon_roi_build_info(void);
 #ifdef __cplusplus
 }
 #endif
-/* The version of this header, and of the library that it was installed with. */
-#define GLUON_ROI_VERSION_MAJOR 1
-#define GLUON_ROI_VERSION_MINOR 0
-#define GLUON_ROI_VERSION_PATCH 0
-/* For comparisons: 10203 is 1.2.3. */
-#define GLUON_ROI_VERSION \
-  (GLUON_ROI_VERSION_MAJOR * 10000 + GLUON_ROI_VERSION_MINOR * 100 + GLUON_ROI_VERSION_PATCH)
 
 #endif /* GLUON_ROI_H_ */
