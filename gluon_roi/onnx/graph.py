@@ -180,7 +180,7 @@ class Graph:
         self.opset = opset  # the version of ONNX's operators
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
-        self._translated = Node("", "", {}, [], [])
+        self._node = Node("", "", {}, [], [])  # that is being translated
         self._names: set[str] = {""}
         self._known: dict[tuple, Tensor] = {}
 
@@ -190,11 +190,11 @@ class Graph:
 
         Operators of tensors add nodes as well, and ``a + b`` has no argument for the node.
         """
-        before, self._translated = self._translated, node
+        before, self._node = self._node, node
         try:
             yield
         finally:
-            self._translated = before
+            self._node = before
 
     def unique(self, name: str) -> str:
         """A unique name for a tensor: `name` itself if it is free."""
@@ -236,8 +236,8 @@ class Graph:
         names = ["" if tensor is None else tensor.name for tensor in tensors]
         for tensor, accepted in zip(tensors, _accepted(self.opset, op, len(tensors))):
             if tensor is not None and onnx_type(tensor.dtype) not in accepted:
-                raise self._translated.refusal(f"{tensor.dtype} data have no translation")
-        made = [self.unique(f"{self._translated.name}/{op}") for _ in range(outputs)]
+                raise self._node.refusal(f"{tensor.dtype} data have no translation")
+        made = [self.unique(f"{self._node.name}/{op}") for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, names, made, name=made[0], **attributes))
         if op == "Cast":
             types: list[Any] = [helper.tensor_dtype_to_np_dtype(attributes["to"])]

@@ -253,9 +253,8 @@ def optimize(
             _switch_block(block, options)
         model.hybridize(**flags)
         for block, state in before:
-            if (
-                state.get("_backend") and "backend" not in flags
-            ):  # of optimize_for(backend="MKLDNN")
+            # hybridize() without a backend forgets the one of optimize_for(backend="MKLDNN").
+            if state.get("_backend") and "backend" not in flags:
                 block._backend, block._backend_opts = state["_backend"], state["_backend_opts"]
             if state.get("_active"):
                 kept = {k: v for k, v in state["_flags"] if k not in flags}
