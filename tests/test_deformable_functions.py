@@ -216,6 +216,8 @@ def test_errors_of_convolutions(ctx):
         function(data, offset, weight, bias, **arguments, layout="NHWC")
     with pytest.raises(TypeError, match=name + "argument weight: expected an array, got None"):
         function(data, offset, **arguments)
+    with pytest.raises(TypeError, match=name + "argument bias: expected None with no_bias=True"):
+        function(data, offset, weight, bias, **arguments, no_bias=True)
     with pytest.raises(TypeError, match=name + "argument offset: expected a mxnet.ndarray"):
         function(data, mx.sym.var("offset"), weight, **arguments)
     with pytest.raises(TypeError, match=name + "argument out: expected None for symbols"):

@@ -41,9 +41,10 @@ def _convolve(
     sampled = [each for each in ("data", "offset", "mask") if each in inputs]
     weights = [each for each in ("weight", "bias") if inputs[each] is not None]
     # For symbols, MXNet makes variables for weights that are not given.
+    if arguments.is_true(no_bias) and "bias" in weights:
+        given = type(inputs["bias"])
+        raise TypeError(f"{operator}: argument bias: expected None with no_bias=True, got {given}")
     no_bias = arguments.is_true(no_bias) or (arrays and "bias" not in weights)
-    if no_bias and "bias" in weights:
-        weights.remove("bias")
     if arrays and "weight" not in weights:
         raise TypeError(f"{operator}: argument weight: expected an array, got None")
     arguments.check_kinds(operator, {each: inputs[each] for each in sampled + weights}, kind)

@@ -69,7 +69,7 @@ class Switch(NamedTuple):
             value = without_longs(value) if isinstance(value, str) else value
             if argument.selects_operator and is_true(value):
                 ours = argument.selects_operator
-            # (no_bias stays, and our function refuses a bias beside it.)
+            # Our function has no_bias as well, and refuses a bias with it, as MXNet's does.
             if argument.drops_input and not argument.ours and is_true(value):
                 result.pop(argument.drops_input, None)
             if value is None:
