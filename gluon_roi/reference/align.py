@@ -71,7 +71,7 @@ def align(
     return common.Separable(call, channels or common.own_channels(call), axis)
 
 
-@common.operator("ROIAlign")
+@common.operator
 def roi_align(
     data: Any,
     rois: Any,
@@ -92,9 +92,22 @@ def roi_align(
     Paddle's ``roi_align`` and detectron2. With ``aligned=True`` an inverted box stays inverted and
     is sampled backwards, by one sample per bin if `sampling_ratio` is not positive.
 
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num
+        As in :func:`gluon_roi.nd.ROIAlign`.
+    geometry : type, optional
+        The type of positions; ``numpy.float32`` rounds them as the operators do for float16 and
+        float32 data.
+
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -114,10 +127,22 @@ def roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray,
     The number of samples is treated as constant. If the minimum size of 1 applies, only x1 moves
     the samples. At a kink of the bilinear surface, the derivative is the one to the right.
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, geometry
+        As in :func:`roi_align`.
+
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
         Of the shapes of data and rois, per image pixel; 0 for batch indices and padding rows.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`roi_align`.
 
     Examples
     --------
@@ -130,7 +155,7 @@ def roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray,
     return align.backward(d_out)
 
 
-@common.operator("PSROIAlign")
+@common.operator
 def ps_roi_align(
     data: Any,
     rois: Any,
@@ -148,9 +173,22 @@ def ps_roi_align(
     ``(c * P + p) * Q + q``. Equal to torchvision's ``ps_roi_align``; with ``aligned=False`` to
     MXNet's ``contrib.ROIAlign(position_sensitive=True)``.
 
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, output_dim, sampling_ratio, aligned, rois_num
+        As in :func:`gluon_roi.nd.PSROIAlign`.
+    geometry : type, optional
+        The type of positions; ``numpy.float32`` rounds them as the operators do for float16 and
+        float32 data.
+
     Returns
     -------
     numpy.ndarray, shape (K, output_dim, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -168,10 +206,22 @@ def ps_roi_align(
 def ps_roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`ps_roi_align` with respect to data and to the coordinates of rois.
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, rois, pooled_size, spatial_scale, output_dim, sampling_ratio, aligned, rois_num, geometry
+        As in :func:`ps_roi_align`.
+
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
         As in :func:`roi_align_backward`.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`ps_roi_align`.
 
     Examples
     --------
@@ -228,7 +278,7 @@ class _Pyramid(NamedTuple):
         return d_maps, d_rois
 
 
-@common.operator("PyramidROIAlign")
+@common.operator
 def pyramid_roi_align(
     data: Sequence[Any],
     rois: Any,
@@ -248,9 +298,24 @@ def pyramid_roi_align(
     + 1e-6))``, with the area in image pixels; if there is no such map, from the finest or the
     coarsest. A map of stride 2^k has level k.
 
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, canonical_size, canonical_level
+        As in :func:`gluon_roi.nd.PyramidROIAlign`.
+    rois_num, assignment
+        As in :func:`gluon_roi.nd.PyramidROIAlign`.
+    geometry : type, optional
+        The type of positions; ``numpy.float32`` rounds them as the operators do for float16 and
+        float32 data.
+
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -285,10 +350,24 @@ def pyramid_roi_align_backward(
 
     The choice of the map is treated as constant.
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, canonical_size, canonical_level
+        As in :func:`pyramid_roi_align`.
+    rois_num, geometry, assignment
+        As in :func:`pyramid_roi_align`.
+
     Returns
     -------
     d_data : list of numpy.ndarray, each (N, C, H_i, W_i), float64
     d_rois : numpy.ndarray, the shape of `rois`, float64
+
+    Raises
+    ------
+    ValueError
+        As in :func:`pyramid_roi_align`.
 
     Examples
     --------

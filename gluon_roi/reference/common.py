@@ -208,44 +208,21 @@ class Operator:
         return d_data, d_rois
 
 
-def operator(name: str) -> Callable[[Callable[Arguments, Any]], Callable[Arguments, np.ndarray]]:
-    """Decorator: a function that returns an operator with its arguments becomes its output.
+def operator(bind: Callable[Arguments, Any]) -> Callable[Arguments, np.ndarray]:
+    """Decorator: a function that returns an operator with its arguments becomes its output."""
 
-    Its docstring gets the sections that refer to the operator of this name.
-    """
+    @functools.wraps(bind)
+    def forward(*args: Any, **kwargs: Any) -> np.ndarray:
+        return bind(*args, **kwargs).forward()
 
-    def decorate(bind: Callable[Arguments, Any]) -> Callable[Arguments, np.ndarray]:
-        @functools.wraps(bind)
-        def forward(*args: Any, **kwargs: Any) -> np.ndarray:
-            return bind(*args, **kwargs).forward()
-
-        signature = inspect.signature(bind).replace(return_annotation="np.ndarray")
-        forward.__signature__ = signature  # type: ignore[attr-defined]
-        shared = ", ".join(key for key in signature.parameters if key != "geometry")
-        entries = {shared: f"As of :func:`gluon_roi.nd.{name}`."}
-        if "geometry" in signature.parameters:
-            entries["geometry : type"] = (
-                "In which positions are computed, in the order of operations of the peers: "
-                "``numpy.float32``\n    follows the operators on float16 and float32 data."
-            )
-        errors = "A wrong shape, size, scale, convention, number of channels or batch index."
-        forward.__doc__ = _with_sections(bind, entries, errors)
-        return forward
-
-    return decorate
+    signature = inspect.signature(bind).replace(return_annotation="np.ndarray")
+    forward.__signature__ = signature  # type: ignore[attr-defined]
+    return forward
 
 
 def backward_of(forward: Callable[Arguments, np.ndarray]) -> Callable:
-    """Decorator: a function of d_out and an operator takes d_out and the operator's arguments.
-
-    Its docstring gets the sections that refer to the forward function.
-    """
+    """Decorator: a function of d_out and an operator takes d_out and the operator's arguments."""
     bind, arguments = inspect.unwrap(forward), inspect.signature(forward).parameters
-    like_forward = f"As of :func:`{forward.__name__}`."
-    entries = {
-        "d_out : array, of the shape of the output": "Gradient with respect to the output.",
-        ", ".join(arguments): like_forward,
-    }
 
     def decorate(
         function: Callable[[Any, Any], Any],
@@ -257,18 +234,9 @@ def backward_of(forward: Callable[Arguments, np.ndarray]) -> Callable:
         signature = inspect.signature(function)
         parameters = [signature.parameters["d_out"], *arguments.values()]
         backward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        backward.__doc__ = _with_sections(function, entries, like_forward)
         return backward
 
     return decorate
-
-
-def _with_sections(function: Callable, parameters: dict[str, str], errors: str) -> str:
-    """A docstring with sections on parameters and errors around the one on results."""
-    listed = "\n".join(f"{entry}\n    {text}" for entry, text in parameters.items())
-    doc = inspect.getdoc(function) or ""
-    doc = doc.replace("Returns\n--", f"Parameters\n----------\n{listed}\n\nReturns\n--")
-    return doc.replace("Examples\n--", f"Raises\n------\nValueError\n    {errors}\n\nExamples\n--")
 
 
 # ---- Bins ----------------------------------------------------------------------------------------

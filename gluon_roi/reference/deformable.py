@@ -117,7 +117,7 @@ class _Deformable(common.Operator):
         return 0
 
 
-@common.operator("DeformablePSROIPool")
+@common.operator
 def deformable_ps_roi_pool(
     data: Any,
     rois: Any,
@@ -142,10 +142,25 @@ def deformable_ps_roi_pool(
     ``(c * G + gh) * G + gw``. This is the convention of MXNet's
     ``contrib.DeformablePSROIPooling``.
 
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, output_dim, group_size, part_size, sample_per_part
+        As in :func:`gluon_roi.nd.DeformablePSROIPool`.
+    trans_std, trans, rois_num
+        As in :func:`gluon_roi.nd.DeformablePSROIPool`.
+    geometry : type, optional
+        The type of positions; ``numpy.float32`` rounds them as the operators do for float16 and
+        float32 data.
+
     Returns
     -------
     numpy.ndarray, shape (K, output_dim, P, Q), float64
         NaN for a bin whose offset is NaN or infinite, 0 for one without a sample on the map.
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -184,10 +199,24 @@ def deformable_ps_roi_pool_backward(d_out: Any, pool: _Deformable) -> tuple[np.n
     The number of samples on the map is treated as constant. A sample on a cell, or clamped at the
     border, has a derivative of 0.
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, rois, pooled_size, spatial_scale, output_dim, group_size, part_size, sample_per_part
+        As in :func:`deformable_ps_roi_pool`.
+    trans_std, trans, rois_num, geometry
+        As in :func:`deformable_ps_roi_pool`.
+
     Returns
     -------
     d_data, d_trans : numpy.ndarray, float64
         Of the shapes of data and trans; if trans is not given, as for one class.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`deformable_ps_roi_pool`.
 
     Examples
     --------

@@ -117,7 +117,7 @@ class _MeanPool(_Pool):
         return 0
 
 
-@common.operator("ROIPool")
+@common.operator
 def roi_pool(
     data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
 ) -> _MaxPool:
@@ -129,11 +129,21 @@ def roi_pool(
     Bins overlap where edges are rounded. This is the convention of Caffe, MXNet's ``ROIPooling``,
     torchvision's ``roi_pool`` and Paddle's ``roi_pool``.
 
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`gluon_roi.nd.ROIPool`.
+
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
         Empty bins are 0. NaN cells are ignored; a bin of only NaN or -inf is the lowest finite
         number of the type of `data`.
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -153,9 +163,21 @@ def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
     Each bin's gradient goes to its first maximum in row-major order. It is dropped if the bin is
     empty or holds nothing above the lowest finite number of the type of `data`.
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`roi_pool`.
+
     Returns
     -------
     numpy.ndarray, shape (N, C, H, W), float64
+
+    Raises
+    ------
+    ValueError
+        As in :func:`roi_pool`.
 
     Examples
     --------
@@ -166,7 +188,7 @@ def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
     return pool.backward(d_out)[0]
 
 
-@common.operator("PSROIPool")
+@common.operator
 def ps_roi_pool(
     data: Any,
     rois: Any,
@@ -190,10 +212,20 @@ def ps_roi_pool(
 
     Bin (p, q) of output c reads channel ``(c * G + floor(p * G / P)) * G + floor(q * G / Q)``.
 
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, output_dim, group_size, convention, rois_num
+        As in :func:`gluon_roi.nd.PSROIPool`.
+
     Returns
     -------
     numpy.ndarray, shape (K, output_dim, P, Q), float64
         The sum over the bin divided by the cells of the clipped bin; empty bins are 0.
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -217,9 +249,21 @@ def ps_roi_pool_backward(d_out: Any, pool: _MeanPool) -> np.ndarray:
     Each bin's gradient is spread evenly over the cells that the forward pass read. (This differs
     from torchvision, whose backward pass clips bins to the whole map, unlike its forward pass.)
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, rois, pooled_size, spatial_scale, output_dim, group_size, convention, rois_num
+        As in :func:`ps_roi_pool`.
+
     Returns
     -------
     numpy.ndarray, shape (N, C, H, W), float64
+
+    Raises
+    ------
+    ValueError
+        As in :func:`ps_roi_pool`.
 
     Examples
     --------
@@ -261,7 +305,7 @@ def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> c
     return axis
 
 
-@common.operator("PrROIPool")
+@common.operator
 def pr_roi_pool(
     data: Any, rois: Any, pooled_size: Any, spatial_scale: float, rois_num: Any = None
 ) -> common.Separable:
@@ -272,9 +316,19 @@ def pr_roi_pool(
     is bilinear in between, and falls to 0 at -1 and at W. Its integral over a bin is divided by the
     bin's area; a bin without area, as in an inverted box, is 0.
 
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`gluon_roi.nd.PrROIPool`.
+
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -294,10 +348,22 @@ def pr_roi_pool_backward(d_out: Any, pool: common.Separable) -> tuple[np.ndarray
     The derivative of a bin's mean by one of its ends is the difference between the surface there
     and the mean, divided by the bin's length. The gradient of the box is therefore continuous.
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, rois, pooled_size, spatial_scale, rois_num
+        As in :func:`pr_roi_pool`.
+
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
         As in :func:`roi_align_backward`.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`pr_roi_pool`.
 
     Examples
     --------

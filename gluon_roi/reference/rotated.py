@@ -157,7 +157,7 @@ class _Rotated(common.Operator):
         return d_box
 
 
-@common.operator("RotatedROIAlign")
+@common.operator
 def rotated_roi_align(
     data: Any,
     rois: Any,
@@ -174,9 +174,22 @@ def rotated_roi_align(
     They are then rotated by theta, counter-clockwise in an image whose y points down, and moved to
     the centre.
 
+    Parameters
+    ----------
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num
+        As in :func:`gluon_roi.nd.RotatedROIAlign`.
+    geometry : type, optional
+        The type of positions; ``numpy.float32`` rounds them as the operators do for float16 and
+        float32 data.
+
     Returns
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -194,10 +207,22 @@ def rotated_roi_align(
 def rotated_roi_align_backward(d_out: Any, align: _Rotated) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`rotated_roi_align` with respect to data and to rois.
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, geometry
+        As in :func:`rotated_roi_align`.
+
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
         As in :func:`roi_align_backward`; for theta per degree.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`rotated_roi_align`.
 
     Examples
     --------

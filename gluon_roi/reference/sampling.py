@@ -135,7 +135,7 @@ class _Sampling(NamedTuple):
         return d_data, d_offset.reshape(batch, -1, *size), d_mask.reshape(batch, -1, *size)
 
 
-@operator("DeformableSampling")
+@operator
 def deformable_sampling(
     data: Any,
     offset: Any,
@@ -151,9 +151,22 @@ def deformable_sampling(
 ) -> _Sampling:
     """The samples of a deformable convolution (Dai et al. 2017, section 2.1; Zhu et al. 2018).
 
+    Parameters
+    ----------
+    data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, layout
+        As in :func:`gluon_roi.nd.DeformableSampling`.
+    geometry : type, optional
+        The type of positions; ``numpy.float32`` rounds them as the operators do for float16 and
+        float32 data.
+
     Returns
     -------
     numpy.ndarray, shape (N, C, Ho * kh, Wo * kw) or (N, C * kh * kw, Ho, Wo), float64
+
+    Raises
+    ------
+    ValueError
+        A wrong shape, size, scale, convention, number of channels or batch index.
 
     Examples
     --------
@@ -207,10 +220,24 @@ def deformable_sampling_backward(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of :func:`deformable_sampling` with respect to data, offset and mask.
 
+    Parameters
+    ----------
+    d_out : array, of the shape of the output
+        Gradient with respect to the output.
+    data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, convention, layout
+        As in :func:`deformable_sampling`.
+    geometry
+        As in :func:`deformable_sampling`.
+
     Returns
     -------
     tuple of numpy.ndarray, float64
         Of the shapes of data, offset and mask. Without a mask, the last is that of a mask of 1.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`deformable_sampling`.
 
     Examples
     --------
