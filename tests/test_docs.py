@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from golden import record
 from support import site_check
+from support.pages import BLOCK, blocks_of
 
 import gluon_roi
 from gluon_roi import reference
@@ -33,9 +34,6 @@ MODULES = [
     *sorted({getattr(reference, name).__module__ for name in reference.__all__}),
 ]
 PAGES = [page for page in ("README.md", *SITE) if ">>> " in (ROOT / page).read_text()]
-
-#: A block of code: language, remark, code.
-BLOCK = re.compile(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", re.M)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -70,7 +68,7 @@ def test_every_block_of_code_is_accounted_for(page):
     """test_pages runs pycon; a remark names the test that runs other code, or has its calls."""
     text = (ROOT / page).read_text()
     assert not re.search(r"^\n    \S", BLOCK.sub("", text), re.M), "a block without a fence"
-    for language, remark, code in BLOCK.findall(text):
+    for language, remark, code in blocks_of(page):
         assert language in ("pycon", "python", "c", "sh", "json", "text"), code
         assert (language == "pycon") == code.startswith(">>> "), code
         assert language == "pycon" or ">>> " not in code, code
@@ -121,8 +119,8 @@ def test_commands_exist(page):
     """Targets of make, programs, modules; tests/demo/test_demo_command_line.py has arguments."""
     rules = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.M)
     targets = " ".join(rules).split()
-    for _, _, code in BLOCK.findall((ROOT / page).read_text()):
-        for line in code.splitlines():
+    for block in blocks_of(page):
+        for line in block.code.splitlines():
             command = re.match(r"(?:\w+=\S+ )*(?:\S*/)?(make|python3?) (-m )?([\w./-]+)", line)
             if not command or command[3].startswith("-"):
                 continue
@@ -192,7 +190,8 @@ def public_objects():
 def test_docstrings_are_whole(name, documented):
     """Arguments, results, errors, an example; for an operator also its source.
 
-    A function on arrays has each argument once, in the order of its signature.
+    A function on arrays has each argument once, in the order of its signature; arrays and symbols
+    are Tensors.
     """
     docstring = inspect.getdoc(documented) or ""
     needed = {"Examples"}
@@ -214,6 +213,8 @@ def test_docstrings_are_whole(name, documented):
         if name.endswith(".ModulatedDeformableConvolution"):  # what differs comes first
             documented_names.sort(key=list(signature.parameters).index)
         assert documented_names == list(signature.parameters)
+        for argument in {"data", "rois", "offset", "rois_num", "out"} & {*signature.parameters}:
+            assert "Tensor" in signature.parameters[argument].annotation
     assert not needed - set(sections[1::2]), docstring
     for title, text in zip(sections[1::2], sections[2::2]):
         if title in ("Parameters", "Inputs", "Outputs", "Returns", "Raises"):

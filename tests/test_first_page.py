@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lines of docs/switch.md from a photo to a picture with boxes run, with random weights."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
-
-PAGE = Path(__file__).resolve().parent.parent / "docs/switch.md"
+from support.pages import blocks_of
 
 
 @pytest.mark.slow
@@ -17,9 +13,8 @@ def test_photo_to_picture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pixels = np.random.RandomState(0).randint(0, 256, (96, 128, 3)).astype(np.uint8)
     Image.fromarray(pixels).save("photo.jpg")
-    lines = re.search(r"^(import gluon_roi\n(?:.*\n)*?)```", PAGE.read_text(), re.M)
-    assert lines is not None
-    code = lines[1].replace("short=600", "short=96")
+    (block,) = blocks_of("docs/switch.md", "test_first_page.py")
+    code = block.code.replace("short=600", "short=96")
     code = code.replace("pretrained=True)", "pretrained_base=False)\nnet.initialize()")
     exec(code, {})
     assert Image.open("detections.png").size > (100, 100)

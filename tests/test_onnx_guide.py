@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lines of docs/onnx.md that export a network, and compare the file with MXNet."""
 
-import re
-from pathlib import Path
-
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon import nn
+from support.pages import blocks_of
 
 import gluon_roi
-
-PAGE = Path(__file__).resolve().parent.parent / "docs/onnx.md"
 
 
 class Detector(mx.gluon.HybridBlock):
@@ -35,10 +31,10 @@ def test_export_and_comparison(tmp_path, monkeypatch, capsys):
     net.initialize(mx.init.Xavier())
     image = mx.nd.random.uniform(shape=(1, 3, 64, 96))
     names = {"gluon_roi": gluon_roi, "net": net, "image": image, "np": np}
-    blocks = re.findall(r"^```python test_onnx_guide.py\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    blocks = blocks_of("docs/onnx.md", "test_onnx_guide.py")
     assert len(blocks) == 2
     for block in blocks:
-        exec(block.replace("600, 800", "64, 96"), names)
+        exec(block.code.replace("600, 800", "64, 96"), names)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and "(2, 8, 2, 2)" in lines[1]
     assert all(float(line.rpartition(" ")[2]) < 1e-4 for line in lines)

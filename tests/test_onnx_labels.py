@@ -19,13 +19,13 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.onnx_evaluator import run
+from support.pages import blocks_of
 
 import gluon_roi
 
 onnx = pytest.importorskip("onnx")
 
 S = mx.sym
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx_models.md"
 CLASSES, SIDE = 3, 64
 
 
@@ -289,10 +289,11 @@ def test_from_a_model_of_sagemaker_to_detections(tmp_path, monkeypatch):
     pixels = np.random.RandomState(0).randint(0, 256, (60, 90, 3)).astype("uint8")
     pillow.fromarray(pixels).save(tmp_path / "image.png")
 
-    section = PAGE.read_text().split("## From SageMaker's object detection to onnxruntime")[1]
-    blocks = re.findall(r"^```(?:sh|python .*)\n((?:.*\n)*?)```$", section, re.M)
-    commands, comparison, program = blocks[:3]
-    (tmp_path / "detect_ssd.py").write_text(program)
+    comparison, program = blocks_of("docs/onnx_models.md", "test_onnx_labels.py")
+    (tmp_path / "detect_ssd.py").write_text(program.code)
+    (commands,) = (
+        block.code for block in blocks_of("docs/onnx_models.md") if "model.tar.gz" in block.code
+    )
     commands = commands.replace("1,3,512,512", f"1,3,{SIDE},{SIDE}").replace("\\\n", " ")
     assert "photo.jpg" in commands
     printed = ""
@@ -308,7 +309,7 @@ def test_from_a_model_of_sagemaker_to_detections(tmp_path, monkeypatch):
     (expected,) = _detections(symbol, parameters, data)
     monkeypatch.chdir(tmp_path)
     compared: dict[str, Any] = {"mx": mx, "data": mx.nd.array(data)}
-    exec(comparison, compared)
+    exec(comparison.code, compared)
     np.testing.assert_array_equal(compared["rows"][0].asnumpy(), expected)
     expected = expected[(expected[:, 0] >= 0) & (expected[:, 1] >= 0.5)]
     expected[:, 2:] *= [90, 60, 90, 60]
