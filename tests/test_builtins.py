@@ -137,6 +137,7 @@ def test_functions_taken_while_replaced_are_restored():
         del sys.modules["importer"]
 
 
+@pytest.mark.night
 def test_automatic_mixed_precision():
     """The wrappers of MXNet's AMP hide the signatures of its functions."""
     subprocess.run([sys.executable, str(SCRIPTS / "amp_replaced.py")], check=True)

@@ -356,7 +356,11 @@ def answers_of(script: str, *arguments: str, **environment: str) -> dict:
 
 @pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.night), "2"])
 @pytest.mark.parametrize(
-    "variable, value", [("GLUON_ROI_SIMD", "mmx"), ("GLUON_ROI_HUGE_PAGES", "yes")]
+    "variable, value",
+    [
+        ("GLUON_ROI_SIMD", "mmx"),
+        pytest.param("GLUON_ROI_HUGE_PAGES", "yes", marks=pytest.mark.night),
+    ],
 )
 def test_wrong_environment(variable, value, threads):
     """Every function of the header ends in a sentence that names the variable, and writes nothing.

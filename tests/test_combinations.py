@@ -31,7 +31,14 @@ def without_amp():
     return amp_orders("float32", "import", "switch")
 
 
-@pytest.mark.parametrize("order", ["amp import switch", "import amp switch", "import switch amp"])
+def orders(*by_day, night):
+    """Orders of the steps, each in a process of its own."""
+    return [*by_day, *(pytest.param(order, marks=pytest.mark.night) for order in night)]
+
+
+@pytest.mark.parametrize(
+    "order", orders("amp import switch", night=["import amp switch", "import switch amp"])
+)
 def test_amp_in_bfloat16(order, without_amp):
     """Outputs and gradients, within the 8 bits of bfloat16, and not those of float32."""
     found = amp_orders("bfloat16", *order.split())
@@ -42,7 +49,7 @@ def test_amp_in_bfloat16(order, without_amp):
             assert 0 < error < 0.02 * np.abs(plain).max(), way
 
 
-@pytest.mark.parametrize("order", ["amp import", "import amp", "import switch amp"])
+@pytest.mark.parametrize("order", orders("import switch amp", night=["amp import", "import amp"]))
 def test_amp_in_float16(order):
     """MXNet has no convolution in float16 for the CPU; types are inferred without one."""
     types = amp_orders("float16", *order.split())

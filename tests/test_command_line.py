@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import platform
 import re
 import shutil
 import signal
@@ -20,6 +19,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.onnx_evaluator import run
+from support.simd_levels import LEVELS
 
 import gluon_roi
 from gluon_roi.__main__ import main
@@ -223,7 +223,10 @@ BAD_ROWS = [*ROIS[:2], [3, 0, 0, 1, 1]]
 @pytest.mark.parametrize(
     "line, folder, option",
     [
-        ("package/program.py", ".", "--bad-index=padding"),
+        pytest.param(
+            *("package/program.py", ".", "--bad-index=padding"),
+            marks=pytest.mark.night,  # test_the_commands_of_the_page runs a script
+        ),
         ("-m program", "package", "--bad-index padding"),
     ],
 )
@@ -238,6 +241,7 @@ def test_run(tmp_path, line, folder, option):
     assert done.stdout == f"{own} __main__ helper\n0.0\n", done.stderr
 
 
+@pytest.mark.night
 def test_run_with_a_bad_index(tmp_path):
     (tmp_path / "helper.py").write_text("")
     (tmp_path / "script.py").write_text(SCRIPT.format(rois=BAD_ROWS))
@@ -252,15 +256,18 @@ ENDS = {
     "interrupt": "raise KeyboardInterrupt",
     "syntax": "x = (1,\n",
     "exit": "import sys; sys.exit('sentence')",
-    "status": "import sys; sys.exit(7)",
     "future": "print((lambda x: 1).__annotations__, f.__annotations__) if (f := None) else 1 / 0",
-    "names": "import sys\nprint(__file__, sys.argv, __name__, __spec__, __package__, sys.path[0])",
+    "names": (
+        "import sys\n"
+        "print(__file__, sys.argv, __name__, __spec__, __package__, sys.path[0])\n"
+        "sys.exit(7)"
+    ),
     "main": "import sys\nprint(sys.modules['__main__'].__dict__ is globals())",
 }
 
 
 #: Variants of the others.
-BY_NIGHT = ("chains", "hook", "interrupt", "future", "main")
+BY_NIGHT = ("chains", "hook", "interrupt", "syntax", "exit", "future", "main")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +290,7 @@ def test_run_ends_and_reports_as_python_does(name, tmp_path):
         assert ours.stderr == python.stderr
 
 
+@pytest.mark.night
 def test_run_of_a_module_that_fails(tmp_path):
     """The traceback begins with the module."""
     (tmp_path / "fails.py").write_text("1 / 0")
@@ -295,15 +303,17 @@ def test_run_of_a_module_that_fails(tmp_path):
     assert "gluon_roi" not in done.stderr
 
 
-def test_run_of_a_folder_and_of_an_archive(tmp_path):
-    """Python runs their __main__, which finds the modules next to it."""
+@pytest.mark.parametrize("kind", ["folder", pytest.param("archive", marks=pytest.mark.night)])
+def test_run_of_a_folder_or_an_archive(tmp_path, kind):
+    """Python runs its __main__, which finds the modules next to it."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "__main__.py").write_text("import helper, sys; print(helper.x, sys.argv)")
     (folder / "helper.py").write_text("x = 5")
-    archive = shutil.make_archive(str(tmp_path / "packed"), "zip", folder)
-    for path in (folder, archive):
-        assert program("run", path, "a").stdout == f"5 {[str(path), 'a']}\n"
+    path = folder
+    if kind == "archive":
+        path = shutil.make_archive(str(tmp_path / "packed"), "zip", folder)
+    assert program("run", path, "a").stdout == f"5 {[str(path), 'a']}\n"
 
 
 def test_run_provides_distutils(tmp_path, monkeypatch):
@@ -320,16 +330,24 @@ def test_run_provides_distutils(tmp_path, monkeypatch):
 
 
 def test_an_unknown_instruction_set_is_one_sentence(monkeypatch):
-    """It lists those of this processor."""
-    levels = ["neon"] if platform.machine() == "aarch64" else ["sse2", "avx2", "avx512"]
-    levels = levels[: levels.index(gluon_roi.build_info()["simd"]) + 1]
+    """It lists those of this processor: as an error in Python, and as that of a command."""
     monkeypatch.setenv("GLUON_ROI_SIMD", "mmx")
-    done = program("check")
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr == (
-        "gluon_roi: environment variable GLUON_ROI_SIMD: expected "
-        f"{' or '.join(levels)}, which this processor has, got 'mmx'\n"
+    code = """
+import sys, gluon_roi
+from gluon_roi.__main__ import main
+try:
+    gluon_roi.build_info()
+except RuntimeError as error:
+    print(error)
+sys.exit(main(["check"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    sentence = (
+        f"environment variable GLUON_ROI_SIMD: expected {' or '.join(LEVELS)}, which this "
+        "processor has, got 'mmx'\n"
     )
+    assert (done.returncode, done.stdout) == (2, sentence)
+    assert done.stderr == f"gluon_roi: {sentence}"
 
 
 #: Lines, and what the error says. S and P are the files of the model, F and J are others.
@@ -412,7 +430,14 @@ def test_refusals(line, model, tmp_path, capsys, monkeypatch):
     assert before == {name: Path(name).read_bytes() for name in os.listdir()}
 
 
-@pytest.mark.parametrize("line", [["count", "--all"], ["check"], ["--help"]])
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["count", "--all"],
+        pytest.param(["check"], marks=pytest.mark.night),
+        pytest.param(["--help"], marks=pytest.mark.night),
+    ],
+)
 def test_a_pipe_that_is_closed(line, model):
     """`python -m gluon_roi | head`: no traceback, whichever write comes after the last read."""
     reader, writer = os.pipe()
@@ -425,17 +450,18 @@ def test_a_pipe_that_is_closed(line, model):
     assert run.returncode and not run.stderr
 
 
-def test_the_commands_of_the_page(model, tmp_path):
+def test_the_commands_of_the_page(model, tmp_path, monkeypatch, capsys):
     """Those of its first block. test_check_is_the_default and test_bench have two of them."""
     (tmp_path / "train.py").write_text("import sys; print('trained', *sys.argv)")
     block = (ROOT / "docs/command_line.md").read_text().split("```")[1]
     lines = [line.split() for line in re.findall(r"^python -m gluon_roi (.*)", block, re.M)]
     assert [line[0] for line in lines] == list(COMMANDS)
-    for line in lines:
-        if line[0] == "run" or line[0] == "export" and importlib.util.find_spec("onnx"):
-            done = program(*line, cwd=tmp_path)
-            shown = {"run": "trained train.py --epochs 1\n", "export": "net.onnx\n"}[line[0]]
-            assert done.stdout == shown and not done.returncode, done.stderr
+    by_name = {line[0]: line for line in lines}
+    done = program(*by_name["run"], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "trained train.py --epochs 1\n"), done.stderr
+    if importlib.util.find_spec("onnx"):
+        monkeypatch.chdir(tmp_path)
+        assert main(by_name["export"]) == 0 and capsys.readouterr().out == "net.onnx\n"
 
 
 def test_bench(monkeypatch, capsys):

@@ -69,12 +69,18 @@ needs_avx2 = pytest.mark.skipif(
     "first, own, variables, expected",
     [
         ("mxnet", "Prescott", {}, "Haswell None"),
-        # By the same code, from other imports and for another core.
+        # By the same code; test_choice_of_openblas_kernels has the choice.
         pytest.param("gluon_roi", "Prescott", {}, "Haswell None", marks=pytest.mark.night),
         pytest.param("gluoncv", "Prescott", {}, "Haswell None", marks=pytest.mark.night),
         pytest.param("gluon_roi", "Barcelona", {}, "Haswell None", marks=pytest.mark.night),
-        ("gluoncv", "Zen", {}, "Zen None"),
-        ("mxnet", "Prescott", {"OPENBLAS_CORETYPE": "Prescott"}, "Prescott Prescott"),
+        pytest.param("gluoncv", "Zen", {}, "Zen None", marks=pytest.mark.night),
+        pytest.param(
+            "mxnet",
+            "Prescott",
+            {"OPENBLAS_CORETYPE": "Prescott"},
+            "Prescott Prescott",
+            marks=pytest.mark.night,
+        ),
         ("gluon_roi", "Prescott", {"GLUON_ROI_COMPAT": "0"}, "Prescott None"),
     ],
 )

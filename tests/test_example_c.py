@@ -150,9 +150,9 @@ def test_the_call_of_the_page(tmp_path):
     assert shown.split() == [header, library]
     compile_c = block("gcc")
     # What the substitutions print is known by now.
-    compile_cc = re.sub(r"\$\(python -c '.*include.*'\)", header, compile_c)
-    compile_cc = re.sub(r"\$\(python -c '.*'\)", library, compile_cc)
-    compile_cc = compile_cc.replace("gcc", "g++").replace("program.c", "program.cc")
+    compile_c = re.sub(r"\$\(python -c '.*include.*'\)", header, compile_c)
+    compile_c = re.sub(r"\$\(python -c '.*'\)", library, compile_c)
+    compile_cc = compile_c.replace("gcc", "g++").replace("program.c", "program.cc")
     for file, command in (("program.c", compile_c), ("program.cc", compile_cc)):
         (tmp_path / file).write_text(program)
         run("sh", "-c", command, cwd=tmp_path, env=ENVIRONMENT)

@@ -162,6 +162,7 @@ def test_threads_that_export_to_one_path(limit, tmp_path, monkeypatch):
     assert (weight == weight.flat[0]).all() and len([*tmp_path.iterdir()]) == 1 + (limit < 10**9)
 
 
+@pytest.mark.night
 def test_processes_that_switch_to_one_path(tmp_path, symbol):
     result = tmp_path / "out.json"
     line = [sys.executable, "-m", "gluon_roi", "switch", str(symbol), str(result)]
@@ -259,6 +260,7 @@ def test_paths_that_cannot_be_written(tmp_path):
     assert _contents(tmp_path) == {"model.onnx": b"old"}
 
 
+@pytest.mark.night
 def test_a_disk_that_fills_up(tmp_path):
     """A small file system in a namespace, which needs no rights, becomes full, then read-only."""
     own = ["unshare", "--user", "--map-root-user", "--mount"]

@@ -16,7 +16,7 @@ from support.cases import feature_map
 from support.in_graphs import HYBRIDIZE, POOLED, SCALE, SCRIPTS, channels_of, operators
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_program_exports_the_same_file_each_time():
     command = [sys.executable, str(SCRIPTS / "print_symbols.py")]
     runs = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]

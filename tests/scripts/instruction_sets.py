@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the instruction set, and digests of every operator's results with it, as JSON.
 
-The environment sets the instruction set and the threads; a process reads it once. The maps are
+    python instruction_sets.py [--all]
+
+By default each call has one type of data, in turn. The environment sets the instruction set and the
+threads; a process reads it once. The maps are
 large enough for several threads, the channels fill one block and leave a remainder, and RoIs leave
 parts of the maps free. One image has most of the RoIs, so that the threads of the others help.
 """
@@ -9,6 +12,7 @@ parts of the maps free. One image has most of the RoIs, so that the threads of t
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -24,6 +28,15 @@ from operators import BY_NAME, OPERATORS  # noqa: E402
 from support.deformed import CALLS, every_half  # noqa: E402
 from support.overlapped import CALLS as OVERLAPPED  # noqa: E402
 from support.suppressed import CALLS as SUPPRESSED  # noqa: E402
+
+DTYPES = ("float32", "float64", "float16")
+turns = itertools.count()
+
+
+def dtypes() -> tuple[str, ...]:
+    """The types of data of the next call."""
+    return DTYPES if "--all" in sys.argv else (DTYPES[next(turns) % 3],)
+
 
 ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
 ROWS += [(op, {"rois_grad": True}) for op in OPERATORS if op.rois_grad]
@@ -43,8 +56,8 @@ rois[rois[:, 0] == 2] = [0, 3, 4, 9, 12]
 turned = np.hstack([rois, rng.uniform(-180, 180, (60, 1))])
 digests = {}
 for op, arguments in ROWS:
-    for dtype in ("float32", "float64", "float16"):
-        for pooled in ((3, 2), (7, 7)):
+    for pooled in ((3, 2), (7, 7)):
+        for dtype in dtypes():
             groups = op.channels(1, pooled, arguments)
             channels = (21 if pooled == (3, 2) else 4) if groups > 1 else 37
             shape = (3, channels * groups, 48, 57)
@@ -73,7 +86,7 @@ for op, arguments in ROWS:
 sampled = []
 for name, call in CALLS.items():
     call = call._replace(size=(48, 57))
-    for dtype in ("float32", "float64", "float16"):
+    for dtype in dtypes():
         sampled.append((name, call.parameters, call.arrays(dtype), call.d_out(dtype), 3))
 halves = every_half()
 # The gradients of offset and mask are sums of NaNs, which have the sign of any of them.
@@ -92,7 +105,7 @@ for name, suppressed in SUPPRESSED.items():
     # More than a block of boxes, which divides among threads.
     larger = (1, 24, 25) if suppressed.op == "proposal" else (1400, suppressed.shape[-1])
     suppressed = suppressed._replace(shape=larger)
-    for dtype in ("float32", "float64", "float16"):
+    for dtype in dtypes():
         inputs = [mx.nd.array(a, dtype=dtype) for a in suppressed.arrays(dtype)]
         declared = "BoxNMS" if suppressed.op == "box_nms" else "Proposal"
         out = getattr(gluon_roi.nd, declared)(*inputs, **suppressed.parameters)
@@ -101,7 +114,7 @@ for name, suppressed in SUPPRESSED.items():
 for name, overlapped in OVERLAPPED.items():
     # Enough pairs for two threads.
     overlapped = overlapped._replace(lhs=(300,), rhs=(300,))
-    for dtype in ("float32", "float64", "float16"):
+    for dtype in dtypes():
         inputs = [mx.nd.array(a, dtype=dtype) for a in overlapped.arrays(dtype)]
         out = gluon_roi.nd.BoxIoU(*inputs, **overlapped.parameters)
         key = f"BoxIoU {name} {dtype}"
