@@ -2,6 +2,7 @@
 """Live comparison with other implementations: MXNet's own operators, torchvision, Paddle."""
 
 import importlib.util
+import itertools
 
 import mxnet as mx
 import numpy as np
@@ -21,6 +22,7 @@ from support.cases import (
     row_id,
     turned,
 )
+from support.turns import in_turn
 from test_golden import tolerance_of
 
 import gluon_roi
@@ -44,13 +46,23 @@ def forward_backward(function, data, rois, d_out=None, backward=True):
 # ---- MXNet ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(
-    "operator, arguments, wanted, pooled",
-    [(*row, *size) for row in ROWS for size in BLOCKS if row[0].in_mxnet(size[1], row[1])],
+    "row, size, scale",
+    in_turn(
+        ROWS,
+        BLOCKS,
+        SCALES,
+        every=3,
+        of=[
+            (row, size, scale)
+            for row, size, scale in itertools.product(ROWS, BLOCKS, SCALES)
+            if row[0].in_mxnet(size[1], row[1])
+        ],
+    ),
     ids=row_id,
 )
-def test_mxnet(operator, arguments, scale, wanted, pooled):
+def test_mxnet(row, size, scale):
+    (operator, arguments), (wanted, pooled) = row, size
     data = feature_map(operator.channels(wanted, pooled, arguments))
     rois = for_mxnet(operator.all_rois(scale))
     function = operator.function

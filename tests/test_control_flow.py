@@ -14,6 +14,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
+from support.turns import in_turn
 
 import gluon_roi
 
@@ -323,7 +324,10 @@ def mxnet_runs(name, flow, way):
 COMBINATIONS = [one for one in itertools.product(CASES, FLOWS, WAYS) if mxnet_runs(*one)]
 
 
-@pytest.mark.parametrize(("name", "flow", "way"), COMBINATIONS)
+@pytest.mark.parametrize(
+    ("name", "flow", "way"),
+    in_turn(list(CASES), list(FLOWS), list(WAYS), every=3, of=COMBINATIONS),
+)
 def test_values_and_gradients(name, flow, way):
     case = CASES[name]
     rows = len(case.inputs[case.rows[0]])

@@ -72,18 +72,19 @@ def test_dependencies(library):
         assert re.match(allowed, line.split()[-1]), line
 
 
-@needs_nvcc
-def test_loads_without_a_driver(library, tmp_path):
-    """MXNet for the CPU loads it; the operators work on the CPU and refuse the GPU politely."""
+@pytest.fixture(scope="module")
+def run(library, tmp_path_factory):
+    """Start Python with arguments in a folder where the package has the library with CUDA."""
+    folder = tmp_path_factory.mktemp("with_cuda")
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "include", "cmake")
-    shutil.copytree(ROOT / "gluon_roi", tmp_path / "gluon_roi", ignore=ignored)
-    shutil.copy(library, tmp_path / "gluon_roi")
+    shutil.copytree(ROOT / "gluon_roi", folder / "gluon_roi", ignore=ignored)
+    shutil.copy(library, folder / "gluon_roi")
 
-    def run(*command: str) -> str:
+    def start(*command: str) -> str:
         done = subprocess.run(
             [sys.executable, *command],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -91,14 +92,26 @@ def test_loads_without_a_driver(library, tmp_path):
         assert done.returncode == 0, done.stdout[-4000:]
         return done.stdout
 
+    return start
+
+
+@needs_nvcc
+def test_loads_without_a_driver(run):
+    """MXNet for the CPU loads it, and the operators work on the CPU."""
     shown = run(
         "-c",
-        "import gluon_roi; info = gluon_roi.build_info(); "
-        "print(gluon_roi.__file__, info['cuda'], info['cuda_archs'], gluon_roi.has_cuda())",
+        "import gluon_roi; from gluon_roi.__main__ import main; info = gluon_roi.build_info(); "
+        "print(gluon_roi.__file__, info['cuda'], info['cuda_archs'], gluon_roi.has_cuda()); main()",
     )
-    assert str(tmp_path) in shown
-    assert shown.strip().endswith("] True")
-    assert "DIFFERS" not in run("-m", "gluon_roi")
+    first, *lines = shown.splitlines()
+    assert "with_cuda" in first and first.endswith("] True")
+    assert lines and "DIFFERS" not in shown
+
+
+@pytest.mark.night
+@needs_nvcc
+def test_refuses_the_gpu_without_a_driver(run):
+    """As the tests of the C interface expect."""
     run("-m", "pytest", "-x", "-p", "no:cacheprovider", str(ROOT / "tests/test_c_abi.py"))
 
 

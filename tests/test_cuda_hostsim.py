@@ -2,8 +2,9 @@
 """The CUDA kernels, run on the CPU: every operator against its CPU kernel.
 
 The .cu files that nvcc compiles are compiled by g++ against tests/hostsim/cuda_runtime.h, which
-runs the threads of a block one at a time, in random order. The tests of every night compare three
-orders, which must not matter, and repeat all under AddressSanitizer and UndefinedBehaviorSanitizer.
+runs the threads of a block one at a time, in random order. By day each check has one type of data.
+The tests of every night have all types, compare three orders, which must not matter, and repeat all
+under AddressSanitizer and UndefinedBehaviorSanitizer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pytest
 from operators import ROWS
 from support.cases import feature_map, row_id
 from support.deformed import CALLS as SAMPLED
-from support.kernel_checks import CHECKS, Kernels, arguments_of
+from support.kernel_checks import CHECKS, DTYPES, Kernels, arguments_of
 from support.suppressed import CALLS as SUPPRESSED
 
 from testing import c_api
@@ -43,7 +44,17 @@ def kernels() -> Kernels:
     return Kernels(c_api.Library(READY or presets.build("hostsim") / "libgluon_roi.so"))
 
 
-@pytest.mark.parametrize("check", CHECKS)
+def marked_checks():
+    """Names of checks; of those that differ in the type of data, two are for the night, in turn."""
+    numbers: dict[str, int] = {}
+    for name in CHECKS:
+        check, _, dtype = name.rpartition("-")
+        number = numbers.setdefault(check, len(numbers))
+        by_night = dtype in DTYPES and dtype != DTYPES[number % len(DTYPES)]
+        yield pytest.param(name, marks=[pytest.mark.night] * by_night)
+
+
+@pytest.mark.parametrize("check", marked_checks())
 def test_kernels(kernels, check, monkeypatch):
     monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", ORDER)
     CHECKS[check](kernels)
@@ -114,6 +125,7 @@ def test_refused_launch(kernels):
         library.call("roi_pool_backward", *arguments)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "body, message",
     [

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from operators import OPERATORS
-from support.cases import feature_map, for_mxnet
+from support.cases import feature_map, for_mxnet, row_id
 from support.in_graphs import HYBRIDIZE, POOLED, SCALE, SCRIPTS, channels_of, operators
+from support.turns import in_turn
 
 import gluon_roi
 
@@ -128,15 +129,14 @@ RUNS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", RUNS)
-@operators
+@pytest.mark.parametrize("op, run", in_turn(OPERATORS, list(RUNS), every=2), ids=row_id)
 def test_many_users(op, run, ctx, tmp_path):
     """The gradient of a map is the sum over all its users, added where 'add' is asked for.
 
     MXNet adds the gradients of 8 and more users in place, and merges whatever looks equal. Every
     second number of users is enough for one operator and way to run: the others meet them as well.
     """
-    turn = (OPERATORS.index(op) + list(RUNS).index(run)) % 2
+    turn = (OPERATORS.index(op) + list(RUNS).index(run)) // 2 % 2
     rois = op.all_rois(SCALE)
     # As many images as boxes, which Module asks for.
     data = np.random.RandomState(0).randn(len(rois), channels_of(op), 7, 9)

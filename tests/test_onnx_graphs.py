@@ -31,7 +31,7 @@ def test_random_graphs(tmp_path):
     _check(range(2 * len(MAKERS)), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_fresh_random_graphs(tmp_path):
     """Other graphs in every run; a failure names the seed, for tests/onnx_graphs.py.
 

@@ -14,6 +14,8 @@ DTYPES = (
     pytest.param("float64", marks=pytest.mark.slow),
     pytest.param("float16", marks=pytest.mark.slow),
 )
+#: Channels and pooled sizes of gradients.
+BACKWARD_BLOCKS = ((1, (1, 1)), (16, (2, 3)), (17, (7, 7)))
 #: Those whose boxes have no angle, so that their corners limit what they read.
 UPRIGHT = [op for op in OPERATORS if op.coordinates == 4]
 
@@ -53,13 +55,18 @@ def inputs(op, ctx, channels, pooled, scale, dtype, arguments):
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
-def test_forward(op, arguments, dtype, ctx):
-    """All sizes in float32; every fourth one in other types, in turn."""
-    blocks = blocks_of(op)
-    if dtype != "float32":
-        blocks = blocks[(ROWS.index((op, arguments)) + 2 * (dtype == "float16")) % 4 :: 4]
+def in_turn(blocks, op, arguments, dtype):
+    """The sizes of a row by day: the rows of an operator share them in float32.
+
+    Other types meet every fourth size, in turn.
+    """
+    if dtype == "float32":
+        rows = min(len(op.arguments), 2)
+        return blocks[op.arguments.index(arguments) % rows :: rows]
+    return blocks[(ROWS.index((op, arguments)) + 2 * (dtype == "float16")) % 4 % len(blocks) :: 4]
+
+
+def check_forward(op, arguments, dtype, ctx, blocks):
     for channels, pooled in blocks:
         scale = SCALES[channels % len(SCALES)]
         data, rois, x, r = inputs(op, ctx, channels, pooled, scale, dtype, arguments)
@@ -69,14 +76,8 @@ def test_forward(op, arguments, dtype, ctx):
         assert_near(actual, expected, PRECISION[dtype].forward)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
-def test_backward(op, arguments, dtype, ctx):
-    """All sizes in float32; one of the larger ones in other types, in turn."""
-    sizes = [(16, (2, 3)), (17, (7, 7))]
-    if dtype != "float32":
-        sizes = [sizes[(ROWS.index((op, arguments)) + (dtype == "float16")) % 2]]
-    for channels, pooled in ((1, (1, 1)), *sizes):
+def check_backward(op, arguments, dtype, ctx, blocks):
+    for channels, pooled in blocks:
         scale = SCALES[channels % len(SCALES)]
         data, rois, x, r = inputs(op, ctx, channels, pooled, scale, dtype, arguments)
         more = {**arguments, "rois_grad": True} if op.rois_grad else arguments
@@ -91,6 +92,26 @@ def test_backward(op, arguments, dtype, ctx):
         tolerance = PRECISION[dtype].backward
         assert_near(actual, d_data, tolerance * max(1, np.abs(d_data).max()))
         assert_near(actual_rois, d_rois, tolerance * max(1, np.abs(d_rois).max()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_forward(op, arguments, dtype, ctx):
+    check_forward(op, arguments, dtype, ctx, in_turn(blocks_of(op), op, arguments, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_backward(op, arguments, dtype, ctx):
+    check_backward(op, arguments, dtype, ctx, in_turn(BACKWARD_BLOCKS, op, arguments, dtype))
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("op, arguments", ROWS, ids=row_id)
+def test_all_sizes(op, arguments, dtype, ctx):
+    check_forward(op, arguments, dtype, ctx, blocks_of(op))
+    check_backward(op, arguments, dtype, ctx, BACKWARD_BLOCKS)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

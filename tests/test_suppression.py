@@ -12,6 +12,7 @@ import pytest
 from mxnet import autograd, gluon
 from support.suppressed import CALLS, NMS, PROPOSALS, SOFT, Suppressed
 from support.suppression import arrays_of, record_of
+from support.turns import in_turn
 
 import gluon_roi
 from gluon_roi import reference
@@ -404,16 +405,18 @@ def torchvision_kept(boxes: np.ndarray, scores: np.ndarray, threshold: float) ->
 
     Version 0.29.1 itself kept the same boxes of all lists of `whole_pixel_lists`, in both dtypes.
     """
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    x1, y1, x2, y2 = boxes.T
+    area = (x2 - x1) * (y2 - y1)
+    width = np.minimum(x2[:, None], x2) - np.maximum(x1[:, None], x1)
+    height = np.minimum(y2[:, None], y2) - np.maximum(y1[:, None], y1)
+    common = width.clip(0) * height.clip(0)
+    overlaps = common / (area[:, None] + area - common)
+    suppresses = overlaps.astype("float64") > threshold
     suppressed, kept = np.zeros(len(boxes), bool), []
     for i in np.argsort(-scores):
-        if suppressed[i]:
-            continue
-        kept.append(int(i))
-        sides = np.minimum(boxes[i, 2:], boxes[:, 2:]) - np.maximum(boxes[i, :2], boxes[:, :2])
-        common = sides.clip(0).prod(axis=1, dtype=boxes.dtype)
-        overlap = common / (area[i] + area - common)
-        suppressed |= overlap.astype("float64") > threshold
+        if not suppressed[i]:
+            kept.append(int(i))
+            suppressed |= suppresses[i]
     return kept
 
 
@@ -461,8 +464,7 @@ def test_thresholds_of_torchvision(dtype, differ, ctx):
 # ---- Gradients -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", NMS)
+@pytest.mark.parametrize("name, dtype", in_turn(list(NMS), DTYPES, every=len(DTYPES)))
 def test_gradient(name, dtype, ctx):
     """Rows are scattered back; grad_req='add' and several users add."""
     call = CALLS[name]

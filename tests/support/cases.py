@@ -321,6 +321,8 @@ def row_id(value: Any) -> str:
         return value.name
     if isinstance(value, dict):
         return ",".join(f"{k}={v}" for k, v in value.items()) or "defaults"
+    if isinstance(value, tuple) and isinstance(value[0], Operator):
+        return "-".join(map(row_id, value))
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
