@@ -18,6 +18,13 @@ from support.demo_runs import train
 
 from demo_rfcn import cli, networks
 from demo_rfcn.data import DATASETS
+from demo_rfcn.report import pictures
+
+
+@pytest.fixture(scope="session", autouse=True)
+def coarse_pictures() -> None:
+    """Draw few pixels: most of the time of an evaluation is that of its pictures."""
+    pictures.plt.rcParams["figure.dpi"] = 30
 
 
 @pytest.fixture(scope="session")

@@ -135,8 +135,7 @@ def test_coco_annotations_stay_with_their_images_if_one_is_broken(coco_root, coc
 
 @pytest.mark.slow
 def test_coco_trains_and_evaluates(coco_root, tmp_path):
-    more = ["--dataset", "coco", *SMALL, "--network", "resnet18_v1b"]
-    best = train(coco_root, tmp_path, *more).with_name("best.ckpt")
+    best = train(coco_root, tmp_path, "--dataset", "coco", *SMALL).with_name("best.ckpt")
     data = ["--dataset", "coco", "--dataset-root", coco_root, "--short", "80"]
     run("eval", *data, "--pretrained", best, "--save-prefix", tmp_path / "out")
     test = json.loads((tmp_path / "out" / "summary.json").read_text())["test"]

@@ -76,6 +76,7 @@ def test_one_seed_has_no_deviation(seeds, row, tmp_path):
     ablate.bar_chart(tmp_path / "chart.png", rows)
 
 
+@pytest.mark.night
 def test_pyplot_is_imported_only_to_draw():
     """It takes a second, which every command and every process of `launch` would pay."""
     made = python("-c", "import sys, demo_rfcn.cli; sys.exit('matplotlib' in sys.modules)")

@@ -113,6 +113,7 @@ def test_full_standard_output(few_signals, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == message
 
 
+@pytest.mark.night
 def test_disk_that_fills_up(eight_images, short_run, tmp_path):
     """A small file system in a namespace, which needs no rights, becomes full, then read-only."""
     own = ["unshare", "--user", "--map-root-user", "--mount"]

@@ -24,6 +24,7 @@ from demo_rfcn.networks import FPN_HEADS, HEADS
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.night
 def test_overfits_four_images(folder, tmp_path):
     for name in ("trainval", "val"):
         (folder / f"ImageSets/Main/{name}.txt").write_text("000000\n000001\n000002\n000003\n")
