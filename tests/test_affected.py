@@ -13,8 +13,8 @@ from testing.detectors import make_detector
 @pytest.mark.slow
 def test_counts_before_and_after(capsys):
     (block,) = blocks_of("docs/affected.md", "test_affected.py")
-    image = mx.nd.random.uniform(-2, 2, shape=(1, 3, 160, 192))
-    net = make_detector("faster_rcnn_fpn_resnet50_v1b_coco", image, proposals=100)
+    image = mx.nd.random.uniform(-2, 2, shape=(1, 3, 96, 128))
+    net = make_detector("faster_rcnn_fpn_resnet50_v1b_coco", image, proposals=50)
     names = {"net": net, "image": image}
     exec(block.code, names)
     exec(block.code.replace("gluon_roi.optimize(net, image)", ""), names)

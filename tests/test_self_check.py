@@ -188,6 +188,7 @@ def test_warning_until_the_check_has_passed(gpus, monkeypatch):
 def test_cache_that_cannot_be_written(gpus, monkeypatch, capsys):
     (gpus / "gluon_roi").write_text("a file of the user's")
     monkeypatch.setattr(mx.context, "num_gpus", lambda: 1)
+    monkeypatch.setattr(self_check, "cases", lambda: cases()[:1])
     assert self_check.check() == 0
     assert "gpu(0) cannot be recorded as checked, and will warn again" in capsys.readouterr().out
     assert (gpus / "gluon_roi").read_text() == "a file of the user's"
@@ -199,9 +200,10 @@ def test_a_call_that_fails_on_the_gpu_differs(gpus, monkeypatch, capsys):
 
     monkeypatch.setattr(OnCpu, "run", lambda self, *a: run(self, *a) if self.context != mx.cpu()
                         else MXNetDevice.run(self, *a))  # fmt: skip
+    monkeypatch.setattr(self_check, "cases", lambda: cases()[:2])
     assert self_check.check() == 1
     shown = capsys.readouterr().out
-    assert shown.count("float32: no kernel image is available") == 2 * len(NAMES)
+    assert shown.count("float32: no kernel image is available") == 2 * 2
 
 
 class Net(mx.gluon.nn.HybridBlock):

@@ -28,8 +28,7 @@ GEOMETRY = {"float16": "float32"}
 # ---- Values --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", NMS)
+@pytest.mark.parametrize("name, dtype", in_turn(NMS, DTYPES, every=len(DTYPES)))
 def test_box_nms_is_the_plain_loop(name, dtype, ctx):
     """The same rows, in the same order, and the record of them; rows are converted exactly.
 
@@ -464,7 +463,7 @@ def test_thresholds_of_torchvision(dtype, differ, ctx):
 # ---- Gradients -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name, dtype", in_turn(list(NMS), DTYPES, every=len(DTYPES)))
+@pytest.mark.parametrize("name, dtype", in_turn(NMS, DTYPES, every=len(DTYPES)))
 def test_gradient(name, dtype, ctx):
     """Rows are scattered back; grad_req='add' and several users add."""
     call = CALLS[name]

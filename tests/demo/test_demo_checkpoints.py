@@ -116,6 +116,7 @@ def test_foreign_file_of_pretrained_weights_is_rejected(data, eight_images, tmp_
     rejects([*line, "--pretrained-base", path], f"--pretrained-base {path} {words}")
 
 
+@pytest.mark.night
 def test_randomly_damaged_files_are_refused(tmp_path):
     made = python(REPOSITORY / "tests/scripts/damaged_files.py", 150, tmp_path)
     assert made.returncode == 0, made.stderr[-2000:]
