@@ -22,9 +22,14 @@ from demo_rfcn.report import pictures
 
 
 @pytest.fixture(scope="session", autouse=True)
-def coarse_pictures() -> None:
-    """Draw few pixels: most of the time of an evaluation is that of its pictures."""
+def own_dpi() -> float:
+    """Draw few pixels, because an evaluation spends most of its time on pictures.
+
+    Return the dots per inch of the demo.
+    """
+    dpi = pictures.plt.rcParams["figure.dpi"]
     pictures.plt.rcParams["figure.dpi"] = 30
+    return dpi
 
 
 @pytest.fixture(scope="session")

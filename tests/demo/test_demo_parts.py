@@ -154,9 +154,10 @@ def test_reading_gives_back_the_painted_boxes(eight_images):
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The figures that would be written."""
+def drawn(own_dpi, monkeypatch):
+    """The figures that would be written, with as many pixels as the demo draws."""
     figures: list[Figure] = []
+    monkeypatch.setitem(plt.rcParams, "figure.dpi", own_dpi)
     for module in (pictures, roi_pictures):
         monkeypatch.setattr(module, "write", lambda figure, path: figures.append(figure))
     yield figures
