@@ -25,7 +25,7 @@ from demo_rfcn.train import make_trainer
 from demo_rfcn.variants import RoIFCHead
 
 ROI_COUNTS = (300, 1000)
-# Of the sizes of the paper: 20 classes, k = 7, stride 16; 1024 units after the pooling.
+# Sizes of the paper: 20 classes, k = 7, stride 16; 1024 units after the pooling.
 HEADS: dict[str, Callable[[], HybridBlock]] = {
     "psroi": lambda: PSROIHead(20, 1, 7, 16),
     "roi_fc": lambda: RoIFCHead(20, 1, 7, 16, 1024),

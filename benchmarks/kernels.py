@@ -23,7 +23,7 @@ CPU = c_api.Device(c_api.CPU)
 
 @functools.lru_cache(maxsize=None)
 def library() -> c_api.Library:
-    """That of GLUON_ROI_LIBRARY, of this repository, or of an installed package."""
+    """The library of GLUON_ROI_LIBRARY, of this repository, or of an installed package."""
     named = os.environ.get("GLUON_ROI_LIBRARY")
     places = [Path(folder, "gluon_roi/libgluon_roi.so") for folder in [str(ROOT), *sys.path]]
     return c_api.Library(named or next((place for place in places if place.is_file()), places[0]))

@@ -27,7 +27,7 @@ class Row:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Of gluon_roi's operator, by name."""
+        """Arguments of gluon_roi's operator, by name."""
         raise NotImplementedError
 
     def inputs(self) -> Inputs:

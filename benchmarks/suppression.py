@@ -40,7 +40,7 @@ class Suppression(Row):
     @property
     def arguments(self) -> dict[str, Any]:
         if self.rotated:
-            # That of mmrotate's detectors on aerial images.
+            # The threshold of mmrotate's detectors on aerial images.
             return {"overlap_thresh": 0.1, "in_format": "rotated", "out_format": "rotated"}
         return {"overlap_thresh": 0.7, "topk": self.topk}
 
@@ -62,7 +62,7 @@ class Suppression(Row):
         return Inputs([], [rows], random.randn(*rows.shape).astype(self.dtype))
 
     def output(self, data: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """That of BoxNMS: of each batch the rows that are kept, best first, then rows of -1."""
+        """The output of BoxNMS: the kept rows of each batch, best first, then rows of -1."""
         out = np.full_like(data, -1)
         for batch, (rows, result) in enumerate(zip(data, out)):
             indices = kept[kept // self.boxes == batch] % self.boxes

@@ -69,7 +69,7 @@ def detections(net: gluon.HybridBlock, image: mx.nd.NDArray) -> np.ndarray:
 
 
 def gradient(net: gluon.HybridBlock, image: mx.nd.NDArray, seed: int = 7) -> np.ndarray:
-    """Of a training pass, to the parameters of the backbone and pyramid."""
+    """Gradient of a training pass with respect to the parameters of backbone and pyramid."""
     mx.random.seed(seed)
     height, width = image.shape[2:]
     boxes = mx.nd.array([[[0.1, 0.1, 0.4, 0.5], [0.3, 0.2, 0.9, 0.9], [0.5, 0.5, 0.6, 0.6]]])

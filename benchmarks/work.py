@@ -79,7 +79,7 @@ class Item(Row):
 
     @property
     def scale(self) -> float | tuple[float, ...]:
-        """Of a pyramid one for each map."""
+        """Map cells per image pixel; for a pyramid one number for each map."""
         if self.of.several_maps:
             return tuple(1 / stride for stride in self.strides)
         return 1 / self.stride
@@ -99,7 +99,7 @@ class Item(Row):
 
     @property
     def trans_shape(self) -> tuple[int, int, int, int] | None:
-        """Of the offsets, for one class."""
+        """Shape of the offsets of one class; None if the operator has none."""
         if not self.of.offsets:
             return None
         return self.rois, 2, self.pooled, self.pooled
@@ -110,7 +110,7 @@ class Item(Row):
 
     @property
     def bytes(self) -> int:
-        """Of the input maps and the output together."""
+        """Bytes of the input maps and the output together."""
         cells = sum(np.prod(shape, dtype=np.int64) for shape in (*self.map_shapes, self.out_shape))
         return int(cells) * np.dtype(self.dtype).itemsize
 

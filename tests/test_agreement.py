@@ -143,8 +143,9 @@ def test_documented_example_of_mmcv():
 def test_without_an_angle_it_is_roi_align(arguments, dtype):
     """Output and gradient of data; 0 and any whole turns."""
     data, scale = feature_map(17, dtype), 0.3
-    # Of at least a cell: below, both enlarge the box, but this one keeps its centre. And at random:
-    # rounding decides about a sample that lies exactly on the border of the map.
+    # Sides have at least a cell: both operators enlarge smaller boxes, but only this one keeps the
+    # centre. Corners are random, because rounding decides whether a sample exactly on the border of
+    # the map counts.
     rng = np.random.RandomState(0)
     low = rng.uniform((-6, -6), (WIDTH, HEIGHT), (60, 2))
     boxes = np.hstack([low, low + rng.uniform(1.1, 15, (60, 2))]) / scale

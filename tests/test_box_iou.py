@@ -27,7 +27,7 @@ GEOMETRY = {"float16": "float32"}
 
 
 def overlaps(one, other, dtype="float64", **parameters):
-    """Of rows of rotated boxes, row by row."""
+    """BoxIoU of rotated boxes, row by row."""
     arrays = (mx.nd.array(np.atleast_2d(a), dtype=dtype) for a in (one, other))
     return box_iou(*arrays, format="rotated", aligned=True, **parameters).asnumpy()
 

@@ -317,7 +317,7 @@ def test_run_of_a_folder_or_an_archive(tmp_path, kind):
 
 
 def test_run_provides_distutils(tmp_path, monkeypatch):
-    """Which Python 3.12 dropped, and GluonCV's training programs import."""
+    """Python 3.12 has none, and GluonCV's training programs import it."""
     monkeypatch.setenv("SETUPTOOLS_USE_DISTUTILS", "stdlib")  # not that of setuptools
     (tmp_path / "compares.py").write_text(
         "import distutils.version\n"
@@ -451,7 +451,7 @@ def test_a_pipe_that_is_closed(line, model):
 
 
 def test_the_commands_of_the_page(model, tmp_path, monkeypatch, capsys):
-    """Those of its first block. test_check_is_the_default and test_bench have two of them."""
+    """The first block runs; test_check_is_the_default and test_bench have `check` and `bench`."""
     (tmp_path / "train.py").write_text("import sys; print('trained', *sys.argv)")
     block = (ROOT / "docs/command_line.md").read_text().split("```")[1]
     lines = [line.split() for line in re.findall(r"^python -m gluon_roi (.*)", block, re.M)]

@@ -104,7 +104,7 @@ def test_folder_above_a_clone(tmp_path):
 
 
 def test_reload():
-    """By importlib.reload, and by an import after the package's modules have been forgotten."""
+    """importlib.reload, and an import after the modules were removed from sys.modules."""
     script = """
 import gluon_roi, importlib, mxnet as mx
 

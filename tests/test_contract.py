@@ -183,7 +183,7 @@ SYMBOLS = sorted((ROOT / "tests/golden").glob("symbol-*.json"))
 
 @pytest.mark.parametrize("file", SYMBOLS, ids=lambda file: file.stem)
 def test_symbol_file_of_a_version(file, ctx):
-    """What a version saved loads, and gives the bytes that it gave there."""
+    """A symbol that a version saved loads, and gives the bytes that it gave in that version."""
     symbol = mx.sym.load(str(file))
     with np.load(file.with_suffix(".npz")) as arrays:
         recorded = dict(arrays)

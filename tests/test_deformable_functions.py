@@ -69,7 +69,7 @@ def test_symbols(masked, ctx):
 
 
 def test_partial_shapes(ctx):
-    """As long as an input has no shape, what is known of the output is inferred, and no more."""
+    """While an input has no shape, only the known sizes of the output are inferred."""
     data, offset, mask = map(mx.sym.var, ("data", "offset", "mask"))
     symbol = gluon_roi.sym.DeformableSampling(data, offset, mask, 3, pad=1)
     shapes = {"data": (2, 4, 6, 7), "offset": (2, 18, 6, 7), "mask": (2, 9, 6, 7)}
@@ -224,7 +224,7 @@ def test_errors_of_convolutions(ctx):
         function(mx.sym.var("x"), mx.sym.var("o"), **arguments, out=data)
     with pytest.raises(mx.MXNetError, match="argument kernel: expected a positive int"):
         function(data, offset, weight)
-    # As many numbers as there should be.
+    # The number of elements is right.
     turned = weight.reshape((0, -1, 1, 1))
     with pytest.raises(ValueError, match=name + re.escape("weight has shape (6, 72, 1, 1), exp")):
         function(data, offset, turned, bias, **arguments)

@@ -139,7 +139,7 @@ def test_bad_shapes_and_types(op):
 
 
 def test_too_many_rows():
-    """Of 64 * 7 * 7 elements each, 684784 rows fit into 2^31 - 1."""
+    """684784 rows of 64 * 7 * 7 elements fit into 2^31 - 1, one more does not."""
     symbol = gluon_roi.sym.ROIAlign(mx.sym.var("x"), mx.sym.var("rois"), 7, 1.0)
     for rows in (684785, 700000, 2**31 - 1):
         expected = (

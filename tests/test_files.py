@@ -220,7 +220,7 @@ def test_a_symbolic_link_is_written_through(tmp_path, symbol, small_limit):
 
 
 def test_the_file_that_is_read_is_not_written(tmp_path, symbol, capsys):
-    """By its name, another spelling of it, a hard link and a symbolic link."""
+    """It is refused by its name, another spelling of it, a hard link and a symbolic link."""
     params = tmp_path / "net-0000.params"
     mx.nd.save(str(params), _params())
     (tmp_path / "sub").mkdir()

@@ -138,7 +138,7 @@ def test_many_users(op, run, ctx, tmp_path):
     """
     turn = (OPERATORS.index(op) + list(RUNS).index(run)) // 2 % 2
     rois = op.all_rois(SCALE)
-    # As many images as boxes, which Module asks for.
+    # Module requires as many images as boxes.
     data = np.random.RandomState(0).randn(len(rois), channels_of(op), 7, 9)
     x, r = mx.nd.array(data, ctx=ctx), mx.nd.array(rois, ctx=ctx)
     rng = np.random.RandomState(1)

@@ -46,7 +46,7 @@ def test_the_build_names_cuda_first():
 
 
 def test_the_workflow_has_every_check_with_a_tag():
-    """Those of build_tools/noxfile.py: `push` on each push, `night` every night."""
+    """Checks of build_tools/noxfile.py: `push` on each push, `night` every night."""
     text = (ROOT / "build_tools/noxfile.py").read_text()
     found = re.findall(r'^@here\((?:name="([\w-]+)", )?tags=\["(\w+)"\]\)\ndef (\w+)', text, re.M)
     checks: dict = {"push": [], "night": []}

@@ -37,7 +37,7 @@ def expected(op, data, rois, grad_req="write"):
 
 
 class Network(gluon.HybridBlock):
-    """As D2L writes them: F.np and F.npx functions in front, and behind."""
+    """A network as D2L writes it: F.np and F.npx functions before and after the operator."""
 
     def __init__(self, op):
         super().__init__()

@@ -78,7 +78,7 @@ def test_a_cut_makes_an_input_of_what_a_node_gives(tmp_path):
 
 
 def test_forms_of_a_cut(tmp_path):
-    """By names of nodes and of outputs, with other outputs, of files, of blocks."""
+    """Names of nodes and of outputs, with other outputs, of files and of blocks."""
     path, file = tmp_path / "model.onnx", tmp_path / "net-symbol.json"
     params, data = _parameters(), (1, 3, 12, 9)
     with_scores = _detector(scores=True)

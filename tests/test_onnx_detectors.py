@@ -246,7 +246,7 @@ DEFORMABLE = {
 @pytest.mark.parametrize("modulated", [False, True])
 @pytest.mark.parametrize("name", DEFORMABLE)
 def test_deformable_convolution(name, modulated, tmp_path):
-    """As a plain loop has it, and MXNet: on the map, on its border, around it, far and nowhere."""
+    """A plain loop and MXNet give the same: samples on, around and far off the map, and NaN."""
     kernel, stride, pad, dilate, groups, parts, channels, filters = DEFORMABLE[name]
     random = np.random.RandomState(3)
     height, width = 5, 7

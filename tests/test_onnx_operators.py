@@ -240,7 +240,7 @@ def test_roi_operators_of_mxnet_become_ours(tmp_path):
 
 
 def test_sums_of_aligns_become_pyramids(tmp_path):
-    """Of MXNet's operators, and of ours, which an optimized block has."""
+    """The ROIAligns are MXNet's, or gluon_roi's, as in an optimized block."""
 
     def nodes(align, **options):
         rois, level = mx.sym.var("rois"), mx.sym.var("level")

@@ -157,7 +157,7 @@ ATTRIBUTES: dict[str, list[tuple[dict, str]]] = {
 
 @pytest.mark.parametrize("node", ATTRIBUTES)
 def test_attributes(node, tmp_path):
-    """Of a symbol file, where anything may stand."""
+    """An attribute of a symbol file may have any text."""
     file, path = tmp_path / "net-symbol.json", tmp_path / "model.onnx"
     for attributes, message in ATTRIBUTES[node]:
         described = json.loads(_detector().tojson())

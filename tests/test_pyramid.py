@@ -239,7 +239,7 @@ def test_lists_and_arrays_are_not_exchanged():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_parts_of_the_rois(dtype):
-    """As for other operators; maps run out of RoIs one after the other, and one has none."""
+    """The maps run out of RoIs one after the other, and one has none."""
     maps, rois = pyramid(dtype), np.tile(boxes(dtype), (8, 1))
     levels = levels_of(rois)
     rois = np.random.RandomState(4).permutation(rois[levels != 2])

@@ -79,7 +79,7 @@ def of_network(net, inputs):
 
 
 def of_network_again(net, inputs):
-    """As after a change of flags; and copied."""
+    """The network is optimized twice, as after a change of flags, and copied."""
     gluon_roi.optimize(gluon_roi.optimize(net, *inputs), *inputs)
     net.hybridize(active=False)  # MXNet cannot copy a compiled network
     net = copy.deepcopy(net)

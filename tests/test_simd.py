@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parent / "scripts/instruction_sets.py"
 
 
 def digests(level: str, threads: int, *options: str) -> dict:
-    """Of output, data gradient and RoI gradient, for every operator."""
+    """Digests of output, data gradient and RoI gradient of every operator."""
     environment = {**os.environ, "GLUON_ROI_SIMD": level, "OMP_NUM_THREADS": str(threads)}
     answer = subprocess.run(
         [sys.executable, str(SCRIPT), *options],

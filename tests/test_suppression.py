@@ -281,7 +281,7 @@ def test_soft_methods_and_odd_scores(ctx):
 
 @pytest.mark.parametrize("name", NMS)
 def test_indices(name, ctx):
-    """As the record of a symbol, in arrays of both kinds, symbols and networks."""
+    """The indices are the record of a symbol, for arrays of both kinds, symbols and networks."""
     call = CALLS[name]
     (data,) = arrays_of(call, "float32", ctx)
     parameters = {**call.parameters, "return_indices": True}

@@ -60,7 +60,7 @@ def test_too_many_elements(shape):
 
 
 def test_partial_shapes():
-    """As long as an input has no shape, what is known of the output is inferred, and no more."""
+    """While an input has no shape, only the known sizes of the output are inferred."""
     maps = [mx.sym.var(name) for name in ("cls", "pred", "info")]
     symbol = propose_symbol(*maps, output_score=True)
     shapes = {"cls": (2, 24, 5, 6), "pred": (2, 48, 5, 6), "info": (2, 3)}
@@ -140,7 +140,7 @@ def test_empty_arrays(ctx):
 @pytest.mark.parametrize("output_score", [False, True])
 @pytest.mark.parametrize("switch", [lambda symbol: symbol, gluon_roi.optimize])
 def test_a_loss_beside_proposals(switch, output_score, head_gradients):
-    """As MXNet's operator, ours reads no gradient of its outputs, and adds none to its inputs."""
+    """Like MXNet's operator, it reads no gradient of its outputs, and adds none to its inputs."""
     given = {"scales": (2.0,), "ratios": (1.0,), "rpn_post_nms_top_n": 2, "feature_stride": 4}
     inputs = mx.sym.var("scores"), mx.sym.var("moves"), mx.sym.var("info")
     boxes = mx.sym.contrib.Proposal(*inputs, output_score=output_score, name="boxes", **given)
@@ -191,7 +191,7 @@ def test_optimize_proposals(name, shown, mxnet_cpu):
 
 
 def test_optimized_scores_keep_their_place(mxnet_cpu):
-    """As an output of the symbol, scores are called after their own node."""
+    """Scores that are an output of the symbol have the name of their node."""
     maps = [mx.sym.var(key) for key in ("cls", "pred", "info")]
     symbol = mx.sym.contrib.Proposal(*maps, name="rois", output_score=True)
     switched = gluon_roi.optimize(symbol)
@@ -248,7 +248,7 @@ THRESHOLD_ROWS = [[0.5, 0, 0, 4, 4], [0.75, 0, 0, 4, 5], [0.25, 9, 0, 12, 4]]
 
 @pytest.mark.parametrize(("name", "value", "expected"), THRESHOLDS)
 def test_thresholds_that_are_not_finite(name, value, expected, ctx, mxnet_cpu):
-    """As in MXNet's operator, before and after the switch."""
+    """The result is that of MXNet's operator, before and after the switch."""
     given = {"coord_start": 1, "score_index": 0, name: value}
     data = mx.nd.array([THRESHOLD_ROWS], ctx=ctx)
     symbol = mx.sym.contrib.box_nms(mx.sym.var("data"), **given)
@@ -429,7 +429,7 @@ def test_c_interface(name, dtype):
 
 
 def test_programs_that_know_ten_fields():
-    """What a program in C leaves out is 0, and means what the struct meant before."""
+    """A field that a program in C leaves out is 0, which has the meaning of older structs."""
     call = CALLS["plain"]
     (data,) = call.arrays("float32")
     full = LIBRARY.operators["box_nms"].params_of()

@@ -73,7 +73,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @forms
 def test_the_same_results(form, way):
-    """What MXNet's operators give on rows that they handle, by every way to switch."""
+    """Every way to switch gives MXNet's results on the rows that its operators handle."""
     x, rois = inputs(form)
     expected = run_symbol(symbol_of(form), x, rois)
     for actual, right in zip(WAYS[way](form, x, rois), expected):

@@ -21,7 +21,7 @@ every_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: sw
 
 
 def operators_of(switch):
-    """Ours that may take the place of MXNet's."""
+    """gluon_roi's operators that may replace MXNet's."""
     chosen = [a.selects_operator for a in switch.arguments if a.selects_operator]
     return [OURS.get(name) or declared_by(name) for name in (switch.ours, *chosen)]
 
@@ -49,7 +49,7 @@ def as_ours(value):
 
 
 def numbers_of(text):
-    """Of a number or a list."""
+    """The numbers of a text: of one number, or of a list."""
     return [float(part) for part in text.strip("[]()").split(",")]
 
 

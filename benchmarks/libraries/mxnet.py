@@ -37,7 +37,7 @@ def _rotated_roi_align(F: Any, item: Item) -> Callable:
 
 
 def _with_our_arguments(function: str) -> Callable:
-    """Of an operator whose arguments are those of ours."""
+    """The call of an operator with the names and values of gluon_roi's arguments."""
     return lambda F, item: functools.partial(getattr(F.contrib, function), **item.arguments)
 
 
@@ -75,7 +75,7 @@ class Mxnet(Ndarray):
     without_gradient = (*Ndarray.without_gradient, "RotatedROIAlign")
 
     def _call(self, item: Any, namespace: Any = None) -> Callable:
-        """Of mx.nd, or in a block of the namespace that it is given."""
+        """The call in mx.nd, or in the namespace of a block."""
         return self.calls[item.operator](namespace or importlib.import_module("mxnet").nd, item)
 
     def prepare(self, item: Row) -> Work:

@@ -21,7 +21,7 @@ class Rotated(Library):
     operators = ("BoxNMS", "BoxIoU")
 
     def boxes(self, torch: Any, boxes: Any) -> Any:
-        """Those of gluon_roi, as the library takes them."""
+        """gluon_roi's boxes in the form of the library."""
         return boxes
 
     def kept(self, boxes: Any, scores: Any, threshold: float) -> Any:

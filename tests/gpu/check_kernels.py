@@ -31,7 +31,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-# Of the package, whose import needs MXNet, only gluon_roi.reference is used.
+# Only gluon_roi.reference is used, because the import of the package needs MXNet.
 package = types.ModuleType("gluon_roi")
 package.__path__ = [str(ROOT / "gluon_roi")]
 sys.modules["gluon_roi"] = package
@@ -246,7 +246,7 @@ def median(calls: list[Callable[[], Any]]) -> float:
 
 
 def copy_bandwidth() -> float:
-    """Of this GPU, in TB/s, counting reads and writes."""
+    """Bandwidth of a copy on this GPU in TB/s, counting reads and writes."""
     source, target = (torch.empty(1 << 28, device=DEVICE) for _ in range(2))
     return 2 * source.nbytes / median([lambda: target.copy_(source)]) / 1e9
 

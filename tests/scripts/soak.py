@@ -221,7 +221,7 @@ def suppression(one: Suppressed) -> tuple[Callable, list]:
 
 
 def suppressions() -> list[Call]:
-    """As functions, and as blocks of compiled networks."""
+    """BoxNMS and Proposal as functions, and as blocks of hybridized networks."""
 
     def call(function: Callable, inputs: list) -> Call:
         return lambda: both_passes(function, *inputs)[1].wait_to_read()

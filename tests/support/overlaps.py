@@ -28,7 +28,7 @@ def times(a: int, b: int) -> int:
 
 
 def cosine_sine(degrees: float) -> tuple[int, int]:
-    """Of an angle that is reduced exactly; the series ends below 2**-BITS."""
+    """Cosine and sine of an angle, reduced exactly; the series ends below 2**-BITS."""
     turned = Fraction(float(degrees)) % 360
     quarter = round(turned / 90)
     rest = turned - 90 * quarter
@@ -43,7 +43,7 @@ def cosine_sine(degrees: float) -> tuple[int, int]:
 
 
 def corners(box: Any, origin: tuple[int, int]) -> list[tuple[int, int]]:
-    """Of [cx, cy, w, h, degrees], counter-clockwise in an image whose y points down."""
+    """Corners of [cx, cy, w, h, degrees], counter-clockwise in an image whose y points down."""
     cx, cy, width, height = (fixed(value) for value in box[:4])
     c, s = cosine_sine(box[4])
     u = times(width, c) // 2, -times(width, s) // 2
