@@ -51,7 +51,9 @@ struct RoiTable {
         const bool fraction = std::isfinite(index) && index != std::floor(index);
         fail(op, "rois row ", k, " has batch index ", index, ", expected an integer below ",
              rows.images, " (the batch size of data), or negative for a padding row",
-             fraction ? "; quantization has to exclude 'Concat' (docs/switch.md)" : "");
+             fraction ? "; quantization has to exclude 'Concat', 'slice_axis' and 'SliceChannel' "
+                        "(docs/switch_reference.md)"
+                      : "");
       }
       if (roi.state == RoiState::kValid) ++begin[roi.image + 1];
     }
