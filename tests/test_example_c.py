@@ -131,6 +131,39 @@ def test_detector_without_python(tmp_path):
     assert missing.returncode == 1 and missing.stderr.startswith("detect: no.ppm: ")
 
 
+def test_the_call_on_a_gpu(tmp_path):
+    """The excerpt with CUDA's functions works on simulated kernels, whose memory is the host's."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    blocks = re.findall(r"^```c [^\n]*\n(.*?)^```", PAGE, re.M | re.S)
+    (call,) = (code for code in blocks if "cudaFree" in code)
+    (tmp_path / "program.cc").write_text(f"""
+        #include <gluon_roi.h>
+        #include <cstdio>
+        #include <cstdlib>
+        #include <cstring>
+        enum {{ cudaMemcpyDeviceToHost = 2 }};
+        static void cudaMalloc(void** memory, size_t bytes) {{
+          *memory = aligned_alloc(256, bytes);
+        }}
+        static void cudaFree(void* memory) {{ free(memory); }}
+        static void cudaMemcpyAsync(void* to, void* from, size_t bytes, int, void*) {{
+          memcpy(to, from, bytes);
+        }}
+        static void cudaStreamSynchronize(void*) {{}}
+        int main() {{
+          float device_data[48] = {{7}}, device_rois[5] = {{0, 0, 0, 4, 4}}, device_out[4], out[4];
+          void* stream = nullptr;
+          {call}
+          printf("%g", out[0]);
+        }}
+    """)
+    library = presets.build("hostsim") / "libgluon_roi.so"
+    options = [f"-I{gluon_roi.include()}", library, f"-Wl,-rpath,{library.parent}"]
+    run("g++", tmp_path / "program.cc", *options, "-o", tmp_path / "program")
+    assert run(tmp_path / "program") == "7"
+
+
 def test_the_call_of_the_page(tmp_path):
     """The excerpt is C and C++, and the page's commands compile it."""
     if shutil.which("gcc") is None or shutil.which("g++") is None:
