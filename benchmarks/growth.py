@@ -225,7 +225,7 @@ def table(rows: list[dict]) -> str:
 def draw(rows: list[dict]) -> Any:
     """A figure with a column of panels for each axis: both passes' times, and memory.
 
-    Every operator has a line; those of LABELLED have colours, and their names at the ends.
+    Every operator has a line; those of LABELLED have colours, which a legend names.
     """
     from matplotlib import pyplot
 
@@ -248,12 +248,6 @@ def draw(rows: list[dict]) -> Any:
             ]
             style = {"color": colour or "0.6", "lw": 2.2 if colour else 0.8}
             panel.plot(x, y, zorder=3 if colour else 2, **style)
-            if colour and axis == axes[-1]:
-                above = operator == "RotatedROIAlign"
-                place = {"xytext": (0, 4 if above else -18), "textcoords": "offset points"}
-                panel.annotate(
-                    operator, (x[-1], y[-1]), **place, color=colour, ha="right", fontsize=9
-                )
     for panel in panels.flat:
         panel.set_xscale("log")
         panel.set_yscale("log")
@@ -265,12 +259,22 @@ def draw(rows: list[dict]) -> Any:
         guide = [centre * at / middle for at in (left, right)]
         panel.plot((left, right), guide, ":", color="0.5", lw=1.5)
         panel.set_xlim(left, right)
-        panel.set_ylim(low, 3 * high)
+        panel.set_ylim(low, high)
     for i, axis in enumerate(axes):
         panels[-1, i].set_xlabel(axis)
     for panel, label in zip(panels[:, 0], shown.values()):
         panel.set_ylabel(label)
-    figure.suptitle("Both axes logarithmic; dotted: proportional; grey: the other operators")
+    keys: list[tuple[str, dict[str, Any]]] = [
+        *((operator, {"color": colour, "lw": 2.2}) for operator, colour in LABELLED.items()),
+        ("other operators", {"color": "0.6", "lw": 0.8}),
+        ("proportional", {"color": "0.5", "ls": ":", "lw": 1.5}),
+    ]
+    lines = [pyplot.Line2D([], [], label=label, **style) for label, style in keys]
+    title = "Time and memory of one thread; both axes are logarithmic"
+    legend = figure.legend(
+        handles=lines, title=title, loc="outside upper center", ncol=len(lines), frameon=False
+    )
+    legend.get_title().set_fontsize(13)
     return figure
 
 
