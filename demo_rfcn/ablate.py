@@ -26,6 +26,7 @@ from .metrics import evaluate
 from .model import RFCN
 from .predictor import Predictor
 from .provenance import data_record
+from .run import check_folder
 from .train import train
 
 
@@ -40,10 +41,10 @@ class Variant(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The scores of a variant: means and sample standard deviations, those of `SCORES`, or 0."""
+    """Mean and sample standard deviation of each of `SCORES` over the runs of a variant."""
 
     means: np.ndarray
-    deviations: np.ndarray
+    deviations: np.ndarray  # 0 for a single run
     runs: int
 
 
@@ -88,6 +89,7 @@ def command(
         stored = checkpoint.read(last) if last.is_file() else None
         if stored:
             check_run(stored, run, "steps")
+        check_folder(run, stored)
         runs.append((variant, run, stored))
     if settings.data.spec.recipe:
         generate(settings.data)

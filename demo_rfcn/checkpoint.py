@@ -32,7 +32,7 @@ class Checkpoint:
     """The content of a checkpoint."""
 
     path: Path
-    digest: str  # of the whole content
+    digest: str  # of all its entries
     config: ModelConfig
     step: int  # number of finished steps
     arguments: dict[str, Any]  # options of the run, by name
@@ -69,7 +69,7 @@ class Checkpoint:
             parameter.set_data(mx.nd.array(self.model[name]))
 
     def load_fitting(self, net: RFCN) -> str:
-        """Load the parameters that fit another net, and return a sentence about the others."""
+        """Load the parameters that fit another net; return a sentence about the other layers."""
         named, model = net._collect_params_with_prefix(), self.model
         fitting = [n for n in named if n in model and model[n].shape == named[n].shape]
         if not any(name.startswith("backbone.") for name in fitting):
@@ -81,8 +81,8 @@ class Checkpoint:
             named[name].set_data(mx.nd.array(model[name]))
         missing = named.keys() - set(fitting) - {"anchor_grid.base"}
         others = sorted({name.rpartition(".")[0] for name in missing})
-        left = f"; not kept, and trained from scratch: {', '.join(others)}" if others else ""
-        return f"{len(fitting)} of {len(named)} parameters are those of {self.path}{left}"
+        left = f"; trained from scratch: {', '.join(others)}" if others else ""
+        return f"loaded {len(fitting)} of {len(named)} parameters from {self.path}{left}"
 
     def load_optimizer(self, net: RFCN, trainer: mx.gluon.Trainer) -> None:
         """Give a new trainer the optimizer's state; everything random follows from the step."""

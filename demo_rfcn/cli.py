@@ -29,39 +29,39 @@ from .errors import CheckpointError, InputError, Interrupted, OutputError, RunEr
 from .options import DEFAULTS, TRAINED, Parser
 
 
-def _data(given: dict[str, Any]) -> Callable[[], None]:
-    refuse_unused("data", given, given)
-    return partial(demo.generate, take(Data, with_defaults(given)))
+def _data(arguments: dict[str, Any]) -> Callable[[], None]:
+    refuse_unused("data", arguments, arguments)
+    return partial(demo.generate, take(Data, with_defaults(arguments)))
 
 
-def _train(given: dict[str, Any]) -> Callable[[], None]:
-    return partial(demo.train_command, *_settings("train", given))
+def _train(arguments: dict[str, Any]) -> Callable[[], None]:
+    return partial(demo.train_command, *_settings("train", arguments))
 
 
-def _demo(given: dict[str, Any]) -> Callable[[], None]:
-    return partial(demo.demo, *_settings("demo", given))
+def _demo(arguments: dict[str, Any]) -> Callable[[], None]:
+    return partial(demo.demo, *_settings("demo", arguments))
 
 
-def _ablate(given: dict[str, Any]) -> Callable[[], None]:
-    seeds, further = given.pop("seeds", (0, 1, 2)), given.pop("further", ())
-    given = {"steps": 1000, "save_prefix": RUNS / "ablation", **given}
-    settings, _, pretrained = _settings("ablate", given)
+def _ablate(arguments: dict[str, Any]) -> Callable[[], None]:
+    seeds, further = arguments.pop("seeds", (0, 1, 2)), arguments.pop("further", ())
+    arguments = {"steps": 1000, "save_prefix": RUNS / "ablation", **arguments}
+    settings, _, pretrained = _settings("ablate", arguments)
     return partial(ablate.command, settings, pretrained, seeds, further)
 
 
 def _settings(
-    command: str, given: dict[str, Any]
+    command: str, arguments: dict[str, Any]
 ) -> tuple[Settings, Checkpoint | None, Checkpoint | None]:
     """Return the settings of a command that trains, and the checkpoint to resume or to fine-tune.
 
     A resumed run inherits all options of its checkpoint, a fine-tuned one those of the network.
     """
     for name in ("pretrained", "pretrained_base"):
-        if "resume" in given and name in given:
+        if "resume" in arguments and name in arguments:
             both = f"--resume with --{name.replace('_', '-')}"
             raise InputError(f"train: {both}, expected one of them: a resumed run has all weights")
-    resumed = checkpoint.read(given["resume"]) if "resume" in given else None
-    pretrained = checkpoint.read(given["pretrained"]) if "pretrained" in given else None
+    resumed = checkpoint.read(arguments["resume"]) if "resume" in arguments else None
+    pretrained = checkpoint.read(arguments["pretrained"]) if "pretrained" in arguments else None
     values: dict[str, Any] = {}
     if resumed:
         values = stored_options(resumed, DEFAULTS.keys() - NOT_INHERITED)
@@ -69,61 +69,69 @@ def _settings(
         config = pretrained.config
         values = {"network": config.network, "head": config.head, "k": config.k}
         values.update(fpn=config.fpn, deform=config.deform, class_agnostic=config.class_agnostic)
-    values.update(given)
-    if values.get("head") == "global" and "k" not in given:
+    values.update(arguments)
+    if values.get("head") == "global" and "k" not in arguments:
         values["k"] = 1
-    refuse_unused(command, given, values)
+    refuse_unused(command, arguments, values)
     return make_settings(values), resumed, pretrained
 
 
-def _eval(given: dict[str, Any]) -> Callable[[], None]:
-    stored = _trained_detector(given)
-    refuse_unused("eval", given, given)
+def _eval(arguments: dict[str, Any]) -> Callable[[], None]:
+    stored = _trained_detector(arguments)
+    refuse_unused("eval", arguments, arguments)
     values: dict[str, Any] = {"short": stored.scale[0], "max_size": stored.scale[1]}
     dataset = stored.arguments.get("dataset")
-    if given.get("dataset", dataset) == dataset:
+    if arguments.get("dataset", dataset) == dataset:
         names = {each.name for each in fields(Data)} - values.keys()
-        if "dataset_root" in given or "val_annotations" in given:
+        if "dataset_root" in arguments or "val_annotations" in arguments:
             names -= set(LOCATION)
         values.update(stored_options(stored, names))
-    values["max_size"] = max(values["max_size"], given.get("short", 0))
-    data = take(Data, with_defaults({**values, **given}))
-    return partial(evaluate.command, data, take(Devices, given), stored, _save_prefix(given))
+    values["max_size"] = max(values["max_size"], arguments.get("short", 0))
+    data = take(Data, with_defaults({**values, **arguments}))
+    return partial(
+        evaluate.command, data, take(Devices, arguments), stored, _save_prefix(arguments)
+    )
 
 
-def _detect(given: dict[str, Any]) -> Callable[[], None]:
-    refuse_unused("detect", given, given)
-    stored, devices = _trained_detector(given), take(Devices, given)
-    thresh = given.get("thresh", 0.5)
-    return partial(detect.command, devices, stored, given["images"], thresh, _save_prefix(given))
+def _detect(arguments: dict[str, Any]) -> Callable[[], None]:
+    refuse_unused("detect", arguments, arguments)
+    stored, devices = _trained_detector(arguments), take(Devices, arguments)
+    thresh = arguments.get("thresh", 0.5)
+    return partial(
+        detect.command, devices, stored, arguments["images"], thresh, _save_prefix(arguments)
+    )
 
 
-def _export(given: dict[str, Any]) -> Callable[[], None]:
-    name, form = given.get("name", "rfcn"), given.get("format", export.FORMATS[0])
-    return partial(export.command, _trained_detector(given), name, form, _save_prefix(given))
+def _export(arguments: dict[str, Any]) -> Callable[[], None]:
+    name, form = arguments.get("name", "rfcn"), arguments.get("format", export.FORMATS[0])
+    return partial(
+        export.command, _trained_detector(arguments), name, form, _save_prefix(arguments)
+    )
 
 
-def _launch(given: dict[str, Any]) -> Callable[[], None]:
-    line = given["line"]
+def _launch(arguments: dict[str, Any]) -> Callable[[], None]:
+    line = arguments["line"]
     if line[:1] != ["train"]:
         raise InputError("launch: expected '-- train' and its arguments at the end of the line")
-    given_train = vars(make_parser().parse_args(line))
-    given_train.pop("command")
-    _settings("train", dict(given_train))  # so that bad input is reported once
-    store = given_train.get("kv_store")
+    train_arguments = vars(make_parser().parse_args(line))
+    train_arguments.pop("command")
+    _settings("train", dict(train_arguments))  # so that bad input is reported once
+    store = train_arguments.get("kv_store")
     if store and not store.startswith("dist"):
         raise InputError(f"launch: --kv-store {store}, expected dist_sync or dist_device_sync")
     line = line if store else [*line, "--kv-store", "dist_sync"]
-    counts = given.get("workers", 2), given.get("servers", 1)
-    return partial(launch.command, *counts, given.get("address", ""), given.get("only", ()), line)
+    counts = arguments.get("workers", 2), arguments.get("servers", 1)
+    return partial(
+        launch.command, *counts, arguments.get("address", ""), arguments.get("only", ()), line
+    )
 
 
-def _trained_detector(given: dict[str, Any]) -> Checkpoint:
-    return checkpoint.read(given.get("pretrained", TRAINED))
+def _trained_detector(arguments: dict[str, Any]) -> Checkpoint:
+    return checkpoint.read(arguments.get("pretrained", TRAINED))
 
 
-def _save_prefix(given: dict[str, Any]) -> Path:
-    return given.get("save_prefix", RUNS / "output")
+def _save_prefix(arguments: dict[str, Any]) -> Path:
+    return arguments.get("save_prefix", RUNS / "output")
 
 
 # By name: the line of help, the function that adds the options, and the one that makes of them the
@@ -131,7 +139,7 @@ def _save_prefix(given: dict[str, Any]) -> Path:
 COMMANDS: dict[str, tuple[str, Callable[[Parser], None], Callable[[dict], Callable[[], None]]]] = {
     "data": (
         "Generate an embedded data set in VOC layout, unless it exists.",
-        options.add_data,
+        options.add_generated,
         _data,
     ),
     "train": ("Train a detector, and print the location of the run.", options.add_train, _train),
@@ -170,18 +178,18 @@ def parse(argv: Sequence[str] | None = None) -> Callable[[], None]:
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     end = argv.index("--") if argv[:1] == ["launch"] and "--" in argv else len(argv)
-    given = vars(make_parser().parse_args(argv[:end]))
-    name = given.pop("command")
+    arguments = vars(make_parser().parse_args(argv[:end]))
+    name = arguments.pop("command")
     if name == "launch":
-        given["line"] = argv[end + 1 :]
-    return COMMANDS[name][2](given)
+        arguments["line"] = argv[end + 1 :]
+    return COMMANDS[name][2](arguments)
 
 
 def train_settings(line: Sequence[str]) -> Settings:
     """Return the settings of `train` with these arguments."""
-    given = vars(make_parser().parse_args(["train", *line]))
-    command = given.pop("command")
-    return _settings(command, given)[0]
+    arguments = vars(make_parser().parse_args(["train", *line]))
+    command = arguments.pop("command")
+    return _settings(command, arguments)[0]
 
 
 def stored_options(stored: Checkpoint, names: set[str]) -> dict[str, Any]:
@@ -206,7 +214,7 @@ def stored_options(stored: Checkpoint, names: set[str]) -> dict[str, Any]:
     return values
 
 
-def refuse_unused(command: str, given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+def refuse_unused(command: str, arguments: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raise InputError for an option of the command line that would have no effect.
 
     `values` are the options of the command line and those of a checkpoint.
@@ -221,7 +229,11 @@ def refuse_unused(command: str, given: Mapping[str, Any], values: Mapping[str, A
         "momentum": (optimizer != "sgd", "--optimizer sgd"),
         "lr_decay": (mode != "step", "--lr-mode step"),
         "lr_decay_steps": (mode != "step", "--lr-mode step"),
-        "cpus": ("gpus" in given, "no --gpus"),
+        "cpus": ("gpus" in arguments, "no --gpus"),
+        "dataset_root": (
+            "train_annotations" in values or "val_annotations" in values,
+            "no --train-annotations or --val-annotations: they replace the folder",
+        ),
         "data_seed": (not (generates and spec.recipe), "a data set that this command generates"),
         "val_share": (
             not generates and command != "train" or bool(spec.val) and not held_back,
@@ -229,7 +241,7 @@ def refuse_unused(command: str, given: Mapping[str, Any], values: Mapping[str, A
         ),
     }
     for name, (is_unused, expected) in unused.items():
-        if name in given and is_unused:
+        if name in arguments and is_unused:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(f"{command}: {flag} has no effect here, expected {expected}")
 

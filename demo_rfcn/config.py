@@ -238,7 +238,7 @@ class Settings:
         return self.data.open(ValidationSplit(self.data.val_share, self.schedule.seed), *purposes)
 
     def with_steps(self, images: int) -> Settings:
-        """Return the settings with a number of steps: 100 passes if no option has another one."""
+        """Return the settings with a number of steps; without --steps it is that of 100 passes."""
         if self.schedule.steps:
             return self
         steps = min(max(100 * images // self.devices.batch_size, 500), 30_000)
@@ -293,6 +293,6 @@ def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def take(part: type[_T], values: Mapping[str, Any]) -> _T:
-    """Return an instance of a dataclass with those of the values that are its fields."""
+    """Return an instance of a dataclass, made of the values that have the names of its fields."""
     names = [each.name for each in fields(part)]  # type: ignore[arg-type]
     return part(**{name: values[name] for name in names if name in values})

@@ -9,7 +9,7 @@ from . import checkpoint, evaluate, files
 from .checkpoint import Checkpoint
 from .config import LAST, SUMMARY, Data, Settings
 from .data import ensure_dataset
-from .data.dataset import DetectionSet
+from .data.dataset import DetectionSet, summarize
 from .errors import CheckpointError, InputError
 from .metrics import check_annotated
 from .provenance import data_record, result_record
@@ -98,7 +98,8 @@ def start(
     if share != Data.val_share and not val_set.held_back:
         expected = "expected training data without a list of validation images"
         raise InputError(f"train: --val-share {share:g} has no effect here, {expected}")
-    for line in train_set.summarize(settings.data.scale):
+    held_back = val_set if val_set.held_back else None
+    for line in summarize(train_set, held_back, settings.data.scale):
         print(f"dataset: {line}")
     train(settings, train_set, val_set, resumed, pretrained)
 

@@ -11,7 +11,7 @@ class BrokenFile(InputError):
 
 
 class LostImage(InputError):
-    """An image was whole when the data set was opened, and no longer is."""
+    """An image was complete when the data set was opened, and no longer is."""
 
 
 class CheckpointError(InputError):

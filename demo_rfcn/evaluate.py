@@ -14,7 +14,7 @@ from . import checkpoint, files
 from .checkpoint import Checkpoint
 from .config import LAST, SAME_RUN, SUMMARY, Data, Devices
 from .data import ValidationSplit, resolve_location
-from .data.dataset import DetectionSet
+from .data.dataset import DetectionSet, plural
 from .errors import CheckpointError
 from .losses import TrainGraph
 from .metrics import check_annotated, evaluate, rpn_recall
@@ -40,7 +40,8 @@ def report(data: Data, devices: Devices, stored: Checkpoint, folder: Path) -> di
     files.prepare(folder)
     predictor = Predictor(stored.detector(ctx), data.scale, ctx, devices.batch_size)
     path = stored.path
-    print(f"{path}, trained for {stored.step} steps, on {len(test_set)} images of {test_set}")
+    images = plural(len(test_set), "image")
+    print(f"{path}, trained for {stored.step} steps, on {images} of {test_set}")
     scores = evaluate(predictor, test_set)
     scores["rpn_recall"] = rpn_recall(predictor, test_set)
     summary: dict[str, Any] = {
@@ -147,7 +148,7 @@ def _refuse_classes(stored: Checkpoint, data: Data, requested: Sequence[str]) ->
 def print_summary(summary: dict[str, Any], folder: Path) -> None:
     """Print the figures of a summary as a short table, and the location of its report."""
     scores = summary["test"]
-    print(f"{summary['dataset']}: {scores['images']} held-back images", end=", ")
+    print(f"{summary['dataset']}: {plural(scores['images'], 'held-back image')}", end=", ")
     print(f"mAP@.5 {scores['map50']:.3f}, mAP@.75 {scores['map75']:.3f}")
     recall = ", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items())
     print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall {recall}")

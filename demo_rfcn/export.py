@@ -8,6 +8,7 @@ rfcn-metadata.json, or in the ONNX file: examples/detect_mxnet.py and detect_onn
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,12 @@ from .errors import InputError
 from .model import Detector
 
 FORMATS = ("mxnet", "onnx")
+PARTS = ("symbol.json", "0000.params", "metadata.json")  # of the format "mxnet"
 
 
 def command(stored: Checkpoint, name: str, format: str, save_prefix: Path) -> None:
     """Write <name>-symbol.json, <name>-0000.params and <name>-metadata.json, or <name>.onnx."""
-    files.prepare(save_prefix)
     short, max_size = stored.scale
-    detector = stored.detector([mx.cpu()])
     metadata = {  # the keys of `gluon_roi.onnx.detector_metadata`
         "classes": list(stored.config.classes),
         "short": short,
@@ -39,12 +39,41 @@ def command(stored: Checkpoint, name: str, format: str, save_prefix: Path) -> No
         "std": STD.tolist(),
         "boxes": "x1, y1, x2, y2 in pixels of the resized image",
     }
+    names = [f"{name}.onnx"] if format == "onnx" else [f"{name}-{part}" for part in PARTS]
+    paths = [save_prefix / each for each in names]
+    _refuse_foreign(paths, metadata)
+    files.prepare(save_prefix)
+    detector = stored.detector([mx.cpu()])
     if format == "onnx":
-        print(export_onnx(detector, save_prefix / f"{name}.onnx", short, metadata))
-        return
-    print(*export(detector, save_prefix / name, short), sep="\n")
-    files.write_json(save_prefix / f"{name}-metadata.json", metadata)
-    print(save_prefix / f"{name}-metadata.json")
+        export_onnx(detector, paths[0], short, metadata)
+    else:
+        with files.replacing_all(save_prefix) as work:
+            export(detector, work / name, short)
+            files.write_json(work / names[-1], metadata)
+    print(*paths, sep="\n")
+
+
+def _refuse_foreign(paths: list[Path], metadata: Mapping[str, Any]) -> None:
+    """Raise InputError if an export would replace a file that none has written."""
+    last = paths[-1]
+    exported = _is_onnx_export if last.suffix == ".onnx" else files.is_json_of
+    foreign = [path for path in paths if path.exists()]
+    if foreign and not exported(last, *metadata):
+        other = f"{foreign[0]} was not written by an export"
+        raise InputError(f"export: {other}; choose another --save-prefix or --name")
+
+
+def _is_onnx_export(path: Path, *keys: str) -> bool:
+    """Return whether a file is an ONNX model with these keys as metadata."""
+    try:
+        import onnx
+
+        model = onnx.load(str(path), load_external_data=False)
+    except ImportError:  # which `export_onnx` reports
+        return True
+    except Exception:  # of protobuf, or of the file
+        return False
+    return set(keys) <= {entry.key for entry in model.metadata_props}
 
 
 def export(detector: Detector, stem: Path, side: int) -> tuple[Path, Path]:
@@ -86,6 +115,6 @@ def export_onnx(
             gluon_roi.onnx.export(detector, [(1, 3, side, side)], path, **options)
         except (ImportError, NotImplementedError) as error:
             raise InputError(f"export: {error}") from error
-        except OSError as error:  # its sentence is that of the cause and more
+        except OSError as error:  # its message repeats that of its cause
             raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from error
     return path

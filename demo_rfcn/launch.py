@@ -110,7 +110,7 @@ class _Processes(AbstractContextManager):
 
     def watch(self, stop: StopRequest) -> None:
         """Wait for the end of all; when one fails, or a signal comes, have the others end."""
-        failed, deadline, notified, told = None, 0.0, False, False
+        failed, deadline, notified, forwarded = None, 0.0, False, False
         # Without a worker on this machine, servers run until those of other machines have ended.
         awaited = "worker" if any(role == "worker" for role, _ in self._children) else "server"
         awaited = awaited if any(role == awaited for role, _ in self._children) else "scheduler"
@@ -128,14 +128,14 @@ class _Processes(AbstractContextManager):
                 break
             if stop.raised:
                 self._send(signal.SIGTERM, awaited)
-                stop.raised, told = False, True  # until there is another one
+                stop.raised, forwarded = False, True  # until there is another one
         role, status = failed or self._failed() or ("", 0)
         if role == "worker" and status > 0:
             error = RunError("")  # the worker has printed the reason
             error.status = status
             raise error
         self._end_servers()
-        if told and awaited != "worker":
+        if forwarded and awaited != "worker":
             raise Interrupted("launch: stopped all processes of this machine")
         if role:
             how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"

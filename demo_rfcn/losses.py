@@ -12,6 +12,7 @@ from gluoncv.nn.coder import NormalizedBoxCenterEncoder, NumPyNormalizedBoxCente
 from gluoncv.utils.bbox import bbox_iou
 from mxnet.gluon.block import HybridBlock
 
+from .data.dataset import BOX, CLASS, DIFFICULT
 from .model import RFCN, ROI_STDS, RPN_STDS, Array, Proposals, apply_head
 
 
@@ -39,7 +40,7 @@ class RPNTargets:
     ) -> tuple:
         """Compute the targets of an image; `rng` chooses the sample.
 
-        `labels` are (M, 6): x1, y1, x2, y2, class, difficult; M may be 0. `size` and `padded` are
+        `labels` are (M, 6), columns BOX, CLASS, DIFFICULT; M may be 0. `size` and `padded` are
         height and width of the image, and of the batch it is padded to. Returns cls (A,) float32: 1
         object, 0 background, -1 ignored; and offsets (A, 4) float32, zero if cls is not 1.
         """
@@ -52,10 +53,10 @@ class RPNTargets:
         if len(labels) == 0 or len(rows) == 0:
             cls[sample(rng, rows, self._num_sample)] = 0
             return cls, box
-        iou = bbox_iou(anchors[rows], labels[:, :4])
+        iou = bbox_iou(anchors[rows], labels[:, BOX])
         match, best = iou.argmax(axis=1), iou.max(axis=1)
         is_best = ((iou == iou.max(axis=0)) & (iou > 0)).any(axis=1)
-        usable = labels[match, 5] == 0
+        usable = labels[match, DIFFICULT] == 0
         positive = ((best >= self.POS_IOU) | is_best) & usable
         objects = sample(rng, np.flatnonzero(positive), round(self._num_sample / 2))
         negative = np.flatnonzero((best < self.NEG_IOU) & ~positive)
@@ -63,7 +64,7 @@ class RPNTargets:
         cls[rows[objects]] = 1
         is_object, matched = np.ones((1, len(objects))), match[objects][None]
         object_anchors = anchors[rows[objects]][None]
-        targets, _ = self._encode(is_object, matched, object_anchors, labels[None, :, :4])
+        targets, _ = self._encode(is_object, matched, object_anchors, labels[None, :, BOX])
         box[rows[objects]] = targets[0]
         return cls, box
 
@@ -104,13 +105,14 @@ class RoITargets(HybridBlock):
 
     def hybrid_forward(self, F: ModuleType, rois: Array, valid: Array, labels: Array) -> tuple:
         rois, labels = F.BlockGrad(rois), F.BlockGrad(labels)
-        boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
+        boxes = F.slice_axis(labels, axis=-1, begin=BOX.start, end=BOX.stop)
         iou = self.iou(rois, boxes)
         match = F.argmax(iou, axis=-1)
         overlaps = (F.max(iou, axis=-1) >= self.POS_IOU) * valid
         index = F.contrib.arange_like(labels, axis=1).reshape((1, 1, -1))
         is_match = F.broadcast_equal(match.expand_dims(-1), index)
-        attributes = F.batch_dot(is_match, F.slice_axis(labels, axis=-1, begin=4, end=6))
+        attributes = F.slice_axis(labels, axis=-1, begin=CLASS, end=DIFFICULT + 1)
+        attributes = F.batch_dot(is_match, attributes)
         cls, difficult = F.split(attributes, num_outputs=2, axis=-1, squeeze_axis=True)
         positive = overlaps * (1 - difficult)
         valid_mask = valid * (1 - overlaps * difficult)
@@ -168,9 +170,9 @@ class RoILoss(HybridBlock):
         log_probability = F.log_softmax(cls_pred, axis=-1)
         cls_loss = -F.pick(log_probability, cls, axis=-1)
         box_loss = smooth_l1(F, box_pred, box) * positive
-        chosen = self.choose(F, F.BlockGrad(cls_loss + box_loss), positive, valid_mask)
-        chosen = F.BlockGrad(chosen * valid_mask) / self._num_sample
-        return F.sum(cls_loss * chosen, axis=-1), F.sum(box_loss * chosen, axis=-1)
+        mask = self.choose(F, F.BlockGrad(cls_loss + box_loss), positive, valid_mask)
+        weight = F.BlockGrad(mask * valid_mask) / self._num_sample
+        return F.sum(cls_loss * weight, axis=-1), F.sum(box_loss * weight, axis=-1)
 
     def choose(self, F: ModuleType, loss: Array, positive: Array, valid_mask: Array) -> Array:
         """Mark the valid RoIs with the highest losses with 1, the others with 0."""
@@ -208,8 +210,8 @@ class TrainGraph(HybridBlock):
     ) -> tuple:
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
-        true_boxes = F.slice_axis(labels, axis=-1, begin=0, end=4)
-        true_cls = F.slice_axis(labels, axis=-1, begin=4, end=5).reshape((0, -1))
+        true_boxes = F.slice_axis(labels, axis=-1, begin=BOX.start, end=BOX.stop)
+        true_cls = F.slice_axis(labels, axis=-1, begin=CLASS, end=CLASS + 1).reshape((0, -1))
         boxes = F.concat(boxes, true_boxes, dim=1)
         # Padding has the score -1 among proposals, and the class -1 among labels.
         valid = F.concat(box_scores, true_cls, dim=1) >= 0

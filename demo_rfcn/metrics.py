@@ -13,7 +13,7 @@ import numpy as np
 from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
-from .data.dataset import DetectionSet
+from .data.dataset import BOX, CLASS, DIFFICULT, DetectionSet
 from .data.loader import load_image, normalise
 from .errors import InputError
 from .predictor import Detection, Predictor
@@ -30,7 +30,7 @@ METRICS = {
 def check_annotated(dataset: DetectionSet, limit: int | None) -> None:
     """Raise InputError unless the first `limit` images have an object that is not difficult."""
     labels = dataset.labels[:limit]
-    if not any((rows[:, 5] == 0).any() for rows in labels):
+    if not any((rows[:, DIFFICULT] == 0).any() for rows in labels):
         where = f"in the first {len(labels)} images of {dataset}"
         expected = "expected at least one that is not difficult"
         raise InputError(f"eval: no annotated object {where}, {expected}")
@@ -61,7 +61,8 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
         for index, (ids, confidences, boxes) in found.items():
             truth = dataset.samples[index].labels[None]
             predicted = (boxes[None], ids[None], confidences[None])
-            metric.update(*predicted, truth[..., :4], truth[..., 4], truth[..., 5])
+            true = (truth[..., column] for column in (BOX, CLASS, DIFFICULT))
+            metric.update(*predicted, *true)
         for class_name, value in zip(*metric.get()):
             row = result if class_name == "mAP" else per_class[class_name]
             row[name] = None if math.isnan(value) else float(value)
@@ -77,7 +78,7 @@ def rpn_recall(predictor: Predictor, dataset: DetectionSet) -> dict[str, float]:
     covered, total = dict.fromkeys((10, 30, 100), 0), 0
     for index in Progress("recall of the proposals", "images", range(len(dataset))[:100]):
         image, labels = load_image(dataset, index, *predictor.scale)
-        objects = labels[labels[:, 5] == 0]
+        objects = labels[labels[:, DIFFICULT] == 0]
         data = mx.nd.array(normalise(image)[None], ctx=predictor.ctx[0])
         features, _ = net.backbone(data)
         boxes, ranks = propose(*net.rpn(features), net.anchor_grid(features), data)
@@ -85,7 +86,7 @@ def rpn_recall(predictor: Predictor, dataset: DetectionSet) -> dict[str, float]:
         total += len(objects)
         for top in covered:
             if len(objects) and len(boxes):
-                iou = bbox_iou(boxes[:top], objects[:, :4])
+                iou = bbox_iou(boxes[:top], objects[:, BOX])
                 covered[top] += int((iou.max(axis=0) >= 0.5).sum())
     return {str(top): count / max(total, 1) for top, count in covered.items()}
 
@@ -108,7 +109,7 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
         entry = dataset.samples[index]
         for row, crowd in zip(entry.labels, entry.crowd):
             mark = {"id": len(objects) + 1, "iscrowd": int(crowd)}
-            objects.append({**mark, **_annotation(index, row[4], row[:4])})
+            objects.append({**mark, **_annotation(index, row[CLASS], row[BOX])})
     images = [{"id": index} for index in found]
     categories = [{"id": cls, "name": name} for cls, name in enumerate(dataset.classes)]
     truth = COCO()

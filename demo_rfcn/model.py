@@ -3,7 +3,7 @@
 
 The method is in three files: this one, `losses.py` (targets, hard example mining, the training
 graph) and `train.py` (the loop). In `hybrid_forward`, F is the module `mxnet.ndarray` or
-`mxnet.symbol`, and an Array is an array or a symbol of it.
+`mxnet.symbol`, and Array is the module's NDArray or Symbol.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class SmallResNet(HybridBlock):
     """A small residual network with stride 8, for images of about 160 pixels.
 
     The stem goes to stride 4 in one convolution: on a CPU, normalising and activating maps of half
-    the image's size costs as much as all that follows. Stride 8 leaves a 28-pixel object bins of
-    more than one cell at k = 3. An output depends on 63 pixels, a part of the larger objects: how
-    the parts are arranged is left to the head.
+    the image's size costs as much as all later layers. At stride 8 and k = 3, the bins of a
+    28-pixel object have more than one cell. The receptive field, 63 pixels, covers only a part of a
+    larger object, so the head has to learn how the parts are arranged.
 
     Inputs: (B, 3, H, W). Outputs: RPN features and head features, both (B, 96, H / 8, W / 8).
     """

@@ -41,17 +41,17 @@ SMALL_UNITS = 256  # width of the layers after the pooling, with the small backb
 
 def train_graph(net: RFCN, rpn_num_sample: int, ohem: bool) -> TrainGraph:
     """Return the training graph of a network, hybridized."""
-    graph = TrainGraph if net.config.class_agnostic else PerClassTrainGraph
-    made = graph(net, rpn_num_sample, RoILoss if ohem else RandomRoILoss)
-    made.hybridize(static_alloc=True)
-    return made
+    graph_class = TrainGraph if net.config.class_agnostic else PerClassTrainGraph
+    graph = graph_class(net, rpn_num_sample, RoILoss if ohem else RandomRoILoss)
+    graph.hybridize(static_alloc=True)
+    return graph
 
 
 def detector(net: RFCN, voting: bool = True) -> Detector:
     """Return the detector of a network, hybridized, with or without box voting."""
-    made = VotingDetector(net) if voting else Detector(net)
-    made.hybridize(static_alloc=True)
-    return made
+    graph = VotingDetector(net) if voting else Detector(net)
+    graph.hybridize(static_alloc=True)
+    return graph
 
 
 def make_backbone(config: ModelConfig, norm_kwargs: dict) -> HybridBlock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -68,12 +68,12 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see '{self.prog} --help'")
 
     def option(self, flags: str, text: str, default: Any = None, **how: Any) -> None:
-        """Add an option; the default is the one of the settings unless another is shown."""
+        """Add an option; the default to show is that of the settings unless given."""
         names = flags.split()
         field = names[-1].lstrip("-").replace("-", "_")
         how.setdefault("dest", field)
-        shown = DEFAULTS[how["dest"]] if default is None else default
-        help_text = f"{text} (default: {_as_typed(shown)})"
+        default = DEFAULTS[how["dest"]] if default is None else default
+        help_text = f"{text} (default: {_as_typed(default)})"
         self.add_argument(*names, help=help_text, default=argparse.SUPPRESS, **how)
 
     def flag(self, name: str, text: str, dest: str = "") -> None:
@@ -90,12 +90,23 @@ def _as_typed(value: Any) -> str:
     return " ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values)
 
 
-def add_data(parser: Parser, source: str = "of the data set") -> None:
-    """Add the options of `Data`; the scale comes from a `source`."""
+def add_location(parser: Parser, names: Sequence[str]) -> None:
+    """Add the options of a data set of one of these names: its folder, and its generation."""
     option = parser.option
-    option("--dataset", "data set", choices=sorted(DATASETS))
+    option("--dataset", "data set", choices=names)
     option("--dataset-root", "folder", "runs/data/<dataset>", type=Path, metavar="DIR")
     option("--data-seed", "seed of a generated data set", type=natural)
+
+
+def add_generated(parser: Parser) -> None:
+    """Add the options of `data`."""
+    add_location(parser, sorted(name for name, spec in DATASETS.items() if spec.recipe))
+
+
+def add_data(parser: Parser, source: str = "of the data set") -> None:
+    """Add the options of `Data`; the scale comes from a `source`."""
+    add_location(parser, sorted(DATASETS))
+    option = parser.option
     for purpose, verb in (("train", "train"), ("val", "validate")):
         text = f"COCO file to {verb} on"
         option(f"--{purpose}-annotations", text, "of the folder", type=Path, metavar="FILE")
@@ -112,7 +123,7 @@ def add_data(parser: Parser, source: str = "of the data set") -> None:
 
 
 def add_model(parser: Parser) -> None:
-    """Add the options of `Model` but those that `ablate` varies."""
+    """Add the options of `Model` but those of `add_single_run`."""
     option = parser.option
     option("--network", "backbone", choices=NETWORKS)
     parser.flag("--deform", "deformable convolutions in the last stage of the backbone")
@@ -126,7 +137,7 @@ def add_model(parser: Parser) -> None:
 
 
 def add_schedule(parser: Parser) -> None:
-    """Add the options of `Schedule` but those that `ablate` varies."""
+    """Add the options of `Schedule` but those of `add_single_run`."""
     option = parser.option
     text = f"{GENERATED_STEPS} for generated data, otherwise 100 passes, from 500 to 30000"
     text = "1000" if parser.prog.endswith("ablate") else text
@@ -149,8 +160,8 @@ def add_schedule(parser: Parser) -> None:
     option("--color-jitter", "brightness, contrast, saturation", type=probability)
 
 
-def add_varied(parser: Parser) -> None:
-    """Add the options that `ablate` varies."""
+def add_single_run(parser: Parser) -> None:
+    """Add the options of a single run, which `ablate` sets by itself."""
     parser.option("--head", "detection head", choices=sorted(HEADS))
     text = "bins per side of the pooling"
     parser.option("--k", text, "7; 1 for the head 'global'", type=integer(1, MAX_K))
@@ -160,6 +171,8 @@ def add_varied(parser: Parser) -> None:
     parser.option("--val-interval", "steps per validation", type=positive)
     text = "continue from this checkpoint"
     parser.option("--resume", text, "a new run", type=Path, metavar="FILE")
+    text = "stop early, with a checkpoint"
+    parser.option("--max-seconds", text, "no limit", type=above_zero)
 
 
 def add_devices(parser: Parser) -> None:
@@ -170,21 +183,20 @@ def add_devices(parser: Parser) -> None:
 
 
 def add_output(parser: Parser) -> None:
-    """Add the options of `Output` but those that `ablate` varies."""
+    """Add the options of `Output` but those of `add_single_run`."""
     option = parser.option
     text = "runs/ablation" if parser.prog.endswith("ablate") else "runs/<dataset>"
     option("--save-prefix", "folder of the run", text, type=Path, metavar="DIR")
     option("--log-interval", "steps per loss entry", type=positive)
     option("--val-limit", "images of a validation", type=positive)
-    option("--max-seconds", "stop early, with a checkpoint", "no limit", type=above_zero)
     text = "where gradients are summed; dist_sync for several processes"
     stores = ("local", "device", "dist_sync", "dist_device_sync")
     option("--kv-store", text, choices=stores)
 
 
 def add_train(parser: Parser) -> None:
-    """Add the options of `demo`."""
-    for add in (add_data, add_model, add_schedule, add_varied, add_devices, add_output):
+    """Add the options that `train` and `demo` share."""
+    for add in (add_data, add_model, add_schedule, add_single_run, add_devices, add_output):
         add(parser)
 
 
@@ -196,7 +208,7 @@ def add_results(parser: Parser) -> None:
 
 
 def add_ablate(parser: Parser) -> None:
-    """Add the options of `ablate`, which sets those of `add_varied` by itself."""
+    """Add the options of `ablate`."""
     for add in (add_data, add_model, add_schedule, add_devices, add_output):
         add(parser)
     parser.option("--seeds", "seeds of a variant", (0, 1, 2), type=natural, nargs="+")

@@ -36,7 +36,7 @@ class _Log(io.StringIO):
 class Progress(tqdm):
     """A bar over items, or with a `total`; a `brief` one has a line in a log only if it is slow.
 
-    Further arguments are those of tqdm.
+    Other arguments are passed to tqdm.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ import numpy as np
 from . import checkpoint, files
 from .checkpoint import Checkpoint
 from .config import BEST, LAST, NOT_INHERITED, SAME_RUN, Settings
-from .data.dataset import DetectionSet
+from .data.dataset import DetectionSet, plural
 from .data.loader import Batch, TrainLoader
 from .distributed import workers as distributed
 from .distributed.stop import StopRequest
@@ -62,12 +62,12 @@ class Run:
         self.best = resumed.best if resumed else None
         self.history = resumed.history if resumed else {"losses": [], "val": []}
         self.losses = [np.array(row, np.float32) for row in resumed.pending] if resumed else []
-        self.late = self.stops = False
+        self.out_of_time = self.must_stop = False
         self.held_back = [s.name for s in val_set.samples] if val_set.held_back else None
         self.trained_on = [sample.name for sample in train_set.samples]
         self.data = data_record(settings.data, train_set)
         self._loss, self._started, self._written = math.nan, time.monotonic(), {SPLIT}
-        self.alone = stop.ends_at_once = workers.num_workers == 1
+        self.is_single_worker = stop.ends_at_once = workers.num_workers == 1
         self.progress = Progress("training", "steps", total=self.num_steps, disable=True)
 
     def make_folder(self) -> None:
@@ -85,7 +85,7 @@ class Run:
         self.workers.start(net, trainer, **equal, options=digest(self.settings))
         if self.resumed:
             self.resumed.load_optimizer(net, trainer)
-        what = f"{images} images of {loader.dataset}, {loader.batch_size} a step"
+        what = f"{plural(images, 'image')} of {loader.dataset}, {loader.batch_size} per step"
         steps = f"{self.num_steps} steps = {self.num_steps / loader.steps_per_epoch:.3g} passes"
         where = f"from step {self.first}; the run is in {self.folder}"
         self.print(f"training on {what}: {steps}, {where}")
@@ -119,22 +119,24 @@ class Run:
         )
         batches = loader.batches(self.first)
         for step in range(self.first, self.num_steps):
-            if self.alone:
+            if self.is_single_worker:
                 self.stop.announcement = f"stopping after step {step + 1} of {self.num_steps}"
             yield step, next(batches)
-            if self.stops:
+            if self.must_stop:
                 self.save(LAST)
                 self.progress.reach(self.step)
                 done = f"step {self.step} of {self.num_steps}"
                 raise Interrupted(f"stopped after {done}; {self.hint()}")
-            if self.late:
+            if self.out_of_time:
                 break
 
     def sum_gradients(self) -> None:
         """Sum the gradients of all devices and workers, which agree on when to stop."""
         limit = self.settings.output.max_seconds
         late = limit is not None and time.monotonic() - self._started > limit
-        self.stops, self.late = self.workers.sum_gradients(self.trainer, self.stop.raised, late)
+        self.must_stop, self.out_of_time = self.workers.sum_gradients(
+            self.trainer, self.stop.raised, late
+        )
 
     def finish_step(self, losses: list[list[mx.nd.NDArray]]) -> None:
         """Add the losses of a step, the four of each device, to the history.
@@ -153,14 +155,14 @@ class Run:
         self.losses.append(means)
         self.progress.reach(self.step)
         self.step += 1
-        self.stops |= self.alone and self.stop.raised
+        self.must_stop |= self.is_single_worker and self.stop.raised
         if self.step % self.settings.output.log_interval == 0 or self.is_last:
             self._write_losses()
 
     @property
     def is_last(self) -> bool:
         """Whether the last step is done."""
-        return self.step == self.num_steps or self.late
+        return self.step == self.num_steps or self.out_of_time
 
     def validates(self) -> bool:
         """Return whether this worker evaluates the detector after this step."""

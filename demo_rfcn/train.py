@@ -38,8 +38,7 @@ def train(
     ctx = settings.devices.contexts()
 
     with open_run(settings, train_set, val_set, resumed) as run:
-        # The images: scaled so that the short side has `short` pixels, mirrored at random
-        # (section 3).
+        # The images, scaled to a short side of `--short` pixels and mirrored at random (section 3).
         loader = TrainLoader(
             train_set,
             batch_size=settings.devices.batch_size * run.workers.num_workers,
@@ -67,10 +66,12 @@ def train(
         run.begin(net, trainer, loader)
 
         for step, batch in run.steps(loader):
+            # Each device gets its share of the images.
             split = partial(mx.gluon.utils.split_and_load, ctx_list=ctx, even_split=False)
             per_device = zip(*map(split, batch))
 
-            # Forward: the four losses of each image, on each device. Variants draw random numbers.
+            # Forward: the four losses of each image, on each device. The random numbers that some
+            # variants draw follow from the step.
             mx.random.seed((schedule.seed * 1_000_003 + step) % 2**31)
             with mx.autograd.record():
                 losses = [graph(*inputs) for inputs in per_device]

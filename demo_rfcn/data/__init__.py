@@ -13,7 +13,7 @@ from gluoncv.data import COCODetection, VOCDetection
 from ..errors import InputError
 from . import coco, generate, signals, voc, yolo
 from .coco import CocoFiles
-from .dataset import DetectionSet
+from .dataset import CLASS, DetectionSet
 from .splits import (
     LOCATION,
     PURPOSES,
@@ -201,7 +201,7 @@ def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:
 
 def _check_classes(spec: DatasetSpec, train_set: DetectionSet, root: Path) -> None:
     """Refuse a class without objects, a typing error perhaps; COCO's files may list unused ones."""
-    named = {train_set.classes[int(row[4])] for rows in train_set.labels for row in rows}
+    named = {train_set.classes[int(row[CLASS])] for rows in train_set.labels for row in rows}
     if not named:
         raise InputError(f"dataset: {train_set} has no object, expected at least one")
     for name in spec.classes:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +18,12 @@ from ..errors import BrokenFile, LostImage
 from ..progress import Progress
 from .images import Header, Reading, check_image, read_image, upright_boxes
 
+#: Columns of labels, (M, 6): a box x1, y1, x2, y2, the class index, whether it is difficult.
+BOX, CLASS, DIFFICULT = slice(0, 4), 4, 5
+TOP_LEFT, BOTTOM_RIGHT = slice(0, 2), slice(2, 4)
+X, Y = [0, 2], [1, 3]
 #: Objects should be as large as this after scaling, pixels: the smallest anchor.
 RECOMMENDED_SIZE = 32
-#: Bytes of each end of an image file that a digest covers.
-_DIGESTED = 2**16
 
 
 class AnnotatedObject(NamedTuple):
@@ -49,7 +52,7 @@ class Sample(NamedTuple):
     name: str
     path: str
     header: Header
-    labels: np.ndarray  # (M, 6) float32: x1, y1, x2, y2 (as in `AnnotatedObject`), class, difficult
+    labels: np.ndarray  # (M, 6) float32, columns BOX, CLASS, DIFFICULT; boxes in pixels, inclusive
     crowd: np.ndarray  # (M,) bool
     clipped: int = 0  # number of boxes that were clipped to the image
 
@@ -161,43 +164,54 @@ class DetectionSet(mx.gluon.data.Dataset):
         chosen.annotated_classes, chosen.is_coco = self.annotated_classes, self.is_coco
         return chosen
 
-    def summarize(self, scale: tuple[int, int]) -> list[str]:
-        """Describe the objects to train on: number per class, clipped boxes, size after scaling.
-
-        `scale` is the short side of the scaled images and the limit of the long one, pixels.
-        """
-        indices = np.concatenate([rows[:, 4] for rows in self.labels]).astype(int)
-        counts = dict(zip(self.classes, np.bincount(indices, minlength=len(self.classes))))
-        per_class = sorted(self.classes, key=lambda name: counts[name])
-        lines = ["objects: " + ", ".join(f"{name} ({counts[name]})" for name in per_class)]
-        if clipped := sum(sample.clipped for sample in self.samples):
-            lines.append(f"{plural(clipped, 'box', 'boxes')} clipped to their image")
-        sizes = [
-            scale_factor(sample.header.upright, scale)
-            * np.sqrt(np.prod(sample.labels[:, 2:4] - sample.labels[:, :2] + 1, axis=1))
-            for sample in self.samples
-        ]
-        if len(indices):
-            median = f"median object size {np.median(np.concatenate(sizes)):.0f} pixels"
-            scaled = f"in images scaled to --short {scale[0]} --max-size {scale[1]}"
-            lines.append(f"{median} {scaled}; at least {RECOMMENDED_SIZE} are recommended")
-        return lines
-
+    @cached_property
     def digest(self) -> str:
-        """Return a digest of classes, image names, boxes, and image files, whatever their folder.
-
-        Of each image file, it covers the size and the first and last 64 KiB.
-        """
+        """A digest of the classes, and of each image's name, boxes and file, in any folder."""
         result = hashlib.sha256(repr(self.classes).encode())
         for sample in self.samples:
-            with open(sample.path, "rb") as file:
-                first = file.read(_DIGESTED)
-                size = file.seek(0, 2)
-                file.seek(max(size - _DIGESTED, len(first)))
-                head = f"{sample.name!r} {size} {sample.crowd.tolist()}"
-                for part in (head.encode(), sample.labels.tobytes(), first, file.read()):
-                    result.update(hashlib.sha256(part).digest())
+            names = f"{sample.name!r} {sample.crowd.tolist()}".encode()
+            for part in (names, sample.labels.tobytes(), Path(sample.path).read_bytes()):
+                result.update(hashlib.sha256(part).digest())
         return result.hexdigest()
+
+
+def _sides(labels: np.ndarray) -> np.ndarray:
+    """Return width and height of boxes whose ends are inclusive, (M, 2)."""
+    return labels[:, BOTTOM_RIGHT] - labels[:, TOP_LEFT] + 1
+
+
+def summarize(
+    train_set: DetectionSet, held_back: DetectionSet | None, scale: tuple[int, int]
+) -> list[str]:
+    """Describe annotated objects: their number per class, clipped boxes, size after scaling.
+
+    Those of images that are held back from training count too. `scale` is the short side of the
+    scaled images and the limit of the long one, pixels.
+    """
+    classes, to_train_on = train_set.classes, _count_objects(train_set)
+    counts = to_train_on + _count_objects(held_back) if held_back else to_train_on
+    samples = [*train_set.samples, *(held_back.samples if held_back else [])]
+    rarest_first = sorted(range(len(classes)), key=lambda cls: counts[cls])
+    lines = ["objects: " + ", ".join(f"{classes[cls]} ({counts[cls]})" for cls in rarest_first)]
+    if absent := [name for name, count in zip(classes, to_train_on) if not count]:
+        lines.append(f"no object to train on: {', '.join(absent)}")
+    if clipped := sum(sample.clipped for sample in samples):
+        lines.append(f"{plural(clipped, 'box', 'boxes')} clipped to their image")
+    sizes = [
+        scale_factor(sample.header.upright, scale) * np.sqrt(np.prod(_sides(sample.labels), axis=1))
+        for sample in samples
+    ]
+    if counts.sum():
+        median = f"median object size {np.median(np.concatenate(sizes)):.0f} pixels"
+        scaled = f"in images scaled to --short {scale[0]} --max-size {scale[1]}"
+        lines.append(f"{median} {scaled}; at least {RECOMMENDED_SIZE} are recommended")
+    return lines
+
+
+def _count_objects(dataset: DetectionSet) -> np.ndarray:
+    """Return the number of objects of each class."""
+    indices = np.concatenate([rows[:, CLASS] for rows in dataset.labels]).astype(int)
+    return np.bincount(indices, minlength=len(dataset.classes))
 
 
 def scale_factor(size: tuple[int, int], scale: tuple[int, int]) -> float:
@@ -225,7 +239,7 @@ def clip_box(box: Sequence[float], size: Sequence[float]) -> list[float] | None:
 
 
 def is_clipped(box: Sequence[float], inside: Sequence[float]) -> bool:
-    """Return whether clipping moved a side, by more than a rounded decimal fraction does."""
+    """Return whether clipping changed a side by more than a rounded decimal fraction does."""
     return any(abs(side - other) > 0.01 for side, other in zip(box, inside))
 
 

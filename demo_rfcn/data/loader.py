@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from ..errors import InputError
-from .dataset import DetectionSet, plural, scale_factor
+from .dataset import BOTTOM_RIGHT, TOP_LEFT, DetectionSet, X, Y, plural, scale_factor
 
 MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
 STD = np.array([0.229, 0.224, 0.225], np.float32) * 255
@@ -54,15 +54,15 @@ def load_image(
     """Read one image, scaled: (H, W, 3) uint8 RGB, and its labels (M, 6)."""
     image, (x, y) = resize(dataset.read(index), short, max_size)
     labels = dataset.samples[index].labels.copy()
-    labels[:, [0, 2]] *= x
-    labels[:, [1, 3]] *= y
+    labels[:, X] *= x
+    labels[:, Y] *= y
     return image, labels
 
 
 def flip(image: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mirror an image and its (M, 6) labels left to right; box ends are inclusive pixels."""
     labels = labels.copy()
-    labels[:, [0, 2]] = image.shape[1] - 1 - labels[:, [2, 0]]
+    labels[:, X] = image.shape[1] - 1 - labels[:, X[::-1]]
     return image[:, ::-1], labels
 
 
@@ -175,5 +175,5 @@ class TrainLoader:
         if self.color_jitter:
             image = jitter_colour(image, self.color_jitter, rng)
         # Offsets are logarithms of sides, which a box of one pixel does not have here.
-        labels[:, 2:4] = np.maximum(labels[:, 2:4], labels[:, :2] + 1)
+        labels[:, BOTTOM_RIGHT] = np.maximum(labels[:, BOTTOM_RIGHT], labels[:, TOP_LEFT] + 1)
         return image, labels, rng

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from ..data import DatasetSpec
-from ..data.dataset import DetectionSet
+from ..data.dataset import BOTTOM_RIGHT, BOX, CLASS, DIFFICULT, TOP_LEFT, DetectionSet
 from ..data.loader import load_image, normalise
 from ..model import RFCN
 from .pictures import frame, grid, write
@@ -54,12 +54,12 @@ def typical_objects(
         if index >= 40 and objects:
             break
         image, labels = load_image(dataset, index, spec.short, spec.max_size)
-        objects += [(image, row) for row in labels if not row[5]]
-    sides = [np.min(row[2:4] - row[:2]) for _, row in objects]
+        objects += [(image, row) for row in labels if not row[DIFFICULT]]
+    sides = [np.min(row[BOTTOM_RIGHT] - row[TOP_LEFT]) for _, row in objects]
     large = [entry for entry, side in zip(objects, sides) if side >= np.median(sides)]
-    classes = [int(row[4]) for _, row in large]
+    classes = [int(row[CLASS]) for _, row in large]
     cls = max(classes, key=lambda each: (each == wanted, classes.count(each), -each))
-    chosen = [(image, row[:4]) for image, row in reversed(large) if row[4] == cls]
+    chosen = [(image, row[BOX]) for image, row in reversed(large) if row[CLASS] == cls]
     chosen.sort(key=lambda each: -votes(net, each[0], each[1][None])[2][0, cls + 1])
     return cls, chosen
 
@@ -89,7 +89,7 @@ def score_maps(
     limit = max(np.percentile(np.abs(maps), 99.8), np.abs(pooled).max(), 1e-6)
     k, name = net.config.k, net.config.classes[cls]
     shades = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
-    shown = list(range(k)) if k <= 4 else [0, k // 2, k - 1]
+    pictured = list(range(k)) if k <= 4 else [0, k // 2, k - 1]
 
     figure = plt.figure(figsize=(12, 7.4))
     outer = figure.add_gridspec(2, 4, width_ratios=(1, 1, 1, 0.05), wspace=0.12, hspace=0.25)
@@ -102,21 +102,21 @@ def score_maps(
         axis.set_title(title)
         axis.set_axis_off()
 
-        inner = outer[row, 1].subgridspec(len(shown), len(shown), wspace=0.05, hspace=0.05)
-        for (down, i), (right, j) in product(enumerate(shown), enumerate(shown)):
+        inner = outer[row, 1].subgridspec(len(pictured), len(pictured), wspace=0.05, hspace=0.05)
+        for (down, i), (right, j) in product(enumerate(pictured), enumerate(pictured)):
             axis = figure.add_subplot(inner[down, right])
             axis.imshow(maps[i, j], extent=(0, width, height, 0), **shades)
             frame(axis, roi, "black", 1)
             x, y = x1 + j * bin_width, y1 + i * bin_height
             frame(axis, (x, y, x + bin_width, y + bin_height), "lime", 2)
             axis.set_axis_off()
-            if down == 0 and right == len(shown) // 2:
-                count = "the" if len(shown) == k else f"{len(shown) ** 2} of the {k * k}"
+            if down == 0 and right == len(pictured) // 2:
+                count = "the" if len(pictured) == k else f"{len(pictured) ** 2} of the {k * k}"
                 axis.set_title(f"{count} maps,\neach with its bin in green")
 
         axis = figure.add_subplot(outer[row, 2])
         mesh = axis.imshow(pooled[row], **shades)
-        for i, j in product(shown, shown):
+        for i, j in product(pictured, pictured):
             frame(axis, (j - 0.47, i - 0.47, j + 0.47, i + 0.47), "lime", 2)
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
         for (i, j), vote in np.ndenumerate(pooled[row]):

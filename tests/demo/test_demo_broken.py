@@ -127,10 +127,10 @@ def test_data_set_without_whole_images_is_rejected(folder, tmp_path, rejects):
 )
 def test_annotations_of_other_tools(change, folder, eight_images):
     damage(folder / XML, change)
-    ours, theirs = (
+    changed, original = (
         open_dataset(SIGNALS, root, "train").labels[3] for root in (folder.parent, eight_images)
     )
-    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(changed, original)
 
 
 def test_boxes_that_extend_beyond_the_image_by_a_pixel_are_clipped(folder):

@@ -144,9 +144,9 @@ def test_coco_trains_and_evaluates(coco_root, tmp_path):
 
 def test_notes_about_a_file(export, capsys):
     opened(export)
-    said = capsys.readouterr().out
-    assert "dataset: classes of the annotations: cup, spoon\n" in said
-    assert f"dataset: 1 box without area left out of {export.annotations}\n" in said
+    output = capsys.readouterr().out
+    assert "dataset: classes of the annotations: cup, spoon\n" in output
+    assert f"dataset: 1 box without area left out of {export.annotations}\n" in output
     assert [len(dataset) for dataset in opened(export, val=export)] == [len(KINDS) + 1] * 2
     assert "held back from" not in capsys.readouterr().out
 

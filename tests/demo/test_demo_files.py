@@ -114,6 +114,28 @@ def test_detect_replaces_no_file_of_a_user(name, eight_images, short_run, tmp_pa
     assert isinstance(json.loads((tmp_path / "dog.json").read_text()), list)
 
 
+EXPORTED = {
+    "mxnet": ("rfcn-0000.params", "rfcn-metadata.json", "rfcn-symbol.json"),
+    "onnx": ("rfcn.onnx",),
+}
+
+
+@pytest.mark.parametrize("form", EXPORTED)
+def test_export_replaces_no_file_of_a_user(form, short_run, tmp_path, rejects):
+    pytest.importorskip("onnx")
+    line = ["export", "--format", form, "--pretrained", short_run / "last.ckpt", "--save-prefix"]
+    for name in EXPORTED[form]:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text('{"title": "thesis"}')
+        words = f"export: {folder / name} was not written by an export; choose another"
+        rejects([*line, folder], words)
+        assert contents(folder) == {name: b'{"title": "thesis"}'}
+    for _ in range(2):  # its results are replaced
+        run(*line, tmp_path / "out")
+    assert sorted(contents(tmp_path / "out")) == sorted(EXPORTED[form])
+
+
 def test_a_run_is_replaced_by_one_that_starts_from_its_weights(eight_images, finished, rejects):
     """The checkpoint is read before it is replaced, and the old run stays until then."""
     last = finished / "last.ckpt"

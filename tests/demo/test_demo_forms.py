@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forms of a folder of one's own data: YOLO, COCO and VOC exports, and what is said of them."""
+"""The forms of a user's folder: YOLO, COCO and VOC exports; what is printed about them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from support.odd_images import annotation, picture, turned
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, ValidationSplit, open_datasets, yolo
+from demo_rfcn.data.dataset import summarize
 from demo_rfcn.errors import InputError
 
 VOC_LIKE = DATASETS["voc-like"]
@@ -378,14 +379,17 @@ def test_summary_before_training(voc_flat, tmp_path, no_training, capsys):
     lines = capsys.readouterr().out.splitlines()
     settings = settings_of(line)
     (dataset,) = open_datasets(settings.data.spec, voc_flat, ("train",))
-    assert dataset.summarize((36, 500)) == [
+    summary = [
         "objects: cupp (1), cup (3)",
         "1 box clipped to their image",
         "median object size 15 pixels in images scaled to --short 36 --max-size 500; at least 32 "
         "are recommended",
     ]
-    assert any(text.startswith("dataset: objects: ") for text in lines)
-    assert any(text.startswith("dataset: median object size ") for text in lines)
+    assert summarize(dataset, None, (36, 500)) == summary
+    assert {f"dataset: {text}" for text in summary} <= set(lines)
+    train_set, held_back = (dataset.subset("", names) for names in ({"0", "2"}, {"1"}))
+    first, second, *others = summarize(train_set, held_back, (36, 500))
+    assert (second, [first, *others]) == ("no object to train on: cupp", summary)
 
 
 def test_batch_size_above_the_number_of_images(voc_flat, tmp_path, rejects):

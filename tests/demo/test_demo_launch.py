@@ -80,40 +80,42 @@ def test_run_resumes_bit_for_bit_after_each_way_to_end_it(eight_images, tmp_path
         resume = ("--resume", last) if last.exists() else ()
         return train_arguments(eight_images, last.parent, *COMMON, *resume, *more)
 
-    def check(told: list[str]) -> int:
+    def check(messages: list[str]) -> int:
         """Return the step of the checkpoint, which the workers must have named."""
         step = checkpoint.read(last).step
         assert before <= step < STEPS  # equal if it ended before its first step
-        told = [each for each in told if re.search(" train: worker | stopped after ", each)]
+        messages = [each for each in messages if re.search(" train: worker | stopped after ", each)]
         hint = f"continue with --resume {last} (step {step})"
         # If worker 0 is lost, the checkpoint is the last one that it had written.
-        assert told and all(each.endswith((hint, "the checkpoint")) for each in told), told
+        assert messages and all(each.endswith((hint, "the checkpoint")) for each in messages), (
+            messages
+        )
         return step
 
-    code, told = launched(line(), end=kill("worker", signal.SIGTERM))
-    before = check(told)
-    assert code == 130 and len(told) == 2
-    assert all(f"demo_rfcn: stopped after step {before} of {STEPS}; " in each for each in told)
+    code, messages = launched(line(), end=kill("worker", signal.SIGTERM))
+    before = check(messages)
+    assert code == 130 and len(messages) == 2
+    assert all(f"demo_rfcn: stopped after step {before} of {STEPS}; " in each for each in messages)
 
-    code, told = launched(line(), end=kill("server", signal.SIGSTOP))
-    before = check(told)
-    assert code == 1 and SILENT in told
-    assert told[-1].startswith("demo_rfcn: launch: a scheduler ended with status 1; all other")
+    code, messages = launched(line(), end=kill("server", signal.SIGSTOP))
+    before = check(messages)
+    assert code == 1 and SILENT in messages
+    assert messages[-1].startswith("demo_rfcn: launch: a scheduler ended with status 1; all other")
 
     # The second machine is lost: the first one gets no heartbeats any more.
     address = ["--address", f"127.0.0.1:{free_port()}", "--only"]
     second = Process(line("--val-interval", "9"), *address, "worker")
     written = last.stat().st_mtime_ns
-    code, told = launched(
+    code, messages = launched(
         line("--val-interval", "9"),
         *(*address, "scheduler", "server", "worker"),
         end=lambda _: kill("worker", signal.SIGKILL)(children(second.number)),
         trains=lambda: last.stat().st_mtime_ns != written,
     )
-    before = check(told)
-    assert code == 1 and SILENT in told
-    code, told = second.end()
-    assert code == 1 and "a worker was killed by signal 9; all other" in told[-1]
+    before = check(messages)
+    assert code == 1 and SILENT in messages
+    code, messages = second.end()
+    assert code == 1 and "a worker was killed by signal 9; all other" in messages[-1]
 
     Process(line()).kill_in_training()
     assert before <= checkpoint.read(last).step
@@ -142,8 +144,8 @@ def test_launch_ends_all(act, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(launch, "PATIENCE", 0.5)
     status, *words = ACTS[act]
-    code, told = launched(["train"])
-    assert (code, set(told)) == (status, set(words))
+    code, messages = launched(["train"])
+    assert (code, set(messages)) == (status, set(words))
 
 
 def test_a_machine_with_servers_only_waits_for_the_end_of_training(tmp_path, monkeypatch):

@@ -71,8 +71,8 @@ def test_pretrained_weights_and_frozen_batch_norm(eight_images, tmp_path, reject
     net = networks.build(config("resnet18_v1b"), [mx.cpu()], 0, True, str(path))
     expected = source.layer4[0].conv1.weight.data().asnumpy()
     np.testing.assert_array_equal(net.backbone.last[0][0].conv1.weight.data().asnumpy(), expected)
-    moved = replace(config("resnet18_v1b"), deform=True)
-    same = networks.build(moved, [mx.cpu()], 0, True, str(path)).backbone.last[0][0].conv1
+    deformable = replace(config("resnet18_v1b"), deform=True)
+    same = networks.build(deformable, [mx.cpu()], 0, True, str(path)).backbone.last[0][0].conv1
     np.testing.assert_array_equal(same.weight.data().asnumpy(), expected)
     frozen = net.collect_params(".*(gamma|beta)").values()
     assert frozen and all(parameter.grad_req == "null" for parameter in frozen)
@@ -91,10 +91,10 @@ def test_pretrained_weights_in_the_format_before_mxnet_1_3(tmp_path):
     path = tmp_path / "resnet18.params"
     source.collect_params().save(str(path), strip_prefix=source.prefix)
     net = networks.build(config("resnet18_v1b"), [mx.cpu()], 0, pretrained_base=str(path))
-    ours, theirs = (
+    loaded, expected = (
         layer.weight.data().asnumpy() for layer in (net.backbone.early[0], source.conv1)
     )
-    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(loaded, expected)
 
 
 PYRAMIDS = ("small roi_fc", "resnet50_v1b light_head")
@@ -106,10 +106,12 @@ def test_a_deformable_backbone_starts_as_the_plain_one(model):
     network, head = model.split()
     plain = replace(config(network), head=head, fpn=model in PYRAMIDS)
     nets = [networks.build(replace(plain, deform=on), [mx.cpu()], 0) for on in (False, True)]
-    ours, theirs = (net._collect_params_with_prefix() for net in nets)
-    assert {name.split(".")[-2] for name in theirs.keys() - ours.keys()} == {"offset"}
-    for name, parameter in ours.items():
-        np.testing.assert_array_equal(parameter.data().asnumpy(), theirs[name].data().asnumpy())
+    named, with_offsets = (net._collect_params_with_prefix() for net in nets)
+    assert {name.split(".")[-2] for name in with_offsets.keys() - named.keys()} == {"offset"}
+    for name, parameter in named.items():
+        np.testing.assert_array_equal(
+            parameter.data().asnumpy(), with_offsets[name].data().asnumpy()
+        )
     data = mx.nd.random.normal(shape=(1, 3, 64, 96))
     for expected, got in zip(*(net(data) for net in nets)):
         maps = (expected, got) if isinstance(got, list) else ([expected], [got])
@@ -133,8 +135,8 @@ def test_a_deformable_run_learns_offsets_and_continues(
 
 
 def test_operators_of_a_detector():
-    moved = replace(config("small"), deform=True)
-    detect = networks.detector(networks.build(moved, [mx.cpu()], 0))
+    deformable = replace(config("small"), deform=True)
+    detect = networks.detector(networks.build(deformable, [mx.cpu()], 0))
     detect(mx.nd.zeros((1, 3, 64, 64)))
     operators = ("PSROIPool", "BoxNMS", "DeformableSampling")
     used = {name: uses for name, uses in gluon_roi.count(detect).items() if uses}

@@ -36,6 +36,11 @@ REFUSED = {
     "train --resume RUN/last.ckpt --pretrained-base x": "train: --resume with --pretrained-base, e",
     "train --resume RUN/last.ckpt --steps 4": "train: --steps 4 is below the step of RUN/last.ckpt",
     "train --kv-stor local": "unrecognized arguments: --kv-stor local",
+    "train --dataset coco --train-annotations a --train-images b": "train: --dataset-root has no "
+    "effect here, expected no --train-annotations or --val-annotations: they replace the folder",
+    "data --short 200": "unrecognized arguments: --short 200",
+    "data --dataset voc": "argument --dataset: invalid choice: 'voc'",
+    "ablate --max-seconds 9": "unrecognized arguments: --max-seconds 9",
     "ablate --k 3": "unrecognized arguments: --k 3",
     "launch -- train --kv-store=local": "launch: --kv-store local, expected dist_sync or dist_dev",
     "launch -- train --kv-stor local": "unrecognized arguments: --kv-stor local",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def made(eight_images, tmp_path_factory) -> Path:
-    """A folder with a copy of eight images; the first test with `shown` adds its run, `saved`."""
+    """A folder with a copy of eight images; the first test with `finished_demo` adds its run, `saved`."""
     root = tmp_path_factory.mktemp("made")
     shutil.copytree(eight_images, root / "saved/data")
     return root
@@ -35,7 +35,7 @@ def data(made) -> Path:
 
 
 @pytest.fixture
-def shown(written_signals, made, data, capsys) -> tuple[list[str], Path]:
+def finished_demo(written_signals, made, data, capsys) -> tuple[list[str], Path]:
     """The line of a `demo` that has been run, and its folder."""
     folder = data.parent / "run"
     line = ["demo", *train_arguments(data, folder)[1:], "--steps", "2"]
@@ -46,8 +46,8 @@ def shown(written_signals, made, data, capsys) -> tuple[list[str], Path]:
     return line, folder
 
 
-def test_demo_does_not_show_the_figures_of_other_data(shown, data, tmp_path, rejects):
-    line, folder = shown
+def test_demo_does_not_show_the_figures_of_other_data(finished_demo, data, tmp_path, rejects):
+    line, folder = finished_demo
     before = (folder / "summary.json").read_text()
     rejects([*line, "--dataset-root", tmp_path / "none"], "none of 'signals' is missing")
     other = write_eight(tmp_path / "other")
@@ -58,8 +58,8 @@ def test_demo_does_not_show_the_figures_of_other_data(shown, data, tmp_path, rej
     assert (folder / "summary.json").read_text() == before
 
 
-def test_demo_evaluates_again_if_the_test_images_have_changed(shown, data, capsys):
-    line, folder = shown
+def test_demo_evaluates_again_if_the_test_images_have_changed(finished_demo, data, capsys):
+    line, folder = finished_demo
     run(*line)
     assert f"reused {folder / 'summary.json'}" in capsys.readouterr().out
     (data / "VOC2007/ImageSets/Main/test.txt").write_text("000000\n000001\n000002\n")
@@ -69,16 +69,37 @@ def test_demo_evaluates_again_if_the_test_images_have_changed(shown, data, capsy
     assert summary["test"]["images"] == summary["made_of"]["data"]["images"] == 3
 
 
-def test_demo_evaluates_again_without_a_complete_report(shown, capsys):
+def test_demo_evaluates_again_if_pixels_have_changed(finished_demo, data):
+    """Name, size and both ends of the file stay."""
+    line, folder = finished_demo
+    before = json.loads((folder / "summary.json").read_text())["made_of"]
+    lists = data / "VOC2007" / "ImageSets" / "Main"
+    images = data / "VOC2007" / "JPEGImages"
+    shutil.copy(images / "000003.jpg", images / "other.jpg")
+    shutil.copy(
+        images.parent / "Annotations" / "000003.xml", images.parent / "Annotations/other.xml"
+    )
+    (lists / "test.txt").write_text("other\n")
+    run(*line)
+    middle = json.loads((folder / "summary.json").read_text())["made_of"]
+    content = bytearray((images / "other.jpg").read_bytes())
+    content[len(content) // 2] ^= 1
+    (images / "other.jpg").write_bytes(content)
+    run(*line)
+    after = json.loads((folder / "summary.json").read_text())["made_of"]
+    assert len({each["data"]["digest"] for each in (before, middle, after)}) == 3
+
+
+def test_demo_evaluates_again_without_a_complete_report(finished_demo, capsys):
     """A full disk may have kept the report from being written."""
-    line, folder = shown
+    line, folder = finished_demo
     (folder / "report.html").unlink()
     run(*line)
     assert (folder / "report.html").exists()
 
 
-def test_a_report_that_is_not_written_leaves_no_summary(shown, rejects):
-    line, folder = shown
+def test_a_report_that_is_not_written_leaves_no_summary(finished_demo, rejects):
+    line, folder = finished_demo
     summary, page = (folder / "summary.json").read_bytes(), folder / "report.html"
     size = page.stat().st_size
     page.unlink()
@@ -91,15 +112,15 @@ def test_a_report_that_is_not_written_leaves_no_summary(shown, rejects):
 
 
 @pytest.mark.parametrize("content", ["{}", '{"test": 1}'])
-def test_demo_accepts_no_other_summary(content, shown, rejects):
-    line, folder = shown
+def test_demo_accepts_no_other_summary(content, finished_demo, rejects):
+    line, folder = finished_demo
     (folder / "summary.json").write_text(content)
     rejects(line, f"eval: {folder / 'summary.json'} was not written by an evaluation")
     assert (folder / "summary.json").read_text() == content
 
 
-def test_a_run_of_more_steps_does_not_stand_for_a_shorter_one(shown, rejects):
-    line, folder = shown
+def test_a_run_of_more_steps_does_not_stand_for_a_shorter_one(finished_demo, rejects):
+    line, folder = finished_demo
     run(*line, "--steps", "3")
     words = f"--steps 2 is below the step of {folder / 'last.ckpt'}, 3"
     rejects(line, words)
@@ -145,6 +166,12 @@ def test_ablate_counts_a_seed_once_and_prints_its_own_table(study, capsys):
 
 def test_ablate_replaces_no_file_of_a_user(study, tmp_path, rejects):
     line, _ = study
+    history = tmp_path / "another" / "variant0-seed0" / "history.json"
+    history.parent.mkdir(parents=True)
+    history.write_text("{}")
+    words = f"train: {history} was not written by a run of demo_rfcn; choose another"
+    rejects([*line, "--steps", "2", "--save-prefix", tmp_path / "another"], words)
+    assert history.read_text() == "{}"
     for name, content in (("ablation.json", "{}"), ("ablation.md", "mine")):
         folder = tmp_path / name
         folder.mkdir()

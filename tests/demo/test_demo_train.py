@@ -99,10 +99,10 @@ def test_image_that_is_lost_during_training_is_named(folder, tmp_path, monkeypat
     ],
 )
 def test_settings_change_the_run(flags, eight_images, short_run, tmp_path):
-    ours = parameters(train(eight_images, tmp_path, *flags))
+    changed = parameters(train(eight_images, tmp_path, *flags))
     default = parameters(short_run / "last.ckpt")
-    assert all(np.isfinite(value).all() for value in ours.values())
-    assert any((ours[name] != default[name]).any() for name in default)
+    assert all(np.isfinite(value).all() for value in changed.values())
+    assert any((changed[name] != default[name]).any() for name in default)
 
 
 def test_folder_with_a_run_is_rejected(eight_images, short_run, tmp_path, rejects):
@@ -146,12 +146,12 @@ def test_one_signal_ends_the_run_after_its_step_and_two_end_it_at_once(
     monkeypatch.setattr(os, "_exit", lambda status: ended.append((status, last.exists())))
     line = train_arguments(eight_images, last.parent, *flags)
     assert cli.main(line) == 130
-    said = capsys.readouterr().err
-    assert "stopping after step 3 of 6; a second signal ends at once" in said
+    messages = capsys.readouterr().err
+    assert "stopping after step 3 of 6; a second signal ends at once" in messages
     assert ended == [(130, False)] * (signals - 1)
-    assert ("ended at once, without a checkpoint" in said) == (signals == 2)
+    assert ("ended at once, without a checkpoint" in messages) == (signals == 2)
     assert checkpoint.read(last).step == 3
-    assert f"continue with --resume {last} (step 3)" in said
+    assert f"continue with --resume {last} (step 3)" in messages
     run(*line, "--resume", last)
     assert_equal_runs(last, whole)
     parts, scores = (checkpoint.read(path).history["val"] for path in (last, whole))

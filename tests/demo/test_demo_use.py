@@ -42,8 +42,8 @@ def test_export_gives_the_same_boxes(trained, tmp_path):
     for size in ((160, 160), (128, 192), (64, 64)):
         data = np.random.default_rng(0).normal(size=(2, 3, *size)).astype(np.float32)
         found = detect(mx.nd.array(data))
-        for ours, theirs in zip(net(mx.nd.array(data)), found):
-            np.testing.assert_array_equal(ours.asnumpy(), theirs.asnumpy())
+        for loaded, expected in zip(net(mx.nd.array(data)), found):
+            np.testing.assert_array_equal(loaded.asnumpy(), expected.asnumpy())
         assert (found[0] >= 0).asnumpy().any()
 
 
@@ -60,8 +60,8 @@ def test_export_as_onnx_gives_the_same_boxes(trained, tmp_path):
     for shape in ((2, 3, 160, 160), (1, 3, 128, 192)):
         data = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         found = session.run(None, {"data": data})
-        for ours, theirs, near in zip(found, detect(mx.nd.array(data)), (0, 1e-5, 1e-2)):
-            np.testing.assert_allclose(ours, theirs.asnumpy(), rtol=0, atol=near)
+        for array, expected, near in zip(found, detect(mx.nd.array(data)), (0, 1e-5, 1e-2)):
+            np.testing.assert_allclose(array, expected.asnumpy(), rtol=0, atol=near)
         assert (found[0] >= 0).any()
 
 
@@ -172,8 +172,8 @@ def test_two_contexts_find_the_same(eight_images, short_run):
     )
     assert sum(len(found.ids) for found in one.values()) > 10
     for index, found in one.items():
-        for ours, theirs in zip(other[index], found):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
+        for array, expected in zip(other[index], found):
+            np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-3)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
