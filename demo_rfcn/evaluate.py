@@ -41,7 +41,7 @@ def report(data: Data, devices: Devices, stored: Checkpoint, folder: Path) -> di
     predictor = Predictor(stored.detector(ctx), data.scale, ctx, devices.batch_size)
     path = stored.path
     images = plural(len(test_set), "image")
-    print(f"{path}, trained for {stored.step} steps, on {images} of {test_set}")
+    print(f"evaluating {path}, trained for {stored.step} steps, on {test_set}: {images}")
     scores = evaluate(predictor, test_set)
     scores["rpn_recall"] = rpn_recall(predictor, test_set)
     summary: dict[str, Any] = {
@@ -82,7 +82,7 @@ def draw(
         summary["score_maps"] = roi_pictures.score_maps(folder / drawn[-1], net, *objects[0], cls)
     if hasattr(net.head, "offsets"):
         drawn.append("parts.png")
-        summary["parts_moved"] = roi_pictures.parts(
+        summary["mean_bin_shift"] = roi_pictures.parts(
             folder / drawn[-1], net, objects[:PICTURED_ROIS]
         )
     summary["files"] = drawn

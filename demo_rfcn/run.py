@@ -245,7 +245,7 @@ class Run:
     def hint(self) -> str:
         """Return how to continue from the last step."""
         if not self.writes:
-            return "worker 0 keeps the checkpoint"
+            return "worker 0 writes the checkpoint"
         return f"continue with --resume {self.folder / LAST} (step {self.step})"
 
     def save_after_loss(self) -> str:

@@ -17,7 +17,7 @@ from .data.dataset import DetectionSet
 from .data.loader import TrainLoader
 from .losses import RPNTargets
 from .metrics import evaluate
-from .model import RFCN
+from .model import RFCN, ModelConfig
 from .predictor import Predictor
 from .run import open_run
 
@@ -39,19 +39,8 @@ def train(
 
     with open_run(settings, train_set, val_set, resumed) as run:
         # The images, scaled to a short side of `--short` pixels and mirrored at random (section 3).
-        loader = TrainLoader(
-            train_set,
-            batch_size=settings.devices.batch_size * run.workers.num_workers,
-            scale=data.scale,
-            size_divisor=config.stride,
-            rpn_targets=RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
-            seed=schedule.seed,
-            flip_p=schedule.flip_p,
-            scale_jitter=schedule.scale_jitter,
-            color_jitter=schedule.color_jitter,
-            rank=run.workers.rank,
-            num_workers=run.workers.num_workers,
-        )
+        rank, num_workers = run.workers.rank, run.workers.num_workers
+        loader = make_loader(settings, config, train_set, rank, num_workers)
         run.make_folder()
 
         # The detector: a fully convolutional backbone, the RPN, and the position-sensitive score
@@ -89,6 +78,26 @@ def train(
             # Validation, and the checkpoints of the best detector so far and of the last one.
             if run.validates():
                 run.write_scores(evaluate(predictor, val_set, settings.output.val_limit))
+
+
+def make_loader(
+    settings: Settings, config: ModelConfig, train_set: DetectionSet, rank: int, num_workers: int
+) -> TrainLoader:
+    """Make the stream of batches, of which each worker gets its share."""
+    schedule = settings.schedule
+    return TrainLoader(
+        train_set,
+        batch_size=settings.devices.batch_size * num_workers,
+        scale=settings.data.scale,
+        size_divisor=config.stride,
+        rpn_targets=RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
+        seed=schedule.seed,
+        flip_p=schedule.flip_p,
+        scale_jitter=schedule.scale_jitter,
+        color_jitter=schedule.color_jitter,
+        rank=rank,
+        num_workers=num_workers,
+    )
 
 
 def make_trainer(schedule: Schedule, net: RFCN, kvstore: mx.kv.KVStore | None) -> mx.gluon.Trainer:

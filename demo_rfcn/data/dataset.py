@@ -144,13 +144,13 @@ class DetectionSet(mx.gluon.data.Dataset):
 
     def _note_readings(self, readings: dict[Reading, list[str]]) -> None:
         if names := readings[Reading.STORED]:
-            images = f"{plural(len(names), 'image')} of {self} stored turned"
-            how = "with annotations of the stored size: their boxes are turned with the pixels"
-            self.notes.append(f"{images}, {how}")
+            images = f"EXIF turns {plural(len(names), 'image')} of {self}"
+            why = "because the annotated size is that of the stored pixels"
+            self.notes.append(f"{images}: boxes are turned too, {why}")
         if names := readings[Reading.AMBIGUOUS]:
-            images = f"{plural(len(names), 'image')} of {self} stored turned"
-            how = "whose annotated size fits both readings: their boxes are read as upright ones"
-            self.notes.append(f"{images}, {how}: {first_names(names)}")
+            images = f"EXIF turns {plural(len(names), 'image')} of {self} ({first_names(names)})"
+            how = "boxes are read as those of the upright image"
+            self.notes.append(f"{images}: {how}; the annotated size fits both readings")
 
     def note_unlabelled(self, names: Sequence[str]) -> None:
         """Note images that are left out because they have no annotation."""

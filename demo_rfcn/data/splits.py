@@ -70,7 +70,7 @@ def split_dataset(
         needed = "validation needs at least two annotated images"
         raise InputError(f"dataset: {dataset} has {count}, and {needed}")
     some = f"{len(held_back)} of {plural(len(names), 'image')} of {dataset}"
-    note = f"{some} are held back from training, for validation"
+    note = f"held back from training, for validation: {some}"
     if purpose == "train":
         return dataset.subset(f"{dataset} without held-back images", names - held_back), note
     chosen = dataset.subset(f"held-back images of {dataset}", held_back)

@@ -28,6 +28,7 @@ table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
 td, th {{ padding: .2rem .8rem; border-bottom: 1px solid #ccc; text-align: right; }}
 td:first-child, th:first-child {{ text-align: left; }}
 figure {{ margin: 1.5rem 0; }}
+h1 {{ overflow-x: auto; }}
 img {{ max-width: 100%; }}
 </style>
 <h1>{title}</h1>

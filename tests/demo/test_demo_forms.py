@@ -247,10 +247,8 @@ def test_unlabelled_and_turned_images_are_named(flat, capsys):
     np.testing.assert_allclose(dataset.labels[0][:, :4], [BOX], atol=1e-4)
     output = capsys.readouterr().out
     assert "dataset: 1 image without annotation left out: 1.png\n" in output
-    words = (
-        "stored turned, whose annotated size fits both readings: their boxes are read as upright"
-    )
-    assert f"1 image of photos images {words} ones: 0.jpg\n" in output
+    words = "boxes are read as those of the upright image; the annotated size fits both readings\n"
+    assert f"EXIF turns 1 image of photos images (0.jpg): {words}" in output
 
 
 def write_coco(path: Path, names: list[str]) -> None:
@@ -364,10 +362,8 @@ def test_a_square_image_that_is_turned_is_named(tmp_path, capsys):
         annotation(tmp_path / f"{name}.xml", (72, 72), [("cup", BOX)])
     dataset = open_dataset(VOC_LIKE, tmp_path, "train")
     np.testing.assert_array_equal(dataset.labels[0][:, :4], [BOX])
-    words = (
-        "stored turned, whose annotated size fits both readings: their boxes are read as upright"
-    )
-    assert f"{words} ones: phone.jpg\n" in capsys.readouterr().out
+    words = "boxes are read as those of the upright image; the annotated size fits both readings\n"
+    assert f" (phone.jpg): {words}" in capsys.readouterr().out
 
 
 def test_summary_before_training(voc_flat, tmp_path, no_training, capsys):

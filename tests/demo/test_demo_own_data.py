@@ -99,7 +99,7 @@ def test_annotations_of_the_stored_size_are_turned_and_reported(
     dataset = open_dataset(VOC_LIKE, folder, "train")
     for rows in dataset.labels:
         np.testing.assert_array_equal(rows[:, :4], [[20, 10, 59, 49]])
-    assert capsys.readouterr().out.count("1 image of data stored turned") == 1
+    assert capsys.readouterr().out.count("EXIF turns 1 image of data: boxes are turned too") == 1
     annotation(folder / "Annotations" / "1.xml", (72, 97), [("cup", stored)])
     words = "1.jpg has 96 x 72 pixels, and its annotation has 72 x 97"
     rejects(train_arguments(folder, tmp_path / "run", *OWN), words)

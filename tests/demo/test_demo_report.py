@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""report.html on a phone: no word is broken, and the page is not wider than the screen."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from support.browser import BROWSERS, Page
+from support.demo_runs import settings_of
+
+from demo_rfcn.metrics import METRICS
+from demo_rfcn.report.page import write_report
+
+LOADED = """new Promise((done) =>
+  document.readyState === 'complete' ? done() : addEventListener('load', () => done()))"""
+#: The words that stand on more than one line.
+BROKEN_WORDS = r"""(() => {
+  const broken = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    for (const word of node.textContent.matchAll(/\S+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (range.getClientRects().length > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
+})()"""
+FOLDER = "photographs_of_tree_crowns_and_roofs_from_the_air"
+
+
+def summary_of(folder: str) -> dict[str, Any]:
+    """Return the summary of an evaluation, without pictures."""
+    scores = dict.fromkeys(METRICS, 0.123)
+    names = ("tree", "tree_that_was_felled_before_the_photograph")
+    return {
+        "location": {"dataset": "voc-like", "dataset_root": f"/data/{folder}"},
+        "checkpoint_step": 6,
+        "config": {"network": "small", "head": "psroi", "k": 7},
+        "arguments": settings_of(["train", "--dataset-root", f"/data/{folder}"]).to_dict(),
+        "test": {
+            **{**scores, "images": 9, "ms_per_image": 12.3},
+            "per_class": dict.fromkeys(names, scores),
+            "rpn_recall": {"10": 0.5, "100": 0.9},
+        },
+        "files": [],
+    }
+
+
+@pytest.mark.night
+def test_report_on_a_phone(tmp_path):
+    if not any(map(shutil.which, BROWSERS)):
+        pytest.skip("Chromium is not installed")
+    address = write_report(tmp_path, summary_of(FOLDER)).as_uri()
+    page = Page(tmp_path / "profile")
+    try:
+        page.size(390, 844, mobile=True)
+        page.open(address)
+        page.run(LOADED)
+        assert page.run("document.querySelector('h1').textContent") == f"R-FCN on {FOLDER}"
+        assert page.run(BROKEN_WORDS) == []
+        assert page.run("document.scrollingElement.scrollWidth") <= 390
+        assert page.problems == []
+    finally:
+        page.close()
