@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def made(eight_images, tmp_path_factory) -> Path:
-    """A folder with a copy of eight images; the first test with `finished_demo` adds its run, `saved`."""
+    """A folder with a copy of eight images; the first `finished_demo` adds its run to `saved`."""
     root = tmp_path_factory.mktemp("made")
     shutil.copytree(eight_images, root / "saved/data")
     return root
