@@ -54,7 +54,7 @@ def marked_checks():
         yield pytest.param(name, marks=[pytest.mark.night] * by_night)
 
 
-@pytest.mark.parametrize("check", marked_checks())
+@pytest.mark.parametrize("check", list(marked_checks()))
 def test_kernels(kernels, check, monkeypatch):
     monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", ORDER)
     CHECKS[check](kernels)

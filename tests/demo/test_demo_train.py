@@ -40,7 +40,13 @@ FLAGS = {"psroi": "--no-class-agnostic", "roi_fc": "--no-class-agnostic"}
 
 @pytest.mark.parametrize(
     "flags",
-    [f"--head {head} {FLAGS.get(head, '')}" for head in sorted(HEADS)]
+    [
+        pytest.param(
+            f"--head {head} {FLAGS.get(head, '')}",
+            marks=[pytest.mark.night] * (head in FPN_HEADS),  # they are in the next rows as well
+        )
+        for head in sorted(HEADS)
+    ]
     + [f"--head {head} --fpn" for head in sorted(FPN_HEADS)],
 )
 def test_every_head_learns(flags, eight_images, tmp_path):
@@ -123,7 +129,7 @@ SGD = ("--optimizer", "sgd")
     ("number", "signals", "flags"),
     [
         (signal.SIGINT, 1, (*SGD, "--head-lr-mult", "2")),
-        (signal.SIGTERM, 1, (*SGD, "--momentum", "0")),
+        pytest.param(signal.SIGTERM, 1, (*SGD, "--momentum", "0"), marks=pytest.mark.night),
         (signal.SIGINT, 2, ("--cpus", "2", "--freeze-bn", "--kv-store", "local")),
     ],
 )
