@@ -79,6 +79,7 @@ def test_programs_of_ctest(debug):
     assert re.search("^100% tests passed(, 0 tests failed)? out of 2$", done.stdout, re.M)
 
 
+@pytest.mark.night  # by day test_contract.py loads a library that the environment names
 def test_named_by_the_environment(debug):
     printed = script(
         "-c",
@@ -88,6 +89,9 @@ def test_named_by_the_environment(debug):
         GLUON_ROI_LIBRARY=debug,
     )
     assert printed.split() == [debug, "1.0"]
+
+
+def test_the_environment_names_no_library():
     wrong = {**os.environ, "GLUON_ROI_LIBRARY": "no/such.so"}
     command = [sys.executable, "-c", "import gluon_roi"]
     done = subprocess.run(command, env=wrong, capture_output=True, text=True)
