@@ -237,4 +237,5 @@ def test_more_operators_than_slots_are_refused():
         text=True,
     )
     assert done.returncode != 0
-    assert f"gluon_roi has {len(DECLARED)} operators, expected at most 3" in done.stderr
+    found = re.search(r"gluon_roi has (\d+) operators, expected at most 3", done.stderr)
+    assert found and int(found[1]) >= len(DECLARED)  # those of graphs for inference as well

@@ -146,11 +146,19 @@ MXReturnValue backward(const Operator& op, const Attributes& attributes,
 }
 
 // The library API takes plain function pointers, one set for each operator, and does not tell them
-// which operator is meant: Slot<I> is the set of operators()[I]. A template on a number, rather
+// which operator is meant: Slot<I> is the set of all_operators()[I]. A template on a number, rather
 // than on the operator's class, because files of operators do not include MXNet's header.
+const std::vector<const Operator*>& all_operators() {
+  static const std::vector<const Operator*> all = [] {
+    std::vector<const Operator*> both = operators();
+    both.insert(both.end(), inference_operators().begin(), inference_operators().end());
+    return both;
+  }();
+  return all;
+}
 template <size_t I>
 struct Slot {
-  static const Operator& op() { return *operators()[I]; }
+  static const Operator& op() { return *all_operators()[I]; }
   static MXReturnValue parse(const Attributes& attributes, int* inputs, int* outputs) {
     return parse_attributes(op(), attributes, inputs, outputs);
   }
@@ -171,7 +179,7 @@ struct Slot {
     return gluon_roi::backward(op(), attributes, *in, *out, resource);
   }
   static void add() {
-    if (I >= operators().size()) return;
+    if (I >= all_operators().size()) return;
     // MXNet keeps the pointer.
     static const std::string name = std::string("_gluon_roi_") + op().name();
     mxnet::ext::Registry<mxnet::ext::CustomOp>::get()
@@ -218,8 +226,8 @@ mxnet::ext::MXReturnValue initialize(int version) {
     MX_ERROR_MSG << "gluon_roi needs MXNet 1.8 or newer";
     return mxnet::ext::MX_FAIL;
   }
-  if (gluon_roi::operators().size() > gluon_roi::kSlots) {
-    MX_ERROR_MSG << "gluon_roi has " << gluon_roi::operators().size()
+  if (gluon_roi::all_operators().size() > gluon_roi::kSlots) {
+    MX_ERROR_MSG << "gluon_roi has " << gluon_roi::all_operators().size()
                  << " operators, expected at most " << gluon_roi::kSlots
                  << " (GLUON_ROI_SLOTS in src/bindings/mxnet.cc)";
     return mxnet::ext::MX_FAIL;

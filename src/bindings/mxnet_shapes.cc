@@ -76,7 +76,8 @@ bool has_no_shape(const Tensor& tensor) {
 // Whether the guard of an input has zeros of its shape, which MXNet rejects from 2^31 elements on.
 // The rules are those of gluon_roi/bridge/guard.py.
 bool has_zeros(const std::vector<Input>& declared, size_t input) {
-  return declared[input].role != Role::kMaps || declared.size() > 2;
+  const Role role = declared[input].role;
+  return role != Role::kFloat32 && (role != Role::kMaps || declared.size() > 2);
 }
 
 // The shape of an output outside of np_shape().
@@ -142,7 +143,8 @@ void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes*
     const char* const name = declared[static_cast<size_t>(missing - inputs.begin())].name;
     fail(op.name(), name, " has no shape, expected one given or inferred");
   }
-  const bool is_map = declared[0].role == Role::kMaps && outputs[0].ndim == 4;
+  const bool is_map = (declared[0].role == Role::kMaps || declared[0].role == Role::kFloat32) &&
+                      outputs[0].ndim == 4;
   const bool pools = std::any_of(declared.begin(), declared.end(),
                                  [](const Input& input) { return input.role == Role::kRois; });
   for (size_t i = 0; i < outputs.size(); ++i) {

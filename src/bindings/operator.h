@@ -31,7 +31,8 @@ class OperatorFor final : public Operator {
                   {std::begin(Op::kInputs), std::end(Op::kInputs)},
                   {std::begin(Op::kOutputs), std::end(Op::kOutputs)},
                   Op::kCoordinates,
-                  sizeof(Params)}) {}
+                  sizeof(Params)},
+                 &operators()) {}
   void visit(ParamVisitor* visitor, void* params) const override {
     Op::params(visitor, static_cast<Params*>(params));
   }

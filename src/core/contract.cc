@@ -57,6 +57,10 @@ static bool is_real(int dtype) {
 
 void check_dtype(const char* op, const Input& input, int i, int dtype, const char* first_name,
                  int first) {
+  if (input.role == Role::kFloat32) {
+    if (dtype == GLUON_ROI_FLOAT32) return;
+    fail(op, input.name, " has dtype ", dtype_name(dtype), ", expected float32");
+  }
   const bool is_count = input.role == Role::kCounts;
   const bool is_int = dtype == GLUON_ROI_INT32 || dtype == GLUON_ROI_INT64;
   if (is_count ? !is_int && (!is_real(dtype) || dtype == GLUON_ROI_FLOAT16) : !is_real(dtype)) {
@@ -73,6 +77,7 @@ int default_dtype(Role role, int first) {
   switch (role) {
     case Role::kRois: return first == GLUON_ROI_FLOAT64 ? GLUON_ROI_FLOAT64 : GLUON_ROI_FLOAT32;
     case Role::kCounts: return GLUON_ROI_INT32;
+    case Role::kFloat32: return GLUON_ROI_FLOAT32;
     default: return first;
   }
 }

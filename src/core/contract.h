@@ -15,12 +15,13 @@ namespace gluon_roi {
 // ---- Declarations -------------------------------------------------------------------------------
 
 enum class Role : int32_t {
-  kMaps,   // (N, C, H, W), float16, float32 or float64; the first input of most operators
-  kRows,   // (..., n, w), of the same types; batches are folded into one dimension
-  kBoxes,  // (..., w), a box in each row; leading dimensions are folded into one
-  kLike,   // an array of the type of the first input
-  kRois,   // (K, 1 + coordinates), (N, R, coordinates), or (K, coordinates) with counts
-  kCounts  // (N,), number of boxes of each image
+  kMaps,    // (N, C, H, W), float16, float32 or float64; the first input of most operators
+  kRows,    // (..., n, w), of the same types; batches are folded into one dimension
+  kBoxes,   // (..., w), a box in each row; leading dimensions are folded into one
+  kLike,    // an array of the type of the first input
+  kRois,    // (K, 1 + coordinates), (N, R, coordinates), or (K, coordinates) with counts
+  kCounts,  // (N,), number of boxes of each image
+  kFloat32  // float32 alone: maps and weights of operators for inference
 };
 
 struct Input {

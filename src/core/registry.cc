@@ -13,18 +13,25 @@ std::vector<const Operator*>& operators() {
   static std::vector<const Operator*> all;
   return all;
 }
+std::vector<const Operator*>& inference_operators() {
+  static std::vector<const Operator*> all;
+  return all;
+}
 
-Operator::Operator(Declaration declared) : declared_(std::move(declared)) {
-  for (const Operator* other : operators()) {
-    if (std::strcmp(other->name(), name()) != 0) continue;
-    std::fprintf(stderr, "gluon_roi: two operators have the name %s\n", name());
-    std::abort();  // while the library is loaded, where nobody catches an exception
+Operator::Operator(Declaration declared, std::vector<const Operator*>* list)
+    : declared_(std::move(declared)) {
+  for (const auto* others : {&operators(), &inference_operators()}) {
+    for (const Operator* other : *others) {
+      if (std::strcmp(other->name(), name()) != 0) continue;
+      std::fprintf(stderr, "gluon_roi: two operators have the name %s\n", name());
+      std::abort();  // while the library is loaded, where nobody catches an exception
+    }
   }
-  operators().push_back(this);
+  list->push_back(this);
 }
 
 std::string Operator::describe() const {
-  static const char* const roles[] = {"maps", "rows", "boxes", "like", "rois", "counts"};
+  static const char* const roles[] = {"maps", "rows", "boxes", "like", "rois", "counts", "float32"};
   const auto flag = [](bool set) { return set ? "true" : "false"; };
   std::ostringstream json;
   json << "{\"name\": \"" << declared_.name << "\", \"symbol\": \"" << declared_.symbol

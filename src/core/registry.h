@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of all operators, as MXNet and the C interface see them: without C++ types.
+// The lists of all operators, as MXNet and the C interface see them: without C++ types.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,9 +20,9 @@ struct Declaration {
 
 class Operator {
  public:
-  // Registers the operator: GLUON_ROI_OPERATOR makes a static one. A second one of a name ends the
-  // process.
-  explicit Operator(Declaration declared);
+  // Adds the operator to a list: GLUON_ROI_OPERATOR makes a static one in operators(). A second one
+  // of a name ends the process.
+  Operator(Declaration declared, std::vector<const Operator*>* list);
   virtual ~Operator() = default;
   const Declaration& declared() const { return declared_; }
   const char* name() const { return declared_.name; }
@@ -56,5 +56,8 @@ class Operator {
 
 // In the order in which the library's files are initialized, which nothing may depend on.
 std::vector<const Operator*>& operators();
+// Those that only graphs for inference have (src/bindings/inference.h): MXNet sees them, Python's
+// functions and the C interface do not.
+std::vector<const Operator*>& inference_operators();
 
 }  // namespace gluon_roi

@@ -39,7 +39,9 @@ static bool has_f16c() {
 static SimdLevel best_simd_level() {
 #ifdef SEVERAL_LEVELS
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !has_f16c()) return SimdLevel::kBaseline;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) {
+    return SimdLevel::kBaseline;
+  }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return SimdLevel::kAvx512;

@@ -7,7 +7,7 @@ namespace gluon_roi::cpu {
 
 // The baseline is what the compiler may assume of every processor of the architecture: SSE2 or
 // NEON. Both have registers of 16 bytes; NEON has twice as many. AVX2 comes with F16C, the
-// conversions of float16.
+// conversions of float16, and with FMA.
 enum class SimdLevel : int { kBaseline, kAvx2, kAvx512 };
 
 // The best level of this processor, or a lower one named by GLUON_ROI_SIMD; decided once.
@@ -24,13 +24,19 @@ struct Simd {
 #else
   static constexpr bool kConvertsHalf = register_bytes > 16;
 #endif
+  // Whether it fuses a multiplication and an addition, which multiply_add() of fused.h uses.
+#ifdef __aarch64__
+  static constexpr bool kFuses = true;
+#else
+  static constexpr bool kFuses = register_bytes > 16;
+#endif
 };
 using Baseline = Simd<16>;
 
 // Runs body(Simd<...>{}), a lambda [&](auto simd) INLINE_LAMBDA { ... }, compiled for the chosen
 // level. Everything that body calls must be ALWAYS_INLINE: a function that is not inlined stays at
 // the baseline, correct but slow. All levels share this source, and without fused multiply-adds
-// (-ffp-contract=off) they return the same bytes.
+// (-ffp-contract=off) they return the same bytes; fused.h has those that are meant.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 // (ThreadSanitizer's build has the baseline alone: threads do the same at each level.)
 #define SEVERAL_LEVELS
@@ -41,12 +47,12 @@ using Baseline = Simd<16>;
 #define WHOLE_REGISTERS ",prefer-vector-width=512"
 #endif
 template <class Body>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c" WHOLE_REGISTERS))) void
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c" WHOLE_REGISTERS))) void
 run_avx512(const Body& body) {
   body(Simd<64>{});
 }
 template <class Body>
-__attribute__((target("avx2,f16c"))) void run_avx2(const Body& body) {
+__attribute__((target("avx2,fma,f16c"))) void run_avx2(const Body& body) {
   body(Simd<32>{});
 }
 template <class Body>

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions by Winograd's F(4 x 4, 3 x 3): weights, errors, and where they are faster.
+
+The operator is WinogradConvolution (src/ops/winograd_convolution.h). A tile of 4 x 4 outputs reads
+6 x 6 cells d of a map; with the matrices of this module, its outputs are ``A.T @ ((G @ w @ G.T) *
+(B.T @ d @ B)) @ A``, which has 36 products in place of 144.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Sequence
+
+import numpy as np
+
+from .operators import function_for
+
+__all__ = [
+    "OPERATOR",
+    "amplification",
+    "convolve",
+    "count_tiles",
+    "error_bound",
+    "pays",
+    "transform_weights",
+]
+
+#: The operator's name in MXNet and in symbol files.
+OPERATOR = "_gluon_roi_WinogradConvolution"
+#: Outputs of a block of the weights.
+BLOCK = 16
+#: Where the polynomials of a tile are evaluated, besides infinity: the points of oneDNN's kernels.
+#: The usual ones, 0, +-1 and +-2, take as many operations, with 2.7 times the error.
+POINTS = (0.0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)
+
+
+def _matrices() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A (6, 4), B (6, 6) and G (6, 3), float64, by polynomial interpolation."""
+    powers = np.vander(POINTS, 4, increasing=True)
+    differences = np.subtract.outer(POINTS, POINTS)
+    np.fill_diagonal(differences, 1)
+    a = np.vstack([powers, [0, 0, 0, 1]])
+    g = np.vstack([powers[:, :3] / differences.prod(axis=1, keepdims=True), [0, 0, 1]])
+    b = np.zeros((6, 6))
+    for i in range(5):
+        b[:5, i] = np.poly(np.delete(POINTS, i))[::-1]
+    b[:, 5] = np.poly(POINTS)[::-1]
+    return a, b, g
+
+
+A, B, G = _matrices()
+
+
+def transform_weights(weight: np.ndarray) -> np.ndarray:
+    """Transform and pack the weights of a 3 x 3 convolution.
+
+    Parameters
+    ----------
+    weight : array (O, C, 3, 3)
+        The weights, as MXNet's Convolution has them.
+
+    Returns
+    -------
+    array (36, ceil(O / 16), C, 16) of float32
+        Element [6 * a + b, o // 16, c, o % 16] is ``(G @ weight[o, c] @ G.T)[a, b]``, computed in
+        float64; 0 behind the last output.
+
+    Raises
+    ------
+    ValueError
+        The weights have another shape.
+
+    Examples
+    --------
+    >>> transform_weights(np.ones((20, 3, 3, 3))).shape
+    (36, 2, 3, 16)
+    """
+    points = _points(weight)
+    outputs, channels = points.shape[:2]
+    blocks = -(-outputs // BLOCK)
+    packed = np.zeros((36, blocks * BLOCK, channels), np.float32)
+    packed[:, :outputs] = points.reshape(outputs, channels, 36).transpose(2, 0, 1)
+    packed = packed.reshape(36, blocks, BLOCK, channels).swapaxes(2, 3)
+    return np.ascontiguousarray(packed)
+
+
+def _points(weight: np.ndarray) -> np.ndarray:
+    """G w G', (O, C, 6, 6), float64."""
+    weight = np.asarray(weight)
+    if weight.ndim != 4 or weight.shape[2:] != (3, 3):
+        raise ValueError(
+            f"WinogradConvolution: weight has shape {weight.shape}, expected (O, C, 3, 3)"
+        )
+    with np.errstate(invalid="ignore"):
+        return G @ weight.astype(np.float64) @ G.T
+
+
+def amplification(weight: np.ndarray) -> float:
+    """How much larger the terms that a tile sums can be than those of a direct convolution.
+
+    Parameters
+    ----------
+    weight : array (O, C, 3, 3)
+
+    Returns
+    -------
+    float
+        The largest sum of absolute terms of any output, over max|data| sum|weight|: 1 for a direct
+        convolution, 25 to 40 for trained weights, at most 175.5 for any.
+
+    Examples
+    --------
+    >>> round(amplification(np.ones((1, 1, 3, 3))), 1)
+    35.8
+    """
+    terms, sums = _terms(weight)
+    with np.errstate(invalid="ignore"):
+        return float(np.max(np.where(sums > 0, terms / np.where(sums > 0, sums, 1), 0), initial=0))
+
+
+def error_bound(weight: np.ndarray) -> float:
+    """Bound the error of outputs on maps with numbers between -1 and 1.
+
+    Parameters
+    ----------
+    weight : array (O, C, 3, 3)
+
+    Returns
+    -------
+    float
+        Times max|data|, the largest possible difference to exact arithmetic, without bias and
+        residual: 2^-24 (C + 14) times the largest sum of absolute terms. inf where the transformed
+        weights are not finite in float32.
+
+    Notes
+    -----
+    A term is rounded C times in the sum over channels, and at most 14 times elsewhere: 4 times in
+    the transform of the map, once in that of the weights, 6 times in that of the outputs, and where
+    bias and residual are added (Higham 2002, Accuracy and Stability of Numerical Algorithms,
+    section 3.1; Barabasz et al. 2018, Error Analysis and Improving the Accuracy of Winograd
+    Convolution for Deep Neural Networks, arXiv:1803.10986). SSE2, which rounds products as well,
+    has up to twice the bound. Errors that occur are far smaller, because roundings cancel.
+
+    Examples
+    --------
+    >>> error_bound(np.full((1, 1, 3, 3), 1 / 9)) < 1e-4
+    True
+    """
+    terms, _ = _terms(weight)
+    largest = float(np.max(terms, initial=0))
+    if not largest < float(np.finfo(np.float32).max):
+        return float("inf")
+    return 2.0**-24 * (np.shape(weight)[1] + 14) * largest
+
+
+def _terms(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each output, its largest sum of absolute terms for max|data| = 1, and sum|weight|."""
+    points = np.abs(_points(weight)).sum(axis=1)
+    maps = np.abs(B).sum(axis=0)
+    terms = np.abs(A).T @ (points * np.outer(maps, maps)) @ np.abs(A)
+    return terms.max(axis=(1, 2)), np.abs(np.asarray(weight, np.float64)).sum(axis=(1, 2, 3))
+
+
+def count_tiles(data_shape: Sequence[int], dilate: int = 1) -> int:
+    """The number of tiles of 4 x 4 outputs, of all images.
+
+    Parameters
+    ----------
+    data_shape : sequence of int
+        (N, C, H, W).
+    dilate : int
+        Each of the dilate x dilate phases of a map has tiles of its own.
+
+    Examples
+    --------
+    >>> count_tiles((1, 256, 38, 50))
+    130
+    >>> count_tiles((1, 256, 38, 50), dilate=2)
+    140
+    """
+    images, _, height, width = data_shape
+    rows, columns = (math.ceil(math.ceil(size / dilate) / 4) for size in (height, width))
+    return images * dilate**2 * rows * columns
+
+
+def pays(data_shape: Sequence[int], num_filter: int, dilate: int = 1) -> bool:
+    """Whether a layer of these sizes takes at most 0.7 of the time of MXNet's convolution.
+
+    Parameters
+    ----------
+    data_shape : sequence of int
+        (N, C, H, W).
+    num_filter : int
+        Number of output channels.
+    dilate : int
+
+    Notes
+    -----
+    Both times are estimated, in multiplications and additions of the product, from measurements
+    with AVX2 on one thread (``python -m benchmarks.winograd``): a number of a tile that is
+    transformed takes as long as 2000 of them, reading a transformed weight from memory as 24, and
+    one of a direct convolution as 4/3. Small maps read too many weights, few channels transform too
+    much, and the tiles of maps of 1 to 3 rows are mostly empty.
+
+    Examples
+    --------
+    >>> pays((1, 256, 38, 50), 256), pays((1, 3, 600, 800), 64)
+    (True, False)
+    """
+    images, channels, height, width = data_shape
+    products = channels * math.ceil(num_filter / BLOCK) * BLOCK
+    ours = count_tiles(data_shape, dilate) * (36 * products + 2000 * (channels + num_filter))
+    ours += 36 * 24 * products
+    direct = 4 / 3 * 9 * images * height * width * channels * num_filter
+    return ours <= 0.7 * direct
+
+
+def convolve(
+    data: Any,
+    weight: Any,
+    bias: Any,
+    residual: Any = None,
+    *,
+    num_filter: int,
+    dilate: int = 1,
+    act_type: str = "",
+    **naming: Any,
+) -> Any:
+    """Call the operator on arrays or symbols of mx.nd and mx.sym.
+
+    Parameters
+    ----------
+    data : array or symbol (N, C, H, W)
+        float32, on the CPU.
+    weight : array or symbol (36, ceil(num_filter / 16), C, 16)
+        Of `transform_weights`.
+    bias : array or symbol (num_filter,)
+    residual : array or symbol (N, num_filter, H, W), optional
+        Added before the activation.
+    num_filter : int
+        Number of output channels.
+    dilate : int
+        Distance of the cells that a kernel reads; the map is padded by as many zeros.
+    act_type : str
+        'relu' or ''.
+    naming
+        ``name`` and ``attr`` of the node of a symbol, ``out`` of arrays.
+
+    Returns
+    -------
+    array or symbol (N, num_filter, H, W)
+        It has no gradient.
+
+    Raises
+    ------
+    MXNetError
+        Shapes or types do not match, or the arrays are on a GPU.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> weight = mx.nd.array(transform_weights(np.ones((1, 1, 3, 3))))
+    >>> convolve(mx.nd.ones((1, 1, 3, 3)), weight, mx.nd.zeros(1), num_filter=1).asnumpy().round(4)
+    array([[[[4., 6., 4.],
+             [6., 9., 6.],
+             [4., 6., 4.]]]], dtype=float32)
+    """
+    attributes = {"num_filter": num_filter, "dilate": dilate, "act_type": act_type}
+    inputs = [data, weight, bias]
+    if residual is not None:
+        inputs.append(residual)
+        attributes["residual"] = True
+    return function_for(OPERATOR, data)(*inputs, **attributes, **naming)

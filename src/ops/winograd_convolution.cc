@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "winograd_convolution.h"
+
+#include "../bindings/inference.h"
+#include "../cpu/blocks.h"
+#include "../cpu/fused.h"
+#include "../cpu/threads.h"
+
+namespace gluon_roi {
+
+using namespace cpu;
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int kPoints = 36;        // products of a tile: 6 points along each axis
+constexpr int kTile = 4;           // outputs of a tile along an axis
+constexpr int kRead = kTile + 2;   // cells of the map that it reads
+constexpr int kLanesOfBlock = 16;  // output channels of a block of the weights
+constexpr const char* kOfWeights = "(36, ceil(num_filter / 16), channels, 16)";
+
+}  // namespace
+
+void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs, int64_t most) {
+  if (p.num_filter == 0) fail(kName, "argument num_filter: expected a positive int, got None");
+  check_rank(kName, "data", in.data, 4, "4 dimensions (N, C, H, W)");
+  check_rank(kName, "weight", in.weight, 4, "4 dimensions (36, ceil(num_filter / 16), C, 16)");
+  check_rank(kName, "bias", in.bias, 1, "1 dimension (num_filter,)");
+  const bool is_known = in.data.ndim >= 0;
+  const int64_t sizes[] = {kPoints, div_up(p.num_filter, kLanesOfBlock),
+                           is_known ? in.data.shape[1] : -1, kLanesOfBlock};
+  for (int axis = 0; axis < 4; ++axis) {
+    check_dimension(kName, "weight", in.weight, axis, sizes[axis], kOfWeights);
+  }
+  check_dimension(kName, "bias", in.bias, 0, p.num_filter, "num_filter");
+  Tensor out = is_known ? in.data : unknown_tensor();
+  if (is_known) out.shape[1] = p.num_filter;
+  if (!is_absent(in.residual)) {
+    check_rank(kName, "residual", in.residual, 4, "4 dimensions (N, num_filter, H, W)");
+    for (int axis = 0; axis < 4 && is_known; ++axis) {
+      check_dimension(kName, "residual", in.residual, axis, out.shape[axis], "as the output");
+    }
+  }
+  if (!is_known) return;
+  check_elements(kName, "output", out, most);
+  out.dtype = GLUON_ROI_FLOAT32;
+  out.data = nullptr;
+  outputs[0] = out;
+}
+
+// ---- Tiles --------------------------------------------------------------------------------------
+
+namespace {
+
+// Tiles of a panel, whose products have their numbers in adjacent memory.
+constexpr int kPanel = 12;
+
+// How the maps are divided into tiles. A dilated convolution is one of each of dilate * dilate
+// phases, maps of every dilate-th cell; an undilated one has one phase.
+struct Tiling {
+  int64_t height, width, dilate;
+  int64_t rows, columns;  // of tiles of a phase; its last ones may have no cell
+  int64_t tiles;          // of all images and phases
+
+  Tiling(const Tensor& data, int64_t dilation)
+      : height(data.shape[2]),
+        width(data.shape[3]),
+        dilate(dilation),
+        rows(div_up(div_up(height, dilate), kTile)),
+        columns(div_up(div_up(width, dilate), kTile)),
+        tiles(data.shape[0] * dilate * dilate * rows * columns) {}
+};
+
+// The tile with a number, in the order of images, phases, rows and columns.
+struct Tile {
+  int64_t image, y, x;       // the first output, in cells of the phase
+  int64_t phase_y, phase_x;  // the first cell of the phase
+  int64_t height, width;     // of the phase
+
+  Tile() = default;
+  ALWAYS_INLINE Tile(const Tiling& tiling, int64_t number) {
+    x = number % tiling.columns * kTile;
+    number /= tiling.columns;
+    y = number % tiling.rows * kTile;
+    number /= tiling.rows;
+    phase_x = number % tiling.dilate;
+    number /= tiling.dilate;
+    phase_y = number % tiling.dilate;
+    image = number / tiling.dilate;
+    height = div_up(std::max<int64_t>(tiling.height - phase_y, 0), tiling.dilate);
+    width = div_up(std::max<int64_t>(tiling.width - phase_x, 0), tiling.dilate);
+  }
+};
+
+// A panel of tiles, as runs of adjacent tiles of a row.
+struct Panel {
+  struct Run {
+    Tile tile;  // the first
+    int lane;   // its place in the panel
+    int count;
+  };
+  Run runs[kPanel];
+  int count = 0;
+
+  // Tiles [first, first + tiles), at most a panel.
+  ALWAYS_INLINE Panel(const Tiling& tiling, int64_t first, int tiles) {
+    for (int lane = 0; lane < tiles; lane += runs[count++].count) {
+      const Tile tile(tiling, first + lane);
+      const int64_t left = tiling.columns - tile.x / kTile;
+      runs[count] = {tile, lane, static_cast<int>(std::min<int64_t>(tiles - lane, left))};
+    }
+  }
+};
+
+// ---- Transforms ---------------------------------------------------------------------------------
+
+// The points are 0, a, -a, b, -b and infinity. All constants are exact in float32.
+constexpr float kA = 5.f / 8, kB = 3.f / 2;
+constexpr float kA2 = kA * kA, kB2 = kB * kB, kA3 = kA2 * kA, kB3 = kB2 * kB;
+
+// GCC warns that these types would depend on the level if the functions were not inlined.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+template <int bytes>
+struct Floats {
+  typedef float Register __attribute__((vector_size(bytes)));
+  static constexpr int kCount = bytes / sizeof(float);
+};
+
+// A number in all lanes. It goes through an array, which GCC turns into a broadcast. (It turns
+// `Register{} + value` into an addition as well: the product took twice as long.)
+template <class Register>
+ALWAYS_INLINE Register broadcast(float value) {
+  constexpr int kCount = sizeof(Register) / sizeof(float);
+  float values[kCount];
+  for (float& each : values) each = value;
+  Register result;
+  load_register(values, &result);
+  return result;
+}
+
+// sum + factor * values
+template <class Simd, class Register>
+ALWAYS_INLINE Register plus(const Register& sum, float factor, const Register& values) {
+  Register result = sum;
+  multiply_add<Simd>(values, broadcast<Register>(factor), &result);
+  return result;
+}
+
+// B' d, of six numbers.
+template <class Simd, class Register>
+ALWAYS_INLINE void transform_input(const Register (&d)[6], Register (&v)[6]) {
+  const Register even_a = plus<Simd>(d[4], -kB2, d[2]), odd_a = plus<Simd>(d[3], -kB2, d[1]);
+  const Register even_b = plus<Simd>(d[4], -kA2, d[2]), odd_b = plus<Simd>(d[3], -kA2, d[1]);
+  v[0] = plus<Simd>(plus<Simd>(d[4], -(kA2 + kB2), d[2]), kA2 * kB2, d[0]);
+  v[1] = plus<Simd>(even_a, kA, odd_a);
+  v[2] = plus<Simd>(even_a, -kA, odd_a);
+  v[3] = plus<Simd>(even_b, kB, odd_b);
+  v[4] = plus<Simd>(even_b, -kB, odd_b);
+  v[5] = plus<Simd>(plus<Simd>(d[5], -(kA2 + kB2), d[3]), kA2 * kB2, d[1]);
+}
+
+// A' m, of six numbers.
+template <class Simd, class Register>
+ALWAYS_INLINE void transform_output(const Register (&m)[6], Register (&y)[4]) {
+  const Register sum_a = m[1] + m[2], sum_b = m[3] + m[4];
+  const Register difference_a = m[1] - m[2], difference_b = m[3] - m[4];
+  y[0] = m[0] + sum_a + sum_b;
+  y[1] = plus<Simd>(difference_a * kA, kB, difference_b);
+  y[2] = plus<Simd>(sum_a * kA2, kB2, sum_b);
+  y[3] = plus<Simd>(plus<Simd>(m[5], kA3, difference_a), kB3, difference_b);
+}
+
+// ---- Maps to points -----------------------------------------------------------------------------
+
+// The cells that a run of up to a panel of tiles of one row read, and four more tiles, because
+// tiles are de-interleaved four at a time.
+constexpr int kStrip = (kPanel + 4) * kTile + 4;
+
+// Transforms one channel of a panel of tiles.
+template <class Simd>
+class PanelTransform {
+ public:
+  ALWAYS_INLINE PanelTransform(const Tiling& tiling, int64_t first, int tiles)
+      : tiling_(tiling), panel_(tiling, first, tiles) {}
+
+  // maps: the channel of the first image; image_step: to that of the next. Point k of the panel's
+  // tile t goes to v[k * step + t].
+  ALWAYS_INLINE void run(const float* maps, int64_t image_step, float* v, int64_t step) {
+    for (int i = 0; i < panel_.count; ++i) {
+      const Panel::Run& run = panel_.runs[i];
+      transform_rows(run, maps + run.tile.image * image_step);
+      deinterleave(run);
+    }
+    for (int row = 0; row < kRead; ++row) {
+      transform_columns<32>(row, 0, v + row * kRead * step, step);
+      transform_columns<16>(row, 8, v + row * kRead * step, step);
+    }
+  }
+
+ private:
+  static_assert(kPanel == 8 + 4, "a register of 32 bytes and one of 16");
+  static constexpr int kWide = std::min(Simd::kRegisterBytes, 32);
+  // Tiles of a run in a plane; de-interleaving writes up to three more.
+  static constexpr int kPlane = kPanel + 4;
+  static constexpr int kAhead = 2;  // channels
+
+  // strip_[row] = B' d along y, for the cells from one before the first tile to one after the last.
+  ALWAYS_INLINE void transform_rows(const Panel::Run& run, const float* map) {
+    const Tile& tile = run.tile;
+    const int64_t begin = std::max<int64_t>(tile.x - 1, 0);
+    const int64_t end = std::min<int64_t>(tile.x + run.count * kTile + 1, tile.width);
+    const int before = tile.x == 0 ? 1 : 0;
+    const int count = static_cast<int>(std::max<int64_t>(end - begin, 0));
+    const int64_t row_step = tiling_.dilate * tiling_.width;
+    const float* rows[kRead];
+    const bool is_copied = tiling_.dilate > 1 || count < kWide / 4;
+    for (int i = 0; i < kRead; ++i) {
+      const int64_t y = tile.y - 1 + i;
+      if (y < 0 || y >= tile.height) {
+        rows[i] = zeros_;
+        continue;
+      }
+      const float* from = map + (tile.phase_y * tiling_.width + tile.phase_x) + y * row_step +
+                          begin * tiling_.dilate;
+      rows[i] = from;
+      // The same cells of a later channel. (The processor does not foresee them: the transform of
+      // 64 channels took 1.5 times as long.)
+      for (int x = 0; x < count; x += 16) {
+        __builtin_prefetch(from + kAhead * tiling_.height * tiling_.width + x);
+      }
+      if (is_copied) {
+        for (int x = 0; x < count; ++x) copy_[i][x] = from[x * tiling_.dilate];
+        rows[i] = copy_[i];
+      }
+    }
+    using Register = typename Floats<kWide>::Register;
+    constexpr int kCount = Floats<kWide>::kCount;
+    for (int next = 0; next < count; next += kCount) {
+      // The last register overlaps the previous one, and of a copy goes on behind it.
+      const int x = is_copied ? next : std::min(next, count - kCount);
+      Register d[kRead], points[kRead];
+      for (int i = 0; i < kRead; ++i) load_register(rows[i] + x, &d[i]);
+      transform_input<Simd>(d, points);
+      for (int i = 0; i < kRead; ++i) store_register(strip_[i] + before + x, points[i]);
+    }
+    for (int i = 0; i < kRead; ++i) {
+      if (before) strip_[i][0] = 0;
+      for (int x = before + count; x < run.count * kTile + 2; ++x) strip_[i][x] = 0;
+    }
+  }
+
+  // planes_[row][j][lane] = column j of the tile's six columns.
+  ALWAYS_INLINE void deinterleave(const Panel::Run& run) {
+    using Quad = typename Narrow<float>::Values;
+    using Low = Exchange<float, 16>::Low;
+    using High = Exchange<float, 16>::High;
+    for (int row = 0; row < kRead; ++row) {
+      for (int i = 0; i < run.count; i += 4) {
+        const float* const from = strip_[row] + i * kTile;
+        float (*const to)[kPlane] = planes_[row];
+        const int lane = run.lane + i;
+        Quad tile[5];
+        for (int t = 0; t < 5; ++t) load_register(from + t * kTile, &tile[t]);
+        Quad even, odd, column;
+        pick(tile[0], tile[2], &even, Low{});
+        pick(tile[1], tile[3], &odd, Low{});
+        pick(even, odd, &column, Low{});
+        store_register(to[0] + lane, column);
+        pick(even, odd, &column, High{});
+        store_register(to[1] + lane, column);
+        pick(tile[0], tile[2], &even, High{});
+        pick(tile[1], tile[3], &odd, High{});
+        pick(even, odd, &column, Low{});
+        store_register(to[2] + lane, column);
+        pick(even, odd, &column, High{});
+        store_register(to[3] + lane, column);
+        // Columns 4 and 5 of a tile are columns 0 and 1 of the next one.
+        pick(tile[1], tile[3], &even, Low{});
+        pick(tile[2], tile[4], &odd, Low{});
+        pick(even, odd, &column, Low{});
+        store_register(to[4] + lane, column);
+        pick(even, odd, &column, High{});
+        store_register(to[5] + lane, column);
+      }
+    }
+  }
+
+  // B' d along x, for `bytes` of tiles from `lane` on.
+  template <int bytes>
+  ALWAYS_INLINE void transform_columns(int row, int lane, float* v, int64_t step) {
+    constexpr int kBytes = std::min(bytes, kWide);
+    using Register = typename Floats<kBytes>::Register;
+    for (int n = 0; n < bytes / kBytes; ++n, lane += Floats<kBytes>::kCount) {
+      Register d[kRead], points[kRead];
+      for (int i = 0; i < kRead; ++i) load_register(planes_[row][i] + lane, &d[i]);
+      transform_input<Simd>(d, points);
+      for (int i = 0; i < kRead; ++i) store_register(v + i * step + lane, points[i]);
+    }
+  }
+
+  const Tiling& tiling_;
+  const Panel panel_;
+  // Zeros, because lanes without a tile, and cells behind the last one, are computed as well.
+  float zeros_[kStrip] = {}, copy_[kRead][kStrip] = {};
+  float strip_[kRead][kStrip] = {};
+  float planes_[kRead][kRead][kPlane] = {};
+};
+
+// ---- Products -----------------------------------------------------------------------------------
+
+// The registers of the innermost loop: a block of `tiles` x `blocks` * 16 sums fills most of those
+// that a level has.
+template <class Simd>
+struct Kernel {
+#ifdef __aarch64__
+  static constexpr int kTiles = 6, kBlocks = 1;  // 24 of 32 registers
+#else
+  static constexpr int kTiles = Simd::kRegisterBytes == 64   ? 12  // 24 of 32
+                                : Simd::kRegisterBytes == 32 ? 6   // 12 of 16
+                                                             : 3;  // 12 of 16
+  static constexpr int kBlocks = Simd::kRegisterBytes == 64 ? 2 : 1;
+#endif
+  static_assert(kPanel % kTiles == 0, "a panel is a multiple");
+};
+
+// m[block * m_step + t * 16 + o] = sum over c of v[c * kPanel + t] * u[block * u_step + c * 16 +
+// o], for `tiles` x `blocks` * 16 sums; each is one chain in the order of c.
+template <class Simd, int tiles, int blocks>
+ALWAYS_INLINE void multiply(const float* v, const float* u, int64_t u_step, int64_t channels,
+                            float* m, int64_t m_step) {
+  using Values = Lanes<float, Simd>;
+  using Register = typename Values::Register;
+  constexpr int kRegisters = Values::kRegisters;
+  Register sums[tiles][blocks * kRegisters] = {};
+  for (int64_t c = 0; c < channels; ++c, v += kPanel, u += kLanesOfBlock) {
+    Register weights[blocks * kRegisters];
+#pragma GCC unroll 8
+    for (int i = 0; i < blocks * kRegisters; ++i) {
+      load_register(u + i / kRegisters * u_step + i % kRegisters * Values::kPerRegister,
+                    &weights[i]);
+    }
+#pragma GCC unroll 12
+    for (int t = 0; t < tiles; ++t) {
+      const Register value = broadcast<Register>(v[t]);
+#pragma GCC unroll 8
+      for (int i = 0; i < blocks * kRegisters; ++i) {
+        multiply_add<Simd>(value, weights[i], &sums[t][i]);
+      }
+    }
+  }
+#pragma GCC unroll 12
+  for (int t = 0; t < tiles; ++t) {
+#pragma GCC unroll 8
+    for (int i = 0; i < blocks * kRegisters; ++i) {
+      store_register(
+          m + i / kRegisters * m_step + t * kLanesOfBlock + i % kRegisters * Values::kPerRegister,
+          sums[t][i]);
+    }
+  }
+}
+
+// The same for fewer tiles, the number of which is known when the program runs.
+template <class Simd, int tiles, int blocks>
+ALWAYS_INLINE void multiply_rest(int count, const float* v, const float* u, int64_t u_step,
+                                 int64_t channels, float* m, int64_t m_step) {
+  if constexpr (tiles > 0) {
+    if (count == tiles) return multiply<Simd, tiles, blocks>(v, u, u_step, channels, m, m_step);
+    multiply_rest<Simd, tiles - 1, blocks>(count, v, u, u_step, channels, m, m_step);
+  }
+}
+
+// All tiles of one point with `blocks` blocks of outputs.
+template <class Simd, int blocks>
+ALWAYS_INLINE void multiply_tiles(int64_t tiles, const float* v, const float* u, int64_t channels,
+                                  float* m, int64_t m_step) {
+  constexpr int kTiles = Kernel<Simd>::kTiles;
+  const int64_t u_step = channels * kLanesOfBlock;
+  // The weights of the next blocks follow. (Without prefetching them, little by little, the product
+  // of 256 channels takes 1.25 times as long.)
+  constexpr int64_t kLine = 16;
+  const float* next = u + blocks * u_step;
+  const int64_t share = round_up(div_up(blocks * u_step * kTiles, tiles), kLine);
+  for (int64_t t = 0; t < tiles; t += kTiles) {
+    for (const float* const end = next + share; next < end; next += kLine) {
+      __builtin_prefetch(next, 0, 2);
+    }
+    const float* const from = v + t / kPanel * kPanel * channels + t % kPanel;
+    float* const to = m + t * kLanesOfBlock;
+    if (t + kTiles <= tiles) {
+      multiply<Simd, kTiles, blocks>(from, u, u_step, channels, to, m_step);
+    } else {
+      multiply_rest<Simd, kTiles - 1, blocks>(static_cast<int>(tiles - t), from, u, u_step,
+                                              channels, to, m_step);
+    }
+  }
+}
+
+// ---- Points to maps -----------------------------------------------------------------------------
+
+// The 16 outputs of a block.
+struct Target {
+  const float* bias;
+  const float* residual;  // null if there is none
+  float* out;             // the first output of the first image
+  int64_t cells, image_step;
+  int lanes;
+  bool is_relu;
+};
+
+// to[i * to_step + j] = columns[j][i], for four columns and all outputs i of a register.
+template <int bytes>
+ALWAYS_INLINE void store_outputs(const typename Floats<bytes>::Register (&columns)[4], float* to,
+                                 int64_t to_step) {
+  using Register = typename Floats<bytes>::Register;
+  using Low = typename Exchange<float, bytes>::Low;
+  using High = typename Exchange<float, bytes>::High;
+  using Quad = typename Narrow<float>::Values;
+  Register even[2], odd[2], outputs[4];
+  pick(columns[0], columns[2], &even[0], Low{});
+  pick(columns[0], columns[2], &even[1], High{});
+  pick(columns[1], columns[3], &odd[0], Low{});
+  pick(columns[1], columns[3], &odd[1], High{});
+  for (int i = 0; i < 2; ++i) {
+    pick(even[i], odd[i], &outputs[2 * i], Low{});
+    pick(even[i], odd[i], &outputs[2 * i + 1], High{});
+  }
+  // outputs[i] has that of i in its first 16 bytes, and that of i + 4 in the next.
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    Quad quads[bytes / 16];
+    memcpy(quads, &outputs[i], bytes);
+#pragma GCC unroll 2
+    for (int n = 0; n < bytes / 16; ++n) store_register(to + (4 * n + i) * to_step, quads[n]);
+  }
+}
+
+// Transforms a panel of tiles of a block of outputs, and writes them.
+template <class Simd>
+class PanelOutput {
+ public:
+  ALWAYS_INLINE PanelOutput(const Tiling& tiling, int64_t first, int tiles)
+      : tiling_(tiling), panel_(tiling, first, tiles) {}
+
+  // m[k * step + t * 16 + o]: point k of output o of the panel's tile t.
+  ALWAYS_INLINE void run(const float* m, int64_t step, const Target& target) {
+    for (int i = 0; i < panel_.count; ++i) {
+      const Panel::Run& run = panel_.runs[i];
+      const int rows = static_cast<int>(std::min<int64_t>(kTile, run.tile.height - run.tile.y));
+      const int columns =
+          static_cast<int>(std::min<int64_t>(run.count * kTile, run.tile.width - run.tile.x));
+      if (rows <= 0 || columns <= 0) continue;
+      const Tile& tile = run.tile;
+      const int64_t row_step = tiling_.dilate * tiling_.width;
+      const int64_t place = tile.image * target.image_step + tile.phase_y * tiling_.width +
+                            tile.phase_x + tile.y * row_step + tile.x * tiling_.dilate;
+      for (int t = 0; t < run.count; ++t) {
+        // A cache line of a row of each output.
+        if (t % kTile < rows && t / kTile * 16 < columns) {
+          prefetch_lanes(target.lanes, target.out + place + t % kTile * row_step + t / kTile * 16,
+                         target.cells);
+        }
+        transform_tile(m + (run.lane + t) * kLanesOfBlock, step, target.bias, t);
+      }
+      for (int o = 0; o < target.lanes; ++o) {
+        for (int row = 0; row < rows; ++row) {
+          write_row(strip_[o][row], columns, place + o * target.cells + row * row_step, target);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int kBytes = std::min(Simd::kRegisterBytes, 32);
+  using Register = typename Floats<kBytes>::Register;
+  static constexpr int kCount = Floats<kBytes>::kCount;
+
+  // strip_[o][row]: the four columns of a run's tile t.
+  ALWAYS_INLINE void transform_tile(const float* m, int64_t step, const float* biases, int t) {
+    for (int o = 0; o < kLanesOfBlock; o += kCount) {
+      Register points[kTile][kRead], bias;
+      for (int j = 0; j < kRead; ++j) {
+        Register column[kRead], y[kTile];
+        for (int i = 0; i < kRead; ++i) load_register(m + (i * kRead + j) * step + o, &column[i]);
+        transform_output<Simd>(column, y);
+        for (int i = 0; i < kTile; ++i) points[i][j] = y[i];
+      }
+      load_register(biases + o, &bias);
+      for (int i = 0; i < kTile; ++i) {
+        Register values[kTile];
+        transform_output<Simd>(points[i], values);
+        for (Register& value : values) value += bias;
+        store_outputs<kBytes>(values, &strip_[o][i][t * kTile], sizeof(strip_[0]) / sizeof(float));
+      }
+    }
+  }
+
+  // Writes the outputs of a row of a run from `place` on.
+  ALWAYS_INLINE void write_row(const float* from, int columns, int64_t place,
+                               const Target& target) {
+    if (tiling_.dilate > 1 || columns < kCount) {
+      for (int x = 0; x < columns; ++x) {
+        float value = from[x];
+        if (target.residual != nullptr) value += target.residual[place + x * tiling_.dilate];
+        target.out[place + x * tiling_.dilate] = target.is_relu && value < 0 ? 0 : value;
+      }
+      return;
+    }
+    for (int next = 0; next < columns; next += kCount) {
+      const int x = std::min(next, columns - kCount);  // the last one overlaps the previous one
+      Register values;
+      load_register(from + x, &values);
+      if (target.residual != nullptr) {
+        Register residual;
+        load_register(target.residual + place + x, &residual);
+        values += residual;
+      }
+      if (target.is_relu) values = values < Register{} ? Register{} : values;  // NaN stays
+      store_register(target.out + place + x, values);
+    }
+  }
+
+  const Tiling& tiling_;
+  const Panel panel_;
+  float strip_[kLanesOfBlock][kTile][kPanel * kTile];
+};
+
+#pragma GCC diagnostic pop
+
+// ---- A call -------------------------------------------------------------------------------------
+
+// Floats of the points and products of the tiles that are processed at a time: as many as weights,
+// within limits. With fewer, the weights are read too often; with more, points and products leave
+// the caches. (64 channels with the upper limit: 1.5 times as long; 512 with a quarter of it: 1.6
+// times.)
+constexpr int64_t kFewest = 1 << 18, kMost = 6 << 20;
+// Channels of a task.
+constexpr int64_t kChannelsOfTask = 16;
+
+// Elements between the arrays of consecutive points: an odd number of cache lines, because 36
+// arrays a power of two apart would evict each other.
+int64_t point_step(int64_t elements) {
+  constexpr int64_t kLine = 16;
+  return (div_up(elements, kLine) | 1) * kLine;
+}
+
+}  // namespace
+
+void WinogradConvolution::forward(const Params& p, const View& in, const Tensor& out_tensor) {
+  const Tiling tiling(in.data, p.dilate);
+  const int64_t channels = in.data.shape[1], filters = p.num_filter;
+  const int64_t blocks = div_up(filters, kLanesOfBlock), cells = tiling.height * tiling.width;
+  const float* const data = data_of<const float>(in.data);
+  const float* const weight = data_of<const float>(in.weight);
+  const float* const bias = data_of<const float>(in.bias);
+  const float* const residual =
+      is_absent(in.residual) ? nullptr : data_of<const float>(in.residual);
+  float* const out = data_of<float>(out_tensor);
+
+  // Of equal size, in whole panels.
+  const int64_t floats = std::clamp(elements(in.weight), kFewest, kMost);
+  const int64_t most =
+      std::max<int64_t>(floats / (kPoints * (channels + blocks * kLanesOfBlock)), 1);
+  const int64_t chunks = div_up(tiling.tiles, round_up(most, kPanel));
+  const int64_t chunk = round_up(div_up(tiling.tiles, chunks), kPanel);
+  const int64_t v_step = point_step(chunk * channels);
+  const int64_t m_step = point_step(chunk * blocks * kLanesOfBlock),
+                m_block = chunk * kLanesOfBlock;
+  float* const v = scratch<float>(kPoints * (v_step + m_step));
+  float* const m = v + kPoints * v_step;
+
+  for (int64_t first = 0; first < tiling.tiles; first += chunk) {
+    const int64_t tiles = std::min(chunk, tiling.tiles - first);
+    const int64_t panels = div_up(tiles, kPanel), groups = div_up(channels, kChannelsOfTask);
+    parallel_for(panels * groups, kPoints * tiles * channels, [&](int64_t task) {
+      const int64_t panel = task / groups, c_begin = task % groups * kChannelsOfTask;
+      const int64_t c_end = std::min(c_begin + kChannelsOfTask, channels);
+      const int count = static_cast<int>(std::min<int64_t>(kPanel, tiles - panel * kPanel));
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        PanelTransform<decltype(simd)> transform(tiling, first + panel * kPanel, count);
+        for (int64_t c = c_begin; c < c_end; ++c) {
+          transform.run(data + c * cells, channels * cells, v + (panel * channels + c) * kPanel,
+                        v_step);
+        }
+      });
+    });
+
+    run_simd([&](auto chosen) {
+      constexpr int kBlocks = Kernel<decltype(chosen)>::kBlocks;
+      const int64_t tasks = div_up(blocks, kBlocks);
+      const int64_t work = kPoints * (tiles + channels) * blocks * kLanesOfBlock;
+      parallel_for(kPoints * tasks, work, [&](int64_t task) {
+        const int64_t point = task / tasks, block = task % tasks * kBlocks;
+        const float* const from = v + point * v_step;
+        const float* const u = weight + (point * blocks + block) * channels * kLanesOfBlock;
+        float* const to = m + point * m_step + block * m_block;
+        run_simd([&](auto simd) INLINE_LAMBDA {
+          using Simd = decltype(simd);
+          if (blocks - block >= Kernel<Simd>::kBlocks) {
+            multiply_tiles<Simd, Kernel<Simd>::kBlocks>(tiles, from, u, channels, to, m_block);
+          } else {
+            multiply_tiles<Simd, 1>(tiles, from, u, channels, to, m_block);
+          }
+        });
+      });
+    });
+
+    parallel_for(blocks * panels, kPoints * tiles * filters, [&](int64_t task) {
+      const int64_t block = task / panels, panel = task % panels;
+      const int count = static_cast<int>(std::min<int64_t>(kPanel, tiles - panel * kPanel));
+      const int lanes =
+          static_cast<int>(std::min<int64_t>(kLanesOfBlock, filters - block * kLanesOfBlock));
+      float biases[kLanesOfBlock] = {};
+      std::copy_n(bias + block * kLanesOfBlock, lanes, biases);
+      const int64_t offset = block * kLanesOfBlock * cells;
+      const Target target{biases,
+                          residual == nullptr ? nullptr : residual + offset,
+                          out + offset,
+                          cells,
+                          filters * cells,
+                          lanes,
+                          p.act_type == kRelu};
+      run_simd([&](auto simd) INLINE_LAMBDA {
+        PanelOutput<decltype(simd)>(tiling, first + panel * kPanel, count)
+            .run(m + block * m_block + panel * kPanel * kLanesOfBlock, m_step, target);
+      });
+    });
+  }
+}
+
+}  // namespace gluon_roi
+
+static const gluon_roi::InferenceOperator<gluon_roi::WinogradConvolution> winograd_convolution;

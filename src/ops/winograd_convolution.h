@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// WinogradConvolution: a 3 x 3 convolution of stride 1 by Winograd's F(4 x 4, 3 x 3), for inference
+// on the CPU.
+//
+// Reads data (N, C, H, W), weight (36, ceil(O / 16), C, 16), bias (O,) and, if it is given,
+// residual (N, O, H, W), all float32. Writes all of out (N, O, H, W):
+//
+//   out[n, o, y, x] = act(bias[o] + residual[n, o, y, x] + sum over c, i, j of
+//                         w[o, c, i, j] * data[n, c, y + (i - 1) * dilate, x + (j - 1) * dilate])
+//
+// with zeros around the map, so that the map keeps its size. weight has w transformed: weight[6 * a
+// + b, o / 16, c, o % 16] = (G w[o, c] G')[a, b], and 0 for o >= O; gluon_roi/inference/winograd.py
+// computes it. act_type 'relu' replaces numbers < 0 by 0, and keeps NaN.
+//
+// Products and sums are float32. The error against exact arithmetic is at most 2^-24 (C + 14) k
+// max|data| sum|w|, where k depends on w (`amplification` in winograd.py); for trained weights it
+// is some units of 2^-24 max|data| sum|w|. A NaN or an infinity reaches every output of the tiles
+// that read it: 4 x 4 outputs, or up to 8 x 8 where four tiles read the cell. Numbers beyond 1e36
+// may overflow.
+//
+// It has no gradient: the backward pass fails. Deterministic; the bytes do not depend on the number
+// of threads, and are the same for all instruction sets that fuse multiplication and addition,
+// which is all but SSE2.
+//
+// Source: Lavin and Gray 2016, Fast Algorithms for Convolutional Neural Networks
+// (arXiv:1509.09308). Its matrices belong to the points 0, +-1, +-2 and infinity; those here to 0,
+// +-5/8, +-3/2 and infinity, as in the float32 kernels of oneDNN, which take as many operations and
+// have a third of the error. On the choice of points: Barabasz et al. 2018, Error Analysis and
+// Improving the Accuracy of Winograd Convolution for Deep Neural Networks (arXiv:1803.10986).
+//
+// A worked number: on a map of ones, a kernel of ones gives 9 inside, 6 at edges and 4 in corners.
+#pragma once
+#include "../core/contract.h"
+#include "../core/params.h"
+
+namespace gluon_roi {
+
+struct WinogradConvolution {
+  static constexpr const char* kName = "WinogradConvolution";
+  enum Activation : int32_t { kNone, kRelu };
+  struct Params {
+    int64_t num_filter;
+    int32_t dilate;
+    int32_t act_type;
+  };
+  static constexpr Input kInputs[] = {{"data", Role::kFloat32, 4, false, false, false},
+                                      {"weight", Role::kFloat32, 4, false, false, false},
+                                      {"bias", Role::kFloat32, 1, false, false, false},
+                                      {"residual", Role::kFloat32, 4, true, false, false}};
+  static constexpr Output kOutputs[] = {{"output", GLUON_ROI_FLOAT32}};
+
+  static void params(ParamVisitor* visit, Params* p) {
+    visit->optional_positive(FIELD(num_filter));
+    visit->samples(FIELD(dilate), 1);
+    visit->choice(FIELD(act_type), {{"", kNone}, {"relu", kRelu}});
+  }
+
+  struct View {
+    Tensor data, weight, bias, residual;  // residual may be absent
+  };
+  static View view(const Tensor* slots) { return {slots[0], slots[1], slots[2], slots[3]}; }
+  static void infer(const Params& p, const View& in, Tensor* outputs, int64_t most);
+  static void forward(const Params& p, const View& in, const Tensor& out);
+};
+
+}  // namespace gluon_roi

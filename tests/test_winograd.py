@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WinogradConvolution: values, errors against exact arithmetic, special numbers, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Iterator
+
+import mxnet as mx
+import numpy as np
+import pytest
+from support.simd_levels import LEVELS
+
+import gluon_roi
+from gluon_roi.inference import winograd
+
+SCRIPT = Path(__file__).parent / "scripts/winograd_digests.py"
+#: Of float32: half the distance of 1 to the next number.
+UNIT = 2.0**-24
+
+
+def direct(
+    data: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    residual: np.ndarray | None = None,
+    dilate: int = 1,
+) -> np.ndarray:
+    """The convolution by its definition, float64, without an activation."""
+    height, width = data.shape[2:]
+    padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (dilate, dilate), (dilate, dilate)])
+    out = np.zeros((len(data), len(weight), height, width)) + bias[:, None, None]
+    for i in range(3):
+        for j in range(3):
+            cells = padded[:, :, i * dilate : i * dilate + height, j * dilate : j * dilate + width]
+            out += np.einsum("nchw,oc->nohw", cells, weight[:, :, i, j].astype(np.float64))
+    return out if residual is None else out + residual
+
+
+def run(
+    data: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    residual: np.ndarray | None = None,
+    **parameters: Any,
+) -> np.ndarray:
+    arrays = [data, winograd.transform_weights(weight)]
+    arrays.append(np.zeros(len(weight)) if bias is None else bias)
+    arrays += [] if residual is None else [residual]
+    inputs = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in arrays]
+    return winograd.convolve(*inputs, num_filter=len(weight), **parameters).asnumpy()
+
+
+def units(got: np.ndarray, wanted: np.ndarray, data: np.ndarray, weight: np.ndarray) -> float:
+    """The largest error, in units of 2^-24 max|data| sum|weight|."""
+    size = np.abs(data).max() * np.abs(weight.astype(np.float64)).sum((1, 2, 3)).max()
+    return np.abs(got - wanted).max() / (UNIT * size)
+
+
+def numbers(seed: int, *shape: int) -> np.ndarray:
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
+
+
+#: Images, channels, outputs, height, width.
+SIZES = [
+    (1, 1, 1, 1, 1),
+    (1, 3, 5, 3, 2),
+    (2, 16, 16, 14, 14),
+    (7, 17, 33, 14, 14),
+    (1, 8, 48, 9, 61),
+    (3, 5, 20, 1, 50),
+    (2, 3, 4, 50, 1),
+    (1, 4, 4, 53, 57),
+    (1, 40, 70, 13, 102),
+    (1, 2, 17, 4, 4),
+]
+
+
+# ---- Values --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dilate", [1, 2, 3, 7])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_values(size, dilate):
+    images, channels, outputs, height, width = size
+    data, weight = numbers(0, images, channels, height, width), numbers(1, outputs, channels, 3, 3)
+    bias, residual = numbers(2, outputs), numbers(3, images, outputs, height, width)
+    wanted = direct(data, weight, bias, residual, dilate)
+    got = run(data, weight, bias, residual, dilate=dilate)
+    assert got.shape == wanted.shape
+    assert units(got, wanted, data, weight) < 4
+    np.testing.assert_array_equal(
+        run(data, weight, bias, residual, dilate=dilate, act_type="relu"), np.maximum(got, 0)
+    )
+    plain = run(data, weight, bias, dilate=dilate)
+    np.testing.assert_array_equal(plain + residual, got)
+    rectified = run(data, weight, bias, dilate=dilate, act_type="relu")
+    np.testing.assert_array_equal(rectified, np.maximum(plain, 0))
+
+
+def test_several_chunks_of_tiles():
+    """More tiles than are processed at a time: the memory of a chunk is used again."""
+    data, weight = numbers(0, 3, 64, 70, 90), numbers(1, 80, 64, 3, 3)
+    assert units(run(data, weight), direct(data, weight, np.zeros(80)), data, weight) < 4
+
+
+def test_worked_number():
+    ones = np.ones((1, 1, 5, 6), np.float32)
+    got = run(ones, np.ones((1, 1, 3, 3)))[0, 0]
+    wanted = np.full((5, 6), 9.0)
+    wanted[[0, -1]] = 6
+    wanted[:, [0, -1]] = 6
+    wanted[np.ix_([0, -1], [0, -1])] = 4
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("images, height, width", [(0, 5, 6), (2, 0, 6), (2, 5, 0)])
+def test_empty(images, height, width):
+    with mx.util.np_shape():
+        assert run(np.zeros((images, 3, height, width)), numbers(1, 4, 3, 3, 3)).shape == (
+            images,
+            4,
+            height,
+            width,
+        )
+
+
+def test_no_channels():
+    with mx.util.np_shape():
+        got = run(np.zeros((1, 0, 5, 6)), np.zeros((2, 0, 3, 3)), np.array([3, -1]))
+        assert (got == np.array([3, -1]).reshape(1, 2, 1, 1)).all()
+
+
+def test_agrees_with_mxnet(mxnet_cpu):
+    data, weight, bias = numbers(0, 2, 24, 31, 26), numbers(1, 40, 24, 3, 3), numbers(2, 40)
+    theirs = mx.nd.Convolution(
+        *map(mx.nd.array, (data, weight, bias)),
+        kernel=(3, 3),
+        pad=(2, 2),
+        dilate=(2, 2),
+        num_filter=40,
+    )
+    got = run(data, weight, bias, dilate=2)
+    assert units(got, theirs.asnumpy(), data, weight) < 2
+
+
+def test_symbols():
+    """In a graph, with sizes inferred, saved and loaded."""
+    data, weight = numbers(0, 2, 3, 9, 8), numbers(1, 5, 3, 3, 3)
+    names = ("data", "weight", "bias", "residual")
+    symbol = winograd.convolve(
+        *map(mx.sym.var, names), num_filter=5, dilate=2, act_type="relu", name="c"
+    )
+    symbol = mx.sym.load_json(symbol.tojson())
+    arrays = [data, winograd.transform_weights(weight), numbers(2, 5), numbers(3, 2, 5, 9, 8)]
+    args = {name: mx.nd.array(array) for name, array in zip(names, arrays)}
+    shapes = {name: array.shape for name, array in args.items()}
+    assert symbol.infer_shape(**shapes)[1] == [(2, 5, 9, 8)]
+    assert symbol.infer_type(data="float32")[1] == [np.float32]
+    got = symbol.bind(mx.cpu(), args).forward()[0].asnumpy()
+    np.testing.assert_array_equal(
+        got, run(data, weight, arrays[2], arrays[3], dilate=2, act_type="relu")
+    )
+
+
+# ---- Weights and errors --------------------------------------------------------------------------
+
+
+def test_matrices():
+    """Exact for one tile, whatever its numbers; all but the weights' matrix exact in float32."""
+    a, b, g = winograd.A, winograd.B, winograd.G
+    for matrix in (a, b):
+        np.testing.assert_array_equal(matrix.astype(np.float32), matrix)
+    cells, weight = np.random.RandomState(0).randn(2, 6, 6)
+    weight = weight[:3, :3]
+    wanted = [[(cells[i : i + 3, j : j + 3] * weight).sum() for j in range(4)] for i in range(4)]
+    got = a.T @ ((g @ weight @ g.T) * (b.T @ cells @ b)) @ a
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-13)
+
+
+def test_transformed_weights():
+    weight = numbers(0, 21, 3, 3, 3)
+    packed = winograd.transform_weights(weight)
+    assert packed.shape == (36, 2, 3, 16) and packed.dtype == np.float32
+    assert packed.flags.c_contiguous
+    g = winograd.G
+    for o, c, i, j in [(0, 0, 0, 0), (15, 2, 3, 4), (16, 1, 5, 2), (20, 2, 1, 5)]:
+        wanted = (g @ weight[o, c].astype(np.float64) @ g.T)[i, j]
+        assert packed[6 * i + j, o // 16, c, o % 16] == np.float32(wanted)
+    assert not packed[:, 1, :, 5:].any()
+    with pytest.raises(
+        ValueError, match=r"weight has shape \(2, 3, 5, 5\), expected \(O, C, 3, 3\)"
+    ):
+        winograd.transform_weights(np.zeros((2, 3, 5, 5)))
+
+
+def hostile() -> Iterator[tuple[str, np.ndarray, np.ndarray, float]]:
+    """Names, maps and weights that are hard to sum exactly, and the most units of an error."""
+    rng = np.random.RandomState(5)
+    shape, weight = (1, 64, 30, 26), rng.randn(32, 64, 3, 3) / 24
+    yield "ReLU", np.maximum(rng.randn(*shape), 0), weight, 12
+    yield "offset", rng.randn(*shape) + 1000, weight, 12
+    spike = rng.randn(*shape)
+    spike[0, 3, 7, 9] = 1e6
+    yield "one huge value", spike, weight, 12
+    yield "large", rng.randn(*shape) * 1e4, weight, 12
+    yield "heavy tails", rng.standard_t(2, shape), rng.standard_t(2, weight.shape), 12
+    corner = np.zeros_like(weight)
+    corner[:, :, 0, 0] = 1
+    yield "corner of the kernel", np.where(rng.rand(*shape) < 0.5, 1.0, -1.0), corner, 40
+    yield "alternating", np.indices(shape).sum(0) % 2 * 2.0 - 1, weight, 12
+
+
+HOSTILE = list(hostile())
+
+
+@pytest.mark.parametrize("name, data, weight, most", HOSTILE, ids=[row[0] for row in HOSTILE])
+def test_error(name, data, weight, most):
+    """Within the bound, and of the size that the page gives."""
+    data, weight = data.astype(np.float32), weight.astype(np.float32)
+    got, wanted = run(data, weight), direct(data, weight, np.zeros(len(weight)))
+    largest = np.abs(data).max()
+    assert np.abs(got - wanted).max() <= winograd.error_bound(weight) * largest
+    assert units(got, wanted, data, weight) < most
+
+
+@pytest.mark.parametrize("plant", ["transposed kernel", "shifted map", "one weight", "no edge"])
+def test_planted_faults_are_seen(plant):
+    """Each is far beyond the errors that the tests of values accept."""
+    data, weight = numbers(0, 1, 8, 21, 22), numbers(1, 20, 8, 3, 3)
+    wanted = direct(data, weight, np.zeros(20))
+    wrong_data, wrong_weight = data.copy(), weight.copy()
+    if plant == "transposed kernel":
+        wrong_weight = weight.swapaxes(2, 3)
+    elif plant == "shifted map":
+        wrong_data = np.roll(data, 1, axis=3)
+    elif plant == "one weight":
+        wrong_weight[7, 3, 1, 1] += 1e-3
+    else:
+        wrong_data[..., -1] = 0
+    assert units(run(wrong_data, wrong_weight), wanted, data, weight) > 40
+
+
+def test_amplification():
+    assert winograd.amplification(np.ones((1, 1, 3, 3))) == pytest.approx(35.82, abs=0.01)
+    corner = np.zeros((2, 4, 3, 3))
+    corner[0, :, 0, 0] = 2
+    corner[1, :, 1, 1] = 5
+    assert winograd.amplification(corner) == pytest.approx(175.42, abs=0.01)
+    assert winograd.amplification(np.zeros((2, 4, 3, 3))) == 0
+    assert winograd.error_bound(corner) == pytest.approx(UNIT * (4 + 14) * 175.42 * 8, rel=1e-3)
+    for bad in (np.nan, np.inf, 1e39):
+        corner[1, 2, 1, 1] = bad
+        assert winograd.error_bound(corner) == np.inf
+
+
+@pytest.mark.parametrize(
+    "shape, num_filter, dilate, wanted",
+    [
+        ((1, 256, 38, 50), 256, 1, True),
+        ((1, 64, 150, 200), 64, 1, True),
+        ((100, 256, 14, 14), 256, 1, True),
+        ((1, 512, 38, 50), 512, 2, True),
+        ((1, 3, 600, 800), 64, 1, False),  # most of it would be transforms
+        ((1, 256, 14, 14), 256, 1, False),  # reading weights
+        ((1, 256, 1, 200), 256, 1, False),  # empty parts of tiles
+        ((0, 256, 38, 50), 256, 1, False),
+    ],
+)
+def test_choice(shape, num_filter, dilate, wanted):
+    assert winograd.pays(shape, num_filter, dilate) is wanted
+
+
+# ---- Special numbers -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("act_type", ["", "relu"])
+@pytest.mark.parametrize("cell", [(9, 6), (8, 7), (0, 0), (12, 12)])
+def test_nan_and_infinity_reach_whole_tiles(value, act_type, cell):
+    data, weight = numbers(0, 1, 2, 14, 14), numbers(1, 18, 2, 3, 3)
+    clean = run(data, weight, act_type=act_type)
+    data[0, 1, cell[0], cell[1]] = value
+    got = run(data, weight, act_type=act_type)
+    reached = np.zeros((14, 14), bool)
+    tiles = [{max(0, (x - 1) // 4), min(3, (x + 1) // 4)} for x in cell]
+    for i in tiles[0]:
+        for j in tiles[1]:
+            reached[4 * i : 4 * i + 4, 4 * j : 4 * j + 4] = True
+    np.testing.assert_array_equal(got[..., ~reached], clean[..., ~reached])
+    y, x = cell
+    near = got[..., max(0, y - 1) : y + 2, max(0, x - 1) : x + 2]
+    assert not np.isfinite(near).any() if act_type == "" else np.isnan(got).any()
+
+
+def test_relu_keeps_nan_and_negative_zero_becomes_no_number():
+    bias = np.array([np.nan, -1, 2, -0.0])
+    got = run(np.zeros((1, 1, 6, 6)), np.zeros((4, 1, 3, 3)), bias, act_type="relu")
+    assert np.isnan(got[:, 0]).all()
+    assert (got[:, 1] == 0).all() and (got[:, 2] == 2).all() and (got[:, 3] == 0).all()
+
+
+def test_subnormal_numbers_stay():
+    """Neither flushed here, nor for the whole process."""
+    weight = np.zeros((1, 1, 3, 3))
+    weight[0, 0, 1, 1] = 1
+    data = np.full((1, 1, 8, 8), 2.0**-140, np.float32)
+    got = run(data, weight)
+    np.testing.assert_allclose(got, data, rtol=0, atol=2.0**-144)
+    assert (got > 0).all()
+    assert np.float32(2.0**-140) * np.float32(0.5) > 0
+
+
+# ---- Threads and instruction sets ----------------------------------------------------------------
+
+
+def digests(level: str, threads: int) -> dict:
+    environment = {**os.environ, "GLUON_ROI_SIMD": level, "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["level"] == level
+    return answer["digests"]
+
+
+def test_the_same_bytes_for_threads_and_levels():
+    """Of all levels that fuse multiplication and addition, which is all but SSE2."""
+    fusing = [level for level in LEVELS if level != "sse2"] or ["sse2"]
+    found = [digests(fusing[-1], threads) for threads in (1, 2, 3)]
+    found += [digests(level, 2) for level in fusing[:-1]]
+    assert len(set(found[0].values())) == len(found[0])
+    assert all(other == found[0] for other in found)
+
+
+@pytest.mark.skipif("sse2" not in LEVELS, reason="of x86-64")
+def test_the_lowest_level_is_as_exact():
+    """With other bytes: it rounds products and sums."""
+    environment = {**os.environ, "GLUON_ROI_SIMD": "sse2"}
+    code = (
+        "import sys, test_winograd as t, numpy as np\n"
+        "d, w = t.numbers(0, 3, 20, 30, 23), t.numbers(1, 37, 20, 3, 3)\n"
+        "assert t.gluon_roi.build_info()['simd'] == 'sse2'\n"
+        "assert t.units(t.run(d, w, dilate=2), t.direct(d, w, np.zeros(37), None, 2), d, w) < 4"
+    )
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=SCRIPT.parents[1], check=True)
+
+
+# ---- Refusals ------------------------------------------------------------------------------------
+
+
+def arrays(**changed: Any) -> list[mx.nd.NDArray]:
+    shapes = {
+        "data": (2, 3, 6, 5),
+        "weight": (36, 2, 3, 16),
+        "bias": (20,),
+        "residual": (2, 20, 6, 5),
+        **changed,
+    }
+    return [mx.nd.zeros(shape, ctx=mx.cpu()) for shape in shapes.values()]
+
+
+@pytest.mark.parametrize(
+    "name, shape, expected",
+    [
+        ("data", (2, 3, 6), r"data has shape \(2, 3, 6\), expected 4 dimensions \(N, C, H, W\)"),
+        (
+            "data",
+            (2, 4, 6, 5),
+            r"weight has shape \(36, 2, 3, 16\), expected 4 along axis 2, \(36, ceil",
+        ),
+        ("weight", (16, 2, 3, 16), r"weight has shape .*, expected 36 along axis 0"),
+        ("weight", (36, 1, 3, 16), r"weight has shape .*, expected 2 along axis 1"),
+        ("weight", (36, 2, 3, 8), r"weight has shape .*, expected 16 along axis 3"),
+        ("weight", (20, 3, 9), r"weight has shape .*, expected 4 dimensions \(36, ceil"),
+        ("bias", (21,), r"bias has shape \(21\), expected 20 along axis 0, num_filter"),
+        ("bias", (20, 1), r"bias has shape \(20, 1\), expected 1 dimension \(num_filter,\)"),
+        ("residual", (2, 20, 6, 6), r"residual has shape .*, expected 5 along axis 3, as the"),
+        ("residual", (2, 20, 6), r"residual has shape .*, expected 4 dimensions"),
+    ],
+)
+def test_wrong_shapes(name, shape, expected):
+    with pytest.raises(mx.MXNetError, match=f"WinogradConvolution: {expected}"):
+        winograd.convolve(*arrays(**{name: shape}), num_filter=20)
+
+
+@pytest.mark.parametrize("position, name", list(enumerate(("data", "weight", "bias", "residual"))))
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8"])
+def test_wrong_types(position, name, dtype):
+    inputs = arrays()
+    inputs[position] = inputs[position].astype(dtype)
+    expected = f"WinogradConvolution: {name} has dtype {dtype}, expected float32"
+    with pytest.raises(mx.MXNetError, match=expected):
+        winograd.convolve(*inputs, num_filter=20)
+
+
+@pytest.mark.parametrize(
+    "parameters, expected",
+    [
+        ({"num_filter": 0}, "argument num_filter: expected a positive int or None, got '0'"),
+        ({"num_filter": None}, "argument num_filter: expected a positive int, got None"),
+        ({"dilate": 0}, "argument dilate: expected an int from 1 to 16777216, got '0'"),
+        ({"act_type": "tanh"}, "argument act_type: expected '' or 'relu', got 'tanh'"),
+        ({"stride": 2}, "unknown argument stride"),
+    ],
+)
+def test_wrong_parameters(parameters, expected):
+    with pytest.raises(mx.MXNetError, match=f"WinogradConvolution: {expected}"):
+        winograd.convolve(*arrays(), **{"num_filter": 20, **parameters})
+
+
+def test_no_gradient():
+    inputs = arrays()
+    inputs[0].attach_grad()
+    with mx.autograd.record():
+        out = winograd.convolve(*inputs, num_filter=20)
+    with pytest.raises(
+        mx.MXNetError, match="WinogradConvolution: has no gradient, because it is for"
+    ):
+        out.backward()
+        inputs[0].grad.wait_to_read()
+
+
+def test_more_than_an_array_can_have():
+    symbol = winograd.convolve(*map(mx.sym.var, ("data", "weight", "bias")), num_filter=16)
+    with pytest.raises(mx.MXNetError, match="output has shape .*, expected at most 2147483647"):
+        symbol.infer_shape(data=(1, 1, 30000, 30000), weight=(36, 1, 1, 16), bias=(16,))
+
+
+def test_only_graphs_have_it():
+    """It is no operator of the package's own functions, nor of the C interface."""
+    assert "WinogradConvolution" not in gluon_roi.library.operators()
+    assert not hasattr(gluon_roi.nd, "WinogradConvolution")
+    header = Path(gluon_roi.include(), "gluon_roi.h").read_text()
+    assert "winograd" not in header.lower()
