@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Iterator, Mapping, Union
 import mxnet as mx
 
 from . import parameters
-from .bridge.nodes import described, parsed
+from .bridge.symbol_json import described, parsed
 
 #: In signatures: the path of a file.
 PathLike = Union[str, "os.PathLike[str]"]

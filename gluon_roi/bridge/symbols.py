@@ -10,7 +10,7 @@ import mxnet as mx
 from ..library import Declared
 from .arguments import attributes, is_true
 from .guard import guarded_symbol
-from .nodes import described, is_dynamic
+from .symbol_json import described, is_dynamic
 
 
 def _name_manager() -> mx.name.NameManager:

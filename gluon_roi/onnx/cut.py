@@ -9,7 +9,7 @@ from typing import Any, Iterable, Sequence
 
 import mxnet as mx
 
-from ..bridge.nodes import Nodes, Place, described, parsed, text
+from ..bridge.symbol_json import Nodes, Place, described, parsed, text
 from ..files import check_outputs
 from .rules.layers import LOSSES
 

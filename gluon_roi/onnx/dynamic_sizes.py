@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .inference import Entry, Source, inferred
+from .shape_inference import Entry, Source, inferred
 
 #: Operators without an input, whose shape may have unknown sizes.
 CREATIONS = {"_zeros", "_ones", "_full"}

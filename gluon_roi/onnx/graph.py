@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ..bridge.nodes import without_longs
+from ..bridge.symbol_json import without_longs
 
 #: The name of this package in the files that it writes.
 PRODUCER = "gluon_roi"

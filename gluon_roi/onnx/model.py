@@ -11,12 +11,12 @@ import mxnet as mx
 import numpy as np
 import onnx
 
-from ..bridge.nodes import described
+from ..bridge.symbol_json import described
 from . import roi, rules  # noqa: F401  (register their rules)
 from .dynamic_sizes import CREATIONS, creation_sizes, creations_last, shape_trials
 from .file import save
 from .graph import Graph, Node, Tensor, onnx_type
-from .inference import Entry, Source, infer
+from .shape_inference import Entry, Source, infer
 from .kernels import warn_of_missing_kernels
 from .passes import simplify
 from .passes.types import tensor_types

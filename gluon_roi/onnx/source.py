@@ -12,12 +12,12 @@ from typing import Any, Iterator, Sequence
 import mxnet as mx
 import numpy as np
 
-from ..bridge.nodes import Nodes, described
+from ..bridge.symbol_json import Nodes, described
 from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.models import count, optimize
 from ..switch.symbols import Graph, loaded, replace_guards_with_zeros
 from .cut import cut, label_variables
-from .inference import Source, inferred
+from .shape_inference import Source, inferred
 from .metadata import detector_metadata, is_detector, output_names
 
 #: Types of MXNet's arrays.

@@ -12,7 +12,7 @@ import mxnet as mx
 
 from .. import nd
 from ..bridge.arguments import is_true
-from ..bridge.nodes import without_longs
+from ..bridge.symbol_json import without_longs
 
 
 class Argument(NamedTuple):

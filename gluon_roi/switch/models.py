@@ -18,7 +18,7 @@ from mxnet import gluon
 from .. import gpu, library
 from ..bridge import OperatorBlock
 from ..bridge.arguments import Symbol
-from ..bridge.nodes import described, parsed
+from ..bridge.symbol_json import described, parsed
 from ..files import PathLike, load_symbol, read_symbol
 from .functions import is_replaced, switched_namespace
 from .mapping import BY_FUNCTION, Options, builtins

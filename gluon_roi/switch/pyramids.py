@@ -14,7 +14,7 @@ from typing import Any
 import mxnet as mx
 
 from .. import nd
-from ..bridge.nodes import Place
+from ..bridge.symbol_json import Place
 from .symbols import Graph, own_scope
 
 _ALIGN = "_gluon_roi_ROIAlign"

@@ -18,7 +18,7 @@ from mxnet import gluon
 
 from ..bridge.arguments import NumpySymbol, is_true
 from ..bridge.guard import ATTRIBUTE
-from ..bridge.nodes import Nodes, Place, is_dynamic, parsed, text, without_longs
+from ..bridge.symbol_json import Nodes, Place, is_dynamic, parsed, text, without_longs
 from .mapping import BY_OPERATOR, Options, Switch
 
 _STANDS_FOR = "__gluon_roi_stands_for__"

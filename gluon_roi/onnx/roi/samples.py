@@ -155,7 +155,7 @@ def rotated_roi_align(g: Graph, node: Node) -> Tensor:
 
 
 class _PartAxis(NamedTuple):
-    """One axis of the boxes, (K, 1) each: core/geometry/parts.h."""
+    """One axis of the boxes, (K, 1) each: core/geometry/deform_psroi.h."""
 
     start: Tensor
     length: Tensor
