@@ -128,7 +128,7 @@ def test_operator_without_its_cuda_half_does_not_link(tmp_path):
     )
     assert len(link) == len(command) - 1
     assert done.returncode != 0
-    assert "undefined reference to `gluon_roi::CudaHalf<gluon_roi::ROIPool>::" in done.stdout
+    assert "undefined reference to `gluon_roi::CudaKernels<gluon_roi::ROIPool>::" in done.stdout
 
 
 def error(folder: Path, **variables: str) -> str:

@@ -7,16 +7,16 @@
 
 namespace gluon_roi {
 
-// A longer message is cut.
-constexpr size_t kMostOfMessage = 4095;
+// Longer messages are truncated.
+constexpr size_t kMaxMessage = 4095;
 
-// The message of this thread's last error, in memory that is always there.
+// The message of this thread's last error, in a static buffer, so that setting it cannot fail.
 static char* last_error() {
-  static thread_local char message[kMostOfMessage + 1];
+  static thread_local char message[kMaxMessage + 1];
   return message;
 }
 static int set_error(const char* prefix, const char* message, int code) {
-  std::snprintf(last_error(), kMostOfMessage + 1, "%s%s", prefix, message);
+  std::snprintf(last_error(), kMaxMessage + 1, "%s%s", prefix, message);
   return code;
 }
 
@@ -33,7 +33,7 @@ int report_errors(void (*run)(const void*), const void* body) {
   }
 }
 
-// The text that make() returns and a static variable keeps; NULL on an error.
+// Returns the text of make(), which a static variable owns, or NULL on an error.
 template <class Make>
 static const char* text_of(const Make& make) {
   const char* text = nullptr;

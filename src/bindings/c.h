@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines an operator's functions of the C interface from its OperatorFor.
+// Defines the C functions of an operator, which call its OperatorFor.
 #pragma once
 #include "operator.h"
 
@@ -14,8 +14,8 @@ int report_errors(const Body& body) {
 
 }  // namespace gluon_roi
 
-// Adds an operator to operators() and defines its functions of gluon_roi.h. Used once, in the
-// operator's .cc file, outside of any namespace.
+// Registers an operator in operators() and defines its functions of gluon_roi.h. Use it once, in
+// the operator's .cc file, outside any namespace.
 #define GLUON_ROI_OPERATOR(Op, symbol)                                                          \
   static const gluon_roi::OperatorFor<gluon_roi::Op> symbol##_operator(#symbol);                \
   extern "C" int gluon_roi_##symbol##_forward(                                                  \

@@ -24,7 +24,7 @@ Tensor tensor_of(const MXTensor& source, Role role) {
   return tensor;
 }
 
-// The tensors of a call from `begin` on: the given inputs, ...
+// The inputs of a call, which start at sources[begin].
 std::vector<Tensor> inputs_of(const Operator& op, const Attributes& attributes,
                               const std::vector<MXTensor>& sources, size_t begin) {
   const std::vector<Input> declared = op.inputs(attributes);
@@ -35,7 +35,7 @@ std::vector<Tensor> inputs_of(const Operator& op, const Attributes& attributes,
   }
   return tensors;
 }
-// ... or all outputs.
+// The outputs of a call, which start at sources[begin].
 std::vector<Tensor> outputs_of(const Operator& op, const std::vector<MXTensor>& sources,
                                size_t begin) {
   std::vector<Tensor> tensors;
@@ -46,7 +46,7 @@ std::vector<Tensor> outputs_of(const Operator& op, const std::vector<MXTensor>& 
   return tensors;
 }
 
-// MXNet provides one workspace per call, so it is requested once, for the whole call.
+// MXNet provides a single workspace per call, so it is requested once for everything.
 gluon_roi_device device_of(const Operator& op, const Attributes& attributes,
                            const std::vector<Tensor>& inputs, bool backward, const MXTensor& tensor,
                            const OpResource& resource) {
@@ -67,17 +67,17 @@ gluon_roi_device device_of(const Operator& op, const Attributes& attributes,
 
 MXReturnValue parse_attributes(const Operator& op, const Attributes& attributes, int* inputs,
                                int* outputs) {
-  // MXNet asks 6 times in a forward and 32 times in a backward pass. Parsing each time took a tenth
-  // of a small call.
-  static thread_local const Operator* known = nullptr;
-  static thread_local Attributes known_attributes;
-  static thread_local int known_inputs;
-  if (known != &op || known_attributes != attributes) {
-    known_inputs = static_cast<int>(op.inputs(attributes).size());
-    known = &op;
-    known_attributes = attributes;
+  // MXNet calls this 6 times in a forward and 32 times in a backward pass. Without this cache,
+  // parsing took a tenth of the time of a small call.
+  static thread_local const Operator* cached_op = nullptr;
+  static thread_local Attributes cached_attributes;
+  static thread_local int cached_inputs;
+  if (cached_op != &op || cached_attributes != attributes) {
+    cached_inputs = static_cast<int>(op.inputs(attributes).size());
+    cached_op = &op;
+    cached_attributes = attributes;
   }
-  *inputs = known_inputs;
+  *inputs = cached_inputs;
   *outputs = static_cast<int>(op.outputs().size());
   return mxnet::ext::MX_SUCCESS;
 }
@@ -100,15 +100,16 @@ MXReturnValue infer_types(const Operator& op, const Attributes& attributes, std:
   return mxnet::ext::MX_SUCCESS;
 }
 
-// All arrays are dense. Where this is not said, MXNet rejects a type that it has not inferred yet,
-// as in the backward pass of a loop.
+// All arrays are dense. Without this function MXNet rejects storage types that are not inferred
+// yet, as in the backward pass of a loop.
 MXReturnValue infer_storage_types(const Attributes&, std::vector<int>* in, std::vector<int>* out) {
   std::fill(in->begin(), in->end(), mxnet::ext::kDefaultStorage);
   std::fill(out->begin(), out->end(), mxnet::ext::kDefaultStorage);
   return mxnet::ext::MX_SUCCESS;
 }
 
-// A function that MXNet exports, found by an address inside of MXNet; null in another library.
+// Looks up a function that MXNet exports, in the library that contains the address `inside_mxnet`.
+// Returns null if there is none.
 template <class Function>
 Function* mxnet_function(void* inside_mxnet, const char* name) {
   Dl_info found;
@@ -135,19 +136,17 @@ MXReturnValue backward(const Operator& op, const Attributes& attributes,
                        const OpResource& resource) {
   const size_t count = op.outputs().size();
   const std::vector<Tensor> inputs = inputs_of(op, attributes, in, count);
-  std::vector<Tensor> given = outputs_of(op, in, 0);
+  std::vector<Tensor> d_outputs = outputs_of(op, in, 0);
   const std::vector<Tensor> outputs = outputs_of(op, in, count + gradients.size());
   for (size_t i = 0; i < count; ++i) {
-    if (op.outputs()[i].dtype != kLikeFirst) given[i] = outputs[i];
+    if (op.outputs()[i].dtype != kLikeFirst) d_outputs[i] = outputs[i];
   }
-  op.backward(attributes, inputs, given, inputs_of(op, attributes, gradients, 0),
+  op.backward(attributes, inputs, d_outputs, inputs_of(op, attributes, gradients, 0),
               device_of(op, attributes, inputs, true, in[0], resource));
   return mxnet::ext::MX_SUCCESS;
 }
 
-// The library API takes plain function pointers, one set for each operator, and does not tell them
-// which operator is meant: Slot<I> is the set of all_operators()[I]. A template on a number, rather
-// than on the operator's class, because files of operators do not include MXNet's header.
+// The operators() followed by the inference_operators().
 const std::vector<const Operator*>& all_operators() {
   static const std::vector<const Operator*> all = [] {
     std::vector<const Operator*> both = operators();
@@ -156,6 +155,9 @@ const std::vector<const Operator*>& all_operators() {
   }();
   return all;
 }
+// The library API takes a set of plain function pointers for each operator, and does not pass them
+// the operator: Slot<I> has the functions of all_operators()[I]. The template parameter is an index
+// instead of the operator's class, because the operators' files do not include MXNet's header.
 template <size_t I>
 struct Slot {
   static const Operator& op() { return *all_operators()[I]; }
@@ -180,7 +182,7 @@ struct Slot {
   }
   static void add() {
     if (I >= all_operators().size()) return;
-    // MXNet keeps the pointer.
+    // Static, because MXNet keeps the pointer.
     static const std::string name = std::string("_gluon_roi_") + op().name();
     mxnet::ext::Registry<mxnet::ext::CustomOp>::get()
         ->add(name.c_str())
@@ -195,7 +197,7 @@ struct Slot {
   }
 };
 
-// At least the number of operators: initialize() rejects a library with more.
+// The maximum number of operators; initialize() fails if there are more.
 #ifndef GLUON_ROI_SLOTS
 #define GLUON_ROI_SLOTS 64
 #endif
@@ -208,9 +210,9 @@ void add_operators(std::index_sequence<I...>) {
 }  // namespace
 }  // namespace gluon_roi
 
-// The version of the library API, which MXNet asks for first; it requires its own. MXNet 1.8 has 10
-// and 1.9 has 11. They differ only in stateful operators, which this library does not have. Other
-// callers get the version that MXNet got.
+// Returns the version of the library API. MXNet calls this first, and accepts only its own version:
+// 10 in MXNet 1.8 and 11 in 1.9. They differ only in stateful operators, which this library does
+// not have. Other callers get the version that MXNet got.
 int _opVersion() {
   static int version = MX_LIBRARY_VERSION;
   auto* const mxnet_version =
@@ -220,7 +222,7 @@ int _opVersion() {
   return version;
 }
 
-// Called by MXNet when it loads the library, before it asks for the operators.
+// MXNet calls this when it loads the library, before it reads the list of operators.
 mxnet::ext::MXReturnValue initialize(int version) {
   if (version < 10800) {
     MX_ERROR_MSG << "gluon_roi needs MXNet 1.8 or newer";

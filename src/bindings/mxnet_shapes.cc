@@ -10,14 +10,15 @@
 
 namespace gluon_roi {
 
-// MXNet does not pass this on, but the library that called initialize() exports the function that
-// Python uses.
+// MXNet does not pass this setting to operators, but it exports the function with which Python
+// reads it.
 int (*is_np_shape)(int*) = nullptr;
 
 namespace {
 
-// A size that is not known. The library API cannot express it: MXNet counts in 64 bits, but passes
-// 32, so that this is its nearest to -1, which it shows to Python, and a huge size to itself.
+// An unknown size. The library API has no value for it: MXNet's sizes are signed 64-bit with -1 for
+// unknown, but it passes them to operators as unsigned 32-bit. UINT_MAX is -1 truncated to 32 bits;
+// Python shows it as -1 again, but MXNet itself reads it as a huge size.
 constexpr unsigned int kUnknown = UINT_MAX;
 
 constexpr size_t kMaxDimensions = 4;
@@ -26,8 +27,8 @@ size_t folded_dimensions(size_t dimensions, Role role) {
   return role == Role::kRows && dimensions > kMaxDimensions ? dimensions - kMaxDimensions + 1 : 1;
 }
 
-// Whether this thread is inside mx.util.np_shape(), where -1 is an unknown size and 0 an empty
-// array. Elsewhere both are unknown.
+// Whether this thread is inside mx.util.np_shape(), where -1 means an unknown size and 0 an empty
+// array. Outside, both mean unknown.
 bool may_be_empty() {
   int inside = 0;
   if (is_np_shape != nullptr) is_np_shape(&inside);
@@ -35,7 +36,7 @@ bool may_be_empty() {
 }
 
 // Whether this thread is inside Symbol.infer_shape_partial(), which may leave shapes unknown. MXNet
-// does not pass this on.
+// does not pass this to operators, so the call stack is searched.
 bool infers_in_part() {
   void* frames[128];
   const int count = backtrace(frames, 128);
@@ -46,8 +47,8 @@ bool infers_in_part() {
   });
 }
 
-// An input during inference. Dimensions are folded after a check, so that their product fits, and
-// so that the error has them all.
+// An input during shape inference. The size is checked before dimensions are folded, so that their
+// product does not overflow and the error shows all of them.
 Tensor tensor_of(const char* op, const Input& input, const Shape& shape, bool with_empty_arrays) {
   if (shape.empty()) return unknown_tensor();
   std::vector<int64_t> sizes;
@@ -64,23 +65,23 @@ Tensor tensor_of(const char* op, const Input& input, const Shape& shape, bool wi
 
 bool is_unknown(int64_t size) { return size < 0; }
 
-bool is_whole(const Tensor& tensor) {
+bool is_complete(const Tensor& tensor) {
   return tensor.ndim >= 0 && std::none_of(tensor.shape, tensor.shape + tensor.ndim, is_unknown);
 }
 
-// An input without a shape may still have a rank, from its guard.
+// Whether every dimension is unknown. The rank may still be known, from the input's guard.
 bool has_no_shape(const Tensor& tensor) {
   return std::all_of(tensor.shape, tensor.shape + std::max(tensor.ndim, 0), is_unknown);
 }
 
-// Whether the guard of an input has zeros of its shape, which MXNet rejects from 2^31 elements on.
-// The rules are those of gluon_roi/bridge/guard.py.
+// Whether the guard of an input contains zeros of the input's shape, which MXNet rejects if they
+// have 2^31 or more elements. The rules are those of gluon_roi/bridge/guard.py.
 bool has_zeros(const std::vector<Input>& declared, size_t input) {
   const Role role = declared[input].role;
   return role != Role::kFloat32 && (role != Role::kMaps || declared.size() > 2);
 }
 
-// The shape of an output outside of np_shape().
+// The shape of an output for MXNet outside np_shape().
 Shape shape_of(const Tensor& tensor, bool is_convolved, bool in_part) {
   Shape shape;
   for (int i = 0; i < tensor.ndim; ++i) {
@@ -92,7 +93,7 @@ Shape shape_of(const Tensor& tensor, bool is_convolved, bool in_part) {
   return shape;
 }
 
-// The shape of an output inside of np_shape().
+// The shape of an output for MXNet inside np_shape().
 Shape np_shape_of(const Tensor& tensor, bool is_map, bool in_part) {
   Shape shape;
   bool known = true;
@@ -133,11 +134,12 @@ void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes*
     inputs.push_back(tensor_of(op.name(), declared[i], (*in)[i], with_empty_arrays));
   }
   const std::vector<Tensor> outputs = op.infer(attributes, inputs);
-  const bool in_part = !std::all_of(inputs.begin(), inputs.end(), is_whole) && infers_in_part();
-  // Nor can the library API express "no shape": MXNet takes such an input for a scalar, or for an
-  // empty array, and would silently bind the graph.
+  const bool in_part = !std::all_of(inputs.begin(), inputs.end(), is_complete) && infers_in_part();
+  // The library API has no value for "no shape" either: MXNet would treat such an input as a scalar
+  // or an empty array, and would silently bind the graph.
   const auto missing = std::find_if(inputs.begin(), inputs.end(), has_no_shape);
-  // Nor an output whose rank depends on that input, inside of np_shape(), where () is a scalar.
+  // The same holds for an output whose rank depends on that input, inside np_shape(), where () is a
+  // scalar.
   const bool has_no_rank = with_empty_arrays && outputs[0].ndim < 0;
   if (missing != inputs.end() && (!in_part || has_no_rank)) {
     const char* const name = declared[static_cast<size_t>(missing - inputs.begin())].name;
@@ -151,17 +153,17 @@ void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes*
     Shape& shape = (*out)[i];
     shape = with_empty_arrays ? np_shape_of(outputs[i], is_map, in_part)
                               : shape_of(outputs[i], is_map && !pools, in_part);
-    // Dimension n of an output is the first one of input n, where that was folded.
+    // Unfolds: dimension n of an output is the first dimension of input n, if that was folded.
     for (size_t n = std::min(inputs.size(), shape.size()); n-- > 0;) {
       const size_t folded = folded_dimensions((*in)[n].size(), declared[n].role);
       if (folded == 1) continue;
-      const auto place = shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(n));
+      const auto position = shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(n));
       const auto first = (*in)[n].begin();
-      shape.insert(place, first, first + static_cast<std::ptrdiff_t>(folded));
+      shape.insert(position, first, first + static_cast<std::ptrdiff_t>(folded));
     }
   }
-  // MXNet takes these for the shapes of the inputs. Unknown sizes would be too large for zeros; a
-  // graph that is bound must not lose them, however.
+  // MXNet reads these as the inferred shapes of the inputs. An unknown size, UINT_MAX, would be too
+  // large for the zeros of a guard, but a graph that is being bound must keep it.
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool stays = !has_no_shape(inputs[i]) && !(in_part && has_zeros(declared, i));
     if (with_empty_arrays && stays) continue;

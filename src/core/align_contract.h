@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of the operators whose bins read all channels of a map: cpu/align.h and
-// cuda/align.h define what is declared here.
+// Base class of the operators whose bins read every channel of a map. cpu/align.h and cuda/align.h
+// define the functions declared here.
 #pragma once
 #include "roi_contract.h"
 
 namespace gluon_roi {
 
-// Op defines rule(params), the weights of a bin, and pyramid(params), the map of each RoI.
+// Op defines rule(params), which gives the weights of a bin, and pyramid(params), which gives the
+// map of each RoI.
 template <class Op, class P>
 class AlignOperator : public RoiOperator<Op, P> {
  public:

@@ -5,7 +5,7 @@
 
 namespace gluon_roi {
 
-// "(2, 3", without its end.
+// "(2, 3": the closing parenthesis is added by the callers.
 static std::string sizes_text(const int64_t* sizes, size_t dimensions) {
   std::string text = "(";
   for (size_t i = 0; i < dimensions; ++i) text += (i > 0 ? ", " : "") + std::to_string(sizes[i]);
@@ -36,19 +36,20 @@ void check_dimension(const char* op, const char* name, const Tensor& tensor, int
 }
 
 void check_elements(const char* op, const char* name, const int64_t* sizes, size_t dimensions,
-                    int64_t most) {
+                    int64_t max_elements) {
   int64_t size = 1;
   for (size_t i = 0; i < dimensions; ++i) {
     if (sizes[i] <= 0) continue;
-    if (!multiply_up_to(most, size, sizes[i], &size)) {
-      fail(op, name, " has shape ", shape_text(sizes, dimensions), ", expected at most ", most,
-           " elements");
+    if (!multiply_up_to(max_elements, size, sizes[i], &size)) {
+      fail(op, name, " has shape ", shape_text(sizes, dimensions), ", expected at most ",
+           max_elements, " elements");
     }
   }
 }
 
-void check_elements(const char* op, const char* name, const Tensor& tensor, int64_t most) {
-  check_elements(op, name, tensor.shape, static_cast<size_t>(std::max(tensor.ndim, 0)), most);
+void check_elements(const char* op, const char* name, const Tensor& tensor, int64_t max_elements) {
+  check_elements(op, name, tensor.shape, static_cast<size_t>(std::max(tensor.ndim, 0)),
+                 max_elements);
 }
 
 static bool is_real(int dtype) {
@@ -92,7 +93,7 @@ std::string Slots::name(size_t slot) const {
   return first == last ? name : name + (" " + std::to_string(slot - first));
 }
 
-// Throws unless a tensor describes a possible array.
+// Throws unless the dimensions of a tensor are valid.
 static void check_tensor(const char* op, const char* name, const Tensor& tensor) {
   if (tensor.ndim < 0 || tensor.ndim > 4) {
     fail(op, name, ": expected ndim from 0 to 4, got ", tensor.ndim);
@@ -109,7 +110,7 @@ static void check_tensor(const char* op, const char* name, const Tensor& tensor)
   }
 }
 
-// Throws unless a tensor has memory, aligned for its type.
+// Throws unless a tensor has memory that is aligned for its type.
 static void check_memory(const char* op, const char* name, const Tensor& tensor) {
   if (elements(tensor) == 0 || tensor.ndim == 0) return;
   if (tensor.data == nullptr) fail(op, name, ": expected memory, got NULL");
@@ -119,8 +120,8 @@ static void check_memory(const char* op, const char* name, const Tensor& tensor)
   }
 }
 
-void check_apart(const char* op, const char* name, const Tensor& tensor, const char* other_name,
-                 const Tensor& other) {
+void check_no_overlap(const char* op, const char* name, const Tensor& tensor,
+                      const char* other_name, const Tensor& other) {
   const auto begin_of = [](const Tensor& t) { return static_cast<const char*>(t.data); };
   const auto end_of = [&](const Tensor& t) {
     return begin_of(t) +
@@ -149,18 +150,18 @@ void fail_without_memory(const char* op, size_t bytes) {
       GLUON_ROI_NO_MEMORY);
 }
 
-void take_inputs(Slots* slots, const Tensor* inputs, int32_t count) {
+void assign_inputs(Slots* slots, const Tensor* inputs, int32_t count) {
   const std::vector<Input>& declared = slots->inputs;
-  const int most = static_cast<int>(declared.size());
-  int least = most;
-  while (declared[least - 1].optional) --least;
-  if (count < least || count > most) {
-    fail(slots->op, "expected ", least, least == most ? "" : " to " + std::to_string(most),
-         " inputs, got ", count);
+  const int max_count = static_cast<int>(declared.size());
+  int min_count = max_count;
+  while (declared[min_count - 1].optional) --min_count;
+  if (count < min_count || count > max_count) {
+    fail(slots->op, "expected ", min_count,
+         min_count == max_count ? "" : " to " + std::to_string(max_count), " inputs, got ", count);
   }
   slots->tensors.assign(inputs, inputs + count);
   slots->tensors.resize(declared.size());
-  for (int i = 0; i < most; ++i) {
+  for (int i = 0; i < max_count; ++i) {
     const Tensor& tensor = slots->tensors[i];
     const std::string name = slots->name(i);
     if (is_absent(tensor)) {
@@ -201,7 +202,7 @@ void check_written(const char* name, const Tensor& got, const Tensor& expected,
                    const Slots& slots) {
   check_like(slots.op, name, got, expected);
   for (size_t i = 0; i < slots.tensors.size(); ++i) {
-    check_apart(slots.op, name, got, slots.name(i).c_str(), slots.tensors[i]);
+    check_no_overlap(slots.op, name, got, slots.name(i).c_str(), slots.tensors[i]);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error types of the library, and the function that throws one.
+// Error types of the library, and the function that throws them.
 #pragma once
 #include <cstddef>
 #include <new>
@@ -11,14 +11,14 @@
 
 namespace gluon_roi {
 
-// Leaves the library as an MXNetError or as gluon_roi_last_error().
+// Callers receive the message as an MXNetError or through gluon_roi_last_error().
 struct Error : std::runtime_error {
   explicit Error(const std::string& message, int error_code = GLUON_ROI_INVALID)
       : std::runtime_error(message), code(error_code) {}
   int code;
 };
 
-// There is not enough memory for so many bytes. Leaves an operator as an Error that names it.
+// An allocation of `bytes` failed. The operator converts it to an Error that names the operator.
 struct NoMemory : std::bad_alloc {
   explicit NoMemory(size_t number) : bytes(number) {}
   const char* what() const noexcept override { return "there is not enough memory"; }

@@ -12,43 +12,48 @@
 namespace gluon_roi {
 namespace {
 
-// What a number has to be, in words and, if it is an int, as its limits.
+// The valid range of a number, in words for error messages, and as limits if it is an int.
 struct Limits {
   const char* expected;
-  int64_t least, most;
+  int64_t min, max;
 };
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr Limits kAnyInt{"an int", -kMaxInt - 1, kMaxInt};
-constexpr Limits kSamples{"an int from 1 to 16777216", 1, kMaxAlongAxis};
-constexpr Limits kCount{"an int from 0 on", 0, kMaxInt};
+constexpr Limits kPositiveInt{"an int from 1 to 16777216", 1, kMaxAlongAxis};
+constexpr Limits kNonNegativeInt{"an int from 0 on", 0, kMaxInt};
 constexpr const char* kFinite = "a finite number";
 constexpr const char* kThreshold = "a number, inf or nan";
 constexpr const char* kPositive = "a finite number > 0";
 constexpr const char* kList = "a list of 1 to 8 finite numbers > 0";
-static_assert(kMaxInList == 8 && kMaxAlongAxis == 16777216, "as the sentences say");
+static_assert(kMaxInList == 8 && kMaxAlongAxis == 16777216, "as in the sentences above");
 
-// Kinds that differ in their limits alone become one.
+// Merges the kinds that differ only in their limits.
 class KindVisitor : public ParamVisitor {
  public:
-  void positive(Field<double> field, double fallback) final { real(field, true, fallback); }
-  void number(Field<double> field, double fallback) final { real(field, false, fallback); }
+  void positive(Field<double> field, double fallback) final {
+    real_parameter(field, true, fallback);
+  }
+  void number(Field<double> field, double fallback) final {
+    real_parameter(field, false, fallback);
+  }
   void integer(Field<int32_t> field, int32_t fallback) final {
-    whole(field, "integer", kAnyInt, fallback);
+    int_parameter(field, "integer", kAnyInt, fallback);
   }
-  void samples(Field<int32_t> field, int32_t fallback) final {
-    whole(field, "samples", kSamples, fallback);
+  void positive_int(Field<int32_t> field, int32_t fallback) final {
+    int_parameter(field, "samples", kPositiveInt, fallback);
   }
-  void count(Field<int32_t> field, int32_t fallback) final {
-    whole(field, "count", kCount, fallback);
+  void non_negative_int(Field<int32_t> field, int32_t fallback) final {
+    int_parameter(field, "count", kNonNegativeInt, fallback);
   }
 
  protected:
-  virtual void real(Field<double> field, bool positive, double fallback) = 0;
-  virtual void whole(Field<int32_t> field, const char* kind, const Limits& limits,
-                     int32_t fallback) = 0;
+  virtual void real_parameter(Field<double> field, bool positive, double fallback) = 0;
+  virtual void int_parameter(Field<int32_t> field, const char* kind, const Limits& limits,
+                             int32_t fallback) = 0;
 };
 
-// ---- From text ----------------------------------------------------------------------------------
+// ---- Parsing text
+// ----------------------------------------------------------------------------------
 
 void skip_spaces(const char** p) {
   while (**p == ' ') ++*p;
@@ -73,23 +78,23 @@ bool parse(const char** p, int64_t* value) {
   return ok;
 }
 
-// A number and nothing else.
+// Parses text that contains one number and nothing else.
 template <class N>
 bool parse_one(const std::string& text, N* value) {
   const char* p = text.c_str();
   return parse(&p, value) && *p == '\0';
 }
 
-// (a, b, ...) or [a, b, ...], of up to `most` numbers.
+// Parses (a, b, ...) or [a, b, ...] with up to `max_count` numbers.
 template <class N>
-bool parse_list(const std::string& text, int32_t most, N* numbers, int32_t* count) {
+bool parse_list(const std::string& text, int32_t max_count, N* numbers, int32_t* count) {
   const auto closes = [](char c) { return c == ')' || c == ']'; };
   const char* p = text.c_str();
   if (*p != '(' && *p != '[') return false;
   ++p;
   skip_spaces(&p);
   for (*count = 0; !closes(*p); ++*count) {
-    if (*count == most || !parse(&p, &numbers[*count])) return false;
+    if (*count == max_count || !parse(&p, &numbers[*count])) return false;
     if (*p != ',' && !closes(*p)) return false;
     if (*p == ',') ++p;
     skip_spaces(&p);
@@ -106,8 +111,8 @@ class Parser final : public KindVisitor {
   void size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
     *height.value = *width.value = pair.fallback;
     const bool found = find(name, pair.default_text == nullptr,
-                            pair.least > 0 ? "a positive int or (height, width)"
-                                           : "an int from 0 on, or (height, width)");
+                            pair.min > 0 ? "a positive int or (height, width)"
+                                         : "an int from 0 on, or (height, width)");
     // MXNet writes "()" for its own defaults.
     if (!found || (text_ == "()" && pair.default_text != nullptr)) return;
     int64_t sides[2];
@@ -115,7 +120,7 @@ class Parser final : public KindVisitor {
     const bool both = parse_one(text_, &sides[0]);
     if (both) sides[1] = sides[0];
     require(both || (parse_list(text_, 2, sides, &count) && count == 2));
-    require(sides[0] >= pair.least && sides[1] >= pair.least);
+    require(sides[0] >= pair.min && sides[1] >= pair.min);
     expected_ = "at most 16777216";
     require(sides[0] <= kMaxAlongAxis && sides[1] <= kMaxAlongAxis);
     *height.value = static_cast<int32_t>(sides[0]);
@@ -162,34 +167,35 @@ class Parser final : public KindVisitor {
     for (const auto& [key, value] : attributes_) {
       const bool hidden = key.size() > 4 && key.compare(0, 2, "__") == 0 &&
                           key.compare(key.size() - 2, 2, "__") == 0;
-      if (hidden || asked_.count(key)) continue;
+      if (hidden || known_.count(key)) continue;
       std::string expected;
-      for (const std::string& name : asked_) expected += (expected.empty() ? "" : ", ") + name;
+      for (const std::string& name : known_) expected += (expected.empty() ? "" : ", ") + name;
       fail(op_, "unknown argument ", key, ", expected one of ", expected, ", got ", key, "='",
            value, "'");
     }
   }
 
  private:
-  void real(Field<double> field, bool positive, double fallback) override {
+  void real_parameter(Field<double> field, bool positive, double fallback) override {
     *field.value = fallback;
     if (!find(field.name, positive && fallback == 0, positive ? kPositive : kFinite)) return;
     require(parse_one(text_, field.value) && (!positive || *field.value > 0));
   }
-  void whole(Field<int32_t> field, const char*, const Limits& limits, int32_t fallback) override {
+  void int_parameter(Field<int32_t> field, const char*, const Limits& limits,
+                     int32_t fallback) override {
     *field.value = fallback;
     if (!find(field.name, false, limits.expected)) return;
     int64_t value;
-    require(parse_one(text_, &value) && value >= std::max(limits.least, -kMaxInt) &&
-            value <= limits.most);
+    require(parse_one(text_, &value) && value >= std::max(limits.min, -kMaxInt) &&
+            value <= limits.max);
     *field.value = static_cast<int32_t>(value);
   }
 
-  // Sets text_ to the value of an attribute; returns false if it is left out.
+  // Sets text_ to the value of an attribute. Returns false if it is omitted or None.
   bool find(const char* name, bool required, const char* expected) {
     name_ = name;
     expected_ = expected;
-    asked_.insert(name);
+    known_.insert(name);
     const auto found = attributes_.find(name);
     const bool absent = found == attributes_.end();
     text_ = absent ? "None" : found->second;
@@ -205,14 +211,15 @@ class Parser final : public KindVisitor {
 
   const char* op_;
   const Attributes& attributes_;
-  std::set<std::string> asked_;
-  // Of the latest find().
+  std::set<std::string> known_;
+  // Name, value and expectation of the attribute that find() looked up last.
   const char* name_ = nullptr;
   std::string text_;
   std::string expected_;
 };
 
-// ---- In a struct --------------------------------------------------------------------------------
+// ---- Checking a struct
+// --------------------------------------------------------------------------------
 
 class Checker final : public KindVisitor {
  public:
@@ -220,11 +227,11 @@ class Checker final : public KindVisitor {
 
   void size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
     const int32_t h = *height.value, w = *width.value;
-    const bool may_be_zero = pair.fallback < pair.least && pair.default_text != nullptr;
-    const int32_t least = may_be_zero ? 0 : pair.least;
-    if (h < least || w < least || (may_be_zero && (h == 0) != (w == 0))) {
-      fail(op_, "argument ", name, ": expected ", pair.least > 0 ? "positive " : "",
-           "height and width", pair.least > 0 ? "" : " from 0 on", ", got ", h, ", ", w);
+    const bool may_be_zero = pair.fallback < pair.min && pair.default_text != nullptr;
+    const int32_t min = may_be_zero ? 0 : pair.min;
+    if (h < min || w < min || (may_be_zero && (h == 0) != (w == 0))) {
+      fail(op_, "argument ", name, ": expected ", pair.min > 0 ? "positive " : "",
+           "height and width", pair.min > 0 ? "" : " from 0 on", ", got ", h, ", ", w);
     }
     if (h > kMaxAlongAxis || w > kMaxAlongAxis) {
       fail(op_, "argument ", name, ": expected at most ", kMaxAlongAxis, ", got ", h, ", ", w);
@@ -249,13 +256,13 @@ class Checker final : public KindVisitor {
   }
 
  private:
-  void real(Field<double> field, bool positive, double) override {
+  void real_parameter(Field<double> field, bool positive, double) override {
     require(std::isfinite(*field.value) && (!positive || *field.value > 0), field.name,
             positive ? kPositive : kFinite, *field.value);
   }
-  void whole(Field<int32_t> field, const char*, const Limits& limits, int32_t) override {
-    require(*field.value >= limits.least && *field.value <= limits.most, field.name,
-            limits.expected, *field.value);
+  void int_parameter(Field<int32_t> field, const char*, const Limits& limits, int32_t) override {
+    require(*field.value >= limits.min && *field.value <= limits.max, field.name, limits.expected,
+            *field.value);
   }
   template <class N>
   void require(bool valid, const char* name, const char* expected, N got) const {
@@ -265,7 +272,8 @@ class Checker final : public KindVisitor {
   const char* op_;
 };
 
-// ---- Written down -------------------------------------------------------------------------------
+// ---- Describing a struct
+// -------------------------------------------------------------------------------
 
 class Describer final : public KindVisitor {
  public:
@@ -298,13 +306,13 @@ class Describer final : public KindVisitor {
   }
 
  private:
-  struct Described {
+  struct DescribedField {
     const char* type;
     const char* name;
-    const void* place;
+    const void* address;
   };
 
-  void real(Field<double> field, bool positive, double fallback) override {
+  void real_parameter(Field<double> field, bool positive, double fallback) override {
     std::ostringstream text;  // as Python writes it: 224.0
     text << fallback << (fallback == std::floor(fallback) ? ".0" : "");
     const std::string written = text.str();
@@ -312,18 +320,19 @@ class Describer final : public KindVisitor {
         positive && fallback == 0 ? nullptr : written.c_str(),
         {{"double", field.name, field.value}});
   }
-  void whole(Field<int32_t> field, const char* kind, const Limits&, int32_t fallback) override {
+  void int_parameter(Field<int32_t> field, const char* kind, const Limits&,
+                     int32_t fallback) override {
     add(field.name, kind, std::to_string(fallback).c_str(), {{"int32", field.name, field.value}});
   }
   void add(const char* name, const char* kind, const char* fallback,
-           std::initializer_list<Described> fields, const std::string& more = "") {
+           std::initializer_list<DescribedField> fields, const std::string& more = "") {
     json_ += (json_.empty() ? "{\"name\": \"" : ", {\"name\": \"") + std::string(name) +
              "\", \"kind\": \"" + kind + "\", \"default\": " +
              (fallback == nullptr ? "null" : "\"" + std::string(fallback) + "\"") +
              ", \"fields\": [";
     const char* separator = "";
-    for (const Described& field : fields) {
-      const auto offset = static_cast<const char*>(field.place) - start_;
+    for (const DescribedField& field : fields) {
+      const auto offset = static_cast<const char*>(field.address) - start_;
       json_ += std::string(separator) + "[\"" + field.type + "\", " + std::to_string(offset) +
                ", \"" + field.name + "\"]";
       separator = ", ";
@@ -337,20 +346,20 @@ class Describer final : public KindVisitor {
 
 }  // namespace
 
-void parse_params(const char* op, const Attributes& attributes, const ShowParams& show) {
+void parse_params(const char* op, const Attributes& attributes, const VisitParams& visit_params) {
   Parser parser(op, attributes);
-  show(&parser);
+  visit_params(&parser);
   parser.reject_unknown();
 }
 
-void check_params(const char* op, const ShowParams& show) {
+void check_params(const char* op, const VisitParams& visit_params) {
   Checker checker(op);
-  show(&checker);
+  visit_params(&checker);
 }
 
-std::string describe_params(const void* params, const ShowParams& show) {
+std::string describe_params(const void* params, const VisitParams& visit_params) {
   Describer describer(params);
-  show(&describer);
+  visit_params(&describer);
   return describer.json();
 }
 

@@ -24,7 +24,7 @@ Operator::Operator(Declaration declared, std::vector<const Operator*>* list)
     for (const Operator* other : *others) {
       if (std::strcmp(other->name(), name()) != 0) continue;
       std::fprintf(stderr, "gluon_roi: two operators have the name %s\n", name());
-      std::abort();  // while the library is loaded, where nobody catches an exception
+      std::abort();  // while the library is loaded, when nothing catches an exception
     }
   }
   list->push_back(this);
@@ -42,7 +42,7 @@ std::string Operator::describe() const {
          << roles[static_cast<int>(input.role)] << "\", \"rank\": " << input.rank
          << ", \"optional\": " << flag(input.optional)
          << ", \"has_gradient\": " << flag(input.has_gradient)
-         << ", \"several\": " << flag(input.several) << "}";
+         << ", \"several\": " << flag(input.variadic) << "}";
     separator = ", ";
   }
   json << "], \"outputs\": [";
@@ -52,10 +52,10 @@ std::string Operator::describe() const {
     separator = ", \"";
   }
   std::vector<uint64_t> params(declared_.params_size / sizeof(uint64_t) + 1);
-  const auto show = [&](ParamVisitor* visitor) { visit(visitor, params.data()); };
+  const auto visit_params = [&](ParamVisitor* visitor) { visit(visitor, params.data()); };
   json << "], \"coordinates\": " << declared_.coordinates
        << ", \"params_size\": " << declared_.params_size << ", \"params\": ["
-       << describe_params(params.data(), show) << "]}";
+       << describe_params(params.data(), visit_params) << "]}";
   return json.str();
 }
 

@@ -3,7 +3,7 @@
 
 namespace gluon_roi {
 
-// "data", or for several maps "data 2".
+// "data", or "data 2" if there are several maps.
 static std::string map_name(const Inputs& in, int i) {
   return in.count == 1 ? "data" : "data " + std::to_string(i);
 }
@@ -26,7 +26,7 @@ static void check_maps(const char* op, const Inputs& in) {
   }
 }
 
-// The rows of each list, of `all` in rois.
+// Splits the `all` rows of rois among the lists, and returns the rows of one list.
 static int64_t rows_of_list(const char* op, const Inputs& in, int64_t all) {
   if (all < 0) return -1;
   if (all % in.lists != 0) {
@@ -76,7 +76,7 @@ int64_t check_shapes(const char* op, const Inputs& in) {
     fail(op, "rois has shape ", shape_text(rois), ", expected (", in.lists * images, ", R, ", box,
          ") for the batch size of data");
   }
-  // An unknown factor leaves the product unknown.
+  // The number of boxes is unknown if N or R is.
   if (rois.shape[0] < 0 || rois.shape[1] < 0) return -1;
   int64_t rows;
   if (!multiply_up_to(kMaxElements, rois.shape[0], rois.shape[1], &rows)) {
@@ -85,22 +85,24 @@ int64_t check_shapes(const char* op, const Inputs& in) {
   return rows_of_list(op, in, rows);
 }
 
-void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most) {
+void check_output_size(const char* op, const Tensor& out, bool has_output_dim,
+                       int64_t max_elements) {
   const int64_t rows = out.shape[0], channels = out.shape[1];
   int64_t size;
-  if (!multiply_up_to(most, out.shape[2], out.shape[3], &size)) {
-    fail(op, "argument pooled_size: expected at most ", most, " bins, got ", out.shape[2], " * ",
-         out.shape[3]);
-  }
-  if (channels > 0 && !multiply_up_to(most, size, channels, &size)) {
-    fail(op, "argument ", has_output_dim ? "output_dim" : "pooled_size", ": expected at most ",
-         most, " elements for a row of the output, got ", channels, " channels of ", out.shape[2],
+  if (!multiply_up_to(max_elements, out.shape[2], out.shape[3], &size)) {
+    fail(op, "argument pooled_size: expected at most ", max_elements, " bins, got ", out.shape[2],
          " * ", out.shape[3]);
   }
+  if (channels > 0 && !multiply_up_to(max_elements, size, channels, &size)) {
+    fail(op, "argument ", has_output_dim ? "output_dim" : "pooled_size", ": expected at most ",
+         max_elements, " elements for a row of the output, got ", channels, " channels of ",
+         out.shape[2], " * ", out.shape[3]);
+  }
   int64_t all;
-  if (channels > 0 && rows > 0 && !multiply_up_to(most, size, rows, &all)) {
-    fail(op, "rois has ", rows, " rows, expected at most ", most / size, ", for which the output ",
-         shape_text(out), " has no more than ", most, " elements");
+  if (channels > 0 && rows > 0 && !multiply_up_to(max_elements, size, rows, &all)) {
+    fail(op, "rois has ", rows, " rows, expected at most ", max_elements / size,
+         ", for which the output ", shape_text(out), " has no more than ", max_elements,
+         " elements");
   }
 }
 

@@ -1,68 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of operators that pool boxes: maps, rois in their three forms, and an output with
-// a row for each box.
+// Base class of the operators that pool boxes: feature maps, the three layouts of rois, and an
+// output with a row for each box.
 #pragma once
 #include "contract.h"
 #include "geometry/channels.h"
 
 namespace gluon_roi {
 
-// ---- What a kernel sees -------------------------------------------------------------------------
+// ---- Inputs of a kernel -------------------------------------------------------------------------
 
 struct Inputs {
-  Tensor data;         // the map, or the first of several
-  const Tensor* maps;  // all maps, data among them
+  Tensor data;         // the map, or the first map of a pyramid
+  const Tensor* maps;  // all maps, including data
   int32_t count;       // number of maps
   int32_t coordinates;
-  int32_t lists = 1;  // rois holds so many lists of boxes, one after the other
+  int32_t lists = 1;  // number of lists of boxes in rois, one after the other
   Tensor rois;
-  Tensor offsets;   // absent: no memory
-  Tensor rois_num;  // absent: no memory
+  Tensor offsets;   // trans; no memory if omitted
+  Tensor rois_num;  // no memory if omitted
 };
 
-// Gradients to write, each completely. One without memory is not wanted.
+// Gradients to write. Every element is overwritten. A gradient without memory is not requested.
 using Gradients = Inputs;
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// Throws unless the shapes of all inputs fit together; unknown ones are skipped. Returns the rows
-// of the output, which are those of a list of boxes, or -1 if they are unknown.
+// Throws if the known shapes of the inputs do not fit together. Returns the number of rows of the
+// output (the boxes in one list), or -1 if it is unknown.
 int64_t check_shapes(const char* op, const Inputs& in);
 
-// Throws if an output of this shape, as far as it is known, has more than `most` elements. The
-// message names the responsible argument.
-void check_output_size(const char* op, const Tensor& out, bool has_output_dim, int64_t most);
+// Throws if the known dimensions of the output already give more than `max_elements` elements. The
+// message names the argument that is responsible.
+void check_output_size(const char* op, const Tensor& out, bool has_output_dim,
+                       int64_t max_elements);
 
-// Base class of these operators, with defaults for one map and upright boxes. Op defines forward
-// and backward on Inputs and Gradients.
+// The defaults are for one map and upright boxes. Op defines forward() and backward() on Inputs and
+// Gradients.
 template <class Op, class P>
 class RoiOperator {
  public:
   using Params = P;
-  // In the order maps, rois, others. (nvcc does not count inherited ones itself.)
+  // Maps first, then rois, then the others. (The size is explicit because nvcc does not deduce it
+  // for an inherited array.)
   static constexpr Input kInputs[3] = {kData, kRoisWithoutGradient, kRoisNum};
   static constexpr Output kOutputs[] = {{"output", kLikeFirst}};
-  // Whether a bin reads a map of its own, not its output's channel; so say layout() and output_dim.
+  // Whether the operator is position-sensitive: bin (p, q) reads its own score map, as layout()
+  // defines, instead of the output's channel. Such an operator has output_dim.
   static constexpr bool kGrouped = false;
   static PositionSensitive layout(const P& p, int64_t channels) {
     return PositionSensitive::ungrouped(channels, p.pooled_height, p.pooled_width);
   }
-  // Coordinates of a box.
+  // Number of coordinates of a box.
   static constexpr int kCoordinates = 4;
   // Number of maps.
-  static int32_t several(const P&) { return 1; }
+  static int32_t array_count(const P&) { return 1; }
   // Number of lists in rois.
   static int32_t lists(const P&) { return 1; }
-  // Whether rois get a gradient with these parameters.
+  // Whether rois has a gradient with these parameters.
   static bool rois_gradient(const P&) { return false; }
-  // Throws if this operator rejects inputs that others accept. Sizes may be unknown.
+  // Checks what is specific to the operator. Sizes may be unknown.
   static void check_inputs(const P&, const Inputs&) {}
 
   // ---- Required by bindings/operator.h ----
   static Inputs view(const P& params, const Tensor* slots) {
     Inputs in{};
     in.maps = slots;
-    in.count = Op::several(params);
+    in.count = Op::array_count(params);
     in.data = slots[0];
     in.coordinates = Op::kCoordinates;
     in.lists = Op::lists(params);
@@ -89,17 +92,17 @@ class RoiOperator {
     }
     return d;
   }
-  static void infer(const P& params, const Inputs& in, Tensor* out, int64_t most) {
+  static void infer(const P& params, const Inputs& in, Tensor* out, int64_t max_elements) {
     const int64_t rows = check_shapes(Op::kName, in);
     out->ndim = 4;
     out->shape[0] = out->shape[1] = -1;
     out->shape[2] = params.pooled_height;
     out->shape[3] = params.pooled_width;
-    // Checked before the other sizes, which are counted in bins.
-    check_output_size(Op::kName, *out, Op::kGrouped, most);
+    // pooled_size is checked first, because the limits of the other sizes depend on it.
+    check_output_size(Op::kName, *out, Op::kGrouped, max_elements);
     out->shape[0] = rows;
     out->shape[1] = Op::layout(params, in.data.ndim < 0 ? -1 : in.data.shape[1]).output_dim;
-    check_output_size(Op::kName, *out, Op::kGrouped, most);
+    check_output_size(Op::kName, *out, Op::kGrouped, max_elements);
     Op::check_inputs(params, in);
   }
 

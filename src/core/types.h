@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common definitions: inlining of functions, element types, tensor views.
+// Common definitions: inlining, element types, tensors.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -7,21 +7,22 @@
 
 #include "../include/gluon_roi.h"
 
-// For functions that the CPU and CUDA kernels share.
+// Marks functions that CPU and CUDA kernels share.
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__ __forceinline__
 #else
 #define HOST_DEVICE inline __attribute__((always_inline))
 #endif
-// For the parts of a CPU kernel. They must be inlined into the function that runs them, because its
-// attributes set the instruction set.
+// Marks functions of a CPU kernel. They must be inlined into their caller, whose target attribute
+// selects the instruction set.
 #define ALWAYS_INLINE inline __attribute__((always_inline))
-// The same for a lambda: [&](auto simd) INLINE_LAMBDA { ... }
+// The same for lambdas: [&](auto simd) INLINE_LAMBDA { ... }
 #define INLINE_LAMBDA __attribute__((always_inline))
 
 namespace gluon_roi {
 
-// IEEE binary16, as stored. Kernels convert it to float, compute, and round once at the end.
+// IEEE binary16 in memory. Kernels convert it to float, compute in float, and round once at the
+// end.
 struct Half {
   uint16_t bits;
 };
@@ -34,7 +35,7 @@ HOST_DEVICE To bit_cast(From from) {
   return to;
 }
 
-// Every NaN is rounded to this one, because processors keep different bits of it.
+// All NaNs are converted to this one, because processors preserve different payload bits.
 constexpr uint32_t kHalfNan = 0x7e00u;
 
 #if defined(__aarch64__) && !defined(__CUDACC__)
@@ -45,7 +46,7 @@ HOST_DEVICE Half to_half(float value) {
   return Half{value == value ? bits : static_cast<uint16_t>((bits & 0x8000u) | kHalfNan)};
 }
 #else
-// Both conversions are selects over integers, without branches, so that loops over them vectorise.
+// Both conversions use integer selects instead of branches, so that loops over them vectorise.
 HOST_DEVICE float to_float(Half half) {
   const uint32_t magnitude = half.bits & 0x7fffu;
   const uint32_t sign = static_cast<uint32_t>(half.bits & 0x8000u) << 16;
@@ -73,7 +74,7 @@ HOST_DEVICE Half to_half(float value) {
 }
 #endif
 
-// Element type of data -> type of sums, which is also the type of geometry.
+// Maps the element type of data to the type of sums, in which coordinates are computed as well.
 template <class T>
 struct TypeTraits;
 template <>
@@ -118,7 +119,7 @@ inline const char* dtype_name(int dtype) {
   }
 }
 
-// The memory of a tensor, whose elements are of type T.
+// The data pointer of a tensor with elements of type T.
 template <class T>
 T* data_of(const Tensor& tensor) {
   return static_cast<T*>(tensor.data);
@@ -133,7 +134,8 @@ inline size_t dtype_size(int dtype) {
   }
 }
 
-// The quotient of numbers >= 0 and > 0, rounded up, and the multiple of the divisor that is.
+// ceil(number / divisor), and `number` rounded up to a multiple of `divisor`, for number >= 0 and
+// divisor > 0.
 template <class N, class D>
 HOST_DEVICE constexpr auto div_up(N number, D divisor) {
   return (number + divisor - 1) / divisor;
@@ -143,19 +145,19 @@ HOST_DEVICE constexpr auto round_up(N number, D divisor) {
   return div_up(number, divisor) * divisor;
 }
 
-// Whether a * b is at most `most`, for numbers >= 0; if so, sets *product.
-inline bool multiply_up_to(int64_t most, int64_t a, int64_t b, int64_t* product) {
-  return !__builtin_mul_overflow(a, b, product) && *product <= most;
+// Returns whether a * b <= limit, for numbers >= 0, and if so sets *product.
+inline bool multiply_up_to(int64_t limit, int64_t a, int64_t b, int64_t* product) {
+  return !__builtin_mul_overflow(a, b, product) && *product <= limit;
 }
 
-// The number of elements of a tensor whose sizes have been checked, so that the product fits.
+// The number of elements of a tensor. The sizes were checked, so the product does not overflow.
 inline int64_t elements(const Tensor& tensor) {
   int64_t n = 1;
   for (int i = 0; i < tensor.ndim; ++i) n *= tensor.shape[i];
   return n;
 }
 
-// Calls body(T{}) with the element type that dtype names: float, double or Half.
+// Calls body(T{}) with the element type of dtype: float, double or Half.
 template <class Body>
 void with_dtype(int dtype, const Body& body) {
   if (dtype == GLUON_ROI_FLOAT32) return body(float{});

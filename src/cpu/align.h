@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of AlignOperator, whose bins read all channels of a map, each axis through its own
-// taps: out = Ay . X . Ax^T. Op::rule(params) gives the taps, Op::pyramid(params) the map of each
-// RoI. DESIGN.md ("Taps", "Bands") explains the loops.
+// The CPU loops of AlignOperator: out = Ay . X . Ax^T for every channel, with the taps of each axis
+// in Ay and Ax. Op::rule(params) gives the taps, Op::pyramid(params) the map of each RoI. DESIGN.md
+// ("Taps", "Bands") explains the loops.
 #pragma once
 #include "../core/align_contract.h"
 #include "aligned_map.h"
@@ -10,15 +10,15 @@
 
 namespace gluon_roi::cpu {
 
-// At most this many rows of the map go through the columns' taps at a time, and as many bins of a
-// row through the rows' taps, so that finding a tap's cell and weight is paid once for all of them.
+// The number of map rows that are multiplied by Ax together, and of bins in a row that are
+// multiplied by Ay together, so that each tap's cell and weight are loaded once for all of them.
 // (With SSE2, four instead of two took up to 1.5 times as long.)
 constexpr int kMaxTogether = 4;
 template <class Values>
 constexpr int kTogether = Values::kRegisters < 4 ? kMaxTogether : 2;
 
-// Calls body(first, std::integral_constant<int, count>()) for groups of up to kTogether numbers of
-// [begin, end).
+// Calls body(first, std::integral_constant<int, count>()) for consecutive groups of up to kTogether
+// indices in [begin, end).
 template <class Values, class Body>
 ALWAYS_INLINE void for_each_group(int64_t begin, int64_t end, const Body& body) {
   constexpr int kStep = kTogether<Values>;
@@ -32,7 +32,7 @@ ALWAYS_INLINE void for_each_group(int64_t begin, int64_t end, const Body& body) 
   if (end - begin == 1) body(begin, std::integral_constant<int, 1>());
 }
 
-// Calls body(i) for i < count, which is constant in each.
+// Calls body(i) for i < count, with i as a compile-time constant.
 template <int count, class Body>
 ALWAYS_INLINE void unrolled(const Body& body) {
   if constexpr (count > 0) {
@@ -41,8 +41,8 @@ ALWAYS_INLINE void unrolled(const Body& body) {
   }
 }
 
-// One row of `columns` channel-last values: the sum of the taps [begin, end), each of which weighs
-// row taps[t].*row of `from`.
+// Computes a row of `columns` channel-last values in `to`: the sum over the taps [begin, end) of
+// the tap's weight times row taps[t].*row of `from`.
 template <class Values, auto row, class AnyTap, class A>
 ALWAYS_INLINE void sum_rows(const AnyTap* taps, int32_t begin, int32_t end, const A* from,
                             int64_t columns, A* to) {
@@ -59,14 +59,14 @@ ALWAYS_INLINE void sum_rows(const AnyTap* taps, int32_t begin, int32_t end, cons
   });
 }
 
-// Writes the rows of out that belong to valid RoIs, of which each row has one.
+// Writes the rows of out that belong to valid RoIs. Each row has at most one of them.
 template <class Op, class T>
 void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<SumOf<T>> all,
                       const Tensor& out) {
   using A = SumOf<T>;
   Vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, std::move(all));
   T* result = data_of<T>(out);
-  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
+  const int64_t pooled_width = p.pooled_width, bins = p.pooled_height * pooled_width;
   for (auto& map : maps) map.table.sort_by_lower_edge();
 
   const auto pool = [&](const auto& map, size_t, int64_t id) {
@@ -77,9 +77,9 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     const Chunk rois = table.of_image(task.image, axes.chunk);
     if (rois.empty()) return;
-    A* block = scratch<A>((cells + outputs + map.data.shape[2] * columns) * kLanes<A>);
-    A* tile = block + cells * kLanes<A>;   // the outputs of one RoI, channel-last
-    A* rows = tile + outputs * kLanes<A>;  // the rows of the map that it reads, through Ax
+    A* block = scratch<A>((cells + bins + map.data.shape[2] * pooled_width) * kLanes<A>);
+    A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
+    A* rows = tile + bins * kLanes<A>;    // the rows of the map that it reads, times Ax^T
     const auto& runs = axes.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
@@ -90,11 +90,12 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
         const auto* y_ranges = axes.row_ranges(i);
         const auto* x_ranges = axes.column_ranges(i);
         const auto list = axes.list(i);
-        // 1. The rows of the map down to this RoI's last, channel-last; most are there already.
+        // 1. Pack the rows of the map, channel-last, down to the last row of this RoI. Most of them
+        // are packed already.
         packed = pack_rows(runs, packed, axes.end_of(list), width, data + task.offset, cells,
                            task.lanes, block, simd);
         const int64_t next = table.output_row(table.ahead(i));
-        GradualPrefetch<T> target(result + task.first_output(next, outputs), task.lanes * outputs,
+        GradualPrefetch<T> target(result + task.first_output(next, bins), task.lanes * bins,
                                   list.end - list.begin);
         // 2. X . Ax^T: each row of the map that the RoI reads becomes a row of `columns` values.
         for_each_group<Values>(list.begin, list.end, [&](int64_t first, auto count) INLINE_LAMBDA {
@@ -103,8 +104,8 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
           unrolled<count>([&](auto n) INLINE_LAMBDA {
             lines[n] = block + axes.cells[first + n] * width * kLanes<A>;
           });
-          A* row = rows + (first - list.begin) * columns * kLanes<A>;
-          for (int64_t q = 0; q < columns; ++q, row += kLanes<A>) {
+          A* row = rows + (first - list.begin) * pooled_width * kLanes<A>;
+          for (int64_t q = 0; q < pooled_width; ++q, row += kLanes<A>) {
             Values sums[count];
             unrolled<count>([&](auto n) INLINE_LAMBDA { sums[n] = Values::all(0); });
             for (int32_t t = x_ranges[q].begin; t < x_ranges[q].end; ++t) {
@@ -113,18 +114,19 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
                 sums[n].add_weighted(Values::load(lines[n] + offset), taps[t].weight);
               });
             }
-            unrolled<count>([&](auto n)
-                                INLINE_LAMBDA { sums[n].store(row + n * columns * kLanes<A>); });
+            unrolled<count>(
+                [&](auto n) INLINE_LAMBDA { sums[n].store(row + n * pooled_width * kLanes<A>); });
           }
         });
         // 3. Ay . (X . Ax^T).
         for (int ph = 0; ph < axes.pooled_height; ++ph) {
           sum_rows<Values, &RowTap<A>::row>(axes.row_taps(i), y_ranges[ph].begin, y_ranges[ph].end,
-                                            rows, columns, tile + ph * columns * kLanes<A>);
+                                            rows, pooled_width,
+                                            tile + ph * pooled_width * kLanes<A>);
         }
-        // 4. Channel-first again.
-        unpack_planes(tile, outputs, task.lanes, outputs,
-                      result + task.first_output(row_of_out, outputs), simd);
+        // 4. Unpack to channel-first.
+        unpack_planes(tile, bins, task.lanes, bins, result + task.first_output(row_of_out, bins),
+                      simd);
       }
     });
   };
@@ -138,32 +140,33 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
       });
 }
 
-// A row of out is the sum over the lists, in their order. Nearly always all but one of its rows are
-// padding; the others are pooled in turns.
+// Pools several lists of RoIs: a row of out is the sum over the lists, in their order. Nearly
+// always only one list has a valid RoI for the row. If there are more, they are pooled in turn and
+// added.
 template <class Op, class T>
 void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<SumOf<T>>& table,
                  const Tensor& out) {
   using A = SumOf<T>;
   const int64_t rows = table.per_list, row_size = elements(out) / rows;
-  RoiTable<A> whole;  // a row for each row of out, valid if one of its rows is
-  whole.rois.assign(static_cast<size_t>(rows), Roi<A>{RoiState::kPadding, 0, {}});
-  Vector<int32_t> turn(table.rois.size()), turns(whole.rois.size(), 0);
+  RoiTable<A> combined;  // one row for each row of out, valid if a list has a valid RoI for it
+  combined.rois.assign(static_cast<size_t>(rows), Roi<A>{RoiState::kPadding, 0, {}});
+  Vector<int32_t> turn(table.rois.size()), turns(combined.rois.size(), 0);
   for (size_t k = 0; k < table.rois.size(); ++k) {
-    RoiState& state = whole.rois[table.output_row(k)].state;
+    RoiState& state = combined.rois[table.output_row(k)].state;
     if (table.rois[k].state == RoiState::kValid) turn[k] = turns[table.output_row(k)]++;
     if (state != RoiState::kNotFinite && table.rois[k].state != RoiState::kPadding) {
       state = table.rois[k].state;
     }
   }
-  const int32_t most = *std::max_element(turns.begin(), turns.end());
+  const int32_t max_turns = *std::max_element(turns.begin(), turns.end());
   const auto rows_of_turn = [&](int32_t n) {
     return table.only([&](int64_t k) { return turn[k] == n; });
   };
   align_valid_rows<Op, T>(p, in, rows_of_turn(0), out);
-  Vector<T> added(most > 1 ? static_cast<size_t>(elements(out)) : 0);
+  Vector<T> added(max_turns > 1 ? static_cast<size_t>(elements(out)) : 0);
   Tensor addend = out;
   addend.data = added.data();
-  for (int32_t n = 1; n < most; ++n) {
+  for (int32_t n = 1; n < max_turns; ++n) {
     const RoiTable<A> later = rows_of_turn(n);
     align_valid_rows<Op, T>(p, in, later, addend);
     parallel_for(later.count(), later.count() * row_size, [&](int64_t i) {
@@ -173,7 +176,7 @@ void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<
         store(sum + j, load(sum + j) + load(&added[first + j]));
     });
   }
-  whole.fill_special_rows(data_of<T>(out), row_size);
+  combined.fill_special_rows(data_of<T>(out), row_size);
 }
 
 template <class Op, class T>
@@ -190,52 +193,52 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
   using A = SumOf<T>;
   Vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
   const T* d_out = data_of<const T>(d_out_tensor);
-  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
+  const int64_t pooled_width = p.pooled_width, bins = p.pooled_height * pooled_width;
 
   const auto add_gradients = [&](const auto& map, size_t map_number, int64_t id) {
     const int64_t bands = map.bands_per_image();
     const ChannelTask<A> task(id / bands, map.data);
     const Band& band = map.bands[task.image * bands + id % bands];
-    if (map.earlier && band.taps.empty()) return;
+    if (map.accumulate && band.taps.empty()) return;
     const RoiTable<A>& table = map.table;
     const TapTable<A>& axes = map.axes;
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     const int64_t begin = band.first * width;
     const int64_t band_cells = std::min(map.band_rows * width, cells - begin);
     T* const planes = data_of<T>(d_maps[map_number]) + task.offset + begin;
-    A* block = scratch<A>((band_cells + outputs + kMaxTogether * columns) * kLanes<A>);
+    A* block = scratch<A>((band_cells + bins + kMaxTogether * pooled_width) * kLanes<A>);
     A* tile = block + band_cells * kLanes<A>;
-    A* rows = tile + outputs * kLanes<A>;  // gradients of some rows of the map, through Ay
+    A* rows = tile + bins * kLanes<A>;  // Ay^T . dY for a few rows of the map
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
-      begin_gradients(band.runs, map.earlier, planes, cells, task.lanes, block, simd);
+      begin_gradients(band.runs, map.accumulate, planes, cells, task.lanes, block, simd);
       for (size_t i = 0; i < band.taps.size(); ++i) {
         const Band::RowTaps& y_taps = band.taps[i];
         const Band::RowTaps& later = band.taps[std::min(i + 1, band.taps.size() - 1)];
         const Tap<A>* taps = axes.taps(y_taps.roi);
         const auto x_taps = axes.all_columns(y_taps.roi);
-        // 1. The gradients of the RoI's outputs, channel-last.
+        // 1. Pack the gradients of the RoI's outputs, channel-last.
         const auto d_out_of = [&](const Band::RowTaps& taps_of) {
           const int64_t row = table.output_row(table.order[taps_of.roi]);
-          return d_out + task.first_output(row, outputs);
+          return d_out + task.first_output(row, bins);
         };
-        pack_planes(d_out_of(y_taps), outputs, task.lanes, outputs, tile, simd);
-        GradualPrefetch<T> next_d_out(d_out_of(later), task.lanes * outputs,
+        pack_planes(d_out_of(y_taps), bins, task.lanes, bins, tile, simd);
+        GradualPrefetch<T> next_d_out(d_out_of(later), task.lanes * bins,
                                       y_taps.end - y_taps.begin);
         for (int32_t first = y_taps.begin; first < y_taps.end;) {
-          // 2. Ay^T . dY for some rows of the map: the taps of a row of bins stand in the order of
-          // the rows of the map, and those of one row of the map are summed before it is visited.
+          // 2. Ay^T . dY for a few rows of the map. The taps are sorted by row of the map, and the
+          // taps of one row are summed before the row is visited.
           A* lines[kMaxTogether];
           int found = 0;
           for (; found < kTogether<Values> && first < y_taps.end; ++found) {
             const int32_t end = same_cell(taps, first, y_taps.end);
             next_d_out.next(end - first);
             lines[found] = block + (taps[first].cell - band.first) * width * kLanes<A>;
-            sum_rows<Values, &Tap<A>::bin>(taps, first, end, tile, columns,
-                                           rows + found * columns * kLanes<A>);
+            sum_rows<Values, &Tap<A>::bin>(taps, first, end, tile, pooled_width,
+                                           rows + found * pooled_width * kLanes<A>);
             first = end;
           }
-          // 3. (Ay^T . dY) . Ax is added to those rows: a cell is loaded and stored once for all
+          // 3. Add (Ay^T . dY) . Ax to those rows. Each cell is loaded and stored once for all
           // columns of bins that read it.
           for_each_group<Values>(0, found, [&](int64_t, auto count) INLINE_LAMBDA {
             for (int32_t t = x_taps.begin; t < x_taps.end;) {
@@ -247,7 +250,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
               for (;;) {
                 const A* from = rows + taps[t].bin * kLanes<A>;
                 unrolled<count>([&](auto n) INLINE_LAMBDA {
-                  totals[n].add_weighted(Values::load(from + n * columns * kLanes<A>),
+                  totals[n].add_weighted(Values::load(from + n * pooled_width * kLanes<A>),
                                          taps[t].weight);
                 });
                 ++t;
@@ -258,7 +261,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
           });
         }
       }
-      end_gradients(band.runs, map.earlier, block, cells, task.lanes, band_cells, planes, simd);
+      end_gradients(band.runs, map.accumulate, block, cells, task.lanes, band_cells, planes, simd);
     });
   };
   for_each_round<Op, T>(
@@ -283,7 +286,7 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
   const Pyramid pyramid = Op::pyramid(p);
   const Vector<int32_t> map_of = maps_of(pyramid, table);
   const PositionSensitive layout = Op::layout(p, in.data.shape[1]);
-  const int64_t outputs = layout.outputs();
+  const int64_t bins = layout.bins();
   write_roi_gradients(
       table, in.coordinates, 4 * elements(d_out), d_rois,
       [&](int64_t k, const Roi<G>& roi, double* gradient) {
@@ -293,14 +296,13 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
         rule.spatial_scale = pyramid.scale[map_of[k]];
         const RoiGradient<G> terms(p.pooled_height, p.pooled_width, rule, roi, data);
         const T* maps = data_of<const T>(data) + roi.image * data.shape[1] * cells;
-        const T* d_row =
-            data_of<const T>(d_out) + table.output_row(k) * layout.output_dim * outputs;
+        const T* d_row = data_of<const T>(d_out) + table.output_row(k) * layout.output_dim * bins;
         run_scalar<T>([&](auto simd) INLINE_LAMBDA {
           for (int64_t c = 0; c < layout.output_dim; ++c) {
             const auto plane = [&](int ph, int pw) INLINE_LAMBDA {
               return maps + (Op::kGrouped ? layout.channel(c, ph, pw) : c) * cells;
             };
-            terms.add(plane, d_row + c * outputs, gradient, simd);
+            terms.add(plane, d_row + c * bins, gradient, simd);
           }
         });
         terms.finish(gradient);

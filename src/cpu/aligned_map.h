@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The maps of an AlignOperator, each with its RoIs, cut into bands.
+// The maps of an AlignOperator, each with its RoIs, split into bands.
 #pragma once
 #include "../core/geometry/pyramid.h"
 #include "memory.h"
@@ -9,30 +9,30 @@
 
 namespace gluon_roi::cpu {
 
-// Consecutive rows of an image's map, few enough for a channel block of them to stay in the
-// second-level cache while gradients are added to it. (With all of a map of 200 x 304 in one block,
-// 7 x 7 bins take 1.1 times as long, 14 x 14 bins the same.)
+// Consecutive rows of an image's map, few enough that their channel block stays in the second-level
+// cache while gradients are added to it. (Without bands, on a map of 200 x 304, 7 x 7 bins take 1.1
+// times as long, 14 x 14 bins the same.)
 struct Band {
-  // The taps of a RoI that weigh its rows.
+  // The taps of a RoI that fall into the band.
   struct RowTaps {
     int64_t roi;
     int32_t begin, end;
   };
-  int32_t first;         // the number of its first row
-  Vector<Run> runs;      // what is covered, from its first cell on
+  int32_t first;         // index of the first row
+  Vector<Run> runs;      // covered cells, relative to the band's first cell
   Vector<RowTaps> taps;  // in the table's order
 };
 
-// One map, and the RoIs that are pooled from it.
+// A map, and the RoIs that are pooled from it.
 template <class T>
 struct AlignedMap {
   using A = SumOf<T>;
   Tensor data;
   RoiTable<A> table;
-  TapTable<A> axes;      // of some of the RoIs
-  bool earlier = false;  // whether there were others before them
+  TapTable<A> axes;         // taps of the current chunk of RoIs
+  bool accumulate = false;  // whether earlier chunks have written gradients
   int32_t band_rows;
-  Vector<Band> bands;  // of every image, after cut_bands()
+  Vector<Band> bands;  // of all images, set by cut_bands()
 
   AlignedMap(int pooled_height, int pooled_width, const Tensor& map, RoiTable<A> rows)
       : data(map), table(std::move(rows)), axes(pooled_height, pooled_width, map) {
@@ -44,7 +44,7 @@ struct AlignedMap {
   }
   int64_t bands_per_image() const { return div_up(data.shape[2], band_rows); }
 
-  // Cuts the map into bands. The taps are ordered by cell.
+  // Splits the map into bands. The taps must be sorted by cell.
   void cut_bands() {
     const int64_t per_image = bands_per_image(), band_cells = band_rows * data.shape[3];
     bands.assign(static_cast<size_t>(data.shape[0] * per_image), Band{});
@@ -73,7 +73,7 @@ struct AlignedMap {
   }
 };
 
-// The number of each row's map.
+// The index of the map for each row of rois.
 template <class G>
 Vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
   Vector<int32_t> maps(table.rois.size(), 0);
@@ -84,7 +84,7 @@ Vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
   return maps;
 }
 
-// The maps, each with its rows of the table.
+// The maps of a call, each with the RoIs that are pooled from it.
 template <class Op, class T>
 Vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in,
                                    RoiTable<SumOf<T>> table) {
@@ -102,20 +102,21 @@ Vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& i
   return maps;
 }
 
-// Makes the taps of a chunk of each map, calls prepare(&map) for each and body() once, and repeats
-// until no map has RoIs left. at_a_time(map) is the number of RoIs in a chunk.
+// In each round, makes the taps of one chunk for every map, calls prepare(&map) for every map, and
+// then body() once. Repeats until no map has RoIs left. at_a_time(map) is the number of RoIs in a
+// chunk.
 template <class Op, class T, class AtATime, class Prepare, class Body>
 void for_each_round(const typename Op::Params& p, Vector<AlignedMap<T>>* maps,
                     const AtATime& at_a_time, const Prepare& prepare, const Body& body) {
   const Pyramid pyramid = Op::pyramid(p);
   auto rule = Op::rule(p);
-  for (bool earlier = false, more = true; more; earlier = true) {
+  for (bool accumulate = false, more = true; more; accumulate = true) {
     more = false;
     for (size_t i = 0; i < maps->size(); ++i) {
       AlignedMap<T>& map = (*maps)[i];
       const Chunk chunk = map.axes.chunk.next(map.table.count(), at_a_time(map));
       rule.spatial_scale = pyramid.scale[i];
-      map.earlier = earlier;
+      map.accumulate = accumulate;
       map.axes.make(rule, map.table, chunk);
       prepare(&map);
       more = more || chunk.end < map.table.count();
@@ -124,8 +125,8 @@ void for_each_round(const typename Op::Params& p, Vector<AlignedMap<T>>* maps,
   }
 }
 
-// Runs body(map, number of the map, number of the task) for the tasks of all maps, tasks(map) each,
-// in one parallel loop: threads that are done with one map help with the others.
+// Calls body(map, map index, task index) for the tasks(map) tasks of every map in one parallel
+// loop, so that threads that have finished one map help with the others.
 template <class T, class Tasks, class Body>
 void for_each_task(const Vector<AlignedMap<T>>& maps, int64_t work, const Tasks& tasks,
                    const Body& body) {

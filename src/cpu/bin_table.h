@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bins of every RoI, for the pooling operators.
+// The bins of each RoI, for ROIPool and PSROIPool.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -11,8 +11,7 @@
 
 namespace gluon_roi::cpu {
 
-// The cells [begin, end) of every bin along both axes, for each RoI of a chunk in the table's
-// order.
+// The cells [begin, end) of each bin along both axes, for the RoIs of a chunk in the table's order.
 struct BinTable {
   int pooled_height, pooled_width;
   Chunk chunk{0, 0};
@@ -21,7 +20,7 @@ struct BinTable {
   BinTable(int bin_rows, int bin_columns, const Tensor& data)
       : pooled_height(bin_rows), pooled_width(bin_columns), data_(data) {}
 
-  // Computes the bins of a chunk, in the memory of the previous chunk.
+  // Computes the bins of a chunk, reusing the memory of the previous chunk.
   void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Chunk& rois) {
     const float scale = narrow<float>(spatial_scale);
     const int height = static_cast<int>(data_.shape[2]), width = static_cast<int>(data_.shape[3]);
@@ -35,19 +34,19 @@ struct BinTable {
       const BinAxis x = BinAxis::make(rule, roi.x1(), roi.x2(), scale, pooled_width, width);
       const int64_t high = set_edges(y, pooled_height, edge);
       const int64_t wide = set_edges(x, pooled_width, edge + 2 * pooled_height);
-      // Edges increase with the bin.
+      // Edges increase with the bin, so the first and the last bin bound all cells.
       const int32_t* x_edge = edge + 2 * pooled_height;
       coverage.add(roi.image, {edge[0], edge[2 * pooled_height - 1]},
                    {x_edge[0], x_edge[2 * pooled_width - 1]}, high * wide);
     }
     coverage.finish();
   }
-  // Memory of the bins of a RoI.
+  // The bytes that the bins of one RoI take.
   int64_t bytes() const {
     return (pooled_height + int64_t{pooled_width}) * 2 * int64_t{sizeof(int32_t)};
   }
 
-  // Two numbers per bin.
+  // Two edges per bin: [begin, end).
   ALWAYS_INLINE const int32_t* row_edges(int64_t i) const {
     return edges_.data() + (i - chunk.begin) * 2 * (pooled_height + pooled_width);
   }
@@ -59,10 +58,10 @@ struct BinTable {
   Tensor data_;
   Vector<int32_t> edges_;
 
-  // Returns the total number of cells of all bins.
-  static int64_t set_edges(const BinAxis& axis, int bins, int32_t* edge) {
+  // Sets the edges of all bins of an axis. Returns the total number of cells.
+  static int64_t set_edges(const BinAxis& axis, int axis_bins, int32_t* edge) {
     int64_t sum = 0;
-    for (int i = 0; i < bins; ++i, edge += 2) {
+    for (int i = 0; i < axis_bins; ++i, edge += 2) {
       edge[0] = axis.begin(i);
       edge[1] = axis.end(i);
       sum += std::max(edge[1] - edge[0], 0);
@@ -75,16 +74,16 @@ ALWAYS_INLINE int64_t bin_area(const int32_t* y, const int32_t* x) {
   return y[1] > y[0] && x[1] > x[0] ? static_cast<int64_t>(y[1] - y[0]) * (x[1] - x[0]) : 0;
 }
 
-// Calls body(place) for the cells of a bin in row-major order; place is the offset of a cell in a
-// block with `lanes` numbers per cell. (With the cell's index on the map instead, the loop needs
-// two counters, and ROIPool takes 1.08 times as long.)
+// Calls body(offset) for the cells of a bin in row-major order, with the offset of the cell in a
+// block of `lanes` numbers per cell. (With the index of the cell instead, the loop needs two
+// counters, and ROIPool takes 1.08 times as long.)
 template <int64_t lanes, class Body>
 ALWAYS_INLINE void for_each_cell(const int32_t* y, const int32_t* x, int64_t width,
                                  const Body& body) {
   const int64_t run = (x[1] - int64_t{x[0]}) * lanes;
   int64_t first = (y[0] * width + x[0]) * lanes;
   for (int64_t row = y[0]; row < y[1]; ++row, first += width * lanes) {
-    for (int64_t place = first; place < first + run; place += lanes) body(place);
+    for (int64_t offset = first; offset < first + run; offset += lanes) body(offset);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channel blocks: transposes the planes of some channels to channel-last, and back.
+// Channel blocks: transposes the planes of a few channels to channel-last, and back.
 #pragma once
 #include <algorithm>
 #include <utility>
@@ -8,8 +8,9 @@
 
 namespace gluon_roi::cpu {
 
-// The order of elements when two registers are combined. Within each 16 bytes, the lower halves and
-// the upper halves are interleaved; in 32 bytes, all lower and all upper halves are joined.
+// Shuffles that combine two registers. Low and High interleave the lower and the upper halves of
+// each 16 bytes; Lower and Upper join the lower and the upper 16 bytes of two registers of 32
+// bytes.
 template <int... elements>
 using Picked = std::integer_sequence<int, elements...>;
 template <class A, int bytes>
@@ -39,8 +40,8 @@ struct Exchange<double, 32> {
   using Upper = Picked<2, 3, 6, 7>;
 };
 
-// *to = these elements of a and b, numbered consecutively. (GCC has Clang's function since version
-// 12.)
+// Sets *to to the given elements of the concatenation of a and b. (GCC has Clang's builtin only
+// since version 12.)
 template <class Values, int... elements>
 ALWAYS_INLINE void pick(const Values& a, const Values& b, Values* to, Picked<elements...>) {
 #ifdef __clang__
@@ -51,7 +52,7 @@ ALWAYS_INLINE void pick(const Values& a, const Values& b, Values* to, Picked<ele
 #endif
 }
 
-// The contents of a register of 16 bytes, which every level has, or of 32.
+// A register of 16 bytes, which every level has, or of 32.
 template <class A, int bytes>
 struct Packet {
   static constexpr int kSize = bytes / sizeof(A);
@@ -100,7 +101,7 @@ template <class A, class Simd>
 using Wide = Packet<A, std::min(Simd::kRegisterBytes, 32)>;
 
 // block[i * kLanes + lane] = planes[lane * stride + i] for kSize lanes and i < cells. The last
-// square overlaps the previous one, which costs less than single cells.
+// square overlaps the previous one, which is faster than a loop over the remaining cells.
 template <class Square, class T, class A>
 ALWAYS_INLINE void pack_squares(const T* planes, int64_t stride, int64_t cells, A* block) {
   constexpr int64_t kSide = Square::kSize;
@@ -134,14 +135,14 @@ ALWAYS_INLINE void unpack_squares(const A* block, int64_t stride, int64_t cells,
   }
 }
 
-// Cells transposed at a time: few enough for their part of the block to stay in the first-level
-// cache for all planes. These are read a few at a time, because planes a power of two apart would
-// evict each other.
+// The number of cells that are transposed at a time, few enough for their part of the block to stay
+// in the first-level cache for all planes. Only a few planes are read at a time, because planes
+// whose distance is a power of two would evict each other.
 constexpr int64_t kCellsAtATime = 64;
 
 // block[i * kLanes + lane] = planes[lane * stride + i] for i < cells; lanes past `lanes` become 0.
-// It works in squares, because GCC does not find the transposition in plain loops, with which whole
-// operators take 1.3 to 1.6 times as long.
+// It transposes squares of registers, because GCC does not recognise a transposition in plain
+// loops, with which operators take 1.3 to 1.6 times as long.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void pack_planes(const T* planes, int64_t stride, int lanes, int64_t cells, A* block,
                                Simd simd) {
@@ -200,7 +201,7 @@ ALWAYS_INLINE void unpack_planes(const A* block, int64_t stride, int lanes, int6
   }
 }
 
-// The same for a single channel, which is a block as it is.
+// The same for a single channel, which needs no transposition.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void pack_planes(const T* plane, int64_t, int, int64_t cells, A* block,
                                OneChannel<Simd>) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of the boxes.
+// Gradients with respect to the boxes.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -9,31 +9,31 @@
 
 namespace gluon_roi::cpu {
 
-// Adds the contribution of one channel of one RoI to gradient[4] (x1, y1, x2, y2, per image pixel).
-// plane(ph, pw) is the map that bin (ph, pw) reads, d_out[ph * columns + pw] its gradient.
-// The caller finishes the gradient after the last channel.
+// Computes the gradient of one RoI, gradient[4], with respect to x1, y1, x2 and y2 in image pixels.
+// add() adds one channel: plane(ph, pw) is the map that bin (ph, pw) reads, and d_out[ph *
+// pooled_width + pw] the gradient of the bin. Call finish() after the last channel.
 template <class G>
 class RoiGradient {
  public:
   template <class Rule>
   RoiGradient(int pooled_height, int pooled_width, const Rule& rule, const Roi<G>& roi,
               const Tensor& data)
-      : rows_(pooled_height),
-        columns_(pooled_width),
+      : pooled_height_(pooled_height),
+        pooled_width_(pooled_width),
         width_(data.shape[3]),
-        excess_(excess<G>(rule.spatial_scale)) {
-    add_axis(rule.axis(roi.y1(), roi.y2(), rows_, static_cast<int32_t>(data.shape[2])), rows_, &y_,
-             &y_begin_);
-    add_axis(rule.axis(roi.x1(), roi.x2(), columns_, static_cast<int32_t>(data.shape[3])), columns_,
-             &x_, &x_begin_);
+        pow2_scale_(pow2_scale<G>(rule.spatial_scale)) {
+    add_axis(rule.axis(roi.y1(), roi.y2(), pooled_height_, static_cast<int32_t>(data.shape[2])),
+             pooled_height_, &y_, &y_begin_);
+    add_axis(rule.axis(roi.x1(), roi.x2(), pooled_width_, static_cast<int32_t>(data.shape[3])),
+             pooled_width_, &x_, &x_begin_);
   }
 
   template <class T, class Plane, class Simd>
   ALWAYS_INLINE void add(const Plane& plane, const T* d_out, double* gradient, Simd simd) const {
-    for (int ph = 0; ph < rows_; ++ph) {
-      for (int pw = 0; pw < columns_; ++pw) {
+    for (int ph = 0; ph < pooled_height_; ++ph) {
+      for (int pw = 0; pw < pooled_width_; ++pw) {
         const T* map = plane(ph, pw);
-        const double d_bin = load_one(d_out + ph * columns_ + pw, simd);
+        const double d_bin = load_one(d_out + ph * pooled_width_ + pw, simd);
         for (size_t i = y_begin_[ph]; i < y_begin_[ph + 1]; ++i) {
           const T* row = map + y_[i].cell * width_;
           double sum = 0, d_lo = 0, d_hi = 0;
@@ -52,39 +52,39 @@ class RoiGradient {
     }
   }
   void finish(double* gradient) const {
-    for (int i = 0; i < kLengths; ++i) gradient[i] *= excess_;
+    for (int i = 0; i < kScaledCoordinates; ++i) gradient[i] *= pow2_scale_;
   }
 
  private:
   template <class Axis>
-  static void add_axis(const Axis& axis, int bins, Vector<GradientTap<G>>* taps,
+  static void add_axis(const Axis& axis, int axis_bins, Vector<GradientTap<G>>* taps,
                        Vector<size_t>* begin) {
     begin->push_back(0);
-    for (int q = 0; q < bins; ++q) {
+    for (int q = 0; q < axis_bins; ++q) {
       append_taps(axis, q, taps, [&](GradientTap<G>* tap, G weight, G d_lo, G d_hi) {
         tap->weight += weight / axis.divisor();
         tap->d_lo += d_lo / axis.divisor();
         tap->d_hi += d_hi / axis.divisor();
       });
-      // A cell with no effect is not read, so that its NaN cannot leak.
-      const auto says_nothing = [](const GradientTap<G>& tap) {
+      // A cell without effect is not read, so a NaN in it does not spread.
+      const auto is_zero = [](const GradientTap<G>& tap) {
         return tap.weight == 0 && tap.d_lo == 0 && tap.d_hi == 0;
       };
       const auto first = taps->begin() + static_cast<int64_t>(begin->back());
-      taps->erase(std::remove_if(first, taps->end(), says_nothing), taps->end());
+      taps->erase(std::remove_if(first, taps->end(), is_zero), taps->end());
       begin->push_back(taps->size());
     }
   }
 
-  int rows_, columns_;
+  int pooled_height_, pooled_width_;
   int64_t width_;
-  double excess_;
+  double pow2_scale_;
   Vector<GradientTap<G>> y_, x_;
   Vector<size_t> y_begin_, x_begin_;
 };
 
-// Writes all of d_rois: for each valid RoI the sums of accumulate(k, roi, gradient), one for each
-// coordinate of the box, and 0 elsewhere.
+// Writes all of d_rois: for each valid RoI the gradient that accumulate(k, roi, gradient) sums up
+// for each coordinate of the box, and 0 elsewhere.
 template <class G, class Accumulate>
 void write_roi_gradients(const RoiTable<G>& table, int coordinates, int64_t work,
                          const Tensor& d_rois, const Accumulate& accumulate) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, stores and copies that convert: float16 in memory is float32 in registers.
+// Loads, stores and copies with conversion: float16 in memory is float32 in registers.
 #pragma once
 #ifdef __aarch64__
 #include <arm_neon.h>
@@ -12,12 +12,12 @@
 
 namespace gluon_roi::cpu {
 
-// Whether registers can be loaded from numbers stored as T, and stored there.
+// Whether registers can be loaded from and stored to arrays of T directly.
 template <class T, class Simd>
 constexpr bool kInRegisters = !std::is_same<T, Half>::value || Simd::kConvertsHalf;
 
-// A register of 16 bytes, which every level has, or of 32. (They pass it by reference, because
-// returning 32 bytes would depend on the level.)
+// Load and store a register of 16 bytes, which every level has, or of 32. (Registers are passed by
+// reference, because the ABI of a return value of 32 bytes depends on the level.)
 template <class A, class Values>
 ALWAYS_INLINE void load_register(const A* from, Values* to) {
   typedef A Stored __attribute__((vector_size(sizeof(Values)), aligned(alignof(A))));
@@ -30,8 +30,8 @@ ALWAYS_INLINE void store_register(A* to, const Values& from) {
 }
 
 #if defined(__aarch64__) || defined(SEVERAL_LEVELS)
-// The same for float16, by the processor's conversions. (GCC has F16C's because the levels of
-// simd.h name it. It warns that they would depend on the level if they were not inlined.)
+// The same for float16, with the processor's conversions. (The levels of simd.h enable F16C. GCC
+// warns that the ABI would depend on the level if these functions were not inlined.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpsabi"
 template <class Values>
@@ -50,7 +50,7 @@ ALWAYS_INLINE void load_register(const Half* from, Values* to) {
     memcpy(&halves, from, sizeof(halves));
     *to = __builtin_ia32_vcvtph2ps256(halves);
   } else {
-    // (GCC would copy half a register through memory, where the processor waits for the store.)
+    // (Without this, GCC copies half a register through memory, which stalls on store forwarding.)
     typedef int64_t Pair __attribute__((vector_size(16)));
     int64_t halves;
     memcpy(&halves, from, sizeof(halves));
@@ -60,7 +60,7 @@ ALWAYS_INLINE void load_register(const Half* from, Values* to) {
 }
 template <class Values>
 ALWAYS_INLINE void store_register(Half* to, const Values& from) {
-  // As in to_half(), there is one NaN of each sign.
+  // As in to_half(), there is only one NaN for each sign.
   using Bits = decltype(from == from);
   const Bits sign = reinterpret_cast<Bits>(from) & static_cast<int32_t>(0x80000000u);
   const Values values = from == from ? from : reinterpret_cast<Values>(sign | 0x7fc00000);
@@ -85,13 +85,13 @@ ALWAYS_INLINE void store_register(Half* to, const Values& from) {
 #pragma GCC diagnostic pop
 #endif
 
-// One number.
+// Load and store one number.
 template <class T, class Simd>
 ALWAYS_INLINE SumOf<T> load_one(const T* from, Simd) {
 #if defined(SEVERAL_LEVELS)
   if constexpr (std::is_same<T, Half>::value && Simd::kConvertsHalf) {
 #if defined(__clang__)
-    __fp16 half;  // which no function may return
+    __fp16 half;  // __fp16 cannot be a return type
     memcpy(&half, from, sizeof(half));
     return half;
 #else
@@ -117,8 +117,8 @@ ALWAYS_INLINE void store_one(T* to, SumOf<T> value, Simd) {
   store(to, value);
 }
 
-// run_simd for a body that loads or stores numbers of type T one by one: only float16 gains from a
-// level, by its conversions.
+// run_simd for a body that loads or stores single numbers of type T: only float16 benefits from a
+// higher level, through its conversions.
 template <class T, class Body>
 void run_scalar(const Body& body) {
   if constexpr (std::is_same<T, SumOf<T>>::value) {
@@ -128,8 +128,8 @@ void run_scalar(const Body& body) {
   }
 }
 
-// Copies `count` numbers in registers, of which the last overlaps the previous one; returns whether
-// there were enough for one.
+// Copies `count` numbers register by register; the last register overlaps the previous one. Returns
+// false, without copying, if there are too few for one register.
 template <int bytes, class From, class To>
 ALWAYS_INLINE bool copy_registers(const From* from, int64_t count, To* to) {
   constexpr int64_t kSize = bytes / sizeof(SumOf<From>);
@@ -144,14 +144,14 @@ ALWAYS_INLINE bool copy_registers(const From* from, int64_t count, To* to) {
   return true;
 }
 
-// Copies `count` numbers between arrays of T and SumOf<T>, which do not overlap.
+// Copies `count` numbers between non-overlapping arrays of T and SumOf<T>.
 template <class From, class To, class Simd>
 ALWAYS_INLINE void copy_run(const From* from, int64_t count, To* to, Simd simd) {
   if constexpr (kInRegisters<From, Simd> && kInRegisters<To, Simd>) {
     constexpr int kWide = std::min(Simd::kRegisterBytes, 32);
     if (copy_registers<kWide>(from, count, to) || copy_registers<16>(from, count, to)) return;
   } else {
-    // Runs of a constant length, which GCC vectorises.
+    // An inner loop of constant length, which GCC vectorises.
     constexpr int kSize = 16;
     for (; count >= kSize; count -= kSize, from += kSize, to += kSize) {
 #pragma omp simd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the map that RoIs touch.
+// The part of the map that RoIs read.
 #pragma once
 #include <limits>
 #include <vector>
@@ -9,17 +9,17 @@
 
 namespace gluon_roi::cpu {
 
-// Consecutive cells, in row-major order or along one axis.
+// A range of consecutive cells, in row-major order or along one axis.
 struct Run {
   int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
 
   bool empty() const { return begin >= end; }
   int64_t count() const { return end - begin; }
-  // The part between two cells, which may be empty.
+  // The part within [first, last), which may be empty.
   Run clip(int64_t first, int64_t last) const {
     return {std::max(begin, first), std::min(end, last)};
   }
-  // Extends it to hold another one as well.
+  // Extends the range to include another one.
   void include(const Run& other) {
     begin = std::min(begin, other.begin);
     end = std::max(end, other.end);
@@ -28,8 +28,8 @@ struct Run {
 };
 
 // The cells of each image that its RoIs may read, as runs of consecutive cells in row-major order.
-// Kernels pack and sum only these, so that the cost of few RoIs on a large map depends on the cells
-// that they touch.
+// Kernels pack and sum only these cells, so the cost of a few RoIs on a large map depends on the
+// cells that they read.
 class Coverage {
  public:
   Coverage() = default;
@@ -39,13 +39,14 @@ class Coverage {
         columns_(static_cast<size_t>(data.shape[0] * data.shape[2])),
         images_(static_cast<size_t>(data.shape[0])) {}
 
-  // Adds some rows and columns of an image, whose cells are read `reads` times in total.
+  // Adds a rectangle of an image, whose cells are read `reads` times in total.
   void add(int64_t image, const Run& rows, const Run& columns, int64_t reads) {
     if (columns.empty()) return;
     images_[image].reads += reads;
     for (int64_t y = rows.begin; y < rows.end; ++y) columns_[image * height_ + y].include(columns);
   }
-  // Call after the last add(). Closes small gaps, because runs have a cost as well.
+  // Makes the runs; call it after the last add(). Small gaps are closed, because each run has a
+  // cost of its own.
   void finish() {
     for (size_t image = 0; image < images_.size(); ++image) {
       Vector<Run>& runs = images_[image].runs;
@@ -64,8 +65,9 @@ class Coverage {
   }
   const Vector<Run>& runs(int64_t image) const { return images_[image].runs; }
 
-  // Whether this share of an image's reads costs less in each of `channels` separately than packing
-  // the cells into `blocks` channel blocks. Packing a cell takes as long as some `reads_to_pack`.
+  // Whether it is faster to read the map directly, channel by channel, than to pack the covered
+  // cells into `blocks` channel blocks, for a task with this share of the image's reads and
+  // `channels` channels. Packing a cell takes about as long as `reads_to_pack` reads.
   bool unpacked_is_faster(int64_t image, double share, int blocks, int channels,
                           double reads_to_pack = 3) const {
     const Image& counts = images_[image];
@@ -86,8 +88,7 @@ class Coverage {
   Vector<Image> images_;
 };
 
-// pack_planes, a block of zeros, and unpack_planes for the covered cells; all other cells of the
-// planes become 0.
+// pack_planes() for the covered cells only.
 template <class T, class A, class Simd>
 ALWAYS_INLINE void pack_runs(const Vector<Run>& runs, const T* planes, int64_t stride, int lanes,
                              A* block, Simd simd) {
@@ -96,10 +97,9 @@ ALWAYS_INLINE void pack_runs(const Vector<Run>& runs, const T* planes, int64_t s
                 simd);
   }
 }
-// The same for rows of the map that are not packed yet, once a row above `row` is needed: packs the
-// rows above it and a few more. Returns the number of packed rows. (If RoIs come in the order of
-// their lower edges, most cells that they read are still in the cache from packing: ROIAlign on
-// maps of 200 x 304 takes .9 of the time.)
+// Packs the rows of the map before `row`, and a few more, unless they are packed already. Returns
+// the number of packed rows. (If RoIs are sorted by their lower edges, most cells that they read
+// are still in the cache from packing, and ROIAlign on maps of 200 x 304 takes 0.9 times as long.)
 template <class T, class A, class Simd>
 ALWAYS_INLINE int64_t pack_rows(const Vector<Run>& runs, int64_t packed, int64_t row, int64_t width,
                                 const T* planes, int64_t stride, int lanes, A* block, Simd simd) {
@@ -142,21 +142,21 @@ void clear_others(const Vector<Run>& runs, int64_t stride, int lanes, int64_t ce
   }
 }
 
-// Load and store the block of gradients that a kernel adds to. They start at 0, and all are
-// written; or they start from the results of `earlier` kernels.
+// Load and store the block of gradients that a kernel adds to. With `accumulate` it starts from the
+// gradients in memory; otherwise it starts from 0, and cells that are not covered become 0.
 template <class T, class A, class Simd>
-ALWAYS_INLINE void begin_gradients(const Vector<Run>& runs, bool earlier, const T* planes,
+ALWAYS_INLINE void begin_gradients(const Vector<Run>& runs, bool accumulate, const T* planes,
                                    int64_t stride, int lanes, A* block, Simd simd) {
-  if (earlier) {
+  if (accumulate) {
     pack_runs(runs, planes, stride, lanes, block, simd);
   } else {
     clear_runs(runs, block);
   }
 }
 template <class T, class A, class Simd>
-ALWAYS_INLINE void end_gradients(const Vector<Run>& runs, bool earlier, const A* block,
+ALWAYS_INLINE void end_gradients(const Vector<Run>& runs, bool accumulate, const A* block,
                                  int64_t stride, int lanes, int64_t cells, T* planes, Simd simd) {
-  if (!earlier) clear_others(runs, stride, lanes, cells, planes);
+  if (!accumulate) clear_others(runs, stride, lanes, cells, planes);
   unpack_runs(runs, block, stride, lanes, planes, simd);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channels that a kernel processes at once, one number for each, in registers.
+// The registers with one number for each channel that a kernel processes at once.
 #pragma once
 #include <cstdint>
 
@@ -7,9 +7,9 @@
 
 namespace gluon_roi::cpu {
 
-// Kernels process kLanes channels at once: 16 floats or 8 doubles, which fill a cache line and an
-// AVX-512 register for each cell of the map. (With 16 doubles, blocks leave the caches: maps of 200
-// x 304 took 1.3 to 1.5 times as long.)
+// The number of channels that kernels process at once: 16 floats or 8 doubles, which for each cell
+// of the map fill a cache line and an AVX-512 register. (With 16 doubles, blocks no longer fit in
+// the caches, and maps of 200 x 304 took 1.3 to 1.5 times as long.)
 constexpr int kCellBytes = 64;
 template <class A>
 constexpr int kLanes = kCellBytes / static_cast<int>(sizeof(A));
@@ -18,20 +18,20 @@ int64_t blocks_of(int64_t channels) {
   return div_up(channels, kLanes<A>);
 }
 
-// One number for each channel of a block, in as many registers as the level needs. (GCC keeps some
-// plain arrays of `omp simd` loops in memory: ROIPool forward took 1.3, backward 3.4 times as
-// long.)
+// One number for each channel of a block, in as many registers as the level needs. (With plain
+// arrays and `omp simd` loops, some of which GCC keeps in memory, ROIPool took 1.3 times as long
+// forward and 3.4 times backward.)
 template <class A, class Simd>
 struct Lanes {
   static constexpr int kRegisters = kCellBytes / Simd::kRegisterBytes;
   static constexpr int kCount = kLanes<A>;
   typedef A Register __attribute__((vector_size(Simd::kRegisterBytes)));
-  // In memory: aligned as arrays of A, and known to alias only those (unlike memcpy).
+  // The type in memory: aligned like A, and known to alias only arrays of A (unlike memcpy).
   typedef A Stored __attribute__((vector_size(Simd::kRegisterBytes), aligned(alignof(A))));
   static constexpr int kPerRegister = Simd::kRegisterBytes / sizeof(A);
   Register registers[kRegisters];
 
-  // Goes through an array, which GCC turns into a broadcast. It turns `Register{} + value` into one
+  // All lanes are `value`. GCC turns the array into a broadcast, but `Register{} + value` into one
   // insertion per lane.
   ALWAYS_INLINE static Lanes all(A value) {
     A values[kLanes<A>];
@@ -61,7 +61,8 @@ struct Lanes {
     copy_run(values, kLanes<A>, to, Simd{});
   }
 
-  // Lanes `step` elements apart; those past `lanes` are 0 and are not written.
+  // Load and store lanes that are `step` elements apart. Lanes past `lanes` are loaded as 0 and not
+  // stored.
   template <class T>
   ALWAYS_INLINE static Lanes gather(int lanes, const T* from, int64_t step) {
     T values[kLanes<A>] = {};
@@ -75,14 +76,14 @@ struct Lanes {
     for (int lane = 0; lane < lanes; ++lane) to[lane * step] = values[lane];
   }
 
-  // Adds the lanes up to `lanes` to a number, one after the other.
+  // Adds the first `lanes` lanes to *sum, one after the other.
   ALWAYS_INLINE void add_each_to(int lanes, A* sum) const {
     A values[kLanes<A>];
     store(values);
     for (int lane = 0; lane < lanes; ++lane) *sum += values[lane];
   }
 
-  // Adds them to those in memory.
+  // Adds the lanes to those in memory.
   ALWAYS_INLINE void add_to(A* to) const {
     Lanes sums = load(to);
     sums += *this;
@@ -107,16 +108,16 @@ struct Lanes {
     for_each([&](int i) INLINE_LAMBDA { registers[i] /= other.registers[i]; });
     return *this;
   }
-  // Takes `other` where it is greater, so a NaN there never wins.
+  // Keeps the greater of both lanes. A NaN in `other` is ignored.
   ALWAYS_INLINE void keep_greater(const Lanes& other) {
     for_each([&](int i) INLINE_LAMBDA {
       registers[i] = other.registers[i] > registers[i] ? other.registers[i] : registers[i];
     });
   }
 
-  // Adds the lanes in which `left` equals `right` to those of `sum`, and sets them to 0 here. It
-  // masks bits, because lanes may be infinite. (With a second comparison instead, backward
-  // takes 1.06 times as long.)
+  // Moves the lanes in which `left` equals `right` to `sum`: adds them there, and sets them to 0
+  // here. It masks bits instead of subtracting, because lanes may be infinite. (With a second
+  // comparison instead, backward takes 1.06 times as long.)
   ALWAYS_INLINE void move_where_equal(const Lanes& left, const Lanes& right, Lanes* sum) {
     using Bits = decltype(registers[0] == registers[0]);
     for_each([&](int i) INLINE_LAMBDA {
@@ -134,7 +135,7 @@ struct Lanes {
   }
 };
 
-// Replaces Simd where a single channel is read and written directly, without a channel block.
+// Replaces Simd where a single channel is processed directly, without a channel block.
 template <class Simd>
 struct OneChannel {};
 template <class A, class Simd>

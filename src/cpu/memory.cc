@@ -20,8 +20,9 @@ void* thread_scratch(size_t bytes) {
   };
   static thread_local std::unique_ptr<void, Free> memory;
 #ifdef GLUON_ROI_DEBUG
-  // Fresh memory of exactly this size, so that AddressSanitizer reports any access past its end. It
-  // is full of NaN, so that reading it before writing shows in the result.
+  // The debug build allocates exactly this size each time, so that AddressSanitizer reports any
+  // access past the end, and fills it with NaN, so that reading uninitialised memory shows in the
+  // result.
   void* exact = nullptr;
   if (posix_memalign(&exact, 4096, bytes > 0 ? bytes : 1) != 0) throw NoMemory(bytes);
   memset(exact, 0xff, bytes);
@@ -47,8 +48,8 @@ namespace {
 
 enum class HugePages { kNone, kWhileFast, kAll };
 
-HugePages wanted_huge_pages() {
-  static const HugePages wanted = [] {
+HugePages requested_huge_pages() {
+  static const HugePages requested = [] {
     const char* text = std::getenv("GLUON_ROI_HUGE_PAGES");
     if (text == nullptr || *text == '\0') return HugePages::kWhileFast;
     const std::string value = text;
@@ -58,10 +59,10 @@ HugePages wanted_huge_pages() {
     }
     return value == "1" ? HugePages::kAll : HugePages::kNone;
   }();
-  return wanted;
+  return requested;
 }
 
-// Processor time of this thread, which other threads on a busy machine do not affect.
+// Processor time of this thread, which is not affected by other threads on a busy machine.
 double thread_seconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -72,35 +73,35 @@ double thread_seconds() {
 
 void check_environment() {
   simd_level();
-  wanted_huge_pages();
+  requested_huge_pages();
 }
 
 static void use_huge_pages(const Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kHugePage = 2 << 20;
-  // The kernel hands out the pages freed last first, so a few fast ones do not predict the others,
-  // and each page is timed. A slow page is fast in the next call, unless a pause comes between. A
-  // call accepts a quarter of slow pages, which makes a loop fast within some four calls.
+  // Each page is timed: Linux hands out the most recently freed pages first, so a few fast pages do
+  // not predict the others. A page that was slow is usually fast in the next call. A call accepts a
+  // quarter of slow pages, so a loop becomes fast within about four calls.
   constexpr double kSlow = 1e-3;
   const uintptr_t address = reinterpret_cast<uintptr_t>(tensor.data);
   const uintptr_t begin = round_up(address, kHugePage);
   const uintptr_t end =
       (address + static_cast<size_t>(elements(tensor)) * dtype_size(tensor.dtype)) / kHugePage *
       kHugePage;
-  const HugePages wanted = wanted_huge_pages();
-  if (wanted == HugePages::kNone || end < begin + 2 * kHugePage) return;
-  // This is only a hint: results are right even if the system rejects it.
+  const HugePages requested = requested_huge_pages();
+  if (requested == HugePages::kNone || end < begin + 2 * kHugePage) return;
+  // This is only a hint, so a failure is ignored.
   if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) != 0) return;
-  if (wanted == HugePages::kAll) return;
-  const uintptr_t most_slow = (end - begin) / kHugePage / 4 + 1;
+  if (requested == HugePages::kAll) return;
+  const uintptr_t max_slow = (end - begin) / kHugePage / 4 + 1;
   std::atomic<uintptr_t> slow{0};
   std::atomic<uintptr_t> next{begin};
   parallel_for(max_threads(), static_cast<int64_t>(end - begin), [&](int64_t) {
-    while (slow <= most_slow) {
+    while (slow <= max_slow) {
       const uintptr_t page = next.fetch_add(kHugePage);
       if (page >= end) return;
       const double start = thread_seconds();
-      // Makes the page resident and keeps its contents.
+      // Makes the page resident without changing its contents.
       __atomic_fetch_or(reinterpret_cast<char*>(page), 0, __ATOMIC_RELAXED);
       slow += thread_seconds() - start > kSlow;
     }

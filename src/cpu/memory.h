@@ -12,19 +12,19 @@
 
 namespace gluon_roi {
 
-// Writes zeros, as the gradient of an input that has none.
+// Writes zeros, the gradient of an input that has none.
 void zero_fill(Cpu, const Tensor& tensor);
 
-// Called with an array that is about to be written completely.
+// Call this with an array that is about to be overwritten completely.
 void prepare_output(const Tensor& tensor);
 
 namespace cpu {
 
-// Throws unless the environment variables that kernels read are valid, so that a call that is
-// rejected for one has written nothing.
+// Throws unless the environment variables that kernels read are valid. It is called before anything
+// is written.
 void check_environment();
 
-// That of std::vector, which throws NoMemory.
+// The allocator of std::vector, except that it throws NoMemory.
 template <class T>
 struct Allocator {
   using value_type = T;
@@ -32,9 +32,9 @@ struct Allocator {
   template <class U>
   Allocator(const Allocator<U>&) {}
   T* allocate(size_t count) {
-    constexpr size_t kMost = std::numeric_limits<size_t>::max() / sizeof(T);
-    const size_t bytes = std::min(count, kMost) * sizeof(T);
-    void* const memory = count > kMost ? nullptr : ::operator new(bytes, std::nothrow);
+    constexpr size_t kMaxCount = std::numeric_limits<size_t>::max() / sizeof(T);
+    const size_t bytes = std::min(count, kMaxCount) * sizeof(T);
+    void* const memory = count > kMaxCount ? nullptr : ::operator new(bytes, std::nothrow);
     if (memory == nullptr) throw NoMemory(bytes);
     return static_cast<T*>(memory);
   }
@@ -46,7 +46,7 @@ struct Allocator {
 template <class T>
 using Vector = std::vector<T, Allocator<T>>;
 
-// Scratch memory of this thread, kept between calls; contents are undefined.
+// Scratch memory of this thread, which is kept between calls. Its contents are undefined.
 void* thread_scratch(size_t bytes);
 template <class A>
 A* scratch(int64_t count) {
@@ -59,9 +59,9 @@ ALWAYS_INLINE void prefetch_lanes(int lanes, const T* from, int64_t step) {
   for (int lane = 0; lane < lanes; ++lane) __builtin_prefetch(from + lane * step, 1);
 }
 
-// Prefetches `count` elements in `steps` steps, which the caller spreads over the preceding work.
-// All at once would fill the processor's queue of outstanding reads, and the work would wait for
-// it. (ROIPool and ROIAlign with 2000 RoIs took 1.2 to 1.4 times as long.)
+// Prefetches `count` elements in `steps` steps, which the caller distributes over the work before
+// they are needed. Prefetching everything at once would fill the processor's queue of outstanding
+// reads and stall the work. (ROIPool and ROIAlign with 2000 RoIs took 1.2 to 1.4 times as long.)
 template <class T>
 class GradualPrefetch {
  public:
@@ -74,8 +74,8 @@ class GradualPrefetch {
   }
 
  private:
-  const T* line_;  // the next to prefetch
-  const T* goal_;  // the end of the steps so far
+  const T* line_;  // the next line to prefetch
+  const T* goal_;  // prefetch up to here
   int64_t step_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of rois, decoded and checked once a call.
+// The rows of rois, decoded and checked once per call.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -7,35 +7,35 @@
 #include <type_traits>
 #include <vector>
 
-#include "../core/geometry/rows.h"
+#include "../core/geometry/roi_decode.h"
 #include "memory.h"
 
 namespace gluon_roi::cpu {
 
-// RoIs that follow each other in a table's order: those whose taps or bins are in memory at the
-// same time (DESIGN.md, "Chunks").
+// A range of RoIs in the table's order, whose taps or bins are in memory at the same time
+// (DESIGN.md, "Chunks").
 struct Chunk {
   int64_t begin, end;
   int64_t count() const { return end - begin; }
   bool empty() const { return begin >= end; }
-  // Threads make the tables of a chunk in shares: of 32 RoIs and more, at most 16 of them.
+  // The tables of a chunk are made in parallel shares: one for every 32 RoIs, but at most 16.
   int64_t shares() const { return std::min<int64_t>(div_up(count(), 32), 16); }
   Chunk share(int64_t i) const {
     return Chunk{begin + count() * i / shares(), begin + count() * (i + 1) / shares()};
   }
-  // The next one, of `rois` in all.
+  // The chunk after this one, out of `rois` RoIs.
   Chunk next(int64_t rois, int64_t at_a_time) const {
     return Chunk{end, end + std::min(at_a_time, rois - end)};
   }
 };
 
-// All rows, and the valid ones sorted by image; within an image they keep their order.
+// All rows of rois, and the valid ones sorted by image; within an image they keep their order.
 template <class G>
 struct RoiTable {
   Vector<Roi<G>> rois;    // K
-  Vector<int64_t> order;  // row numbers of the valid RoIs, by image
+  Vector<int64_t> order;  // row indices of the valid RoIs, sorted by image
   Vector<int64_t> begin;  // N + 1 offsets into order
-  int64_t per_list = 0;   // K; rois may hold several lists
+  int64_t per_list = 0;   // K, the rows of one list
 
   RoiTable() = default;
   RoiTable(const char* op, const Inputs& in, int32_t bad_index) {
@@ -65,7 +65,7 @@ struct RoiTable {
     }
   }
 
-  // The same rows, with only those in `order` for which keep(row) is true.
+  // A table with the same rows, whose `order` has only the rows for which keep(row) is true.
   template <class Keep>
   RoiTable only(const Keep& keep) const {
     RoiTable kept;
@@ -81,8 +81,8 @@ struct RoiTable {
     return kept;
   }
 
-  // Orders the RoIs of each image by their lower edges, so that most of what one reads is in the
-  // cache already. For passes whose result does not depend on the order.
+  // Sorts the RoIs of each image by their lower edges, so that most of the cells that a RoI reads
+  // are in the cache already. Use it only if the result does not depend on the order.
   void sort_by_lower_edge() {
     for (size_t image = 0; image + 1 < begin.size(); ++image) {
       std::sort(order.begin() + begin[image], order.begin() + begin[image + 1],
@@ -91,23 +91,24 @@ struct RoiTable {
   }
 
   int64_t count() const { return static_cast<int64_t>(order.size()); }
-  // Those of a chunk that belong to an image.
+  // The RoIs of a chunk that belong to an image.
   ALWAYS_INLINE Chunk of_image(int64_t image, const Chunk& chunk) const {
     return Chunk{std::max(begin[image], chunk.begin), std::min(begin[image + 1], chunk.end)};
   }
 
-  // The row of the output for a row of rois.
+  // The output row of a row of rois.
   ALWAYS_INLINE int64_t output_row(int64_t k) const { return k % per_list; }
 
-  // The row `steps` after order[i], or the last one, to be fetched early. Tasks that do little work
-  // for a RoI look kFarAhead.
+  // The row `steps` after order[i], or the last one, for prefetching. Tasks with little work per
+  // RoI look kFarAhead.
   static constexpr int64_t kFarAhead = 4;
   ALWAYS_INLINE int64_t ahead(int64_t i, int64_t steps = 1) const {
     const int64_t last = count() - 1;
     return order[i + steps < last ? i + steps : last];
   }
 
-  // Fills the rows of out that belong to no image: 0 for padding, NaN for unusable coordinates.
+  // Fills the output rows of RoIs that are not valid: 0 for padding rows, NaN for boxes that are
+  // not finite.
   template <class T>
   void fill_special_rows(T* out, int64_t row_size) const {
     for (size_t k = 0; k < rois.size(); ++k) {
@@ -136,22 +137,22 @@ struct RoiTable {
   }
 };
 
-// RoIs in a chunk, whose tables take some `bytes` each: as many as fit into half of the map's size,
-// and kFewest at least, because each chunk packs the map again.
+// The number of RoIs in a chunk, whose tables take `bytes` each: their size is at most half of the
+// map's. It is at least kMinRois, because each chunk packs the map again.
 template <class T>
 int64_t rois_at_a_time(const Tensor& data, int64_t bytes) {
-  constexpr int64_t kFewest = 128;
-  return std::max(kFewest, elements(data) * static_cast<int64_t>(sizeof(SumOf<T>)) / 2 / bytes);
+  constexpr int64_t kMinRois = 128;
+  return std::max(kMinRois, elements(data) * static_cast<int64_t>(sizeof(SumOf<T>)) / 2 / bytes);
 }
-// The same where gradients are added up. float16 has one chunk: its gradients are summed in float32
-// and would be rounded between chunks.
+// The same for backward passes. float16 has a single chunk, because its gradients are summed in
+// float32 and would be rounded between chunks.
 template <class T>
 int64_t gradients_at_a_time(const Tensor& data, int64_t bytes) {
   return std::is_same<T, SumOf<T>>::value ? rois_at_a_time<T>(data, bytes)
                                           : std::numeric_limits<int64_t>::max();
 }
 
-// Runs body(chunk) for each chunk of the RoIs in turn; once with an empty chunk if there are none.
+// Calls body(chunk) for each chunk in turn; once with an empty chunk if there are no RoIs.
 template <class Body>
 void for_each_chunk(int64_t rois, int64_t at_a_time, const Body& body) {
   Chunk chunk{0, 0};

@@ -29,7 +29,7 @@ const char* simd_name(SimdLevel level) {
 }
 
 #ifdef SEVERAL_LEVELS
-// __builtin_cpu_supports() of older compilers does not know it.
+// __builtin_cpu_supports() of older compilers does not support "f16c".
 static bool has_f16c() {
   unsigned int eax, ebx, ecx, edx;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
@@ -54,20 +54,24 @@ static SimdLevel best_simd_level() {
 
 static SimdLevel choose_simd_level() {
   const SimdLevel best = best_simd_level();
-  const char* wanted = std::getenv("GLUON_ROI_SIMD");
-  if (wanted == nullptr || *wanted == '\0') return best;
-  std::string had;
+  const char* requested = std::getenv("GLUON_ROI_SIMD");
+  if (requested == nullptr || *requested == '\0') return best;
+  std::string supported;
 #ifdef __x86_64__
   constexpr SimdLevel kHighest = SimdLevel::kAvx512;
 #else
   constexpr SimdLevel kHighest = SimdLevel::kBaseline;
 #endif
   for (SimdLevel level : {SimdLevel::kBaseline, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
-    if (level <= kHighest && std::string(wanted) == simd_name(level)) return std::min(level, best);
-    if (level <= best) had += (had.empty() ? "" : " or ") + std::string(simd_name(level));
+    if (level <= kHighest && std::string(requested) == simd_name(level)) {
+      return std::min(level, best);
+    }
+    if (level <= best) {
+      supported += (supported.empty() ? "" : " or ") + std::string(simd_name(level));
+    }
   }
-  fail("gluon_roi", "environment variable GLUON_ROI_SIMD: expected ", had,
-       ", which this processor has, got '", wanted, "'");
+  fail("gluon_roi", "environment variable GLUON_ROI_SIMD: expected ", supported,
+       ", which this processor has, got '", requested, "'");
 }
 
 SimdLevel simd_level() {

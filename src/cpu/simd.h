@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instruction sets: one source for all of them, chosen at run time.
+// Dispatch to instruction sets: one source, compiled for all of them, chosen at run time.
 #pragma once
 #include "../core/types.h"
 
@@ -10,7 +10,7 @@ namespace gluon_roi::cpu {
 // conversions of float16, and with FMA.
 enum class SimdLevel : int { kBaseline, kAvx2, kAvx512 };
 
-// The best level of this processor, or a lower one named by GLUON_ROI_SIMD; decided once.
+// The best level of this processor, or a lower one from GLUON_ROI_SIMD. It is chosen once.
 SimdLevel simd_level();
 const char* simd_name(SimdLevel level);
 
@@ -38,9 +38,9 @@ using Baseline = Simd<16>;
 // the baseline, correct but slow. All levels share this source, and without fused multiply-adds
 // (-ffp-contract=off) they return the same bytes; fused.h has those that are meant.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-// (ThreadSanitizer's build has the baseline alone: threads do the same at each level.)
+// (The build for ThreadSanitizer has only the baseline: threads do the same at each level.)
 #define SEVERAL_LEVELS
-// Clang uses registers of 64 bytes by itself; GCC has to be told.
+// Clang uses registers of 64 bytes by default, GCC only with this option.
 #ifdef __clang__
 #define WHOLE_REGISTERS
 #else

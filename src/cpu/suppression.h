@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Greedy suppression: each box in turn, the best first, is kept unless a kept one overlaps it by
-// more than a threshold. Soft suppression lowers scores instead.
+// Greedy suppression visits boxes by descending score, and keeps a box unless a kept box overlaps
+// it by more than a threshold. Soft suppression lowers scores instead.
 //
-// Upright boxes are tested in lanes, kLanes of them against one kept box at a time. A block of
-// boxes first meets all boxes kept before it, which divides among threads, then one another.
+// Upright boxes are tested in lanes, a register of them against one kept box at a time. A block of
+// boxes is first tested against all boxes that were kept before it, in parallel, and then its boxes
+// are tested against one another.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -16,12 +17,12 @@
 
 namespace gluon_roi::cpu {
 
-// Sorts the first `most` ranks, and drops the others.
+// Sorts the first `max_count` ranks, and drops the others.
 template <class A>
-void sort_best(Vector<Rank<A>>* ranks, int64_t most) {
-  if (static_cast<int64_t>(ranks->size()) > most) {
-    std::nth_element(ranks->begin(), ranks->begin() + most, ranks->end());
-    ranks->resize(static_cast<size_t>(most));
+void sort_best(Vector<Rank<A>>* ranks, int64_t max_count) {
+  if (static_cast<int64_t>(ranks->size()) > max_count) {
+    std::nth_element(ranks->begin(), ranks->begin() + max_count, ranks->end());
+    ranks->resize(static_cast<size_t>(max_count));
   }
   std::sort(ranks->begin(), ranks->end());
 }
@@ -38,7 +39,7 @@ ALWAYS_INLINE bool all_zero(const Register& lanes) {
 
 // ---- Upright boxes ------------------------------------------------------------------------------
 
-// Boxes, the best first, with the coordinates of neighbours side by side.
+// Boxes by descending score, as a structure of arrays.
 template <class A>
 class BoxColumns {
  public:
@@ -49,7 +50,7 @@ class BoxColumns {
     const A values[kColumns] = {box.x1, box.y1, box.x2, box.y2, box.area};
     for (int n = 0; n < kColumns; ++n) values_[n * padded_ + i] = values[n];
   }
-  // A register of them.
+  // Loads a register of boxes.
   template <class Simd>
   ALWAYS_INLINE RankedBox<typename Lanes<A, Simd>::Register> load(int64_t i) const {
     using Stored = typename Lanes<A, Simd>::Stored;
@@ -71,25 +72,26 @@ class BoxColumns {
   Vector<A> values_;
 };
 
-// One suppression. kToLast: as of intersect().
-template <class A, bool kToLast>
+// Suppression of upright boxes. kInclusiveCorners: see intersect().
+template <class A, bool kInclusiveCorners>
 class Suppression {
  public:
   Suppression(const BoxColumns<A>& boxes, A threshold)
       : boxes_(boxes),
         threshold_(threshold),
-        clear_(clear_of(threshold)),
+        reject_factor_(reject_factor(threshold)),
         over_(blocks_of<A>(boxes.count()) * kLanes<A>),
         kept_(boxes.count()) {}
 
-  // Returns the boxes that are kept, at most `most`, in their order. `threads`: on all of them.
-  Vector<int32_t> run(int64_t most, bool threads) {
+  // Returns the indices of the kept boxes, at most `max_kept`, in their order. `parallel`: use all
+  // threads.
+  Vector<int32_t> run(int64_t max_kept, bool parallel) {
     Vector<int32_t> places;
     constexpr int64_t kBlock = 512;
     for (int64_t begin = 0; begin < boxes_.count(); begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, boxes_.count());
       const int64_t before = static_cast<int64_t>(places.size());
-      parallel_for(blocks_of<A>(end - begin), threads ? (end - begin) * before : 0,
+      parallel_for(blocks_of<A>(end - begin), parallel ? (end - begin) * before : 0,
                    [&](int64_t group) {
                      run_simd([&](auto simd) INLINE_LAMBDA {
                        const int64_t first = begin + group * kLanes<A>;
@@ -105,14 +107,14 @@ class Suppression {
           for (int64_t place = i; place < next; ++place) {
             if (over_[place] != 0) continue;
             const int64_t count = static_cast<int64_t>(places.size());
-            if (count == most) return;
+            if (count == max_kept) return;
             kept_[count] = boxes_.box(place);
             places.push_back(static_cast<int32_t>(place));
             test(simd, i, count, count + 1);
           }
         }
       });
-      if (static_cast<int64_t>(places.size()) == most) break;
+      if (static_cast<int64_t>(places.size()) == max_kept) break;
     }
     return places;
   }
@@ -121,9 +123,10 @@ class Suppression {
   template <class Simd>
   static constexpr int kWidth = Lanes<A, Simd>::kPerRegister;
 
-  // Marks the boxes of a register from `i` on that one of the kept ones overlaps. Most kept boxes
-  // are clear of all of them, which a product shows; only the others need MXNet's quotient. (With
-  // one for every pair, and AVX-512, BoxNMS took 1.0 to 1.2 times as long, in float64 1.2 to 1.5.)
+  // Marks those boxes of the register at `i` that a kept box in [first, last) overlaps. Most kept
+  // boxes overlap none of them, which a multiplication shows (reject_factor()); only the others
+  // need MXNet's division. (With a division for every pair, and AVX-512, BoxNMS took 1.0 to 1.2
+  // times as long, and 1.2 to 1.5 times in float64.)
   template <class Simd>
   ALWAYS_INLINE void test(Simd, int64_t i, int64_t first, int64_t last) {
     using Values = Lanes<A, Simd>;
@@ -132,14 +135,14 @@ class Suppression {
     const RankedBox<Register> tested = boxes_.template load<Simd>(i);
     const Register one = Values::all(1).registers[0];
     const Register threshold = Values::all(threshold_).registers[0];
-    const Register clear = Values::all(clear_).registers[0];
+    const Register reject_factors = Values::all(reject_factor_).registers[0];
     const auto meet = [&](int64_t n, Register* intersection, Register* union_area) INLINE_LAMBDA {
       const RankedBox<A>& box = kept_[n];
       const RankedBox<Register> other = {
           Values::all(box.x1).registers[0], Values::all(box.y1).registers[0],
           Values::all(box.x2).registers[0], Values::all(box.y2).registers[0],
           Values::all(box.area).registers[0]};
-      intersect<kToLast>(tested, other, one, intersection, union_area);
+      intersect<kInclusiveCorners>(tested, other, one, intersection, union_area);
     };
     Register intersection, union_area;
     for (; first < last; first += kAtATime) {
@@ -147,7 +150,7 @@ class Suppression {
       Register close{};
       for (int64_t n = first; n < end; ++n) {
         meet(n, &intersection, &union_area);
-        close = intersection < clear * union_area ? close : one;
+        close = intersection < reject_factors * union_area ? close : one;
       }
       if (all_zero(close)) continue;
       Register over = *reinterpret_cast<const Stored*>(over_.data() + i);
@@ -159,29 +162,29 @@ class Suppression {
       if (all_zero(one - over)) return;
     }
   }
-  // Kept boxes that are tested at a time.
+  // The number of kept boxes that are tested at a time.
   static constexpr int64_t kAtATime = 8;
 
   const BoxColumns<A>& boxes_;
-  const A threshold_, clear_;
-  Vector<A> over_;  // 1 if a box is suppressed, else 0; the boxes of padding do not matter
+  const A threshold_, reject_factor_;
+  Vector<A> over_;  // 1 if a box is suppressed, else 0; undefined for padding
   Vector<RankedBox<A>> kept_;
 };
 
 // ---- Rotated boxes ------------------------------------------------------------------------------
 
-// One suppression of rotated boxes. A box is compared with the upright bounds of several kept ones
-// at a time, in lanes, and only those that are not apart are intersected.
+// Suppression of rotated boxes. The bounding box of a box is compared with those of several kept
+// boxes at a time, in lanes, and only boxes whose bounding boxes overlap are intersected.
 class RotatedSuppression {
  public:
   RotatedSuppression(const Vector<OrientedBox>& boxes, double threshold)
       : boxes_(boxes), threshold_(threshold), padded_(round_up(boxes.size(), kLanes<double>)) {
-    // Boxes of padding are apart from all.
+    // Padding overlaps nothing.
     bounds_.assign(kColumns * padded_, INFINITY);
   }
 
-  // Returns the boxes that are kept, in their order. `threads`: on all of them.
-  Vector<int32_t> run(bool threads) {
+  // Returns the indices of the kept boxes, in their order. `parallel`: use all threads.
+  Vector<int32_t> run(bool parallel) {
     const int64_t count = static_cast<int64_t>(boxes_.size());
     Vector<int32_t> kept;
     Vector<char> over(boxes_.size());
@@ -189,7 +192,7 @@ class RotatedSuppression {
     for (int64_t begin = 0; begin < count; begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, count);
       const int64_t before = static_cast<int64_t>(kept.size());
-      parallel_for(end - begin, threads ? (end - begin) * before : 0,
+      parallel_for(end - begin, parallel ? (end - begin) * before : 0,
                    [&](int64_t n) { over[begin + n] = is_suppressed(begin + n, kept, 0, before); });
       for (int64_t place = begin; place < end; ++place) {
         if (over[place] != 0) continue;
@@ -205,12 +208,12 @@ class RotatedSuppression {
   }
 
  private:
-  // Whether one of the kept boxes from `first` on, before `last`, overlaps a box.
+  // Whether one of the kept boxes [first, last) overlaps a box.
   bool is_suppressed(int64_t place, const Vector<int32_t>& kept, int64_t first,
                      int64_t last) const {
     const OrientedBox& box = boxes_[place];
     while (first < last) {
-      // With a threshold below 0, boxes that are apart overlap as well.
+      // With a negative threshold, disjoint boxes suppress one another as well.
       int64_t end = last;
       if (threshold_ >= 0) find_close(box, &first, &end);
       for (; first < end; ++first) {
@@ -219,8 +222,8 @@ class RotatedSuppression {
     }
     return false;
   }
-  // Moves *first on to the first register of kept bounds that are not all apart from those of a
-  // box, and *end to its end; both to the old *end if there is none.
+  // Advances *first to the first register with a kept bounding box that overlaps that of `box`, and
+  // sets *end to the register's end. Sets both to the old *end if there is none.
   void find_close(const OrientedBox& box, int64_t* first, int64_t* end) const {
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<double, decltype(simd)>;
@@ -254,17 +257,17 @@ class RotatedSuppression {
   const Vector<OrientedBox>& boxes_;
   const double threshold_;
   const size_t padded_;
-  Vector<double> bounds_;  // of kept boxes: centres and half sides, in columns
+  Vector<double> bounds_;  // bounding boxes of the kept boxes: centres and half sizes, in columns
 };
 
 // ---- Soft suppression ---------------------------------------------------------------------------
 
-// A box whose score may be lowered. `place` is for the caller.
+// A box whose score may be lowered. `place` is an index for the caller.
 template <class Box>
 struct SoftBox {
   Box box;
   double score;
-  int32_t index, place;  // boxes of equal scores are in the order of their indices
+  int32_t index, place;  // boxes with equal scores are sorted by index
 };
 
 template <class Box>
@@ -272,7 +275,7 @@ bool is_better(const SoftBox<Box>& a, const SoftBox<Box>& b) {
   return a.score != b.score ? a.score > b.score : a.index < b.index;
 }
 
-// Returns the boxes of a class that are kept, the best first, with their lowered scores.
+// Returns the kept boxes of a class, by descending score, with their lowered scores.
 template <class Box>
 Vector<SoftBox<Box>> suppress_softly(Vector<SoftBox<Box>> boxes, const Decay& decay,
                                      double min_score) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The taps of every RoI, for the operators with out = Ay . X . Ax^T (DESIGN.md, "Taps").
+// The taps of each RoI, for the operators with out = Ay . X . Ax^T (DESIGN.md, "Taps").
 #pragma once
 #include <vector>
 
@@ -19,11 +19,11 @@ struct Tap {
   int32_t bin;
   G weight;
 
-  // The place of its cell in a row of a block with `lanes` channels.
+  // The offset of the cell in a row of a block with `lanes` channels.
   ALWAYS_INLINE int64_t offset(int lanes) const { return int64_t{cell} * lanes; }
 };
 
-// A tap of Ay as a forward pass reads it: its row is one of those that list_rows() lists for the
+// A tap of Ay for the forward pass. `row` is an index into the rows that list_rows() lists for the
 // RoI.
 template <class G>
 struct RowTap {
@@ -31,15 +31,15 @@ struct RowTap {
   G weight;
 };
 
-// A tap with the derivatives of its weight by the box's lower and upper coordinate, per image
-// pixel.
+// A tap with the derivatives of its weight with respect to the box's lower and upper coordinate,
+// per image pixel.
 template <class G>
 struct GradientTap {
   int32_t cell;
   G weight, d_lo, d_hi;
 };
 
-// The end of the taps from `begin` on that share its cell.
+// The end of the run of taps at `begin` that have the same cell.
 template <class G>
 ALWAYS_INLINE int32_t same_cell(const Tap<G>* taps, int32_t begin, int32_t end) {
   int32_t i = begin + 1;
@@ -47,8 +47,8 @@ ALWAYS_INLINE int32_t same_cell(const Tap<G>* taps, int32_t begin, int32_t end) 
   return i;
 }
 
-// Appends the taps of bin q. An axis emits cells in one direction, so an equal cell is among the
-// last three.
+// Appends the taps of bin q, one for each cell. An axis emits cells in one direction, so a tap of
+// the same cell is among the last three.
 template <class Axis, class T, class Add>
 void append_taps(const Axis& axis, int q, Vector<T>* taps, const Add& add) {
   const size_t begin = taps->size();
@@ -65,7 +65,7 @@ void append_taps(const Axis& axis, int q, Vector<T>* taps, const Add& add) {
   });
 }
 
-// Both axes of each RoI of a chunk, numbered as in the table's order.
+// The taps of both axes for each RoI of a chunk, indexed in the table's order.
 template <class G>
 struct TapTable {
   struct Range {
@@ -73,42 +73,42 @@ struct TapTable {
     int64_t count() const { return end - begin; }
   };
   struct List {
-    int64_t begin, end;  // of its rows in `cells`
-    int64_t taps;        // where its RowTaps begin
+    int64_t begin, end;  // its rows in `cells`
+    int64_t taps;        // its first RowTap
   };
   int pooled_height, pooled_width;
   Chunk chunk{0, 0};
   Coverage coverage;
-  Vector<int32_t> cells;  // the rows that RoIs read, after list_rows()
+  Vector<int32_t> cells;  // the map rows that each RoI reads, set by list_rows()
 
-  TapTable(TapTable&&) = default;  // a copy's pointers would point into the original
+  TapTable(TapTable&&) = default;  // not copyable: pointers would point into the original
   TapTable(int bin_rows, int bin_columns, const Tensor& data)
       : pooled_height(bin_rows), pooled_width(bin_columns), data_(data) {}
 
-  // Makes the taps of a chunk, reusing the memory of the one before. A rule (SampleRule,
+  // Makes the taps of a chunk, reusing the memory of the previous chunk. A rule (SampleRule,
   // PreciseRule) gives the weights.
   template <class Rule>
   void make(const Rule& rule, const RoiTable<G>& table, const Chunk& rois) {
-    const int bins = pooled_height + pooled_width;
+    const int ranges_per_roi = pooled_height + pooled_width;
     chunk = rois;
     coverage = Coverage(data_);
     cells.clear();
     lists_.clear();
     row_taps_.clear();
     const int64_t count = chunk.count(), shares = chunk.shares();
-    ranges_.resize(static_cast<size_t>(count * bins));
+    ranges_.resize(static_cast<size_t>(count * ranges_per_roi));
     first_.resize(static_cast<size_t>(count));
-    // In parallel: with 2000 RoIs, taps are a tenth of PSROIAlign's time.
+    // In parallel, because making the taps of 2000 RoIs is a tenth of PSROIAlign's time.
     taps_.resize(std::max(taps_.size(), static_cast<size_t>(shares)));
-    parallel_for(shares, count * bins * kElementsPerBin, [&](int64_t number) {
+    parallel_for(shares, count * ranges_per_roi * kElementsPerBin, [&](int64_t number) {
       Vector<Tap<G>>& taps = taps_[number];
       taps.clear();
-      taps.reserve(static_cast<size_t>((count / shares + 1) * bins * 3));
+      taps.reserve(static_cast<size_t>((count / shares + 1) * ranges_per_roi * 3));
       const Chunk share = chunk.share(number);
       for (int64_t i = share.begin; i < share.end; ++i) {
         const Roi<G>& roi = table.rois[table.order[i]];
         const size_t first = taps.size();
-        Range* range = ranges_.data() + (i - chunk.begin) * bins;
+        Range* range = ranges_.data() + (i - chunk.begin) * ranges_per_roi;
         add_axis(rule.axis(roi.y1(), roi.y2(), pooled_height, static_cast<int32_t>(data_.shape[2])),
                  pooled_height, first, range, &taps);
         add_axis(rule.axis(roi.x1(), roi.x2(), pooled_width, static_cast<int32_t>(data_.shape[3])),
@@ -127,26 +127,26 @@ struct TapTable {
     }
     coverage.finish();
   }
-  // Memory for a RoI, approximately.
+  // The approximate number of bytes for one RoI.
   int64_t bytes() const {
     return (pooled_height + int64_t{pooled_width}) * 4 * int64_t{sizeof(Tap<G>)};
   }
 
-  // The taps of a RoI, of its rows and then of its columns.
+  // The taps of a RoI: first those of the rows, then those of the columns.
   ALWAYS_INLINE const Tap<G>* taps(int64_t i) const { return first_[i - chunk.begin]; }
-  // Which of them each bin has.
+  // The range of taps of each row and column of bins.
   ALWAYS_INLINE const Range* row_ranges(int64_t i) const {
     return ranges_.data() + (i - chunk.begin) * (pooled_height + pooled_width);
   }
   ALWAYS_INLINE const Range* column_ranges(int64_t i) const {
     return row_ranges(i) + pooled_height;
   }
-  // The rows that a RoI reads, and its taps of Ay, after list_rows().
+  // The map rows that a RoI reads, and its taps of Ay; valid after list_rows().
   ALWAYS_INLINE const List& list(int64_t i) const { return lists_[i - chunk.begin]; }
   ALWAYS_INLINE const RowTap<G>* row_taps(int64_t i) const {
     return row_taps_.data() + list(i).taps;
   }
-  // The row after the last one of a list.
+  // One past the last map row of a list.
   ALWAYS_INLINE int64_t end_of(const List& list) const {
     return list.begin < list.end ? cells[list.end - 1] + 1 : 0;
   }
@@ -158,8 +158,8 @@ struct TapTable {
     return Range{column_ranges(i)[0].begin, column_ranges(i)[pooled_width - 1].end};
   }
 
-  // Orders the taps of each axis of every RoI by cell instead of by bin, so that a row of the map,
-  // and a cell in it, is visited once for all the bins that share it. Ranges of single bins become
+  // Sorts the taps of each axis of each RoI by cell instead of by bin, so that a row of the map,
+  // and a cell in it, is visited once for all bins that read it. The ranges of single bins become
   // invalid.
   void sort_by_cell() {
     for (int64_t i = chunk.begin; i < chunk.end; ++i) {
@@ -167,8 +167,8 @@ struct TapTable {
       sort_by_cell(i, all_columns(i));
     }
   }
-  // Lists the rows of the map that each RoI reads, in `cells`, and makes its row_taps(), in the
-  // order of the bins and within each of the cells.
+  // Lists the map rows that each RoI reads in `cells`, and makes its row_taps(), sorted by bin and
+  // then by cell.
   void list_rows() {
     lists_.reserve(first_.size());
     for (int64_t i = chunk.begin; i < chunk.end; ++i) {
@@ -190,9 +190,9 @@ struct TapTable {
 
  private:
   Tensor data_;
-  Vector<Vector<Tap<G>>> taps_;  // of shares of the RoIs
+  Vector<Vector<Tap<G>>> taps_;  // for each share of the RoIs
   Vector<Tap<G>*> first_;        // of each RoI
-  Vector<Range> ranges_;         // of each RoI's bins, those of rows first
+  Vector<Range> ranges_;         // for each RoI: rows of bins, then columns
   Vector<List> lists_;           // of each RoI
   Vector<RowTap<G>> row_taps_;
 
@@ -202,12 +202,12 @@ struct TapTable {
                      [](const Tap<G>& a, const Tap<G>& b) { return a.cell < b.cell; });
   }
 
-  // The time to make a bin's taps, in elements touched by parallel_for's body.
+  // The cost of making a bin's taps, in the unit of parallel_for's `work`.
   static constexpr int64_t kElementsPerBin = 200;
 
-  // From the first to the last cell that the taps of an axis read. This examines all taps: where
-  // boxes are so wide that coordinates round to thousands of cells, the outermost cell may belong
-  // to any of them.
+  // The range from the first to the last cell that the taps of an axis read. All taps are examined,
+  // because the outermost cell may belong to any of them if a box is so wide that its coordinates
+  // are rounded to thousands of cells.
   Run cells_of(int64_t i, const Range& axis) const {
     Run found;
     for (int32_t t = axis.begin; t < axis.end; ++t) found.include(taps(i)[t].cell);
@@ -215,12 +215,13 @@ struct TapTable {
   }
 
   template <class Axis>
-  static void add_axis(const Axis& axis, int bins, size_t first, Range* range, Vector<Tap<G>>* to) {
+  static void add_axis(const Axis& axis, int axis_bins, size_t first, Range* range,
+                       Vector<Tap<G>>* to) {
     Vector<Tap<G>>& taps = *to;
-    for (int q = 0; q < bins; ++q) {
+    for (int q = 0; q < axis_bins; ++q) {
       const size_t begin = taps.size();
       append_taps(axis, q, &taps, [](Tap<G>* tap, G weight, G, G) { tap->weight += weight; });
-      // A cell of weight 0 is not read: its NaN must not leak.
+      // A cell of weight 0 is not read, so a NaN in it does not spread.
       size_t end = begin;
       for (size_t i = begin; i < taps.size(); ++i) {
         if (taps[i].weight == 0) continue;

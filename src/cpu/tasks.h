@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an operator's work is divided into tasks: images and blocks of channels.
+// The division of an operator's work into tasks: images and blocks of channels.
 #pragma once
 #include "../core/geometry/channels.h"
 #include "coverage.h"
@@ -8,19 +8,20 @@
 
 namespace gluon_roi::cpu {
 
-// The RoIs of one image against kLanes output channels of some groups (gh, gw) of one row gh, that
-// is, against the score maps (c * GH + gh) * GW + gw of kLanes consecutive c.
+// A task of a position-sensitive operator: the RoIs of one image, kLanes output channels c, and a
+// few neighbouring groups (gh, gw) in row gh, that is, the score maps (c * GH + gh) * GW + gw.
 template <class A>
 struct GroupTask {
-  // Groups in a task. With 8, the outputs of a channel that are written together fill a register,
-  // and one prefetch serves all of them.
+  // The maximum number of groups in a task. With 8, the outputs of a channel that are written
+  // together fill a register, and one prefetch covers them.
   static constexpr int kMaxGroups = 8;
 
-  int64_t image, channel, offset, stride;  // first output channel; first map and step, in elements
+  int64_t image, channel, offset, stride;  // first output channel; offset of the first map and
+                                           // stride to the next channel, in elements
   int lanes;
   int groups;
   int p_begin, p_end, q_begin, q_end;  // the bins that read these groups
-  int q_edge[kMaxGroups + 1];          // the first column of bins of each group, and the end
+  int q_edge[kMaxGroups + 1];  // first column of bins of each group; the last element is the end
 
   GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data, int across = 1)
       : output_dim_(layout.output_dim) {
@@ -45,16 +46,16 @@ struct GroupTask {
     }
     q_begin = q_edge[0], q_end = q_edge[groups];
   }
-  // The first output of RoI k for these channels; each channel has `outputs`.
-  ALWAYS_INLINE int64_t first_output(int64_t k, int64_t outputs) const {
-    return (k * output_dim_ + channel) * outputs;
+  // The offset of RoI k's outputs in the first channel; each channel has `bins` outputs.
+  ALWAYS_INLINE int64_t first_output(int64_t k, int64_t bins) const {
+    return (k * output_dim_ + channel) * bins;
   }
   // The share of a RoI's bins that read these groups.
   double share_of_bins(const PositionSensitive& layout) const {
     return static_cast<double>(p_end - p_begin) / layout.pooled_height * (q_end - q_begin) /
            layout.pooled_width;
   }
-  // The task of one of its channels alone.
+  // The same task for a single channel.
   GroupTask only(int lane) const {
     GroupTask one = *this;
     one.channel += lane;
@@ -66,8 +67,8 @@ struct GroupTask {
     return data.shape[0] * blocks_of<A>(layout.output_dim) * layout.group_height *
            (div_up(layout.group_width, across));
   }
-  // The best number of groups in a task: their blocks fit into the second-level cache together, and
-  // enough tasks are left for all threads.
+  // The number of groups per task: as many as have blocks that fit into the second-level cache
+  // together, while enough tasks remain for all threads.
   static int groups_across(const PositionSensitive& layout, const Tensor& data) {
     constexpr int64_t kBlocksBytes = 3 << 19;
     constexpr int kTasksPerThread = 4;
@@ -75,7 +76,7 @@ struct GroupTask {
     const int64_t cached = bytes > 0 ? kBlocksBytes / bytes : kMaxGroups;
     int across = static_cast<int>(std::min<int64_t>({cached, kMaxGroups, layout.group_width}));
     while (across > 1 && count(layout, data, across) < kTasksPerThread * max_threads()) --across;
-    // Makes the tasks of a row about equally wide.
+    // Balances the tasks of a row.
     const int tasks_per_row = across > 1 ? div_up(layout.group_width, across) : layout.group_width;
     return div_up(layout.group_width, tasks_per_row);
   }
@@ -84,17 +85,17 @@ struct GroupTask {
   int64_t output_dim_;
 };
 
-// Runs kernel(task, block, tile, simd) for a task that reads its score maps: with all channels at
-// once, on a channel block for each group, or channel by channel on the maps themselves, whichever
-// is faster. The tile has room for a row of the task's bins.
+// Runs kernel(task, block, tile, simd) for a task that reads its score maps: either for all
+// channels at once, on a channel block for each group, or channel by channel on the maps
+// themselves, whichever is faster. The tile is a buffer for one row of the task's bins.
 template <class T, class Kernel>
 void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
                const Coverage& coverage, const T* data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
-  const int64_t bins = task.q_end - task.q_begin;
+  const int64_t row_bins = task.q_end - task.q_begin;
   if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups,
                                   task.lanes)) {
-    A* tile = scratch<A>(bins);
+    A* tile = scratch<A>(row_bins);
     run_scalar<T>([&](auto simd) INLINE_LAMBDA {
       for (int lane = 0; lane < task.lanes; ++lane) {
         const GroupTask<A> one = task.only(lane);
@@ -103,7 +104,7 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
     });
     return;
   }
-  A* block = scratch<A>((task.groups * cells + bins) * kLanes<A>);
+  A* block = scratch<A>((task.groups * cells + row_bins) * kLanes<A>);
   run_simd([&](auto simd) INLINE_LAMBDA {
     for (int g = 0; g < task.groups; ++g) {
       pack_runs(coverage.runs(task.image), data + task.offset + g * cells, task.stride, task.lanes,
@@ -113,28 +114,28 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
   });
 }
 
-// The same for a task that adds to the gradients of its score maps. If `earlier`, tasks have
-// written there before and it adds to their sums; otherwise it writes all cells. (float16 is summed
-// in float32, so it has no earlier tasks.)
+// The same for a task that computes the gradients of its score maps. With `accumulate` it adds to
+// the gradients in memory, otherwise it overwrites all cells. (float16 is summed in float32 in a
+// single chunk, so it never accumulates.)
 template <class T, class Kernel>
 void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
-                 const Coverage& coverage, bool earlier, T* d_data, int64_t cells,
+                 const Coverage& coverage, bool accumulate, T* d_data, int64_t cells,
                  const Kernel& kernel) {
   using A = SumOf<T>;
   const auto& runs = coverage.runs(task.image);
-  const int64_t bins = task.q_end - task.q_begin, all_cells = task.groups * cells;
+  const int64_t row_bins = task.q_end - task.q_begin, all_cells = task.groups * cells;
   if (coverage.unpacked_is_faster(task.image, task.share_of_bins(layout), task.groups,
                                   task.lanes)) {
-    A* tile = scratch<A>(bins + all_cells);
+    A* tile = scratch<A>(row_bins + all_cells);
     run_scalar<T>([&](auto simd) INLINE_LAMBDA {
       for (int lane = 0; lane < task.lanes; ++lane) {
         const GroupTask<A> one = task.only(lane);
         T* const planes = d_data + one.offset;
-        if (!earlier) std::fill(planes, planes + all_cells, T{});
+        if (!accumulate) std::fill(planes, planes + all_cells, T{});
         if constexpr (std::is_same<T, A>::value) {
           kernel(one, planes, tile, OneChannel<decltype(simd)>{});
         } else {
-          A* const sums = tile + bins;
+          A* const sums = tile + row_bins;
           for (int g = 0; g < task.groups; ++g) clear_runs(runs, sums + g * cells, 1);
           kernel(one, sums, tile, OneChannel<decltype(simd)>{});
           for (int g = 0; g < task.groups; ++g) {
@@ -148,21 +149,21 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
     });
     return;
   }
-  A* block = scratch<A>((all_cells + bins) * kLanes<A>);
+  A* block = scratch<A>((all_cells + row_bins) * kLanes<A>);
   run_simd([&](auto simd) INLINE_LAMBDA {
     for (int g = 0; g < task.groups; ++g) {
-      begin_gradients(runs, earlier, d_data + task.offset + g * cells, task.stride, task.lanes,
+      begin_gradients(runs, accumulate, d_data + task.offset + g * cells, task.stride, task.lanes,
                       block + g * cells * kLanes<A>, simd);
     }
     kernel(task, block, block + all_cells * kLanes<A>, simd);
     for (int g = 0; g < task.groups; ++g) {
-      end_gradients(runs, earlier, block + g * cells * kLanes<A>, task.stride, task.lanes, cells,
+      end_gradients(runs, accumulate, block + g * cells * kLanes<A>, task.stride, task.lanes, cells,
                     d_data + task.offset + g * cells, simd);
     }
   });
 }
 
-// The RoIs of one image against kLanes consecutive channels.
+// A task of the other operators: the RoIs of one image and kLanes consecutive channels.
 template <class A>
 struct ChannelTask {
   int64_t image, channel, offset;  // offset of the first map, in elements
@@ -175,9 +176,9 @@ struct ChannelTask {
     lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, channels_ - channel));
     offset = (image * channels_ + channel) * data.shape[2] * data.shape[3];
   }
-  // The first output of RoI k for these channels; each channel has `outputs`.
-  ALWAYS_INLINE int64_t first_output(int64_t k, int64_t outputs) const {
-    return (k * channels_ + channel) * outputs;
+  // The offset of RoI k's outputs in the first channel; each channel has `bins` outputs.
+  ALWAYS_INLINE int64_t first_output(int64_t k, int64_t bins) const {
+    return (k * channels_ + channel) * bins;
   }
   static int64_t count(const Tensor& data) { return data.shape[0] * blocks_of<A>(data.shape[1]); }
 

@@ -21,8 +21,8 @@ namespace gluon_roi::cpu {
 #ifdef _OPENMP
 namespace {
 
-// Waking the second thread costs some 5 us, in which one thread touches this many elements. The
-// debug build uses all threads even for the smallest call, to find faults.
+// Waking a second thread costs about 5 us, in which one thread processes this many elements. The
+// debug build uses all threads even for the smallest call, to find races.
 #ifdef GLUON_ROI_DEBUG
 constexpr int64_t kElementsPerThread = 1;
 #else
@@ -46,8 +46,8 @@ class alignas(64) Share {
   int64_t begin_ = 0, end_ = 0;
 };
 
-// What the first of the tasks that failed has thrown, as if there were one thread. (exception_ptr
-// needs a newer libstdc++ than the wheel requires.) Keeping it needs no memory.
+// The exception of the first task that failed, as with a single thread. (exception_ptr needs a
+// newer libstdc++ than the wheel requires.) Storing NoMemory does not allocate.
 class Failure {
  public:
   void keep(int64_t task, const Error* error, size_t bytes) {
@@ -67,12 +67,12 @@ class Failure {
  private:
   std::mutex mutex_;
   int64_t task_ = -1;
-  std::optional<Error> error_;  // none: there was not enough memory
+  std::optional<Error> error_;  // empty for NoMemory
   size_t bytes_ = 0;
 };
 
-// fork() does not copy the threads that OpenMP has started, but OpenMP would wait for them. So a
-// child process uses its single thread.
+// fork() does not copy the threads that OpenMP has started, but OpenMP would wait for them, so a
+// child process uses a single thread.
 std::atomic<bool> in_child{false};
 const int at_fork = pthread_atfork(nullptr, nullptr, [] { in_child = true; });
 
@@ -94,15 +94,15 @@ void parallel_for_impl(int64_t tasks, [[maybe_unused]] int64_t work,
   const int64_t useful = std::min<int64_t>(tasks, work / kElementsPerThread);
   const int threads = static_cast<int>(std::min<int64_t>(max_threads(), useful));
   if (threads > 1) {
-    // Each thread has consecutive tasks, and helps the others when it is done. Consecutive tasks
-    // write adjacent memory. If different threads ran them at the same time, each would prefetch
-    // what the other is writing: 1 to 3 times as long for K=2000, depending on which two cores the
-    // machine provides.
+    // Each thread starts with consecutive tasks, and then helps the others. Consecutive tasks write
+    // adjacent memory; if two threads ran them at the same time, each would prefetch what the other
+    // is writing (K = 2000: 1 to 3 times as long, depending on which two cores the machine
+    // provides).
     std::vector<Share> shares(threads);
     for (int i = 0; i < threads; ++i) {
       shares[i].set(tasks * i / threads, tasks * (i + 1) / threads);
     }
-    // No exception may leave the region, so they are caught and thrown again.
+    // Exceptions must not leave the OpenMP region, so they are caught and rethrown after it.
     Failure failure;
     const auto run_share = [&](int thread) {
       for (int i = 0; i < threads; ++i) {

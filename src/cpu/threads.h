@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work divided among the threads that MXNet gives an operator.
+// Parallel loops on the threads that MXNet assigns to an operator.
 #pragma once
 #include <cstdint>
 
 namespace gluon_roi::cpu {
 
-// The number of these threads; 1 in a child of fork().
+// The number of threads; 1 in a child process of fork().
 int max_threads();
 
-// Runs body(task) for every task in [0, tasks), on the threads that MXNet gives this operator, or
-// on one if `work`, the number of elements touched, is too small to pay for waking a second. Tasks
-// own disjoint outputs, so results do not depend on the number of threads.
+// Runs body(task) for every task in [0, tasks). It uses a single thread if `work`, the number of
+// elements that are read or written, is too small to justify waking a second. Tasks write disjoint
+// outputs, so results do not depend on the number of threads.
 void parallel_for_impl(int64_t tasks, int64_t work, void (*run)(const void*, int64_t),
                        const void* body);
 template <class Body>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared kernels of the operators with bilinear weights: taps forward and backward, and the
-// gradient of the box.
+// CUDA kernels of the operators with bilinear weights: forward and backward passes over taps, and
+// the gradient with respect to the box.
 #pragma once
 #include <optional>
 
@@ -13,7 +13,7 @@ namespace gluon_roi::cuda {
 template <class G>
 using AlignTable = TapTable<G, Tap<G>>;
 
-// out = sum over the taps of both axes: the rule of forward_kernel.
+// The Rule of forward_kernel for operators with taps: out is the sum over the taps of both axes.
 template <class T, bool kGrouped_>
 struct AlignRule {
   using A = SumOf<T>;
@@ -21,13 +21,14 @@ struct AlignRule {
   AlignTable<A> tables;
 
   using View = TapView<Tap<A>>;
-  DEVICE_INLINE View stage(int64_t k, char* room, const char* end) const {
+  DEVICE_INLINE View stage(int64_t k, char* buffer, const char* end) const {
     View view = tables.by_bins(k);
-    const int y_count = view.y_begin[tables.bins_y], x_count = view.x_begin[tables.bins_x];
-    view.y_begin = cuda::stage(view.y_begin, tables.bins_y + 1, &room, end);
-    view.x_begin = cuda::stage(view.x_begin, tables.bins_x + 1, &room, end);
-    view.y_taps = cuda::stage(view.y_taps, y_count, &room, end);
-    view.x_taps = cuda::stage(view.x_taps, x_count, &room, end);
+    const int y_count = view.y_begin[tables.pooled_height],
+              x_count = view.x_begin[tables.pooled_width];
+    view.y_begin = cuda::stage(view.y_begin, tables.pooled_height + 1, &buffer, end);
+    view.x_begin = cuda::stage(view.x_begin, tables.pooled_width + 1, &buffer, end);
+    view.y_taps = cuda::stage(view.y_taps, y_count, &buffer, end);
+    view.x_taps = cuda::stage(view.x_taps, x_count, &buffer, end);
     return view;
   }
   DEVICE_INLINE void pool(const View& view, int p, int q, int width, const T* plane,
@@ -61,30 +62,30 @@ DEVICE_INLINE void store_as(void* array, int dtype, int64_t i, double value) {
   }
 }
 
-// One block per RoI writes its whole row of d_rois: threads sum over (channel, p, q), then a tree
-// of fixed shape sums over the threads. Rule has:
+// A thread block per RoI writes all of the RoI's row of d_rois: threads sum over (channel, p, q),
+// then a tree of fixed shape sums over the threads. Rule has:
 //   tables, kCoordinates (of a box),
-//   slope(view, p, q, width, plane, slope[kCoordinates]): the derivatives of a bin on one map,
-//   view(k) -> what slope() needs to know of a RoI.
+//   slope(view, p, q, width, plane, slope[kCoordinates]): the derivatives of a bin of one map,
+//   view(k): the data of a RoI that slope() needs.
 template <class T, class Rule>
 __global__ void __launch_bounds__(kGradientThreads)
     roi_gradient_kernel(Rule rule, ForwardPlan plan, const T* data, const T* d_out, void* d_rois,
-                        int32_t dtype, double excess) {
+                        int32_t dtype, double box_scale) {
   using A = SumOf<T>;
   constexpr int kCoordinates = Rule::kCoordinates;
   const int64_t k = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
-  const RoiHead head = rule.tables.heads[k];
-  if (head.map != plan.map) return;
-  // 1. The terms of this thread's bins and channels.
-  double gradient[kCoordinates] = {};  // in the order of the row, per image pixel
-  if (head.state == RoiState::kValid) {
+  const RoiExtent extent = rule.tables.extents[k];
+  if (extent.map != plan.map) return;
+  // 1. Sum the terms of this thread's bins and channels.
+  double gradient[kCoordinates] = {};  // in the order of the coordinates, per image pixel
+  if (extent.state == RoiState::kValid) {
     const auto view = rule.view(k);
-    const T* image = data + head.image * plan.data_channels * plan.cells;
-    const int64_t count = plan.layout.output_dim * plan.outputs;
+    const T* image = data + extent.image * plan.data_channels * plan.cells;
+    const int64_t count = plan.layout.output_dim * plan.bins;
     for (int64_t n = thread; n < count; n += kGradientThreads) {
-      const int64_t c = n / plan.outputs;
-      const int bin = static_cast<int>(n % plan.outputs);
+      const int64_t c = n / plan.bins;
+      const int bin = static_cast<int>(n % plan.bins);
       const int p = bin / plan.layout.pooled_width, q = bin % plan.layout.pooled_width;
       const T* plane = image + plan.layout.channel(c, p, q) * plan.cells;
       A slope[kCoordinates] = {};
@@ -93,20 +94,20 @@ __global__ void __launch_bounds__(kGradientThreads)
       for (int i = 0; i < kCoordinates; ++i) gradient[i] += d_bin * slope[i];
     }
   }
-  // 2. Their sums over the threads.
+  // 2. Sum over the threads.
   __shared__ double partial[kCoordinates][kGradientThreads];
   for (int i = 0; i < kCoordinates; ++i) partial[i][thread] = gradient[i];
   sum_over_threads(partial);
-  // 3. The row of d_rois.
+  // 3. Write the row of d_rois.
   const int64_t columns = rule.tables.rows.columns;
   if (thread < kCoordinates) {
-    const double scale = thread < kLengths ? excess : 1.0;
+    const double scale = thread < kScaledCoordinates ? box_scale : 1.0;
     store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, partial[thread][0] * scale);
   }
   if (thread == kCoordinates && columns > kCoordinates) store_as(d_rois, dtype, k * columns, 0);
 }
 
-// The row of rois for the first row of out, on map i.
+// The row of rois that corresponds to row 0 of out, for map i.
 inline int64_t first_row(const RoiTable& tables, const Inputs& in, int32_t i) {
   return in.lists > 1 ? i * tables.rows.per_list : 0;
 }
@@ -119,11 +120,11 @@ void launch_roi_gradient(const Gpu& gpu, const Rule& rule, const PositionSensiti
     launch(gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
            ForwardPlan(layout, in.maps[i], i, first_row(rule.tables, in, i)),
            data_of<const T>(in.maps[i]), data_of<const T>(d_out), d_rois.data, d_rois.dtype,
-           excess<SumOf<T>>(pyramid.scale[i]));
+           pow2_scale<SumOf<T>>(pyramid.scale[i]));
   }
 }
 
-// The rule of the operators with taps.
+// The Rule of roi_gradient_kernel for operators with taps.
 template <class T>
 struct AlignGradientRule {
   using A = SumOf<T>;
@@ -155,8 +156,8 @@ struct AlignGradientRule {
 
 // ---- AlignOperator ------------------------------------------------------------------------------
 
-// The tables hold every RoI on its own map; the main kernels run once per map. Each thread of the
-// backward pass looks up the bins that read its cell.
+// The tables have the taps of every RoI on its own map; the main kernels run once per map. Each
+// thread of the backward pass looks up the bins that read its cell.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     align_backward_kernel(AlignTable<SumOf<T>> tables, RoiLists lists, TilePlan plan,
@@ -164,9 +165,9 @@ __global__ void __launch_bounds__(kTileThreads)
   using A = SumOf<T>;
   const Tile tile(plan);
   A sum[kTileChannels] = {};
-  const auto meets = [&](int64_t k) { return tile.meets(tables.heads[k]); };
+  const auto meets = [&](int64_t k) { return tile.meets(tables.extents[k]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
-    if (!tile.inside(tables.heads[k])) return;
+    if (!tile.inside(tables.extents[k])) return;
     const TapView<BinTap<A>> view = tables.by_cells(k);
     const int32_t x_first = view.x_begin[tile.x], x_stop = view.x_begin[tile.x + 1];
     for (int32_t i = view.y_begin[tile.y]; i < view.y_begin[tile.y + 1]; ++i) {
@@ -174,8 +175,8 @@ __global__ void __launch_bounds__(kTileThreads)
       for (int32_t j = x_first; j < x_stop; ++j) {
         const BinTap<A> x = view.x_taps[j];
         add_gradients(tile, plan, d_out, k - first_row,
-                      static_cast<int64_t>(y.bin) * tables.bins_x + x.bin, y.weight * x.weight,
-                      sum);
+                      static_cast<int64_t>(y.bin) * tables.pooled_width + x.bin,
+                      y.weight * x.weight, sum);
       }
     }
   });
@@ -194,15 +195,15 @@ struct AlignCall {
   RoiLists lists;
   std::optional<AlignGradientRule<T>> gradient;
 
-  AlignCall(Carver* carver, const Params& params, const Inputs& inputs, bool backward)
+  AlignCall(WorkspaceArena* arena, const Params& params, const Inputs& inputs, bool backward)
       : p(params),
         in(inputs),
         layout(Op::layout(p, in.data.shape[1])),
         rule(Op::rule(p)),
-        tables(carver, p, in, Op::pyramid(p), rule, backward && !Op::kGrouped),
-        lists(carver, tables) {
+        tables(arena, p, in, Op::pyramid(p), rule, backward && !Op::kGrouped),
+        lists(arena, tables) {
     if (!backward || !Op::rois_gradient(p)) return;
-    gradient = AlignGradientRule<T>{{carver, p, in, tables.pyramid, rule, false}};
+    gradient = AlignGradientRule<T>{{arena, p, in, tables.pyramid, rule, false}};
   }
 
   void forward(const Gpu& gpu, const Tensor& out) const {
@@ -212,7 +213,7 @@ struct AlignCall {
                         first_row(tables, in, i));
     }
   }
-  // kernel writes the gradient of a map.
+  // Launches `kernel`, which writes the gradient of a map, for every map.
   template <class Kernel>
   void align_backward(const Gpu& gpu, Kernel* kernel, const Tensor& d_out,
                       const Gradients& d) const {
@@ -233,7 +234,7 @@ struct AlignCall {
   }
 };
 
-// That of an operator whose .cu file defines no other.
+// The Call of an operator whose .cu file does not specialise it.
 template <class Op, class T>
 struct Call : AlignCall<Op, T> {
   using AlignCall<Op, T>::AlignCall;

@@ -6,25 +6,27 @@
 
 namespace gluon_roi::cuda {
 
-// A thread block owns some channels of one RoI. Its threads stand for (channel, p, q) in the order
-// of the output, so that they write contiguously. Each continues with the channel `groups` further,
-// and computes kUnroll channels at once, with the same bin and therefore the same table entries.
+// A thread block computes a chunk of channels of one RoI. Its threads are mapped to (channel, p, q)
+// in the order of the output, so their writes are contiguous. Each thread then continues with the
+// channel that is `groups` further, and computes kUnroll channels at once, which share the bin and
+// therefore the table entries.
 constexpr int kForwardThreads = 256;
 constexpr int kUnroll = 4;
-// Tables of a RoI up to this size are read from shared memory, larger ones through the L1 cache.
+// Tables of a RoI up to this size are copied to shared memory; larger ones are read through the L1
+// cache.
 constexpr int kStageBytes = 8192;
 
 struct ForwardPlan {
-  PositionSensitive layout;  // group 1 x 1 if every bin reads its output's own channel
+  PositionSensitive layout;  // groups are 1 x 1 if the operator is not position-sensitive
   int64_t data_channels;     // C
   int64_t cells;             // H * W
   int32_t width;             // W
-  int32_t outputs;           // P * Q
-  int32_t groups;            // output channels that the threads of a block stand for
+  int32_t bins;              // P * Q
+  int32_t groups;            // output channels that the threads of a block are mapped to at a time
   int32_t chunk;             // output channels of a block
   int64_t chunks;            // blocks per RoI
-  int32_t map;               // number of the map; RoIs of other maps are skipped
-  int64_t first;             // row of rois for the first row of out; > 0 if there are several lists
+  int32_t map;               // index of the map; RoIs of other maps are skipped
+  int64_t first;             // row of rois for row 0 of out; > 0 for the lists after the first
 
   ForwardPlan(const PositionSensitive& channels, const Tensor& data, int32_t map_number = 0,
               int64_t first_row = 0)
@@ -32,38 +34,39 @@ struct ForwardPlan {
         data_channels(data.shape[1]),
         cells(data.shape[2] * data.shape[3]),
         width(static_cast<int32_t>(data.shape[3])),
-        outputs(channels.pooled_height * channels.pooled_width),
+        bins(channels.pooled_height * channels.pooled_width),
         map(map_number),
         first(first_row) {
     const int64_t wanted = std::max<int64_t>(1, div_up(layout.output_dim, kUnroll));
-    const int64_t fitting = std::max(1, kForwardThreads / outputs);
+    const int64_t fitting = std::max(1, kForwardThreads / bins);
     groups = static_cast<int32_t>(std::min(wanted, fitting));
     chunk = groups * kUnroll * 2;
     chunks = div_up(layout.output_dim, chunk);
   }
   int threads() const {
     return static_cast<int>(
-        std::min<int64_t>(kForwardThreads, round_up(int64_t{groups} * outputs, 32)));
+        std::min<int64_t>(kForwardThreads, round_up(int64_t{groups} * bins, 32)));
   }
 };
 
-// Copies count elements to *room and advances it, if they fit. Returns where to read them.
+// Copies `count` elements to *buffer and advances it, if they fit. Returns the pointer to read
+// from.
 template <class X>
-DEVICE_INLINE X* stage(X* source, int count, char** room, const char* end) {
+DEVICE_INLINE X* stage(X* source, int count, char** buffer, const char* end) {
   const int bytes = round_up(count * static_cast<int>(sizeof(X)), 16);
-  if (count > kStageBytes / static_cast<int>(sizeof(X)) || bytes > end - *room) return source;
-  X* copy = reinterpret_cast<X*>(*room);
+  if (count > kStageBytes / static_cast<int>(sizeof(X)) || bytes > end - *buffer) return source;
+  X* copy = reinterpret_cast<X*>(*buffer);
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
     copy[i] = source[i];
   }
-  *room += bytes;
+  *buffer += bytes;
   return copy;
 }
 
 // out[k, c, p, q] = rule of the map that bin (p, q) of output channel c reads; or, for the lists
 // after the first, that is added. Rule has:
 //   tables, kGrouped (false: layout is 1 x 1),
-//   stage(k, room, end) -> View of the RoI's tables,
+//   stage(k, buffer, end) -> View of the RoI's tables,
 //   pool(view, p, q, width, plane, other[kUnroll], value[kUnroll]): value, which is 0, becomes that
 //     of the map at plane, and of those `other` elements further on. (With a pointer to each map,
 //     the compiler would multiply channels by map sizes for every cell.)
@@ -76,15 +79,15 @@ __global__ void __launch_bounds__(kForwardThreads)
   const int64_t channels = plan.layout.output_dim;
   const int64_t stop = first + plan.chunk < channels ? first + plan.chunk : channels;
   const int thread = static_cast<int>(threadIdx.x);
-  T* row = out + k * channels * plan.outputs;
-  const RoiHead head = rule.tables.heads[plan.first + k];
-  if (plan.first == 0 && head.map != plan.map) return;
+  T* row = out + k * channels * plan.bins;
+  const RoiExtent extent = rule.tables.extents[plan.first + k];
+  if (plan.first == 0 && extent.map != plan.map) return;
   // 1. Rows that belong to no image.
-  if (head.state != RoiState::kValid) {
-    if (plan.first > 0 && head.state == RoiState::kPadding) return;
+  if (extent.state != RoiState::kValid) {
+    if (plan.first > 0 && extent.state == RoiState::kPadding) return;
     const float nan = bit_cast<float>(0x7fc00000u);
-    const A value = head.state == RoiState::kPadding ? A(0) : A(nan);
-    for (int64_t i = first * plan.outputs + thread; i < stop * plan.outputs; i += blockDim.x) {
+    const A value = extent.state == RoiState::kPadding ? A(0) : A(nan);
+    for (int64_t i = first * plan.bins + thread; i < stop * plan.bins; i += blockDim.x) {
       store(row + i, value);
     }
     return;
@@ -95,14 +98,14 @@ __global__ void __launch_bounds__(kForwardThreads)
   __syncthreads();
 
   // 3. The outputs of this thread.
-  const int group = thread / plan.outputs;
+  const int group = thread / plan.bins;
   if (group >= plan.groups) return;
   const int64_t step = Rule::kGrouped ? static_cast<int64_t>(plan.layout.group_height) *
                                             plan.layout.group_width * plan.cells
                                       : plan.cells;
-  const T* image = data + head.image * plan.data_channels * plan.cells;
+  const T* image = data + extent.image * plan.data_channels * plan.cells;
   // More than one round only if there are more bins than threads in a block.
-  for (int bin = thread % plan.outputs; bin < plan.outputs; bin += kForwardThreads) {
+  for (int bin = thread % plan.bins; bin < plan.bins; bin += kForwardThreads) {
     const int p = bin / plan.layout.pooled_width, q = bin % plan.layout.pooled_width;
     const T* plane = Rule::kGrouped ? image + plan.layout.channel(0, p, q) * plan.cells : image;
     for (int64_t c = first + group; c < stop; c += kUnroll * plan.groups) {
@@ -118,7 +121,7 @@ __global__ void __launch_bounds__(kForwardThreads)
       for (int u = 0; u < kUnroll; ++u) {
         const int64_t channel = c + u * plan.groups;
         if (channel >= stop) continue;
-        T* const to = row + channel * plan.outputs + bin;
+        T* const to = row + channel * plan.bins + bin;
         store(to, plan.first > 0 ? load(to) + value[u] : value[u]);
       }
     }

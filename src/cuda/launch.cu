@@ -7,7 +7,7 @@ namespace cuda {
 
 void check_cuda(const char* op, cudaError_t error) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // a rejected launch must not be reported again by a later call
+  cudaGetLastError();  // clears the error, so that a later call does not report it again
   throw Error(std::string(op) + ": CUDA: " + cudaGetErrorString(error), GLUON_ROI_CUDA_ERROR);
 }
 

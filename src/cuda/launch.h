@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of CUDA kernels. Included by .cu files only, which g++ compiles too, against
-// tests/hostsim/cuda_runtime.h.
+// Launching of CUDA kernels. Only .cu files include this; for the tests g++ compiles them as well,
+// with tests/hostsim/cuda_runtime.h.
 //
 // Every CUDA operator follows this contract. It launches on the caller's stream and never
-// synchronises. All its scratch memory is carved out of one workspace. Offsets into arrays are
-// 64-bit. Nothing is launched for an empty output. There are no atomics: every element of an output
-// belongs to one thread, which adds its terms in a fixed order, so results repeat bit for bit.
+// synchronises. All its scratch memory comes from one workspace. Offsets into arrays are 64-bit.
+// Nothing is launched for an empty output. There are no atomics: every element of an output belongs
+// to one thread, which adds its terms in a fixed order, so results repeat bit for bit.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,9 +13,9 @@
 #include <type_traits>
 
 #include "../core/roi_contract.h"
-#include "device.h"
+#include "backend.h"
 
-// For the parts of a kernel.
+// Marks device functions of a kernel.
 #define DEVICE_INLINE __device__ __forceinline__
 
 namespace gluon_roi::cuda {
@@ -37,8 +37,8 @@ void launch(const Gpu& gpu, void (*kernel)(Parameters...), int64_t blocks, int t
                                       static_cast<cudaStream_t>(gpu.stream)));
 }
 
-// sums[i][0] = the sum of sums[i] over the threads of a block, in a tree of fixed shape, for arrays
-// of a number for each thread.
+// Reduces each sums[i], which has an element for each thread of the block, to its sum in
+// sums[i][0], in a tree of fixed shape.
 template <class A, int count, int threads>
 __device__ void sum_over_threads(A (&sums)[count][threads]) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of ROIPool and PSROIPool, whose bins are rectangles of whole cells. Op::rule(params)
+// The common part of ROIPool and PSROIPool, whose bins are rectangles of cells. Op::rule(params)
 // gives the bins, Op::layout(params, channels) the score maps.
 #pragma once
 #include "forward.h"
@@ -7,17 +7,17 @@
 
 namespace gluon_roi::cuda {
 
-// The bins of a RoI: two edges for each.
+// The bins of a RoI along both axes, with two edges for each.
 struct BinView {
   const int32_t *y, *x;
 };
-DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* room, const char* end) {
-  const int bins = tables.bins_y + tables.bins_x;
-  const int32_t* edges = stage(tables.row_edges(k), 2 * bins, &room, end);
-  return BinView{edges, edges + 2 * tables.bins_y};
+DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* buffer, const char* end) {
+  const int32_t* edges =
+      stage(tables.row_edges(k), 2 * (tables.pooled_height + tables.pooled_width), &buffer, end);
+  return BinView{edges, edges + 2 * tables.pooled_height};
 }
 
-// What Call<ROIPool, T> and Call<PSROIPool, T> share.
+// Base class of Call<ROIPool, T> and Call<PSROIPool, T>.
 template <class Op, class T>
 struct PoolCall {
   const typename Op::Params& p;
@@ -26,20 +26,20 @@ struct PoolCall {
   BinTable tables;
   RoiLists lists;
 
-  PoolCall(Carver* carver, const typename Op::Params& params, const Inputs& inputs, bool)
+  PoolCall(WorkspaceArena* arena, const typename Op::Params& params, const Inputs& inputs, bool)
       : p(params),
         in(inputs),
         layout(Op::layout(p, in.data.shape[1])),
-        tables(carver, p, in),
-        lists(carver, tables) {}
+        tables(arena, p, in),
+        lists(arena, tables) {}
 
-  // rule is a rule of forward_kernel.
+  // `rule` is a Rule of forward_kernel.
   template <class Rule>
   void pool(const Gpu& gpu, const Rule& rule, const Tensor& out) const {
     tables.build(gpu, Op::rule(p), p.spatial_scale);
     launch_forward<T>(gpu, rule, layout, in.data, out);
   }
-  // kernel writes d_data.
+  // `kernel` writes d_data.
   template <class Kernel>
   void pool_backward(const Gpu& gpu, Kernel* kernel, const Tensor& d_out,
                      const Gradients& d) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Greedy and soft suppression on the device: the twin of cpu/suppression.h. Boxes come in segments,
-// those of a batch or an image.
+// Greedy and soft suppression with CUDA, the counterpart of cpu/suppression.h. A segment has the
+// boxes of a batch or an image.
 #pragma once
 #include "../core/geometry/rotated_overlap.h"
 #include "workspace.h"
@@ -9,32 +9,32 @@ namespace gluon_roi::cuda {
 
 constexpr int kThreads = 256;
 
-// Blocks with a thread for each of `count` elements.
+// The number of blocks for one thread per element.
 inline int64_t blocks_of(int64_t count) { return div_up(count, kThreads); }
 DEVICE_INLINE int64_t thread_number() {
   return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
 }
 
-// Arrays of `segments` rows, each with room for `padded` boxes. Ranks without a box have the index
-// -1.
+// Arrays with a row of `padded` boxes for each segment. Ranks without a box have the index -1.
 template <class A, class Box = RankedBox<A>>
 struct Segments {
   int64_t segments, padded;  // padded: a power of two
   Rank<A>* ranks;
   Box* boxes;            // in the order of the ranks
-  int32_t* classes;      // boxes of different classes do not meet
-  int32_t* counts;       // boxes of each segment
-  int32_t* kept;         // places of the boxes that are kept
-  int32_t* kept_counts;  // their number in each segment
+  int32_t* classes;      // boxes of different classes do not suppress one another
+  int32_t* counts;       // number of boxes in each segment
+  int32_t* kept;         // positions of the kept boxes in `boxes`
+  int32_t* kept_counts;  // number of kept boxes in each segment
 
-  Segments(Carver* carver, int64_t number, int64_t most) : segments(number), padded(1) {
-    while (padded < most) padded *= 2;
-    ranks = carver->take<Rank<A>>(segments * padded);
-    boxes = carver->take<Box>(segments * padded);
-    classes = carver->take<int32_t>(segments * padded);
-    counts = carver->take<int32_t>(segments);
-    kept = carver->take<int32_t>(segments * padded);
-    kept_counts = carver->take<int32_t>(segments);
+  Segments(WorkspaceArena* arena, int64_t segment_count, int64_t max_boxes)
+      : segments(segment_count), padded(1) {
+    while (padded < max_boxes) padded *= 2;
+    ranks = arena->take<Rank<A>>(segments * padded);
+    boxes = arena->take<Box>(segments * padded);
+    classes = arena->take<int32_t>(segments * padded);
+    counts = arena->take<int32_t>(segments);
+    kept = arena->take<int32_t>(segments * padded);
+    kept_counts = arena->take<int32_t>(segments);
   }
   HOST_DEVICE int64_t size() const { return segments * padded; }
   DEVICE_INLINE static Rank<A> no_rank() {
@@ -42,7 +42,7 @@ struct Segments {
   }
 };
 
-// A step of a bitonic sort of each segment: each thread orders two ranks, `step` apart.
+// A step of a bitonic sort of each segment: each thread sorts two ranks that are `step` apart.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
     sort_kernel(Rank<A>* ranks, int64_t pairs, int64_t padded, int64_t run, int64_t step) {
@@ -69,13 +69,13 @@ void sort_segments(const Gpu& gpu, const Segments<A, Box>& all) {
 
 // ---- Greedy suppression -------------------------------------------------------------------------
 
-// Whether a kept box suppresses another. kToLast: as of intersect().
-template <bool kToLast, class A>
+// Whether a kept box suppresses another. kInclusiveCorners: see intersect().
+template <bool kInclusiveCorners, class A>
 struct UprightRule {
   A threshold;
   DEVICE_INLINE bool operator()(const RankedBox<A>& box, const RankedBox<A>& kept) const {
     A intersection, union_area;
-    intersect<kToLast>(box, kept, A(1), &intersection, &union_area);
+    intersect<kInclusiveCorners>(box, kept, A(1), &intersection, &union_area);
     return intersection / union_area > threshold;
   }
 };
@@ -86,10 +86,10 @@ struct OrientedRule {
   }
 };
 
-// A block of threads owns a segment. Each of its threads owns a box of kThreads in turn.
+// A thread block processes a segment, kThreads boxes at a time, with a thread for each box.
 template <class Rule, class A, class Box>
 __global__ void __launch_bounds__(kThreads)
-    suppress_kernel(Segments<A, Box> all, Rule suppresses, int64_t most) {
+    suppress_kernel(Segments<A, Box> all, Rule suppresses, int64_t max_kept) {
   __shared__ Box others[kThreads];
   __shared__ int32_t other_classes[kThreads];
   __shared__ bool others_over[kThreads];
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
   int32_t* const kept = all.kept + segment * all.padded;
   const int thread = static_cast<int>(threadIdx.x);
   int64_t total = 0;  // the same in all threads
-  for (int64_t begin = 0; begin < count && total < most; begin += kThreads) {
+  for (int64_t begin = 0; begin < count && total < max_kept; begin += kThreads) {
     const int64_t place = begin + thread;
     const bool has_box = place < count;
     const Box box = boxes[has_box ? place : 0];
@@ -109,7 +109,8 @@ __global__ void __launch_bounds__(kThreads)
       if (over || other_classes[other] != class_id) return;
       over = suppresses(box, others[other]);
     };
-    // 1. Each thread's box against all boxes that were kept before, kThreads of them at a time.
+    // 1. Test each thread's box against all boxes that were kept before, kThreads of them at a
+    // time.
     for (int64_t first = 0; first < total; first += kThreads) {
       const int64_t left = total - first;
       const int loaded = left < kThreads ? static_cast<int>(left) : kThreads;
@@ -121,13 +122,13 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
       for (int other = 0; other < loaded; ++other) test(other);
     }
-    // 2. Against the better boxes of the same kThreads, in their order.
+    // 2. Test it against the boxes with higher scores among the same kThreads, in their order.
     __syncthreads();
     others[thread] = box;
     other_classes[thread] = class_id;
     others_over[thread] = over;
     __syncthreads();
-    for (int other = 0; other < kThreads && total < most; ++other) {
+    for (int other = 0; other < kThreads && total < max_kept; ++other) {
       if (!others_over[other]) {
         if (thread == 0) kept[total] = static_cast<int32_t>(begin + other);
         ++total;
@@ -140,11 +141,11 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) all.kept_counts[segment] = static_cast<int32_t>(total);
 }
 
-template <bool kToLast, class A>
-void suppress(const Gpu& gpu, const Segments<A>& all, A threshold, int64_t most) {
-  using Rule = UprightRule<kToLast, A>;
+template <bool kInclusiveCorners, class A>
+void suppress(const Gpu& gpu, const Segments<A>& all, A threshold, int64_t max_kept) {
+  using Rule = UprightRule<kInclusiveCorners, A>;
   launch(gpu, suppress_kernel<Rule, A, RankedBox<A>>, all.segments, kThreads, all, Rule{threshold},
-         most);
+         max_kept);
 }
 template <class A>
 void suppress_rotated(const Gpu& gpu, const Segments<A, OrientedBox>& all, double threshold) {
@@ -154,19 +155,19 @@ void suppress_rotated(const Gpu& gpu, const Segments<A, OrientedBox>& all, doubl
 
 // ---- Soft suppression ---------------------------------------------------------------------------
 
-// Scores of the boxes of all segments, and those of the kept ones, in the order of all.kept.
+// The scores of all boxes, and those of the kept boxes in the order of all.kept.
 struct SoftScores {
   double *boxes, *kept;
 
-  SoftScores(Carver* carver, int64_t size)
-      : boxes(carver->take<double>(size)), kept(carver->take<double>(size)) {}
+  SoftScores(WorkspaceArena* arena, int64_t size)
+      : boxes(arena->take<double>(size)), kept(arena->take<double>(size)) {}
 };
 
-// A box that is kept, or dropped, has this score; those of others are at least 0.
+// The score of a box that is kept or dropped already; other scores are >= 0.
 constexpr double kNoScore = -1.0;
 
-// A block of threads owns a segment. In each step it finds the box with the highest score, the
-// first of equal ones, and lowers the scores of the others of its class.
+// A thread block processes a segment. Each step finds the box with the highest score (the first one
+// of equal scores), and lowers the scores of the other boxes of its class.
 template <class A, class Box>
 __global__ void __launch_bounds__(kThreads)
     soften_kernel(Segments<A, Box> all, SoftScores scores, Decay decay, double min_score) {

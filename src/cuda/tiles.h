@@ -7,8 +7,8 @@
 namespace gluon_roi::cuda {
 
 // A thread block owns a tile of kTileHeight x kTileWidth cells in kTileChannels channels of one
-// image and of one channel group; each of its threads owns one cell, gathers the gradients that
-// fall on it from the RoIs in their order, and writes it once.
+// image and one channel group. Each thread owns one cell, sums the gradients of the RoIs that read
+// it in their order, and writes the result once.
 constexpr int kTileWidth = 16, kTileHeight = 8;
 constexpr int kTileThreads = kTileWidth * kTileHeight;
 constexpr int kTileChannels = 8;
@@ -17,8 +17,8 @@ struct TilePlan {
   PositionSensitive layout;
   int32_t height, width;
   int32_t tiles_y, tiles_x;
-  int64_t outputs;  // P * Q
-  int64_t chunks;   // blocks of kTileChannels output channels
+  int64_t bins;    // P * Q
+  int64_t chunks;  // number of blocks of kTileChannels output channels
   int64_t images;
 
   TilePlan(const PositionSensitive& channels, const Tensor& data)
@@ -27,7 +27,7 @@ struct TilePlan {
         width(static_cast<int32_t>(data.shape[3])),
         tiles_y(div_up(height, kTileHeight)),
         tiles_x(div_up(width, kTileWidth)),
-        outputs(layout.outputs()),
+        bins(layout.bins()),
         chunks(div_up(layout.output_dim, kTileChannels)),
         images(data.shape[0]) {}
   int64_t blocks() const {
@@ -35,20 +35,21 @@ struct TilePlan {
   }
 };
 
-// The part of the map that this thread owns.
+// The tile of this thread block, and the cell of this thread.
 struct Tile {
   int32_t image, group_y, group_x;
   int64_t channel;   // first output channel
   int32_t channels;  // up to kTileChannels
   int32_t y_begin, x_begin;
-  int32_t y, x;          // the thread's cell, which may lie past the edge of the map
-  int64_t offset, step;  // in data: the cell of the first channel, and from one channel to the next
-  // In d_out: from the first channel to each, or to itself if there is none.
+  int32_t y, x;  // the thread's cell, which may lie outside the map
+  int64_t offset,
+      step;  // in data: offset of the cell in the first channel, and distance between channels
+  // In d_out: the offset from the first channel to channel i, or 0 if there is none.
   int64_t channel_offset[kTileChannels];
   bool on_map;
 
   DEVICE_INLINE explicit Tile(const TilePlan& plan) {
-    // Tiles of one channel block are neighbours: they read the same gradients.
+    // Tiles of the same channels have adjacent block indices, because they read the same gradients.
     int64_t rest = blockIdx.x;
     x_begin = static_cast<int32_t>(rest % plan.tiles_x) * kTileWidth;
     rest /= plan.tiles_x;
@@ -72,9 +73,10 @@ struct Tile {
     offset = map * cells + static_cast<int64_t>(y) * plan.width + x;
     step = groups * cells;
 #pragma unroll
-    for (int i = 0; i < kTileChannels; ++i) channel_offset[i] = i < channels ? i * plan.outputs : 0;
+    for (int i = 0; i < kTileChannels; ++i) channel_offset[i] = i < channels ? i * plan.bins : 0;
   }
-  // Whether the cells [y0, y1) x [x0, x1) touch the tile, or hold the thread's cell.
+  // Whether the cells [y0, y1) x [x0, x1) intersect the tile, and whether they contain the thread's
+  // cell.
   DEVICE_INLINE bool meets(int32_t y0, int32_t y1, int32_t x0, int32_t x1) const {
     return y0 < y1 && x0 < x1 && y0 < y_begin + kTileHeight && y1 > y_begin &&
            x0 < x_begin + kTileWidth && x1 > x_begin;
@@ -82,22 +84,22 @@ struct Tile {
   DEVICE_INLINE bool inside(int32_t y0, int32_t y1, int32_t x0, int32_t x1) const {
     return y >= y0 && y < y1 && x >= x0 && x < x1;
   }
-  // The same for all cells of a RoI.
-  DEVICE_INLINE bool meets(const RoiHead& roi) const {
+  // The same for the extent of a RoI.
+  DEVICE_INLINE bool meets(const RoiExtent& roi) const {
     return meets(roi.y_begin, roi.y_end, roi.x_begin, roi.x_end);
   }
-  DEVICE_INLINE bool inside(const RoiHead& roi) const {
+  DEVICE_INLINE bool inside(const RoiExtent& roi) const {
     return inside(roi.y_begin, roi.y_end, roi.x_begin, roi.x_end);
   }
-  // The bins that read the tile's group.
-  DEVICE_INLINE BinBlock bins(const PositionSensitive& layout) const {
+  // The bins that read the tile's channel group.
+  DEVICE_INLINE BinBlock bin_block(const PositionSensitive& layout) const {
     return layout.bins_of(group_y, group_x, layout.group_height, layout.group_width);
   }
 };
 
-// Calls body(k) for the rows of an image for which meets(k), in their order. All threads of the
-// block take part: each tests one row in kTileThreads, then all walk over the rows that passed.
-// body may use barriers.
+// Calls body(k) for the rows of an image for which meets(k) is true, in their order. All threads of
+// the block take part: each tests one of kTileThreads rows, then all of them walk over the rows
+// that passed. body may use barriers.
 template <class Meets, class Body>
 DEVICE_INLINE void for_each_roi(const RoiLists& lists, int32_t image, const Meets& meets,
                                 const Body& body) {
@@ -125,12 +127,12 @@ DEVICE_INLINE void for_each_roi(const RoiLists& lists, int32_t image, const Meet
   }
 }
 
-// Adds weight * d_out[k, channel + i, bin] to sum[i] for the channels of the tile; further elements
-// of sum are meaningless.
+// Adds weight * d_out[k, channel + i, bin] to sum[i] for the channels of the tile; the other
+// elements of sum are undefined.
 template <class T, class A>
 DEVICE_INLINE void add_gradients(const Tile& tile, const TilePlan& plan, const T* d_out, int64_t k,
                                  int64_t bin, A weight, A* sum) {
-  const T* from = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs + bin;
+  const T* from = d_out + (k * plan.layout.output_dim + tile.channel) * plan.bins + bin;
 #pragma unroll
   for (int i = 0; i < kTileChannels; ++i) {
     sum[i] += weight * load(from + tile.channel_offset[i]);

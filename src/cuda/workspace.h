@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The single block of device memory that a call of an operator may use, and the call itself.
+// The workspace in device memory that a call of an operator uses, and the entry points of CUDA
+// calls.
 #pragma once
 #include "launch.h"
 
 namespace gluon_roi::cuda {
 
-// Carves arrays out of the workspace. With a null pointer it only measures: CudaHalf::workspace()
-// runs the same constructors as the call itself, so the two cannot disagree.
-class Carver {
+// Allocates arrays from the workspace. With a null pointer it only adds up their sizes:
+// CudaKernels::workspace() runs the same constructors as the call itself, so the two cannot
+// disagree.
+class WorkspaceArena {
  public:
-  explicit Carver(const char* operator_name, char* memory = nullptr)
+  explicit WorkspaceArena(const char* operator_name, char* memory = nullptr)
       : op(operator_name), memory_(memory) {}
-  const char* const op;  // for errors
+  const char* const op;  // for error messages
   template <class T>
   T* take(int64_t count) {
     T* array = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + size_);
@@ -31,8 +33,8 @@ class Carver {
 };
 
 // A call of an operator on elements of type T; its .cu file defines
-//   Call(carver, params, view, backward), which carves the workspace,
-//   forward(gpu, outputs) and, if any input has a gradient, backward(gpu, given, gradients).
+//   Call(arena, params, view, backward), which allocates arrays from the workspace,
+//   forward(gpu, outputs) and, if any input has a gradient, backward(gpu, d_outputs, gradients).
 template <class Op, class T>
 struct Call;
 
@@ -41,36 +43,36 @@ struct Call;
 namespace gluon_roi {
 
 template <class Op>
-void CudaHalf<Op>::forward(const Gpu& gpu, const Params& p, const Tensor* slots,
-                           const Tensor* outputs) {
+void CudaKernels<Op>::forward(const Gpu& gpu, const Params& p, const Tensor* slots,
+                              const Tensor* outputs) {
   const auto view = Op::view(p, slots);
   with_dtype(slots[0].dtype, [&](auto type) {
-    cuda::Carver carver(gpu.op, gpu.workspace);
-    cuda::Call<Op, decltype(type)>(&carver, p, view, false).forward(gpu, Outputs{outputs});
+    cuda::WorkspaceArena arena(gpu.op, gpu.workspace);
+    cuda::Call<Op, decltype(type)>(&arena, p, view, false).forward(gpu, Outputs{outputs});
   });
 }
 
 template <class Op>
-void CudaHalf<Op>::backward(const Gpu& gpu, const Params& p, const Tensor* slots,
-                            const Tensor* given, const Tensor* d_slots) {
+void CudaKernels<Op>::backward(const Gpu& gpu, const Params& p, const Tensor* slots,
+                               const Tensor* d_outputs, const Tensor* d_slots) {
   if constexpr (has_gradients<Op>()) {
     const auto view = Op::view(p, slots);
     with_dtype(slots[0].dtype, [&](auto type) {
-      cuda::Carver carver(gpu.op, gpu.workspace);
-      cuda::Call<Op, decltype(type)>(&carver, p, view, true)
-          .backward(gpu, Outputs{given}, Op::gradients(p, d_slots));
+      cuda::WorkspaceArena arena(gpu.op, gpu.workspace);
+      cuda::Call<Op, decltype(type)>(&arena, p, view, true)
+          .backward(gpu, Outputs{d_outputs}, Op::gradients(p, d_slots));
     });
   }
 }
 
 template <class Op>
-size_t CudaHalf<Op>::workspace(const Params& p, const Tensor* slots, bool backward) {
+size_t CudaKernels<Op>::workspace(const Params& p, const Tensor* slots, bool backward) {
   if (backward && !has_gradients<Op>()) return 0;
-  cuda::Carver carver(Op::kName);
+  cuda::WorkspaceArena arena(Op::kName);
   with_dtype(slots[0].dtype, [&](auto type) {
-    cuda::Call<Op, decltype(type)>(&carver, p, Op::view(p, slots), backward);
+    cuda::Call<Op, decltype(type)>(&arena, p, Op::view(p, slots), backward);
   });
-  return carver.size();
+  return arena.size();
 }
 
 }  // namespace gluon_roi

@@ -13,7 +13,7 @@
  * inputs are `count` tensors, in this order:
  *
  *   data      (N, C, H, W), float16 / float32 / float64; for pyramid_roi_align several maps, finest
- *             first, with the same N and C and different sizes
+ *             first, with equal N and C and different sizes
  *   rois      boxes in image coordinates (pixels), float32 or float64 (float16 is converted):
  *             (K, 5) rows [batch_index, x1, y1, x2, y2], a negative batch_index marks a padding
  *             row; (N, R, 4) boxes per image, K = N * R; or (K, 4) together with rois_num.
@@ -23,27 +23,30 @@
  *             only, optional
  *   rois_num  (N,) boxes per image, int32 / int64 / float32 / float64; optional
  *
- * The inputs of deformable_sampling are data, offset (N, 2 * groups * kh * kw, Ho, Wo) and,
- * optionally, mask (N, groups * kh * kw, Ho, Wo), all of one type: src/ops/deformable_sampling.h.
- * That of box_nms is data (..., n, w), of 2 to 4 dimensions: src/ops/box_nms.h. Those of proposal
- * are cls_prob (N, 2 * A, H, W), bbox_pred (N, 4 * A, H, W) and im_info (N, 3): src/ops/proposal.h.
- * Those of box_iou are lhs (a..., w) and rhs (b..., w), and its output is (a..., b...), of at most
- * 4 dimensions: src/ops/box_iou.h.
+ * The other operators have these inputs, which src/ops/<op>.h describes:
  *
- * box_nms and proposal have two outputs: out points to an array of both, and d_out to an array of
- * their gradients, in which the record of box_nms itself takes the place of a gradient.
+ *   deformable_sampling  data, offset (N, 2 * groups * kh * kw, Ho, Wo) and optionally mask
+ *                        (N, groups * kh * kw, Ho, Wo), all of the same type
+ *   box_nms              data (..., n, w), with 2 to 4 dimensions
+ *   proposal             cls_prob (N, 2 * A, H, W), bbox_pred (N, 4 * A, H, W), im_info (N, 3)
+ *   box_iou              lhs (a..., w), rhs (b..., w); the output is (a..., b...), with at most 4
+ *                        dimensions
  *
- * An optional input may be left out at the end, or be a zeroed gluon_roi_tensor (no data, ndim 0).
- * gluon_roi_operators() describes all of this as JSON, with the fields of every params struct.
+ * box_nms and proposal have two outputs: out points to an array of two tensors, and d_out to an
+ * array of their gradients. The record of box_nms has no gradient, so d_out[1] is the record
+ * itself.
+ *
+ * A trailing optional input may be omitted; any other one is passed as a zeroed gluon_roi_tensor
+ * (no data, ndim 0). gluon_roi_operators() describes all of this as JSON, with the fields of every
+ * params struct.
  *
  * Every function returns GLUON_ROI_OK or an error code; gluon_roi_last_error() returns the message
- * on the calling thread. Functions that return a text return NULL instead of a code. Outputs and
- * gradients are overwritten completely, never accumulated into. Arrays are contiguous, in row-major
- * order. What a call writes must not overlap another array.
+ * on the calling thread. Functions that return a string return NULL on an error. Outputs and
+ * gradients are overwritten completely, never accumulated. Arrays are contiguous, in row-major
+ * order. Arrays that a call writes must not overlap any other array.
  *
- * A later version may append fields to a struct, whose 0 means what the struct meant before: a
- * program that initialises its structs with braces, or zeroes them, needs no change and is compiled
- * again.
+ * A later version may append fields to a struct; 0 then selects the previous behaviour. A program
+ * that initialises its structs with braces or with zeros only has to be recompiled.
  */
 #ifndef GLUON_ROI_H_
 #define GLUON_ROI_H_
@@ -51,7 +54,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version of this header, and of the library that it was installed with. */
+/* The version of this header and of the library installed with it. */
 #define GLUON_ROI_VERSION_MAJOR 1
 #define GLUON_ROI_VERSION_MINOR 0
 #define GLUON_ROI_VERSION_PATCH 0
@@ -63,7 +66,7 @@
 extern "C" {
 #endif
 
-/* Element types; the numbers are MXNet's. */
+/* Element types, with MXNet's numbers. */
 enum {
   GLUON_ROI_FLOAT32 = 0,
   GLUON_ROI_FLOAT64 = 1,
@@ -83,8 +86,8 @@ enum {
 
 enum { GLUON_ROI_CPU = 0, GLUON_ROI_CUDA = 1 };
 
-/* The maximum number of maps of a pyramid. */
-enum { GLUON_ROI_MOST_MAPS = 8 };
+/* The maximum number of maps of a pyramid. GLUON_ROI_MOST_MAPS is its former name. */
+enum { GLUON_ROI_MAX_MAPS = 8, GLUON_ROI_MOST_MAPS = GLUON_ROI_MAX_MAPS };
 
 /* The conventions of ps_roi_pool and of deformable_sampling; see src/ops/ps_roi_pool.h and
  * src/ops/deformable_sampling.h. */
@@ -94,28 +97,28 @@ enum { GLUON_ROI_RFCN = 0, GLUON_ROI_MXNET = 0, GLUON_ROI_TORCHVISION = 1 };
  * Wo). */
 enum { GLUON_ROI_MAP = 0, GLUON_ROI_COLUMNS = 1 };
 
-/* The formats of boxes of box_nms and box_iou: x1, y1, x2, y2; centre x, y and width, height; or
- * these and an angle in degrees, counter-clockwise in an image whose y points down. */
+/* The box formats of box_nms and box_iou: (x1, y1, x2, y2); (centre x, centre y, width, height); or
+ * the latter with an angle in degrees, counter-clockwise in an image whose y points down. */
 enum { GLUON_ROI_CORNER = 0, GLUON_ROI_CENTER = 1, GLUON_ROI_ROTATED = 2 };
 
-/* The methods of box_nms: a better box removes those that it overlaps by more than overlap_thresh;
- * or multiplies their scores by 1 - overlap; or all scores by exp(-overlap^2 / sigma). */
+/* The methods of box_nms: a box with a higher score removes the boxes that it overlaps by more than
+ * overlap_thresh; or multiplies their scores by 1 - overlap; or multiplies all scores by
+ * exp(-overlap^2 / sigma). */
 enum { GLUON_ROI_HARD = 0, GLUON_ROI_LINEAR = 1, GLUON_ROI_GAUSSIAN = 2 };
 
-/* What box_iou divides the intersection by: the union, or the area of the box of lhs. */
+/* The divisor of box_iou: the area of the union, or of the lhs box. */
 enum { GLUON_ROI_IOU = 0, GLUON_ROI_IOF = 1 };
 
-/* How pyramid_roi_align assigns boxes to maps: by their size, or as given: rois is then a list of K
- * boxes for each map, one list after the other, and row k of the output is the sum of what row k of
- * each list pools. A box is left out of a list by a padding row. */
+/* How pyramid_roi_align assigns boxes to maps: by size, or as given. In the latter case rois has a
+ * list of K boxes for each map, one list after the other, and row k of the output is the sum over
+ * the lists of the features pooled for row k. A padding row in a list pools nothing. */
 enum { GLUON_ROI_BY_SIZE = 0, GLUON_ROI_GIVEN = 1 };
 
-/* A row of rois whose batch index lies beyond the batch is an error (on CUDA a row of NaN) or a
- * padding row. */
+/* A batch index >= N in rois is an error (on CUDA, a row of NaN), or marks a padding row. */
 enum { GLUON_ROI_BAD_INDEX_ERROR = 0, GLUON_ROI_BAD_INDEX_PADDING = 1 };
 
 typedef struct gluon_roi_tensor {
-  void* data;       /* first element, on the device that the call names */
+  void* data;       /* first element, on the device of the call */
   int32_t dtype;    /* GLUON_ROI_FLOAT32 ... */
   int32_t ndim;     /* number of dimensions in use, 0 to 4 */
   int64_t shape[4]; /* elements along each dimension */
@@ -185,15 +188,15 @@ typedef struct gluon_roi_deformable_ps_roi_pool_params {
   int32_t group_height, group_width; /* grid of channel groups; 0: pooled_height / pooled_width */
   int32_t part_height, part_width;   /* grid of trans; 0: pooled_height / pooled_width */
   int32_t sample_per_part;           /* samples per bin and axis, at least 1 */
-  double trans_std;                  /* factor of trans: the product is in lengths of the box */
+  double trans_std;                  /* factor of trans; the product is in units of the box size */
   int32_t bad_index;                 /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_deformable_ps_roi_pool_params;
 
 typedef struct gluon_roi_pyramid_roi_align_params {
-  int32_t pooled_height, pooled_width;       /* P, Q: bins of the output, at least 1 */
-  double spatial_scale[GLUON_ROI_MOST_MAPS]; /* of each map, cells per image pixel; each is at
-                                                most half of the one before */
-  int32_t maps;                              /* number of maps, here and among the inputs */
+  int32_t pooled_height, pooled_width;      /* P, Q: bins of the output, at least 1 */
+  double spatial_scale[GLUON_ROI_MAX_MAPS]; /* of each map, cells per image pixel; each is at
+                                                most half of the previous one */
+  int32_t maps;                             /* number of maps in the inputs and in spatial_scale */
   int32_t sampling_ratio;  /* samples per bin and axis; <= 0: ceil(roi size / bins) */
   int32_t aligned;         /* 1: shift boxes by half a cell, no minimum size */
   int32_t rois_grad;       /* 1: backward writes real gradients to d_rois, else zeros */
@@ -204,58 +207,58 @@ typedef struct gluon_roi_pyramid_roi_align_params {
 } gluon_roi_pyramid_roi_align_params;
 
 typedef struct gluon_roi_deformable_sampling_params {
-  int32_t kernel_height, kernel_width; /* cells of the kernel, at least 1 */
-  int32_t stride_height, stride_width; /* map cells from an output to the next, at least 1 */
-  int32_t dilate_height, dilate_width; /* map cells from a kernel cell to the next, at least 1 */
-  int32_t pad_height, pad_width;       /* cells beyond each edge where the kernel still fits */
-  int32_t num_deformable_group;        /* groups of channels with offsets of their own */
+  int32_t kernel_height, kernel_width; /* size of the kernel, at least 1 */
+  int32_t stride_height, stride_width; /* map cells between outputs, at least 1 */
+  int32_t dilate_height, dilate_width; /* map cells between kernel cells, at least 1 */
+  int32_t pad_height, pad_width;       /* padding in cells at each edge, at least 0 */
+  int32_t num_deformable_group;        /* number of channel groups with separate offsets */
   int32_t convention;                  /* GLUON_ROI_MXNET or GLUON_ROI_TORCHVISION */
   int32_t layout;                      /* of the output, GLUON_ROI_MAP or GLUON_ROI_COLUMNS */
 } gluon_roi_deformable_sampling_params;
 
 typedef struct gluon_roi_box_nms_params {
-  double overlap_thresh;  /* overlap above which the better of two boxes suppresses the other */
-  double valid_thresh;    /* scores up to it are not valid */
-  int32_t topk;           /* valid rows of a batch that are considered; negative: all */
-  int32_t coord_start;    /* first of the columns of the box: four, or five if it is rotated */
+  double overlap_thresh;  /* overlap above which the lower score is suppressed */
+  double valid_thresh;    /* rows with scores <= this are ignored */
+  int32_t topk;           /* number of valid rows of a batch to consider; negative: all */
+  int32_t coord_start;    /* first column of the box, which has four columns, or five if rotated */
   int32_t score_index;    /* column of the score */
-  int32_t id_index;       /* column of the class; negative: none */
-  int32_t background_id;  /* class whose rows are not valid */
-  int32_t force_suppress; /* 1: classes suppress one another */
-  int32_t in_format;      /* of the boxes of data: GLUON_ROI_CORNER, _CENTER or _ROTATED */
-  int32_t out_format;     /* of the boxes of out; GLUON_ROI_ROTATED if and only if in_format is */
-  int32_t return_indices; /* for Python: the record is always written */
+  int32_t id_index;       /* column of the class; negative: no classes */
+  int32_t background_id;  /* class whose rows are ignored */
+  int32_t force_suppress; /* 1: suppress boxes of all classes, 0: only of the same class */
+  int32_t in_format;      /* box format of data: GLUON_ROI_CORNER, _CENTER or _ROTATED */
+  int32_t out_format;     /* box format of out; GLUON_ROI_ROTATED if and only if in_format is */
+  int32_t return_indices; /* used by Python only: the record is always written */
   int32_t method;         /* GLUON_ROI_HARD, GLUON_ROI_LINEAR or GLUON_ROI_GAUSSIAN */
-  double sigma;           /* of GLUON_ROI_GAUSSIAN, > 0; the other methods ignore it */
-  double min_score;       /* smallest score that the soft methods keep, >= 0; HARD ignores it */
+  double sigma;           /* for GLUON_ROI_GAUSSIAN, > 0 */
+  double min_score;       /* minimum score for the soft methods, >= 0 */
 } gluon_roi_box_nms_params;
 
 typedef struct gluon_roi_proposal_params {
-  int32_t rpn_pre_nms_top_n;          /* boxes of an image that are considered; <= 0: all */
-  int32_t rpn_post_nms_top_n;         /* rows of the output for an image, at least 1 */
-  double threshold;                   /* overlap above which the better box suppresses the other */
-  int32_t rpn_min_size;               /* smallest side in pixels, times the scale of im_info */
-  double scales[GLUON_ROI_MOST_MAPS]; /* of anchors, > 0 */
-  int32_t scale_count;                /* their number */
-  double ratios[GLUON_ROI_MOST_MAPS]; /* of anchors, height to width, > 0 */
-  int32_t ratio_count;                /* their number */
-  int32_t feature_stride;             /* pixels per cell, at least 1 */
-  int32_t output_score;               /* for Python: scores are always written */
-  int32_t iou_loss;                   /* 1: bbox_pred moves corners, by pixels */
+  int32_t rpn_pre_nms_top_n;  /* number of boxes per image to consider; <= 0: all */
+  int32_t rpn_post_nms_top_n; /* rows of the output per image, at least 1 */
+  double threshold;           /* overlap above which the lower score is suppressed */
+  int32_t rpn_min_size;       /* minimum side in pixels, multiplied by the scale of im_info */
+  double scales[GLUON_ROI_MAX_MAPS]; /* anchor scales, > 0 */
+  int32_t scale_count;               /* their number */
+  double ratios[GLUON_ROI_MAX_MAPS]; /* anchor ratios, height / width, > 0 */
+  int32_t ratio_count;               /* their number */
+  int32_t feature_stride;            /* pixels per cell, at least 1 */
+  int32_t output_score;              /* used by Python only: scores are always written */
+  int32_t iou_loss;                  /* 1: bbox_pred holds corner offsets in pixels */
 } gluon_roi_proposal_params;
 
 typedef struct gluon_roi_box_iou_params {
   int32_t format;  /* GLUON_ROI_CORNER, GLUON_ROI_CENTER or GLUON_ROI_ROTATED */
   int32_t mode;    /* GLUON_ROI_IOU or GLUON_ROI_IOF */
-  int32_t aligned; /* 1: row i of lhs with row i of rhs; 0: every pair of rows */
+  int32_t aligned; /* 1: pairs row i of lhs with row i of rhs; 0: all pairs */
 } gluon_roi_box_iou_params;
 
 #define GLUON_ROI_DECLARE(op)                                                                    \
   int gluon_roi_##op##_forward(const gluon_roi_##op##_params* params,                            \
                                const gluon_roi_tensor* inputs, int32_t count,                    \
                                const gluon_roi_tensor* out, const gluon_roi_device* device);     \
-  /* d_inputs: `count` tensors, each with the shape and dtype of its input. A zeroed one (no     \
-   * data, ndim 0) means that the gradient is not wanted; not allowed for the maps. */           \
+  /* d_inputs: `count` tensors, each with the shape and dtype of its input. For a gradient       \
+   * that is not needed pass a zeroed tensor (no data, ndim 0); maps always have one. */         \
   int gluon_roi_##op##_backward(const gluon_roi_##op##_params* params,                           \
                                 const gluon_roi_tensor* inputs, int32_t count,                   \
                                 const gluon_roi_tensor* d_out, const gluon_roi_tensor* d_inputs, \
@@ -282,15 +285,15 @@ typedef struct gluon_roi_box_iou_params {
 
 GLUON_ROI_OPERATORS(GLUON_ROI_DECLARE)
 
-/* The message of this thread's last failed call; "" before any. Valid until the next failure. */
+/* The message of this thread's last failed call, or "". It is valid until the next failure. */
 const char* gluon_roi_last_error(void);
 
-/* All operators with their inputs and parameters, as a JSON array. The fields of a parameter have
- * their type, offset and name in the struct. */
+/* Describes all operators, with their inputs and parameters, as a JSON array. Each parameter lists
+ * the type, offset and name of its fields in the struct. */
 const char* gluon_roi_operators(void);
 
-/* How the library was built and what it runs on, as a JSON object. NULL if the environment variable
- * GLUON_ROI_SIMD names no instruction set of this processor. */
+/* Describes the build and the instruction set in use as a JSON object. Returns NULL if the
+ * environment variable GLUON_ROI_SIMD is not an instruction set of this processor. */
 const char* gluon_roi_build_info(void);
 
 #ifdef __cplusplus

@@ -24,7 +24,7 @@ static void check_boxes(const char* name, const Tensor& boxes, bool rotated) {
        rotated ? ": centre x, y, width, height, angle" : " in the formats 'corner' and 'center'");
 }
 
-void BoxIoU::infer(const Params& p, const View& in, Tensor* outputs, int64_t most) {
+void BoxIoU::infer(const Params& p, const View& in, Tensor* outputs, int64_t max_elements) {
   const bool rotated = p.format == GLUON_ROI_ROTATED;
   check_boxes("lhs", in.lhs, rotated);
   check_boxes("rhs", in.rhs, rotated);
@@ -51,7 +51,7 @@ void BoxIoU::infer(const Params& p, const View& in, Tensor* outputs, int64_t mos
            " as lhs, because aligned is true");
     }
   }
-  check_elements(kName, "output", out, most);
+  check_elements(kName, "output", out, max_elements);
   outputs[0] = out;
 }
 
@@ -82,7 +82,7 @@ void BoxIoU::forward(const Params& p, const View& in, const Outputs& out_tensors
   T* const out = data_of<T>(out_tensors[0]);
   const int64_t rows = box_count(in.lhs), columns = box_count(in.rhs);
   const bool over_first = p.mode == GLUON_ROI_IOF, center = p.format == GLUON_ROI_CENTER;
-  // In additions, roughly.
+  // The approximate number of additions for a pair.
   constexpr int64_t kWorkOfUprightPair = 4, kWorkOfRotatedPair = 100;
   if (p.format == GLUON_ROI_ROTATED) {
     if (p.aligned != 0) {

@@ -6,7 +6,7 @@ namespace gluon_roi {
 namespace cuda {
 namespace {
 
-// What all threads of a call read. `columns` is 1 if boxes are aligned.
+// The arguments of the kernels. `columns` is 1 if `aligned`.
 template <class T>
 struct Pairs {
   const T *lhs, *rhs;
@@ -15,7 +15,7 @@ struct Pairs {
   bool aligned, over_first, center;
 };
 
-// A thread owns an output.
+// One thread per output.
 template <class T>
 __global__ void __launch_bounds__(kThreads) upright_kernel(Pairs<T> pairs) {
   using A = SumOf<T>;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) upright_kernel(Pairs<T> pairs) {
   store(pairs.out + number, overlap);
 }
 
-// A thread owns an output.
+// One thread per output.
 template <class T>
 __global__ void __launch_bounds__(kThreads) rotated_kernel(Pairs<T> pairs) {
   using A = SumOf<T>;
@@ -59,7 +59,7 @@ struct Call<BoxIoU, T> {
   const BoxIoU::Params& p;
   const BoxIoU::View in;
 
-  Call(Carver*, const BoxIoU::Params& params, const BoxIoU::View& view, bool)
+  Call(WorkspaceArena*, const BoxIoU::Params& params, const BoxIoU::View& view, bool)
       : p(params), in(view) {}
 
   void forward(const Gpu& gpu, const Outputs& out) const {
@@ -79,6 +79,6 @@ struct Call<BoxIoU, T> {
 
 }  // namespace cuda
 
-template struct CudaHalf<BoxIoU>;
+template struct CudaKernels<BoxIoU>;
 
 }  // namespace gluon_roi

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // BoxIoU: the intersection over union of every pair of boxes.
 //
-// Reads lhs (a..., w) and rhs (b..., w), with a box in each row: w is 4, or 5 in the format
-// 'rotated'. Writes out (a..., b...), or with `aligned`, of row i of lhs and row i of rhs, out
-// (a...). mode 'iof' divides by the area of the box of lhs instead of the union.
+// Reads lhs (a..., w) and rhs (b..., w), with a box in each row; w is 4, or 5 in format 'rotated'.
+// Writes out (a..., b...), or out (a...) with `aligned`, which pairs row i of lhs with row i of
+// rhs. Mode 'iof' divides by the area of the lhs box instead of the union.
 //
-// Rotated boxes are intersected in double precision (src/core/geometry/rotated_overlap.h), upright
-// ones in the type of the data, float16 in float32. Results are between 0 and 1. A result is 0 if
-// the boxes do not intersect, if either has an area of 0, a negative side or a NaN, or if the
-// formula has no value: two infinite areas.
+// Overlaps of rotated boxes are computed in double precision (src/core/geometry/rotated_overlap.h),
+// those of upright boxes in the type of the data, or in float32 for float16. Results are between 0
+// and 1. A result is 0 if the boxes do not intersect, if either has an area of 0, a negative side
+// or a NaN, or if both areas are infinite.
 //
 // The backward pass writes zeros. Deterministic.
 //
 // Source: MXNet's contrib.box_iou; the rotated boxes of Ma et al. 2018, Arbitrary-Oriented Scene
 // Text Detection via Rotation Proposals (arXiv:1703.01086).
 //
-// A worked number: the rotated boxes (0, 0, 4, 2, 0) and (0, 0, 4, 2, 90) intersect in a square of
-// 2 x 2: 4 / (8 + 8 - 4) = 1 / 3.
+// Example: the rotated boxes (0, 0, 4, 2, 0) and (0, 0, 4, 2, 90) intersect in a square of 2 x 2,
+// so the result is 4 / (8 + 8 - 4) = 1 / 3.
 #pragma once
 #include "../core/contract.h"
 #include "../core/geometry/overlap.h"
@@ -44,13 +44,13 @@ struct BoxIoU : public ArrayOperator<BoxIoU> {
     Tensor lhs, rhs;
   };
   static View view(const Params&, const Tensor* slots) { return {slots[0], slots[1]}; }
-  static void infer(const Params& p, const View& in, Tensor* outputs, int64_t most);
+  static void infer(const Params& p, const View& in, Tensor* outputs, int64_t max_elements);
 
   template <class T>
   static void forward(const Params& p, const View& in, const Outputs& out);
 };
 
-// The boxes of a tensor, whose last dimension is a box.
+// The number of boxes in a tensor whose last dimension is a box.
 inline int64_t box_count(const Tensor& tensor) {
   int64_t count = 1;
   for (int i = 0; i + 1 < tensor.ndim; ++i) count *= tensor.shape[i];

@@ -15,7 +15,8 @@ using namespace cpu;
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// Throws unless `count` columns from `first` on are in a row of `width`, as far as it is known.
+// Throws unless columns [first, first + count) are within a row of `width` columns, if that is
+// known.
 static void check_columns(const char* name, int64_t first, int64_t count, int64_t width) {
   if (width < 0 || first + count <= width) return;
   const char* const expected = count == 1   ? "a column"
@@ -40,7 +41,7 @@ static void check_soft(const BoxNMS::Params& p) {
   }
 }
 
-void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t most) {
+void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t max_elements) {
   for (const double threshold : {p.overlap_thresh, p.valid_thresh}) {
     if (std::fabs(threshold) <= FLT_MAX || !std::isfinite(threshold)) continue;
     fail(kName, "argument ", threshold == p.valid_thresh ? "valid_thresh" : "overlap_thresh",
@@ -68,7 +69,7 @@ void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t m
   check_columns("coord_start", p.coord_start, box_columns, width);
   check_columns("score_index", p.score_index, 1, width);
   if (p.id_index >= 0) check_columns("id_index", p.id_index, 1, width);
-  check_elements(kName, "data", data, most);
+  check_elements(kName, "data", data, max_elements);
   for (int i = 0; i < 2; ++i) {
     const int32_t dtype = outputs[i].dtype;
     outputs[i] = data;
@@ -76,7 +77,7 @@ void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t m
     outputs[i].dtype = dtype;
   }
   outputs[1].shape[data.ndim - 1] = 1;
-  // Rows are counted in 32 bits.
+  // Row indices have 32 bits.
   check_elements(kName, "record", outputs[1], std::numeric_limits<int32_t>::max());
 }
 
@@ -84,13 +85,13 @@ void BoxNMS::infer(const Params& p, const View& data, Tensor* outputs, int64_t m
 
 namespace {
 
-// A row of a batch, for suppression within its class.
+// A row of a batch: its class, and its index among the sorted rows.
 struct Member {
   int32_t class_id, place;
 };
 
-// Calls run(members, count) with the sorted rows of each class, in their order; classes do not
-// meet.
+// Calls run(members, count) with the sorted rows of each class, because classes do not suppress one
+// another.
 template <class T, class Run>
 void for_each_class(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted, const Run& run) {
   Vector<Member> members;
@@ -111,10 +112,10 @@ void for_each_class(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted, co
   }
 }
 
-// The places of the rows that are kept, ascending, among sorted rows.
+// Returns the indices of the kept rows among the sorted rows, ascending.
 template <class T>
 Vector<int32_t> kept_places(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted,
-                            bool threads) {
+                            bool parallel) {
   using A = SumOf<T>;
   const float threshold = static_cast<float>(p.overlap_thresh);
   Vector<int32_t> kept;
@@ -123,7 +124,7 @@ Vector<int32_t> kept_places(const BoxNMS::Params& p, const Vector<NmsRow<T>>& so
     if (p.in_format == GLUON_ROI_ROTATED) {
       Vector<OrientedBox> boxes(static_cast<size_t>(count));
       for (int64_t i = 0; i < count; ++i) sorted[members[i].place].load_box(&boxes[i]);
-      of_class = RotatedSuppression(boxes, threshold).run(threads);
+      of_class = RotatedSuppression(boxes, threshold).run(parallel);
     } else {
       BoxColumns<A> boxes(count);
       for (int64_t i = 0; i < count; ++i) {
@@ -131,7 +132,7 @@ Vector<int32_t> kept_places(const BoxNMS::Params& p, const Vector<NmsRow<T>>& so
         sorted[members[i].place].load_box(&box);
         boxes.set(i, box);
       }
-      of_class = Suppression<A, false>(boxes, threshold).run(count, threads);
+      of_class = Suppression<A, false>(boxes, threshold).run(count, parallel);
     }
     for (const int32_t place : of_class) kept.push_back(members[place].place);
   });
@@ -139,7 +140,8 @@ Vector<int32_t> kept_places(const BoxNMS::Params& p, const Vector<NmsRow<T>>& so
   return kept;
 }
 
-// The rows that soft suppression keeps, the best first. ranks: of the sorted rows.
+// Returns the rows that soft suppression keeps, by descending score. `ranks` are those of the
+// sorted rows.
 template <class Box, class T>
 Vector<SoftBox<Box>> kept_softly(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted,
                                  const Vector<Rank<SumOf<T>>>& ranks) {
@@ -160,10 +162,10 @@ Vector<SoftBox<Box>> kept_softly(const BoxNMS::Params& p, const Vector<NmsRow<T>
   return kept;
 }
 
-// A batch; its rows are numbered from `first` on.
+// Processes a batch, whose first row has the index `first`.
 template <class T>
 void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* data, int64_t first,
-               bool threads, T* out, int32_t* record) {
+               bool parallel, T* out, int32_t* record) {
   using A = SumOf<T>;
   Vector<Rank<A>> ranks;
   ranks.reserve(static_cast<size_t>(sizes.rows));
@@ -185,7 +187,7 @@ void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* dat
     store(out + (count - 1) * sizes.width + p.score_index, static_cast<A>(box.score));
   };
   if (!BoxNMS::is_soft(p)) {
-    for (const int32_t place : kept_places(p, sorted, threads)) keep(place);
+    for (const int32_t place : kept_places(p, sorted, parallel)) keep(place);
   } else if (p.in_format == GLUON_ROI_ROTATED) {
     for (const auto& box : kept_softly<OrientedBox>(p, sorted, ranks)) keep_with_score(box);
   } else {
@@ -209,7 +211,7 @@ void BoxNMS::forward(const Params& p, const View& data_tensor, const Outputs& ou
     std::iota(record, record + sizes.batches * sizes.rows, 0);
     return;
   }
-  // At least the work of sorting.
+  // The cost of sorting, as a lower bound.
   constexpr int64_t kElementsPerRow = 50;
   parallel_for(sizes.batches, sizes.batches * sizes.rows * kElementsPerRow, [&](int64_t batch) {
     const int64_t first = batch * sizes.rows;
@@ -219,13 +221,13 @@ void BoxNMS::forward(const Params& p, const View& data_tensor, const Outputs& ou
 }
 
 template <class T>
-void BoxNMS::backward(const Params& p, const View& data_tensor, const Outputs& given,
+void BoxNMS::backward(const Params& p, const View& data_tensor, const Outputs& d_outputs,
                       const View& d) {
   if (is_absent(d)) return;
   const Sizes sizes(data_tensor);
   const T* const data = data_of<const T>(data_tensor);
-  const T* const d_out = data_of<const T>(given[0]);
-  const int32_t* const record = data_of<const int32_t>(given[1]);
+  const T* const d_out = data_of<const T>(d_outputs[0]);
+  const int32_t* const record = data_of<const int32_t>(d_outputs[1]);
   T* const d_data = data_of<T>(d);
   const int64_t rows = sizes.batches * sizes.rows;
   for (int64_t i = 0; i < rows; ++i) {

@@ -9,7 +9,7 @@ namespace {
 using Params = BoxNMS::Params;
 using Sizes = BoxNMS::Sizes;
 
-// A thread owns a rank.
+// One thread per rank.
 template <class T, class Box>
 __global__ void __launch_bounds__(kThreads)
     rank_kernel(Segments<SumOf<T>, Box> all, Params p, Sizes sizes, const T* data) {
@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(kThreads)
   all.ranks[place] = rank;
 }
 
-// A thread owns a box; that of the last one to consider also counts them. Scores are for the soft
-// methods.
+// One thread per box; the thread of the last box also writes the number of boxes. `scores` is for
+// the soft methods.
 template <class T, class Box>
 __global__ void __launch_bounds__(kThreads)
     box_kernel(Segments<SumOf<T>, Box> all, SoftScores scores, Params p, Sizes sizes,
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads)
   if (BoxNMS::is_soft(p)) scores.boxes[place] = row.score();
 }
 
-// A thread owns a row of the output.
+// One thread per row of the output.
 template <class T, class Box>
 __global__ void __launch_bounds__(kThreads)
     output_kernel(Segments<SumOf<T>, Box> all, SoftScores scores, Params p, Sizes sizes,
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   if (BoxNMS::is_soft(p)) store(target + p.score_index, static_cast<A>(scores.kept[first + i]));
 }
 
-// The same, if rows are copied as they are.
+// The same for topk = 0, which copies all rows.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     copy_kernel(Sizes sizes, const T* data, T* out, int32_t* record) {
@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(kThreads)
   record[number] = static_cast<int32_t>(number);
 }
 
-// A thread owns a row of the output, and with it the row of data that it was. A row of record that
-// names none of its batch counts as -1.
+// One thread per row of the output, which writes the gradient of the corresponding row of data. A
+// record outside the row's batch is treated as -1.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Params p, Sizes sizes, const T* data, const T* d_out, const int32_t* record,
@@ -107,26 +107,25 @@ struct Call<BoxNMS, T> {
   const Tensor& data;
   Sizes sizes;
   int64_t rows;  // of all batches
-  // Of one of the three; the others have no segments.
+  // Only one of the three is used; the others are empty.
   Segments<A> upright;
   Segments<A, RankedBox<double>> upright_for_decay;
   Segments<A, OrientedBox> rotated;
   SoftScores scores;
 
-  Call(Carver* carver, const Params& params, const Tensor& input, bool backward)
+  Call(WorkspaceArena* arena, const Params& params, const Tensor& input, bool backward)
       : p(params),
         data(input),
         sizes(data),
         rows(sizes.batches * sizes.rows),
-        upright(carver, suppresses(backward, false, false) ? sizes.batches : 0, sizes.rows),
-        upright_for_decay(carver, suppresses(backward, false, true) ? sizes.batches : 0,
-                          sizes.rows),
-        rotated(carver,
+        upright(arena, suppresses(backward, false, false) ? sizes.batches : 0, sizes.rows),
+        upright_for_decay(arena, suppresses(backward, false, true) ? sizes.batches : 0, sizes.rows),
+        rotated(arena,
                 suppresses(backward, true, false) || suppresses(backward, true, true)
                     ? sizes.batches
                     : 0,
                 sizes.rows),
-        scores(carver, BoxNMS::is_soft(p) ? upright_for_decay.size() + rotated.size() : 0) {}
+        scores(arena, BoxNMS::is_soft(p) ? upright_for_decay.size() + rotated.size() : 0) {}
 
   void forward(const Gpu& gpu, const Outputs& out) const {
     if (p.topk == 0) {
@@ -142,11 +141,11 @@ struct Call<BoxNMS, T> {
       run(gpu, upright, out, [&] { suppress<false>(gpu, upright, A(threshold), sizes.rows); });
     }
   }
-  void backward(const Gpu& gpu, const Outputs& given, const Tensor& d) const {
+  void backward(const Gpu& gpu, const Outputs& d_outputs, const Tensor& d) const {
     if (is_absent(d)) return;
     zero_fill(gpu, d);
     launch(gpu, backward_kernel<T>, blocks_of(rows), kThreads, p, sizes, data_of<const T>(data),
-           data_of<const T>(given[0]), data_of<const int32_t>(given[1]), data_of<T>(d));
+           data_of<const T>(d_outputs[0]), data_of<const int32_t>(d_outputs[1]), data_of<T>(d));
   }
 
  private:
@@ -177,6 +176,6 @@ struct Call<BoxNMS, T> {
 
 }  // namespace cuda
 
-template struct CudaHalf<BoxNMS>;
+template struct CudaKernels<BoxNMS>;
 
 }  // namespace gluon_roi

@@ -1,40 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// BoxNMS: the boxes that no better one overlaps by more than a threshold, best first.
+// BoxNMS: non-maximum suppression. Keeps the boxes that no box with a higher score overlaps by more
+// than a threshold.
 //
-// Reads data (..., n, w): batches of n rows, each with a score, a box, upright or rotated, and, if
-// id_index is not negative, a class. Writes out (..., n, w), the rows that are kept, by descending
-// score and in their order where scores are equal, and rows of -1 behind them; and record (..., n,
-// 1), int32, the indices of these rows, counted over all batches, and -1.
+// Reads data (..., n, w): batches of n rows, each with a score, an upright or rotated box and, if
+// id_index is not negative, a class. Writes out (..., n, w): the kept rows by descending score
+// (rows with equal scores stay in order), followed by rows of -1. Writes record (..., n, 1), int32:
+// the indices of the kept rows, counted over all batches, followed by -1.
 //
-// A row is valid if its score is above valid_thresh and its class is not background_id. The best
-// `topk` valid rows of a batch, all if it is negative, are taken in turn: a row is kept unless one
-// that was kept, of the same class or with force_suppress of any, overlaps it by more than
-// overlap_thresh. If topk is 0, out is data, and record counts the rows. Rows that are kept get
-// their boxes in out_format, unless their first coordinate is negative.
+// A row is valid if its score is above valid_thresh and its class is not background_id. The `topk`
+// valid rows of a batch with the highest scores (all if topk is negative) are visited by descending
+// score. A row is kept unless a kept row of the same class, or of any class with force_suppress,
+// overlaps it by more than overlap_thresh. If topk is 0, out is a copy of data, and record has the
+// index of each row. Boxes of kept rows are converted to out_format unless their first coordinate
+// is negative.
 //
-// A score of NaN is not valid; infinity is the best of all. Classes are rounded towards 0 to int32;
-// NaN and what is beyond int32 count as -2^31. A box with a NaN overlaps nothing; infinite ones are
-// subject to the formula, in which an infinite area overlaps nothing. Thresholds are rounded to
-// float32, as MXNet's are; torchvision compares with a float64 on its CPU.
+// A row with a NaN score is not valid; infinity is the highest score. Classes are truncated to
+// int32; NaN and values outside int32 become -2^31. A box with a NaN or an infinite area overlaps
+// nothing. Thresholds are rounded to float32, as in MXNet; torchvision compares with a float64 on
+// the CPU.
 //
-// Soft methods remove no overlapping row, but lower its score (Decay, in overlap.h). Of the valid
-// rows that are left, the one with the highest score, the first of equal ones, is kept with that
-// score, and lowers those of its class; until all scores are below min_score. Overlaps, scores and
-// their order are computed in double precision, and scores are rounded once.
+// Soft methods lower the scores of overlapping rows instead of removing them (Decay in overlap.h).
+// In each step the remaining row with the highest score (the first one of equal scores) is kept
+// with its current score, and lowers the scores of its class, until all remaining scores are below
+// min_score. Overlaps and scores are computed and compared in double precision, and scores are
+// rounded once.
 //
 // Rotated boxes have five columns, and their overlaps are computed in double precision
 // (rotated_overlap.h).
 //
-// The backward pass writes d_data whole: gradients of rows that were kept, and 0. Rows converted to
-// another format count as copied. The gradient of a score that was lowered is multiplied by the
-// same factors; overlaps count as constants. Deterministic. float16 is computed in float32.
+// The backward pass writes all of d_data: the gradients of kept rows, and 0. The conversion to
+// another format is treated as a copy. The gradient of a lowered score is multiplied by the same
+// factors, and overlaps are treated as constants. Deterministic. float16 is computed in float32.
 //
 // Source: MXNet's contrib.box_nms. The greedy rule is that of Felzenszwalb et al. 2010 (Object
 // detection with discriminatively trained part-based models), section 3; the soft methods are those
 // of Bodla et al. 2017, Soft-NMS (arXiv:1704.04503).
 //
-// A worked number: of scores .5, .9, .8 and boxes (0, 0, 4, 4), (0, 0, 4, 5), (10, 0, 14, 4) with
-// overlap_thresh .5, rows 1 and 2 are kept: row 0 overlaps row 1 by 16 / 20.
+// Example: with scores 0.5, 0.9, 0.8, boxes (0, 0, 4, 4), (0, 0, 4, 5), (10, 0, 14, 4) and
+// overlap_thresh 0.5, rows 1 and 2 are kept: row 0 overlaps row 1 by 16 / 20.
 #pragma once
 #include "../core/contract.h"
 #include "../core/geometry/rotated_overlap.h"
@@ -52,8 +55,8 @@ struct BoxNMS : public ArrayOperator<BoxNMS> {
     visit->threshold(FIELD(overlap_thresh), 0.5);
     visit->threshold(FIELD(valid_thresh), 0);
     visit->integer(FIELD(topk), -1);
-    visit->count(FIELD(coord_start), 2);
-    visit->count(FIELD(score_index), 1);
+    visit->non_negative_int(FIELD(coord_start), 2);
+    visit->non_negative_int(FIELD(score_index), 1);
     visit->integer(FIELD(id_index), -1);
     visit->integer(FIELD(background_id), -1);
     visit->boolean(FIELD(force_suppress), false);
@@ -76,9 +79,9 @@ struct BoxNMS : public ArrayOperator<BoxNMS> {
   // The input, or its gradient.
   using View = Tensor;
   static View view(const Params&, const Tensor* slots) { return slots[0]; }
-  static void infer(const Params& p, const View& data, Tensor* outputs, int64_t most);
+  static void infer(const Params& p, const View& data, Tensor* outputs, int64_t max_elements);
 
-  // The sizes of data.
+  // The sizes of `data`.
   struct Sizes {
     int64_t batches, rows, width;
 
@@ -92,10 +95,10 @@ struct BoxNMS : public ArrayOperator<BoxNMS> {
   template <class T>
   static void forward(const Params& p, const View& data, const Outputs& out);
   template <class T>
-  static void backward(const Params& p, const View& data, const Outputs& given, const View& d);
+  static void backward(const Params& p, const View& data, const Outputs& d_outputs, const View& d);
 };
 
-// What a row of data is, for both devices.
+// A row of data, for the CPU and CUDA.
 template <class T>
 struct NmsRow {
   using A = SumOf<T>;
@@ -107,13 +110,13 @@ struct NmsRow {
     if (!(score() > static_cast<A>(static_cast<float>(p.valid_thresh)))) return false;
     return p.id_index < 0 || load(values + p.id_index) != static_cast<A>(p.background_id);
   }
-  // 0 if all rows are of one class.
+  // The class of the row; 0 if classes are ignored.
   HOST_DEVICE int32_t class_id() const {
     if (p.id_index < 0 || p.force_suppress != 0) return 0;
     const A id = load(values + p.id_index);
     return id > -2147483648.0 && id < 2147483648.0 ? static_cast<int32_t>(id) : INT32_MIN;
   }
-  // The box, in the type that its overlaps are computed in.
+  // Loads the box, in the type in which overlaps are computed.
   template <class B>
   HOST_DEVICE void load_box(RankedBox<B>* box) const {
     B row[4];
@@ -125,7 +128,7 @@ struct NmsRow {
     for (int i = 0; i < 5; ++i) row[i] = load(values + p.coord_start + i);
     *box = oriented_box_of_row(row);
   }
-  // Writes it as a row of the output.
+  // Writes the row to the output, with the box in out_format.
   HOST_DEVICE void copy(int64_t width, T* out) const {
     for (int64_t i = 0; i < width; ++i) out[i] = values[i];
     const T* const from = values + p.coord_start;
@@ -144,8 +147,8 @@ struct NmsRow {
   }
 };
 
-// What the score of row i of the output was multiplied by: the product over the better rows of its
-// class, which are those from `begin` on.
+// The factor by which the score of row i of the output was multiplied: the product over the rows of
+// its class before it, from `begin` on.
 template <class Box, class T>
 HOST_DEVICE double decay_by(const gluon_roi_box_nms_params& p, const BoxNMS::Sizes& sizes,
                             const T* data, const int32_t* record, int64_t begin, int64_t i) {
@@ -155,7 +158,7 @@ HOST_DEVICE double decay_by(const gluon_roi_box_nms_params& p, const BoxNMS::Siz
   row.load_box(&box);
   double factor = 1.0;
   for (int64_t j = begin; j < i; ++j) {
-    // A record from elsewhere may name rows of other batches.
+    // A record that forward() did not write may have rows of other batches.
     if (record[j] < begin || record[j] >= begin + sizes.rows) continue;
     const NmsRow<T> better{data + record[j] * sizes.width, p};
     if (better.class_id() != row.class_id()) continue;

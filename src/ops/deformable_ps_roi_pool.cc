@@ -42,37 +42,38 @@ namespace {
 
 using Params = DeformablePSROIPool::Params;
 
-// The time to find an output's taps, in elements touched by parallel_for's body.
+// The cost of computing an output's taps, in the unit of parallel_for's `work`.
 constexpr int64_t kElementsPerOutput = 20;
 
 // The taps of one bin along both axes.
 template <class A>
 struct BinTaps {
   Vector<PartTap<A>> y, x;
-  size_t rows, columns;  // how many of them are in use
-  A divisor;             // of the mean: samples of the bin that are on the map, at least 1
+  size_t y_count, x_count;  // taps in use
+  A divisor;                // number of samples of the bin that are on the map, at least 1
 
   BinTaps(int32_t samples_per_axis, const Tensor& data)
-      : y(room(samples_per_axis, data.shape[2])), x(room(samples_per_axis, data.shape[3])) {}
+      : y(max_taps(samples_per_axis, data.shape[2])),
+        x(max_taps(samples_per_axis, data.shape[3])) {}
 
   ALWAYS_INLINE void find(const PartAxis<A>& y_axis, const PartAxis<A>& x_axis, A first_y,
                           A first_x) {
-    rows = columns = 0;
+    y_count = x_count = 0;
     const int32_t high =
-        y_axis.for_each_tap(first_y, [&](const PartTap<A>& tap) { y[rows++] = tap; });
+        y_axis.for_each_tap(first_y, [&](const PartTap<A>& tap) { y[y_count++] = tap; });
     const int32_t wide =
-        x_axis.for_each_tap(first_x, [&](const PartTap<A>& tap) { x[columns++] = tap; });
+        x_axis.for_each_tap(first_x, [&](const PartTap<A>& tap) { x[x_count++] = tap; });
     divisor = std::max(static_cast<A>(high) * static_cast<A>(wide), A(1));
   }
 
  private:
-  static size_t room(int32_t samples, int64_t cells) {
+  static size_t max_taps(int32_t samples, int64_t cells) {
     return static_cast<size_t>(std::min<int64_t>(2 * int64_t{samples}, cells));
   }
 };
 
-// What a call prepares once: the RoIs, their axes, the offsets, and the coverage. Taps are found
-// for each bin as it is computed, because offsets differ by bin and class.
+// Everything that is computed once per call: RoIs, axes, offsets and coverage. Taps are computed
+// for each bin when it is pooled, because offsets differ by bin and class.
 template <class T>
 struct Prepared {
   using A = SumOf<T>;
@@ -106,38 +107,38 @@ struct Prepared {
     coverage.finish();
   }
 
-  // The number of RoI k with the class of an image of by_class.
+  // The row of the pair of RoI k and the class of image `image` of by_class.
   int64_t pair(int64_t k, int64_t image) const {
     return k * by_class.classes + image % by_class.classes;
   }
 
-  // Calls body(bin, output, taps) for the bins of a task whose offsets are numbers, and
-  // special(output) for the others: bins are counted over all pairs, and `output` is that of the
+  // Calls body(bin, output, taps) for the bins of a task with finite offsets, and special(output)
+  // for the others. `bin` is an index over the bins of all pairs, and `output` the offset of the
   // bin in the task's first channel. The outputs of a later pair are prefetched from `out`.
   template <class Body, class Special>
   ALWAYS_INLINE void for_each_bin(const GroupTask<A>& task, const T* out, const Body& body,
                                   const Special& special) const {
     BinTaps<A> taps(samples, by_class.data);
-    const int64_t outputs = by_class.layout.outputs();
+    const int64_t bins = by_class.layout.bins();
     const int64_t image = task.image / by_class.classes;
     for (int64_t i = table.begin[image]; i < table.begin[image + 1]; ++i) {
       const int64_t k = table.order[i], row = pair(k, task.image);
       const int64_t next = pair(table.ahead(i, table.kFarAhead), task.image);
-      const int64_t first_output = task.first_output(row, outputs);
-      const int64_t next_output = task.first_output(next, outputs);
+      const int64_t first_output = task.first_output(row, bins);
+      const int64_t next_output = task.first_output(next, bins);
       const Axes& axis = axes[k];
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         for (int pw = task.q_begin; pw < task.q_end; ++pw) {
           const int64_t bin = int64_t{ph} * by_class.layout.pooled_width + pw;
-          A move_y, move_x;
-          if (!offsets.find(row, offsets.part_of(ph, pw), &move_y, &move_x)) {
+          A offset_y, offset_x;
+          if (!offsets.find(row, offsets.part_of(ph, pw), &offset_y, &offset_x)) {
             special(first_output + bin);
             continue;
           }
-          taps.find(axis.y, axis.x, axis.y.first_sample(ph, move_y),
-                    axis.x.first_sample(pw, move_x));
-          prefetch_lanes(task.lanes, out + next_output + bin, outputs);
-          body(row * outputs + bin, first_output + bin, taps);
+          taps.find(axis.y, axis.x, axis.y.first_sample(ph, offset_y),
+                    axis.x.first_sample(pw, offset_x));
+          prefetch_lanes(task.lanes, out + next_output + bin, bins);
+          body(row * bins + bin, first_output + bin, taps);
         }
       }
     }
@@ -145,37 +146,39 @@ struct Prepared {
 
  private:
   void add_coverage(int64_t image, int64_t k, int64_t c) {
-    A least_y = 0, most_y = 0, least_x = 0, most_x = 0;
+    A min_y = 0, max_y = 0, min_x = 0, max_x = 0;
     bool any = false;
     for (int64_t part = 0; part < offsets.parts(); ++part) {
       A y, x;
       if (!offsets.find(k * by_class.classes + c, part, &y, &x)) continue;
-      least_y = any ? std::min(least_y, y) : y;
-      most_y = any ? std::max(most_y, y) : y;
-      least_x = any ? std::min(least_x, x) : x;
-      most_x = any ? std::max(most_x, x) : x;
+      min_y = any ? std::min(min_y, y) : y;
+      max_y = any ? std::max(max_y, y) : y;
+      min_x = any ? std::min(min_x, x) : x;
+      max_x = any ? std::max(max_x, x) : x;
       any = true;
       if (offsets.trans == nullptr) break;
     }
     if (!any) return;
     const PartAxis<A>&y_axis = axes[k].y, &x_axis = axes[k].x;
-    const int rows = by_class.layout.pooled_height, columns = by_class.layout.pooled_width;
+    const int pooled_height = by_class.layout.pooled_height;
+    const int pooled_width = by_class.layout.pooled_width;
     int32_t y0, y1, x0, x1;
-    y_axis.cells(y_axis.first_sample(0, least_y), y_axis.first_sample(rows - 1, most_y), &y0, &y1);
-    x_axis.cells(x_axis.first_sample(0, least_x), x_axis.first_sample(columns - 1, most_x), &x0,
+    y_axis.cells(y_axis.first_sample(0, min_y), y_axis.first_sample(pooled_height - 1, max_y), &y0,
+                 &y1);
+    x_axis.cells(x_axis.first_sample(0, min_x), x_axis.first_sample(pooled_width - 1, max_x), &x0,
                  &x1);
     coverage.add(image * by_class.classes + c, {y0, y1}, {x0, x1},
-                 taps_of(y_axis, rows, y1 - y0) * taps_of(x_axis, columns, x1 - x0));
+                 taps_of(y_axis, pooled_height, y1 - y0) * taps_of(x_axis, pooled_width, x1 - x0));
   }
-  // Approximate number of taps of all bins of an axis.
-  int64_t taps_of(const PartAxis<A>& axis, int bins, int32_t cells) const {
-    const int64_t most = std::min<int64_t>(2 * int64_t{samples}, cells);
-    return bins * static_cast<int64_t>(std::min<A>(axis.bin + 2, static_cast<A>(most)));
+  // The approximate number of taps of all bins of an axis.
+  int64_t taps_of(const PartAxis<A>& axis, int axis_bins, int32_t cells) const {
+    const int64_t max_taps = std::min<int64_t>(2 * int64_t{samples}, cells);
+    return axis_bins * static_cast<int64_t>(std::min<A>(axis.bin + 2, static_cast<A>(max_taps)));
   }
 };
 
-// First the derivatives by the position of each bin, for each block of channels on its own; then
-// their sums over the blocks and over the bins of a part, in this order.
+// Computes the derivatives with respect to the position of each bin for each block of channels, and
+// then sums them over the blocks and over the bins of a part, in this order.
 template <class T>
 void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
                          const Tensor& d_trans) {
@@ -190,23 +193,23 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d_trans);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t classes = call.by_class.classes, outputs = layout.outputs();
+  const int64_t classes = call.by_class.classes, bins = layout.bins();
   const int64_t pairs = d_trans.shape[0] * classes, blocks = blocks_of<A>(layout.output_dim);
-  Vector<Slope> slopes(static_cast<size_t>(blocks * pairs * outputs), Slope{0, 0});
+  Vector<Slope> slopes(static_cast<size_t>(blocks * pairs * bins), Slope{0, 0});
 
   const auto differentiate = [&](const GroupTask<A>& task, const auto* block, A*,
                                  auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    Slope* const block_slopes = slopes.data() + task.channel / kLanes<A> * pairs * outputs;
+    Slope* const block_slopes = slopes.data() + task.channel / kLanes<A> * pairs * bins;
     call.for_each_bin(
         task, d_out,
         [&](int64_t bin, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
           Values by_y = Values::all(0), by_x = Values::all(0);
-          for (size_t i = 0; i < taps.rows; ++i) {
+          for (size_t i = 0; i < taps.y_count; ++i) {
             const auto* line = block + taps.y[i].cell * width * kCount;
             Values sum = Values::all(0), along = Values::all(0);
-            for (size_t j = 0; j < taps.columns; ++j) {
+            for (size_t j = 0; j < taps.x_count; ++j) {
               const Values value = Values::load(line + int64_t{taps.x[j].cell} * kCount);
               sum.add_weighted(value, taps.x[j].weight);
               along.add_weighted(value, taps.x[j].slope);
@@ -214,7 +217,7 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
             by_y.add_weighted(sum, taps.y[i].slope);
             by_x.add_weighted(along, taps.y[i].weight);
           }
-          Values d_bin = Values::gather(task.lanes, d_out + output, outputs);
+          Values d_bin = Values::gather(task.lanes, d_out + output, bins);
           d_bin /= Values::all(taps.divisor);
           by_y *= d_bin;
           by_x *= d_bin;
@@ -232,18 +235,18 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
   });
 
   const PartOffsets<T>& offsets = call.offsets;
-  parallel_for(pairs, blocks * pairs * outputs + elements(d_trans), [&](int64_t pair) {
+  parallel_for(pairs, blocks * pairs * bins + elements(d_trans), [&](int64_t pair) {
     const int64_t k = pair / classes, count = offsets.parts();
     T* d_x = result + pair * 2 * count;
     T* d_y = d_x + count;
     Slope* sums = scratch<Slope>(count);
     std::fill(sums, sums + count, Slope{0, 0});
     if (call.table.rois[k].state == RoiState::kValid) {
-      for (int64_t bin = 0; bin < outputs; ++bin) {
+      for (int64_t bin = 0; bin < bins; ++bin) {
         Slope& sum = sums[offsets.part_of(static_cast<int>(bin / layout.pooled_width),
                                           static_cast<int>(bin % layout.pooled_width))];
         for (int64_t block = 0; block < blocks; ++block) {
-          const Slope& slope = slopes[(block * pairs + pair) * outputs + bin];
+          const Slope& slope = slopes[(block * pairs + pair) * bins + bin];
           sum.y += slope.y;
           sum.x += slope.x;
         }
@@ -269,8 +272,8 @@ void DeformablePSROIPool::forward(const Params& p, const Inputs& in, const Tenso
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t outputs = layout.outputs();
-  call.table.fill_special_rows(result, out.shape[1] * outputs);
+  const int64_t bins = layout.bins();
+  call.table.fill_special_rows(result, out.shape[1] * bins);
 
   const auto pool = [&](const GroupTask<A>& task, const auto* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
@@ -279,21 +282,21 @@ void DeformablePSROIPool::forward(const Params& p, const Inputs& in, const Tenso
         task, result,
         [&](int64_t, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
           Values sum = Values::all(0);
-          for (size_t i = 0; i < taps.rows; ++i) {
+          for (size_t i = 0; i < taps.y_count; ++i) {
             const auto* line = block + taps.y[i].cell * width * kCount;
             Values across = Values::all(0);
-            for (size_t j = 0; j < taps.columns; ++j) {
+            for (size_t j = 0; j < taps.x_count; ++j) {
               across.add_weighted(Values::load(line + int64_t{taps.x[j].cell} * kCount),
                                   taps.x[j].weight);
             }
             sum.add_weighted(across, taps.y[i].weight);
           }
           sum /= Values::all(taps.divisor);
-          sum.scatter(task.lanes, result + output, outputs);
+          sum.scatter(task.lanes, result + output, bins);
         },
         [&](int64_t output) INLINE_LAMBDA {
           Values::all(std::numeric_limits<A>::quiet_NaN())
-              .scatter(task.lanes, result + output, outputs);
+              .scatter(task.lanes, result + output, bins);
         });
   };
   const int64_t work = elements(in.data) + kElementsPerOutput * elements(out);
@@ -315,7 +318,7 @@ void DeformablePSROIPool::backward(const Params& p, const Inputs& in, const Tens
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d.data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
-  const int64_t outputs = layout.outputs();
+  const int64_t bins = layout.bins();
 
   const auto add_gradients = [&](const GroupTask<A>& task, A* block, A*, auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
@@ -323,12 +326,12 @@ void DeformablePSROIPool::backward(const Params& p, const Inputs& in, const Tens
     call.for_each_bin(
         task, d_out,
         [&](int64_t, int64_t output, const BinTaps<A>& taps) INLINE_LAMBDA {
-          Values d_bin = Values::gather(task.lanes, d_out + output, outputs);
+          Values d_bin = Values::gather(task.lanes, d_out + output, bins);
           d_bin /= Values::all(taps.divisor);
-          for (size_t i = 0; i < taps.rows; ++i) {
+          for (size_t i = 0; i < taps.y_count; ++i) {
             A* line = block + taps.y[i].cell * width * kCount;
             const Values across = d_bin.weighted(taps.y[i].weight);
-            for (size_t j = 0; j < taps.columns; ++j) {
+            for (size_t j = 0; j < taps.x_count; ++j) {
               across.weighted(taps.x[j].weight).add_to(line + int64_t{taps.x[j].cell} * kCount);
             }
           }

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeformablePSROIPool: position-sensitive pooling of bilinear samples, each bin moved by an offset.
+// DeformablePSROIPool: position-sensitive pooling of bilinear samples, with an offset for each bin.
 //
 // Reads data (N, C, H, W), RoIs and trans (K, 2 * classes, T, T). Writes all of out (K, output_dim,
 // P, Q). Bin (p, q) of output channel c is the mean of its samples on score map (c * G + gh) * G +
-// gw. Samples off the map are left out of sum and count; a bin without samples is 0. The bin moves
-// by trans[k, 2 * class] * trans_std widths of the box along x and by trans[k, 2 * class + 1] *
-// trans_std heights along y, at the bin's part of T x T, with class = c / (output_dim / classes).
-// Without trans, bins do not move. An offset that is NaN or infinite makes NaN bins, and has no
-// gradient.
+// gw. Samples outside the map are excluded from the mean; a bin without samples is 0. The bin is
+// shifted by trans[k, 2 * class] * trans_std times the width of the box along x, and by trans[k, 2
+// * class + 1] * trans_std times its height along y, where trans is read at the bin's part of the T
+// x T parts, and class = c / (output_dim / classes). Without trans, bins are not shifted. A NaN or
+// infinite offset gives NaN bins, and has no gradient.
 //
-// Whether a sample counts, and its weights, are products of a factor for each axis, so neighbouring
-// samples of a bin are merged into taps. The backward pass writes all of d_data, adding RoIs in
-// their order; all of d_trans, summed over the channels of a class in their order; and zeros to
-// d_rois. Deterministic.
+// The validity and the weights of samples factor per axis, so neighbouring samples of a bin are
+// merged into taps. The backward pass writes all of d_data, summing over RoIs in their order, all
+// of d_trans, summing over the channels of a class in their order, and zeros to d_rois.
+// Deterministic.
 //
 // Source: Dai et al. 2017, Deformable Convolutional Networks (arXiv:1703.06211), section 2.2.
-// Agrees with MXNet contrib.DeformablePSROIPooling, except for the part of a bin: it is exactly
-// floor(p * T / P) here; MXNet rounds in between, and picks another part for some P of 22 and more.
+// Agrees with MXNet contrib.DeformablePSROIPooling, except for the part of a bin, which is exactly
+// floor(p * T / P) here; MXNet rounds intermediate results, and selects another part for some P >=
+// 22.
 //
-// A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
-// bins of 2 samples give 1.25 3 8.25 10 without trans, and 2 3.75 9 10.75 if trans is 1 for x
-// and 0 for y and trans_std is 0.25.
+// Example: four maps that are all the 4 x 4 ramp 0..15, roi [0, 0, 3, 3], scale 1, 2 x 2 bins of 2
+// samples give 1.25 3 8.25 10 without trans, and 2 3.75 9 10.75 if trans is 1 for x and 0 for y and
+// trans_std is 0.25.
 #pragma once
-#include "../core/geometry/parts.h"
+#include "../core/geometry/deform_psroi.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
 
@@ -40,7 +41,7 @@ struct DeformablePSROIPool
     visit->optional_positive(FIELD(output_dim));
     visit->size("group_size", FIELD(group_height), FIELD(group_width), kOptionalSize);
     visit->size("part_size", FIELD(part_height), FIELD(part_width), kOptionalSize);
-    visit->samples(FIELD(sample_per_part), 4);
+    visit->positive_int(FIELD(sample_per_part), 4);
     visit->number(FIELD(trans_std), 0);
     visit->choice(FIELD(bad_index), kBadIndices);
   }
@@ -63,9 +64,9 @@ struct DeformablePSROIPool
   template <class T>
   static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
 
-  // Each class has its own offsets and channels. So each pair of an image and a class is treated as
-  // an image of fewer channels, and each pair of a RoI and a class as a RoI, with row k * classes +
-  // class of out and of trans.
+  // A view of the call by class. Each class has its own offsets and channels, so a pair of an image
+  // and a class is treated as an image with fewer channels, and a pair of a RoI and a class as a
+  // RoI, with row k * classes + class in out and trans.
   struct ByClass {
     int64_t classes;
     Tensor data;               // (N * classes, C / classes, H, W)

@@ -15,40 +15,41 @@ using namespace cpu;
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// Outputs of the convolution along an axis of data, -1 if unknown.
+// The output size of the convolution along an axis of data; -1 if unknown.
 static int64_t outputs_along(const Tensor& data, int axis, int64_t kernel, int64_t stride,
                              int64_t dilate, int64_t pad) {
   if (data.ndim < 0 || data.shape[axis] < 0) return -1;
-  const int64_t least = dilate * (kernel - 1) + 1 - 2 * pad;
-  if (data.shape[axis] < least) {
+  const int64_t min_size = dilate * (kernel - 1) + 1 - 2 * pad;
+  if (data.shape[axis] < min_size) {
     fail(DeformableSampling::kName, "data has shape ", shape_text(data), ", expected at least ",
-         least, " along axis ", axis, ", for the dilated kernel and the pad");
+         min_size, " along axis ", axis, ", for the dilated kernel and the pad");
   }
-  return (data.shape[axis] - least) / stride + 1;
+  return (data.shape[axis] - min_size) / stride + 1;
 }
 
-// Throws unless an input that goes with the outputs has the shape (N, channels, Ho, Wo), as far as
-// that is known; unknown sizes of outputs are taken from it.
-static void check_moves(const char* name, const Tensor& moves, const Tensor& data, int64_t channels,
-                        const char* of_channels, int64_t* height, int64_t* width) {
+// Throws unless offset or mask has the shape (N, channels, Ho, Wo), where this is known. Sets
+// *height and *width, if they are unknown, to its Ho and Wo.
+static void check_offset_or_mask(const char* name, const Tensor& tensor, const Tensor& data,
+                                 int64_t channels, const char* of_channels, int64_t* height,
+                                 int64_t* width) {
   constexpr const char* kName = DeformableSampling::kName;
-  if (is_absent(moves)) return;
-  check_rank(kName, name, moves, 4, "4 dimensions (N, channels, Ho, Wo)");
-  if (data.ndim >= 0) check_dimension(kName, name, moves, 0, data.shape[0], "the batch of data");
-  check_dimension(kName, name, moves, 1, channels, of_channels);
-  check_dimension(kName, name, moves, 2, *height, "the height of the convolution's output");
-  check_dimension(kName, name, moves, 3, *width, "the width of the convolution's output");
-  if (moves.ndim < 0) return;
-  if (*height < 0) *height = moves.shape[2];
-  if (*width < 0) *width = moves.shape[3];
+  if (is_absent(tensor)) return;
+  check_rank(kName, name, tensor, 4, "4 dimensions (N, channels, Ho, Wo)");
+  if (data.ndim >= 0) check_dimension(kName, name, tensor, 0, data.shape[0], "the batch of data");
+  check_dimension(kName, name, tensor, 1, channels, of_channels);
+  check_dimension(kName, name, tensor, 2, *height, "the height of the convolution's output");
+  check_dimension(kName, name, tensor, 3, *width, "the width of the convolution's output");
+  if (tensor.ndim < 0) return;
+  if (*height < 0) *height = tensor.shape[2];
+  if (*width < 0) *width = tensor.shape[3];
 }
 
-void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int64_t most) {
+void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int64_t max_elements) {
   const Tensor& data = in.data;
   check_rank(kName, "data", data, 4, "4 dimensions (N, C, H, W)");
   const int64_t groups = p.num_deformable_group;
   if (data.ndim >= 0) {
-    // Cells are counted in 32 bits.
+    // Cell indices have 32 bits.
     constexpr int64_t kMaxCells = std::numeric_limits<int32_t>::max();
     int64_t cells;
     if (!multiply_up_to(kMaxCells, std::max<int64_t>(data.shape[2], 1),
@@ -65,16 +66,16 @@ void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int
       outputs_along(data, 2, p.kernel_height, p.stride_height, p.dilate_height, p.pad_height);
   int64_t width =
       outputs_along(data, 3, p.kernel_width, p.stride_width, p.dilate_width, p.pad_width);
-  int64_t cells;  // of the kernels of all groups
-  if (!multiply_up_to(most / 2, p.kernel_height, p.kernel_width, &cells) ||
-      !multiply_up_to(most / 2, cells, groups, &cells)) {
-    fail(kName, "argument kernel: expected at most ", most / 2, " cells for ", groups,
+  int64_t cells;  // kernel cells of all groups
+  if (!multiply_up_to(max_elements / 2, p.kernel_height, p.kernel_width, &cells) ||
+      !multiply_up_to(max_elements / 2, cells, groups, &cells)) {
+    fail(kName, "argument kernel: expected at most ", max_elements / 2, " cells for ", groups,
          " deformable groups, got ", p.kernel_height, " * ", p.kernel_width);
   }
-  check_moves("offset", in.offset, data, 2 * cells,
-              "2 * num_deformable_group * the cells of the kernel", &height, &width);
-  check_moves("mask", in.mask, data, cells, "num_deformable_group * the cells of the kernel",
-              &height, &width);
+  check_offset_or_mask("offset", in.offset, data, 2 * cells,
+                       "2 * num_deformable_group * the cells of the kernel", &height, &width);
+  check_offset_or_mask("mask", in.mask, data, cells,
+                       "num_deformable_group * the cells of the kernel", &height, &width);
   *out = Tensor{};
   out->dtype = data.dtype;
   out->ndim = 4;
@@ -84,9 +85,9 @@ void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int
   out->shape[3] = width;
   const auto multiply = [&](int axis, int64_t by) {
     const int64_t size = out->shape[axis];
-    if (size < 0 || multiply_up_to(most, size, by, &out->shape[axis])) return;
-    fail(kName, "argument kernel: expected at most ", most, " elements of the output along axis ",
-         axis, ", got ", size, " * ", by);
+    if (size < 0 || multiply_up_to(max_elements, size, by, &out->shape[axis])) return;
+    fail(kName, "argument kernel: expected at most ", max_elements,
+         " elements of the output along axis ", axis, ", got ", size, " * ", by);
   };
   if (p.layout == GLUON_ROI_COLUMNS) {
     multiply(1, int64_t{p.kernel_height} * p.kernel_width);
@@ -94,7 +95,7 @@ void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int
     multiply(2, p.kernel_height);
     multiply(3, p.kernel_width);
   }
-  check_elements(kName, "output", *out, most);
+  check_elements(kName, "output", *out, max_elements);
 }
 
 // ---- Kernels ------------------------------------------------------------------------------------
@@ -104,39 +105,40 @@ namespace {
 using Params = DeformableSampling::Params;
 using View = DeformableSampling::View;
 
-// Finding a sample takes as long as this many elements touched by parallel_for's body.
+// The cost of computing a sample's position and weights, in the unit of parallel_for's `work`.
 constexpr int64_t kElementsPerSample = 20;
 
-// A call, whose tasks are pairs and blocks of their channels.
+// A call, whose tasks are pairs combined with blocks of channels.
 template <class T>
 struct Plan : SampledPairs<T> {
-  using SampledPairs<T>::moved;
+  using SampledPairs<T>::sampler;
   int64_t blocks;
 
   Plan(const Params& p, const View& in)
       : SampledPairs<T>(p, in), blocks(blocks_of<SumOf<T>>(this->channels)) {}
 
-  int64_t rows() const { return moved.kernel.out_height; }
-  // Calls body(x, i, j) for the samples of a row of outputs, neighbours in offset one by one.
+  int64_t rows() const { return sampler.kernel.out_height; }
+  // Calls body(x, i, j) for the samples of a row of output positions, in the memory order of
+  // offset.
   template <class Body>
   void for_each_sample(const Body& body) const {
-    for (int32_t i = 0; i < moved.kernel.kernel_height; ++i) {
-      for (int32_t j = 0; j < moved.kernel.kernel_width; ++j) {
-        for (int64_t x = 0; x < moved.kernel.out_width; ++x) body(x, i, j);
+    for (int32_t i = 0; i < sampler.kernel.kernel_height; ++i) {
+      for (int32_t j = 0; j < sampler.kernel.kernel_width; ++j) {
+        for (int64_t x = 0; x < sampler.kernel.out_width; ++x) body(x, i, j);
       }
     }
   }
 };
 
-// The taps of the samples of some pairs. Those of one pair take as much memory as 8 channels of its
-// output.
+// The taps of the samples of a range of pairs. The taps of a pair take as much memory as 8 channels
+// of its output.
 template <class T>
 class SampleTable {
  public:
   using A = SumOf<T>;
   const int64_t first, count;  // pairs
 
-  // `around`: the cells around each sample are wanted, too.
+  // `around`: also store the cells around each sample, for the gradients of offset and mask.
   SampleTable(const Plan<T>& plan, int64_t first_pair, int64_t pairs, bool around)
       : first(first_pair),
         count(pairs),
@@ -156,22 +158,23 @@ class SampleTable {
     }
   }
 
-  // Of a pair, counted from the first one.
+  // The samples of a pair; `pair` is relative to `first`.
   const SampleTaps<A>* taps(int64_t pair) const { return taps_.data() + pair * samples_; }
   const SampleCells<A>* around(int64_t pair) const { return around_.data() + pair * samples_; }
-  // The cells that it reads lie in here.
+  // The cells that the pair's samples read are in these runs.
   const Vector<Run>& runs(int64_t pair) const { return runs_[pair]; }
 
  private:
   Run find_row(const Plan<T>& plan, int64_t pair, int64_t y) {
     Run touched;
     plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
-      const SampleCells<A> sample = plan.moved.find(first + pair, y, x, i, j);
-      const int64_t sample_number = pair * samples_ + plan.moved.kernel.number(y, x, i, j);
-      taps_[sample_number] = plan.moved.taps(sample, plan.moved.mask_of(first + pair, y, x, i, j));
+      const SampleCells<A> sample = plan.sampler.find(first + pair, y, x, i, j);
+      const int64_t sample_number = pair * samples_ + plan.sampler.kernel.sample_index(y, x, i, j);
+      taps_[sample_number] =
+          plan.sampler.taps(sample, plan.sampler.mask_of(first + pair, y, x, i, j));
       if (!around_.empty()) around_[sample_number] = sample;
       for (const int64_t cell : sample.cell) {
-        if (cell != plan.moved.kernel.none()) touched.include(cell);
+        if (cell != plan.sampler.kernel.no_cell()) touched.include(cell);
       }
     });
     return touched;
@@ -183,7 +186,7 @@ class SampleTable {
   Vector<Vector<Run>> runs_;
 };
 
-// Runs body(table) for the pairs in their order, as many at a time as have tables of some 16 MB.
+// Calls body(table) for consecutive ranges of pairs, whose tables take about 16 MB.
 template <class T, class Body>
 void for_each_table(const Plan<T>& plan, bool around, const Body& body) {
   constexpr int64_t kMaxSamples = 1 << 19;
@@ -193,11 +196,11 @@ void for_each_table(const Plan<T>& plan, bool around, const Body& body) {
   }
 }
 
-// A pair against a block of its channels.
+// A task: a pair and a block of its channels.
 template <class T>
 struct SampleTask {
-  int64_t pair, block;  // the pair counted from the table's first one
-  int64_t map, output;  // where the first channel begins, in elements
+  int64_t pair, block;  // pair: relative to the table's first pair
+  int64_t map, output;  // offsets of the first channel, in elements
   int lanes;
 
   SampleTask(int64_t task, const Plan<T>& plan, int64_t first_pair) {
@@ -211,18 +214,19 @@ struct SampleTask {
   }
 };
 
-// The gradients of offset and mask for a row of outputs. `total` has for each of the four cells
-// around each sample of the pair the sum over the channels of value times gradient.
+// Writes the gradients of offset and mask for a row of output positions. total[k * samples +
+// sample] is the sum over the channels of the value of cell k around the sample times the output
+// gradient.
 template <class T>
-void write_moves(const Plan<T>& plan, const SampleTable<T>& table, int64_t pair, int64_t y,
-                 const SumOf<T>* total, const View& d) {
+void write_offset_gradients(const Plan<T>& plan, const SampleTable<T>& table, int64_t pair,
+                            int64_t y, const SumOf<T>* total, const View& d) {
   using A = SumOf<T>;
   plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
-    const int64_t number = plan.moved.kernel.number(y, x, i, j);
+    const int64_t number = plan.sampler.kernel.sample_index(y, x, i, j);
     A sum[4];
     for (int k = 0; k < 4; ++k) sum[k] = total[k * plan.samples + number];
-    plan.moved.store_gradients(table.first + pair, y, x, i, j, table.around(pair)[number], sum,
-                               data_of<T>(d.offset), data_of<T>(d.mask));
+    plan.sampler.store_gradients(table.first + pair, y, x, i, j, table.around(pair)[number], sum,
+                                 data_of<T>(d.offset), data_of<T>(d.mask));
   });
 }
 
@@ -276,12 +280,12 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
   const T* d_out = data_of<const T>(d_out_tensor);
   T* d_data = data_of<T>(d.data);
   const int64_t cells = plan.cells, samples = plan.samples;
-  const bool moves = !is_absent(d.offset) || !is_absent(d.mask);
+  const bool offset_gradients = !is_absent(d.offset) || !is_absent(d.mask);
 
-  for_each_table(plan, moves, [&](const SampleTable<T>& table) {
-    // First the sums of each block of channels on its own; then their sums, in this order.
+  for_each_table(plan, offset_gradients, [&](const SampleTable<T>& table) {
+    // First the sums of each block of channels, then the sums over the blocks, in this order.
     Vector<A> sums(static_cast<size_t>(
-        moves ? table.count * std::max<int64_t>(1, plan.blocks) * 4 * samples : 0));
+        offset_gradients ? table.count * std::max<int64_t>(1, plan.blocks) * 4 * samples : 0));
     const int64_t work = table.count * plan.channels * (2 * cells + 8 * samples);
     parallel_for(table.count * plan.blocks, work, [&](int64_t id) {
       const SampleTask<T> task(id, plan, table.first);
@@ -289,15 +293,16 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
       const int64_t block_size = (cells + 1) * kLanes<A>;
       A* block = scratch<A>(2 * block_size + 3 * kAtATime * kLanes<A>);
       A* values = block + block_size;
-      A* tile = values + block_size;                // gradients of some outputs, channel-last
-      A* products = tile + kAtATime * kLanes<A>;    // times the values of one of their cells
+      A* tile = values + block_size;  // output gradients of a few samples, channel-last
+      A* products =
+          tile + kAtATime * kLanes<A>;  // these times the values of one of the samples' cells
       A* planes = products + kAtATime * kLanes<A>;  // the same, channel-first
       std::fill(values - kLanes<A>, values, A(0));
       std::fill(tile - kLanes<A>, tile, A(0));
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
         clear_runs(runs, block);
-        if (moves) pack_runs(runs, data + task.map, cells, task.lanes, values, simd);
+        if (offset_gradients) pack_runs(runs, data + task.map, cells, task.lanes, values, simd);
         for (int64_t begin = 0; begin < samples; begin += kAtATime) {
           const int64_t count = std::min(kAtATime, samples - begin);
           pack_planes(d_out + task.output + begin, samples, task.lanes, count, tile, simd);
@@ -309,7 +314,7 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
                   .add_to(block + int64_t{taps[i].cell[k]} * kLanes<A>);
             }
           }
-          if (!moves) continue;
+          if (!offset_gradients) continue;
           const SampleCells<A>* around = table.around(task.pair) + begin;
           for (int k = 0; k < 4; ++k) {
             for (int64_t i = 0; i < count; ++i) {
@@ -330,9 +335,9 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
         unpack_runs(runs, block, cells, task.lanes, d_data + task.map, simd);
       });
     });
-    if (!moves) return;
+    if (!offset_gradients) return;
 
-    const DeformedKernel& kernel = plan.moved.kernel;
+    const DeformKernel& kernel = plan.sampler.kernel;
     const int64_t rows = plan.rows();
     const int64_t more = table.count * samples * (4 * plan.blocks + kElementsPerSample);
     parallel_for(table.count * rows, more, [&](int64_t row) {
@@ -346,7 +351,7 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
           for (int64_t i = 0; i < kernel.run_length(); ++i) to[i] += from[i];
         }
       }
-      write_moves(plan, table, pair, y, total, d);
+      write_offset_gradients(plan, table, pair, y, total, d);
     });
   });
 }

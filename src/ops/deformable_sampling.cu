@@ -8,65 +8,66 @@ namespace {
 
 constexpr int kThreads = kTileThreads;
 
-// The number of the n-th sample of a row of outputs.
-DEVICE_INLINE int64_t number_in_row(const DeformedKernel& kernel, int64_t row, int64_t n) {
+// The index of the n-th sample of a row of output positions.
+DEVICE_INLINE int64_t index_in_row(const DeformKernel& kernel, int64_t row, int64_t n) {
   return kernel.run_begin(n / kernel.run_length(), row) + n % kernel.run_length();
 }
 
-// A sample by its number.
-struct Place {
+// The output position (y, x) and kernel cell (i, j) of a sample, computed from its index.
+struct SamplePosition {
   int64_t y, x;
   int32_t i, j;
 
-  DEVICE_INLINE Place(const DeformedKernel& kernel, int64_t number) {
+  DEVICE_INLINE SamplePosition(const DeformKernel& kernel, int64_t index) {
     const auto part = [&](int64_t size) {
-      const int64_t rest = number % size;
-      number /= size;
+      const int64_t rest = index % size;
+      index /= size;
       return rest;
     };
     if (kernel.columns) {
       x = part(kernel.out_width);
       y = part(kernel.out_height);
       j = static_cast<int32_t>(part(kernel.kernel_width));
-      i = static_cast<int32_t>(number);
+      i = static_cast<int32_t>(index);
     } else {
       j = static_cast<int32_t>(part(kernel.kernel_width));
       x = part(kernel.out_width);
       i = static_cast<int32_t>(part(kernel.kernel_height));
-      y = number;
+      y = index;
     }
   }
 };
 template <class T>
-DEVICE_INLINE SampleCells<SumOf<T>> cells_of(const MovedSamples<T>& moved, int64_t pair,
-                                             const Place& place) {
-  return moved.find(pair, place.y, place.x, place.i, place.j);
+DEVICE_INLINE SampleCells<SumOf<T>> cells_of(const DeformSampler<T>& sampler, int64_t pair,
+                                             const SamplePosition& position) {
+  return sampler.find(pair, position.y, position.x, position.i, position.j);
 }
 template <class T>
-DEVICE_INLINE SampleTaps<SumOf<T>> taps_of(const MovedSamples<T>& moved, int64_t pair,
-                                           const Place& place) {
-  return moved.taps(cells_of(moved, pair, place),
-                    moved.mask_of(pair, place.y, place.x, place.i, place.j));
+DEVICE_INLINE SampleTaps<SumOf<T>> taps_of(const DeformSampler<T>& sampler, int64_t pair,
+                                           const SamplePosition& position) {
+  return sampler.taps(cells_of(sampler, pair, position),
+                      sampler.mask_of(pair, position.y, position.x, position.i, position.j));
 }
 
 // ---- Forward ------------------------------------------------------------------------------------
 
-// A thread owns a sample in kChannels channels; neighbours write side by side.
+// One thread computes a sample in kChannels channels; neighbouring threads write adjacent memory.
 constexpr int kChannels = 16;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(SampledPairs<T> plan, const T* data, T* out, int64_t chunks, int64_t blocks) {
   using A = SumOf<T>;
-  const int64_t number = blockIdx.x % blocks * kThreads + threadIdx.x;
+  const int64_t index = blockIdx.x % blocks * kThreads + threadIdx.x;
   const int64_t first = blockIdx.x / blocks % chunks * kChannels;
   const int64_t pair = blockIdx.x / blocks / chunks;
-  if (number >= plan.samples) return;
-  const SampleTaps<A> taps = taps_of(plan.moved, pair, Place(plan.moved.kernel, number));
+  if (index >= plan.samples) return;
+  const SampleTaps<A> taps =
+      taps_of(plan.sampler, pair, SamplePosition(plan.sampler.kernel, index));
   const int64_t left = plan.channels - first;
   const int channels = left < kChannels ? static_cast<int>(left) : kChannels;
   const T* map = data + (pair * plan.channels + first) * plan.cells;
-  T* target = out + (pair * plan.channels + first) * plan.samples + number;
+  T* target = out + (pair * plan.channels + first) * plan.samples + index;
   for (int c = 0; c < channels; ++c, map += plan.cells, target += plan.samples) {
     A sum = 0;
 #pragma unroll
@@ -79,24 +80,25 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// Rows of the map that a row of outputs reads, begin >= end if none.
+// The rows [begin, end) of the map that a row of output positions reads.
 struct RowRange {
   int32_t begin, end;
 };
 
-// A block of threads finds the range of a row of outputs.
+// A thread block finds the range of a row of output positions.
 template <class T>
 __global__ void __launch_bounds__(kThreads) range_kernel(SampledPairs<T> plan, RowRange* ranges) {
-  const DeformedKernel& kernel = plan.moved.kernel;
+  const DeformKernel& kernel = plan.sampler.kernel;
   const int64_t pair = blockIdx.x / kernel.out_height, y = blockIdx.x % kernel.out_height;
   const int64_t row_samples = kernel.runs() * kernel.run_length();
   const int thread = static_cast<int>(threadIdx.x);
   __shared__ RowRange found[kThreads];
   RowRange range{kernel.height, 0};
   for (int64_t n = thread; n < row_samples; n += kThreads) {
-    const auto sample = cells_of(plan.moved, pair, Place(kernel, number_in_row(kernel, y, n)));
+    const auto sample =
+        cells_of(plan.sampler, pair, SamplePosition(kernel, index_in_row(kernel, y, n)));
     for (int k = 0; k < 4; ++k) {
-      if (sample.cell[k] == kernel.none()) continue;
+      if (sample.cell[k] == kernel.no_cell()) continue;
       const int32_t row = sample.cell[k] / kernel.width;
       range.begin = row < range.begin ? row : range.begin;
       range.end = row + 1 > range.end ? row + 1 : range.end;
@@ -112,14 +114,14 @@ __global__ void __launch_bounds__(kThreads) range_kernel(SampledPairs<T> plan, R
   ranges[blockIdx.x] = range;
 }
 
-// A block of threads owns a tile of the map in kTileChannels channels; each of its threads owns a
-// cell, gathers what falls on it from the samples in their order, and writes it once.
+// A thread block owns a tile of the map in kTileChannels channels. Each thread owns a cell, sums
+// the gradients of the samples that read it in their order, and writes the result once.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     data_gradient_kernel(SampledPairs<T> plan, const RowRange* ranges, const T* d_out, T* d_data,
                          int32_t tiles_y, int32_t tiles_x, int64_t chunks) {
   using A = SumOf<T>;
-  const DeformedKernel& kernel = plan.moved.kernel;
+  const DeformKernel& kernel = plan.sampler.kernel;
   // 1. The tile of this block and the cell of this thread.
   int64_t rest = blockIdx.x;
   const int32_t x_begin = static_cast<int32_t>(rest % tiles_x) * kTileWidth;
@@ -137,28 +139,28 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row_samples = kernel.runs() * kernel.run_length();
   A sum[kTileChannels] = {};
   __shared__ SampleTaps<A> taps[kThreads];
-  __shared__ int64_t numbers[kThreads];
+  __shared__ int64_t indices[kThreads];
   __shared__ bool meets[kThreads];
-  // 2. The rows of outputs that read the tile.
+  // 2. Visit the rows of output positions that read the tile.
   for (int64_t row = 0; row < kernel.out_height; ++row) {
     const RowRange range = ranges[pair * kernel.out_height + row];
     if (range.begin >= y_begin + kTileHeight || range.end <= y_begin) continue;
     for (int64_t base = 0; base < row_samples; base += kThreads) {
-      // 3. Each thread finds a sample.
+      // 3. Each thread computes the taps of a sample.
       meets[thread] = false;
       if (base + thread < row_samples) {
-        numbers[thread] = number_in_row(kernel, row, base + thread);
-        taps[thread] = taps_of(plan.moved, pair, Place(kernel, numbers[thread]));
+        indices[thread] = index_in_row(kernel, row, base + thread);
+        taps[thread] = taps_of(plan.sampler, pair, SamplePosition(kernel, indices[thread]));
         for (int k = 0; k < 4; ++k) {
           const int32_t cell = taps[thread].cell[k];
-          if (cell == kernel.none()) continue;
+          if (cell == kernel.no_cell()) continue;
           const int32_t cell_y = cell / kernel.width, cell_x = cell % kernel.width;
           meets[thread] = meets[thread] || (cell_y >= y_begin && cell_y < y_begin + kTileHeight &&
                                             cell_x >= x_begin && cell_x < x_begin + kTileWidth);
         }
       }
       __syncthreads();
-      // 4. All threads walk over the samples that meet the tile; each adds those that read its
+      // 4. All threads walk over the samples that read the tile; each adds those that read its
       // cell.
       for (int n = 0; n < kThreads; ++n) {
         if (!meets[n]) continue;
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
           hit = true;
         }
         if (!hit) continue;
-        const T* from = d_pair + numbers[n];
+        const T* from = d_pair + indices[n];
 #pragma unroll
         for (int c = 0; c < kTileChannels; ++c) {
           if (c < channels) sum[c] += weight * load(from + c * plan.samples);
@@ -180,7 +182,7 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
     }
   }
-  // 5. The gradients of the cell.
+  // 5. Write the gradients of the cell.
   if (!on_map) return;
   T* target = d_data + (pair * plan.channels + first) * plan.cells + own_cell;
 #pragma unroll
@@ -189,20 +191,21 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread owns the offsets and the mask of a sample, and walks over its channels.
+// One thread computes the gradients of the offsets and the mask of a sample, in a loop over
+// channels.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    move_gradient_kernel(SampledPairs<T> plan, const T* data, const T* d_out, T* d_offset,
-                         T* d_mask, int64_t blocks) {
+    offset_gradient_kernel(SampledPairs<T> plan, const T* data, const T* d_out, T* d_offset,
+                           T* d_mask, int64_t blocks) {
   using A = SumOf<T>;
-  const MovedSamples<T>& moved = plan.moved;
+  const DeformSampler<T>& sampler = plan.sampler;
   const int64_t pair = blockIdx.x / blocks;
-  const int64_t number = blockIdx.x % blocks * kThreads + threadIdx.x;
-  if (number >= plan.samples) return;
-  const Place place(moved.kernel, number);
-  const SampleCells<A> sample = cells_of(moved, pair, place);
+  const int64_t index = blockIdx.x % blocks * kThreads + threadIdx.x;
+  if (index >= plan.samples) return;
+  const SamplePosition position(sampler.kernel, index);
+  const SampleCells<A> sample = cells_of(sampler, pair, position);
   const T* map = data + pair * plan.channels * plan.cells;
-  const T* d_samples = d_out + pair * plan.channels * plan.samples + number;
+  const T* d_samples = d_out + pair * plan.channels * plan.samples + index;
   A sum[4] = {};
   for (int64_t c = 0; c < plan.channels; ++c, map += plan.cells, d_samples += plan.samples) {
     const A d_sample = load(d_samples);
@@ -211,7 +214,8 @@ __global__ void __launch_bounds__(kThreads)
       if (sample.cell[k] != plan.cells) sum[k] += d_sample * load(map + sample.cell[k]);
     }
   }
-  moved.store_gradients(pair, place.y, place.x, place.i, place.j, sample, sum, d_offset, d_mask);
+  sampler.store_gradients(pair, position.y, position.x, position.i, position.j, sample, sum,
+                          d_offset, d_mask);
 }
 
 }  // namespace
@@ -220,14 +224,14 @@ template <class T>
 struct Call<DeformableSampling, T> {
   const DeformableSampling::View& in;
   SampledPairs<T> plan;
-  RowRange* ranges;  // of the rows of outputs of all pairs; for a backward pass
-  int64_t blocks;    // with a thread for each sample of a pair
+  RowRange* ranges;  // for each row of output positions of each pair; backward only
+  int64_t blocks;    // blocks for one thread per sample of a pair
 
-  Call(Carver* carver, const DeformableSampling::Params& p, const DeformableSampling::View& inputs,
-       bool backward)
+  Call(WorkspaceArena* arena, const DeformableSampling::Params& p,
+       const DeformableSampling::View& inputs, bool backward)
       : in(inputs),
         plan(p, in),
-        ranges(carver->take<RowRange>(backward ? plan.pairs * plan.moved.kernel.out_height : 0)),
+        ranges(arena->take<RowRange>(backward ? plan.pairs * plan.sampler.kernel.out_height : 0)),
         blocks(div_up(plan.samples, kThreads)) {}
 
   void forward(const Gpu& gpu, const Tensor& out) const {
@@ -239,21 +243,22 @@ struct Call<DeformableSampling, T> {
                 const DeformableSampling::View& d) const {
     const T* data = data_of<const T>(in.data);
     const T* d_out = data_of<const T>(d_out_tensor);
-    launch(gpu, range_kernel<T>, plan.pairs * plan.moved.kernel.out_height, kThreads, plan, ranges);
-    const DeformedKernel& kernel = plan.moved.kernel;
+    launch(gpu, range_kernel<T>, plan.pairs * plan.sampler.kernel.out_height, kThreads, plan,
+           ranges);
+    const DeformKernel& kernel = plan.sampler.kernel;
     const int64_t chunks = div_up(plan.channels, kTileChannels);
     const auto tiles_y = static_cast<int32_t>(div_up(kernel.height, kTileHeight));
     const auto tiles_x = static_cast<int32_t>(div_up(kernel.width, kTileWidth));
     launch(gpu, data_gradient_kernel<T>, plan.pairs * chunks * tiles_y * tiles_x, kThreads, plan,
            ranges, d_out, data_of<T>(d.data), tiles_y, tiles_x, chunks);
     if (is_absent(d.offset) && is_absent(d.mask)) return;
-    launch(gpu, move_gradient_kernel<T>, plan.pairs * blocks, kThreads, plan, data, d_out,
+    launch(gpu, offset_gradient_kernel<T>, plan.pairs * blocks, kThreads, plan, data, d_out,
            data_of<T>(d.offset), data_of<T>(d.mask), blocks);
   }
 };
 
 }  // namespace cuda
 
-template struct CudaHalf<DeformableSampling>;
+template struct CudaKernels<DeformableSampling>;
 
 }  // namespace gluon_roi

@@ -2,4 +2,4 @@
 #include "../cuda/align.h"
 #include "pr_roi_pool.h"
 
-template struct gluon_roi::CudaHalf<gluon_roi::PrROIPool>;
+template struct gluon_roi::CudaKernels<gluon_roi::PrROIPool>;

@@ -14,7 +14,7 @@ using namespace cpu;
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-void Proposal::infer(const Params& p, const View& in, Tensor* outputs, int64_t most) {
+void Proposal::infer(const Params& p, const View& in, Tensor* outputs, int64_t max_elements) {
   if (!(std::fabs(p.threshold) <= FLT_MAX)) {
     fail(kName, "argument threshold: expected a number of float32, got ", p.threshold);
   }
@@ -33,7 +33,7 @@ void Proposal::infer(const Params& p, const View& in, Tensor* outputs, int64_t m
     check_dimension(kName, "bbox_pred", in.bbox_pred, 2, cls.shape[2], "the height of cls_prob");
     check_dimension(kName, "bbox_pred", in.bbox_pred, 3, cls.shape[3], "the width of cls_prob");
     check_dimension(kName, "im_info", in.im_info, 0, images, "the batch of cls_prob");
-    // Boxes are counted in 32 bits.
+    // Box indices have 32 bits.
     constexpr int64_t kMaxBoxes = std::numeric_limits<int32_t>::max();
     int64_t boxes = std::max<int64_t>(cls.shape[2], 1);
     if (!multiply_up_to(kMaxBoxes, boxes, std::max<int64_t>(cls.shape[3], 1), &boxes) ||
@@ -49,11 +49,12 @@ void Proposal::infer(const Params& p, const View& in, Tensor* outputs, int64_t m
     outputs[i].ndim = 2;
     outputs[i].shape[0] = -1;
     outputs[i].shape[1] = i == 0 ? 5 : 1;
-    if (images >= 0 && !multiply_up_to(most, images, p.rpn_post_nms_top_n, &outputs[i].shape[0])) {
-      fail(kName, "argument rpn_post_nms_top_n: expected at most ", most, " rows, got ",
+    if (images >= 0 &&
+        !multiply_up_to(max_elements, images, p.rpn_post_nms_top_n, &outputs[i].shape[0])) {
+      fail(kName, "argument rpn_post_nms_top_n: expected at most ", max_elements, " rows, got ",
            p.rpn_post_nms_top_n, " for each of ", images, " images");
     }
-    check_elements(kName, kOutputs[i].name, outputs[i], most);
+    check_elements(kName, kOutputs[i].name, outputs[i], max_elements);
   }
 }
 
@@ -79,15 +80,15 @@ void check_images(const Candidates<T>& all) {
 }
 
 template <class T>
-void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out_score) {
+void run_image(const Candidates<T>& all, int64_t n, bool parallel, T* out, T* out_score) {
   using A = SumOf<T>;
   Vector<Corners<A>> boxes(static_cast<size_t>(all.count));
   Vector<Rank<A>> ranks(static_cast<size_t>(all.count));
   Vector<A> scores(static_cast<size_t>(all.count));
   const ImageInfo<A> image = all.image(n);
-  // Decoding a box takes as long as this many elements touched by parallel_for's body.
+  // The cost of decoding a box, in the unit of parallel_for's `work`.
   constexpr int64_t kElementsPerBox = 20, kAtATime = 512;
-  parallel_for(div_up(all.count, kAtATime), threads ? all.count * kElementsPerBox : 0,
+  parallel_for(div_up(all.count, kAtATime), parallel ? all.count * kElementsPerBox : 0,
                [&](int64_t task) {
                  const int64_t end = std::min(all.count, (task + 1) * kAtATime);
                  for (int64_t i = task * kAtATime; i < end; ++i) {
@@ -95,12 +96,13 @@ void run_image(const Candidates<T>& all, int64_t n, bool threads, T* out, T* out
                    ranks[i] = Rank<A>::make(scores[i], static_cast<int32_t>(i));
                  }
                });
-  sort_best(&ranks, all.best);
-  BoxColumns<A> sorted(all.best);
-  for (int64_t i = 0; i < all.best; ++i) sorted.set(i, all.ranked(boxes[ranks[i].index]));
+  sort_best(&ranks, all.pre_nms_count);
+  BoxColumns<A> sorted(all.pre_nms_count);
+  for (int64_t i = 0; i < all.pre_nms_count; ++i) sorted.set(i, all.ranked(boxes[ranks[i].index]));
   Suppression<A, true> suppression(sorted, all.threshold);
-  const Vector<int32_t> kept = suppression.run(std::min(all.after, all.best), threads);
-  for (int64_t row = 0; row < all.after; ++row) {
+  const Vector<int32_t> kept =
+      suppression.run(std::min(all.post_nms_count, all.pre_nms_count), parallel);
+  for (int64_t row = 0; row < all.post_nms_count; ++row) {
     const int32_t index = ranks[kept[row % kept.size()]].index;
     all.write(n, boxes[index], scores[index], out + row * 5, out_score + row);
   }
@@ -113,10 +115,11 @@ void Proposal::forward(const Params& p, const View& in, const Outputs& out) {
   const Candidates<T> all(p, in);
   T *const rows = data_of<T>(out[0]), *const scores = data_of<T>(out[1]);
   check_images(all);
-  // At least the work of sorting.
+  // The cost of sorting, as a lower bound.
   constexpr int64_t kElementsPerBox = 50;
   parallel_for(all.images, all.images * all.count * kElementsPerBox, [&](int64_t n) {
-    run_image(all, n, all.images == 1, rows + n * all.after * 5, scores + n * all.after);
+    run_image(all, n, all.images == 1, rows + n * all.post_nms_count * 5,
+              scores + n * all.post_nms_count);
   });
 }
 

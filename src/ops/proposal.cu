@@ -5,7 +5,7 @@
 namespace gluon_roi {
 namespace cuda {
 
-// All boxes of all images.
+// The boxes of all images.
 template <class T>
 struct Call<Proposal, T> {
   using A = SumOf<T>;
@@ -14,11 +14,11 @@ struct Call<Proposal, T> {
   Corners<A>* boxes;  // by cell and anchor
   A* scores;
 
-  Call(Carver* carver, const Proposal::Params& p, const Proposal::View& in, bool)
+  Call(WorkspaceArena* arena, const Proposal::Params& p, const Proposal::View& in, bool)
       : all(p, in),
-        sorted(carver, all.images, all.count),
-        boxes(carver->take<Corners<A>>(all.images * all.count)),
-        scores(carver->take<A>(all.images * all.count)) {}
+        sorted(arena, all.images, all.count),
+        boxes(arena->take<Corners<A>>(all.images * all.count)),
+        scores(arena->take<A>(all.images * all.count)) {}
 
   void forward(const Gpu& gpu, const Outputs& out) const;
 };
@@ -28,7 +28,7 @@ namespace {
 template <class T>
 using Plan = Call<Proposal, T>;
 
-// A thread owns a box.
+// One thread per box.
 template <class T>
 __global__ void __launch_bounds__(kThreads) decode_kernel(Plan<T> plan) {
   using A = SumOf<T>;
@@ -44,26 +44,27 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Plan<T> plan) {
   plan.sorted.ranks[place] = rank;
 }
 
-// A thread owns one of the boxes to consider.
+// One thread per box that goes into suppression.
 template <class T>
 __global__ void __launch_bounds__(kThreads) box_kernel(Plan<T> plan) {
   const int64_t number = thread_number();
-  if (number >= plan.all.images * plan.all.best) return;
-  const int64_t n = number / plan.all.best, i = number % plan.all.best;
+  if (number >= plan.all.images * plan.all.pre_nms_count) return;
+  const int64_t n = number / plan.all.pre_nms_count, i = number % plan.all.pre_nms_count;
   const int64_t place = n * plan.sorted.padded + i;
-  if (i == 0) plan.sorted.counts[n] = static_cast<int32_t>(plan.all.best);
+  if (i == 0) plan.sorted.counts[n] = static_cast<int32_t>(plan.all.pre_nms_count);
   plan.sorted.boxes[place] =
       plan.all.ranked(plan.boxes[n * plan.all.count + plan.sorted.ranks[place].index]);
   plan.sorted.classes[place] = 0;
 }
 
-// A thread owns a row of the output.
+// One thread per row of the output.
 template <class T>
 __global__ void __launch_bounds__(kThreads) output_kernel(Plan<T> plan, T* out, T* out_score) {
   const int64_t row = thread_number();
-  if (row >= plan.all.images * plan.all.after) return;
-  const int64_t n = row / plan.all.after, first = n * plan.sorted.padded;
-  const int32_t place = plan.sorted.kept[first + row % plan.all.after % plan.sorted.kept_counts[n]];
+  if (row >= plan.all.images * plan.all.post_nms_count) return;
+  const int64_t n = row / plan.all.post_nms_count, first = n * plan.sorted.padded;
+  const int32_t place =
+      plan.sorted.kept[first + row % plan.all.post_nms_count % plan.sorted.kept_counts[n]];
   const int64_t index = n * plan.all.count + plan.sorted.ranks[first + place].index;
   plan.all.write(n, plan.boxes[index], plan.scores[index], out + row * 5, out_score + row);
 }
@@ -74,14 +75,14 @@ template <class T>
 void Call<Proposal, T>::forward(const Gpu& gpu, const Outputs& out) const {
   launch(gpu, decode_kernel<T>, blocks_of(sorted.size()), kThreads, *this);
   sort_segments(gpu, sorted);
-  launch(gpu, box_kernel<T>, blocks_of(all.images * all.best), kThreads, *this);
-  suppress<true>(gpu, sorted, all.threshold, all.after);
-  launch(gpu, output_kernel<T>, blocks_of(all.images * all.after), kThreads, *this,
+  launch(gpu, box_kernel<T>, blocks_of(all.images * all.pre_nms_count), kThreads, *this);
+  suppress<true>(gpu, sorted, all.threshold, all.post_nms_count);
+  launch(gpu, output_kernel<T>, blocks_of(all.images * all.post_nms_count), kThreads, *this,
          data_of<T>(out[0]), data_of<T>(out[1]));
 }
 
 }  // namespace cuda
 
-template struct CudaHalf<Proposal>;
+template struct CudaKernels<Proposal>;
 
 }  // namespace gluon_roi

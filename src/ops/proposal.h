@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposal: the best boxes of a region proposal network that do not overlap, for each image.
+// Proposal: decodes the boxes of a region proposal network, and selects the best boxes of each
+// image by non-maximum suppression.
 //
-// Reads cls_prob (N, 2 * A, H, W), whose last A channels are scores of the A anchors of a cell,
-// bbox_pred (N, 4 * A, H, W), their moves, and im_info (N, 3), rows [height, width, scale]. Writes
-// out (N * rpn_post_nms_top_n, 5), rows [image, x1, y1, x2, y2] in pixels, and score (N *
-// rpn_post_nms_top_n, 1). The last pixel of a box is x2.
+// Reads cls_prob (N, 2 * A, H, W), whose last A channels are the scores of the A anchors of a cell,
+// bbox_pred (N, 4 * A, H, W), the predicted deltas, and im_info (N, 3), rows [height, width,
+// scale]. Writes out (N * rpn_post_nms_top_n, 5), rows [image, x1, y1, x2, y2] in pixels, and score
+// (N * rpn_post_nms_top_n, 1). x2 is the last pixel of a box.
 //
-// Each cell of each image has an anchor of each ratio and scale, ratio by ratio. bbox_pred moves
-// it: dx and dy in its lengths, dw and dh as logarithms of factors; with iou_loss its corners, in
-// pixels. The box is clipped to the image. If a side is below rpn_min_size * scale, it grows by
-// half of that on each side, and its score becomes -1; so does the score of a cell beyond im_info /
-// feature_stride. The best rpn_pre_nms_top_n boxes, all if it is not positive, are taken in turn:
-// one is kept unless a kept one overlaps it by more than the threshold, until there are
-// rpn_post_nms_top_n. If there are fewer, those that are kept repeat in turn.
+// Each cell has an anchor for each ratio and scale (all scales of the first ratio first). bbox_pred
+// has the shift of the centre, dx and dy, in units of the anchor's size, and the logarithms of the
+// size factors, dw and dh; with iou_loss it has offsets of the corners in pixels. The box is
+// clipped to the image. If a side is below rpn_min_size * scale, the box is extended by half of
+// that in each direction, and its score becomes -1, as do the scores of cells outside im_info /
+// feature_stride. The rpn_pre_nms_top_n boxes with the highest scores (all if it is not positive)
+// are visited by descending score, and a box is kept unless a kept box overlaps it by more than the
+// threshold, until rpn_post_nms_top_n boxes are kept. If there are fewer, the kept boxes are
+// repeated cyclically.
 //
-// Equal scores stay in the order of cells, then anchors. A score of NaN counts as -infinity. A box
-// with a NaN has the score -1, and overlaps nothing. im_info that is NaN, negative or beyond the
-// map is an error; on CUDA, where it is read too late, cells of NaN lie off the image.
+// Boxes with equal scores stay in the order of cells, then anchors. A NaN score is treated as
+// -infinity. A box with a NaN has the score -1, and overlaps nothing. If im_info is NaN, negative
+// or larger than the map, this is an error on the CPU; CUDA kernels cannot raise errors, and treat
+// all cells as outside the image if the size is NaN.
 //
 // No input has a gradient. Deterministic. float16 is computed in float32.
 //
 // Source: Ren et al. 2015, Faster R-CNN (arXiv:1506.01497), section 3.1; MXNet's contrib.Proposal
 // and contrib.MultiProposal.
 //
-// A worked number: stride 16, ratio 1 and scale 1 give the anchor (0, 0, 15, 15). Moved by dx = .5
-// it is (8, 0, 23, 15), by dw = log 2 (-8, 0, 23, 15) before it is clipped.
+// Example: stride 16, ratio 1 and scale 1 give the anchor (0, 0, 15, 15). dx = 0.5 gives (8, 0, 23,
+// 15), and dw = log 2 gives (-8, 0, 23, 15) before clipping.
 #pragma once
 #include <limits>
 
@@ -45,12 +49,12 @@ struct Proposal : public ArrayOperator<Proposal> {
 
   static void params(ParamVisitor* visit, Params* p) {
     visit->integer(FIELD(rpn_pre_nms_top_n), 6000);
-    visit->samples(FIELD(rpn_post_nms_top_n), 300);
+    visit->positive_int(FIELD(rpn_post_nms_top_n), 300);
     visit->number(FIELD(threshold), 0.7);
     visit->integer(FIELD(rpn_min_size), 16);
     visit->positive_list(FIELD(scales), FIELD(scale_count), "(4.0, 8.0, 16.0, 32.0)");
     visit->positive_list(FIELD(ratios), FIELD(ratio_count), "(0.5, 1.0, 2.0)");
-    visit->samples(FIELD(feature_stride), 16);
+    visit->positive_int(FIELD(feature_stride), 16);
     visit->boolean(FIELD(output_score), false);
     visit->boolean(FIELD(iou_loss), false);
   }
@@ -59,25 +63,25 @@ struct Proposal : public ArrayOperator<Proposal> {
     Tensor cls_prob, bbox_pred, im_info;
   };
   static View view(const Params&, const Tensor* slots) { return {slots[0], slots[1], slots[2]}; }
-  static void infer(const Params& p, const View& in, Tensor* outputs, int64_t most);
+  static void infer(const Params& p, const View& in, Tensor* outputs, int64_t max_elements);
 
   template <class T>
   static void forward(const Params& p, const View& in, const Outputs& out);
 };
 
-// The boxes of a call, for both devices.
+// The candidate boxes of a call, for the CPU and CUDA.
 template <class T>
 struct Candidates {
   using A = SumOf<T>;
-  static constexpr int kMaxAnchors = GLUON_ROI_MOST_MAPS * GLUON_ROI_MOST_MAPS;
+  static constexpr int kMaxAnchors = GLUON_ROI_MAX_MAPS * GLUON_ROI_MAX_MAPS;
   const T *cls_prob, *bbox_pred, *im_info;
   int64_t images;
   int32_t anchor_count, stride;
-  int64_t cells, width;  // of a map, and of a row of it
-  int64_t count, best;   // boxes of an image, and those that suppression considers
-  int64_t after;         // rows of the output for an image
+  int64_t cells, width;          // cells of a map, and cells in a row
+  int64_t count, pre_nms_count;  // boxes of an image, and those that go into suppression
+  int64_t post_nms_count;        // rows of the output per image
   A threshold, smallest;
-  bool corners;  // bbox_pred moves corners
+  bool corner_offsets;  // bbox_pred has offsets of the corners
   Corners<A> anchors[kMaxAnchors];
 
   Candidates(const Proposal::Params& p, const Proposal::View& in)
@@ -90,11 +94,12 @@ struct Candidates {
         cells(in.cls_prob.shape[2] * in.cls_prob.shape[3]),
         width(in.cls_prob.shape[3]),
         count(cells * anchor_count),
-        best(p.rpn_pre_nms_top_n > 0 && p.rpn_pre_nms_top_n < count ? p.rpn_pre_nms_top_n : count),
-        after(p.rpn_post_nms_top_n),
+        pre_nms_count(p.rpn_pre_nms_top_n > 0 && p.rpn_pre_nms_top_n < count ? p.rpn_pre_nms_top_n
+                                                                             : count),
+        post_nms_count(p.rpn_post_nms_top_n),
         threshold(static_cast<float>(p.threshold)),
         smallest(static_cast<A>(p.rpn_min_size)),
-        corners(p.iou_loss != 0) {
+        corner_offsets(p.iou_loss != 0) {
     for (int ratio = 0; ratio < p.ratio_count; ++ratio) {
       for (int scale = 0; scale < p.scale_count; ++scale) {
         anchors[ratio * p.scale_count + scale] =
@@ -107,18 +112,18 @@ struct Candidates {
   HOST_DEVICE ImageInfo<A> image(int64_t n) const {
     const A height = load(im_info + 3 * n), across = load(im_info + 3 * n + 1);
     return {height, across, smallest * load(im_info + 3 * n + 2),
-            whole_cells(height, cells / width), whole_cells(across, width)};
+            cells_on_image(height, cells / width), cells_on_image(across, width)};
   }
-  // Box `index` of an image, and its score.
+  // Decodes box `index` of an image, and sets its score.
   HOST_DEVICE Corners<A> box(const ImageInfo<A>& image, int64_t n, int64_t index, A* score) const {
     const int64_t cell = index / anchor_count, y = cell / width, x = cell % width;
     const int32_t anchor = static_cast<int32_t>(index % anchor_count);
     Corners<A> box = anchors[anchor];
     for (int i = 0; i < 4; ++i) box.edge[i] += static_cast<A>((i % 2 == 0 ? x : y) * stride);
     A deltas[4];
-    const T* const moves = bbox_pred + (n * anchor_count + anchor) * 4 * cells + cell;
-    for (int i = 0; i < 4; ++i) deltas[i] = load(moves + i * cells);
-    box = decoded(box, deltas, corners, image);
+    const T* const predicted = bbox_pred + (n * anchor_count + anchor) * 4 * cells + cell;
+    for (int i = 0; i < 4; ++i) deltas[i] = load(predicted + i * cells);
+    box = decode_box(box, deltas, corner_offsets, image);
     *score = load(cls_prob + ((2 * n + 1) * anchor_count + anchor) * cells + cell);
     const bool is_small = grow_small(&box, image.smallest);
     if (is_small || y >= image.rows || x >= image.columns) *score = -1;
@@ -135,10 +140,11 @@ struct Candidates {
   }
 
  private:
-  // Of `most` cells, those that lie whole on an image; none if the size is NaN.
-  HOST_DEVICE int64_t whole_cells(A size, int64_t most) const {
+  // The number of cells, at most `max_cells`, that lie completely inside an image of this size; 0
+  // if it is NaN.
+  HOST_DEVICE int64_t cells_on_image(A size, int64_t max_cells) const {
     const A cells_on = size / static_cast<A>(stride);
-    if (cells_on >= static_cast<A>(most)) return most;
+    if (cells_on >= static_cast<A>(max_cells)) return max_cells;
     return cells_on > 0 ? static_cast<int64_t>(cells_on) : 0;
   }
 };

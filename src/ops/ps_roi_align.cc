@@ -17,21 +17,21 @@ void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
-  table.fill_special_rows(result, layout.output_dim * outputs);
+  const int64_t pooled_width = p.pooled_width, bins = p.pooled_height * pooled_width;
+  table.fill_special_rows(result, layout.output_dim * bins);
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
   const auto pool = [&](const GroupTask<A>& task, const auto* block, A* tile,
                         auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    const int64_t first = task.p_begin * columns + task.q_begin;
+    const int64_t first = task.p_begin * pooled_width + task.q_begin;
     const Chunk rois = table.of_image(task.image, axes.chunk);
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
-                     result + task.first_output(table.ahead(i, table.kFarAhead), outputs) + first,
-                     outputs);
+                     result + task.first_output(table.ahead(i, table.kFarAhead), bins) + first,
+                     bins);
       const Tap<A>* taps = axes.taps(i);
       const auto y_range = axes.row_ranges(i)[task.p_begin];
       const auto* map = block;
@@ -48,8 +48,8 @@ void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
         }
         sum.store(tile + g * kCount);
       }
-      unpack_planes(tile, outputs, task.lanes, task.groups,
-                    result + task.first_output(k, outputs) + first, simd);
+      unpack_planes(tile, bins, task.lanes, task.groups,
+                    result + task.first_output(k, bins) + first, simd);
     }
   };
   const int64_t work = elements(in.data) + elements(out);
@@ -73,22 +73,22 @@ void PSROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
-  const int64_t columns = p.pooled_width, outputs = p.pooled_height * columns;
+  const int64_t pooled_width = p.pooled_width, bins = p.pooled_height * pooled_width;
 
   const int across = GroupTask<A>::groups_across(layout, in.data);
   const auto add_gradients = [&](const GroupTask<A>& task, A* block, A* tile,
                                  auto simd) INLINE_LAMBDA {
     using Values = Lanes<A, decltype(simd)>;
     constexpr int kCount = Values::kCount;
-    const int64_t first = task.p_begin * columns + task.q_begin;
+    const int64_t first = task.p_begin * pooled_width + task.q_begin;
     const Chunk rois = table.of_image(task.image, axes.chunk);
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t k = table.order[i];
       prefetch_lanes(task.lanes,
-                     d_out + task.first_output(table.ahead(i, table.kFarAhead), outputs) + first,
-                     outputs);
-      pack_planes(d_out + task.first_output(k, outputs) + first, outputs, task.lanes, task.groups,
-                  tile, simd);
+                     d_out + task.first_output(table.ahead(i, table.kFarAhead), bins) + first,
+                     bins);
+      pack_planes(d_out + task.first_output(k, bins) + first, bins, task.lanes, task.groups, tile,
+                  simd);
       const Tap<A>* taps = axes.taps(i);
       const auto y_range = axes.row_ranges(i)[task.p_begin];
       A* map = block;
@@ -109,11 +109,11 @@ void PSROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out
   for_each_chunk(
       table.count(), gradients_at_a_time<T>(in.data, axes.bytes()), [&](const Chunk& chunk) {
         axes.make(rule(p), table, chunk);
-        const bool earlier = chunk.begin > 0;
+        const bool accumulate = chunk.begin > 0;
         parallel_for(GroupTask<A>::count(layout, in.data, across), work, [&](int64_t id) {
           const GroupTask<A> task(id, layout, in.data, across);
-          if (earlier && table.of_image(task.image, chunk).empty()) return;
-          add_to_maps(task, layout, axes.coverage, earlier, result, cells, add_gradients);
+          if (accumulate && table.of_image(task.image, chunk).empty()) return;
+          add_to_maps(task, layout, axes.coverage, accumulate, result, cells, add_gradients);
         });
       });
   if (!is_absent(d.rois)) align_roi_gradient<PSROIAlign, T>(p, in, d_out_tensor, d.rois);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of PSROIAlign's maps: a tile is of one bin, so that a block walks over the RoIs
-// whose bin touches it.
+// The gradient of PSROIAlign's maps. A channel group belongs to one bin, so a thread block visits
+// only the RoIs of which this bin reads the tile.
 #include "../cuda/align.h"
 #include "ps_roi_align.h"
 
@@ -57,6 +57,6 @@ struct Call<PSROIAlign, T> : AlignCall<PSROIAlign, T> {
 
 }  // namespace cuda
 
-template struct CudaHalf<PSROIAlign>;
+template struct CudaKernels<PSROIAlign>;
 
 }  // namespace gluon_roi

@@ -3,14 +3,14 @@
 //
 // Reads data (N, C, H, W) and RoIs. Writes all of out (K, output_dim, P, Q): bin (p, q) of output
 // channel c is the ROIAlign of that bin on score map (c * P + p) * Q + q. The backward pass writes
-// all of d_data, adding RoIs in their order. d_rois is zeros, or with rois_grad the derivative by
-// the box. Deterministic.
+// all of d_data, summing over RoIs in their order. d_rois is zeros, or with rois_grad the gradient
+// with respect to the box. Deterministic.
 //
 // Source: Li et al. 2017, Light-Head R-CNN (arXiv:1711.07264), section 3.2; torchvision
 // ps_roi_align (aligned = 1) and MXNet contrib.ROIAlign with position_sensitive (aligned = 0).
 //
-// A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
-// bins give 1.5625 3 7.3125 8.75 (aligned = 1).
+// Example: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2 bins
+// give 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
 #include "../core/align_contract.h"
 #include "../core/geometry/pyramid.h"
@@ -19,7 +19,7 @@
 
 namespace gluon_roi {
 
-// Its bins read one map each, so its loops are its own.
+// Each bin reads a single map, so this operator has its own loops.
 struct PSROIAlign : public AlignOperator<PSROIAlign, gluon_roi_ps_roi_align_params> {
   static constexpr const char* kName = "PSROIAlign";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of the backward pass is of one group, which only the bins of that group read.
+// In the backward pass a tile belongs to one channel group, which only the bins of that group read.
 #include "../cuda/pool.h"
 #include "ps_roi_pool.h"
 
@@ -13,8 +13,8 @@ struct MeanRule {
   static constexpr bool kGrouped = true;
   BinTable tables;
 
-  DEVICE_INLINE BinView stage(int64_t k, char* room, const char* end) const {
-    return stage_bins(tables, k, room, end);
+  DEVICE_INLINE BinView stage(int64_t k, char* buffer, const char* end) const {
+    return stage_bins(tables, k, buffer, end);
   }
   DEVICE_INLINE void pool(const BinView& view, int p, int q, int width, const T* plane,
                           const int64_t* other, A* value) const {
@@ -41,19 +41,19 @@ __global__ void __launch_bounds__(kTileThreads)
   using A = SumOf<T>;
   const Tile tile(plan);
   const PositionSensitive& layout = plan.layout;
-  const BinBlock bins = tile.bins(layout);
+  const BinBlock block = tile.bin_block(layout);
   A sum[kTileChannels] = {};
 
   const auto meets = [&](int64_t k) {
-    if (bins.p_begin == bins.p_end || bins.q_begin == bins.q_end) return false;
+    if (block.p_begin == block.p_end || block.q_begin == block.q_end) return false;
     const int32_t *y = tables.row_edges(k), *x = tables.column_edges(k);
-    return tile.meets(y[2 * bins.p_begin], y[2 * bins.p_end - 1], x[2 * bins.q_begin],
-                      x[2 * bins.q_end - 1]);
+    return tile.meets(y[2 * block.p_begin], y[2 * block.p_end - 1], x[2 * block.q_begin],
+                      x[2 * block.q_end - 1]);
   };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
-    for (int p = bins.p_begin; p < bins.p_end; ++p) {
+    for (int p = block.p_begin; p < block.p_end; ++p) {
       const int32_t* y = tables.row_edges(k) + 2 * p;
-      for (int q = bins.q_begin; q < bins.q_end; ++q) {
+      for (int q = block.q_begin; q < block.q_end; ++q) {
         const int32_t* x = tables.column_edges(k) + 2 * q;
         if (!tile.inside(y[0], y[1], x[0], x[1])) continue;
         const A area = static_cast<A>(static_cast<int64_t>(y[1] - y[0]) * (x[1] - x[0]));
@@ -81,6 +81,6 @@ struct Call<PSROIPool, T> : PoolCall<PSROIPool, T> {
 
 }  // namespace cuda
 
-template struct CudaHalf<PSROIPool>;
+template struct CudaKernels<PSROIPool>;
 
 }  // namespace gluon_roi

@@ -4,14 +4,15 @@
 // Reads data (N, C, H, W) and RoIs. Writes all of out (K, output_dim, P, Q): bin (p, q) of output
 // channel c is the mean of score map (c * G + gh) * G + gw over the cells of the bin, or 0 if it
 // has none. The backward pass writes all of d_data: each output gradient, divided by the number of
-// cells, is added to each of them, RoIs in their order. It writes zeros to d_rois. Deterministic.
+// cells, is added to each of them, for RoIs in their order. It writes zeros to d_rois.
+// Deterministic.
 //
 // Source: Dai et al. 2016, R-FCN (arXiv:1605.06409), section 2.2. Convention "rfcn" rounds the box
 // in image coordinates and includes its last pixel (Caffe R-FCN, MXNet contrib.PSROIPooling, Paddle
 // psroi_pool); "torchvision" rounds on the map, and never reads the map's last row and column.
 //
-// A worked number: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2
-// bins give 2.5 4.5 10.5 12.5 (rfcn) and 2.5 3.5 6.5 7.5 (torchvision).
+// Example: four maps that are all the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2 bins
+// give 2.5 4.5 10.5 12.5 (rfcn) and 2.5 3.5 6.5 7.5 (torchvision).
 #pragma once
 #include "../core/geometry/bins.h"
 #include "../core/params.h"

@@ -2,4 +2,4 @@
 #include "../cuda/align.h"
 #include "pyramid_roi_align.h"
 
-template struct gluon_roi::CudaHalf<gluon_roi::PyramidROIAlign>;
+template struct gluon_roi::CudaKernels<gluon_roi::PyramidROIAlign>;

@@ -2,4 +2,4 @@
 #include "../cuda/align.h"
 #include "roi_align.h"
 
-template struct gluon_roi::CudaHalf<gluon_roi::ROIAlign>;
+template struct gluon_roi::CudaKernels<gluon_roi::ROIAlign>;

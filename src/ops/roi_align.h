@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // ROIAlign: the mean of bilinear samples over the bins of a RoI, without rounding the box.
 //
-// Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q). Validity, weights and divisor
-// of the samples factor per axis, so out = Ay . X . Ax^T exactly, with two small banded matrices
-// per RoI: neighbouring samples are merged into taps. The backward pass is the transpose, d_data =
-// sum over RoIs in their order of Ay^T . d_out . Ax, and writes all of d_data. d_rois is zeros, or
-// with rois_grad the derivative by the box. Deterministic.
+// Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q). The validity and the weights of
+// samples factor per axis, so out = Ay . X . Ax^T exactly, with two small banded matrices per RoI
+// whose nonzero elements are called taps. The backward pass is the transpose, d_data = sum over
+// RoIs in their order of Ay^T . d_out . Ax, and writes all of d_data. d_rois is zeros, or with
+// rois_grad the gradient with respect to the box. Deterministic.
 //
 // Source: He et al. 2017, Mask R-CNN (arXiv:1703.06870), section 3; the arithmetic of MXNet
 // contrib.ROIAlign, torchvision roi_align, Paddle roi_align and detectron2.
 //
-// A worked number: the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2 bins give
-// 3.75 5.25 9.75 11.25 (aligned = 0) and 1.5625 3 7.3125 8.75 (aligned = 1).
+// Example: the ramp 0..15 on 4 x 4, roi [0, 0, 3, 3], scale 1, 2 x 2 bins give 3.75 5.25 9.75 11.25
+// (aligned = 0) and 1.5625 3 7.3125 8.75 (aligned = 1).
 #pragma once
 #include "../core/align_contract.h"
 #include "../core/geometry/pyramid.h"

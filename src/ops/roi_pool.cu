@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward pass finds the maxima again; there are no stored indices.
+// The backward pass searches for the maxima again instead of storing their indices.
 #include "../cuda/pool.h"
 #include "roi_pool.h"
 
@@ -13,8 +13,8 @@ struct MaxRule {
   static constexpr bool kGrouped = false;
   BinTable tables;
 
-  DEVICE_INLINE BinView stage(int64_t k, char* room, const char* end) const {
-    return stage_bins(tables, k, room, end);
+  DEVICE_INLINE BinView stage(int64_t k, char* buffer, const char* end) const {
+    return stage_bins(tables, k, buffer, end);
   }
   DEVICE_INLINE void pool(const BinView& view, int p, int q, int width, const T* plane,
                           const int64_t* other, A* value) const {
@@ -37,9 +37,10 @@ struct MaxRule {
   }
 };
 
-// The number of bins with an edge at or before the cell; edges increase with the bin.
-DEVICE_INLINE int edges_up_to(const int32_t* edges, int bins, int32_t cell) {
-  int low = 0, high = bins;
+// The number of bins whose edge is at or before the cell, by binary search: edges increase with the
+// bin.
+DEVICE_INLINE int edges_up_to(const int32_t* edges, int axis_bins, int32_t cell) {
+  int low = 0, high = axis_bins;
   while (low < high) {
     const int middle = (low + high) / 2;
     if (edges[2 * middle] <= cell) {
@@ -51,15 +52,15 @@ DEVICE_INLINE int edges_up_to(const int32_t* edges, int bins, int32_t cell) {
   return low;
 }
 
-// The bins [begin, end) that reach into the cells [first, last].
+// The bins [begin, end) that intersect the cells [first, last].
 struct BinRange {
   int begin, end;
-  DEVICE_INLINE BinRange(const int32_t* edges, int bins, int32_t first, int32_t last)
-      : begin(edges_up_to(edges + 1, bins, first)), end(edges_up_to(edges, bins, last)) {}
+  DEVICE_INLINE BinRange(const int32_t* edges, int axis_bins, int32_t first, int32_t last)
+      : begin(edges_up_to(edges + 1, axis_bins, first)), end(edges_up_to(edges, axis_bins, last)) {}
   DEVICE_INLINE int count() const { return end > begin ? end - begin : 0; }
 };
 
-// Bins whose maxima are found between two barriers, in kTileChannels channels.
+// The number of bins whose maxima are computed between two barriers, in kTileChannels channels.
 constexpr int kBinBatch = 64;
 
 template <class T>
@@ -71,23 +72,26 @@ __global__ void __launch_bounds__(kTileThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t cells = static_cast<int64_t>(plan.height) * plan.width;
   const T* planes = data + (tile.image * plan.layout.output_dim + tile.channel) * cells;
-  // For each channel and bin: the thread whose cell is the maximum, or -1; the output's gradient.
+  // For each channel and bin: the thread whose cell is the maximum (or -1), and the output's
+  // gradient.
   __shared__ int16_t winner[kTileChannels][kBinBatch];
   __shared__ A d_bin[kTileChannels][kBinBatch];
   A sum[kTileChannels] = {};
 
-  const auto meets = [&](int64_t k) { return tile.meets(tables.heads[k]); };
+  const auto meets = [&](int64_t k) { return tile.meets(tables.extents[k]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
     const int32_t *y_edges = tables.row_edges(k), *x_edges = tables.column_edges(k);
-    const BinRange rows(y_edges, tables.bins_y, tile.y_begin, tile.y_begin + kTileHeight - 1);
-    const BinRange columns(x_edges, tables.bins_x, tile.x_begin, tile.x_begin + kTileWidth - 1);
-    const BinRange cell_rows(y_edges, tables.bins_y, tile.y, tile.y);
-    const BinRange cell_columns(x_edges, tables.bins_x, tile.x, tile.x);
-    const T* d_roi = d_out + (k * plan.layout.output_dim + tile.channel) * plan.outputs;
-    const int bins = rows.count() * columns.count();
-    for (int first = 0; first < bins; first += kBinBatch) {
-      // 1. The maxima of a batch of bins, a thread for a bin of a channel.
-      const int batch = bins - first < kBinBatch ? bins - first : kBinBatch;
+    const BinRange rows(y_edges, tables.pooled_height, tile.y_begin,
+                        tile.y_begin + kTileHeight - 1);
+    const BinRange columns(x_edges, tables.pooled_width, tile.x_begin,
+                           tile.x_begin + kTileWidth - 1);
+    const BinRange cell_rows(y_edges, tables.pooled_height, tile.y, tile.y);
+    const BinRange cell_columns(x_edges, tables.pooled_width, tile.x, tile.x);
+    const T* d_roi = d_out + (k * plan.layout.output_dim + tile.channel) * plan.bins;
+    const int tile_bins = rows.count() * columns.count();
+    for (int first = 0; first < tile_bins; first += kBinBatch) {
+      // 1. Find the maxima of a batch of bins, with a thread for each bin and channel.
+      const int batch = tile_bins - first < kBinBatch ? tile_bins - first : kBinBatch;
       for (int task = thread; task < batch * tile.channels; task += kTileThreads) {
         const int channel = task / batch, n = task % batch;
         const int p = rows.begin + (first + n) / columns.count();
@@ -111,10 +115,10 @@ __global__ void __launch_bounds__(kTileThreads)
             best_y >= 0 && best_y < kTileHeight && best_x >= 0 && best_x < kTileWidth;
         winner[channel][n] = static_cast<int16_t>(in_tile ? best_y * kTileWidth + best_x : -1);
         d_bin[channel][n] =
-            load(d_roi + channel * plan.outputs + static_cast<int64_t>(p) * tables.bins_x + q);
+            load(d_roi + channel * plan.bins + static_cast<int64_t>(p) * tables.pooled_width + q);
       }
       __syncthreads();
-      // 2. The gradients of the bins whose maximum is this thread's cell.
+      // 2. Add the gradients of the bins whose maximum is this thread's cell.
       for (int p = cell_rows.begin; p < cell_rows.end; ++p) {
         for (int q = cell_columns.begin; q < cell_columns.end; ++q) {
           const int n = (p - rows.begin) * columns.count() + (q - columns.begin) - first;
@@ -147,6 +151,6 @@ struct Call<ROIPool, T> : PoolCall<ROIPool, T> {
 
 }  // namespace cuda
 
-template struct CudaHalf<ROIPool>;
+template struct CudaKernels<ROIPool>;
 
 }  // namespace gluon_roi

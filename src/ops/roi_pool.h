@@ -4,14 +4,14 @@
 // Reads data (N, C, H, W) and RoIs. Writes all of out (K, C, P, Q): the maximum of the channel over
 // the cells of the bin, or 0 if it has none. NaN cells are ignored; a bin of NaN cells only is the
 // lowest finite number of the type. The backward pass searches for the maximum again, and adds each
-// output gradient to the first maximum in row-major order, RoIs in their order. It writes all of
-// d_data, and zeros to d_rois. Deterministic.
+// output gradient to the first maximum in row-major order, for RoIs in their order. It writes all
+// of d_data, and zeros to d_rois. Deterministic.
 //
 // Source: Girshick 2015, Fast R-CNN (arXiv:1504.08083), section 2.1; Caffe's rounding, which MXNet
 // ROIPooling, torchvision roi_pool and Paddle roi_pool share.
 //
-// A worked number: the ramp 0..47 on 8 rows x 6 columns, roi [0, 0, 4, 4], 2 x 2 bins give
-// 14 16 26 28 at scale 1.
+// Example: the ramp 0..47 on 8 rows x 6 columns, roi [0, 0, 4, 4], 2 x 2 bins give 14 16 26 28 at
+// scale 1.
 #pragma once
 #include <limits>
 #include <type_traits>
@@ -22,7 +22,7 @@
 
 namespace gluon_roi {
 
-// The start of the search for a maximum: the lowest finite number of the element type.
+// The initial value of a maximum: the lowest finite number of the element type.
 template <class T>
 constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? static_cast<SumOf<T>>(-65504)
                                                           : std::numeric_limits<SumOf<T>>::lowest();

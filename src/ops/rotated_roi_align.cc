@@ -24,7 +24,7 @@ struct SlopeTap {
   G slopes[kRotatedCoordinates];
 };
 
-// A growing list of taps, in which a cell stands once for each bin.
+// A growing list of taps with at most one tap per cell and bin.
 template <class Tap>
 class TapList {
  public:
@@ -33,7 +33,7 @@ class TapList {
   const Vector<Tap>& taps() const { return taps_; }
   int64_t size() const { return static_cast<int64_t>(taps_.size()); }
   void begin_bin() { begin_ = size(); }
-  // The tap of a cell in the current bin.
+  // Returns the tap of a cell in the current bin, and adds it if there is none.
   Tap* tap_of(int64_t cell) {
     int64_t& place = last_[cell];
     if (place < begin_) {
@@ -46,19 +46,21 @@ class TapList {
 
  private:
   Vector<Tap> taps_;
-  Vector<int64_t> last_;  // for each cell, where its latest tap is
+  Vector<int64_t> last_;  // for each cell, the index of its latest tap
   int64_t begin_ = 0;
 };
 
-// The taps of a chunk's bins. A rotated box has no axes to separate, so a tap is a cell of the map
-// with the sum of its weights over the samples of one bin: no more of them than the map has cells.
+// The taps of the bins of a chunk. The weights of a rotated box do not factor per axis, so a tap is
+// a cell of the map with the sum of its weights over the samples of one bin. A bin has at most as
+// many taps as the map has cells.
 template <class G>
 struct RoiTaps {
   using Tap = WeightTap<G>;
   Chunk chunk;
-  Vector<TapList<Tap>> lists;   // of a few RoIs each
-  Vector<const Tap*> roi_taps;  // the list that a RoI's taps are in
-  Vector<int64_t> ends;         // 1 + bins for each RoI: where in that list its bins end
+  Vector<TapList<Tap>> lists;   // one list for each share of the RoIs
+  Vector<const Tap*> roi_taps;  // for each RoI, the list that has its taps
+  Vector<int64_t>
+      ends;  // for each RoI 1 + bins offsets into that list, where its bins begin and end
   Coverage coverage;
 
   RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Chunk& rois, const Tensor& data)
@@ -86,7 +88,7 @@ struct RoiTaps {
   }
 
  private:
-  // The time to make a bin's taps, in elements touched by parallel_for's body.
+  // The cost of making a bin's taps, in the unit of parallel_for's `work`.
   static constexpr int64_t kElementsPerBin = 1000;
 
   static int64_t bins(const RotatedRule& rule) {
@@ -118,8 +120,8 @@ struct RoiTaps {
   }
 };
 
-// Runs body(taps) for the RoIs in their order, in chunks of some 64 MB of taps, by an estimate:
-// four cells a sample, but no more than the cells of the map and a rim for each bin.
+// Calls body(taps) for chunks of RoIs in their order, with an estimated 64 MB of taps each: four
+// cells per sample, but not more than the cells of the map and the overlap of the bins.
 template <class G, class Body>
 void for_each_chunk_of_taps(const RotatedRule& rule, const RoiTable<G>& table, const Tensor& data,
                             const Body& body) {
@@ -136,7 +138,8 @@ void for_each_chunk_of_taps(const RotatedRule& rule, const RoiTable<G>& table, c
   }
 }
 
-// Runs body(i, k, taps, ends) for the RoIs of one image in a chunk: i-th in order, row k of rois.
+// Calls body(i, k, taps, ends) for the RoIs of one image in a chunk; i is the index in the table's
+// order, and k the row of rois.
 template <class G, class Body>
 ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const RoiTaps<G>& taps, int64_t image,
                                 int64_t bins, const Body& body) {
@@ -174,11 +177,12 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
                                 });
           ends.push_back(list.size());
         }
-        // Each cell times the gradient of its bin, summed over the channels, has the same slopes.
+        // The slopes of a tap are the same for all channels, so the products of cell values and
+        // gradients are summed over the channels first.
         const auto& taps = list.taps();
         Vector<double> sums(taps.size());
-        // float16 is converted for all taps together. (One by one: 1.6 times as long as float32;
-        // float32, too, gathered first: 1.3 times.)
+        // float16 values are gathered and converted together. (Converted one by one, they take 1.6
+        // times as long as float32. Gathering float32 first takes 1.3 times as long.)
         constexpr bool kConverts = !std::is_same<T, G>::value;
         Vector<T> stored(kConverts ? taps.size() : 0);
         Vector<G> values(stored.size());
@@ -209,7 +213,8 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
             gradient[i] += sums[t] * taps[t].slopes[i] / divisor;
           }
         }
-        for (int i = 0; i < kLengths; ++i) gradient[i] *= excess<G>(rule.spatial_scale);
+        for (int i = 0; i < kScaledCoordinates; ++i)
+          gradient[i] *= pow2_scale<G>(rule.spatial_scale);
       });
 }
 
@@ -233,7 +238,7 @@ void RotatedROIAlign::forward(const Params& p, const Inputs& in, const Tensor& o
       A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
-        // The block holds what the chunk's RoIs read of the image; each bin is one sum of taps.
+        // The block has the cells of the image that the chunk's RoIs read.
         pack_runs(all.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
                   simd);
         for_each_roi(
@@ -246,7 +251,7 @@ void RotatedROIAlign::forward(const Params& p, const Inputs& in, const Tensor& o
               };
               for (int64_t bin = 0; bin < bins; ++bin) {
                 target.next();
-                // Two sums, because an addition waits for the result of the previous one.
+                // Two independent sums hide the latency of additions.
                 Values even = Values::all(0), odd = Values::all(0);
                 int64_t t = ends[bin];
                 for (; t + 1 < ends[bin + 1]; t += 2) {
@@ -274,7 +279,7 @@ void RotatedROIAlign::backward(const Params& p, const Inputs& in, const Tensor& 
   T* result = data_of<T>(d.data);
   const int64_t cells = in.data.shape[2] * in.data.shape[3];
   const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
-  // Chunks add to what those before them have summed; float16 is summed in float32.
+  // Each chunk adds to the sums of the previous ones; float16 is summed in float32.
   Vector<A> own_sums;
   A* sums;
   if constexpr (std::is_same<T, A>::value) {

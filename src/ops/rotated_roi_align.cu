@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No taps are kept: threads visit the samples of their bin, or those around their cell.
+// No taps are stored: threads visit the samples of their bin, or the samples around their cell.
 #include "../cuda/align.h"
 #include "rotated_roi_align.h"
 
@@ -14,10 +14,10 @@ struct RotatedTable : RoiTable {
   RotatedRule rule;
   RotatedBox<G>* boxes;  // K
 
-  RotatedTable(Carver* carver, const RotatedROIAlign::Params& p, const Inputs& in)
-      : RoiTable(carver, p, in),
+  RotatedTable(WorkspaceArena* arena, const RotatedROIAlign::Params& p, const Inputs& in)
+      : RoiTable(arena, p, in),
         rule(RotatedROIAlign::rule(p)),
-        boxes(carver->take<RotatedBox<G>>(rows.rows)) {}
+        boxes(arena->take<RotatedBox<G>>(rows.rows)) {}
 };
 
 template <class G>
@@ -25,18 +25,18 @@ __global__ void __launch_bounds__(kBoxThreads) box_kernel(RotatedTable<G> tables
   const int64_t k = static_cast<int64_t>(blockIdx.x) * kBoxThreads + threadIdx.x;
   if (k >= tables.rows.rows) return;
   const Roi<G> roi = tables.rows.template decode<G>(k);
-  RoiHead head{};
-  head.state = roi.state;
+  RoiExtent extent{};
+  extent.state = roi.state;
   if (roi.state == RoiState::kValid) {
     const RotatedBox<G> box = tables.rule.box(roi, tables.height, tables.width);
-    head.image = static_cast<int32_t>(roi.image);
-    box.cells(&head.y_begin, &head.y_end, &head.x_begin, &head.x_end);
+    extent.image = static_cast<int32_t>(roi.image);
+    box.cells(&extent.y_begin, &extent.y_end, &extent.x_begin, &extent.x_end);
     tables.boxes[k] = box;
   }
-  tables.heads[k] = head;
+  tables.extents[k] = extent;
 }
 
-// The rule of forward_kernel.
+// The Rule of forward_kernel.
 template <class T>
 struct ForwardRule {
   using A = SumOf<T>;
@@ -44,8 +44,8 @@ struct ForwardRule {
   RotatedTable<A> tables;
 
   using View = const RotatedBox<A>*;
-  DEVICE_INLINE View stage(int64_t k, char* room, const char* end) const {
-    return cuda::stage(tables.boxes + k, 1, &room, end);
+  DEVICE_INLINE View stage(int64_t k, char* buffer, const char* end) const {
+    return cuda::stage(tables.boxes + k, 1, &buffer, end);
   }
   DEVICE_INLINE void pool(const View& box, int p, int q, int, const T* plane, const int64_t* other,
                           A* value) const {
@@ -65,19 +65,19 @@ __global__ void __launch_bounds__(kTileThreads)
   using A = SumOf<T>;
   const Tile tile(plan);
   A sum[kTileChannels] = {};
-  const auto meets = [&](int64_t k) { return tile.meets(tables.heads[k]); };
+  const auto meets = [&](int64_t k) { return tile.meets(tables.extents[k]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
-    if (!tile.inside(tables.heads[k])) return;
+    if (!tile.inside(tables.extents[k])) return;
     const RotatedBox<A>& box = tables.boxes[k];
     box.for_each_bin_of(tile.y, tile.x, [&](int p, int q, A weight) {
-      add_gradients(tile, plan, d_out, k, static_cast<int64_t>(p) * tables.bins_x + q,
+      add_gradients(tile, plan, d_out, k, static_cast<int64_t>(p) * tables.pooled_width + q,
                     weight / box.divisor(), sum);
     });
   });
   store_tile(tile, sum, d_data);
 }
 
-// The rule of roi_gradient_kernel.
+// The Rule of roi_gradient_kernel.
 template <class T>
 struct GradientRule {
   using A = SumOf<T>;
@@ -105,12 +105,12 @@ struct Call<RotatedROIAlign, T> {
   RotatedTable<SumOf<T>> tables;
   RoiLists lists;
 
-  Call(Carver* carver, const RotatedROIAlign::Params& params, const Inputs& inputs, bool)
+  Call(WorkspaceArena* arena, const RotatedROIAlign::Params& params, const Inputs& inputs, bool)
       : p(params),
         in(inputs),
         layout(RotatedROIAlign::layout(p, in.data.shape[1])),
-        tables(carver, p, in),
-        lists(carver, tables) {}
+        tables(arena, p, in),
+        lists(arena, tables) {}
 
   void build(const Gpu& gpu) const {
     launch(gpu, box_kernel<SumOf<T>>, div_up(tables.rows.rows, kBoxThreads), kBoxThreads, tables);
@@ -134,6 +134,6 @@ struct Call<RotatedROIAlign, T> {
 
 }  // namespace cuda
 
-template struct CudaHalf<RotatedROIAlign>;
+template struct CudaKernels<RotatedROIAlign>;
 
 }  // namespace gluon_roi

@@ -3,18 +3,18 @@
 //
 // Reads data (N, C, H, W) and RoIs (K, 6), [batch_index, cx, cy, w, h, theta]. Writes all of out
 // (K, C, P, Q). theta is in degrees, counter-clockwise in an image whose y points down: the samples
-// are those of an upright box around the origin, rotated and moved to the centre. Rows and columns
-// of samples do not share cells, so each bin has its own list of cells; a cell that several samples
-// read is in it once. The backward pass adds along the same lists, RoIs in their order, and writes
-// all of d_data. d_rois is zeros, or with rois_grad the derivative by the box, per image pixel and
-// per degree. Deterministic.
+// are those of an upright box around the origin, rotated and shifted to the centre. The weights do
+// not factor per axis, so each bin has a list of the cells that its samples read, with one entry
+// per cell. The backward pass uses the same lists, for RoIs in their order, and writes all of
+// d_data. d_rois is zeros, or with rois_grad the gradient with respect to the box, per image pixel
+// and per degree. Deterministic.
 //
 // Source: Ma et al. 2018, Arbitrary-Oriented Scene Text Detection via Rotation Proposals
 // (arXiv:1703.01086); the arithmetic of MXNet contrib.RROIAlign (aligned = 0) and of detectron2's
 // ROIAlignRotated (aligned = 1).
 //
-// A worked number: the ramp 0..15 on 4 x 4, roi [1.5, 1.5, 2, 2, 90], scale 1, 2 x 2 bins give
-// 9 5 10 6 (aligned = 0).
+// Example: the ramp 0..15 on 4 x 4, roi [1.5, 1.5, 2, 2, 90], scale 1, 2 x 2 bins give 9 5 10 6
+// (aligned = 0).
 #pragma once
 #include "../core/geometry/rotated.h"
 #include "../core/params.h"

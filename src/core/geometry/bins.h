@@ -9,7 +9,7 @@
 
 namespace gluon_roi {
 
-// Rounds halves away from zero, as C's round(), on every device.
+// Rounds halves away from zero, like C's round(), on every device.
 HOST_DEVICE float round_half_away(float value) { return roundf(value); }
 HOST_DEVICE double round_half_away(double value) { return round(value); }
 
@@ -19,17 +19,17 @@ enum class BinRule : int32_t {
   kTorchvision  // torchvision ps_roi_pool
 };
 
-// One axis of a RoI, split into bins; float arithmetic for every type of data.
+// One axis of a RoI, split into bins. The arithmetic is float for every type of data.
 struct BinAxis {
-  float start;    // map coordinate where bin 0 begins
-  float bin;      // cells per bin
-  int32_t limit;  // bins are clipped to [0, limit)
-  bool whole;     // start is a whole number and is added after the rounding
+  float start;         // map coordinate where bin 0 begins
+  float bin;           // cells per bin
+  int32_t limit;       // bins are clipped to [0, limit)
+  bool integer_start;  // start is an integer and is added after the rounding
 
-  HOST_DEVICE static BinAxis make(BinRule rule, float lo, float hi, float scale, int bins,
+  HOST_DEVICE static BinAxis make(BinRule rule, float lo, float hi, float scale, int axis_bins,
                                   int size) {
     BinAxis axis;
-    axis.whole = rule != BinRule::kRfcn;
+    axis.integer_start = rule != BinRule::kRfcn;
     axis.limit = rule == BinRule::kTorchvision ? size - 1 : size;
     float length;
     if (rule == BinRule::kRfcn) {
@@ -41,13 +41,14 @@ struct BinAxis {
       if (!(length > 0.1f)) length = 0.1f;
     } else {
       axis.start = saturate(round_half_away(lo * scale));
-      // Differences are exact, as with the integers of other libraries, but cannot overflow.
+      // In double the difference is exact, like the integer arithmetic of other libraries, and
+      // cannot overflow.
       const double inclusive = rule == BinRule::kRoiPool ? 1.0 : 0.0;
       const double exact = static_cast<double>(saturate(round_half_away(hi * scale))) -
                            static_cast<double>(axis.start) + inclusive;
       length = static_cast<float>(exact > 1.0 ? exact : 1.0);
     }
-    axis.bin = length / static_cast<float>(bins);
+    axis.bin = length / static_cast<float>(axis_bins);
     return axis;
   }
 
@@ -57,12 +58,14 @@ struct BinAxis {
   }
   HOST_DEVICE int32_t begin(int q) const {
     const float offset = static_cast<float>(q) * bin;
-    if (whole) return clip(static_cast<double>(floorf(offset)) + static_cast<double>(start));
+    if (integer_start) {
+      return clip(static_cast<double>(floorf(offset)) + static_cast<double>(start));
+    }
     return clip(floorf(offset + start));
   }
   HOST_DEVICE int32_t end(int q) const {
     const float offset = static_cast<float>(q + 1) * bin;
-    if (whole) return clip(static_cast<double>(ceilf(offset)) + static_cast<double>(start));
+    if (integer_start) return clip(static_cast<double>(ceilf(offset)) + static_cast<double>(start));
     return clip(ceilf(offset + start));
   }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channels of the position-sensitive operators.
+// The channel layout of the position-sensitive operators.
 #pragma once
 #include "../contract.h"
 
@@ -17,8 +17,8 @@ struct PositionSensitive {
   int32_t group_height, group_width;
   int32_t pooled_height, pooled_width;
 
-  // 0 for output_dim or the groups means the default: all channels, or the pooled size. Throws
-  // unless `channels`, if known, is output_dim * group_height * group_width.
+  // A group size of 0 means the pooled size, and an output_dim of 0 is derived from `channels`.
+  // Throws if `channels` is known and is not output_dim * group_height * group_width.
   static PositionSensitive make(const char* op, int64_t output_dim, int32_t group_height,
                                 int32_t group_width, int32_t pooled_height, int32_t pooled_width,
                                 int64_t channels) {
@@ -46,7 +46,7 @@ struct PositionSensitive {
     return layout;
   }
 
-  // The layout of an operator whose bins read their output's own channel.
+  // The layout of an operator that is not position-sensitive: output channel c reads channel c.
   static PositionSensitive ungrouped(int64_t channels, int32_t pooled_height,
                                      int32_t pooled_width) {
     return PositionSensitive{channels, 1, 1, pooled_height, pooled_width};
@@ -56,16 +56,16 @@ struct PositionSensitive {
     const int32_t group = static_cast<int32_t>(static_cast<int64_t>(bin) * groups / pooled);
     return group < groups ? group : groups - 1;
   }
-  // The inverse: the bins of a group are [first_bin(group), first_bin(group + 1)).
+  // The inverse of group_of(): the bins of a group are [first_bin(group), first_bin(group + 1)).
   HOST_DEVICE static int32_t first_bin(int32_t group, int32_t groups, int32_t pooled) {
     return static_cast<int32_t>(div_up(static_cast<int64_t>(group) * pooled, groups));
   }
-  // Along both axes, for a grid of high x wide groups.
+  // The bins of group (y, x) in a grid of high x wide groups.
   HOST_DEVICE BinBlock bins_of(int32_t y, int32_t x, int32_t high, int32_t wide) const {
     return {first_bin(y, high, pooled_height), first_bin(y + 1, high, pooled_height),
             first_bin(x, wide, pooled_width), first_bin(x + 1, wide, pooled_width)};
   }
-  HOST_DEVICE int64_t outputs() const { return static_cast<int64_t>(pooled_height) * pooled_width; }
+  HOST_DEVICE int64_t bins() const { return static_cast<int64_t>(pooled_height) * pooled_width; }
   HOST_DEVICE int64_t channel(int64_t c, int p, int q) const {
     return (c * group_height + group_of(p, group_height, pooled_height)) * group_width +
            group_of(q, group_width, pooled_width);

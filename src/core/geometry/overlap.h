@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Suppression: the order of scores, upright boxes, the overlap of two of them, and the decay of a
-// score by it.
+// Suppression: the order of scores, the overlap of upright boxes, and the decay of scores.
 //
-// The order of operations is that of MXNet's box_nms and Proposal, so both keep the same boxes.
+// The order of operations is that of MXNet's box_nms and Proposal, so the same boxes are kept.
 #pragma once
 #include <type_traits>
 
@@ -12,8 +11,8 @@ namespace gluon_roi {
 
 // ---- Order --------------------------------------------------------------------------------------
 
-// The place of a box in the order of scores: ascending ranks are descending scores. Equal scores,
-// -0 and 0 among them, keep their order. NaN counts as -infinity.
+// A sort key for boxes: ascending ranks are descending scores. Equal scores (also -0 and 0) keep
+// their order. NaN is treated as -infinity.
 template <class A>
 struct Rank {
   using Bits = std::conditional_t<sizeof(A) == 8, uint64_t, uint32_t>;
@@ -24,7 +23,7 @@ struct Rank {
     constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
     const A number = score == score ? score + A(0) : -static_cast<A>(INFINITY);
     const Bits bits = bit_cast<Bits>(number);
-    // Ascending integers for descending numbers.
+    // Maps descending floats to ascending integers.
     return {(bits & kSign) != 0 ? bits : static_cast<Bits>(~(bits | kSign)), index};
   }
   HOST_DEVICE bool operator<(const Rank& other) const {
@@ -35,23 +34,23 @@ struct Rank {
 
 // ---- Boxes --------------------------------------------------------------------------------------
 
-// Corners and area. V is a number, or a register of numbers: one box in each lane.
+// Corners and area of a box. V is a number, or a register with one box in each lane.
 template <class V>
 struct RankedBox {
   V x1, y1, x2, y2, area;
 };
 
-// Sets *intersection to the common area of two boxes and *union_area to that of both, NaN if either
-// area is. kToLast: a box from x1 to x2 is x2 - x1 + 1 long, because x2 is its last pixel. `one`
-// is 1.
-template <bool kToLast, class V>
+// Sets *intersection and *union_area to the areas of the intersection and the union of two boxes;
+// the union is NaN if either area is. With kInclusiveCorners x2 is the last pixel of a box, whose
+// width is therefore x2 - x1 + 1. `one` is 1.
+template <bool kInclusiveCorners, class V>
 HOST_DEVICE void intersect(const RankedBox<V>& a, const RankedBox<V>& b, const V& one,
                            V* intersection, V* union_area) {
   const V zero{};
   const V left = a.x1 > b.x1 ? a.x1 : b.x1, top = a.y1 > b.y1 ? a.y1 : b.y1;
   const V right = a.x2 < b.x2 ? a.x2 : b.x2, bottom = a.y2 < b.y2 ? a.y2 : b.y2;
   V width = right - left, height = bottom - top;
-  if constexpr (kToLast) {
+  if constexpr (kInclusiveCorners) {
     width = width + one;
     height = height + one;
   }
@@ -59,17 +58,17 @@ HOST_DEVICE void intersect(const RankedBox<V>& a, const RankedBox<V>& b, const V
   *union_area = a.area + b.area - *intersection;
 }
 
-// Boxes overlap if *intersection / *union_area, which is rounded, is above a threshold. They
-// certainly do not if *intersection is below *union_area times this: the margin is wider than the
-// rounding of both, subnormal numbers included. NaN, below which is nothing, if there is no such
-// number: a threshold up to 0.
+// Boxes overlap if the rounded quotient intersection / union_area is above a threshold. If
+// intersection < union_area * reject_factor(threshold), they certainly do not, and the division can
+// be skipped: the margin exceeds the rounding of both sides, also for subnormal numbers. For
+// thresholds <= 0 there is no such factor, and NaN disables the shortcut.
 template <class A>
-A clear_of(A threshold) {
+A reject_factor(A threshold) {
   return threshold > 0 ? threshold * (1 - static_cast<A>(1) / (1 << 20)) : static_cast<A>(NAN);
 }
 
-// A box as four numbers of a row: corners, or if `center` centre and size. The area of a box with
-// a negative side is 0. A NaN makes the area NaN, so that the box overlaps nothing.
+// Reads a box from four numbers: corners, or centre and size if `center`. The area of a box with a
+// negative side is 0. The area of a box with a NaN is NaN, so it overlaps nothing.
 template <class A>
 HOST_DEVICE RankedBox<A> box_of_row(const A* row, bool center) {
   RankedBox<A> box{row[0], row[1], row[2], row[3], 0};
@@ -87,8 +86,8 @@ HOST_DEVICE RankedBox<A> box_of_row(const A* row, bool center) {
   return box;
 }
 
-// Sets *overlap to a quotient of areas, from 0 to 1: 0 if there is no intersection or the quotient
-// is NaN, and 1 if the rounding of corners makes the intersection larger than the divisor.
+// Sets *overlap to intersection / divisor, clamped to [0, 1], because rounded corners can make the
+// intersection larger than the divisor. It is 0 if there is no intersection or the quotient is NaN.
 template <class V>
 HOST_DEVICE void divide_areas(const V& intersection, const V& divisor, const V& one, V* overlap) {
   const V zero{};
@@ -99,7 +98,8 @@ HOST_DEVICE void divide_areas(const V& intersection, const V& divisor, const V& 
   *overlap = intersection > zero ? quotient : zero;
 }
 
-// Sets *overlap to intersection over union, or with `over_first` over the area of the first box.
+// Sets *overlap to the intersection over the union, or over the area of the first box if
+// `over_first`.
 template <class V>
 HOST_DEVICE void measure_overlap(const RankedBox<V>& a, const RankedBox<V>& b, bool over_first,
                                  const V& one, V* overlap) {
@@ -116,12 +116,12 @@ HOST_DEVICE double overlap_of(const RankedBox<double>& a, const RankedBox<double
 
 // ---- Soft suppression ---------------------------------------------------------------------------
 
-// exp(-x) for x >= 0, with the same bytes on every processor and device: 2^-n times a Taylor series
-// of at most 0.35, whose next term is below half a rounding.
+// exp(-x) for x >= 0, with the same bits on every processor and device: 2^-n times a Taylor series
+// for an argument of at most 0.35, whose first omitted term is below half an ulp.
 HOST_DEVICE double exp_of_negative(double x) {
-  if (!(x < 800.0)) return x != x ? x : 0.0;  // which is below the smallest number
+  if (!(x < 800.0)) return x != x ? x : 0.0;  // exp(-800) is below the smallest subnormal
   constexpr double kLog2 = 0.69314718055994530942;
-  // Its first 32 bits, of which a multiple is exact, and the rest.
+  // The first 32 bits of kLog2, whose multiples are exact, and the remainder.
   constexpr double kLog2High = 0x1.62e42feep-1, kLog2Low = 0x1.a39ef35793c76p-33;
   const double n = rint(x / kLog2), rest = x - n * kLog2High - n * kLog2Low;
   double sum = 1.0;
@@ -129,7 +129,8 @@ HOST_DEVICE double exp_of_negative(double x) {
   return ldexp(sum, -static_cast<int>(n));
 }
 
-// How a better box of its class lowers the score of another one, by their overlap.
+// The factor by which a box with a higher score lowers the score of an overlapping box of its
+// class.
 struct Decay {
   int32_t method;  // GLUON_ROI_LINEAR or GLUON_ROI_GAUSSIAN
   double threshold, sigma;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposals of a region proposal network: anchors, and boxes that the network moves.
+// Proposals of a region proposal network: anchors, and the decoding of predicted boxes.
 //
-// The order of operations is that of MXNet's Proposal and MultiProposal, in which boxes end at
-// their last pixel: one from x1 to x2 is x2 - x1 + 1 wide.
+// The order of operations is that of MXNet's Proposal and MultiProposal, in which x2 is the last
+// pixel of a box, whose width is therefore x2 - x1 + 1.
 #pragma once
-#include <math.h>  // unlike cmath, it has exp and sqrt of float outside of std, as CUDA has
+#include <math.h>  // declares exp and sqrt for float outside of std, like CUDA and unlike cmath
 
 #include "../types.h"
 
@@ -16,8 +16,8 @@ struct Corners {
   A edge[4];
 };
 
-// The anchor of a ratio (height / width) and a scale at the cell at 0, rounded as py-faster-rcnn
-// does: a cell of stride x stride pixels takes the ratio, then the scale.
+// The anchor of a ratio (height / width) and a scale at cell (0, 0), rounded as in py-faster-rcnn:
+// the ratio, then the scale, is applied to a box of stride x stride pixels.
 template <class A>
 HOST_DEVICE Corners<A> anchor_of(int32_t stride, A ratio, A scale) {
   const A size = static_cast<A>(stride), middle = A(0.5) * (size - 1);
@@ -28,50 +28,52 @@ HOST_DEVICE Corners<A> anchor_of(int32_t stride, A ratio, A scale) {
   return {{middle - across, middle - down, middle + across, middle + down}};
 }
 
-// What a row of im_info says of an image, in pixels of the network's input.
+// A row of im_info, in pixels of the network's input.
 template <class A>
 struct ImageInfo {
-  A height, width, smallest;  // smallest: side of the smallest box
+  A height, width, smallest;  // smallest: minimum side of a box
   int64_t rows, columns;      // cells of the map that lie on the image
 };
 
-// NaN stays NaN.
+// Clamps to [0, last]. NaN stays NaN.
 template <class A>
-HOST_DEVICE A clipped(A value, A last) {
+HOST_DEVICE A clip_to(A value, A last) {
   const A low = last < value ? last : value;
   return low < 0 ? A(0) : low;
 }
 
-// One axis of a box: an anchor from `first` to `last`, moved by `shift` times its length and grown
-// by exp(growth). 0.5 is a double: MXNet computes the reach in float64.
+// Applies predicted deltas to one axis of an anchor: the centre of [first, last] is shifted by
+// `shift` times the length, and the length is scaled by exp(growth). 0.5 is a double because MXNet
+// computes half the length in float64.
 template <class A>
-HOST_DEVICE void move_axis(A* first, A* last, A shift, A growth) {
+HOST_DEVICE void decode_axis(A* first, A* last, A shift, A growth) {
   const A length = *last - *first + 1;
   const A center = static_cast<A>(*first + 0.5 * (length - 1.0));
-  const A moved = shift * length + center;
-  const A grown = static_cast<A>(exp(growth)) * length;
-  *first = static_cast<A>(moved - 0.5 * (grown - 1.0));
-  *last = static_cast<A>(moved + 0.5 * (grown - 1.0));
+  const A new_center = shift * length + center;
+  const A new_length = static_cast<A>(exp(growth)) * length;
+  *first = static_cast<A>(new_center - 0.5 * (new_length - 1.0));
+  *last = static_cast<A>(new_center + 0.5 * (new_length - 1.0));
 }
 
-// An anchor moved by four deltas, and clipped to the image. With `corners` deltas move the corners,
-// by pixels (iou_loss).
+// Applies four predicted deltas to an anchor, and clips the box to the image. With `corners`
+// (iou_loss) the deltas are offsets of the corners in pixels.
 template <class A>
-HOST_DEVICE Corners<A> decoded(Corners<A> box, const A* deltas, bool corners,
-                               const ImageInfo<A>& image) {
+HOST_DEVICE Corners<A> decode_box(Corners<A> box, const A* deltas, bool corners,
+                                  const ImageInfo<A>& image) {
   if (corners) {
     for (int i = 0; i < 4; ++i) box.edge[i] += deltas[i];
   } else {
-    for (int i = 0; i < 2; ++i) move_axis(&box.edge[i], &box.edge[i + 2], deltas[i], deltas[i + 2]);
+    for (int i = 0; i < 2; ++i)
+      decode_axis(&box.edge[i], &box.edge[i + 2], deltas[i], deltas[i + 2]);
   }
   for (int i = 0; i < 4; ++i) {
-    box.edge[i] = clipped(box.edge[i], (i % 2 == 0 ? image.width : image.height) - 1);
+    box.edge[i] = clip_to(box.edge[i], (i % 2 == 0 ? image.width : image.height) - 1);
   }
   return box;
 }
 
-// Grows a box that is too small, or NaN, by half of the smallest side in each direction. Returns
-// whether it was.
+// Extends a box that is too small or NaN by half of the minimum side in each direction. Returns
+// whether it was too small.
 template <class A>
 HOST_DEVICE bool grow_small(Corners<A>* box, A smallest) {
   const A width = box->edge[2] - box->edge[0] + 1, height = box->edge[3] - box->edge[1] + 1;

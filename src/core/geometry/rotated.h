@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bilinear samples of a rotated box: their positions, and the cells that each reads.
+// The bilinear samples of a rotated box: positions and cells.
 //
 // The order of operations is that of MXNet's contrib.RROIAlign and of detectron2. See samples.h.
 #pragma once
-#include "rows.h"
+#include "roi_decode.h"
 #include "samples.h"
 
 namespace gluon_roi {
@@ -12,13 +12,13 @@ namespace gluon_roi {
 constexpr int kRotatedCoordinates = 5;
 constexpr double kPi = 3.14159265358979323846;
 
-// A sample, and its position in the box's own frame: u along the width, v along the height.
+// A sample, with its position in the frame of the box: u along the width, v along the height.
 template <class G>
 struct RotatedSample {
   Sample<G> x, y;
   G u, v;
 
-  // The weight of the sample on a cell.
+  // The weight that the sample gives to a cell.
   HOST_DEVICE G weight_on(int32_t row, int32_t column) const {
     return along(y, row) * along(x, column);
   }
@@ -33,13 +33,13 @@ struct RotatedSample {
 // A box on the map.
 template <class G>
 struct RotatedBox {
-  SampleLine<G> u, v;  // from the centre
-  G x, y;              // of the centre, in map cells
+  SampleLine<G> u, v;  // relative to the centre
+  G x, y;              // centre in map cells
   G cosine, sine;      // of theta
-  G scale;             // map cells per image pixel, without its excess<G>()
+  G scale;             // map cells per image pixel, divided by pow2_scale<G>()
   int32_t height, width;
 
-  // The divisor of the mean over a bin, in which samples outside the map count as 0.
+  // The divisor of the mean over a bin. Samples outside the map count as 0.
   HOST_DEVICE G divisor() const { return u.samples * v.samples; }
 
   HOST_DEVICE RotatedSample<G> sample(int p, int64_t j, int q, int64_t i) const {
@@ -79,8 +79,9 @@ struct RotatedBox {
     });
   }
 
-  // Calls emit(cell, slopes) with the derivatives of the weights by the coordinates of the box, per
-  // image pixel, without excess<G>(), and per degree. The caller sums and divides these as well.
+  // Calls emit(cell, slopes) with the derivatives of the weights with respect to the box
+  // coordinates: per image pixel, divided by pow2_scale<G>(), and per degree for theta. The caller
+  // sums and divides these as well.
   template <class Emit>
   HOST_DEVICE void for_each_gradient(int p, int q, const Emit& emit) const {
     const G degree = static_cast<G>(kPi / 180.0);
@@ -91,7 +92,7 @@ struct RotatedBox {
       const G dx[] = {scale, 0, du * cosine, dv * sine, (s.v * cosine - s.u * sine) * degree};
       const G dy[] = {0, scale, -du * sine, dv * cosine, -(s.u * cosine + s.v * sine) * degree};
 #ifdef __CUDA_ARCH__
-#pragma unroll 1  // four corners at a time need more registers than there are in float64
+#pragma unroll 1  // in float64, four corners at a time would need too many registers
 #endif
       for (int corner = 0; corner < 4; ++corner) {
         const bool high_y = corner >= 2, high_x = corner % 2 == 1;
@@ -111,19 +112,19 @@ struct RotatedBox {
     });
   }
 
-  // Rows [y0, y1) and columns [x0, x1) of the map that hold all cells that the box reads.
+  // Sets rows [y0, y1) and columns [x0, x1) to a part of the map with all cells that the box reads.
   HOST_DEVICE void cells(int32_t* y0, int32_t* y1, int32_t* x0, int32_t* x1) const {
-    const double half_u = 0.5 * fabs(static_cast<double>(u.bin)) * u.bins;
-    const double half_v = 0.5 * fabs(static_cast<double>(v.bin)) * v.bins;
+    const double half_u = 0.5 * fabs(static_cast<double>(u.bin)) * u.axis_bins;
+    const double half_v = 0.5 * fabs(static_cast<double>(v.bin)) * v.axis_bins;
     const double c = fabs(static_cast<double>(cosine)), s = fabs(static_cast<double>(sine));
-    // A sample reads the cells on both sides of it; the rest is a margin for rounding.
-    const double room = 2.0 + 1e-6 * reach();
-    within(y, half_u * s + half_v * c + room, height, y0, y1);
-    within(x, half_u * c + half_v * s + room, width, x0, x1);
+    // A sample reads the cells on both sides of it; the rest allows for rounding.
+    const double margin = 2.0 + 1e-6 * reach();
+    within(y, half_u * s + half_v * c + margin, height, y0, y1);
+    within(x, half_u * c + half_v * s + margin, width, x0, x1);
   }
 
-  // Calls emit(p, q, weight) for the samples that read a cell, with the weight of each. They are
-  // few, unless samples are much denser than cells.
+  // Calls emit(p, q, weight) for each sample that reads a cell. There are few of them unless
+  // samples are much denser than cells.
   template <class Emit>
   HOST_DEVICE void for_each_bin_of(int32_t row, int32_t column, const Emit& emit) const {
     const Frame frame = frame_of(row - 1.0, row + 1.0, column - 1.0, column + 1.0);
@@ -146,7 +147,7 @@ struct RotatedBox {
   }
 
  private:
-  // A region of the map in the frame of the box.
+  // Bounds of a region of the map in the frame of the box.
   struct Frame {
     double u_low, u_high, v_low, v_high;
   };
@@ -167,11 +168,11 @@ struct RotatedBox {
     *begin = low < 0.0 ? 0 : low > size ? size : static_cast<int32_t>(low);
     *end = high < 0.0 ? 0 : high > size ? size : static_cast<int32_t>(high);
   }
-  // Bounds the magnitudes that are added and subtracted to compute a position on the map.
+  // An upper bound of the magnitudes in the computation of a position, which bounds its rounding.
   HOST_DEVICE double reach() const {
-    return 2.0 *
-           (fabs(static_cast<double>(u.bin)) * u.bins + fabs(static_cast<double>(v.bin)) * v.bins +
-            fabs(static_cast<double>(x)) + fabs(static_cast<double>(y)) + height + width);
+    return 2.0 * (fabs(static_cast<double>(u.bin)) * u.axis_bins +
+                  fabs(static_cast<double>(v.bin)) * v.axis_bins + fabs(static_cast<double>(x)) +
+                  fabs(static_cast<double>(y)) + height + width);
   }
 };
 
@@ -190,12 +191,12 @@ struct RotatedRule {
     box.v = line(saturate(roi.box[3] * scale), pooled_height);
     box.x = saturate(roi.box[0] * scale - offset);
     box.y = saturate(roi.box[1] * scale - offset);
-    // Other libraries round the angle to the type of the data. Whole turns are removed first.
+    // Like other libraries, rounds the angle to the type of the data, but removes full turns first.
     const double degrees = fmod(static_cast<double>(roi.box[4]), 360.0);
     const double theta = static_cast<G>(degrees * kPi / 180.0);
     box.cosine = static_cast<G>(cos(theta));
     box.sine = static_cast<G>(sin(theta));
-    box.scale = scale / static_cast<G>(excess<G>(spatial_scale));
+    box.scale = scale / static_cast<G>(pow2_scale<G>(spatial_scale));
     box.height = height;
     box.width = width;
     return box;
@@ -203,8 +204,8 @@ struct RotatedRule {
 
  private:
   template <class G>
-  HOST_DEVICE SampleLine<G> line(G length, int bins) const {
-    SampleLine<G> line = SampleLine<G>::make(length, aligned != 0, bins, sampling_ratio);
+  HOST_DEVICE SampleLine<G> line(G length, int axis_bins) const {
+    SampleLine<G> line = SampleLine<G>::make(length, aligned != 0, axis_bins, sampling_ratio);
     const G floored = line.floored ? static_cast<G>(1) : length;
     line.start = -floored / static_cast<G>(2);
     return line;

@@ -12,10 +12,10 @@
 //         \    /
 //          \--/
 //
-// All of it is in double precision, for every type of data. Differences of centres and angles are
-// computed before anything else, so boxes far from the origin and nearly parallel ones lose no
-// digits. Angles are in degrees, and multiples of 90 have exact sines. The order of the two boxes
-// does not change a bit of the result.
+// Everything is computed in double precision for every type of data. Differences of centres and
+// angles are taken first, so boxes far from the origin and nearly parallel boxes lose no precision.
+// Angles are in degrees, and multiples of 90 have exact sines. The result does not depend on the
+// order of the two boxes, to the last bit.
 #pragma once
 #include "overlap.h"
 
@@ -27,9 +27,9 @@ struct SineCosine {
   double sine, cosine;
 };
 
-// Sine and cosine of an angle in degrees, with the same bytes on every processor and device. The
-// quarter turns are removed exactly: fmod() is exact, and so is the difference from a multiple of
-// 90 that is at most 45 away. The rest is a Taylor series whose next term is below half a rounding.
+// Sine and cosine of an angle in degrees, with the same bits on every processor and device. Quarter
+// turns are removed exactly: fmod() is exact, and so is the difference from the nearest multiple of
+// 90. The remainder is evaluated by a Taylor series whose first omitted term is below half an ulp.
 HOST_DEVICE SineCosine sine_cosine(double degrees) {
   const double turned = fmod(degrees, 360.0);
   const double quarters = rint(turned / 90.0);
@@ -52,17 +52,17 @@ HOST_DEVICE SineCosine sine_cosine(double degrees) {
 
 // ---- Boxes --------------------------------------------------------------------------------------
 
-// A rotated box, with what a pair needs of it. A box with a NaN, or an infinite angle, has the area
-// NaN, and one with a negative side the area 0.
+// A rotated box with precomputed values. The area is NaN if a coordinate is NaN or the angle is
+// infinite, and 0 if a side is negative.
 struct OrientedBox {
-  double x, y, width, height, angle;  // angle: within one turn
+  double x, y, width, height, angle;  // angle: in (-360, 360)
   double sine, cosine;
-  double half_x, half_y;  // half the sides of its upright bounds, or slightly more
+  double half_x, half_y;  // half sizes of the axis-aligned bounding box, rounded up
   double area;
 };
 
-// A box as five numbers of a row: centre, width, height and degrees counter-clockwise in an image
-// whose y points down.
+// Reads a box from five numbers: centre, width, height, and angle in degrees, counter-clockwise in
+// an image whose y points down.
 template <class A>
 HOST_DEVICE OrientedBox oriented_box_of_row(const A* row) {
   OrientedBox box{};
@@ -74,7 +74,7 @@ HOST_DEVICE OrientedBox oriented_box_of_row(const A* row) {
   const SineCosine turn = sine_cosine(box.angle);
   box.sine = turn.sine;
   box.cosine = turn.cosine;
-  // Wider than the rounding of the bounds and of what they are compared with.
+  // The margin exceeds the rounding of the bounds and of the distances that they are compared with.
   constexpr double kHalf = 0.5 * (1.0 + 1e-9);
   box.half_x = kHalf * (box.width * fabs(turn.cosine) + box.height * fabs(turn.sine));
   box.half_y = kHalf * (box.width * fabs(turn.sine) + box.height * fabs(turn.cosine));
@@ -89,13 +89,12 @@ HOST_DEVICE OrientedBox oriented_box_of_row(const A* row) {
 
 // A convex polygon.
 struct Polygon {
-  static constexpr int kMaxCorners = 8;  // of a quadrilateral after four cuts
+  static constexpr int kMaxCorners = 8;  // a quadrilateral after four cuts
   int corners;
   double at[kMaxCorners][2];  // x and y of each
 };
 
-// Cuts off what lies beyond a side of the clipping box: where sign * coordinate > limit, along an
-// axis.
+// Cuts off the part of a polygon where sign * coordinate > limit along an axis.
 HOST_DEVICE void clip(int axis, double sign, double limit, Polygon* polygon) {
   Polygon rest{};
   for (int i = 0; i < polygon->corners; ++i) {
@@ -131,7 +130,8 @@ HOST_DEVICE double area_of(const Polygon& polygon) {
   return twice / 2.0;
 }
 
-// Whether `a` clips `b`, rather than `b` clips `a`: an order of all boxes that differ.
+// Whether `a` clips `b` instead of `b` clipping `a`. This is a strict order of all different boxes,
+// which makes the overlap symmetric.
 HOST_DEVICE bool clips(const OrientedBox& a, const OrientedBox& b) {
   if (a.width != b.width) return a.width > b.width;
   if (a.height != b.height) return a.height > b.height;
@@ -140,12 +140,13 @@ HOST_DEVICE bool clips(const OrientedBox& a, const OrientedBox& b) {
   return a.angle > b.angle;
 }
 
-// Whether the upright bounds of two boxes are apart.
+// Whether the bounding boxes of two boxes are disjoint.
 HOST_DEVICE bool are_apart(const OrientedBox& a, const OrientedBox& b) {
   return fabs(a.x - b.x) > a.half_x + b.half_x || fabs(a.y - b.y) > a.half_y + b.half_y;
 }
 
-// Finite, at least 0, and at most the smaller area. 0 if either area is 0, infinite or NaN.
+// The area of the intersection: finite, >= 0, and at most the smaller area. It is 0 if either area
+// is 0, infinite or NaN.
 HOST_DEVICE double intersection_of(const OrientedBox& a, const OrientedBox& b) {
   constexpr double kInfinity = INFINITY;
   const bool have_areas = a.area > 0 && a.area < kInfinity && b.area > 0 && b.area < kInfinity;
@@ -155,7 +156,7 @@ HOST_DEVICE double intersection_of(const OrientedBox& a, const OrientedBox& b) {
   const double dx = box.x - frame.x, dy = box.y - frame.y;
   const double x = dx * frame.cosine - dy * frame.sine, y = dx * frame.sine + dy * frame.cosine;
   const SineCosine turn = sine_cosine(box.angle - frame.angle);
-  // Half of its sides, as vectors.
+  // Half of the sides of `box`, as vectors.
   const double ux = 0.5 * box.width * turn.cosine, uy = -0.5 * box.width * turn.sine;
   const double vx = 0.5 * box.height * turn.sine, vy = 0.5 * box.height * turn.cosine;
   Polygon polygon{4,
@@ -171,7 +172,7 @@ HOST_DEVICE double intersection_of(const OrientedBox& a, const OrientedBox& b) {
   return area > smaller ? smaller : area > 0 ? area : 0.0;
 }
 
-// Intersection over union, or with `over_first` over the area of the first box: from 0 to 1.
+// Intersection over union, or over the area of the first box if `over_first`; in [0, 1].
 HOST_DEVICE double overlap_of(const OrientedBox& a, const OrientedBox& b, bool over_first) {
   const double intersection = intersection_of(a, b);
   double overlap;
@@ -182,8 +183,8 @@ HOST_DEVICE double overlap_of(const OrientedBox& a, const OrientedBox& b) {
   return overlap_of(a, b, false);
 }
 
-// Whether two boxes overlap by more than a threshold. As for upright boxes, NaN is not above any,
-// and boxes that do not intersect are above a negative one.
+// Whether two boxes overlap by more than a threshold. As for upright boxes, an overlap of NaN is
+// never above it, and boxes that do not intersect are above a negative threshold.
 HOST_DEVICE bool overlap_above(const OrientedBox& a, const OrientedBox& b, double threshold) {
   const double intersection = intersection_of(a, b);
   return intersection / (a.area + b.area - intersection) > threshold;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bilinear samples of the align operators: their positions, and the cells that each reads.
+// The bilinear samples of ROIAlign and its variants: positions and cells.
 //
 // As in bins.h, the order of operations is that of MXNet, torchvision and Paddle, so the positions
 // are equal bit for bit.
@@ -10,11 +10,11 @@
 
 namespace gluon_roi {
 
-// One bilinear sample along one axis: weight `low_weight` on cell `low`, the rest on `high`.
+// A bilinear sample along one axis, between the cells `low` and `high`.
 template <class G>
 struct Sample {
-  bool inside;   // a sample outside the map is 0, and counts in the divisor
-  bool clamped;  // at a border, where the derivative by the coordinate is 0
+  bool inside;   // a sample outside the map is 0, but is counted in the mean
+  bool clamped;  // clamped to the border, where the derivative is 0
   int32_t low, high;
   G low_weight, high_weight;
 };
@@ -44,20 +44,20 @@ HOST_DEVICE Sample<G> sample_at(G x, int32_t size) {
 // for float64 data.
 template <class G>
 struct SampleLine {
-  G start;          // of bin 0, in map cells
-  G bin;            // cells per bin; negative for an inverted box
-  G samples;        // samples per bin, a whole number of at least 1
-  int32_t bins;     // P or Q
-  int32_t floored;  // 1: the minimum size of one cell applies
+  G start;            // map coordinate where bin 0 begins
+  G bin;              // cells per bin; negative for an inverted box
+  G samples;          // samples per bin, an integer >= 1
+  int32_t axis_bins;  // P or Q
+  int32_t floored;    // 1: the minimum size of one cell applies
 
-  // A line of a length in map cells, whose start is still to be set.
-  HOST_DEVICE static SampleLine make(G length, bool aligned, int bins, int sampling_ratio) {
+  // Makes a line of a given length in map cells; the caller sets `start`.
+  HOST_DEVICE static SampleLine make(G length, bool aligned, int axis_bins, int sampling_ratio) {
     SampleLine line{};
-    line.bins = bins;
+    line.axis_bins = axis_bins;
     line.floored = !aligned && length < static_cast<G>(1);
     if (line.floored) length = static_cast<G>(1);
-    line.bin = length / static_cast<G>(bins);
-    const G adaptive = ceil(length / static_cast<G>(bins));
+    line.bin = length / static_cast<G>(axis_bins);
+    const G adaptive = ceil(length / static_cast<G>(axis_bins));
     line.samples = sampling_ratio > 0 ? static_cast<G>(sampling_ratio)
                    : adaptive > 1     ? adaptive
                                       : static_cast<G>(1);
@@ -69,32 +69,32 @@ struct SampleLine {
     return start + static_cast<G>(q) * bin +
            static_cast<G>(static_cast<G>(i) + static_cast<G>(0.5)) * bin / samples;
   }
-  // The same as a fraction of the side, from 0 to 1.
+  // The same position as a fraction of the side, from 0 to 1.
   HOST_DEVICE G fraction(int q, int64_t i) const {
     return (static_cast<G>(q) + (static_cast<G>(i) + static_cast<G>(0.5)) / samples) /
-           static_cast<G>(bins);
+           static_cast<G>(axis_bins);
   }
 
-  // The samples of bin q whose coordinates may lie in [low, high]: [first, last]. Visiting only
-  // these bounds the work by the size of the map, for boxes of any size. `reach` bounds the
-  // magnitudes that are added and subtracted to compute such a coordinate.
+  // Sets [first, last] to the samples of bin q that may lie in [low, high]. Visiting only these
+  // bounds the work by the size of the map for boxes of any size. `reach` is an upper bound of the
+  // magnitudes in the computation of a coordinate.
   HOST_DEVICE void range(int q, double low, double high, double reach, int64_t* first,
                          int64_t* last) const {
     *first = 0;
     *last = -1;
-    // With 2^53 samples per bin, the mean is 0 to well below the precision of the sums.
+    // With more than 2^53 samples per bin, the weight of each vanishes, and the mean is 0.
     if (samples > static_cast<G>(9007199254740992.0)) return;
     const int64_t count = static_cast<int64_t>(samples);
     *last = count - 1;
     if (count <= 4 || bin == 0) return;
     clip(static_cast<double>(start + static_cast<G>(q) * bin), low, high, reach, first, last);
   }
-  // The same for the samples of all bins, where sample i of bin q has number q * samples + i.
+  // The same for the samples of all bins; sample i of bin q has the index q * samples + i.
   HOST_DEVICE void range_of_all(double low, double high, double reach, int64_t* first,
                                 int64_t* last) const {
     *first = 0;
     *last = -1;
-    const double count = static_cast<double>(samples) * bins;
+    const double count = static_cast<double>(samples) * axis_bins;
     if (count > 9007199254740992.0) return;
     *last = static_cast<int64_t>(count) - 1;
     if (bin != 0) clip(static_cast<double>(start), low, high, reach, first, last);
@@ -112,12 +112,12 @@ struct SampleLine {
       lo = hi;
       hi = swap;
     }
-    // A margin for the rounding of coordinate(), up to a limit.
+    // Allows for the rounding of coordinate(), up to a limit.
     const double epsilon = sizeof(G) == 4 ? 1.2e-7 : 2.3e-16;
-    double room = 2.0 + 8.0 * epsilon * reach / fabs(step);
-    if (room > 64.0) room = 64.0;
-    lo = floor(lo - room);
-    hi = ceil(hi + room);
+    double margin = 2.0 + 8.0 * epsilon * reach / fabs(step);
+    if (margin > 64.0) margin = 64.0;
+    lo = floor(lo - margin);
+    hi = ceil(hi + margin);
     if (lo > static_cast<double>(*last) || hi < 0) {
       *last = -1;
       return;
@@ -131,7 +131,7 @@ struct SampleLine {
 template <class G>
 struct SampleAxis : SampleLine<G> {
   int32_t size;  // cells of the map along this axis
-  G scale;       // map cells per image pixel, without its excess<G>()
+  G scale;       // map cells per image pixel, divided by pow2_scale<G>()
 
   // The samples of bin q that may lie on the map: [first, last].
   HOST_DEVICE void sample_range(int q, int64_t* first, int64_t* last) const {
@@ -143,7 +143,7 @@ struct SampleAxis : SampleLine<G> {
     return sample_at(this->coordinate(q, i), size);
   }
 
-  // d coordinate(q, i) / d lo and / d hi, in map cells per image pixel.
+  // The derivatives of coordinate(q, i) with respect to lo and hi, in map cells per image pixel.
   HOST_DEVICE void coordinate_gradient(int q, int64_t i, G* d_lo, G* d_hi) const {
     const G t = this->fraction(q, i);
     *d_lo = this->floored ? scale : scale * (static_cast<G>(1) - t);
@@ -151,8 +151,8 @@ struct SampleAxis : SampleLine<G> {
   }
 
   // Calls emit(cell, weight, d_lo, d_hi) for both cells of every sample of bin q that is on the
-  // map: the weight, and its derivatives by the box's coordinates per image pixel, without
-  // excess<G>(). The caller sums them cell by cell and divides by divisor().
+  // map: the weight, and its derivatives with respect to the box coordinates, per image pixel,
+  // divided by pow2_scale<G>(). The caller sums them for each cell and divides by divisor().
   template <class Emit>
   HOST_DEVICE void for_each_weight(int q, const Emit& emit) const {
     int64_t first, last;
@@ -174,18 +174,18 @@ struct SampleRule {
   double spatial_scale;
   int32_t aligned, sampling_ratio;
 
-  // From the coordinates of the box along the axis, in image pixels.
+  // `lo` and `hi` are the box coordinates along the axis, in image pixels.
   template <class G>
-  HOST_DEVICE SampleAxis<G> axis(G lo, G hi, int bins, int32_t size) const {
+  HOST_DEVICE SampleAxis<G> axis(G lo, G hi, int axis_bins, int32_t size) const {
     const G scale = narrow<G>(spatial_scale);
     const G offset = aligned != 0 ? static_cast<G>(0.5) : static_cast<G>(0);
     const G start = saturate(lo * scale - offset);
     SampleAxis<G> axis{};
-    static_cast<SampleLine<G>&>(axis) = SampleLine<G>::make(saturate(hi * scale - offset) - start,
-                                                            aligned != 0, bins, sampling_ratio);
+    static_cast<SampleLine<G>&>(axis) = SampleLine<G>::make(
+        saturate(hi * scale - offset) - start, aligned != 0, axis_bins, sampling_ratio);
     axis.start = start;
     axis.size = size;
-    axis.scale = scale / static_cast<G>(excess<G>(spatial_scale));
+    axis.scale = scale / static_cast<G>(pow2_scale<G>(spatial_scale));
     return axis;
   }
   // The maximum number of cells with a weight in a bin.

@@ -1,55 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// The samples of DeformablePSROIPool: their positions, the cells that each reads, their offsets.
+// The samples of DeformablePSROIPool: positions, cells and offsets.
 //
-// As in bins.h, the order of operations is that of MXNet, so the positions are equal bit for bit.
+// As in bins.h, the order of operations is MXNet's, so the positions are equal bit for bit.
 #pragma once
 #include "bins.h"
 #include "channels.h"
 
 namespace gluon_roi {
 
-// A cell that a bin reads along one axis: samples that share it are merged.
+// A cell that a bin reads along one axis. Samples that share a cell are merged.
 template <class G>
 struct PartTap {
   int32_t cell;
   G weight;  // the sum of the samples' bilinear weights, above 0
-  G slope;   // its derivative by the position of the samples
+  G slope;   // derivative of the weight with respect to the sample positions
 };
 
 // One axis of a RoI, split into bins of `samples` evenly spaced samples each; the first sample lies
 // on the edge of the bin. G is float, or double for float64 data.
 template <class G>
 struct PartAxis {
-  G start;   // of bin 0, in map cells
-  G length;  // cells of the box, at least 0.1
+  G start;   // map coordinate where bin 0 begins
+  G length;  // length of the box in cells, at least 0.1
   G bin;     // cells per bin
-  G step;    // cells from a sample to the next, above 0
+  G step;    // distance between samples in cells, > 0
   int32_t samples;
   int32_t size;  // cells of the map along this axis
 
-  HOST_DEVICE static PartAxis make(G lo, G hi, double spatial_scale, int bins, int32_t samples,
+  HOST_DEVICE static PartAxis make(G lo, G hi, double spatial_scale, int axis_bins, int32_t samples,
                                    int32_t size) {
     const G scale = narrow<G>(spatial_scale), half = static_cast<G>(0.5);
-    const G least = static_cast<G>(0.1);
+    const G min_length = static_cast<G>(0.1);
     PartAxis axis;
     axis.start = saturate(round_half_away(lo) * scale - half);
     const G end = saturate((round_half_away(hi) + static_cast<G>(1)) * scale - half);
-    axis.length = end - axis.start > least ? end - axis.start : least;
-    axis.bin = axis.length / static_cast<G>(bins);
+    axis.length = end - axis.start > min_length ? end - axis.start : min_length;
+    axis.bin = axis.length / static_cast<G>(axis_bins);
     axis.step = axis.bin / static_cast<G>(samples);
     axis.samples = samples;
     axis.size = size;
     return axis;
   }
 
-  // Map coordinate of the first sample of bin q, moved by `offset` lengths of the box. It increases
-  // with q and with offset.
+  // The map coordinate of the first sample of bin q, shifted by `offset` times the length of the
+  // box. It increases with q and with `offset`.
   HOST_DEVICE G first_sample(int q, G offset) const {
     return static_cast<G>(q) * bin + start + offset * length;
   }
 
-  // Sample i of the bin with this first sample. Returns whether it is on the map. It lies between
-  // *cell, with weight 1 - *high_weight, and the next cell.
+  // Computes sample i of a bin whose first sample is at `first`. Returns whether it is on the map.
+  // It lies between *cell, with weight 1 - *high_weight, and the next cell.
   HOST_DEVICE bool sample(G first, int32_t i, int32_t* cell, G* high_weight) const {
     const G x = first + static_cast<G>(i) * step;
     const G half = static_cast<G>(0.5), last = static_cast<G>(size - 1);
@@ -87,7 +87,8 @@ struct PartAxis {
       low.cell = cell;
       high.cell = cell + 1;
       low.weight += static_cast<G>(1) - high_weight;
-      // On a cell the surface has a kink; its derivative counts as 0, as at the border.
+      // On a cell the bilinear surface has a kink, and the derivative is taken as 0, as at the
+      // border.
       if (high_weight > 0) {
         high.weight += high_weight;
         low.slope -= static_cast<G>(1);
@@ -97,7 +98,8 @@ struct PartAxis {
     return count;
   }
 
-  // The weight of one cell in for_each_tap, and in *count the number that it returns.
+  // Returns the weight of one cell, and sets *count to the number of samples on the map, both as
+  // for_each_tap computes them.
   HOST_DEVICE G weight_of(G first, int32_t wanted, int32_t* count) const {
     G weight = 0;
     *count = 0;
@@ -112,7 +114,8 @@ struct PartAxis {
     return weight;
   }
 
-  // [*begin, *end) holds all cells of bins whose first samples lie in [from, to].
+  // Sets [*begin, *end) to a range with all cells of the bins whose first samples lie in [from,
+  // to].
   HOST_DEVICE void cells(G from, G to, int32_t* begin, int32_t* end) const {
     const G half = static_cast<G>(0.5), last = static_cast<G>(size - 1);
     const G stop = to + static_cast<G>(samples - 1) * step;
@@ -125,7 +128,7 @@ struct PartAxis {
   }
 };
 
-// The offsets of the bins of each pair of a RoI and a class, in lengths of the box.
+// The offsets of the bins for each pair of a RoI and a class, in units of the box size.
 template <class T>
 struct PartOffsets {
   const T* trans;         // (pairs, 2, height, width): x, then y; nullptr: no offsets
@@ -133,8 +136,8 @@ struct PartOffsets {
   int32_t pooled_height, pooled_width;
   SumOf<T> scale;  // trans_std
 
-  // Map cells by which a part moves along an axis per unit of trans. It is never infinite, which
-  // would make NaN of a gradient of 0.
+  // The shift of a part along an axis in map cells per unit of trans. It is clamped to a finite
+  // value, because infinity times a gradient of 0 would be NaN.
   HOST_DEVICE SumOf<T> gradient_scale(const PartAxis<SumOf<T>>& axis) const {
     return narrow<SumOf<T>>(static_cast<double>(scale) * axis.length);
   }
@@ -142,20 +145,20 @@ struct PartOffsets {
   HOST_DEVICE int64_t parts() const { return static_cast<int64_t>(height) * width; }
   // The part of bin (p, q).
   HOST_DEVICE int64_t part_of(int p, int q) const {
-    // Usually the parts are the bins, and 64-bit divisions are slow.
+    // The usual case, in which parts are bins, avoids the slow 64-bit divisions.
     const int32_t y =
         height == pooled_height ? p : PositionSensitive::group_of(p, height, pooled_height);
     const int32_t x =
         width == pooled_width ? q : PositionSensitive::group_of(q, width, pooled_width);
     return static_cast<int64_t>(y) * width + x;
   }
-  // The offsets of a part; false if one is NaN or infinite.
+  // Sets the offsets of a part. Returns false if one is NaN or infinite.
   HOST_DEVICE bool find(int64_t pair, int64_t part, SumOf<T>* y, SumOf<T>* x) const {
     *y = *x = 0;
     if (trans == nullptr) return true;
     const T* offset = trans + pair * 2 * parts() + part;
     const SumOf<T> raw_x = load(offset), raw_y = load(offset + parts());
-    // A difference with itself is 0 unless it is NaN or infinite.
+    // x - x is 0 unless x is NaN or infinite.
     if (!(raw_x - raw_x == 0 && raw_y - raw_y == 0)) return false;
     *x = raw_x * scale;
     *y = raw_y * scale;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of rois: image, box, and whether the row is valid.
+// Decodes a row of rois: image, box, and whether the row is valid.
 #pragma once
 #include "../roi_contract.h"
 #include "saturate.h"
@@ -13,7 +13,7 @@ enum class RoiState : int32_t {
   kBadBatch    // batch index NaN, fractional or >= N: an error on the CPU, a NaN row on CUDA
 };
 
-// The maximum number of coordinates of a box: that of a rotated box.
+// The maximum number of coordinates of a box: a rotated box has five.
 constexpr int kMaxCoordinates = 5;
 
 template <class G>
@@ -28,17 +28,18 @@ struct Roi {
   HOST_DEVICE G y2() const { return box[3]; }
 };
 
-// A view of the three layouts of rois that every operator takes (see gluon_roi.h).
+// A view of rois in any of the three layouts that every operator accepts (see gluon_roi.h).
 struct RoiRows {
   const void* rois;
   const void* counts;  // rois_num, or nullptr
   int64_t rows;        // in all lists
   int64_t per_list;    // K
-  int64_t per_image;   // R for (N, R, ...), else 0
+  int64_t per_image;   // R in layout (N, R, ...), otherwise 0
   int64_t images;      // N
   int32_t dtype, counts_dtype;
-  int32_t columns, coordinates;  // coordinates of a box; columns has one more with a batch index
-  int32_t pad_beyond;            // 1: a batch index beyond the batch marks a padding row
+  int32_t columns,
+      coordinates;     // coordinates of a box; with a batch index there is one more column
+  int32_t pad_beyond;  // 1: a batch index >= N marks a padding row
 
   static RoiRows make(const Inputs& in, bool pad_beyond) {
     RoiRows rows{};
@@ -66,7 +67,7 @@ struct RoiRows {
     }
   }
 
-  // Batch index of row k as given, or `images` if the counts end before row k.
+  // The batch index of row k, unchecked; `images` if the counts end before row k.
   HOST_DEVICE double batch_index(int64_t k) const {
     if (columns > coordinates) return element(rois, dtype, k * columns);
     if (per_image > 0) {
@@ -89,7 +90,7 @@ struct RoiRows {
       roi.state = RoiState::kPadding;
       return roi;
     }
-    // Written so that NaN fails the test.
+    // The negated comparison also catches NaN.
     if (!(batch < static_cast<double>(images)) || batch != floor(batch)) {
       const bool beyond = batch >= static_cast<double>(images) && batch == floor(batch);
       roi.state = beyond && pad_beyond != 0 ? RoiState::kPadding : RoiState::kBadBatch;
