@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Iterator, Mapping, Union
 import mxnet as mx
 
 from . import parameters
-from .bridge.symbol_json import described, parsed
+from .bridge.symbol_json import parse_symbol, symbol_content
 
 #: In signatures: the path of a file.
 PathLike = Union[str, "os.PathLike[str]"]
@@ -33,7 +33,7 @@ def sentence(reason: str) -> str:
     return " ".join(reason.split())
 
 
-def _check_there(caller: str, path: PathLike, kind: str) -> None:
+def _check_exists(caller: str, path: PathLike, kind: str) -> None:
     if os.path.isdir(path):
         raise IsADirectoryError(f"{caller}: expected a {kind}, but {path} is a folder")
     if not os.path.exists(path):
@@ -44,7 +44,7 @@ def _check_there(caller: str, path: PathLike, kind: str) -> None:
 
 
 def _read_text(caller: str, path: PathLike, kind: str) -> str:
-    _check_there(caller, path, kind)
+    _check_exists(caller, path, kind)
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -57,7 +57,7 @@ def read_symbol(caller: str, path: PathLike) -> str:
     """The text of a symbol file. Its operators need not be registered."""
     text = _read_text(caller, path, "symbol file")
     try:
-        content = parsed(text)
+        content = parse_symbol(text)
         nodes = content["nodes"]
         entries = [entry for node in nodes for entry in node["inputs"]] + content["heads"]
         is_symbol = all(isinstance(node[key], str) for node in nodes for key in ("op", "name"))
@@ -94,17 +94,17 @@ def check_outputs(caller: str, symbol: mx.sym.Symbol) -> None:
     MXNet does not check it, and reads other memory.
     """
     internals = symbol.get_internals()
-    content = described(mx.sym.Group([internals, symbol]))
+    content = symbol_content(mx.sym.Group([internals, symbol]))
     nodes, count = content["nodes"], len(internals.list_outputs())
     outputs = {tuple(head[:2]) for head in content["heads"][:count]}
     read = [entry for node in nodes for entry in node["inputs"]] + content["heads"][count:]
     for number, output, *_ in read:
         if (number, output) not in outputs:
             node = nodes[number]
-            of_node = sum(place == number for place, _ in outputs)
+            output_count = sum(place == number for place, _ in outputs)
             raise ValueError(
                 f"{caller}: node {node['name']} ({node['op']}): the model reads output {output}, "
-                f"but the node has {of_node}"
+                f"but the node has {output_count}"
             )
 
 
@@ -112,7 +112,7 @@ def _unknown_custom(caller: str, text: str, op_type: str) -> str:
     """The error for a Custom operator that no Python code has registered."""
     names = [
         node["name"]
-        for node in parsed(text)["nodes"]
+        for node in parse_symbol(text)["nodes"]
         if (node.get("attrs") or node.get("attr") or node.get("param") or {}).get("op_type")
         == op_type
     ]
@@ -125,7 +125,7 @@ def _unknown_custom(caller: str, text: str, op_type: str) -> str:
 
 def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:
     """The arrays of a .params file by name."""
-    _check_there(caller, path, "file of parameters")
+    _check_exists(caller, path, "file of parameters")
     if not os.path.isfile(path):
         raise OSError(f"{caller}: expected a file of parameters, but {path} is a pipe")
     file = os.path.abspath(path)  # MXNet reads "stdin" and names with :// from elsewhere
@@ -167,11 +167,11 @@ def target(caller: str, path: Any) -> Path:
                 pass
         except OSError as error:
             raise OSError(f"{caller}: {file} cannot be written: {error.strerror}") from error
-    place = through_links(file)
-    if place.is_symlink():
+    target_path = through_links(file)
+    if target_path.is_symlink():
         raise OSError(f"{caller}: {file} is a symbolic link that leads to itself")
-    if not place.parent.is_dir():
-        folder = place.parent if file.is_symlink() else file.parent
+    if not target_path.parent.is_dir():
+        folder = target_path.parent if file.is_symlink() else file.parent
         raise FileNotFoundError(f"{caller}: there is no folder {folder}")
     return file
 
@@ -209,18 +209,18 @@ def replacing(caller: str, file: Path, content: str) -> Iterator[BinaryIO]:
     content : str
         What is written, for the error.
     """
-    place = through_links(file)
+    target_path = through_links(file)
     try:
         # In a folder of the same file system; the umask decides who may read the file.
-        with tempfile.TemporaryDirectory(prefix=".gluon_roi-", dir=place.parent) as folder:
+        with tempfile.TemporaryDirectory(prefix=".gluon_roi-", dir=target_path.parent) as folder:
             part = Path(folder, "part")
             with part.open("xb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
             with contextlib.suppress(OSError):  # there is no previous file
-                shutil.copymode(place, part)
-            os.replace(part, place)
+                shutil.copymode(target_path, part)
+            os.replace(part, target_path)
     except OSError as error:
         reason = error.strerror or error
         raise OSError(f"{caller}: {content} cannot be written to {file}: {reason}") from error

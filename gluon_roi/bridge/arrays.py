@@ -27,10 +27,10 @@ class _Calls:
     one takes as long as four calls without it, so it pays off only for values that come again.
     """
 
-    __slots__ = ("any", "compiled")
+    __slots__ = ("seen", "compiled")
 
     def __init__(self) -> None:
-        self.any = False
+        self.seen = False
         self.compiled: mx.nd.CachedOp | None = None
 
 
@@ -67,16 +67,16 @@ def call_arrays(
             values = parameters.values()
             plain = [value if type(value) in _PLAIN else text(value) for value in values]
             calls = _calls(operator, tuple(inputs), *plain)
-            if calls.any and calls.compiled is None:
+            if calls.seen and calls.compiled is None:
                 chosen = attributes(operator, inputs, parameters)
                 calls.compiled = _compile(operator, len(arrays), chosen)
-            calls.any = True
+            calls.seen = True
         # A CachedOp does not check the shape of out, and would write past its end.
         compiled = calls.compiled if calls else None
         if compiled is None:
             function = getattr(mx.nd._internal, f"_gluon_roi_{operator.name}")
-            whole = None if calls else out
-            result = function(*arrays, out=whole, **attributes(operator, inputs, parameters))
+            function_out = None if calls else out
+            result = function(*arrays, out=function_out, **attributes(operator, inputs, parameters))
         else:
             result = compiled(*arrays)
         results = result if isinstance(result, list) else [result]

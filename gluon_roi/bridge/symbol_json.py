@@ -17,14 +17,14 @@ class Place(NamedTuple):
     output: int
 
 
-def parsed(text: str) -> dict:
+def parse_symbol(text: str) -> dict:
     """The content of a symbol file, in which MXNet does not escape control characters."""
     return json.loads(text, strict=False)
 
 
-def described(symbol: mx.sym.Symbol) -> dict:
+def symbol_content(symbol: mx.sym.Symbol) -> dict:
     """The content of a symbol's file."""
-    return parsed(symbol.tojson(remove_amp_cast=False))
+    return parse_symbol(symbol.tojson(remove_amp_cast=False))
 
 
 #: Operators whose outputs have shapes that MXNet does not know before it runs a graph.
@@ -51,10 +51,10 @@ class Nodes:
         self.nodes.append({"op": op, "name": name, "inputs": list(inputs)})
         return Place(len(self.nodes) - 1, 0)
 
-    def redirect(self, moved: Mapping[Place, Place]) -> None:
+    def redirect(self, replacements: Mapping[Place, Place]) -> None:
         """Let all nodes read other outputs."""
         for node in self.nodes:
-            node["inputs"] = [moved.get(place, place) for place in node["inputs"]]
+            node["inputs"] = [replacements.get(place, place) for place in node["inputs"]]
 
     def used(self) -> set[Place]:
         """The outputs that a node reads, or that are outputs of the symbol."""
@@ -86,17 +86,17 @@ class Nodes:
         needed = self.needed()
         number = {old: new for new, old in enumerate(needed)}
 
-        def moved(places: Iterable[Place]) -> list:
+        def entries(places: Iterable[Place]) -> list:
             return [[number[place.node], place.output, 0] for place in places]
 
         nodes = []
         for old in needed:
-            node = {**self.nodes[old], "inputs": moved(self.nodes[old]["inputs"])}
+            node = {**self.nodes[old], "inputs": entries(self.nodes[old]["inputs"])}
             if "control_deps" in node:
                 node["control_deps"] = [number[one] for one in node["control_deps"]]
             nodes.append(node)
         variables = [new for new, node in enumerate(nodes) if node["op"] == "null"]
-        made = {"nodes": nodes, "arg_nodes": variables, "heads": moved(self.heads)}
+        made = {"nodes": nodes, "arg_nodes": variables, "heads": entries(self.heads)}
         return {**made, "attrs": self.attributes} if self.attributes else made
 
 

@@ -10,7 +10,7 @@ import mxnet as mx
 from ..library import Declared
 from .arguments import attributes, is_true
 from .guard import guarded_symbol
-from .symbol_json import described, is_dynamic
+from .symbol_json import is_dynamic, symbol_content
 
 
 def _name_manager() -> mx.name.NameManager:
@@ -47,7 +47,7 @@ def call_symbols(
     in_block = inside_a_block()
     tell_ranks = len(inputs) > 2 and not in_block
     if tell_ranks:
-        tell_ranks = not is_dynamic(described(mx.sym.Group(list(inputs.values()))))
+        tell_ranks = not is_dynamic(symbol_content(mx.sym.Group(list(inputs.values()))))
     without_gradient = _without_gradient(operator, parameters)
     guarded = []
     for key, symbol in inputs.items():

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Sequence
 
 import mxnet as mx
 
-from ..bridge.symbol_json import Nodes, Place, described, parsed, text
+from ..bridge.symbol_json import Nodes, Place, parse_symbol, symbol_content, text
 from ..files import check_outputs
 from .rules.layers import LOSSES
 
@@ -27,7 +27,7 @@ class _Nodes(Nodes):
     @classmethod
     def of_symbol(cls, symbol: Any) -> _Nodes:
         internals = symbol.get_internals()
-        made = cls(described(mx.sym.Group([internals, symbol])))
+        made = cls(symbol_content(mx.sym.Group([internals, symbol])))
         names = internals.list_outputs()
         for name, head in zip(names, made.heads):
             made._name(name, head)
@@ -37,16 +37,16 @@ class _Nodes(Nodes):
     @classmethod
     def of_text(cls, content: str) -> _Nodes:
         """From a file that MXNet cannot load, because an operator is not registered."""
-        made = cls(parsed(content))
+        made = cls(parse_symbol(content))
         used: dict[int, list[Place]] = {}
         for place in sorted(made.used()):
             used.setdefault(place.node, []).append(place)
         for number, node in enumerate(made.nodes):
             places = used.get(number, [Place(number, 0)])
             for place in places:
-                several = str(place.output) if len(places) > 1 else ""
+                index = str(place.output) if len(places) > 1 else ""
                 plain = node["op"] == "null"
-                made._name(node["name"] if plain else f"{node['name']}_output{several}", place)
+                made._name(node["name"] if plain else f"{node['name']}_output{index}", place)
         return made
 
     def _name(self, name: str, place: Place) -> None:

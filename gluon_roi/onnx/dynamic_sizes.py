@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .shape_inference import Entry, Source, inferred
+from .shape_inference import Entry, Source, call_inference
 
 #: Operators without an input, whose shape may have unknown sizes.
 CREATIONS = {"_zeros", "_ones", "_full"}
@@ -39,7 +39,7 @@ def shape_trials(internals: Any, source: Source) -> list[list[tuple]]:
             given[name][axis] = size
         known = {**fixed, **{name: tuple(shape) for name, shape in given.items()}}
         try:
-            return inferred(internals.infer_shape, "shapes", **known)[1]
+            return call_inference(internals.infer_shape, "shapes", **known)[1]
         except ValueError:
             return None
 

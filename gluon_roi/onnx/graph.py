@@ -36,7 +36,7 @@ def onnx_type(dtype: Any) -> int:
 
 
 @functools.lru_cache(maxsize=None)
-def _accepted(opset: int, op: str, number: int) -> list[set[int]]:
+def _accepted_types(opset: int, op: str, number: int) -> list[set[int]]:
     """The types that an operator accepts of each of so many inputs."""
     inputs = onnx.defs.get_schema(op, opset).inputs
     of_each = [inputs[min(place, len(inputs) - 1)].types for place in range(number)]
@@ -51,7 +51,7 @@ def _binary(op: str) -> Callable[[Tensor, Any], Tensor]:
     return lambda self, other: self.graph(op, self, self.like(other))
 
 
-def _swapped(op: str) -> Callable[[Tensor, Any], Tensor]:
+def _reflected(op: str) -> Callable[[Tensor, Any], Tensor]:
     return lambda self, other: self.graph(op, self.like(other), self)
 
 
@@ -70,13 +70,13 @@ class Tensor:
         return value if isinstance(value, Tensor) else np.asarray(value, self.dtype)
 
     __add__, __matmul__ = _binary("Add"), _binary("MatMul")
-    __sub__, __rsub__ = _binary("Sub"), _swapped("Sub")
-    __mul__, __rmul__ = _binary("Mul"), _swapped("Mul")
-    __truediv__, __rtruediv__ = _binary("Div"), _swapped("Div")
-    __mod__, __rmod__ = _binary("Mod"), _swapped("Mod")
+    __sub__, __rsub__ = _binary("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _binary("Mul"), _reflected("Mul")
+    __truediv__, __rtruediv__ = _binary("Div"), _reflected("Div")
+    __mod__, __rmod__ = _binary("Mod"), _reflected("Mod")
     __lt__, __le__ = _binary("Less"), _binary("LessOrEqual")
     # OpenVINO's Greater and GreaterOrEqual are true of NaN, its Less and LessOrEqual are not.
-    __gt__, __ge__ = _swapped("Less"), _swapped("LessOrEqual")
+    __gt__, __ge__ = _reflected("Less"), _reflected("LessOrEqual")
     __and__, __or__, __invert__ = _binary("And"), _binary("Or"), _unary("Not")
     __neg__, abs, sign, floor, ceil = (_unary(op) for op in ("Neg", "Abs", "Sign", "Floor", "Ceil"))
     exp, log, sqrt, nonzero = (_unary(op) for op in ("Exp", "Log", "Sqrt", "NonZero"))
@@ -109,16 +109,16 @@ class Tensor:
         return self.shape(axis, axis + 1)
 
     def reshape(self, *sizes: Any) -> Tensor:
-        """Reshape to sizes as in :func:`joined`."""
-        return self.graph("Reshape", self, joined(*sizes))
+        """Reshape to sizes as in :func:`concat_sizes`."""
+        return self.graph("Reshape", self, concat_sizes(*sizes))
 
     def reshape_exactly(self, sizes: Any) -> Tensor:
         """Reshape to a vector of sizes without -1, in which 0 is a size."""
         return self.graph("Reshape", self, sizes, allowzero=1)
 
     def expand(self, *sizes: Any) -> Tensor:
-        """Broadcast to sizes as in :func:`joined`, or to one vector of them."""
-        return self.graph("Expand", self, joined(*sizes) if len(sizes) > 1 else sizes[0])
+        """Broadcast to sizes as in :func:`concat_sizes`, or to one vector of them."""
+        return self.graph("Expand", self, concat_sizes(*sizes) if len(sizes) > 1 else sizes[0])
 
     def flatten(self, **axis: int) -> Tensor:
         return self.graph("Flatten", self, **axis)
@@ -162,7 +162,7 @@ def concat(*parts: Any, axis: int) -> Tensor:
     return graph("Concat", *parts, axis=axis)
 
 
-def joined(*sizes: Any) -> Any:
+def concat_sizes(*sizes: Any) -> Any:
     """Join vectors and numbers into a vector of int64; numbers alone are an array."""
     if all(isinstance(size, int) for size in sizes):
         return np.array(sizes, np.int64)
@@ -234,7 +234,7 @@ class Graph:
             for value in inputs
         ]
         names = ["" if tensor is None else tensor.name for tensor in tensors]
-        for tensor, accepted in zip(tensors, _accepted(self.opset, op, len(tensors))):
+        for tensor, accepted in zip(tensors, _accepted_types(self.opset, op, len(tensors))):
             if tensor is not None and onnx_type(tensor.dtype) not in accepted:
                 raise self._node.refusal(f"{tensor.dtype} data have no translation")
         made = [self.unique(f"{self._node.name}/{op}") for _ in range(outputs)]
@@ -357,13 +357,15 @@ class Node:
 
     def axis(self, name: str = "axis", default: Any = None, rank: int | None = None) -> int:
         """An axis, counted from the first."""
-        return self._counted(name, self.get(name, default), self.rank if rank is None else rank)
+        return self._normalize_axis(
+            name, self.get(name, default), self.rank if rank is None else rank
+        )
 
     def axes(self, name: str = "axis") -> list[int]:
         """Axes of the first input, counted from the first; none if they are not given."""
-        return [self._counted(name, axis, self.rank) for axis in self.sizes(name)]
+        return [self._normalize_axis(name, axis, self.rank) for axis in self.sizes(name)]
 
-    def _counted(self, name: str, axis: Any, rank: int) -> int:
+    def _normalize_axis(self, name: str, axis: Any, rank: int) -> int:
         if not isinstance(axis, int) or not -rank <= axis < rank:
             raise self.refusal(f"{name}={axis}: expected an axis of {rank}")
         return axis % rank
@@ -386,8 +388,8 @@ class Node:
     def with_inputs(self, *places: int) -> Node:
         """The same node with some of its inputs."""
         part = copy.copy(self)
-        for of_inputs in ("inputs", "shapes", "known", "dtypes"):
-            setattr(part, of_inputs, [getattr(self, of_inputs)[place] for place in places])
+        for field in ("inputs", "shapes", "known", "dtypes"):
+            setattr(part, field, [getattr(self, field)[place] for place in places])
         return part
 
     def check_all_read(self) -> None:

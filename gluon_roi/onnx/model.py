@@ -11,16 +11,16 @@ import mxnet as mx
 import numpy as np
 import onnx
 
-from ..bridge.symbol_json import described
+from ..bridge.symbol_json import symbol_content
 from . import roi, rules  # noqa: F401  (register their rules)
 from .dynamic_sizes import CREATIONS, creation_sizes, creations_last, shape_trials
 from .file import save
 from .graph import Graph, Node, Tensor, onnx_type
-from .shape_inference import Entry, Source, infer
 from .kernels import warn_of_missing_kernels
 from .passes import simplify
 from .passes.types import tensor_types
 from .registry import RULES
+from .shape_inference import Entry, Source, infer
 
 
 def export_model(
@@ -28,11 +28,11 @@ def export_model(
 ) -> None:
     """Write a file; names are those of its outputs."""
     graph, inputs, outputs, known = _translate(opset, source, names)
-    inferred = _checked(*graph.model(inputs, outputs), known)
+    inferred = _check_model(*graph.model(inputs, outputs), known)
     outputs = simplify(graph, outputs, tensor_types(inferred))
     made, weights = graph.model(inputs, outputs)
     onnx.helper.set_model_props(made, metadata)
-    warn_of_missing_kernels(_checked(made, weights, known))
+    warn_of_missing_kernels(_check_model(made, weights, known))
     save(made, weights, file)
 
 
@@ -46,7 +46,7 @@ def _translate(
     # One graph, with every output of every node among its heads and the model's outputs last.
     symbol, arrays, free = source.symbol, source.arrays, source.free
     internals = symbol.get_internals()
-    content = described(mx.sym.Group([internals, symbol]))
+    content = symbol_content(mx.sym.Group([internals, symbol]))
     nodes, heads = content["nodes"], [tuple(head[:2]) for head in content["heads"]]
     entries = infer(internals, nodes, source)
     by_place = dict(zip(heads, entries))
@@ -79,11 +79,11 @@ def _translate(
         results: list[Entry] = []
         while (number, len(results)) in by_place:
             results.append(by_place[number, len(results)])
-        here = Node(node["op"], name, node.get("attrs", {}), sources, results)
-        with graph.translating(here):
-            if here.op in CREATIONS:
-                here.out_sizes = creation_sizes(heads.index((number, 0)), entries, trials)
-            tensors = _translated(rule, graph, here)
+        mxnet_node = Node(node["op"], name, node.get("attrs", {}), sources, results)
+        with graph.translating(mxnet_node):
+            if mxnet_node.op in CREATIONS:
+                mxnet_node.out_sizes = creation_sizes(heads.index((number, 0)), entries, trials)
+            tensors = _translate_node(rule, graph, mxnet_node)
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         for entry, tensor in zip(results, tensors):
             entry.tensor = tensor
@@ -102,7 +102,7 @@ def _translate(
     return graph, [listed[name] for name in source.shapes], outputs, known
 
 
-def _translated(rule: Callable, graph: Graph, node: Node) -> Any:
+def _translate_node(rule: Callable, graph: Graph, node: Node) -> Any:
     """The outputs of a node. Whatever a rule cannot compute with is refused, with the node."""
     try:
         tensors = rule(graph, node)
@@ -124,7 +124,7 @@ def _reason(op: str) -> str:
     return "this operator has no translation"
 
 
-def _checked(
+def _check_model(
     model: onnx.ModelProto, weights: dict[str, np.ndarray], known: dict[str, Entry]
 ) -> onnx.ModelProto:
     """Raise RuntimeError unless onnx accepts the model and infers MXNet's shapes and types.
@@ -133,8 +133,8 @@ def _checked(
 
     onnx copies the model several times. So it gets the weights as inputs: shapes without values.
     """
-    whole, model = model, onnx.ModelProto()
-    model.CopyFrom(whole)
+    original, model = model, onnx.ModelProto()
+    model.CopyFrom(original)
     model.graph.input.extend(
         onnx.helper.make_tensor_value_info(name, onnx_type(value.dtype), value.shape)
         for name, value in weights.items()

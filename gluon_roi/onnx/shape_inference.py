@@ -42,7 +42,7 @@ class Entry:
 def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
     """Shape and type of every output of every node, as MXNet infers them."""
     sizes = {**source.shapes, **{name: array.shape for name, array in source.arrays.items()}}
-    _, shapes, _ = inferred(internals.infer_shape, "shapes", **sizes)
+    _, shapes, _ = call_inference(internals.infer_shape, "shapes", **sizes)
     if shapes is None:
         raise ValueError("onnx.export: the shapes of the model do not follow from those given")
     known = {name: array.dtype for name, array in source.arrays.items()}
@@ -68,7 +68,7 @@ def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> l
             free |= {(name, axis) for axis in axes}
     changed = _with_sizes(sizes, free, 2, 64)
     try:
-        _, others, _ = inferred(internals.infer_shape, "shapes", **changed)
+        _, others, _ = call_inference(internals.infer_shape, "shapes", **changed)
     except ValueError:  # the model does not take these sizes, so any size may vary
         others = None
         _check_may_vary(internals, source.shapes, sizes, free)
@@ -108,7 +108,7 @@ def _check_may_vary(internals: Any, shapes: dict, sizes: dict, free: set[tuple[s
         found = None
         for change in _CHANGES:
             try:
-                inferred(internals.infer_shape, "shapes", **_with_sizes(sizes, axes, *change))
+                call_inference(internals.infer_shape, "shapes", **_with_sizes(sizes, axes, *change))
                 return None
             except ValueError as error:
                 found = found or error
@@ -171,7 +171,7 @@ def _types(internals: Any, known: dict[str, np.dtype], unknown: list[str]) -> li
     ):
         tried = {**known, **dict(zip(unknown, kinds))}
         try:
-            _, dtypes, _ = inferred(internals.infer_type, "types", **tried)
+            _, dtypes, _ = call_inference(internals.infer_type, "types", **tried)
         except ValueError as error:
             refused = refused or error
         else:
@@ -192,7 +192,7 @@ def _counts(nodes: list[dict]) -> Iterator[str]:
             yield source["name"]
 
 
-def inferred(infer: Callable, what: str, **known: Any) -> Any:
+def call_inference(infer: Callable, quantity: str, **known: Any) -> Any:
     """Let MXNet infer, without its messages and warnings."""
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -200,4 +200,4 @@ def inferred(infer: Callable, what: str, **known: Any) -> Any:
             return infer(**known)
     except mx.MXNetError as error:
         reason = sentence(str(error).strip().splitlines()[-1])
-        raise ValueError(f"onnx.export: the {what} do not fit the model: {reason}") from None
+        raise ValueError(f"onnx.export: the {quantity} do not fit the model: {reason}") from None

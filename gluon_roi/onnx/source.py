@@ -12,13 +12,13 @@ from typing import Any, Iterator, Sequence
 import mxnet as mx
 import numpy as np
 
-from ..bridge.symbol_json import Nodes, described
+from ..bridge.symbol_json import Nodes, symbol_content
 from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.models import count, optimize
-from ..switch.symbols import Graph, loaded, replace_guards_with_zeros
+from ..switch.symbols import Graph, load_content, replace_guards_with_zeros
 from .cut import cut, label_variables
-from .shape_inference import Source, inferred
 from .metadata import detector_metadata, is_detector, output_names
+from .shape_inference import Source, call_inference
 
 #: Types of MXNet's arrays.
 _TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
@@ -39,8 +39,8 @@ def source_of(
 ) -> Source:
     """Check the arguments of export."""
     _check_list_of_shapes(input_shapes)
-    shapes = list(_leaves("input_shapes", _several("input_shapes", input_shapes)))
-    inputs = _named("inputs", inputs or {}, "names and shapes")
+    shapes = list(_leaves("input_shapes", _check_list("input_shapes", input_shapes)))
+    inputs = _check_dict("inputs", inputs or {}, "names and shapes")
     cuts = {name: _shape(f"inputs: {name}", shape) for name, shape in inputs.items()}
     if isinstance(model, mx.gluon.HybridBlock):
         if params is not None:
@@ -62,12 +62,12 @@ def source_of(
     names += cuts
     shapes += cuts.values()
     for argument, given in (("input_types", input_types), ("dynamic", dynamic)):
-        if given is not None and len(_several(argument, given)) != len(shapes):
+        if given is not None and len(_check_list(argument, given)) != len(shapes):
             raise ValueError(
                 f"onnx.export: {argument} has {len(given)} entries, expected one for each of the "
                 f"{len(shapes)} inputs"
             )
-    symbol = _switched(symbol)
+    symbol = _switch_operators(symbol)
     used = set(symbol.list_inputs()) - _labels(symbol)
     arrays = {
         name: _array(name, value)
@@ -88,11 +88,11 @@ def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[s
     own = symbol.list_outputs()
     if given is None:
         names = own if outputs else output_names(model, own)
-        twice = _twice(names)
-        if twice is not None:
+        duplicate = _duplicate(names)
+        if duplicate is not None:
             raise ValueError(
-                f"onnx.export: several outputs have the name {twice}; give each its own name with "
-                "output_names"
+                f"onnx.export: several outputs have the name {duplicate}; give each its own name "
+                "with output_names"
             )
         return names
     is_list = isinstance(given, (list, tuple)) and all(isinstance(n, str) and n for n in given)
@@ -103,7 +103,7 @@ def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[s
     return list(given)
 
 
-def _twice(names: Sequence[str]) -> str | None:
+def _duplicate(names: Sequence[str]) -> str | None:
     """A name that stands more than once in a list."""
     return next((name for number, name in enumerate(names) if name in names[:number]), None)
 
@@ -111,7 +111,10 @@ def _twice(names: Sequence[str]) -> str | None:
 def metadata_of(model: Any, given: Any) -> dict[str, str]:
     """The metadata of a file, values as JSON: what is given, before a detector's own."""
     own = detector_metadata(model) if is_detector(model) else {}
-    metadata = {**own, **_named("metadata", {} if given is None else given, "names and values")}
+    metadata = {
+        **own,
+        **_check_dict("metadata", {} if given is None else given, "names and values"),
+    }
     try:
         return {name: json.dumps(value, allow_nan=False) for name, value in metadata.items()}
     except (TypeError, ValueError, RecursionError) as error:
@@ -136,15 +139,15 @@ def named_inputs(
         )
     if isinstance(params, (str, os.PathLike)):
         params = read_parameters("onnx.export: params", params)
-    values = _by_name(_named("params", params or {}, "names and arrays"))
+    values = _by_name(_check_dict("params", params or {}, "names and arrays"))
     symbol = _part(model, cuts, outputs)
     without = {*values, *cuts, *_labels(symbol)}
     names = [name for name in symbol.list_inputs() if name not in without]
-    twice = _twice(names)
-    if twice is not None:
+    duplicate = _duplicate(names)
+    if duplicate is not None:
         raise ValueError(
-            f"onnx.export: the model has several variables with the name {twice!r}, and each input "
-            "needs its own"
+            f"onnx.export: the model has several variables with the name {duplicate!r}, and each "
+            "input needs its own"
         )
     return symbol, values, names
 
@@ -157,11 +160,11 @@ def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> A
 
 def _labels(symbol: Any) -> set[str]:
     """The inputs that only losses read, as their labels."""
-    nodes = Nodes(described(symbol))
+    nodes = Nodes(symbol_content(symbol))
     return {nodes.nodes[n]["name"] for n in label_variables(nodes, nodes.needed())}
 
 
-def _switched(symbol: Any) -> Any:
+def _switch_operators(symbol: Any) -> Any:
     """The symbol with MXNet's RoI operators switched to those of this package.
 
     Sums of ROIAligns become pyramids, also if the operators have been switched before.
@@ -180,21 +183,21 @@ def _switched(symbol: Any) -> Any:
 
 def _without_zeros(symbol: Any) -> Any:
     """The symbol with guards that compute nothing; the others subtract zeros."""
-    content = described(symbol)
+    content = symbol_content(symbol)
     if not any(node["op"] == "_zeros_without_dtype" for node in content["nodes"]):
         return symbol
     graph = Graph(content)
     replace_guards_with_zeros(graph)
-    return loaded(graph.content(), symbol)
+    return load_content(graph.content(), symbol)
 
 
-def _named(argument: str, given: Any, what: str) -> dict[str, Any]:
+def _check_dict(argument: str, given: Any, content: str) -> dict[str, Any]:
     if isinstance(given, dict) and all(isinstance(name, str) for name in given):
         return given
-    raise ValueError(f"onnx.export: {argument}: expected a dict of {what}, got {_short(given)}")
+    raise ValueError(f"onnx.export: {argument}: expected a dict of {content}, got {_short(given)}")
 
 
-def _several(argument: str, given: Any) -> Any:
+def _check_list(argument: str, given: Any) -> Any:
     if isinstance(given, (list, tuple)):
         return given
     raise ValueError(
@@ -296,10 +299,10 @@ def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dic
         raise ValueError(
             f"onnx.export: {block.name} cannot be called with {len(shapes)} inputs: {error}"
         ) from error
-    symbol = mx.sym.Group(list(_flat(outputs)))
+    symbol = mx.sym.Group(list(_flatten(outputs)))
     used = set(symbol.list_inputs())
     parameters = [p for p in block.collect_params().values() if p.name in used]
-    _settle(symbol, [p for p in parameters if p._deferred_init])
+    _infer_shapes(symbol, [p for p in parameters if p._deferred_init])
     for parameter in parameters:
         if parameter._data is None:
             raise ValueError(
@@ -308,11 +311,11 @@ def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dic
     return symbol, {p.name: p.data(p.list_ctx()[0]) for p in parameters}
 
 
-def _settle(symbol: Any, parameters: list) -> None:
+def _infer_shapes(symbol: Any, parameters: list) -> None:
     """Infer the shapes of parameters from those of the inputs."""
     if not parameters:
         return
-    arguments, _, states = inferred(symbol.infer_shape, "shapes")
+    arguments, _, states = call_inference(symbol.infer_shape, "shapes")
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     shapes = dict(zip(names, (arguments or []) + (states or [])))
     for parameter in parameters:
@@ -321,9 +324,9 @@ def _settle(symbol: Any, parameters: list) -> None:
             parameter._finish_deferred_init()
 
 
-def _flat(outputs: Any) -> Iterator[Any]:
+def _flatten(outputs: Any) -> Iterator[Any]:
     if isinstance(outputs, (list, tuple)):
         for one in outputs:
-            yield from _flat(one)
+            yield from _flatten(one)
     else:
         yield outputs.as_nd_ndarray() if isinstance(outputs, mx.sym.numpy._Symbol) else outputs

@@ -18,12 +18,12 @@ from mxnet import gluon
 from .. import gpu, library
 from ..bridge import OperatorBlock
 from ..bridge.arguments import Symbol
-from ..bridge.symbol_json import described, parsed
+from ..bridge.symbol_json import parse_symbol, symbol_content
 from ..files import PathLike, load_symbol, read_symbol
 from .functions import is_replaced, switched_namespace
 from .mapping import BY_FUNCTION, Options, builtins
 from .pyramids import fuse_sums
-from .symbols import loaded, switch_nodes
+from .symbols import load_content, switch_nodes
 
 #: In signatures: a symbol or a network, of any class.
 Model = TypeVar("Model", bound=Union[mx.sym.Symbol, gluon.Block])
@@ -72,11 +72,11 @@ def count(model: Any) -> dict[str, int]:
 
 def _count(caller: str, model: Any) -> dict[str, int]:
     if isinstance(model, (str, os.PathLike)):
-        graphs = [parsed(read_symbol(caller, model))]
+        graphs = [parse_symbol(read_symbol(caller, model))]
     elif isinstance(model, Symbol):
-        graphs = [described(model)]
+        graphs = [symbol_content(model)]
     elif isinstance(model, gluon.Block):
-        graphs = [described(graph) for graph in _graphs(caller, model)]
+        graphs = [symbol_content(graph) for graph in _graphs(caller, model)]
         if not graphs:
             hybrid = any(isinstance(block, gluon.HybridBlock) for block in _blocks(model))
             raise ValueError(_no_graph(caller, model, hybrid))
@@ -236,7 +236,7 @@ def optimize(
     if isinstance(model, Symbol):
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
-        content = described(model)
+        content = symbol_content(model)
         used = _used_in([content])
         _check_any(used, "symbol", options)
         result = _optimized(content, model, options, in_network=False)
@@ -326,7 +326,7 @@ def _optimized(
 ) -> mx.sym.Symbol:
     """The switched symbol. `content` is that of the symbol's file."""
     content = switch_nodes(content, options, in_network)
-    return loaded(fuse_sums(content, in_network), symbol)
+    return load_content(fuse_sums(content, in_network), symbol)
 
 
 def _switch_block(block: gluon.Block, options: Options) -> None:
@@ -334,7 +334,7 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
         block.summary = functools.partial(_summary, block.summary)
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
-        content = described(symbol)
+        content = symbol_content(symbol)
         used = _used_in([content])
         if any(used[name] for name in (*builtins(options), *_ours())):
             symbol = _optimized(content, symbol, options, in_network=True)
@@ -365,7 +365,7 @@ def _get_switched_graph(get_graph: Callable, options: Options, *args: Any) -> tu
     block = get_graph.__self__  # type: ignore[attr-defined]
     if not block._cached_graph:
         inputs, symbol = get_graph(*args)
-        content = described(symbol)
+        content = symbol_content(symbol)
         used = _used_in([content])
         if any(used[name] for name in builtins(options)) or used["_gluon_roi_ROIAlign"] > 1:
             symbol = _optimized(content, symbol, options, in_network=True)

@@ -18,11 +18,11 @@ from mxnet import gluon
 
 from ..bridge.arguments import NumpySymbol, is_true
 from ..bridge.guard import ATTRIBUTE
-from ..bridge.symbol_json import Nodes, Place, is_dynamic, parsed, text, without_longs
+from ..bridge.symbol_json import Nodes, Place, is_dynamic, parse_symbol, text, without_longs
 from .mapping import BY_OPERATOR, Options, Switch
 
 _STANDS_FOR = "__gluon_roi_stands_for__"
-_SEVERAL = -1
+_MULTIPLE = -1
 
 
 class Graph(Nodes):
@@ -33,12 +33,12 @@ class Graph(Nodes):
 
     @functools.cached_property
     def _variable(self) -> list[int | None]:
-        """For each node the variable that it depends on, if any, or _SEVERAL."""
+        """For each node the variable that it depends on, if any, or _MULTIPLE."""
         found: list[int | None] = []
         for number, node in enumerate(self.nodes):
             read = {found[place.node] for place in node["inputs"]} - {None}
             one = number if node["op"] == "null" else read.pop() if read else None
-            found.append(_SEVERAL if read else one)
+            found.append(_MULTIPLE if read else one)
         return found
 
     def stand_in(self, place: Place) -> mx.sym.Symbol:
@@ -46,17 +46,17 @@ class Graph(Nodes):
 
         It has what guards ask for: attributes, and whether it depends on one variable only.
         """
-        several = self._variable[place.node] in (None, _SEVERAL)
+        several = self._variable[place.node] in (None, _MULTIPLE)
         hidden = {k: v for k, v in self.attributes_of(place.node).items() if k.startswith("__")}
         hidden[_STANDS_FOR] = f"{place.node} {place.output}"
         return mx.sym.add_n(*map(mx.sym.var, "ab" if several else "a"), attr=hidden)
 
-    def replace(self, number: int, made: mx.sym.Symbol) -> dict[Place, Place]:
+    def replace(self, number: int, replacement: mx.sym.Symbol) -> dict[Place, Place]:
         """Put the nodes of a symbol, whose inputs are stand-ins, in the place of a node.
 
         Returns where outputs of the node are now, except for the first, which keeps its place.
         """
-        content = parsed(made.tojson())  # without the casts that AMP puts everywhere
+        content = parse_symbol(replacement.tojson())  # without the casts that AMP puts everywhere
         heads = [head[0] for head in content["heads"]]
         places: dict[int, Place] = {}
         for i, node in enumerate(content["nodes"]):
@@ -97,7 +97,7 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
     if in_network:
         replace_guards_with_zeros(graph)
     used = graph.used()
-    moved: dict[Place, Place] = {}
+    replacements: dict[Place, Place] = {}
     for number, node in enumerate(list(graph.nodes)):
         if "subgraphs" in node:
             bodies = node["subgraphs"]
@@ -108,12 +108,12 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
             loop = graph.attributes_of(number).get("__subgraph_name__", node["name"])
             with own_scope(in_network, **({"__subgraph_name__": loop} if is_body else {})):
                 if in_network:
-                    _tell_shape_of_weight(graph, node, switch)
-                made = _made(graph, number, switch, options, used)
-            moved.update(graph.replace(number, made))
-    if moved:
-        graph.redirect(moved)
-        graph.heads = [moved.get(head, head) for head in graph.heads]
+                    _set_weight_shape(graph, node, switch)
+                replacement = _make_node(graph, number, switch, options, used)
+            replacements.update(graph.replace(number, replacement))
+    if replacements:
+        graph.redirect(replacements)
+        graph.heads = [replacements.get(head, head) for head in graph.heads]
     return graph.content()
 
 
@@ -141,7 +141,7 @@ def replace_guards_with_zeros(graph: Graph) -> None:
         node["inputs"] = node["inputs"][:1]
 
 
-def _tell_shape_of_weight(graph: Graph, node: dict, switch: Switch) -> None:
+def _set_weight_shape(graph: Graph, node: dict, switch: Switch) -> None:
     """Give the weights of a convolution a shape with unknown channels, as a Gluon network does."""
     if "weight" not in switch.inputs:
         return
@@ -154,7 +154,7 @@ def _tell_shape_of_weight(graph: Graph, node: dict, switch: Switch) -> None:
         variable.setdefault("attrs", {}).setdefault("__shape__", shape)
 
 
-def _made(
+def _make_node(
     graph: Graph, number: int, switch: Switch, options: Options, used: set[Place]
 ) -> mx.sym.Symbol:
     """Our nodes for one of MXNet's."""
@@ -190,7 +190,7 @@ def _made(
         raise ValueError(f"optimize: {name}: {error}") from None
 
 
-def loaded(content: dict, like: mx.sym.Symbol) -> mx.sym.Symbol:
+def load_content(content: dict, like: mx.sym.Symbol) -> mx.sym.Symbol:
     """The symbol of a file, of the kind of another; its guards are numbered."""
     _number_guards(content["nodes"])
     result = mx.sym.load_json(text(content))

@@ -26,9 +26,7 @@ def fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
     for node in graph.nodes:
         layer = makers.get(node.input[0]) if node.op_type == "BatchNormalization" else None
         parts = (
-            _folded_parameters(graph, layer, node)
-            if layer and users[layer.output[0]] == 1
-            else None
+            _fold_parameters(graph, layer, node) if layer and users[layer.output[0]] == 1 else None
         )
         if layer is None or parts is None:
             kept.append(node)
@@ -54,7 +52,7 @@ def _set_constant(graph: Graph, name: str, value: np.ndarray, users: collections
     return name
 
 
-def _folded_parameters(
+def _fold_parameters(
     graph: Graph, layer: onnx.NodeProto, norm: onnx.NodeProto
 ) -> list[np.ndarray] | None:
     """Weight and bias of a layer with its normalisation; None if they are not as accurate."""
@@ -67,14 +65,16 @@ def _folded_parameters(
     )
     # As (groups, inputs, outputs of a group, kernel cells), with one output in each group but for
     # ConvTranspose.
-    apart = (len(gamma), 1, 1, weight[0].size)
+    grouped_shape = (len(gamma), 1, 1, weight[0].size)
     if layer.op_type == "ConvTranspose":
         groups = helper.get_node_attr_value(layer, "group")
-        apart = (groups, len(weight) // groups, weight.shape[1], weight[0, 0].size)
+        grouped_shape = (groups, len(weight) // groups, weight.shape[1], weight[0, 0].size)
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(variance + helper.get_node_attr_value(norm, "epsilon"))
         shift = (beta + ((bias[0] if bias else 0) - mean) * scale).astype(weight.dtype)
-        scaled = weight.reshape(apart) * scale.reshape(apart[0], 1, apart[2], 1)
+        scaled = weight.reshape(grouped_shape) * scale.reshape(
+            grouped_shape[0], 1, grouped_shape[2], 1
+        )
         scaled = scaled.astype(weight.dtype)
     largest = np.abs(scaled).max(axis=(1, 3), initial=0)
     # Below the smallest normal number, weights have fewer digits.

@@ -18,7 +18,7 @@ from .boxes import Rows, align, axes_of, data_of, decode, filled_rows, finish, p
 
 @rule("_gluon_roi_ROIAlign")
 def roi_align(g: Graph, node: Node) -> Tensor:
-    """RoiAlign, or a RoI for each bin of boxes that RoiAlign would sample differently.
+    """RoiAlign; boxes that it would sample differently are pooled with a RoI for each bin.
 
     ::
 
@@ -47,7 +47,7 @@ def ps_roi_align(g: Graph, node: Node) -> Tensor:
                   |                                                    |
                   +-- place, fill -------------------------------------+-> finish
     """
-    node.accept("output_dim")  # the shape has it
+    node.accept("output_dim")  # it follows from the shape
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     aligned, sampling_ratio = node.get("aligned", True), node.get("sampling_ratio", -1)
     data = data_of(node)
@@ -71,7 +71,7 @@ def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
                   |                                                               |      |
                   +-> fill -> Expand ------------> ScatterND for each map <-------+------+
 
-    A row of a list that is for another map is padding, so each box is pooled once.
+    A box is a padding row in the lists of all other maps, so it is pooled once.
     """
     scales = node.sizes("spatial_scale")
     geometry = np.float64 if node.dtype == np.float64 else np.float32
@@ -81,8 +81,8 @@ def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
         fill = functools.reduce(operator.add, (of_list.fill for of_list in rows))
     else:
         all_rows = decode(node.with_inputs(0, *range(len(scales), len(node.inputs))), geometry)
-        numbers = _map_numbers(node, all_rows.box, scales)
-        rows = [_rows_of_map(all_rows, numbers, number) for number in range(len(scales))]
+        map_indices = _map_indices(node, all_rows.box, scales)
+        rows = [_rows_of_map(all_rows, map_indices, number) for number in range(len(scales))]
         fill = all_rows.fill
     out = filled_rows(node, fill, geometry)
     for number, (scale, of_map) in enumerate(zip(scales, rows)):
@@ -92,35 +92,35 @@ def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
     return out if geometry == node.dtype else out.cast(node.dtype)
 
 
-def _rows_of_map(rows: Rows, numbers: Tensor, number: int) -> Rows:
-    """The rows that a map of this number in the pyramid pools."""
-    which = numbers.equal(number).nonzero().reshape(-1)
+def _rows_of_map(rows: Rows, map_indices: Tensor, number: int) -> Rows:
+    """The rows that are pooled from the map with this index."""
+    which = map_indices.equal(number).nonzero().reshape(-1)
     image, box, place = (part.gather(which) for part in (rows.image, rows.box, rows.place))
     return Rows(image, box, place, rows.fill, which.shape())
 
 
 def _rows_of_lists(node: Node, lists: int, geometry: Any) -> list[Rows]:
-    """The rows of each map's list of boxes."""
+    """The decoded rows of each map's list of boxes."""
     node.accept("canonical_size", "canonical_level")
     all_rois, rows = node.inputs[-1], []
-    apart = all_rois.reshape(lists, -1, all_rois.shape(1))
+    lists_of_rois = all_rois.reshape(lists, -1, all_rois.shape(1))
     for number in range(lists):
-        own = node.with_inputs(number, -1)
-        own.inputs[1] = apart.gather(np.array(number), axis=0)
-        rows.append(decode(own, geometry))
+        list_node = node.with_inputs(number, -1)
+        list_node.inputs[1] = lists_of_rois.gather(np.array(number), axis=0)
+        rows.append(decode(list_node, geometry))
     return rows
 
 
-def _map_numbers(node: Node, box: Tensor, scales: tuple) -> Tensor:
-    """The number of each box's map in the pyramid, (K,) int64: core/geometry/pyramid.h."""
+def _map_indices(node: Node, box: Tensor, scales: tuple) -> Tensor:
+    """The index of each box's map in the pyramid, (K,) int64: core/geometry/pyramid.h."""
     size, level = node.get("canonical_size", 224.0), node.get("canonical_level", 4)
     edges = axes_of(box.cast(np.float64).clip(-FARTHEST, FARTHEST))
     height, width = ((high - low).max(0) for low, high in edges)
     relative = (height * width).sqrt() / size + 1e-6
-    # The finest map also takes all smaller boxes.
+    # All smaller boxes are pooled from the finest map as well.
     powers = [1 - int(np.frexp(scale)[1]) - level for scale in scales[1:]]
-    least = np.ldexp(1.0, np.clip([-5000, *powers], -5000, 5000))[None]
-    return (relative >= least).cast(np.int64).sum(1) - 1
+    min_sizes = np.ldexp(1.0, np.clip([-5000, *powers], -5000, 5000))[None]
+    return (relative >= min_sizes).cast(np.int64).sum(1) - 1
 
 
 def _align_boxes(node: Node, data: Tensor, image: Tensor, box: Tensor, scale: float) -> Tensor:
@@ -128,12 +128,12 @@ def _align_boxes(node: Node, data: Tensor, image: Tensor, box: Tensor, scale: fl
 
     ::
 
-        box -> on the map --+--> (another box if it is odd) -> RoiAlign --> ScatterND --> out
+        box -> on the map --+--> (unit box if needs_per_bin) -> RoiAlign --> ScatterND --> out
                             |                                                   |
-                            +--> odd --> Gather --> align_bins, a RoI for each bin
+                            +--> needs_per_bin --> Gather --> align_bins, a RoI for each bin
 
-    A box is odd if RoiAlign would take no samples of it, or more than a map can need. With a fixed
-    number of samples, no box is odd.
+    A box is pooled bin by bin if RoiAlign would take no samples of it, or more than a map can
+    need. With a fixed number of samples, no box is.
     """
     pooled, aligned = pooled_size(node), node.get("aligned", False)
     sampling_ratio = node.get("sampling_ratio", -1)
@@ -143,31 +143,31 @@ def _align_boxes(node: Node, data: Tensor, image: Tensor, box: Tensor, scale: fl
     if sampling_ratio > 0:
         return align(data, on_the_map, image, 1, aligned, pooled, sampling_ratio)
     axes = sample_axes(box, scale, aligned, pooled)
-    odd = _odd(data, axes, aligned)
-    plain = odd.where([[0, 0, 1, 1]], on_the_map)
+    needs_per_bin = _needs_per_bin(data, axes, aligned)
+    plain = needs_per_bin.where([[0, 0, 1, 1]], on_the_map)
     out = align(data, plain, image, 1, aligned, pooled)
-    which = odd.squeeze(1).nonzero().reshape(-1)
+    which = needs_per_bin.squeeze(1).nonzero().reshape(-1)
     axes = [SampleAxis(*(part.gather(which) for part in axis)) for axis in axes]
-    apart = align_bins(
+    per_bin = align_bins(
         data, image.gather(which), axes, which.shape(), pooled, -1, (1, 1), node.shapes[0][1]
     )
-    return out.graph("ScatterND", out, which.unsqueeze(1), apart)
+    return out.graph("ScatterND", out, which.unsqueeze(1), per_bin)
 
 
 def _one_cell_at_least(box: Tensor) -> Tensor:
-    """Boxes (K, 4) in cells of the map, whose sides are one cell if they are shorter.
+    """Boxes (K, 4) in cells of the map, extended to a minimum side of one cell.
 
-    RoiAlign's mode output_half_pixel has the same minimum in today's runtimes, but not in ONNX. The
-    sides are shorter than a cell by a few roundings, because RoiAlign takes a second sample of a
-    bin that is longer than a cell.
+    RoiAlign's mode output_half_pixel has this minimum in today's runtimes, but not in ONNX. The
+    minimum is a few ulps below one cell, because RoiAlign takes a second sample in a bin that is
+    longer than a cell.
     """
     low, high = box.columns(0, 2), box.columns(2, 4)
     margin = (low.abs() + 1) * (4 * float(np.finfo(box.dtype).eps))
     return concat(low, high.max(low + (1 - margin)), axis=1)
 
 
-def _odd(data: Tensor, axes: list[SampleAxis], aligned: bool) -> Tensor:
-    """Whether a box is odd, and so pooled bin by bin, (K, 1) bool."""
+def _needs_per_bin(data: Tensor, axes: list[SampleAxis], aligned: bool) -> Tensor:
+    """Whether a box has to be pooled bin by bin, (K, 1) bool."""
     conditions: list[Tensor] = []
     for n, axis in enumerate(axes):
         conditions.append(axis.length > data.size(2 + n).cast(data.dtype) * 4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic of boxes and samples, rounded as in the kernels in every runtime."""
+"""Arithmetic of boxes and samples that every runtime rounds as the kernels do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..graph import Tensor
 
-#: Map coordinates are limited to it, as in the kernels.
+#: Map coordinates are clamped to [-FARTHEST, FARTHEST], as in the kernels.
 FARTHEST = 1e30
 
 
@@ -39,11 +39,11 @@ def product(a: Any, b: Any) -> Tensor:
 
 
 def quotient(value: Tensor, divisor: Any) -> Tensor:
-    """value / divisor, correctly rounded, for a divisor that is a whole number up to 4096.
+    """value / divisor, correctly rounded, for an integer divisor up to 4096.
 
-    OpenVINO multiplies by the reciprocal, which may return a neighbouring number. So the remainder
-    is computed and divided in turn. Splitting the quotient in two halves makes the remainder exact
-    (Dekker 1971).
+    OpenVINO multiplies by the reciprocal, whose result may be off by one ulp. So the remainder is
+    computed, divided as well, and added. Splitting the quotient in two halves makes the remainder
+    exact (Dekker 1971).
     """
     first = value / divisor
     scaled = product(first, 2 ** (12 if value.dtype == np.float32 else 27) + 1)
@@ -58,18 +58,18 @@ def saturate(value: Tensor) -> Tensor:
 
 
 def on_map(value: Tensor, scale: float, aligned: bool) -> Tensor:
-    """The map coordinate of an image coordinate."""
+    """Convert an image coordinate to a map coordinate."""
     value = product(value, scale)
     return saturate(value - 0.5 if aligned else value)
 
 
 def bases(start: Tensor, bin_size: Tensor, bins: int) -> Tensor:
-    """Where the bins along an axis begin, (K, bins)."""
+    """The start of each bin along an axis, (K, bins)."""
     return start + product(np.arange(bins)[None], bin_size)
 
 
 def positions(base: Tensor, bin_size: Tensor, samples: int) -> Tensor:
-    """Where the samples of bins that begin at `base` lie, (K, bins, samples)."""
+    """The positions of the samples of bins that begin at `base`, (K, bins, samples)."""
     inside = (np.arange(samples) + 0.5)[None]
     offset = quotient(product(inside, bin_size), samples)
     return base.unsqueeze(2) + offset.unsqueeze(1)

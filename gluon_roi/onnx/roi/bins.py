@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bins of bilinear samples as boxes that RoiAlign samples at the same positions."""
+"""Bins as boxes for RoiAlign, which then samples at the same positions as the kernels."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def align_bins(
 def _edges(
     axis: SampleAxis, bins: int, sampling_ratio: int, size: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Low and high edges of the bins along an axis, (K, bins) each, and a factor of the result.
+    """Low and high edges of the bins along an axis, (K, bins) each, and a factor for the result.
 
     With an adaptive number of samples, the edges cover only samples that may lie on the map, which
     bounds the work for boxes of any size. The factor is the share of these samples.
     """
     base = bases(axis.start, axis.bin, bins)
     cells = size.cast(base.dtype)
-    # Larger than the rounding error of a bin's edges.
+    # Exceeds the rounding error of a bin's edges.
     margin = (cells + 8) * (4 * float(np.finfo(base.dtype).eps))
     if sampling_ratio > 0:
         low = base + _away_from_limits(base, axis, sampling_ratio, cells, margin) + 0.5
@@ -84,18 +84,18 @@ def _edges(
 def _away_from_limits(
     base: Tensor, axis: SampleAxis, samples: int, cells: Tensor, margin: Tensor
 ) -> Tensor:
-    """How far to move bins, (K, bins), to keep samples away from the limits of the map.
+    """The shifts of the bins, (K, bins), that keep samples away from the limits of the map.
 
-    The limits are -1 and the size of the map. Rounding would decide on which side of them a sample
-    lies that is very near.
+    The limits are -1 and the size of the map. For a sample close to a limit, rounding would decide
+    on which side it lies.
     """
     position = positions(base, axis.bin, samples)
-    moves = []
+    shifts = []
     for limit, is_inside in ((-1, operator.ge), (cells, operator.le)):
         near = (position - limit).abs() < margin
         inward = margin if is_inside is operator.ge else -margin
-        moves.append(near.where(is_inside(position, limit).where(inward, -inward), 0))
-    return (moves[0] + moves[1]).sum(2).min(margin).max(-margin)
+        shifts.append(near.where(is_inside(position, limit).where(inward, -inward), 0))
+    return (shifts[0] + shifts[1]).sum(2).min(margin).max(-margin)
 
 
 class _Adaptive:
@@ -117,23 +117,23 @@ class _Adaptive:
         self.samples = self.bin.ceil().max(1)
         last = self.samples - 1
         self.step = self.bin / self.samples
-        self.several = self.samples > 1
-        begin, end = self.on_the_map(last)
-        count, share = self.counted(begin, end)
+        self.has_multiple = self.samples > 1
+        begin, end = self.samples_on_map(last)
+        count, share = self.count_samples(begin, end)
         centre = self.base + ((begin + end) * 0.5 + 0.5) * self.step
         reach = self.reach(count)
-        centre = self.kept_on_the_map(centre, reach, count)
+        centre = self.clamp_to_map(centre, reach, count)
         return centre - reach, centre + reach, share
 
     def position(self, index: Tensor) -> Tensor:
         """The position of a sample."""
         return self.base + quotient(product(index + 0.5, self.bin), self.samples)
 
-    def on_the_map(self, last: Tensor) -> tuple[Tensor, Tensor]:
-        """The first and the last sample on the map; 0 and 0 if there is a single one."""
-        positive = self.several.where(self.step, 1)
+    def samples_on_map(self, last: Tensor) -> tuple[Tensor, Tensor]:
+        """The first and the last sample on the map; both 0 if the bin has a single sample."""
+        positive = self.has_multiple.where(self.step, 1)
 
-        # A guess, or its neighbour if rounding made the guess wrong.
+        # Compute a guess, and correct it by one sample if rounding made it wrong.
         def limit(edge: Any, rounded: Callable, is_inside: Callable, inward: float) -> Tensor:
             guess = rounded((edge - self.base) / positive - 0.5)
             beyond = guess - inward
@@ -142,30 +142,30 @@ class _Adaptive:
 
         begin = limit(-1, Tensor.ceil, operator.ge, 1).max(0)
         end = limit(self.cells, Tensor.floor, operator.le, -1).min(last)
-        begin = self.several.where(begin, 0)
-        return begin, self.several.where(end, 0)
+        begin = self.has_multiple.where(begin, 0)
+        return begin, self.has_multiple.where(end, 0)
 
-    def counted(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-        """How many samples are pooled, and their share of all samples.
+    def count_samples(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+        """The number of samples that are pooled, and their share of all samples.
 
         If no sample is on the map, one is pooled with a share of 0.
         """
         count = (end - begin + 1).max(0)
         only = self.position(begin * 0)
         on = (only >= -1) & (only <= self.cells)
-        share = self.several.where(count / self.samples, on.cast(count.dtype))
+        share = self.has_multiple.where(count / self.samples, on.cast(count.dtype))
         return count.max(1), share
 
     def reach(self, count: Tensor) -> Tensor:
         """Half the size of a box in which RoiAlign takes `count` samples.
 
-        RoiAlign takes as many as the bin has cells, rounded up. The size keeps away from whole
-        numbers, so that the rounding of the edges does not decide.
+        RoiAlign takes as many samples as the bin has cells, rounded up. The size stays away from
+        integers, so that the rounding of the edges has no effect.
         """
         extent = (count * self.step).max(count - 1 + self.margin).min(count - self.margin)
         return (count <= 1).where(0.5, extent) * 0.5
 
-    def kept_on_the_map(self, centre: Tensor, reach: Tensor, count: Tensor) -> Tensor:
-        """The centre in RoiAlign's coordinates, moved so that all samples are on the map."""
+    def clamp_to_map(self, centre: Tensor, reach: Tensor, count: Tensor) -> Tensor:
+        """The centre in RoiAlign's coordinates, shifted so that all samples are on the map."""
         inner = reach - reach / count + self.margin  # of the samples
         return centre.max(inner - 1).min(self.cells - inner) + 0.5

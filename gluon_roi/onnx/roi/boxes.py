@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RoIs in a graph: which rows have a result, and bins as RoIs."""
+"""RoIs in a graph: decoding of rows, and bins as RoIs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import Node, Tensor, concat, joined
+from ..graph import Node, Tensor, concat, concat_sizes
 from .arithmetic import is_finite
 
 # ---- Rows ----------------------------------------------------------------------------------------
 
 
 class Rows(NamedTuple):
-    """Decoded RoIs: the V of K rows that are pooled, and what the other rows are filled with."""
+    """Decoded RoIs: the V of K rows that are pooled, and the values of the other rows."""
 
     image: Tensor  # (V,) int64
     box: Tensor  # (V, 4), the type of the geometry
@@ -24,11 +24,11 @@ class Rows(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """Rows in any of the forms of rois."""
+    """Rows of rois in any layout."""
 
     image: Tensor  # (K,), its index
     box: Tensor  # (K, coordinates)
-    number: Any  # type of image: int64 unless it is a column of rois
+    number: Any  # type of image: int64, or the type of rois if it is a column
 
 
 def decode(node: Node, geometry: Any, coordinates: int = 4) -> Rows:
@@ -42,7 +42,7 @@ def decode(node: Node, geometry: Any, coordinates: int = 4) -> Rows:
                +-- box ------- finite ---------+                        |
                +-- index, box ------------------------------> Gather ---+--> image, box
 
-    Rows without a result are not pooled.
+    Only valid rows are pooled.
     """
     data, rois, *counts = node.inputs
     beyond_is_padding = node.get("bad_index", "error") == "padding"
@@ -61,10 +61,10 @@ def decode(node: Node, geometry: Any, coordinates: int = 4) -> Rows:
     padding = index < 0
     inside = index < size
     if number != np.int64:
-        whole = index.floor().equal(index)
+        is_integer = index.floor().equal(index)
         if beyond_is_padding:
-            padding = padding | whole & (index >= size)
-        inside = inside & whole
+            padding = padding | is_integer & (index >= size)
+        inside = inside & is_integer
     elif beyond_is_padding:
         padding = padding | (index >= size)
     finite = is_finite(box)
@@ -104,20 +104,20 @@ def axes_of(box: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def finish(node: Node, rows: Rows, out: Tensor) -> Tensor:
-    """Put the pooled rows in their places, and convert to the type of the data."""
+    """Scatter the pooled rows to the rows of the output, and convert to the type of the data."""
     filled = filled_rows(node, rows.fill, out.dtype)
     out = out.graph("ScatterND", filled, rows.place.unsqueeze(1), out)
     return out if out.dtype == node.dtype else out.cast(node.dtype)
 
 
 def filled_rows(node: Node, fill: Tensor, dtype: Any) -> Tensor:
-    """The output of a node before any row is pooled."""
+    """The output of a node before pooled rows are written."""
     fill = fill if fill.dtype == dtype else fill.cast(dtype)
     return fill.unsqueeze(1, 2, 3).expand(fill.size(0), *node.out_shapes[0][1:])
 
 
 def data_of(node: Node, number: int = 0) -> Tensor:
-    """A map in the type that it is pooled in."""
+    """A map, converted to the type in which it is pooled."""
     computed = np.float64 if node.dtype == np.float64 else np.float32
     data = node.inputs[number]
     return data if node.dtype == computed else data.cast(computed)
@@ -146,7 +146,7 @@ def align(
     pooled: tuple[int, int] = (1, 1),
     sampling_ratio: int = -1,
 ) -> Tensor:
-    """RoiAlign; for float64 the scale is applied before, because RoiAlign's is float32."""
+    """Add a RoiAlign. For float64 boxes are scaled first, because RoiAlign's scale is float32."""
     if data.dtype == np.float64 and scale != 1:
         boxes, scale = boxes * scale, 1
     return data.graph(
@@ -165,7 +165,7 @@ def align(
 
 def bin_boxes(low: list[Tensor], high: list[Tensor], pooled: tuple, count: Tensor) -> Tensor:
     """Boxes (K * P * Q, 4) of the bins, from edges (K, P) along y and (K, Q) along x."""
-    shape = joined(count, pooled[0], pooled[1], 1)
+    shape = concat_sizes(count, pooled[0], pooled[1], 1)
     edges = []
     for edge in (low, high):
         y, x = edge[0].unsqueeze(2, 3), edge[1].unsqueeze(1, 3)
@@ -174,13 +174,15 @@ def bin_boxes(low: list[Tensor], high: list[Tensor], pooled: tuple, count: Tenso
 
 
 def parts_of_bins(pooled: tuple, grid: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """The row and the column of a grid over the box that each row and column of bins is in."""
+    """The row of a grid over the box for each row of bins, and its column for each column of
+    bins."""
     p, q = (np.arange(bins) * parts // bins for bins, parts in zip(pooled, grid))
     return p, q
 
 
 def bin_images(image: Tensor, pooled: tuple, group: tuple, count: Tensor) -> Tensor:
-    """Image of every bin, (K * P * Q,); each image became group[0] * group[1] images."""
+    """The image of every bin, (K * P * Q,), after each image is split into group[0] * group[1]
+    images."""
     p, q = parts_of_bins(pooled, group)
     index = image.unsqueeze(1, 2) * (group[0] * group[1])
     index = index + (p[:, None] * group[1] + q)[None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ROIPool and PSROIPool: bins of whole cells."""
+"""ROIPool and PSROIPool: bins that are rectangles of cells."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ps_roi_pool(g: Graph, node: Node) -> Tensor:
         rois -> bins of cells, a RoI each --+
         data -> groups as images -----------+-> RoiAlign, a sample a cell -> finish: _pool_cells
     """
-    node.accept("output_dim")  # the shape has it
+    node.accept("output_dim")  # it follows from the shape
     pooled = pooled_size(node)
     group = grid_of(node, "group_size", pooled)
     return _pool_cells(g, node, node.get("convention", "rfcn"), node.out_shapes[0][1], group)
@@ -77,12 +77,12 @@ def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[in
     low, high = [axis[0] for axis in axes], [axis[1] for axis in axes]
     images = bin_images(rows.image, pooled, group, rows.number)
     if convention == "roi_pool":
-        # A box of MaxRoiPool ends with its last cell.
+        # MaxRoiPool's boxes include their last cell.
         high = [edge - 1 for edge in high]
         boxes = bin_boxes(low, high, pooled, rows.number)
         rois = concat(images.cast(np.float32).unsqueeze(1), boxes, axis=1)
         bins = g("MaxRoiPool", data, rois, pooled_shape=[1, 1], spatial_scale=1.0)
-        # The kernels' search for the maximum starts at the lowest number of the type.
+        # As in the kernels, the maximum starts at the lowest number of the type.
         bins = bins.max(np.finfo(node.dtype).min)
         empty = [upper < lower for lower, upper in zip(low, high)]
     else:

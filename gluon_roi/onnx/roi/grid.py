@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bilinear samples at any place, which the runtimes have for float32."""
+"""Bilinear samples at arbitrary positions, which the runtimes support in float32."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..graph import Tensor
 
 
 def grid_place(position: Tensor, inside: Tensor, side: Tensor) -> Tensor:
-    """Places along one axis of maps as GridSample has them: from -1 to 1, edge to edge.
+    """Positions along one axis in GridSample's coordinates: from -1 to 1, edge to edge.
 
     Parameters
     ----------
     position : in map cells, float32
-    inside : whether it counts; otherwise the place is off any map
+    inside : whether the sample is valid; otherwise the position is outside any map
     side : (1,), cells of the map along the axis
     """
     edges = position * 2 + 1
@@ -23,9 +23,9 @@ def grid_place(position: Tensor, inside: Tensor, side: Tensor) -> Tensor:
 
 
 def grid_sample(maps: Tensor, places: Tensor, align_corners: int = 0) -> Tensor:
-    """Samples (M, C, A, B) of maps (M, C, H, W) at places (M, A, B, 2) of x and y.
+    """Samples (M, C, A, B) of maps (M, C, H, W) at positions (M, A, B, 2) of x and y.
 
-    They fade to 0 within one cell around the map. Places -1 and 1 are the edges of the map, or with
+    The maps are padded with zeros. Positions -1 and 1 are the edges of the map, or with
     align_corners the centres of its first and last cells.
     """
     return maps.graph(

@@ -13,7 +13,7 @@ from .boxes import axes_of, data_of, decode, finish, pooled_size
 
 @rule("_gluon_roi_PrROIPool")
 def pr_roi_pool(g: Graph, node: Node) -> Tensor:
-    """Ay . X . Ax^T: one product of Ay with all maps, where maps of other images weigh 0.
+    """Ay . X . Ax^T: one product of Ay with all maps, in which other images have the weight 0.
 
     ::
 
@@ -31,9 +31,9 @@ def pr_roi_pool(g: Graph, node: Node) -> Tensor:
         _hat_means(low, high, scale, bins, data.size(2 + n)).cast(data.dtype)
         for n, ((low, high), bins) in enumerate(zip(axes_of(rows.box), (height, width)))
     )
-    own = rows.image.reshape(-1, 1).equal(images.numbers().reshape(1, -1))
-    own = own.cast(data.dtype).unsqueeze(1, 3)
-    wy = wy.unsqueeze(2) * own
+    on_image = rows.image.reshape(-1, 1).equal(images.numbers().reshape(1, -1))
+    on_image = on_image.cast(data.dtype).unsqueeze(1, 3)
+    wy = wy.unsqueeze(2) * on_image
     lines = images * data.size(2)
     wy = wy.reshape(rows.number * [height], lines)
     across = data.size(3) * [channels]
@@ -47,9 +47,10 @@ def pr_roi_pool(g: Graph, node: Node) -> Tensor:
 def _hat_means(low: Tensor, high: Tensor, scale: float, bins: int, size: Tensor) -> Tensor:
     """The weight of each cell in each bin along an axis, (K, bins, cells): core/geometry/precise.h.
 
-    Between neighbouring cells a hat is linear, so the weight is the share of the bin in that
-    interval times the height in the middle of this share. Weights are float64, as in the kernels.
-    Shares are measured along the bin, where they add up to 1 even if a runtime rounds to float32.
+    Between neighbouring cells the hat function is linear, so the weight is the share of the bin in
+    that interval times the height in the middle of the share. Weights are float64, as in the
+    kernels. Shares are computed along the bin, so that they add up to 1 even if a runtime rounds to
+    float32.
     """
     real = np.float64
     start, end = (saturate(edge.cast(real) * scale) for edge in (low, high))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RotatedROIAlign and DeformablePSROIPool: samples off an upright grid, or that may not count."""
+"""RotatedROIAlign and DeformablePSROIPool: samples that are rotated, or excluded from the mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat, joined
+from ..graph import Graph, Node, Tensor, concat, concat_sizes
 from ..registry import rule
 from .arithmetic import bases, is_finite, on_map, positions, product, quotient, round_away, rounded
 from .boxes import (
@@ -27,14 +27,14 @@ from .grid import grid_place, grid_sample
 
 
 class _Samples(NamedTuple):
-    """Samples along one axis of the map, in a shape that broadcasts to (K, P, Q, S, S)."""
+    """Samples along one axis of the map, with a shape that broadcasts to (K, P, Q, S, S)."""
 
     position: Tensor
-    inside: Tensor  # whether they count
+    inside: Tensor  # whether they are on the map
 
 
-def _limited(position: Tensor, size: Tensor, beyond: float) -> _Samples:
-    """Samples count up to `beyond` cells before the first and after the last cell, and read it."""
+def _clamp_to_map(position: Tensor, size: Tensor, beyond: float) -> _Samples:
+    """Clamp samples to the map; they are valid up to `beyond` cells outside its outermost cells."""
     last = size.cast(position.dtype) - 1
     inside = (position >= -beyond) & (position <= last + beyond)
     return _Samples(position.min(last).max(0), inside)
@@ -53,8 +53,8 @@ def _sample_sums(
 ) -> Tensor:
     """Sums of the S x S samples of every bin: (K, dim, P, Q)."""
     number = samples * samples
-    shape = joined(count, pooled[0], pooled[1], samples, samples)
-    if maps.dtype == np.float64:  # GridSample is for float32 only: a RoI for each sample
+    shape = concat_sizes(count, pooled[0], pooled[1], samples, samples)
+    if maps.dtype == np.float64:  # GridSample supports float32 only, so each sample is a RoI
         corner = [(axis.position + 0.5).expand(shape).reshape(-1, 1) for axis in (x, y)]
         boxes = concat(*corner, *corner, axis=1)
         images = bin_images(image, pooled, group, count)
@@ -66,8 +66,8 @@ def _sample_sums(
         values = values.reshape(count, pooled[0] * pooled[1], number, dim)
         sums = values.sum(2).transpose(0, 2, 1)
         return sums.reshape(count, dim, *pooled)
-    # GridSample knows no RoIs: all images are one map, below each other, and a row of zeros after
-    # each, so that a sample on its last row does not read the next one.
+    # GridSample has no RoIs: the images are stacked vertically into one map, with a row of zeros
+    # after each, so that a sample in the last row does not read the next image.
     groups, bins = group[0] * group[1], pooled[0] * pooled[1]
     maps = maps.reshape(maps.size(0), dim, groups, maps.shape(2, 4))
     maps = maps.graph("Pad", maps, np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 0]))
@@ -80,7 +80,7 @@ def _sample_sums(
     ]
     places = [place.expand(shape).unsqueeze(5) for place in places]
     xy = concat(*places, axis=5)
-    if groups > 1:  # the bins apart, each with its map
+    if groups > 1:  # a batch entry per bin, with the bin's map
         p, q = parts_of_bins(pooled, group)
         maps = maps.gather((p[:, None] * group[1] + q).ravel(), axis=0)
         xy = xy.transpose(1, 2, 0, 3, 4, 5)
@@ -96,20 +96,20 @@ def _sample_sums(
 def _angle(degrees: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine, (K, 1) each, of an angle rounded to the type of the geometry."""
     g, dtype, real = degrees.graph, degrees.dtype, np.float64
-    whole = g("Mod", degrees, np.array(360, dtype), fmod=1)
-    radians = (whole.cast(real) * np.pi / 180).cast(dtype).cast(real)
+    reduced = g("Mod", degrees, np.array(360, dtype), fmod=1)
+    radians = (reduced.cast(real) * np.pi / 180).cast(dtype).cast(real)
     return g("Cos", radians).cast(dtype), g("Sin", radians).cast(dtype)
 
 
 @rule("_gluon_roi_RotatedROIAlign")
 def rotated_roi_align(g: Graph, node: Node) -> Tensor:
-    """Samples, rotated about the centre of the box.
+    """Samples that are rotated about the centre of the box.
 
     ::
 
         rois -> decode -> sides --> samples along each, from the centre --+
                    |      theta --> cosine, sine --------------- products +
-                   |      centre --> on the map ------------ sums, _limited: y, x
+                   |      centre --> on the map ------------ sums, _clamp_to_map: y, x
                    |                                                      |
         data ------------------------------- GridSample, or RoiAlign of each
                    |                                   |
@@ -128,7 +128,7 @@ def rotated_roi_align(g: Graph, node: Node) -> Tensor:
     cosine, sine = (part.unsqueeze(2) for part in _angle(theta))
 
     def along(side: Tensor, bins: int) -> Tensor:
-        """Positions of samples from the centre of the box, (K, bins, samples)."""
+        """Positions of samples relative to the centre of the box, (K, bins, samples)."""
         length = on_map(side, scale, False)
         length = length if aligned else length.max(1)
         bin_size = quotient(length, bins)
@@ -139,7 +139,7 @@ def rotated_roi_align(g: Graph, node: Node) -> Tensor:
         centre: Tensor, sign: Callable, first: Tensor, second: Tensor, size: Tensor
     ) -> _Samples:
         centre = on_map(centre, scale, aligned).unsqueeze(2, 3, 4)
-        return _limited(sign(first, second) + centre, size, 1)
+        return _clamp_to_map(sign(first, second) + centre, size, 1)
 
     u, v = along(sides[0], pooled[1]), along(sides[1], pooled[0])
     u_cosine, u_sine, v_cosine, v_sine = (
@@ -167,12 +167,12 @@ def _part_axis(low: Tensor, high: Tensor, scale: float) -> _PartAxis:
     return _PartAxis(start, (end - start).max(0.1))
 
 
-def _part_moves(
+def _part_offsets(
     node: Node, pooled: tuple[int, int], place: Tensor, count: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Moves of each bin along y and x, and which offsets are finite.
+    """The offsets of each bin along y and x, and whether they are finite.
 
-    Moves are (K, P, Q), in lengths of the box, and 0 for offsets that are not finite. The second is
+    Offsets are (K, P, Q), in units of the box size, and 0 where they are not finite; the flag is
     (K, 1, P, Q).
     """
     trans = data_of(node, 2).gather(place, axis=0)
@@ -189,7 +189,7 @@ def _part_moves(
 
 def _part_samples(
     axis: _PartAxis,
-    move: Tensor | None,
+    offset: Tensor | None,
     pooled: tuple[int, int],
     n: int,
     samples: int,
@@ -199,60 +199,60 @@ def _part_samples(
     bin_size = quotient(axis.length, pooled[n])
     step = quotient(bin_size, samples)
     first = bases(axis.start, bin_size, pooled[n]).unsqueeze(2 - n)
-    if move is not None:
-        first = first + product(move, axis.length.unsqueeze(2))
-    behind = product(np.arange(samples)[None], step).unsqueeze(1, 2, 4 - n)
-    return _limited(first.unsqueeze(3, 4) + behind, size, 0.5)
+    if offset is not None:
+        first = first + product(offset, axis.length.unsqueeze(2))
+    sample_offset = product(np.arange(samples)[None], step).unsqueeze(1, 2, 4 - n)
+    return _clamp_to_map(first.unsqueeze(3, 4) + sample_offset, size, 0.5)
 
 
 @rule("_gluon_roi_DeformablePSROIPool")
 def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
-    """Samples of the bins; a pair of a RoI and a class counts as a RoI, as in the kernels.
+    """Samples of the bins; a pair of a RoI and a class is treated as a RoI, as in the kernels.
 
     ::
 
         rois --> decode -> box -> start and length of each pair along y and x --+
                    |                                                            |
-        trans --> Gather by parts -> finite? -> moves of bins --> _part_samples: y, x
+        trans --> Gather by parts -> finite? -> offsets of bins --> _part_samples: y, x
                    |                    |                                       |
         data --> maps of groups --------|-- GridSample, or RoiAlign of each <---+-> count
                    |                    |                  |                          |
                    |                    +-> Where <- sum / count <--------------------+
                    +-- place, fill -----> finish (rows with offsets not finite: NaN)
     """
-    # The shape has output_dim; the others have no effect without trans.
+    # output_dim follows from the shape; the others have no effect without trans.
     node.accept("output_dim", "part_size", "trans_std")
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     group, samples = grid_of(node, "group_size", pooled), node.get("sample_per_part", 4)
-    moved = node.get("trans", False)
-    classes = node.shapes[2][1] // 2 if moved else 1
+    has_trans = node.get("trans", False)
+    classes = node.shapes[2][1] // 2 if has_trans else 1
     dim = node.out_shapes[0][1] // classes
     data = data_of(node)
-    places = [place for place in range(len(node.inputs)) if place != 2 or not moved]
+    places = [place for place in range(len(node.inputs)) if place != 2 or not has_trans]
     rows = decode(node.with_inputs(*places), data.dtype)
     count = rows.number * [classes]
 
-    def of_classes(each: Tensor) -> Tensor:
+    def per_class(each: Tensor) -> Tensor:
         """(K, 1) to (K * classes, 1)."""
         return each.expand(1, classes).reshape(-1, 1)
 
     axes = [
-        _PartAxis(*map(of_classes, _part_axis(low, high, scale))) for low, high in axes_of(rows.box)
+        _PartAxis(*map(per_class, _part_axis(low, high, scale))) for low, high in axes_of(rows.box)
     ]
     image = rows.image.unsqueeze(1) * classes
     image = (image + np.arange(classes)[None]).reshape(-1)
-    apart = data.size(0) * [classes]
-    maps = data.reshape(apart, node.shapes[0][1] // classes, data.shape(2, 4))
-    moves: list[Tensor | None] = [None, None]
-    if moved:
-        *moves, finite = _part_moves(node, pooled, rows.place, count)
+    pair_images = data.size(0) * [classes]
+    maps = data.reshape(pair_images, node.shapes[0][1] // classes, data.shape(2, 4))
+    offsets: list[Tensor | None] = [None, None]
+    if has_trans:
+        *offsets, finite = _part_offsets(node, pooled, rows.place, count)
     y, x = (
-        _part_samples(axis, move, pooled, n, samples, data.size(2 + n))
-        for n, (axis, move) in enumerate(zip(axes, moves))
+        _part_samples(axis, offset, pooled, n, samples, data.size(2 + n))
+        for n, (axis, offset) in enumerate(zip(axes, offsets))
     )
     out = _sample_sums(maps, image, group, y, x, count, pooled, samples, dim)
     ys, xs = (axis.inside.cast(data.dtype).sum(3, 4) for axis in (y, x))
     out = out / (ys * xs).max(1).unsqueeze(1)
-    if moved:
+    if has_trans:
         out = finite.where(out, np.nan)
     return finish(node, rows, out.reshape(rows.number, classes * dim, *pooled))

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor, concat, joined
+from ..graph import END, Graph, Node, Tensor, concat, concat_sizes
 from ..registry import rule
 
 
 @rule("_contrib_box_decode")
 def _box_decode(g: Graph, node: Node) -> Tensor:
-    """Offsets from anchors to corners.
+    """Decode offsets from anchors to corners.
 
     ::
 
@@ -31,15 +31,18 @@ def _box_decode(g: Graph, node: Node) -> Tensor:
         aw, ah = aw - ax, ah - ay
         ax, ay = ax + aw * 0.5, ay + ah * 0.5
     dx, dy, dw, dh = (data * deviations).split(4, 2)
-    x1, x2 = moved(ax, aw, dx, dw, clip)
-    y1, y2 = moved(ay, ah, dy, dh, clip)
+    x1, x2 = decode_axis(ax, aw, dx, dw, clip)
+    y1, y2 = decode_axis(ay, ah, dy, dh, clip)
     return concat(x1, y1, x2, y2, axis=2)
 
 
-def moved(
+def decode_axis(
     centre: Tensor, size: Tensor, shift: Tensor, growth: Tensor, clip: float = 0
 ) -> tuple[Tensor, Tensor]:
-    """Both edges along an axis of anchors that are moved and grown; `clip` limits growth, or 0."""
+    """Apply predicted deltas to anchors along one axis, and return both edges.
+
+    `clip` is the maximum of `growth`, or 0 for none.
+    """
     centre = shift * size + centre
     growth = growth.min(clip) if clip > 0 else growth
     reach = growth.exp() * size * 0.5
@@ -85,7 +88,7 @@ def _box_iou(g: Graph, node: Node) -> Tensor:
 
 
 def _upright(boxes: Tensor, center: bool) -> list[Tensor]:
-    """Corners and area, each without the last axis."""
+    """Corners and area, each of the shape without the last axis."""
     a, b, c, d = (boxes.column(n).squeeze(2) for n in range(4))
     if not center:
         return [a, b, c, d, (c - a) * (d - b)]
@@ -95,16 +98,16 @@ def _upright(boxes: Tensor, center: bool) -> list[Tensor]:
 class _Suppression(NamedTuple):
     """Attributes of BoxNMS."""
 
-    threshold: float  # of the overlap
-    lowest: float  # highest score that is invalid
-    best: int  # number of boxes considered; all if below 0
-    corner: int  # columns: of the first corner,
-    score: int
-    identity: int  # and of the class, if it is not below 0
-    background: float
-    apart: bool  # boxes suppress only boxes of their class
-    given: str  # format of the boxes,
-    wanted: str  # and of those of the output
+    threshold: float  # overlap
+    max_invalid_score: float  # scores up to it are invalid
+    topk: int  # number of boxes to consider; all if below 0
+    corner: int  # first column of the box
+    score: int  # column of the score
+    id_index: int  # column of the class; below 0: none
+    background: float  # class whose boxes are invalid
+    per_class: bool  # boxes suppress only boxes of their class
+    in_format: str  # box format of the data
+    out_format: str  # box format of the output
 
 
 def _suppression(node: Node) -> _Suppression:
@@ -117,9 +120,9 @@ def _suppression(node: Node) -> _Suppression:
             f"method={node.get('method')} has no translation: each row that is kept changes the "
             "scores of the others, which needs a loop"
         )
-    node.accept("sigma")  # of the other methods
+    node.accept("sigma")  # for the other methods
     node.accept("min_score")
-    node.accept("return_indices")  # there are always both outputs
+    node.accept("return_indices")  # both outputs always exist
     node.expect("in_format", "corner", "center")
     node.expect("out_format", "corner", "center")
     if node.dtype not in (np.float16, np.float32):
@@ -127,16 +130,16 @@ def _suppression(node: Node) -> _Suppression:
     threshold = float(node.get("overlap_thresh", 0.5))
     if not 0 <= threshold <= 1:
         raise node.refusal(f"overlap_thresh={threshold} has no translation")
-    identity, together = node.get("id_index", -1), node.get("force_suppress", False)
+    id_index, together = node.get("id_index", -1), node.get("force_suppress", False)
     return _Suppression(
         threshold,
         float(node.get("valid_thresh", 0)),
         node.get("topk", -1),
         node.get("coord_start", 2),
         node.get("score_index", 1),
-        identity,
+        id_index,
         float(node.get("background_id", -1)),
-        identity >= 0 and not together,
+        id_index >= 0 and not together,
         node.get("in_format", "corner"),
         node.get("out_format", "corner"),
     )
@@ -144,7 +147,7 @@ def _suppression(node: Node) -> _Suppression:
 
 @rule("_gluon_roi_BoxNMS")
 def _box_nms(g: Graph, node: Node) -> list[Tensor]:
-    """The best boxes first; suppressed and invalid ones are rows of -1 at the end; and indices.
+    """Kept rows by descending score, then rows of -1; and the indices of the kept rows.
 
     ::
 
@@ -157,91 +160,93 @@ def _box_nms(g: Graph, node: Node) -> list[Tensor]:
                 |                                                                |
                 +----------------------> Gather: kept first, the rest -1 <-------+
     """
-    what = _suppression(node)
+    attrs = _suppression(node)
     data, width = node.inputs[0], node.shapes[0][-1]
     data = data.cast(np.float32) if node.dtype == np.float16 else data
     number = data.shape(node.rank - 2, node.rank - 1)  # of boxes per image
     images = data.shape(0, node.rank - 2)
     batch = np.array([1]) if node.rank == 2 else g("ReduceProd", images)
-    indices_shape = joined(*([] if node.rank == 2 else [images]), number, 1)
-    if what.best == 0:
+    indices_shape = concat_sizes(*([] if node.rank == 2 else [images]), number, 1)
+    if attrs.topk == 0:
         every = (number * batch).numbers().cast(np.int32)
         return [node.inputs[0], g("Reshape", every, indices_shape)]
     rows = data.reshape(batch, number, width)
-    scores = _column(rows, what.score)
-    valid = _is_valid(rows, scores, what)
+    scores = _column(rows, attrs.score)
+    valid = _is_valid(rows, scores, attrs)
     order_by = valid.where(scores, np.finfo(np.float32).min)
-    count = number if what.best < 0 else number.min([what.best])
+    count = number if attrs.topk < 0 else number.min([attrs.topk])
     order = first_of_equal(order_by, number, count)
-    # Counted over all images.
+    # Indices count over all images.
     first = (number * batch).numbers().reshape(batch, number).columns(0, 1, 1)
     indices = order + first
     rows = gathered_rows(rows, order, width)
     valid = g("GatherElements", valid.cast(np.float32), order, axis=1)
     place = count.numbers().cast(np.float32)
-    # Ranks replace scores: they have no ties, and exactly those of valid boxes are positive.
+    # Ranks replace scores: they have no ties, and are positive only for valid boxes.
     rank = valid * (count.cast(np.float32) - place)
-    kept = _kept(rows, valid, rank, count, what)
+    kept = _kept_mask(rows, valid, rank, count, attrs)
     _, order = g("TopK", kept * rank, count, axis=1, outputs=2)
     is_kept = g("GatherElements", kept, order, axis=1).unsqueeze(2) > 0
     rows = is_kept.where(gathered_rows(rows, order, width), -1)
     indices = is_kept.where(g("GatherElements", indices, order, axis=1).unsqueeze(2), -1)
-    if what.best > 0:
-        rest = joined(np.zeros(4, np.int64), number - count, 0)
+    if attrs.topk > 0:
+        rest = concat_sizes(np.zeros(4, np.int64), number - count, 0)
         rows = g("Pad", rows, rest, np.float32(-1))
         indices = g("Pad", indices, rest, np.array(-1))
-    if what.given != what.wanted:
-        rows = _converted(rows, what)
+    if attrs.in_format != attrs.out_format:
+        rows = _convert_format(rows, attrs)
     rows = g("Reshape", rows, data.shape())
     rows = rows.cast(np.float16) if node.dtype == np.float16 else rows
     return [rows, g("Reshape", indices.cast(np.int32), indices_shape)]
 
 
 def _column(rows: Tensor, index: int) -> Tensor:
-    """(B, n) of (B, n, width)."""
+    """A column (B, n) of rows (B, n, width)."""
     return rows.column(index).squeeze(2)
 
 
-def _is_valid(rows: Tensor, scores: Tensor, what: _Suppression) -> Tensor:
-    valid = scores > what.lowest
-    if what.identity < 0:
+def _is_valid(rows: Tensor, scores: Tensor, attrs: _Suppression) -> Tensor:
+    valid = scores > attrs.max_invalid_score
+    if attrs.id_index < 0:
         return valid
-    return valid & ~_column(rows, what.identity).equal(what.background)
+    return valid & ~_column(rows, attrs.id_index).equal(attrs.background)
 
 
-def _kept(rows: Tensor, valid: Tensor, rank: Tensor, count: Tensor, what: _Suppression) -> Tensor:
-    """1 for sorted rows that no better row suppresses, else 0: (B, n)."""
+def _kept_mask(
+    rows: Tensor, valid: Tensor, rank: Tensor, count: Tensor, attrs: _Suppression
+) -> Tensor:
+    """1 for sorted rows that are kept, else 0: (B, n)."""
     x1, y1, x2, y2 = (
-        _corners(rows, what)
-        if what.given == "center"
-        else (rows.column(what.corner + n) for n in range(4))
+        _corners(rows, attrs)
+        if attrs.in_format == "center"
+        else (rows.column(attrs.corner + n) for n in range(4))
     )
-    # NonMaxSuppression would swap the corners of inverted boxes; here they overlap nothing.
+    # NonMaxSuppression would swap the corners of inverted boxes, which must overlap nothing.
     boxes = concat(y1, x1, y1.max(y2), x1.max(x2), axis=2)
     scores = rank.unsqueeze(1)
-    if what.apart:
-        kind = _column(rows, what.identity)
-        kind = valid.cast(np.bool_).where(kind, 0)
-        scores = scores_of_classes(kind, scores)
-    return kept_boxes(boxes, scores, rank, count, what.threshold)
+    if attrs.per_class:
+        class_ids = _column(rows, attrs.id_index)
+        class_ids = valid.cast(np.bool_).where(class_ids, 0)
+        scores = scores_of_classes(class_ids, scores)
+    return kept_boxes(boxes, scores, rank, count, attrs.threshold)
 
 
-def _corners(rows: Tensor, what: _Suppression) -> list[Tensor]:
-    """Corners (B, n, 1) of boxes given as centres and sizes."""
-    x, y, *sizes = (rows.column(what.corner + n) for n in range(4))
+def _corners(rows: Tensor, attrs: _Suppression) -> list[Tensor]:
+    """Corners (B, n, 1) of boxes with the format 'center'."""
+    x, y, *sizes = (rows.column(attrs.corner + n) for n in range(4))
     width, height = (size * 0.5 for size in sizes)
     return [x - width, y - height, x + width, y + height]
 
 
-def _converted(rows: Tensor, what: _Suppression) -> Tensor:
+def _convert_format(rows: Tensor, attrs: _Suppression) -> Tensor:
     """Rows with their boxes in the other format.
 
-    Like MXNet, it skips rows whose first number is below 0, such as rows of -1.
+    Like MXNet, it skips rows whose first coordinate is negative, such as rows of -1.
     """
-    before, after = rows.columns(0, what.corner), rows.columns(what.corner + 4, END)
-    old = [rows.column(what.corner + n) for n in range(4)]
-    if what.wanted == "corner":
-        new = _corners(rows, what)
+    before, after = rows.columns(0, attrs.corner), rows.columns(attrs.corner + 4, END)
+    old = [rows.column(attrs.corner + n) for n in range(4)]
+    if attrs.out_format == "corner":
+        new = _corners(rows, attrs)
     else:
         sums = [(old[n] + old[2 + n]) * 0.5 for n in range(2)]
         new = [*sums, *(old[2 + n] - old[n] for n in range(2))]
@@ -250,13 +255,14 @@ def _converted(rows: Tensor, what: _Suppression) -> Tensor:
 
 
 def kept_boxes(boxes: Tensor, scores: Tensor, rank: Tensor, limit: Any, threshold: float) -> Tensor:
-    """1 for boxes (B, n, 4) that no better box overlaps by more than the threshold, else 0: (B, n).
+    """1 for boxes (B, n, 4) that suppression keeps, else 0: (B, n).
 
-    Scores are (B, classes, n), above 0 for boxes to be considered; rank (B, n) is the largest score
-    of each box. At most `limit` boxes per image and class are kept.
+    A box is kept unless a kept box with a higher score overlaps it by more than the threshold.
+    Scores are (B, classes, n), above 0 for boxes to consider; rank (B, n) is the largest score of
+    each box. At most `limit` boxes per image and class are kept.
 
     OpenVINO suppresses a box whose overlap equals the threshold; onnxruntime and MXNet suppress
-    only above it. So the next larger number is the threshold. No overlap exceeds 1.
+    only above it, so the threshold is the next larger number. No overlap exceeds 1.
     """
     if threshold == 1:
         return (rank > 0).cast(np.float32)
@@ -268,43 +274,43 @@ def kept_boxes(boxes: Tensor, scores: Tensor, rank: Tensor, limit: Any, threshol
     return g("ScatterND", rank * 0, places, ones)
 
 
-def scores_of_classes(kind: Tensor, scores: Tensor) -> Tensor:
+def scores_of_classes(class_ids: Tensor, scores: Tensor) -> Tensor:
     """Scores (B, 1, n) as (B, classes, n), with 0 where a row belongs to another class.
 
-    Classes (B, n) are rounded towards 0 to int32; NaN and what is beyond int32 count as -2^31.
+    Classes (B, n) are truncated to int32; NaN and values outside int32 become -2^31.
     """
-    least = -(2.0**31)
-    is_int = (kind >= least) & (kind < -least)
-    kind = is_int.where(kind, least).cast(np.int64)
-    kinds = kind.graph("Unique", kind, outputs=1)
-    same = kind.unsqueeze(1).equal(kinds.unsqueeze(0, 2))
+    lowest_int = -(2.0**31)
+    is_int = (class_ids >= lowest_int) & (class_ids < -lowest_int)
+    class_ids = is_int.where(class_ids, lowest_int).cast(np.int64)
+    classes = class_ids.graph("Unique", class_ids, outputs=1)
+    same = class_ids.unsqueeze(1).equal(classes.unsqueeze(0, 2))
     return scores * same.cast(np.float32)
 
 
 def first_of_equal(values: Tensor, number: Tensor, count: Tensor) -> Tensor:
-    """The places (B, count) of the largest of (B, number) values, equal values in order of place.
+    """Indices (B, count) of the largest of (B, number) values; equal values stay in order.
 
     ::
 
         values -> TopK, all -> value -> group: how many greater values there are --+
                           |                                                        |
                           +--> order ----------------------> key = group * number + order
-                                 |                                                 |
-                                 +--> GatherElements <------------- TopK, the least `count` keys
+                                 |                                                 | +-->
+                                 GatherElements <------------- TopK, the least `count` keys
 
-    OpenVINO's TopK returns equal values in any order, and any of them if only some are wanted. So
-    all values are sorted first, then keys made of group and place, with a group for each value.
-    OpenVINO also divides and compares integers in float32, which is exact only up to 2**24. So no
-    place is computed from a key.
+    OpenVINO's TopK returns equal values in any order, and any of them if not all are requested. So
+    all values are sorted first, and then keys made of a group for each value and the index.
+    OpenVINO also divides and compares integers in float32, which is exact only up to 2**24, so no
+    index is computed from a key.
     """
     g = values.graph
     value, order = g("TopK", values, number, axis=1, outputs=2)
     lower = (~value.columns(0, -1, 1).equal(value.columns(1, END, 1))).cast(np.int64)
     group = g("CumSum", g("Pad", lower, np.array([0, 1, 0, 0]), np.array(0)), np.array(1))
-    # Places in groups from `count` on are not wanted; merging these groups keeps keys small.
+    # Indices in groups from `count` on are not needed; merging these groups keeps keys small.
     key = group.min(count) * number + order
     _, rank = g("TopK", key, count, axis=1, largest=0, outputs=2)
-    # OpenVINO computes int64 in int32. If keys may not fit, the first order is used.
+    # OpenVINO computes int64 in int32. If keys may not fit, the order of the first TopK is used.
     groups = count.cast(np.float32) + 1
     fits = groups * number.cast(np.float32) < 2.147e9
     rank = fits.where(rank, count.numbers())

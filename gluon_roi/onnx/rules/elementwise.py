@@ -38,7 +38,7 @@ def _relu(g: Graph, node: Node) -> Tensor:
 
 
 @rules({"ceil": "Ceil", "floor": "Floor"})
-def _whole(g: Graph, node: Node, kind: str) -> Tensor:
+def _floor_or_ceil(g: Graph, node: Node, kind: str) -> Tensor:
     return g(kind, *node.inputs) if node.dtype.kind == "f" else node.inputs[0]
 
 
@@ -109,7 +109,7 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _compared(g: Graph, node: Node, kind: str, left: Any, right: Any) -> Tensor:
+def _compare(g: Graph, node: Node, kind: str, left: Any, right: Any) -> Tensor:
     """MXNet's comparisons return 1 and 0 in the type of their inputs.
 
     OpenVINO's Greater and GreaterOrEqual are true of NaN, its Less and LessOrEqual are not.
@@ -122,7 +122,7 @@ def _compared(g: Graph, node: Node, kind: str, left: Any, right: Any) -> Tensor:
 
 @rules({f"{place}_{name}": op for place in ("", "broadcast") for name, op in _COMPARISONS.items()})
 def _comparison(g: Graph, node: Node, kind: str) -> Tensor:
-    return _compared(g, node, kind, *node.inputs)
+    return _compare(g, node, kind, *node.inputs)
 
 
 @rules({f"_{name}_scalar": op for name, op in _COMPARISONS.items()})
@@ -132,7 +132,7 @@ def _scalar_comparison(g: Graph, node: Node, kind: str) -> Tensor:
     _check_range(node, float(scalar))
     if scalar.astype(node.dtype) != scalar and node.dtype.kind != "f":
         raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
-    return _compared(g, node, kind, node.inputs[0], scalar.astype(node.dtype))
+    return _compare(g, node, kind, node.inputs[0], scalar.astype(node.dtype))
 
 
 @rules({
@@ -196,7 +196,7 @@ def _rint(g: Graph, node: Node) -> Tensor:
 
 
 @rule("fix", "trunc")
-def _truncated(g: Graph, node: Node) -> Tensor:
+def _truncate(g: Graph, node: Node) -> Tensor:
     if node.dtype.kind != "f":
         return node.inputs[0]
     return node.inputs[0].abs().floor() * node.inputs[0].sign()
@@ -272,7 +272,7 @@ def _cast(g: Graph, node: Node) -> list[Tensor]:
 
 
 @rules({"_full": None, "_zeros": 0, "_ones": 1})
-def _filled(g: Graph, node: Node, kind: float | None) -> Tensor:
+def _fill(g: Graph, node: Node, kind: float | None) -> Tensor:
     node.accept("ctx", "dtype", "shape")
     number = np.array(node.get("value") if kind is None else kind, node.out_dtypes[0])
     sizes = node.out_sizes
@@ -287,7 +287,7 @@ def _filled(g: Graph, node: Node, kind: float | None) -> Tensor:
 
 
 @rules({"zeros_like": 0, "ones_like": 1})
-def _filled_like(g: Graph, node: Node, kind: float) -> Tensor:
+def _fill_like(g: Graph, node: Node, kind: float) -> Tensor:
     node.accept("dtype")
     return g("Expand", np.array(kind, node.out_dtypes[0]), node.inputs[0].shape())
 

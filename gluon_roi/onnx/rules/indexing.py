@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, joined
+from ..graph import Graph, Node, Tensor, concat_sizes
 from ..registry import rule, rules
 from .shapes import along
 
@@ -20,7 +20,7 @@ def _take(g: Graph, node: Node) -> Tensor:
     size = data.size(axis)
     index = index.cast(np.int64)
     if mode == "clip":
-        index = _limited(index, size)
+        index = _clamp_index(index, size)
     else:
         # The first step is for OpenVINO, which computes Mod in float32, exact up to 2**24.
         index = (index - index / size * size) % size
@@ -29,7 +29,7 @@ def _take(g: Graph, node: Node) -> Tensor:
     return data.gather(index, axis=axis)
 
 
-def _limited(index: Tensor, size: Tensor) -> Tensor:
+def _clamp_index(index: Tensor, size: Tensor) -> Tensor:
     """The nearest index that an axis of this size has."""
     return index.min(size - [1]).max([0])
 
@@ -44,7 +44,7 @@ def _pick(g: Graph, node: Node) -> Tensor:
         index = index.unsqueeze(axis)
     size = data.size(axis)
     if node.get("mode", "clip") == "clip":
-        index = _limited(index, size)
+        index = _clamp_index(index, size)
     else:
         index = index % size
     out = g("GatherElements", data, index, axis=axis)
@@ -57,7 +57,7 @@ def _pick(g: Graph, node: Node) -> Tensor:
 def _embedding(g: Graph, node: Node) -> Tensor:
     node.accept("input_dim", "output_dim", "dtype", "sparse_grad")
     index, data = node.inputs
-    index = _limited(index.cast(np.int64), data.size(0))
+    index = _clamp_index(index.cast(np.int64), data.size(0))
     return data.gather(index.squeeze(0) if len(node.shapes[0]) == 0 else index)
 
 
@@ -130,10 +130,10 @@ def _reduction(g: Graph, node: Node, kind: str) -> Tensor:
         if not given:
             node.accept("keepdims")
             return node.inputs[0]
-    return _reduced(g, node, kind, node.inputs[0], given)
+    return _reduce(g, node, kind, node.inputs[0], given)
 
 
-def _reduced(g: Graph, node: Node, kind: str, data: Tensor, axes: list[int]) -> Tensor:
+def _reduce(g: Graph, node: Node, kind: str, data: Tensor, axes: list[int]) -> Tensor:
     keep = int(node.get("keepdims", False))
     if kind == "ReduceSum":
         out = g(kind, data, np.array(axes, np.int64), keepdims=keep)
@@ -152,9 +152,9 @@ def _norm(g: Graph, node: Node) -> Tensor:
     node.expect_floats()
     axes = node.axes() or list(range(node.rank))
     if node.get("ord", 2) == 2:
-        return _reduced(g, node, "ReduceL2", node.inputs[0], axes)
+        return _reduce(g, node, "ReduceL2", node.inputs[0], axes)
     # OpenVINO reduces all axes in ReduceL1
-    return _reduced(g, node, "ReduceSum", node.inputs[0].abs(), axes)
+    return _reduce(g, node, "ReduceSum", node.inputs[0].abs(), axes)
 
 
 @rules({"softmax": "Softmax", "log_softmax": "LogSoftmax"})
@@ -199,4 +199,4 @@ def _dot(g: Graph, node: Node) -> Tensor:
     out = g("MatMul", *sides)
     if all(len(shape) == 2 for shape in node.shapes):
         return out
-    return out.reshape_exactly(joined(*sizes) if sizes else np.array([1]))
+    return out.reshape_exactly(concat_sizes(*sizes) if sizes else np.array([1]))

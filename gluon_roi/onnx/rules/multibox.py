@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXNet's operators of single-shot detectors: prior boxes, and detections from them."""
+"""MXNet's operators for single-shot detectors: prior boxes and detections."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor, concat, joined
+from ..graph import END, Graph, Node, Tensor, concat, concat_sizes
 from ..registry import rule
-from .boxes import first_of_equal, gathered_rows, kept_boxes, moved, scores_of_classes
+from .boxes import decode_axis, first_of_equal, gathered_rows, kept_boxes, scores_of_classes
 
 _F32 = np.float32
 
@@ -35,7 +35,7 @@ def _multi_box_prior(g: Graph, node: Node) -> Tensor:
         centre = ((number + offsets[n]) * step).reshape(-1, *[1] * (3 - n))
         low.append(centre - reach)
         high.append(centre + reach)
-    all_boxes = joined(node.inputs[0].shape(2, 4), len(sizes), 1)
+    all_boxes = concat_sizes(node.inputs[0].shape(2, 4), len(sizes), 1)
     edges = [edge.expand(all_boxes) for edge in (*low[::-1], *high[::-1])]
     boxes = concat(*edges, axis=3).reshape(1, -1, 4)
     return boxes.clip(0, 1) if node.get("clip", False) else boxes
@@ -43,7 +43,8 @@ def _multi_box_prior(g: Graph, node: Node) -> Tensor:
 
 @rule("_contrib_MultiBoxDetection")
 def _multi_box_detection(g: Graph, node: Node) -> Tensor:
-    """Rows of class, score and box; invalid rows of -1 at the end, suppressed rows of class -1.
+    """Rows of class, score and box. Suppressed rows get the class -1; invalid rows, all -1, come
+    last.
 
     ::
 
@@ -55,21 +56,21 @@ def _multi_box_detection(g: Graph, node: Node) -> Tensor:
     node.accept("background_id")  # MXNet does not read it: class 0 is the background
     if node.dtype != _F32:
         raise node.refusal(f"{node.dtype} data have no translation")
-    threshold, most = float(node.get("nms_threshold", 0.5)), node.get("nms_topk", -1)
-    apart = not node.get("force_suppress", False)
-    kind, score = _best_class(node.inputs[0])
+    threshold, topk = float(node.get("nms_threshold", 0.5)), node.get("nms_topk", -1)
+    per_class = not node.get("force_suppress", False)
+    class_ids, score = _best_class(node.inputs[0])
     valid = (score > -1) & ~(score < node.get("threshold", 0.01))
-    rows = valid.where(concat(kind, score, _boxes(node), axis=2), -1)
+    rows = valid.where(concat(class_ids, score, _boxes(node), axis=2), -1)
     number = rows.size(1)
     valid = valid.squeeze(2)
     by_anchor = gathered_rows(rows, first_of_equal(valid.cast(_F32), number, number), 6)
     if not 0 < threshold <= 1:
         return by_anchor
-    count = number.min([most]) if most > 0 else number
+    count = number.min([topk]) if topk > 0 else number
     scores = valid.where(score.squeeze(2), np.finfo(_F32).min)
     best = gathered_rows(rows, first_of_equal(scores, number, count), 6)
-    best = _without_class(best, _kept(best, count, threshold, apart) > 0)
-    if most <= 0:
+    best = _without_class(best, _kept_mask(best, count, threshold, per_class) > 0)
+    if topk <= 0:
         return best
     # MXNet leaves the rows beyond nms_topk in the order of anchors.
     rest = g("Slice", by_anchor, count, np.array([END]), np.array([1]))
@@ -78,15 +79,15 @@ def _multi_box_detection(g: Graph, node: Node) -> Tensor:
 
 def _without_class(rows: Tensor, kept: Tensor | np.ndarray) -> Tensor:
     """The rows (N, n, 6) with a class of -1 unless they are kept, (N, n, 1)."""
-    kind = rows.graph("Where", kept, rows.columns(0, 1), _F32(-1))
-    return concat(kind, rows.columns(1, END), axis=2)
+    class_ids = rows.graph("Where", kept, rows.columns(0, 1), _F32(-1))
+    return concat(class_ids, rows.columns(1, END), axis=2)
 
 
 def _best_class(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The first of the best classes after the background, and its score, (N, anchors, 1) each.
+    """The class with the highest score, except the background, and the score: (N, anchors, 1) each.
 
-    As in MXNet, classes whose score is NaN, or not above -1, are not considered. OpenVINO's ArgMax
-    may return any of equal classes.
+    Of equal scores the first class is chosen; OpenVINO's ArgMax may return any. As in MXNet,
+    classes whose score is NaN or <= -1 are ignored.
     """
     scores = scores.columns(1, END, axis=1).transpose(0, 2, 1)
     scores = (scores > -1).where(scores, -1)
@@ -97,35 +98,35 @@ def _best_class(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _boxes(node: Node) -> Tensor:
-    """Corners (N, anchors, 4) of the anchors that are moved by loc_pred."""
-    _, moves, anchors = node.inputs
+    """Corners (N, anchors, 4) of the boxes decoded from loc_pred."""
+    _, offsets, anchors = node.inputs
     variances = node.sizes("variances", (0.1, 0.1, 0.2, 0.2))
     x1, y1, x2, y2 = anchors.split(4, 2)
-    moves = moves.reshape(moves.size(0), -1, 4)
-    parts = [part * variance for part, variance in zip(moves.split(4, 2), variances)]
+    offsets = offsets.reshape(offsets.size(0), -1, 4)
+    parts = [part * variance for part, variance in zip(offsets.split(4, 2), variances)]
     low, high = [], []
-    for start, end, move, growth in ((x1, x2, parts[0], parts[2]), (y1, y2, parts[1], parts[3])):
+    for start, end, shift, growth in ((x1, x2, parts[0], parts[2]), (y1, y2, parts[1], parts[3])):
         size = end - start
-        edges = moved((start + end) * 0.5, size, move, growth)
+        edges = decode_axis((start + end) * 0.5, size, shift, growth)
         low.append(edges[0])
         high.append(edges[1])
     boxes = concat(*low, *high, axis=2)
     return boxes.clip(0, 1) if node.get("clip", True) else boxes
 
 
-def _kept(rows: Tensor, count: Tensor, threshold: float, apart: bool) -> Tensor:
-    """1 for valid rows that no better row suppresses, else 0: (N, n, 1)."""
-    kind = rows.columns(0, 1)
-    valid = (kind >= 0).cast(_F32)
-    # Ranks replace scores: they have no ties, and exactly those of valid rows are positive.
+def _kept_mask(rows: Tensor, count: Tensor, threshold: float, per_class: bool) -> Tensor:
+    """1 for valid rows that are kept, else 0: (N, n, 1)."""
+    class_ids = rows.columns(0, 1)
+    valid = (class_ids >= 0).cast(_F32)
+    # Ranks replace scores: they have no ties, and are positive only for valid rows.
     place = count.numbers().cast(_F32)
     rank = count.cast(_F32) - place
     rank = valid.squeeze(2) * rank
     x1, y1, x2, y2 = (rows.column(n) for n in range(2, 6))
     boxes = concat(y1, x1, y1.max(y2), x1.max(x2), axis=2)
     scores = rank.unsqueeze(1)
-    if apart:
-        scores = scores_of_classes(kind.squeeze(2), scores)
-    # kept_boxes suppresses above its threshold, MXNet's operator also at its own.
+    if per_class:
+        scores = scores_of_classes(class_ids.squeeze(2), scores)
+    # kept_boxes suppresses above its threshold, MXNet's operator also at the threshold.
     below = np.nextafter(np.nextafter(_F32(threshold), _F32(0)), _F32(0))
     return kept_boxes(boxes, scores, rank, count, float(below)).unsqueeze(2)

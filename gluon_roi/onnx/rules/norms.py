@@ -24,10 +24,10 @@ def _batch_norm(g: Graph, node: Node) -> Tensor:
     eps = float(node.get("eps", 1e-3))
     if axis == 1:
         return g("BatchNormalization", data, *names, epsilon=eps)
-    front = list(range(node.rank))
-    front[1], front[axis] = axis, 1
-    out = g("BatchNormalization", data.transpose(*front), *names, epsilon=eps)
-    return out.transpose(*front)
+    order = list(range(node.rank))
+    order[1], order[axis] = axis, 1
+    out = g("BatchNormalization", data.transpose(*order), *names, epsilon=eps)
+    return out.transpose(*order)
 
 
 @rule("InstanceNorm")
@@ -40,9 +40,9 @@ def _group_norm(g: Graph, node: Node) -> Tensor:
     """InstanceNormalization of groups of channels; gamma and beta are of groups, too."""
     node.expect("output_mean_var", False)
     data, gamma, beta = node.inputs
-    apart = data.reshape(data.size(0), node.get("num_groups", 1), -1)
+    grouped = data.reshape(data.size(0), node.get("num_groups", 1), -1)
     eps = float(node.get("eps", 1e-5))
-    out = g("InstanceNormalization", apart, gamma, beta, epsilon=eps)
+    out = g("InstanceNormalization", grouped, gamma, beta, epsilon=eps)
     return out.reshape_exactly(data.shape())
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, joined
+from ..graph import Graph, Node, Tensor, concat_sizes
 from ..registry import rule
 
 
@@ -59,7 +59,7 @@ def _pooling(g: Graph, node: Node) -> Tensor:
         for n, window in enumerate(zip(kernel, strides, padding))
     ]
     if kind == "max":
-        return _greatest(g, node, axes, convention)
+        return _max_pool(g, node, axes, convention)
     return _sums(g, node, axes, convention, include)
 
 
@@ -74,7 +74,7 @@ def _windows(axis: _Axis, convention: str) -> Any:
     return count + [1] if first else count
 
 
-def _behind(axis: _Axis, count: Any) -> Any:
+def _end_padding(axis: _Axis, count: Any) -> Any:
     """Cells after the map that the last window covers: a number, or a vector of one element."""
     reach = axis.kernel - axis.stride - axis.pad
     if axis.known is not None:
@@ -98,20 +98,20 @@ def _pool(
     }
     begin, value = [axis.pad for axis in axes], np.array(fill, node.dtype)
     if any(axis.known is None for axis in axes):
-        ends = [_behind(axis, count) for axis, count in zip(axes, counts)]
-        padded = g("Pad", node.inputs[0], joined(0, 0, *begin, 0, 0, *ends), value)
+        ends = [_end_padding(axis, count) for axis, count in zip(axes, counts)]
+        padded = g("Pad", node.inputs[0], concat_sizes(0, 0, *begin, 0, 0, *ends), value)
         return g(pool, padded, **attributes)
     missing = [
         int((count - 1) * axis.stride - axis.pad >= axis.known) for axis, count in zip(axes, counts)
     ]
-    ends = [_behind(axis, count - less) for axis, count, less in zip(axes, counts, missing)]
+    ends = [_end_padding(axis, count - less) for axis, count, less in zip(axes, counts, missing)]
     out = g(pool, node.inputs[0], pads=begin + ends, **attributes)
     if not any(missing):
         return out
     return g("Pad", out, np.array([0] * (4 + len(axes)) + missing), value)
 
 
-def _greatest(g: Graph, node: Node, axes: list[_Axis], convention: str) -> Tensor:
+def _max_pool(g: Graph, node: Node, axes: list[_Axis], convention: str) -> Tensor:
     """MaxPool; a window without cells gives the lowest number of the type.
 
     ONNX leaves out a last window that begins after the map; MXNet does not. There is none if the

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat, joined
+from ..graph import Graph, Node, Tensor, concat, concat_sizes
 from ..registry import rule
 from ..roi.grid import grid_sample
 
@@ -35,13 +35,13 @@ def _bilinear_resize(g: Graph, node: Node) -> Tensor:
     modes = ("size", "like", "odd_scale", *(f"to_{n}_{to}" for n in ("even", "odd") for to in _TO))
     node.expect("mode", *modes)
     mode = node.get("mode", "size")
-    sides = [_resized(node, mode, axis) for axis in (2, 3)]
+    sides = [_resized_side(node, mode, axis) for axis in (2, 3)]
     return g(
         "Resize",
         node.inputs[0],
         None,
         None,
-        joined(node.inputs[0].shape(0, 2), *sides),
+        concat_sizes(node.inputs[0].shape(0, 2), *sides),
         mode="linear",
         # Of these two, only the second takes the first cell for a side of 1, as MXNet does.
         coordinate_transformation_mode="align_corners"
@@ -53,7 +53,7 @@ def _bilinear_resize(g: Graph, node: Node) -> Tensor:
 _TO = ("down", "up")
 
 
-def _resized(node: Node, mode: str, axis: int) -> Any:
+def _resized_side(node: Node, mode: str, axis: int) -> Any:
     """The new size of an axis: a number, or a vector of one element."""
     name = {2: "height", 3: "width"}[axis]
     given, scale = node.get(name, 1), node.get(f"scale_{name}")
@@ -65,11 +65,11 @@ def _resized(node: Node, mode: str, axis: int) -> Any:
         return given
     size = node.inputs[0].size(axis)
     if mode == "size":
-        return _scaled(size, scale)
+        return _scale_size(size, scale)
     even = size / [2] * [2]
     odd = size - even  # 0 or 1
     if mode == "odd_scale":
-        return _scaled(even, scale) + odd
+        return _scale_size(even, scale) + odd
     twice = odd * [2]
     return {
         "to_even_down": lambda: even,
@@ -79,7 +79,7 @@ def _resized(node: Node, mode: str, axis: int) -> Any:
     }[mode]()
 
 
-def _scaled(size: Tensor, scale: float) -> Tensor:
+def _scale_size(size: Tensor, scale: float) -> Tensor:
     return (size.cast(np.float32) * scale).floor().cast(np.int64)
 
 

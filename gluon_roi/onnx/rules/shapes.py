@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor, concat, joined
+from ..graph import END, Graph, Node, Tensor, concat, concat_sizes
 from ..registry import rule
 
 
@@ -43,11 +43,11 @@ def _reshape(g: Graph, node: Node) -> Tensor:
             axis += 1
         elif code == -4:
             first, second = codes[position + 1 : position + 3]
-            whole = sizes(axis, axis + 1)
+            size = sizes(axis, axis + 1)
             if first == -1:
-                parts += [whole / [second], second]
+                parts += [size / [second], second]
             elif second == -1:
-                parts += [first, whole / [first]]
+                parts += [first, size / [first]]
             else:
                 parts += [first, second]
             position += 2
@@ -78,7 +78,7 @@ def _reshape_like(g: Graph, node: Node) -> Tensor:
         parts.insert(0, data.shape(0, left))
     if right < node.rank:
         parts.append(data.shape(right, node.rank))
-    return data.reshape_exactly(joined(*parts))
+    return data.reshape_exactly(concat_sizes(*parts))
 
 
 @rule("expand_dims")
@@ -221,7 +221,7 @@ def _repeat(g: Graph, node: Node) -> Tensor:
     size = data.size(axis) * [repeats]
     parts = [data.shape(0, axis)] * (axis > 0) + [size]
     parts += [data.shape(axis + 1, rank)] * (axis + 1 < rank)
-    return tiled.reshape_exactly(joined(*parts))
+    return tiled.reshape_exactly(concat_sizes(*parts))
 
 
 @rule("broadcast_like")
