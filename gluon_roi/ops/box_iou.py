@@ -20,7 +20,7 @@ def box_iou(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """Intersection over union of boxes, as MXNet's ``contrib.box_iou``, also of rotated ones.
+    """Intersection over union of upright or rotated boxes, like MXNet's ``contrib.box_iou``.
 
     Parameters
     ----------
@@ -29,10 +29,11 @@ def box_iou(
     rhs : (..., 4) or (..., 5), of the same dtype
         Boxes to compare them with.
     format : {'corner', 'center', 'rotated'}
-        Boxes are x1, y1, x2, y2; centre x, y, width, height; or these four and an angle in degrees,
-        counter-clockwise in an image whose y points down, as of :class:`gluon_roi.RotatedROIAlign`.
+        (x1, y1, x2, y2); (centre x, centre y, width, height); or the latter with an angle in
+        degrees, counter-clockwise in an image whose y points down, as in
+        :class:`gluon_roi.RotatedROIAlign`.
     mode : {'iou', 'iof'}
-        Whether the intersection is divided by the union, or by the area of the box of lhs.
+        Divide the intersection by the area of the union, or by the area of the lhs box.
     aligned : bool
         Whether row i of lhs is compared with row i of rhs only, instead of with every row.
     out, name, attr
@@ -51,8 +52,8 @@ def box_iou(
     Notes
     -----
     Rotated boxes are intersected in float64 for every dtype, with an error of at most 1e-6. A box
-    with a NaN, a negative side or an area of 0 has an overlap of 0 with every box. There is no
-    gradient: those of lhs and rhs are 0.
+    with a NaN, a negative side or an area of 0 has an overlap of 0 with every box. The gradients of
+    lhs and rhs are 0.
 
     References
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BoxNMS: the boxes that no better one overlaps."""
+"""BoxNMS: non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -33,47 +33,48 @@ def box_nms(
 ) -> Any:
     """Non-maximum suppression, as MXNet's ``contrib.box_nms``.
 
-    The best `topk` valid rows of each batch are visited by descending score. A row is kept unless a
-    kept one of its class overlaps it by more than `overlap_thresh`; or, with a soft `method`, its
-    score is lowered instead. The first arguments and their order are those of MXNet's operator.
+    Visit the `topk` best valid rows of each batch by descending score, and keep a row unless a kept
+    row of its class overlaps it by more than `overlap_thresh`. A soft `method` lowers its score
+    instead. The first arguments and their order are those of MXNet's operator.
 
     Parameters
     ----------
     data : (..., n, w), float16, float32 or float64
         Batches of n rows of w columns.
     overlap_thresh : float
-        Intersection over union above which the better of two boxes suppresses the other. It may be
-        infinite; NaN suppresses none.
+        Intersection over union above which the box with the higher score suppresses the other. It
+        may be infinite; with NaN no box is suppressed.
     valid_thresh : float
-        Rows with scores up to it are not valid. It may be infinite; with NaN no row is valid.
+        Rows with scores <= this are ignored. It may be infinite; with NaN all rows are ignored.
     topk : int
-        Valid rows of a batch that are considered; all if negative. With 0 the output is data.
+        Number of valid rows of a batch to consider; all if negative. With 0 the output is data.
     coord_start, score_index, id_index : int
-        First of the columns of the box, four or if rotated five; column of the score; column of the
-        class, of which there is only one if it is negative.
+        First column of the box, which has four columns, or five if rotated; column of the score;
+        column of the class, or a negative number if there are no classes.
     background_id, force_suppress : int, bool
-        Class whose rows are not valid; whether rows suppress those of other classes, too.
+        Class whose rows are ignored; whether rows also suppress rows of other classes.
     in_format, out_format : {'corner', 'center', 'rotated'}
-        Boxes of data and of the output: x1, y1, x2, y2; centre x, y and width, height; or these
-        four and an angle in degrees, counter-clockwise, of both or of neither. Boxes with a
-        negative first coordinate are not converted.
+        Box formats of data and of the output: (x1, y1, x2, y2); (centre x, centre y, width,
+        height); or the latter with an angle in degrees, counter-clockwise. Both or neither are
+        rotated. Boxes with a negative first coordinate are not converted.
     return_indices : bool
         Whether to return the indices of the kept rows as well.
     method : {'hard', 'linear', 'gaussian'}
-        What happens to a row that a kept row overlaps: 'hard' drops it, and 'linear' multiplies its
+        Treatment of a row that a kept row overlaps: 'hard' drops it, and 'linear' multiplies its
         score by 1 - overlap, both above `overlap_thresh`; 'gaussian' multiplies the score by
         exp(-overlap**2 / sigma), whatever the overlap.
     sigma, min_score : float
-        Of 'gaussian'; the score below which 'linear' and 'gaussian' drop a row, at least 0.
+        Parameter of 'gaussian'; score below which 'linear' and 'gaussian' drop a row, at least 0.
     out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
     -------
     out : shape and dtype of data
-        The kept rows of each batch, best first, then rows of -1. Scores are the lowered ones.
+        The kept rows of each batch by descending score, followed by rows of -1. A soft method
+        returns the lowered scores.
     indices : (..., n, 1), int32; if return_indices is true
-        The rows of data that these were, counted over all batches, then -1.
+        The indices of the kept rows in data, counted over all batches, followed by -1.
 
     Raises
     ------
@@ -82,11 +83,11 @@ def box_nms(
 
     Notes
     -----
-    Rows with equal scores keep their order. A score of NaN is not valid, and infinity is the best
-    of all. A box with a NaN overlaps nothing. float16 is computed in float32. data has a gradient:
-    kept rows get that of their copy, other rows 0; that of a lowered score is multiplied by the
-    same factors, and overlaps count as constants. In a symbol, indices are a hidden second output
-    if return_indices is false.
+    Rows with equal scores keep their order. Rows with a NaN score are ignored, and infinity is the
+    highest score. A box with a NaN overlaps nothing. float16 is computed in float32. data has a
+    gradient: kept rows get the gradient of their output row, other rows 0. The gradient of a
+    lowered score is multiplied by the same factors, and overlaps are constants. In a symbol,
+    indices are a hidden second output if return_indices is false.
 
     References
     ----------

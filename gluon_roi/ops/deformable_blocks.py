@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deformable convolutions as blocks, which compute their offsets themselves."""
+"""Deformable convolutions as blocks that compute their offsets from the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .deformable_convolution import convolution_of_arrays
 
 
 class _DeformableBlock(mx.gluon.HybridBlock):
-    """The parts that both blocks add to MXNet's; `_operator` is the function that they call."""
+    """Base class of both blocks, added to MXNet's; `_operator` is the function that they call."""
 
     _operator: str
 
@@ -48,7 +48,7 @@ class _DeformableBlock(mx.gluon.HybridBlock):
         return self.act(out) if self.act else out
 
     def _split(self, moves: Any) -> list:
-        """The inputs of the operator that the result of the block's own convolution holds."""
+        """Split the result of the block's own convolution into inputs of the operator."""
         return [moves]
 
     __repr__ = cnn.DeformableConvolution.__repr__  # MXNet's modulated block has none
@@ -57,9 +57,9 @@ class _DeformableBlock(mx.gluon.HybridBlock):
 class DeformableConvolution(_DeformableBlock, cnn.DeformableConvolution):
     """:class:`mxnet.gluon.contrib.cnn.DeformableConvolution` on the operators of this package.
 
-    A convolution with learned offsets, which a convolution of its own computes from the data.
+    A convolution with learned offsets, which a second convolution computes from the data.
     Arguments, parameters, their names and their initial values are those of MXNet's block, so
-    checkpoints of either load into the other. For offsets from elsewhere there is
+    checkpoints of either load into the other. To pass offsets as an input, use
     :func:`gluon_roi.nd.DeformableConvolution`.
 
     Parameters
@@ -69,7 +69,8 @@ use_bias, in_channels, activation, initializers
         As of MXNet's block. The layout is NCHW; the offsets' convolution has the same size and
         groups, its own ``offset_use_bias``, and weights that start as zeros.
     convention : {'mxnet', 'torchvision'}
-        What lies around the map: samples off it are 0, or fade to 0 within one cell.
+        Treatment of the border: samples outside the map are 0, or the map is padded with zeros, so
+        that samples decrease to 0 within one cell.
 
     Inputs
     ------
@@ -108,8 +109,8 @@ use_bias, in_channels, activation, initializers
 class ModulatedDeformableConvolution(_DeformableBlock, cnn.ModulatedDeformableConvolution):
     """:class:`mxnet.gluon.contrib.cnn.ModulatedDeformableConvolution`, on the CPU as well.
 
-    As :class:`gluon_roi.DeformableConvolution`, but each sample has a learned factor, twice a
-    sigmoid, too.
+    Like :class:`gluon_roi.DeformableConvolution`, but each sample is also multiplied by a learned
+    factor, 2 * sigmoid(...).
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ class ModulatedDeformableConvolution(_DeformableBlock, cnn.ModulatedDeformableCo
 use_bias, in_channels, activation, initializers
         As of MXNet's block.
     convention : {'torchvision', 'mxnet'}
-        What lies around the map: samples fade to 0 within one cell, or those off it are 0.
+        Treatment of the border, as in :class:`gluon_roi.DeformableConvolution`.
 
     Inputs
     ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeformableConvolution: samples that offsets move, and MXNet's convolution of them.
+"""DeformableConvolution: samples at offset positions, and MXNet's convolution of them.
 
 Weights, bias, groups of weights, their shape inference and their gradients are MXNet's own.
 """
@@ -22,7 +22,7 @@ def _convolve(
     operator: str,
     inputs: dict[str, Any],
     sampling: dict[str, Any],
-    num_filter: Any,  # text if it comes from a symbol file
+    num_filter: Any,  # a string if it comes from a symbol file
     num_group: Any,
     workspace: int,
     no_bias: bool,
@@ -31,7 +31,7 @@ def _convolve(
     name: str | None,
     attr: dict | None,
 ) -> Any:
-    """The samples, and their product with the weights: a convolution with a kernel of 1.
+    """Compute the samples, and multiply them by the weights in a convolution with a kernel of 1.
 
     `inputs` are data, offset, mask for the modulated operator, weight and bias; `sampling` are the
     parameters of DeformableSampling.
@@ -67,7 +67,7 @@ def _convolve(
     )
     kernel = _pair(sampling["kernel"])
     weight = plain.get("weight")
-    if weight is None:  # as MXNet makes variables, with the attributes of the node
+    if weight is None:  # as MXNet creates variables, with the attributes of the node
         weight = mx.sym.var(f"{node}_weight", attr=attr)
     if arrays:
         expected = (int(num_filter), plain["data"].shape[1] // int(num_group), *kernel)
@@ -119,10 +119,10 @@ def deformable_convolution(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """Convolution at sampling positions that offsets move, as ``contrib.DeformableConvolution``.
+    """Convolution of samples at offset positions, like MXNet's ``contrib.DeformableConvolution``.
 
-    Arguments and results are those of MXNet's operator. The samples are columns of
-    :class:`gluon_roi.DeformableSampling`, and MXNet multiplies them by the weights.
+    Arguments and results are those of MXNet's operator. :class:`gluon_roi.DeformableSampling`
+    computes the samples as columns, and MXNet multiplies them by the weights.
 
     Parameters
     ----------
@@ -132,19 +132,20 @@ def deformable_convolution(
     offset : (N, 2 * num_deformable_group * kh * kw, Ho, Wo), dtype of data
         As in :func:`gluon_roi.nd.DeformableSampling`.
     weight : (num_filter, C / num_group, kh, kw), dtype of data
-        Of symbols it may be left out, as may bias: MXNet makes variables.
+        For symbols, weight and bias may be omitted: MXNet creates variables.
     bias : (num_filter,), dtype of data, optional
     kernel, stride, dilate, pad : int or (int, int)
         As in :func:`gluon_roi.nd.DeformableSampling`.
     num_filter : int
         Channels of the output; those of weight if not given.
     num_group, num_deformable_group : int
-        Groups of channels, each with weights or with offsets of its own.
+        Numbers of channel groups with separate weights and with separate offsets.
     workspace, no_bias : int, bool
-        MB for MXNet's convolution; whether there is no bias (arrays without one need not say so).
+        MB for MXNet's convolution; whether there is no bias (not needed for arrays).
     layout : {None, 'NCHW'}
     convention : {'mxnet', 'torchvision'}
-        What lies around the map: samples off it are 0, or fade to 0 within one cell.
+        Treatment of the border: samples outside the map are 0, or the map is padded with zeros, so
+        that samples decrease to 0 within one cell.
     out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
@@ -158,7 +159,7 @@ def deformable_convolution(
     mxnet.base.MXNetError
         Shapes or types that do not fit together.
     TypeError, ValueError
-        An argument of another kind, a layout other than NCHW, groups that do not divide the
+        An argument of the wrong type, a layout other than NCHW, or groups that do not divide the
         channels.
 
     References
@@ -226,11 +227,12 @@ def modulated_deformable_convolution(
     Parameters
     ----------
     mask : (N, num_deformable_group * kh * kw, Ho, Wo), dtype of data
-        What each sample is multiplied by.
+        Factor of each sample.
     im2col_step : int
-        MXNet's; it changes nothing.
+        Accepted for compatibility with MXNet; it has no effect.
     convention : {'mxnet', 'torchvision'}
-        MXNet's modulated operator lets samples fade around the map, unlike its plain one.
+        As in :func:`DeformableConvolution`. The default is that of MXNet's modulated operator,
+        which pads the map with zeros, unlike its plain one.
     data, offset, weight, bias, kernel, stride, dilate, pad, num_filter, num_group
     num_deformable_group, workspace, no_bias, layout, out, name, attr
         As of :func:`DeformableConvolution`.
@@ -280,10 +282,10 @@ def modulated_deformable_convolution(
 
 
 def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:
-    """The weights, with what MXNet needs to know to infer their shape.
+    """The weights, with a guard that gives MXNet their rank for shape inference.
 
-    It infers one unknown size of what is reshaped. Weights in a Gluon network or in the body of a
-    loop have a shape: that of their parameter or of their input.
+    MXNet infers one unknown size of the input of a reshape. Weights in a Gluon network or in the
+    body of a loop already have a shape, that of their parameter or input.
     """
     if weight.attr("__shape__") is not None or inside_a_block():
         return weight
@@ -292,10 +294,11 @@ def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:
 
 
 def convolution_of_arrays(data: mx.nd.NDArray, *weights: Any, **arguments: Any) -> mx.nd.NDArray:
-    """MXNet's convolution, also of an empty batch.
+    """MXNet's convolution, which also works for an empty batch.
 
-    For an empty batch MXNet's gradient fails, or leaves that of the weights as it finds it. The
-    result of a batch of one zero, of which nothing is used, has gradients of zeros.
+    For an empty batch MXNet's backward pass fails, or does not write the gradient of the weights.
+    So a batch of one zero image is convolved, whose output is not used, which gives gradients of
+    zeros.
     """
     if data.shape[0] > 0:
         return mx.nd.Convolution(data, *weights, **arguments)

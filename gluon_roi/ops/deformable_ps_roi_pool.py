@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeformablePSROIPool: position-sensitive pooling with movable bins, from Deformable ConvNets."""
+"""DeformablePSROIPool: position-sensitive pooling with bin offsets, from Deformable ConvNets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, overload
 from ..bridge import OperatorBlock, Tensor, call_operator, optional_input, public_name
 
 
-# For editors: trans may be left out among positional arguments.
+# For editors: trans may be omitted among positional arguments.
 @overload
 def deformable_ps_roi_pool(
     data: Tensor,
@@ -58,15 +58,16 @@ def deformable_ps_roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """Position-sensitive pooling of bilinear samples, with each bin moved by an offset.
+    """Position-sensitive pooling of bilinear samples, with an offset for each bin.
 
     Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of a regular grid
     of bilinear samples of input channel ``(c * G + gh) * G + gw``, where (gh, gw) is the group of
-    the bin. The bin moves by ``trans * trans_std`` widths and heights of the box. Samples off the
-    map are left out of sum and count; a bin without samples is 0. Positions are computed in float32
-    for float16 and float32 data, in float64 for float64 data. The gradient of rois is 0.
+    the bin. The bin is shifted by ``trans * trans_std`` times the width and height of the box.
+    Samples outside the map are excluded from the mean; a bin without samples is 0. Positions are
+    computed in float32 for float16 and float32 data, in float64 for float64 data. The gradient of
+    rois is 0.
 
-    `trans` may be None or left out: ``DeformablePSROIPool(data, rois, pooled_size, ...)``.
+    `trans` may be None or omitted: ``DeformablePSROIPool(data, rois, pooled_size, ...)``.
 
     Parameters
     ----------
@@ -75,19 +76,20 @@ def deformable_ps_roi_pool(
     rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
         Rows [batch_index, x1, y1, x2, y2] in pixels; or as in :func:`gluon_roi.nd.ROIPool`.
     trans : (K, 2 * classes, T, T), dtype of data, optional
-        Offsets x and y of each class; output channel c belongs to class
-        ``c // (output_dim / classes)``. Without it bins do not move (MXNet's ``no_trans``).
+        Offsets x and y of each class; output channel c belongs to class ``c // (output_dim /
+        classes)``. Without it bins are not shifted (MXNet's ``no_trans``).
     pooled_size, spatial_scale : int or (int, int), float
         Bins P x Q of the output (height, width); map cells per image pixel, such as 1 / 16.
     output_dim, group_size
         As in :func:`gluon_roi.nd.PSROIPool`.
     part_size : int or (int, int), optional
-        Parts T per axis, each with its own offset: bin p belongs to part floor(p * T / P). The
-        pooled size if not given.
+        Number T of parts per axis that have separate offsets: bin p belongs to part floor(p * T /
+        P). The default is the pooled size.
     sample_per_part : int
         Samples per bin and axis.
     trans_std : float
-        Factor of trans; 0.1 in the paper. With 0, MXNet's default too, bins do not move.
+        Factor of trans; 0.1 in the paper. With 0, which is also MXNet's default, bins are not
+        shifted.
     rois_num, bad_index, out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeformableSampling: what a deformable convolution multiplies by its weights."""
+"""DeformableSampling: the samples that a deformable convolution multiplies by its weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, overload
 from ..bridge import OperatorBlock, Tensor, call_operator, optional_input, public_name
 
 
-# For editors: mask may be left out among positional arguments.
+# For editors: mask may be omitted among positional arguments.
 @overload
 def deformable_sampling(
     data: Tensor,
@@ -62,29 +62,29 @@ def deformable_sampling(
     channel ``(c * kh + i) * kw + j``; the convolution then has a kernel of 1 and the same weights,
     reshaped, as in :func:`gluon_roi.nd.DeformableConvolution`.
 
-    `mask` may be None or left out: ``DeformableSampling(data, offset, kernel, ...)``. Positions are
-    of float32 for float16 and float32 data, of float64 for float64 data.
+    `mask` may be None or omitted: ``DeformableSampling(data, offset, kernel, ...)``. Positions are
+    computed in float32 for float16 and float32 data, and in float64 for float64 data.
 
     Parameters
     ----------
     data : (N, C, H, W), float16, float32 or float64
         Feature maps.
     offset : (N, 2 * num_deformable_group * kh * kw, Ho, Wo), dtype of data
-        In map cells, y and x of each kernel cell in turn. A NaN or infinite one leaves its sample
-        0, without a gradient.
+        In map cells, pairs (y, x) for the kernel cells in order. A sample with a NaN or infinite
+        offset is 0 and has no gradient.
     mask : (N, num_deformable_group * kh * kw, Ho, Wo), dtype of data, optional
-        What each sample is multiplied by.
+        Factor of each sample.
     kernel, stride, dilate, pad : int or (int, int)
         Size kh x kw of the kernel (height, width), its step, the spacing of its cells, and the map
         cells beyond each edge over which it goes, as in a convolution.
     num_deformable_group : int
-        Groups of channels with offsets of their own.
+        Number of channel groups; each has its own offsets.
     convention : {'mxnet', 'torchvision'}
-        What lies around the map. With 'mxnet' samples off the map are 0, as in MXNet's
+        How samples off the map are read. With 'mxnet' they are 0, as in MXNet's
         ``contrib.DeformableConvolution``. With 'torchvision' they fade to 0 within one cell, as in
         torchvision's ``deform_conv2d`` and MXNet's ``contrib.ModulatedDeformableConvolution``.
     layout : {'map', 'columns'}
-        Of the result. MXNet multiplies columns faster.
+        Layout of the output. MXNet's convolution is faster on 'columns'.
     out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 

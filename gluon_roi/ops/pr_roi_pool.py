@@ -27,8 +27,8 @@ def pr_roi_pool(
     The box is scaled to the map, without rounding or shifting, and split into P x Q bins. The
     surface has the value of cell i at coordinate i, is bilinear in between, and falls to 0 within
     one cell beyond the map. Its integral over a bin is divided by the bin's area; a bin without
-    area, as in an inverted box, is 0. Weights are computed in float64 for every type of data. The
-    gradient of the box is continuous, so that boxes can be optimised by gradient steps.
+    area, as in an inverted box, is 0. Weights are computed in float64 for every dtype of data. The
+    gradient with respect to the box is continuous, so boxes can be refined by gradient descent.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def pr_roi_pool(
     pooled_size, spatial_scale : int or (int, int), float
         Bins P x Q of the output (height, width); map cells per image pixel, such as 1 / 16.
     rois_grad : bool
-        Whether rois get a gradient (in units of out per image pixel) instead of zeros.
+        Whether rois gets a gradient, in units of out per image pixel, rather than zeros.
     rois_num, bad_index, out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 

@@ -33,33 +33,35 @@ def proposal(
 ) -> Any:
     """Proposals of a region proposal network, as MXNet's ``contrib.Proposal`` for any batch.
 
-    The network moves the anchors of each cell, and gives each box a score. The best boxes of each
-    image are taken in turn; one is kept unless a kept one overlaps it by more than `threshold`.
-    Arguments and their order are those of MXNet's ``contrib.Proposal`` and ``MultiProposal``.
+    The network predicts an offset and a score for each anchor of each cell. The boxes of each image
+    are visited by descending score; a box is kept unless it overlaps a kept box by more than
+    `threshold`. The arguments and their order are the same as in MXNet's ``contrib.Proposal`` and
+    ``MultiProposal``.
 
     Parameters
     ----------
     cls_prob : (N, 2 * A, H, W), float16, float32 or float64
         Probabilities; the last A channels are the scores of A = len(ratios) * len(scales) anchors.
     bbox_pred : (N, 4 * A, H, W), dtype of cls_prob
-        For each anchor dx, dy, in its lengths, and logarithms dw, dh of factors.
+        For each anchor (dx, dy, dw, dh): the offset of the center relative to the anchor's width
+        and height, and the logarithms of the factors of its width and height.
     im_info : (N, 3), dtype of cls_prob
         Rows [height, width, scale] of the images, in pixels. Cells beyond an image have the score
         -1.
     rpn_pre_nms_top_n, rpn_post_nms_top_n : int
-        Boxes of an image that are considered, all if not positive; rows of the output for each
-        image: if fewer boxes are kept, they repeat in turn.
+        Boxes of an image that enter the suppression, all if not positive; rows of the output for
+        each image. If fewer boxes are kept, they are repeated in order.
     threshold : float
         Intersection over union above which the better of two boxes suppresses the other.
     rpn_min_size : int
-        Smallest side of a box in pixels, times the scale of im_info. Smaller boxes grow by half of
-        it on each side, and have the score -1.
+        Smallest side of a box in pixels, times the scale of im_info. Smaller boxes are enlarged by
+        half of it on each side, and have the score -1.
     scales, ratios : tuple of float
-        Up to 8 sizes of the anchors, in cells, and up to 8 heights, in widths.
+        Up to 8 anchor sizes, in cells, and up to 8 ratios of height to width.
     feature_stride, output_score : int, bool
         Pixels per cell; whether to return scores as well.
     iou_loss : bool
-        Whether bbox_pred moves the corners of the anchors, in pixels.
+        Whether bbox_pred holds offsets of the anchors' corners, in pixels.
     out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
@@ -76,13 +78,13 @@ def proposal(
         An invalid argument, shape or dtype; on the CPU, also a row of im_info that is not finite,
         negative or beyond the map.
     TypeError
-        As of :func:`gluon_roi.nd.ROIPool`.
+        As :func:`gluon_roi.nd.ROIPool` does.
 
     Notes
     -----
     Boxes with equal scores stay in the order of cells, then anchors. A score of NaN counts as
-    -infinity. A box that a NaN moves is NaN, has the score -1, and overlaps nothing. float16 is
-    computed in float32. All gradients are 0.
+    -infinity. A box whose row of bbox_pred contains NaN is NaN, has the score -1, and overlaps
+    nothing. float16 input is computed in float32. All gradients are 0.
 
     References
     ----------
@@ -114,10 +116,10 @@ def proposal(
     num_outputs = 2 if is_true(output_score) else 1
     if not isinstance(cls_prob, (Symbol, NumpySymbol)):
         return call_operator("Proposal", inputs, parameters, out, name, attr, num_outputs)
-    # Of an operator with two outputs MXNet would call them rois_output0 and rois_output1. Behind a
-    # node of one output the first one keeps the name that it has in MXNet's operators, rois_output.
-    # BlockGrad reads no head gradient, as MXNet's operators do not, so a loss in the same graph can
-    # be trained.
+    # MXNet would name the outputs of a node with two outputs rois_output0 and rois_output1. A
+    # BlockGrad node with one output keeps the name that MXNet's operators give it, rois_output.
+    # Like MXNet's operators, BlockGrad reads no head gradient, so a loss in the same graph can be
+    # trained.
     node = node_name(name, "Proposal")
     both = call_operator("Proposal", inputs, parameters, out, f"{node}_boxes", attr, num_outputs=2)
     is_numpy = isinstance(both, NumpySymbol)

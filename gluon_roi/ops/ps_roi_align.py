@@ -27,8 +27,8 @@ def ps_roi_align(
 ) -> Tensor:
     """Position-sensitive RoI pooling by bilinear samples: each bin reads its own score map.
 
-    Bin (p, q) of output channel c is that bin of :func:`gluon_roi.nd.ROIAlign` on input channel
-    ``(c * P + p) * Q + q``.
+    Bin (p, q) of output channel c equals bin (p, q) of :func:`gluon_roi.nd.ROIAlign` on input
+    channel ``(c * P + p) * Q + q``.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def ps_roi_align(
     output_dim : int, optional
         Channels of the output; C / (P * Q) if not given.
     sampling_ratio, aligned, rois_grad
-        As in :func:`gluon_roi.nd.ROIAlign`, but True for aligned is torchvision's ``ps_roi_align``,
-        and False MXNet's ``contrib.ROIAlign`` with position_sensitive.
+        As in :func:`gluon_roi.nd.ROIAlign`, but aligned=True matches torchvision's
+        ``ps_roi_align``, and False MXNet's ``contrib.ROIAlign`` with position_sensitive.
     rois_num, bad_index, out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 

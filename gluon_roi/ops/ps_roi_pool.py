@@ -28,7 +28,8 @@ def ps_roi_pool(
 
     Each RoI is split into P x Q bins. Bin (p, q) of output channel c is the mean of input channel
     ``(c * G + gh) * G + gw`` over the cells of the bin, where (gh, gw) is the group of the bin. A
-    bin without cells is 0. The gradient of a bin goes to its cells in equal shares, none to rois.
+    bin without cells is 0. The gradient of a bin is distributed equally over its cells; rois has no
+    gradient.
 
     Parameters
     ----------

@@ -29,12 +29,13 @@ def pyramid_roi_align(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """ROIAlign on a feature pyramid: one call pools each RoI from one of several maps.
+    """ROIAlign on a feature pyramid: one call pools each RoI from the map of its level.
 
-    A box belongs to level ``floor(canonical_level + log2(sqrt(area) / canonical_size + 1e-6))``. It
-    is pooled from the map of that level, or from the finest or coarsest map if there is none. A map
-    of stride 2^k has level k. Each row of the output is bit for bit the result of
-    :func:`gluon_roi.nd.ROIAlign` for its box on that map, and the rows are in the order of rois.
+    A map of stride 2^k has level k. A box belongs to level ``floor(canonical_level +
+    log2(sqrt(area) / canonical_size + 1e-6))`` and is pooled from the map of that level, or from
+    the finest or coarsest map if its level is out of range. Each row of the output is bit for bit
+    the result of :func:`gluon_roi.nd.ROIAlign` for its box on that map, and the rows are in the
+    order of rois.
 
     Parameters
     ----------
@@ -46,18 +47,19 @@ def pyramid_roi_align(
         Bins of the output, P x Q (height, width).
     spatial_scale : sequence of float
         Cells per image pixel of each map, finest first, such as (1 / 4, 1 / 8, 1 / 16, 1 / 32).
-        Each is at most half of the one before.
+        Each is at most half of the previous one.
     sampling_ratio, aligned, rois_grad
         As in :func:`gluon_roi.nd.ROIAlign`. The gradient of rois treats the choice of the map as
         constant.
     canonical_size, canonical_level : float, int
-        Side in image pixels of a box that belongs to that level: 4 is the map of stride 16.
+        A square box with this side in image pixels belongs to this level; level 4 has stride 16.
     rois_num, bad_index
         As in :func:`gluon_roi.nd.ROIPool`.
     assignment : {'size', 'given'}
-        'given': rois holds a list of K boxes for each map, one list after the other, with padding
-        rows for boxes of other maps. Row k of the output is the sum of the pooled rows k of all
-        lists. rois_num is not available, and the canonical size and level have no effect.
+        'size' assigns each box by its area, as above. 'given': rois is a concatenation of one list
+        of K boxes for each map, with padding rows in place of boxes of other maps. Row k of the
+        output is the sum of the pooled rows k of all lists. rois_num is not available, and the
+        canonical size and level have no effect.
     out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 

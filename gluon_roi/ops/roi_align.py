@@ -27,7 +27,7 @@ def roi_align(
     """RoI pooling by bilinear samples, without rounding the box.
 
     The box is scaled to the map and split into P x Q bins. A bin is the mean of a regular grid of
-    bilinear samples. Samples more than one cell off the map count as 0. Geometry is computed in
+    bilinear samples. Samples more than one cell outside the map are 0. Geometry is computed in
     float32 for float16 and float32 data, in float64 for float64 data.
 
     Parameters
@@ -41,10 +41,10 @@ def roi_align(
     sampling_ratio : int
         Samples per bin and axis; if not positive, as many as the bin has cells, rounded up.
     aligned : bool
-        True (detectron2): the box moves by half a cell, so that pixel centres of image and map
-        agree. False (the original): the box does not move, and is at least one cell in size.
+        True (detectron2): shift the box by half a cell, so that pixel centres of image and map
+        agree. False (the original): do not shift it, but use a minimum size of one cell.
     rois_grad : bool
-        Whether rois get a gradient (in units of out per image pixel) instead of zeros.
+        Whether to compute the gradient with respect to rois (per image pixel) instead of zeros.
     rois_num, bad_index, out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 

@@ -21,12 +21,12 @@ def roi_pool(
     name: str | None = None,
     attr: dict | None = None,
 ) -> Tensor:
-    """RoI max pooling: each bin takes the maximum of its cells.
+    """RoI max pooling: the maximum of the cells of each bin.
 
     The box is scaled to the map and rounded, with halves away from zero. It includes its last cell
     and is at least one cell in size. It is split into P x Q bins, which may share cells. A bin
-    without cells is 0; NaN cells are ignored. The gradient of a bin goes to its first maximum in
-    row-major order; that of rois is 0.
+    without cells is 0, and NaN cells are ignored. The gradient of a bin goes to its first maximum
+    in row-major order. The gradient of rois is 0.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ def roi_pool(
     rois_num : (N,), int32, int64, float32 or float64, optional
         Number of boxes of each image, for rois without an index.
     bad_index : {'error', 'padding'}
-        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        Treatment of a batch index >= N: 'error' raises an error, 'padding' treats the row as
         padding, as MXNet's ``ROIPooling`` does.
     out, name, attr : array, str, dict, optional
-        Array for the result, which is returned (arrays only); name of the node (arrays ignore it);
-        further attributes of the node (symbols only).
+        Array to write the result to (arrays only); name of the node (ignored for arrays);
+        additional attributes of the node (symbols only).
 
     Returns
     -------
@@ -56,9 +56,10 @@ def roi_pool(
     ------
     mxnet.base.MXNetError
         An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or beyond the batch. (On a GPU such a row is NaN.)
+        or >= N. (On a GPU such a row is NaN.)
     TypeError
-        An unknown or missing argument, or an input that is not an array or symbol like the others.
+        An unknown or missing argument, or inputs that are not all arrays or symbols of the same
+        kind.
 
     References
     ----------

@@ -27,8 +27,8 @@ def rotated_roi_align(
     """RoI pooling by bilinear samples of a rotated box.
 
     The samples are those of :func:`gluon_roi.nd.ROIAlign` for a box of the same size around the
-    origin, rotated by theta and moved to the box's centre. Samples more than one cell off the map
-    count as 0. With theta = 0 the result is ROIAlign's.
+    origin, rotated by theta and shifted to the box's centre. Samples more than one cell outside the
+    map are 0. With theta = 0 the result is ROIAlign's.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ def rotated_roi_align(
     pooled_size, spatial_scale : int or (int, int), float
         Bins P x Q along the height and width of the box; map cells per image pixel, as 1 / 16.
     sampling_ratio, aligned, rois_grad
-        As in :func:`gluon_roi.nd.ROIAlign`, but it is the centre that aligned moves, and the
-        gradient of theta is per degree.
+        As in :func:`gluon_roi.nd.ROIAlign`, but `aligned` shifts the centre, and the gradient of
+        theta is per degree.
     rois_num, bad_index, out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
