@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slow, readable NumPy versions of every operator, in double precision: the oracle of the tests.
+"""Slow, readable NumPy versions of every operator, in double precision: the ground truth of the
+tests.
 
 Each operator follows its formula directly, one region of interest (RoI) and one bin at a time, and
 shares no code with the library. Arrays are NumPy arrays or ``mx.nd.NDArray``; results

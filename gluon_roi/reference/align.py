@@ -32,13 +32,13 @@ def _align_axis(
     bins: int,
     size: int,
 ) -> common.Axis:
-    """Tables of one axis of one box, in the order of operations of the peers."""
+    """Weights along one axis of one box, in the order of operations of MXNet and torchvision."""
     real: Any = geometry
     with np.errstate(over="ignore"):
         s, offset = real(scale), real(0.5 if aligned else 0)
         start = common.saturate(real(lo) * s - offset)
         length = common.saturate(real(hi) * s - offset) - start
-    _, bin_size, count, enlarged = common.bins_along(length, bins, aligned, sampling_ratio)
+    _, bin_size, count, enlarged = common.split_side(length, bins, aligned, sampling_ratio)
     axis = common.Axis.zeros(bins, size)
     for q in range(bins):
         begin = start + real(q) * bin_size
@@ -47,12 +47,12 @@ def _align_axis(
         # Samples outside the map are 0, and count in the divisor.
         inside = (x >= -1) & (x <= size)
         i, x = i[inside], x[inside]
-        low, high, high_weight, moves = common.bilinear(x, size)
+        low, high, high_weight, varies = common.bilinear(x, size)
         np.add.at(axis.weights[q], low, (real(1) - high_weight) / count)
         np.add.at(axis.weights[q], high, high_weight / count)
         # x = x1 * (1 - t) + x2 * t.
         t = (q + (i + 0.5) / count) / bins
-        slope = moves * (scale / count)
+        slope = varies * (scale / count)
         for table, share in ((axis.d_lo, 1 - t * (not enlarged)), (axis.d_hi, t * (not enlarged))):
             np.add.at(table[q], low, -slope * share)
             np.add.at(table[q], high, slope * share)
@@ -66,9 +66,9 @@ def align(
     geometry: type,
     channels: common.Channels | None = None,
 ) -> common.Separable:
-    """:func:`roi_align`, of other channels if they are given."""
+    """:func:`roi_align`, with all channels of data unless others are given."""
     axis = partial(_align_axis, aligned, sampling_ratio, geometry)
-    return common.Separable(call, channels or common.own_channels(call), axis)
+    return common.Separable(call, channels or common.all_channels(call), axis)
 
 
 @common.operator
@@ -87,10 +87,11 @@ def roi_align(
     With ``o = 0.5 if aligned else 0``: ``x1 = rx1 * s - o``, ``w = rx2 * s - o - x1`` (at least 1
     unless aligned). A bin has g samples along the axis, at ``x1 + (q + (i + 0.5) / g) * w / Q``;
     ``g = ceil(w / Q)`` if `sampling_ratio` is not positive. Pixel k lies at coordinate k. Samples
-    below -1 or above W are 0, and count. Samples in [-1, 0] and [W - 1, W] have the value of the
-    border. This is the convention of MXNet's ``contrib.ROIAlign``, torchvision's ``roi_align``,
-    Paddle's ``roi_align`` and detectron2. With ``aligned=True`` an inverted box stays inverted and
-    is sampled backwards, by one sample per bin if `sampling_ratio` is not positive.
+    below -1 or above W are 0, and count in the divisor. Samples in [-1, 0] and [W - 1, W] have the
+    value of the border. This is the convention of MXNet's ``contrib.ROIAlign``, torchvision's
+    ``roi_align``, Paddle's ``roi_align`` and detectron2. With ``aligned=True`` an inverted box
+    stays inverted and is sampled backwards, by one sample per bin if `sampling_ratio` is not
+    positive.
 
     Parameters
     ----------
@@ -124,8 +125,9 @@ def roi_align(
 def roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`roi_align` with respect to data and to the coordinates of rois.
 
-    The number of samples is treated as constant. If the minimum size of 1 applies, only x1 moves
-    the samples. At a kink of the bilinear surface, the derivative is the one to the right.
+    The number of samples is treated as constant. If the box is enlarged to the minimum size of 1,
+    the samples depend on x1 only. At a kink of the bilinear surface, the derivative is the
+    right-hand one.
 
     Parameters
     ----------
@@ -167,7 +169,7 @@ def ps_roi_align(
     rois_num: Any = None,
     geometry: type = np.float64,
 ) -> common.Separable:
-    """ROIAlign in which every bin reads its own channels (Light-Head R-CNN, Li 2017).
+    """ROIAlign in which every bin reads different channels (Light-Head R-CNN, Li 2017).
 
     The samples are those of :func:`roi_align`; bin (p, q) of output c reads channel
     ``(c * P + p) * Q + q``. Equal to torchvision's ``ps_roi_align``; with ``aligned=False`` to
@@ -234,47 +236,47 @@ def ps_roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarr
     return align.backward(d_out)
 
 
-def _assigned(
+def _assign_maps(
     rois: np.ndarray, rois_num: Any, batch: int, scales: Sequence[float], size: float, level: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [batch_index, x1, y1, x2, y2], and the number of each row's map."""
-    indices, boxes = common.batch_indices(PYRAMID, rois, rois_num, batch, 4)
+    """Rows [batch_index, x1, y1, x2, y2], and the index of the map of each row."""
+    indices, boxes = common.split_rois(PYRAMID, rois, rois_num, batch, 4)
     boxes = boxes.astype(np.float64)
     with np.errstate(all="ignore"):
         sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
         relative = np.sqrt(sides[:, 0] * sides[:, 1]) / size
-        wanted = np.floor(level + np.log2(relative + 1e-6))
+        target_levels = np.floor(level + np.log2(relative + 1e-6))
         levels = np.ceil(-np.log2(scales))
-    # The last map whose level is not above the wanted one; NaN compares as False.
-    numbers = (wanted[:, None] >= levels[None, 1:]).sum(axis=1)
-    return np.hstack([np.asarray(indices, np.float64)[:, None], boxes]), numbers
+    # The last map whose level is at most the target level; comparisons with NaN are False.
+    map_indices = (target_levels[:, None] >= levels[None, 1:]).sum(axis=1)
+    return np.hstack([np.asarray(indices, np.float64)[:, None], boxes]), map_indices
 
 
 class _Pyramid(NamedTuple):
-    """A ROIAlign on each map: of all boxes, or of the map's list if there are no numbers."""
+    """A ROIAlign on each map: of all boxes or, without map_indices, of the map's list of boxes."""
 
     aligns: list[common.Separable]
-    numbers: np.ndarray | None  # of each row's map
-    layout: tuple  # the shape of rois
+    map_indices: np.ndarray | None  # (K,), the map of each row
+    rois_shape: tuple
 
     def forward(self) -> np.ndarray:
-        each = [one.forward() for one in self.aligns]
-        if self.numbers is None:
-            return np.sum(each, axis=0)
-        return np.stack(each)[self.numbers, np.arange(len(self.numbers))]
+        outputs = [operator.forward() for operator in self.aligns]
+        if self.map_indices is None:
+            return np.sum(outputs, axis=0)
+        return np.stack(outputs)[self.map_indices, np.arange(len(self.map_indices))]
 
     def backward(self, d_out: Any) -> tuple[list[np.ndarray], np.ndarray]:
-        d_out, d_rois = common.as_numpy(d_out).astype(np.float64), np.zeros(self.layout)
-        if self.numbers is None:
-            d_maps, d_lists = zip(*(one.backward(d_out) for one in self.aligns))
-            return list(d_maps), np.concatenate(d_lists).reshape(self.layout)
-        d_maps, d_boxes = [], np.zeros((len(self.numbers), 4))
-        for number, one in enumerate(self.aligns):
-            is_own = self.numbers == number
-            d_map, d_rows = one.backward(np.where(is_own[:, None, None, None], d_out, 0))
+        d_out, d_rois = common.as_numpy(d_out).astype(np.float64), np.zeros(self.rois_shape)
+        if self.map_indices is None:
+            d_maps, d_lists = zip(*(operator.backward(d_out) for operator in self.aligns))
+            return list(d_maps), np.concatenate(d_lists).reshape(self.rois_shape)
+        d_maps, d_boxes = [], np.zeros((len(self.map_indices), 4))
+        for index, operator in enumerate(self.aligns):
+            is_assigned = self.map_indices == index
+            d_map, d_rows = operator.backward(np.where(is_assigned[:, None, None, None], d_out, 0))
             d_maps.append(d_map)
-            d_boxes += np.where(is_own[:, None], d_rows[:, 1:], 0)
-        d_rois[..., -4:] = d_boxes.reshape(*self.layout[:-1], 4)
+            d_boxes += np.where(is_assigned[:, None], d_rows[:, 1:], 0)
+        d_rois[..., -4:] = d_boxes.reshape(*self.rois_shape[:-1], 4)
         return d_maps, d_rois
 
 
@@ -292,7 +294,7 @@ def pyramid_roi_align(
     geometry: type = np.float64,
     assignment: str = "size",
 ) -> _Pyramid:
-    """:func:`roi_align` of each box on the map for its size (Feature Pyramid Networks, Lin 2017).
+    """:func:`roi_align` of each box on the map of its level (Feature Pyramid Networks, Lin 2017).
 
     A box is pooled from the map of level ``floor(canonical_level + log2(sqrt(area) / canonical_size
     + 1e-6))``, with the area in image pixels; if there is no such map, from the finest or the
@@ -324,22 +326,23 @@ def pyramid_roi_align(
     >>> pyramid_roi_align([fine, coarse], boxes, 1, (1 / 32, 1 / 64), canonical_level=6).ravel()
     array([0., 1.])
     """
-    maps, rows, numbers = [common.as_numpy(one) for one in data], common.as_numpy(rois), None
+    maps = [common.as_numpy(feature_map) for feature_map in data]
+    rows, map_indices = common.as_numpy(rois), None
     if assignment == "given":
         if rois_num is not None or len(rows) % len(maps) != 0:
             raise ValueError(f"{PYRAMID}: expected a list of boxes for each of {len(maps)} maps")
         lists = np.split(rows, len(maps))
     else:
-        rows, numbers = _assigned(
+        rows, map_indices = _assign_maps(
             rows, rois_num, len(maps[0]), spatial_scale, canonical_size, canonical_level
         )
         lists = [rows] * len(maps)
     calls = (
-        common.check(PYRAMID, one, own, pooled_size, scale, None)
-        for one, own, scale in zip(maps, lists, spatial_scale)
+        common.check(PYRAMID, feature_map, boxes, pooled_size, scale, None)
+        for feature_map, boxes, scale in zip(maps, lists, spatial_scale)
     )
     aligns = [align(call, sampling_ratio, aligned, geometry) for call in calls]
-    return _Pyramid(aligns, numbers, np.shape(rois))
+    return _Pyramid(aligns, map_indices, np.shape(rois))
 
 
 @common.backward_of(pyramid_roi_align)
@@ -362,7 +365,7 @@ def pyramid_roi_align_backward(
     Returns
     -------
     d_data : list of numpy.ndarray, each (N, C, H_i, W_i), float64
-    d_rois : numpy.ndarray, the shape of `rois`, float64
+    d_rois : numpy.ndarray, of the shape of rois, float64
 
     Raises
     ------

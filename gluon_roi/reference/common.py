@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared parts of the reference operators: checked arguments, channels, the loop over RoIs."""
+"""Shared code of the reference operators: checked arguments, channels, the loop over RoIs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     Arguments = ParamSpec("Arguments")
 
-#: Map coordinates are limited to it.
-FARTHEST = 1e30
+#: Map coordinates are clamped to [-MAX_COORDINATE, MAX_COORDINATE].
+MAX_COORDINATE = 1e30
 
 
 # ---- Arguments -----------------------------------------------------------------------------------
@@ -25,12 +25,12 @@ FARTHEST = 1e30
 class Call(NamedTuple):
     """Checked arguments of one call."""
 
-    name: str  # of the operator, for errors
+    name: str  # of the operator, for error messages
     data: np.ndarray  # (N, C, H, W), float64
-    lowest: float  # the lowest finite number of the type that data came in
-    images: np.ndarray  # (K,), index into the batch, -1 for a padding row
+    lowest: float  # the lowest finite number of the dtype of the data argument
+    images: np.ndarray  # (K,), batch indices, -1 for a padding row
     boxes: np.ndarray  # (K, 4), x1 y1 x2 y2 in image coordinates, or (K, 5) rotated, float64
-    layout: tuple  # the shape of rois
+    rois_shape: tuple
     pooled: tuple[int, int]  # P, Q
     scale: float  # map cells per image pixel
 
@@ -39,7 +39,7 @@ class Call(NamedTuple):
         return self.data[self.images[k]]
 
     def axes(self, k: int, axis: Callable) -> list:
-        """The axes y and x of an upright box, by axis(lo, hi, scale, bins, size)."""
+        """axis(lo, hi, scale, bins, size) for y and for x of the upright box of row k."""
         (x1, y1, x2, y2), sizes = self.boxes[k], self.data.shape[2:]
         sides = zip((y1, x1), (y2, x2), self.pooled, sizes)
         return [axis(lo, hi, self.scale, bins, size) for lo, hi, bins, size in sides]
@@ -58,10 +58,10 @@ def pair(name: str, argument: str, value: Any) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
-def batch_indices(
+def split_rois(
     name: str, rois: np.ndarray, rois_num: Any, batch: int, coordinates: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split any of the three layouts of rois into (batch index as given, box) per row."""
+    """Split rois, in any of its three layouts, into unchecked batch indices and boxes."""
     if rois.ndim == 2 and rois.shape[1] == coordinates + 1 and rois_num is None:
         return rois[:, 0], rois[:, 1:]
     if rois.ndim == 3 and rois.shape[2] == coordinates and rois_num is None:
@@ -105,7 +105,7 @@ def check(
     scale = float(spatial_scale)
     if not 0 < scale < float("inf"):
         raise ValueError(f"{name}: spatial_scale is {spatial_scale}, expected a number above 0")
-    given, boxes = batch_indices(name, rois, rois_num, len(data), coordinates)
+    given, boxes = split_rois(name, rois, rois_num, len(data), coordinates)
     indices = np.asarray(given, np.float64)
     is_valid = (indices < 0) | ((indices < len(data)) & (indices == np.floor(indices)))
     if not is_valid.all():
@@ -132,12 +132,14 @@ def check(
 class Channels(NamedTuple):
     """The channels of data that bins read."""
 
-    outputs: int  # channels of the output
-    of_bin: Callable[[int, int], np.ndarray]  # for bin (p, q) the channel of each output
+    out_channels: int
+    of_bin: Callable[
+        [int, int], np.ndarray
+    ]  # of_bin(p, q): the channel of data for each channel of the output
 
 
-def own_channels(call: Call) -> Channels:
-    """Every bin reads every channel: out[c, p, q] comes from data[c]."""
+def all_channels(call: Call) -> Channels:
+    """Every bin reads all channels: out[c, p, q] is pooled from data[c]."""
     count = call.data.shape[1]
     return Channels(count, lambda p, q: np.arange(count))
 
@@ -174,42 +176,42 @@ class Operator:
         self.call, self.channels = call, channels
 
     def pool(self, k: int, out: np.ndarray) -> None:
-        """Fill row k of the output, `out`, which is 0."""
+        """Write row k of the output into `out`, which is filled with 0."""
         raise NotImplementedError
 
-    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> Any:
-        """Add to the gradient of row k's maps, and return that of its box, or 0."""
+    def pool_backward(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> Any:
+        """Add the gradient of row k's maps to `d_maps`; return the gradient of its box, or 0."""
         raise NotImplementedError
 
-    def rows(self) -> np.ndarray:
-        """Numbers of the rows with a result."""
+    def valid_rows(self) -> np.ndarray:
+        """Indices of the rows that are neither padding nor NaN."""
         finite = np.isfinite(self.call.boxes).all(axis=1)
         return np.flatnonzero((self.call.images >= 0) & finite)
 
     def forward(self) -> np.ndarray:
         call = self.call
-        out = np.zeros((len(call.images), self.channels.outputs, *call.pooled))
+        out = np.zeros((len(call.images), self.channels.out_channels, *call.pooled))
         out[(call.images >= 0) & ~np.isfinite(call.boxes).all(axis=1)] = np.nan
-        for k in self.rows():
+        for k in self.valid_rows():
             self.pool(k, out[k])
         return out
 
     def backward(self, d_out: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The gradients of data and rois, with 0 in the column of batch indices."""
+        """Gradients with respect to data and rois; those of batch indices are 0."""
         call, d_out = self.call, as_numpy(d_out).astype(np.float64)
-        expected = (len(call.images), self.channels.outputs, *call.pooled)
+        expected = (len(call.images), self.channels.out_channels, *call.pooled)
         if d_out.shape != expected:
             raise ValueError(f"{call.name}: d_out has shape {d_out.shape}, expected {expected}")
         d_data, d_boxes = np.zeros_like(call.data), np.zeros_like(call.boxes)
-        for k in self.rows():
-            d_boxes[k] = self.spread(k, d_out[k], d_data[call.images[k]])
-        d_rois, coordinates = np.zeros(call.layout), d_boxes.shape[1]
-        d_rois[..., -coordinates:] = d_boxes.reshape(*call.layout[:-1], coordinates)
+        for k in self.valid_rows():
+            d_boxes[k] = self.pool_backward(k, d_out[k], d_data[call.images[k]])
+        d_rois, coordinates = np.zeros(call.rois_shape), d_boxes.shape[1]
+        d_rois[..., -coordinates:] = d_boxes.reshape(*call.rois_shape[:-1], coordinates)
         return d_data, d_rois
 
 
 def operator(bind: Callable[Arguments, Any]) -> Callable[Arguments, np.ndarray]:
-    """Decorator: a function that returns an operator with its arguments becomes its output."""
+    """Decorator: turn a function that returns a bound operator into one that returns its output."""
 
     @functools.wraps(bind)
     def forward(*args: Any, **kwargs: Any) -> np.ndarray:
@@ -221,7 +223,7 @@ def operator(bind: Callable[Arguments, Any]) -> Callable[Arguments, np.ndarray]:
 
 
 def backward_of(forward: Callable[Arguments, np.ndarray]) -> Callable:
-    """Decorator: a function of d_out and an operator takes d_out and the operator's arguments."""
+    """Decorator: turn a function (d_out, bound operator) into one (d_out, operator's arguments)."""
     bind, arguments = inspect.unwrap(forward), inspect.signature(forward).parameters
 
     def decorate(
@@ -246,21 +248,20 @@ def bins_of(pooled: tuple[int, int]) -> Iterator[tuple[int, int]]:
     return itertools.product(range(pooled[0]), range(pooled[1]))
 
 
-def weighted(maps: np.ndarray, channels: np.ndarray, wy: np.ndarray, wx: np.ndarray) -> np.ndarray:
-    """wy . map . wx for each channel, reading only cells of non-zero weight."""
+def weighted_sum(
+    maps: np.ndarray, channels: np.ndarray, wy: np.ndarray, wx: np.ndarray
+) -> np.ndarray:
+    """wy . map . wx for each channel; cells with a weight of 0 are not read."""
     y, x = np.flatnonzero(wy), np.flatnonzero(wx)
     return np.einsum("cyx,y,x->c", maps[np.ix_(channels, y, x)], wy[y], wx[x])
 
 
 class Axis(NamedTuple):
-    """The weight of each cell in each bin along one axis, of bins that are products of two axes.
-
-    out = weights_y . map . weights_x^T.
-    """
+    """Weights of the cells in each bin along one axis: out = weights_y . map . weights_x^T."""
 
     weights: np.ndarray  # (bins, size)
     d_lo: np.ndarray  # derivative of weights with respect to the box's lower image coordinate
-    d_hi: np.ndarray  # ... and to its upper one
+    d_hi: np.ndarray  # ... and to the upper one
 
     @classmethod
     def zeros(cls, bins: int, size: int) -> Axis:
@@ -268,7 +269,7 @@ class Axis(NamedTuple):
 
 
 class Separable(Operator):
-    """An operator whose bins are products of two axes, by axis(lo, hi, scale, bins, size)."""
+    """An operator whose weights are products of y and x, from axis(lo, hi, scale, bins, size)."""
 
     def __init__(self, call: Call, channels: Channels, axis: Callable[..., Axis]) -> None:
         super().__init__(call, channels)
@@ -278,9 +279,9 @@ class Separable(Operator):
         maps, (ay, ax) = self.call.maps(k), self.call.axes(k, self.axis)
         for p, q in bins_of(self.call.pooled):
             channels = self.channels.of_bin(p, q)
-            out[:, p, q] = weighted(maps, channels, ay.weights[p], ax.weights[q])
+            out[:, p, q] = weighted_sum(maps, channels, ay.weights[p], ax.weights[q])
 
-    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> np.ndarray:
+    def pool_backward(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> np.ndarray:
         maps, (ay, ax), d_box = self.call.maps(k), self.call.axes(k, self.axis), np.zeros(4)
         for p, q in bins_of(self.call.pooled):
             c, d = self.channels.of_bin(p, q), d_out[:, p, q]
@@ -290,18 +291,18 @@ class Separable(Operator):
             for i, (dy, dx) in enumerate(
                 ((wy, ax.d_lo[q]), (ay.d_lo[p], wx), (wy, ax.d_hi[q]), (ay.d_hi[p], wx))
             ):
-                d_box[i] += d @ weighted(maps, c, dy, dx)
+                d_box[i] += d @ weighted_sum(maps, c, dy, dx)
         return d_box
 
 
 # ---- Samples -------------------------------------------------------------------------------------
 
-#: Up to this many samples per bin, all are visited; above, only those that may lie on the map.
-FEW_SAMPLES = 4096
+#: With more samples per bin than this, only those that may lie on the map are visited.
+MAX_VISITED_SAMPLES = 4096
 
 
-def bins_along(length: Any, bins: int, aligned: bool, sampling_ratio: int) -> tuple:
-    """The lengths of a side and its bins, samples per bin, and whether the side was enlarged."""
+def split_side(length: Any, bins: int, aligned: bool, sampling_ratio: int) -> tuple:
+    """Length of a side, length of its bins, samples per bin, and whether the side was enlarged."""
     real = type(length)
     enlarged = not aligned and length < 1
     if enlarged:
@@ -314,14 +315,14 @@ def bins_along(length: Any, bins: int, aligned: bool, sampling_ratio: int) -> tu
 def visible_samples(
     begin: Any, bin_size: Any, count: float, low: float, high: float, reach: float
 ) -> np.ndarray:
-    """Numbers of the samples, in the bin at `begin`, that may lie in [low, high].
+    """Indices of the samples, in the bin that starts at `begin`, that may lie in [low, high].
 
-    `reach` bounds the coordinates that positions are computed from.
+    `reach` is an upper bound of the coordinates that positions are computed from.
     """
     if count > 2.0**53:
-        # The samples are so sparse that the mean is 0 to the last digit.
+        # The samples are so sparse that the mean rounds to 0.
         return np.arange(0)
-    if count <= FEW_SAMPLES or bin_size == 0:
+    if count <= MAX_VISITED_SAMPLES or bin_size == 0:
         return np.arange(int(count))
     step = float(bin_size) / count
     first, last = np.sort((np.array([low, high]) - float(begin)) / step - 0.5)
@@ -332,9 +333,10 @@ def visible_samples(
 
 
 def bilinear(at: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The lower cell of samples in [-1, size], the higher one, its weight, and whether it varies.
+    """Lower cell, higher cell, weight of the higher cell, and whether that weight varies.
 
-    Samples beyond the centre of the first or last cell are clamped, so their weights do not vary.
+    Samples lie in [-1, size]. Samples beyond the centre of the first or last cell are clamped, so
+    their weights are constant.
     """
     real = at.dtype.type
     low = np.minimum(np.maximum(at, 0).astype(int), size - 1)
@@ -344,5 +346,5 @@ def bilinear(at: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def saturate(value: Any) -> Any:
-    limit = type(value)(FARTHEST)
+    limit = type(value)(MAX_COORDINATE)
     return max(-limit, min(value, limit))

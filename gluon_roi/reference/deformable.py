@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeformablePSROIPool: bilinear samples in bins moved by offsets."""
+"""DeformablePSROIPool: bilinear samples in bins shifted by learned offsets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NAME = "DeformablePSROIPool"
 
 
 class _BinAxis(NamedTuple):
-    """The weight of each cell in one bin along one axis; a bin is a product of two."""
+    """Weights of the cells of one bin along one axis."""
 
     cells: np.ndarray  # the cells read
-    weights: np.ndarray  # of each, the sum of bilinear weights
-    slopes: np.ndarray  # their derivatives by the position of the samples
-    inside: int  # samples on the map
+    weights: np.ndarray  # sum of the bilinear weights of each cell
+    slopes: np.ndarray  # derivatives of weights with respect to the position of the samples
+    inside: int  # number of samples on the map
     length: float  # of the box
 
 
@@ -38,11 +38,11 @@ class _Axis:
         self.length = max(end - self.start, real(0.1))
         self.real, self.bins, self.size = real, bins, size
 
-    def bin(self, samples: int, q: int, move: Any) -> _BinAxis:
-        """Bin q, moved by `move` lengths of the box, in MXNet's order of operations."""
+    def bin(self, samples: int, q: int, offset: Any) -> _BinAxis:
+        """Bin q, shifted by `offset` lengths of the box, in MXNet's order of operations."""
         real, step = self.real, self.length / self.real(self.bins)
         with np.errstate(over="ignore"):
-            first = real(q) * step + self.start + move * self.length
+            first = real(q) * step + self.start + offset * self.length
             x = first + np.arange(samples).astype(real) * (step / real(samples))
         weights, slopes = np.zeros(self.size), np.zeros(self.size)
         x = x[(x >= -0.5) & (x <= real(self.size) - real(0.5))]
@@ -60,9 +60,9 @@ class _Bin(NamedTuple):
     """A bin of one class."""
 
     out: tuple  # index in a row of the output
-    trans: tuple  # index of its offset x
+    trans: tuple  # index of the x offset in trans
     channels: np.ndarray
-    axes: tuple[_BinAxis, _BinAxis] | None  # y and x; None if the offset is not a number
+    axes: tuple[_BinAxis, _BinAxis] | None  # y and x; None if the offset is NaN or infinite
 
     @property
     def samples(self) -> int:
@@ -72,47 +72,56 @@ class _Bin(NamedTuple):
 class _Deformable(common.Operator):
     parts: tuple[int, int]
     samples: int
-    trans: np.ndarray  # (K, 2 * classes, T, T), of the type that positions are computed in
+    trans: np.ndarray  # (K, 2 * classes, T, T), in the dtype of positions
     trans_std: Any
     d_trans: np.ndarray
 
     def bins(self, k: int) -> Iterator[_Bin]:
         call, classes = self.call, self.trans.shape[1] // 2
-        each = self.channels.outputs // classes
+        channels_per_class = self.channels.out_channels // classes
         axes_of_box = call.axes(k, partial(_Axis, self.trans.dtype.type))
-        # Without trans, the bins of a row or column share an axis.
+        # Cached because without trans all bins of a row or column have the same axis.
         bin_y, bin_x = (lru_cache(maxsize=None)(partial(a.bin, self.samples)) for a in axes_of_box)
         for p, q in common.bins_of(call.pooled):
             part = p * self.parts[0] // call.pooled[0], q * self.parts[1] // call.pooled[1]
             for c in range(classes):
-                own, axes = slice(c * each, (c + 1) * each), None
-                x_move, y_move = self.trans[(k, slice(2 * c, 2 * c + 2), *part)]
-                if np.isfinite([x_move, y_move]).all():
+                class_channels = slice(c * channels_per_class, (c + 1) * channels_per_class)
+                axes = None
+                x_offset, y_offset = self.trans[(k, slice(2 * c, 2 * c + 2), *part)]
+                if np.isfinite([x_offset, y_offset]).all():
                     with np.errstate(over="ignore"):
-                        axes = bin_y(p, y_move * self.trans_std), bin_x(q, x_move * self.trans_std)
-                yield _Bin((own, p, q), (k, 2 * c, *part), self.channels.of_bin(p, q)[own], axes)
+                        axes = (
+                            bin_y(p, y_offset * self.trans_std),
+                            bin_x(q, x_offset * self.trans_std),
+                        )
+                yield _Bin(
+                    (class_channels, p, q),
+                    (k, 2 * c, *part),
+                    self.channels.of_bin(p, q)[class_channels],
+                    axes,
+                )
 
     def pool(self, k: int, out: np.ndarray) -> None:
-        for one in self.bins(k):
-            if one.axes is None:
-                out[one.out] = np.nan
-            elif one.samples:
-                y, x = one.axes
-                cells = self.call.maps(k)[np.ix_(one.channels, y.cells, x.cells)]
-                out[one.out] = cells @ x.weights @ y.weights / one.samples
+        for bin_ in self.bins(k):
+            if bin_.axes is None:
+                out[bin_.out] = np.nan
+            elif bin_.samples:
+                y, x = bin_.axes
+                cells = self.call.maps(k)[np.ix_(bin_.channels, y.cells, x.cells)]
+                out[bin_.out] = cells @ x.weights @ y.weights / bin_.samples
 
-    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
-        for one in self.bins(k):
-            if one.axes is None or not one.samples:
+    def pool_backward(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
+        for bin_ in self.bins(k):
+            if bin_.axes is None or not bin_.samples:
                 continue
-            y, x = one.axes
-            slope = d_out[one.out] / one.samples
-            at_cells = np.ix_(one.channels, y.cells, x.cells)
+            y, x = bin_.axes
+            slope = d_out[bin_.out] / bin_.samples
+            at_cells = np.ix_(bin_.channels, y.cells, x.cells)
             d_maps[at_cells] += slope[:, None, None] * np.outer(y.weights, x.weights)
-            cells, (row, channel, *part) = self.call.maps(k)[at_cells], one.trans
+            cells, (row, channel, *part) = self.call.maps(k)[at_cells], bin_.trans
             along_x = slope @ (cells @ x.slopes @ y.weights)
             along_y = slope @ (cells @ x.weights @ y.slopes)
-            self.d_trans[one.trans] += along_x * float(self.trans_std) * x.length
+            self.d_trans[bin_.trans] += along_x * float(self.trans_std) * x.length
             self.d_trans[(row, channel + 1, *part)] += along_y * float(self.trans_std) * y.length
         return 0
 
@@ -132,15 +141,14 @@ def deformable_ps_roi_pool(
     rois_num: Any = None,
     geometry: type = np.float64,
 ) -> _Deformable:
-    """Mean of bilinear samples in bins moved by offsets (Deformable ConvNets, Dai 2017).
+    """Mean of bilinear samples in bins shifted by offsets (Deformable ConvNets, Dai 2017).
 
     The box is rounded in image pixels, with halves away from zero, and includes its last pixel:
     ``x1 = round(rx1) * s - 0.5``, ``w = max((round(rx2) + 1) * s - 0.5 - x1, 0.1)``, ``b = w / Q``.
     Sample i of bin q lies at ``x1 + q * b + t * trans_std * w + i * b / sample_per_part``, where t
-    is the offset of the bin's part. Samples below -0.5 or above W - 0.5 are left out of the sum and
-    of the count; others are clamped to the map. Bin (p, q) of output c reads channel
-    ``(c * G + gh) * G + gw``. This is the convention of MXNet's
-    ``contrib.DeformablePSROIPooling``.
+    is the offset of the bin's part. Samples below -0.5 or above W - 0.5 are omitted from the sum
+    and from the count; others are clamped to the map. Bin (p, q) of output c reads channel ``(c * G
+    + gh) * G + gw``. This is the convention of MXNet's ``contrib.DeformablePSROIPooling``.
 
     Parameters
     ----------
@@ -155,7 +163,7 @@ def deformable_ps_roi_pool(
     Returns
     -------
     numpy.ndarray, shape (K, output_dim, P, Q), float64
-        NaN for a bin whose offset is NaN or infinite, 0 for one without a sample on the map.
+        NaN for a bin whose offset is NaN or infinite, 0 for a bin without a sample on the map.
 
     Raises
     ------
@@ -179,11 +187,11 @@ def deformable_ps_roi_pool(
         or (given.shape[0], *given.shape[2:]) != (rows, *parts)
         or given.shape[1] < 2
         or given.shape[1] % 2
-        or channels.outputs % (given.shape[1] // 2)
+        or channels.out_channels % (given.shape[1] // 2)
     ):
         raise ValueError(
             f"{NAME}: trans has shape {given.shape}, expected ({rows}, 2 * classes, "
-            f"{parts[0]}, {parts[1]}), classes dividing output_dim = {channels.outputs}"
+            f"{parts[0]}, {parts[1]}), classes dividing output_dim = {channels.out_channels}"
         )
     pool = _Deformable(call, channels)
     pool.parts, pool.samples = parts, sample_per_part
@@ -211,7 +219,7 @@ def deformable_ps_roi_pool_backward(d_out: Any, pool: _Deformable) -> tuple[np.n
     Returns
     -------
     d_data, d_trans : numpy.ndarray, float64
-        Of the shapes of data and trans; if trans is not given, as for one class.
+        With the shapes of data and trans. Without trans, d_trans has the shape for one class.
 
     Raises
     ------

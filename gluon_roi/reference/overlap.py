@@ -25,19 +25,19 @@ def box_iou(
     Parameters
     ----------
     lhs, rhs, format, mode, aligned
-        As of :func:`gluon_roi.nd.BoxIoU`.
+        As in :func:`gluon_roi.nd.BoxIoU`.
     geometry : type
-        In which upright boxes are computed.
+        Type in which upright boxes are computed.
 
     Returns
     -------
     numpy.ndarray, float64
-        lhs.shape[:-1] + rhs.shape[:-1], or if aligned lhs.shape[:-1].
+        Of shape lhs.shape[:-1] + rhs.shape[:-1], or lhs.shape[:-1] if aligned.
 
     Raises
     ------
     ValueError
-        A last dimension is not that of the format.
+        The last dimension of lhs or rhs is not 4, or 5 for rotated boxes.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def box_iou(
 
 
 def upright(values: np.ndarray, center: bool) -> list[tuple]:
-    """Corners and area of each row (n, 4)."""
+    """(x1, y1, x2, y2, area) of each row of an array (n, 4)."""
     boxes = []
     for a, b, c, d in values:
         width, height = (c, d) if center else (c - a, d - b)
@@ -77,21 +77,21 @@ def upright(values: np.ndarray, center: bool) -> list[tuple]:
 
 
 def intersection(one: Sequence, other: Sequence, unit: int = 0) -> Any:
-    """Common area of two upright boxes; a box from x1 to x2 is x2 - x1 + unit wide."""
+    """Intersection area of two upright boxes; a box from x1 to x2 is x2 - x1 + unit wide."""
     width = min(one[2], other[2]) - max(one[0], other[0]) + unit
     height = min(one[3], other[3]) - max(one[1], other[1]) + unit
     return max(width, 0) * max(height, 0)
 
 
 def upright_overlap(one: Sequence, other: Sequence, mode: str = "iou") -> float:
-    """From 0 to 1, of two boxes of :func:`upright`."""
+    """Overlap of two boxes of :func:`upright`, from 0 to 1."""
     with np.errstate(all="ignore"):
         area = intersection(one, other)
-        return bounded(area, one[4] if mode == "iof" else one[4] + other[4] - area)
+        return divide_areas(area, one[4] if mode == "iof" else one[4] + other[4] - area)
 
 
-def bounded(area: Any, divisor: Any) -> float:
-    """A quotient of areas, from 0 to 1, and 0 if it is NaN."""
+def divide_areas(area: Any, divisor: Any) -> float:
+    """Quotient of two areas, clamped to [0, 1]; 0 if it is NaN."""
     with np.errstate(all="ignore"):
         quotient = float(np.divide(area, divisor))
     if not area > 0 or np.isnan(quotient):
@@ -108,17 +108,17 @@ def rotated_area(box: Any) -> float:
 
 
 def rotated_intersection(one: Any, other: Any) -> float:
-    """Common area of two rotated boxes.
+    """Intersection area of two rotated boxes.
 
-    The corners of the first are clipped by the sides of the second, as half-planes, with the
-    centre of the first as the origin.
+    The first box is clipped by the four half-planes of the second, with the centre of the first as
+    the origin.
     """
     areas = rotated_area(one), rotated_area(other)
     if not all(0 < area < np.inf for area in areas) or not np.isfinite([*one, *other]).all():
         return 0.0
     polygon, edges = _corners(one, one[:2]), _corners(other, one[:2])
     for i in range(4):
-        polygon = _clipped(polygon, edges[i - 1], edges[i])
+        polygon = _clip_polygon(polygon, edges[i - 1], edges[i])
     x, y = np.array(polygon).reshape(-1, 2).T
     if len(x) < 3:
         return 0.0
@@ -128,14 +128,14 @@ def rotated_intersection(one: Any, other: Any) -> float:
 
 
 def rotated_overlap(one: Any, other: Any, mode: str = "iou") -> float:
-    """From 0 to 1, of two rows of a rotated box."""
+    """Overlap of two rotated boxes, from 0 to 1."""
     area = rotated_intersection(one, other)
     first = rotated_area(one)
-    return bounded(area, first if mode == "iof" else first + rotated_area(other) - area)
+    return divide_areas(area, first if mode == "iof" else first + rotated_area(other) - area)
 
 
 def _corners(box: Any, origin: Any) -> list[tuple]:
-    """Of a rotated box, in an order that keeps its inside on one hand."""
+    """Corners of a rotated box, in clockwise order in an image whose y points down."""
     degrees = np.fmod(box[4], 360.0)
     quarters = np.round(degrees / 90)
     rest = np.radians(degrees - 90 * quarters)
@@ -145,12 +145,12 @@ def _corners(box: Any, origin: Any) -> list[tuple]:
     x, y = box[0] - origin[0], box[1] - origin[1]
     half = box[2] / 2, box[3] / 2
     signs = ((-1, -1), (1, -1), (1, 1), (-1, 1))
-    places = [(i * half[0], j * half[1]) for i, j in signs]
-    return [(x + u * c + v * s, y + v * c - u * s) for u, v in places]
+    corners = [(i * half[0], j * half[1]) for i, j in signs]
+    return [(x + u * c + v * s, y + v * c - u * s) for u, v in corners]
 
 
-def _clipped(polygon: list[tuple], begin: tuple, end: tuple) -> list[tuple]:
-    """The part of a polygon on the inner side of an edge."""
+def _clip_polygon(polygon: list[tuple], begin: tuple, end: tuple) -> list[tuple]:
+    """The part of a polygon on the inner side of an edge (Sutherland-Hodgman)."""
     dx, dy = end[0] - begin[0], end[1] - begin[1]
     sides = [dx * (y - begin[1]) - dy * (x - begin[0]) for x, y in polygon]
     rest = []

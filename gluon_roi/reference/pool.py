@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ROIPool and PSROIPool: whole cells, by rounding the box. PrROIPool: an integral over its bins."""
+"""ROIPool and PSROIPool, which round boxes to cells, and PrROIPool, which integrates over bins."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _pool_edges(
 ) -> list[tuple[int, int]]:
     """First cell and end (exclusive) of each bin along one axis, clipped to the map.
 
-    Edges are computed in float32 for every type of data, in other libraries' order of operations.
-    So the bins of a box do not depend on the precision of the map.
+    Edges are computed in float32 for every dtype of data, in the order of operations of MXNet and
+    torchvision, so the bins of a box do not depend on the precision of the map.
     """
     f32 = np.float32
     with np.errstate(over="ignore"):
@@ -44,7 +44,7 @@ def _pool_edges(
             end = common.saturate((f32(_round(x2)) + f32(1)) * s)
             length = max(end - start, f32(0.1))
         else:
-            # Rounded after scaling; start and end are whole cells.
+            # Rounded after scaling; start and end are integers.
             start, end = _round(common.saturate(x1 * s)), _round(common.saturate(x2 * s))
             length = f32(max(end - start + (rule == "roi_pool"), 1))
     bin_size = length / f32(bins)
@@ -68,7 +68,7 @@ def _maximum(bin_cells: np.ndarray, lowest: float) -> np.ndarray:
 
     Comparisons with NaN are false, so NaN cells are ignored, and a bin of only NaN or -inf is
     `lowest`. MXNet's ROIPooling does the same, but starts at float32's lowest number for every
-    type; float64 maps may hold lower values.
+    dtype; float64 maps may hold lower values.
     """
     return np.fmax(np.fmax.reduce(bin_cells.reshape(len(bin_cells), -1), axis=1), lowest)
 
@@ -79,7 +79,7 @@ class _Pool(common.Operator):
         self.rule = rule
 
     def bins(self, k: int) -> Iterator[tuple[int, int, slice, slice]]:
-        """The bins of one box that hold a cell: p, q, rows, columns."""
+        """The bins of one box that are not empty: p, q, rows, columns."""
         rows, columns = self.call.axes(k, partial(_pool_edges, self.rule))
         for p, q in common.bins_of(self.call.pooled):
             if rows[p][0] < rows[p][1] and columns[q][0] < columns[q][1]:
@@ -92,7 +92,7 @@ class _MaxPool(_Pool):
         for p, q, rows, columns in self.bins(k):
             out[:, p, q] = _maximum(maps[:, rows, columns], self.call.lowest)
 
-    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
+    def pool_backward(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
         maps, lowest = self.call.maps(k), self.call.lowest
         for p, q, rows, columns in self.bins(k):
             cells = maps[:, rows, columns]
@@ -110,7 +110,7 @@ class _MeanPool(_Pool):
         for p, q, rows, columns in self.bins(k):
             out[:, p, q] = maps[self.channels.of_bin(p, q), rows, columns].mean(axis=(1, 2))
 
-    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
+    def pool_backward(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> int:
         for p, q, rows, columns in self.bins(k):
             area = (rows.stop - rows.start) * (columns.stop - columns.start)
             d_maps[self.channels.of_bin(p, q), rows, columns] += d_out[:, p, q, None, None] / area
@@ -123,7 +123,7 @@ def roi_pool(
 ) -> _MaxPool:
     """Maximum over each bin of each box (Fast R-CNN, Girshick 2015).
 
-    The box is scaled, rounded to whole cells with halves away from zero, both ends inclusive, and
+    The box is scaled, rounded to integers with halves away from zero, both ends inclusive, and
     split into P x Q bins: ``x1 = round(rx1 * s)``, ``w = max(round(rx2 * s) - x1 + 1, 1)``, bin q
     from ``x1 + floor(q * w / Q)`` to ``x1 + ceil((q + 1) * w / Q)`` exclusive, clipped to the map.
     Bins overlap where edges are rounded. This is the convention of Caffe, MXNet's ``ROIPooling``,
@@ -138,7 +138,7 @@ def roi_pool(
     -------
     numpy.ndarray, shape (K, C, P, Q), float64
         Empty bins are 0. NaN cells are ignored; a bin of only NaN or -inf is the lowest finite
-        number of the type of `data`.
+        number of the dtype of data.
 
     Raises
     ------
@@ -153,15 +153,15 @@ def roi_pool(
              [13., 15.]]]])
     """
     call = common.check("ROIPool", data, rois, pooled_size, spatial_scale, rois_num)
-    return _MaxPool(call, common.own_channels(call), "roi_pool")
+    return _MaxPool(call, common.all_channels(call), "roi_pool")
 
 
 @common.backward_of(roi_pool)
 def roi_pool_backward(d_out: Any, pool: _MaxPool) -> np.ndarray:
     """Gradient of :func:`roi_pool` with respect to data.
 
-    Each bin's gradient goes to its first maximum in row-major order. It is dropped if the bin is
-    empty or holds nothing above the lowest finite number of the type of `data`.
+    Each bin's gradient goes to its first maximum in row-major order. There is none if the bin is
+    empty or holds no value above the lowest finite number of the dtype of data.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def ps_roi_pool(
     convention: str = "rfcn",
     rois_num: Any = None,
 ) -> _MeanPool:
-    """Mean over each bin of each box, where every bin has its own channels (R-FCN, Dai 2016).
+    """Mean over each bin of each box; every bin reads different channels (R-FCN, Dai 2016).
 
     ``convention="rfcn"`` (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's ``psroi_pool``)
     rounds before scaling, end inclusive: ``x1 = round(rx1) * s``,
@@ -208,7 +208,7 @@ def ps_roi_pool(
 
     ``convention="torchvision"`` (``torchvision.ops.ps_roi_pool``) rounds after scaling, end
     exclusive: ``w = max(round(rx2 * s) - round(rx1 * s), 1)``, bins as in :func:`roi_pool` but
-    clipped one cell earlier, so the last row and column of the map are never read.
+    clipped to (H - 1, W - 1), so the last row and column of the map are never read.
 
     Bin (p, q) of output c reads channel ``(c * G + floor(p * G / P)) * G + floor(q * G / Q)``.
 
@@ -275,7 +275,7 @@ def ps_roi_pool_backward(d_out: Any, pool: _MeanPool) -> np.ndarray:
 
 
 def _hats(x: np.ndarray, size: int) -> np.ndarray:
-    """The weight of each cell in the surface at the coordinates x, shape (..., size)."""
+    """Weights of the cells in the bilinear surface at the coordinates x, shape (..., size)."""
     return np.maximum(0.0, 1.0 - np.abs(np.asarray(x)[..., None] - np.arange(size)))
 
 
@@ -287,8 +287,8 @@ def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> c
         begin, end = start + q * bin_size, start + (q + 1) * bin_size
         if not end > begin:
             continue
-        # The surface is linear between whole coordinates and 0 outside of [-1, size], so the
-        # trapezoids between these points are exact.
+        # The surface is linear between integer coordinates and 0 outside of [-1, size], so the
+        # trapezoidal rule is exact on these points.
         inside = np.clip((begin, end), -1.0, size)
         corners = np.arange(np.floor(inside[0]) + 1, np.ceil(inside[1]))
         points = np.concatenate([inside[:1], corners, inside[1:]])
@@ -338,15 +338,16 @@ def pr_roi_pool(
              [ 9.75, 11.25]]]])
     """
     call = common.check("PrROIPool", data, rois, pooled_size, spatial_scale, rois_num)
-    return common.Separable(call, common.own_channels(call), _precise_axis)
+    return common.Separable(call, common.all_channels(call), _precise_axis)
 
 
 @common.backward_of(pr_roi_pool)
 def pr_roi_pool_backward(d_out: Any, pool: common.Separable) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`pr_roi_pool` with respect to data and to the coordinates of rois.
 
-    The derivative of a bin's mean by one of its ends is the difference between the surface there
-    and the mean, divided by the bin's length. The gradient of the box is therefore continuous.
+    The derivative of a bin's mean with respect to one of its ends is the difference between the
+    surface there and the mean, divided by the bin's length. The gradient with respect to the box is
+    therefore continuous.
 
     Parameters
     ----------

@@ -12,47 +12,50 @@ from . import common
 
 __all__ = ["rotated_roi_align", "rotated_roi_align_backward"]
 
-#: Up to this many samples of a box are computed at once; above, bin by bin.
-FEW_AT_ONCE = 100_000
+#: A box with more samples than this is computed bin by bin, to limit memory.
+MAX_SAMPLES_AT_ONCE = 100_000
 
 
 class _Side(NamedTuple):
-    """One side of a box in its own frame, split into bins of `per_bin` samples each."""
+    """One side of a box in the frame of the box, split into bins."""
 
     bins: int
-    start: Any  # of bin 0, from the centre of the box
+    start: Any  # of bin 0, relative to the centre of the box
     bin_size: Any
-    per_bin: float
-    enlarged: bool  # to the minimum size
+    samples_per_bin: float
+    enlarged: bool  # whether it was enlarged to the minimum size
 
     def samples(self, bins: range, low: float, high: float, reach: float) -> tuple[Any, Any, Any]:
-        """Samples of some bins: positions, positions relative to the side (-1/2 to 1/2), and bins.
+        """Samples of some bins: positions, fractions of the side (-1/2 to 1/2), and bin indices.
 
-        If there are many, only those that may lie in [low, high]; `reach` bounds all positions.
+        If there are many, only samples that may lie in [low, high] are returned; `reach` is an
+        upper bound of all positions.
         """
         real = type(self.start)
-        positions, parts, numbers_of_bins = [], [], []
+        positions, fractions, bin_indices = [], [], []
         for q in bins:
             begin = self.start + real(q) * self.bin_size
-            numbers = common.visible_samples(begin, self.bin_size, self.per_bin, low, high, reach)
-            i = numbers.astype(real)
-            positions.append(begin + (i + real(0.5)) * self.bin_size / real(self.per_bin))
-            parts.append((q + (numbers + 0.5) / self.per_bin) / self.bins - 0.5)
-            numbers_of_bins.append(np.full(len(numbers), q))
-        return np.concatenate(positions), np.concatenate(parts), np.concatenate(numbers_of_bins)
+            indices = common.visible_samples(
+                begin, self.bin_size, self.samples_per_bin, low, high, reach
+            )
+            i = indices.astype(real)
+            positions.append(begin + (i + real(0.5)) * self.bin_size / real(self.samples_per_bin))
+            fractions.append((q + (indices + 0.5) / self.samples_per_bin) / self.bins - 0.5)
+            bin_indices.append(np.full(len(indices), q))
+        return np.concatenate(positions), np.concatenate(fractions), np.concatenate(bin_indices)
 
 
 class _Taps(NamedTuple):
-    """Pairs of a sample and a cell that it reads: the weights and their derivatives."""
+    """Pairs of a sample and a cell that it reads, with their weights."""
 
     bins: np.ndarray  # (n,): p * Q + q
     cells: np.ndarray  # (n,): row * W + column
-    weights: np.ndarray  # (n,), of the mean over the bin
-    slopes: np.ndarray  # (n, 5): derivatives of the weights by cx, cy, w, h and theta
+    weights: np.ndarray  # (n,), weights in the mean over the bin
+    slopes: np.ndarray  # (n, 5): derivatives of weights with respect to cx, cy, w, h, theta
 
 
 class _Box:
-    """A rotated box on a map, in the order of operations of the peers."""
+    """A rotated box on a map, in the order of operations of MXNet and detectron2."""
 
     def __init__(
         self, call: common.Call, box: np.ndarray, aligned: bool, sampling_ratio: int, geometry: type
@@ -65,17 +68,20 @@ class _Box:
             self.x, self.y = (common.saturate(real(c) * scale - offset) for c in box[:2])
         sides = []
         for length, bins in ((w, call.pooled[1]), (h, call.pooled[0])):
-            length, *side = common.bins_along(length, bins, aligned, sampling_ratio)
+            length, *side = common.split_side(length, bins, aligned, sampling_ratio)
             sides.append(_Side(bins, -length / real(2), *side))
         self.u, self.v = sides
-        # Whole turns are removed before the angle is rounded.
+        # Multiples of 360 degrees are removed before the angle is rounded.
         theta = float(real(math.fmod(float(real(box[4])), 360.0) * math.pi / 180))
         self.cos, self.sin = real(math.cos(theta)), real(math.sin(theta))
 
     def taps(self) -> Iterator[_Taps]:
         """The taps of all bins, a group of bins at a time."""
         rows, columns = (range(bins) for bins in self.call.pooled)
-        if self.u.per_bin * len(columns) * self.v.per_bin * len(rows) <= FEW_AT_ONCE:
+        if (
+            self.u.samples_per_bin * len(columns) * self.v.samples_per_bin * len(rows)
+            <= MAX_SAMPLES_AT_ONCE
+        ):
             yield self._taps(rows, columns)
             return
         for p, q in common.bins_of(self.call.pooled):
@@ -93,43 +99,53 @@ class _Box:
         reach += abs(float(self.u.start)) + abs(float(self.v.start))
         along_u = self.u.samples(columns, u_map.min(), u_map.max(), reach)
         along_v = self.v.samples(rows, v_map.min(), v_map.max(), reach)
-        (u, v), (u_part, v_part), (q, p) = (np.meshgrid(a, b) for a, b in zip(along_u, along_v))
+        grids = (np.meshgrid(a, b) for a, b in zip(along_u, along_v))
+        (u, v), (u_fraction, v_fraction), (q, p) = grids
         x = u * self.cos + v * self.sin + self.x
         y = v * self.cos - u * self.sin + self.y
         # Samples outside the map are 0, and count in the divisor.
         inside = (x >= -1) & (x <= width) & (y >= -1) & (y <= height)
-        x, y, u, v, u_part, v_part, q, p = (a[inside] for a in (x, y, u, v, u_part, v_part, q, p))
+        x, y, u, v, u_fraction, v_fraction, q, p = (
+            a[inside] for a in (x, y, u, v, u_fraction, v_fraction, q, p)
+        )
 
         def axis(at: Any, size: int) -> tuple[Any, Any, Any]:
-            """The two cells of each sample, their weights, and the derivatives of these."""
-            low, high, share, moves = common.bilinear(at, size)
+            """Lower and higher cell of each sample, their weights, and the weights' derivatives."""
+            low, high, share, varies = common.bilinear(at, size)
             weights = np.stack([real(1) - share, share]).astype(float)
-            return np.stack([low, high]), weights, np.stack([-1.0 * moves, 1.0 * moves])
+            return np.stack([low, high]), weights, np.stack([-1.0 * varies, 1.0 * varies])
 
         cell_y, wy, by_y = axis(y, height)
         cell_x, wx, by_x = axis(x, width)
-        u, v, none = u.astype(float), v.astype(float), np.zeros(len(u))
+        u, v, zeros = u.astype(float), v.astype(float), np.zeros(len(u))
         scale, c, s = self.call.scale, float(self.cos), float(self.sin)
-        du = scale * u_part * (not self.u.enlarged)
-        dv = scale * v_part * (not self.v.enlarged)
-        radian = math.pi / 180
-        dx = np.stack([none + scale, none, du * c, dv * s, (v * c - u * s) * radian], -1)
-        dy = np.stack([none, none + scale, -du * s, dv * c, -(u * c + v * s) * radian], -1)
-        share, corners = self.u.per_bin * self.v.per_bin, [(0, 0), (0, 1), (1, 0), (1, 1)]
+        du = scale * u_fraction * (not self.u.enlarged)
+        dv = scale * v_fraction * (not self.v.enlarged)
+        radians_per_degree = math.pi / 180
+        dx = np.stack(
+            [zeros + scale, zeros, du * c, dv * s, (v * c - u * s) * radians_per_degree], -1
+        )
+        dy = np.stack(
+            [zeros, zeros + scale, -du * s, dv * c, -(u * c + v * s) * radians_per_degree], -1
+        )
+        count, corners = (
+            self.u.samples_per_bin * self.v.samples_per_bin,
+            [(0, 0), (0, 1), (1, 0), (1, 1)],
+        )
         slopes = [
             (wy[i] * by_x[j])[:, None] * dx + (by_y[i] * wx[j])[:, None] * dy for i, j in corners
         ]
         return _Taps(
             np.tile(p * self.call.pooled[1] + q, 4),
             np.concatenate([cell_y[i] * width + cell_x[j] for i, j in corners]),
-            np.concatenate([wy[i] * wx[j] for i, j in corners]) / share,
-            np.concatenate(slopes) / share,
+            np.concatenate([wy[i] * wx[j] for i, j in corners]) / count,
+            np.concatenate(slopes) / count,
         )
 
 
 class _Rotated(common.Operator):
     def __init__(self, call: common.Call, *options: Any) -> None:
-        super().__init__(call, common.own_channels(call))
+        super().__init__(call, common.all_channels(call))
         self.options = options  # aligned, sampling_ratio, geometry
 
     def taps(self, k: int) -> Iterator[_Taps]:
@@ -144,7 +160,7 @@ class _Rotated(common.Operator):
             for total, value in zip(sums, values):
                 total += np.bincount(taps.bins[read], value, sums.shape[1])
 
-    def spread(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> np.ndarray:
+    def pool_backward(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> np.ndarray:
         flat, d_flat, d_bins = (a.reshape(len(a), -1) for a in (self.call.maps(k), d_maps, d_out))
         d_box = np.zeros(5)
         for taps in self.taps(k):
@@ -170,9 +186,9 @@ def rotated_roi_align(
 ) -> _Rotated:
     """Mean of bilinear samples in each bin of each rotated box (Ma 2018).
 
-    In the box's own frame the samples are those of :func:`roi_align` for a box around the origin.
-    They are then rotated by theta, counter-clockwise in an image whose y points down, and moved to
-    the centre.
+    In the frame of the box the samples are those of :func:`roi_align` for a box centred at the
+    origin. They are then rotated by theta, counter-clockwise in an image whose y points down, and
+    translated to the centre.
 
     Parameters
     ----------
@@ -217,7 +233,7 @@ def rotated_roi_align_backward(d_out: Any, align: _Rotated) -> tuple[np.ndarray,
     Returns
     -------
     d_data, d_rois : numpy.ndarray, float64
-        As in :func:`roi_align_backward`; for theta per degree.
+        As in :func:`roi_align_backward`; the gradient of theta is per degree.
 
     Raises
     ------

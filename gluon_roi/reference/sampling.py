@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeformableSampling: what a deformable convolution multiplies by its weights."""
+"""DeformableSampling: the samples that a deformable convolution multiplies by its weights."""
 
 from __future__ import annotations
 
@@ -14,87 +14,97 @@ __all__ = ["deformable_sampling", "deformable_sampling_backward"]
 
 
 class _Axis(NamedTuple):
-    counts: np.ndarray
-    low: np.ndarray  # cells; those beyond the map are not there
-    high: np.ndarray
-    part: np.ndarray  # weight of the high one
+    """The cells of samples along one axis."""
+
+    inside: np.ndarray  # whether the sample is read at all
+    low: np.ndarray  # lower cell, may be off the map
+    high: np.ndarray  # higher cell, may be off the map
+    fraction: np.ndarray  # weight of the higher cell
 
 
-def _axis(position: np.ndarray, size: int, fades: bool) -> _Axis:
+def _axis(position: np.ndarray, size: int, zero_border: bool) -> _Axis:
     with np.errstate(invalid="ignore"):
-        counts = (position > -1 if fades else position >= 0) & (position < size)
-    position = np.where(counts, position, 0)
+        inside = (position > -1 if zero_border else position >= 0) & (position < size)
+    position = np.where(inside, position, 0)
     low = np.floor(position)
-    part = (position - low).astype("float64")
+    fraction = (position - low).astype("float64")
     low = low.astype("int64")
     high = low + 1
-    if not fades:  # behind the last cell the map goes on as it ends
-        part = np.where(low >= size - 1, 0, part)
+    if not zero_border:  # samples behind the last cell have its value
+        fraction = np.where(low >= size - 1, 0, fraction)
         high = np.minimum(high, size - 1)
-    return _Axis(counts, low, high, part)
+    return _Axis(inside, low, high, fraction)
 
 
 class _Sample(NamedTuple):
-    """Those of one kernel cell in one group, (N, Ho, Wo)."""
+    """The samples (N, Ho, Wo) of one kernel cell in one channel group."""
 
     channels: slice  # of data
-    rows: tuple  # index of the output as (N, C, Ho, kh, Wo, kw): channels are second
-    moves: tuple  # index of mask
-    cells: list[tuple]  # four (weight, y, x, whether it is read), (N, Ho, Wo)
-    values: list[np.ndarray]  # of the four, (channels, N, Ho, Wo); 0 beyond the map
+    out_index: tuple  # index into the output as (N, C, Ho, kh, Wo, kw)
+    mask_index: tuple  # index into mask
+    cells: list[tuple]  # four of (weight, y, x, whether the cell is read), each (N, Ho, Wo)
+    values: list[np.ndarray]  # of the four cells, (channels, N, Ho, Wo); 0 off the map
     y: _Axis
     x: _Axis
 
 
 class _Sampling(NamedTuple):
-    """The operator with its arguments."""
+    """The operator bound to its arguments."""
 
     data: np.ndarray  # (N, C, H, W), float64
-    offset: np.ndarray  # (N, groups, kernel cells, 2, Ho, Wo), of the type of positions
+    offset: np.ndarray  # (N, groups, kernel cells, 2, Ho, Wo), in the dtype of positions
     mask: np.ndarray  # (N, groups, kernel cells, Ho, Wo), float64
     kernel: tuple[int, int]
     corner: tuple[np.ndarray, np.ndarray]  # y (Ho, 1) and x (1, Wo) of kernel cell (0, 0)
     dilate: tuple[int, int]
-    fades: bool
+    zero_border: bool
     columns: bool
 
-    def apart(self, out: np.ndarray) -> np.ndarray:
-        """A view of an array of the output's shape as (N, C, Ho, kh, Wo, kw)."""
+    def split_kernel(self, out: np.ndarray) -> np.ndarray:
+        """A view (N, C, Ho, kh, Wo, kw) of an array with the shape of the output."""
         (batch, channels), size = self.data.shape[:2], self.offset.shape[4:]
         if self.columns:
-            apart = out.reshape(batch, channels, *self.kernel, *size)
-            return apart.transpose(0, 1, 4, 2, 5, 3)
+            view = out.reshape(batch, channels, *self.kernel, *size)
+            return view.transpose(0, 1, 4, 2, 5, 3)
         return out.reshape(batch, channels, size[0], self.kernel[0], size[1], self.kernel[1])
 
     def samples(self) -> Iterator[_Sample]:
         (channels, *sizes), groups = self.data.shape[1:], self.offset.shape[1]
-        each, images = channels // groups, np.arange(len(self.data))[:, None, None]
+        group_channels, images = channels // groups, np.arange(len(self.data))[:, None, None]
         for group, i, j in itertools.product(range(groups), *map(range, self.kernel)):
-            own, cell = slice(group * each, (group + 1) * each), i * self.kernel[1] + j
+            channel_slice = slice(group * group_channels, (group + 1) * group_channels)
+            cell = i * self.kernel[1] + j
             y, x = (
                 _axis(
                     (self.corner[n] + (i, j)[n] * self.dilate[n]).astype(self.offset.dtype)
                     + self.offset[:, group, cell, n],
                     sizes[n],
-                    self.fades,
+                    self.zero_border,
                 )
                 for n in (0, 1)
             )
-            of_channels = self.data[:, own].swapaxes(0, 1)
+            group_data = self.data[:, channel_slice].swapaxes(0, 1)
             cells, values = [], []
             for (at_y, wy), (at_x, wx) in itertools.product(
-                ((y.low, 1 - y.part), (y.high, y.part)), ((x.low, 1 - x.part), (x.high, x.part))
+                ((y.low, 1 - y.fraction), (y.high, y.fraction)),
+                ((x.low, 1 - x.fraction), (x.high, x.fraction)),
             ):
-                there = y.counts & x.counts & (at_y >= 0) & (at_y < sizes[0])
-                there &= (at_x >= 0) & (at_x < sizes[1])
-                at_y, at_x = np.where(there, at_y, 0), np.where(there, at_x, 0)
-                cells.append((wy * wx, at_y, at_x, there & (wy * wx != 0)))
+                is_read = y.inside & x.inside & (at_y >= 0) & (at_y < sizes[0])
+                is_read &= (at_x >= 0) & (at_x < sizes[1])
+                at_y, at_x = np.where(is_read, at_y, 0), np.where(is_read, at_x, 0)
+                cells.append((wy * wx, at_y, at_x, is_read & (wy * wx != 0)))
                 if 0 in sizes:
-                    values.append(np.zeros((each, *there.shape)))
+                    values.append(np.zeros((group_channels, *is_read.shape)))
                 else:
-                    values.append(np.where(there, of_channels[:, images, at_y, at_x], 0))
+                    values.append(np.where(is_read, group_data[:, images, at_y, at_x], 0))
             yield _Sample(
-                own, np.s_[:, own, :, i, :, j], (slice(None), group, cell), cells, values, y, x
+                channel_slice,
+                np.s_[:, channel_slice, :, i, :, j],
+                (slice(None), group, cell),
+                cells,
+                values,
+                y,
+                x,
             )
 
     def forward(self) -> np.ndarray:
@@ -105,28 +115,28 @@ class _Sampling(NamedTuple):
             total: Any = 0.0
             for values, (weight, *_) in zip(sample.values, sample.cells):
                 total = total + np.where(weight != 0, weight * values, 0)
-            counts = sample.y.counts & sample.x.counts
-            value = np.where(counts, self.mask[sample.moves] * total, 0)
-            out[sample.rows] = value.swapaxes(0, 1)
+            inside = sample.y.inside & sample.x.inside
+            value = np.where(inside, self.mask[sample.mask_index] * total, 0)
+            out[sample.out_index] = value.swapaxes(0, 1)
         if self.columns:
             return out.transpose(0, 1, 3, 5, 2, 4).reshape(batch, channels * kh * kw, height, width)
         return out.reshape(batch, channels, height * kh, width * kw)
 
     def backward(self, d_out: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        d_out = self.apart(as_numpy(d_out).astype("float64"))
+        d_out = self.split_kernel(as_numpy(d_out).astype("float64"))
         d_data, d_offset, d_mask = (np.zeros(a.shape) for a in self[:3])
         images = np.arange(len(self.data))[:, None, None]
         for sample in self.samples():
-            slope = d_out[sample.rows].swapaxes(0, 1)  # (channels, N, Ho, Wo)
-            factor = self.mask[sample.moves]
+            slope = d_out[sample.out_index].swapaxes(0, 1)  # (channels, N, Ho, Wo)
+            factor = self.mask[sample.mask_index]
             sums = [(slope * values).sum(0) for values in sample.values]
             for (weight, y, x, used), share in zip(sample.cells, sums):
                 for c, of_channel in enumerate(slope, start=sample.channels.start):
                     added = np.where(used, of_channel * weight * factor, 0)
                     np.add.at(d_data[:, c], (images, y, x), added)
-                d_mask[sample.moves] += np.where(used, weight * share, 0)
-            y, x = sample.y.part, sample.x.part
-            n, group, cell = sample.moves
+                d_mask[sample.mask_index] += np.where(used, weight * share, 0)
+            y, x = sample.y.fraction, sample.x.fraction
+            n, group, cell = sample.mask_index
             by_y = (1 - x) * (sums[2] - sums[0]) + x * (sums[3] - sums[1])
             by_x = (1 - y) * (sums[1] - sums[0]) + y * (sums[3] - sums[2])
             d_offset[n, group, cell, 0] = by_y * factor
@@ -232,7 +242,8 @@ def deformable_sampling_backward(
     Returns
     -------
     tuple of numpy.ndarray, float64
-        Of the shapes of data, offset and mask. Without a mask, the last is that of a mask of 1.
+        With the shapes of data, offset and mask. Without a mask, the last one is the gradient with
+        respect to a mask of 1.
 
     Raises
     ------
@@ -244,7 +255,7 @@ def deformable_sampling_backward(
     >>> ramp = np.arange(16.0).reshape(1, 1, 4, 4)
     >>> offset, d_out = np.full((1, 2, 4, 4), 0.5), np.ones((1, 1, 4, 4))
     >>> d_data, d_offset, d_mask = deformable_sampling_backward(d_out, ramp, offset)
-    >>> d_offset[0, :, 0, 0].tolist()                           # downwards, to the right
+    >>> d_offset[0, :, 0, 0].tolist()                           # y, x
     [4.0, 1.0]
     """
     return sampling.backward(d_out)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BoxNMS and Proposal: boxes that no better one overlaps."""
+"""BoxNMS and Proposal: non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def box_nms(
     ----------
     data, overlap_thresh, valid_thresh, topk, coord_start, score_index, id_index, background_id, \
 force_suppress, in_format, out_format, method, sigma, min_score
-        As of :func:`gluon_roi.nd.BoxNMS`.
+        As in :func:`gluon_roi.nd.BoxNMS`.
     geometry : type
-        In which upright boxes are computed, unless the method is soft.
+        Type in which upright boxes are computed, unless the method is soft.
 
     Returns
     -------
     out : numpy.ndarray, float64
-        Of the shape of data: the kept rows of each batch, best first, then rows of -1.
+        With the shape of data: the kept rows of each batch by descending score, then rows of -1.
     record : numpy.ndarray, int32
-        (..., n, 1), the indices of the kept rows, counted over all batches, then -1.
+        (..., n, 1): the indices of the kept rows, counted over all batches, then -1.
 
     Raises
     ------
     ValueError
-        data has no columns for a box.
+        data has too few columns for a box.
 
     Examples
     --------
@@ -73,9 +73,9 @@ force_suppress, in_format, out_format, method, sigma, min_score
     box_columns = slice(coord_start, coord_start + (5 if in_format == "rotated" else 4))
     if rows.ndim < 2 or box_columns.stop > width:
         raise ValueError(f"BoxNMS: data has shape {shape}, expected (..., n, w) with a box in w")
-    numbers = np.arange(rows.size // width, dtype="int32").reshape(*shape[:-1], 1)
+    indices = np.arange(rows.size // width, dtype="int32").reshape(*shape[:-1], 1)
     if topk == 0:
-        return rows.astype("float64"), numbers
+        return rows.astype("float64"), indices
     threshold, lowest = np.float32(overlap_thresh), np.float32(valid_thresh)
     batches = rows.reshape(-1, shape[-2], width)
     out, record = np.full(batches.shape, -1.0), np.full(batches.shape[:2], -1, "int32")
@@ -87,14 +87,14 @@ force_suppress, in_format, out_format, method, sigma, min_score
             ids = batch[:, id_index]
             valid &= ids != background_id
             if not force_suppress:
-                known = (ids > -(2.0**31)) & (ids < 2.0**31)
-                classes = np.trunc(np.where(known, ids, -(2.0**31)))
+                is_int32 = (ids > -(2.0**31)) & (ids < 2.0**31)
+                classes = np.trunc(np.where(is_int32, ids, -(2.0**31)))
         order = [i for i in np.argsort(-scores, kind="stable") if valid[i]]
         order = order[:topk] if topk > 0 else order
         boxes = batch[:, box_columns]
         if method == "hard":
-            common_area, areas = _overlaps(boxes, in_format)
-            kept = _kept(order, common_area, areas, classes, threshold)
+            intersect, areas = _overlaps(boxes, in_format)
+            kept = _suppress(order, intersect, areas, classes, threshold)
             out[n, : len(kept)] = batch[kept]
         else:
             lowered = {i: float(scores[i]) for i in order}
@@ -120,8 +120,8 @@ force_suppress, in_format, out_format, method, sigma, min_score
     if in_format != out_format:
         columns = out[..., coord_start : coord_start + 4]
         converted = ~(columns[..., 0] < 0)
-        columns[converted] = _converted(columns[converted], out_format == "center", geometry)
-    return out.reshape(shape), record.reshape(numbers.shape)
+        columns[converted] = _convert_boxes(columns[converted], out_format == "center", geometry)
+    return out.reshape(shape), record.reshape(indices.shape)
 
 
 def box_nms_backward(
@@ -136,19 +136,19 @@ def box_nms_backward(
     record : array of int, shape (..., n, 1)
         The second result of :func:`box_nms`.
     factors : float, or array of shape (..., n)
-        What a soft method multiplied the score of each row of the output by.
+        Factor by which a soft method multiplied the score of each row of the output.
     score_index : int
-        As of :func:`gluon_roi.nd.BoxNMS`.
+        As in :func:`gluon_roi.nd.BoxNMS`.
 
     Returns
     -------
     numpy.ndarray, float64
-        The rows of `d_out` where those of data were that are kept, and 0.
+        For each kept row of data its row of d_out, and 0 for all others.
 
     Raises
     ------
     IndexError
-        `record` names a row that does not exist.
+        record holds an index beyond the rows of data.
 
     Examples
     --------
@@ -164,15 +164,15 @@ def box_nms_backward(
 
 
 def pair_overlaps(boxes: np.ndarray, format: str) -> Callable[[int, int], float]:
-    """The overlap of two of these boxes (n, 4 or 5), from 0 to 1, by their indices."""
+    """A function (i, k) that returns the overlap of boxes[i] and boxes[k], from 0 to 1."""
     if format == "rotated":
         return lambda i, k: rotated_overlap(boxes[i], boxes[k])
     corners = upright(boxes, format == "center")
     return lambda i, k: upright_overlap(corners[i], corners[k])
 
 
-def _converted(boxes: np.ndarray, to_center: bool, geometry: Any) -> np.ndarray:
-    """Boxes (n, 4) in the other format."""
+def _convert_boxes(boxes: np.ndarray, to_center: bool, geometry: Any) -> np.ndarray:
+    """Boxes (n, 4) converted to the center format, or from it to corners."""
     first, last = boxes[:, :2].astype(geometry), boxes[:, 2:].astype(geometry)
     if to_center:
         return np.hstack([(first + last) / 2, last - first])
@@ -180,7 +180,7 @@ def _converted(boxes: np.ndarray, to_center: bool, geometry: Any) -> np.ndarray:
 
 
 def _overlaps(boxes: np.ndarray, format: str) -> tuple[Callable[[int, int], Any], list]:
-    """The common area of two of these boxes (n, 4 or 5), by their indices, and all areas."""
+    """A function (i, k) for the intersection area of two boxes (n, 4 or 5), and all areas."""
     if format == "rotated":
         areas = [rotated_area(box) for box in boxes]
         return lambda i, k: rotated_intersection(boxes[i], boxes[k]), areas
@@ -188,27 +188,27 @@ def _overlaps(boxes: np.ndarray, format: str) -> tuple[Callable[[int, int], Any]
     return lambda i, k: intersection(corners[i], corners[k]), [box[4] for box in corners]
 
 
-def _kept(
+def _suppress(
     order: Iterable,
-    common_area: Callable[[int, int], Any],
+    intersect: Callable[[int, int], Any],
     areas: Sequence,
     classes: np.ndarray,
     threshold: Any,
-    most: int = -1,
+    max_kept: int = -1,
 ) -> list[int]:
-    """The first boxes of an order that overlap no kept one of their class above the threshold."""
+    """Greedy suppression: indices of the kept boxes, up to `max_kept` unless it is negative."""
 
     def overlaps(i: int, k: int) -> bool:
-        common = common_area(i, k)
+        shared = intersect(i, k)
         with np.errstate(all="ignore"):
-            return np.divide(common, areas[i] + areas[k] - common) > threshold
+            return np.divide(shared, areas[i] + areas[k] - shared) > threshold
 
     kept: list[int] = []
     for i in order:
-        rivals = [k for k in kept if classes[k] == classes[i]]
-        if len(kept) == most:
+        same_class = [k for k in kept if classes[k] == classes[i]]
+        if len(kept) == max_kept:
             break
-        if not any(overlaps(i, k) for k in rivals):
+        if not any(overlaps(i, k) for k in same_class):
             kept.append(i)
     return kept
 
@@ -233,9 +233,9 @@ def proposal(
     ----------
     cls_prob, bbox_pred, im_info, rpn_pre_nms_top_n, rpn_post_nms_top_n, threshold, \
 rpn_min_size, scales, ratios, feature_stride, iou_loss
-        As of :class:`gluon_roi.Proposal`.
+        As in :func:`gluon_roi.nd.Proposal`.
     geometry : type
-        In which boxes are computed.
+        Type in which boxes are computed.
 
     Returns
     -------
@@ -245,7 +245,7 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
     Raises
     ------
     ValueError
-        The channels are not those of the anchors.
+        The numbers of channels do not match the number of anchors.
 
     Examples
     --------
@@ -271,9 +271,9 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
         last, smallest = np.array([width, height] * 2) - 1, rpn_min_size * scale
         boxes, scores = [], []
         for y, x, a in itertools.product(range(rows), range(columns), range(len(anchors))):
-            moved = anchors[a] + np.array([x, y, x, y]) * feature_stride
+            anchor = anchors[a] + np.array([x, y, x, y]) * feature_stride
             deltas = bbox_pred[n, 4 * a : 4 * a + 4, y, x]
-            box = _moved(moved.astype(geometry), deltas, iou_loss)
+            box = _apply_deltas(anchor.astype(geometry), deltas, iou_loss)
             box = np.where(np.isnan(box), box, np.clip(np.minimum(box, last), 0, None))
             score = cls_prob[n, len(anchors) + a, y, x]
             if not (box[2:] - box[:2] + 1 >= smallest).all():
@@ -288,9 +288,9 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
         order = np.argsort(-ranked, kind="stable")
         order = order[:rpn_pre_nms_top_n] if rpn_pre_nms_top_n > 0 else order
         classes, limit = np.zeros(len(boxes)), np.float32(threshold)
-        common_area = functools.partial(_common_pixels, boxes)
+        intersect = functools.partial(_intersect_pixels, boxes)
         areas = [box[4] for box in boxes]
-        kept = _kept(order, common_area, areas, classes, limit, rpn_post_nms_top_n)
+        kept = _suppress(order, intersect, areas, classes, limit, rpn_post_nms_top_n)
         for row in range(rpn_post_nms_top_n):
             i = kept[row % len(kept)]
             out[n, row] = [n, *boxes[i][:4]]
@@ -298,13 +298,13 @@ rpn_min_size, scales, ratios, feature_stride, iou_loss
     return out.reshape(-1, 5), out_scores.reshape(-1, 1)
 
 
-def _common_pixels(boxes: Sequence, i: int, k: int) -> Any:
-    """The common area of two boxes whose second corners are their last pixels."""
+def _intersect_pixels(boxes: Sequence, i: int, k: int) -> Any:
+    """Intersection area of two boxes whose second corners are their last pixels."""
     return intersection(boxes[i], boxes[k], 1)
 
 
 def _anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:
-    """Corners, ratio by ratio."""
+    """Anchors (x1, y1, x2, y2) of the first cell: for each ratio, all scales."""
     anchors, middle = [], (stride - 1) / 2
     for ratio in ratios:
         width = np.floor(np.sqrt(np.floor(stride**2 / ratio)) + 0.5)
@@ -315,7 +315,8 @@ def _anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> n
     return np.array(anchors)
 
 
-def _moved(box: np.ndarray, deltas: np.ndarray, corners: bool) -> np.ndarray:
+def _apply_deltas(box: np.ndarray, deltas: np.ndarray, corners: bool) -> np.ndarray:
+    """Decode bbox_pred: offsets of the corners, or (dx, dy, dw, dh)."""
     if corners:
         return box + deltas
     size = box[2:] - box[:2] + 1
