@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of a call: the kind of arrays or symbols, and parameters as MXNet's attributes."""
+"""Arguments of a call: the type of arrays or symbols, and parameters as MXNet's attributes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from ..library import Declared
 
 Symbol, NumpySymbol = mx.sym.Symbol, mx.sym.numpy._Symbol
 NDArray, NumpyArray = mx.nd.NDArray, mx.np.ndarray
-# Kinds that a call takes and returns. Arrays of mx.np and sparse arrays are NDArrays by class too.
-KINDS = (NDArray, NumpyArray, Symbol, NumpySymbol)
-#: In signatures: an array or symbol of any kind. The result has the kind of the inputs.
+# Types that a call accepts and returns. mx.np and sparse arrays are subclasses of NDArray.
+TENSOR_TYPES = (NDArray, NumpyArray, Symbol, NumpySymbol)
+#: In signatures: an array or symbol of any of these types. The result has the type of the inputs.
 Tensor = TypeVar("Tensor", bound=Union[mx.nd.NDArray, mx.sym.Symbol])
 
 
-def kind_of(operator: str, name: str, value: Any) -> type:
-    """The member of KINDS that the first input is; raises TypeError if it is none of them."""
-    kind = _kind(value)
-    if kind is None:
+def tensor_type(operator: str, name: str, value: Any) -> type:
+    """The member of TENSOR_TYPES that an input is an instance of; TypeError if there is none."""
+    found = _find_type(value)
+    if found is None:
         raise TypeError(
             f"{operator}: argument {name}: expected an array of mx.nd or mx.np, or a symbol, "
             f"got {_type_name(type(value))}{_hint(name, value)}"
         )
-    return kind
+    return found
 
 
-def check_kinds(operator: str, inputs: dict[str, Any], kind: type) -> None:
-    """Raise TypeError unless all inputs are of this kind."""
+def check_types(operator: str, inputs: dict[str, Any], expected: type) -> None:
+    """Raise TypeError unless all inputs have this type."""
     for name, value in inputs.items():
-        if type(value) is not kind and _kind(value) is not kind:
+        if type(value) is not expected and _find_type(value) is not expected:
             raise TypeError(
-                f"{operator}: argument {name}: expected a {_type_name(kind)}, "
+                f"{operator}: argument {name}: expected a {_type_name(expected)}, "
                 f"got {_type_name(type(value))}{_hint(name, value)}"
             )
 
 
 def _hint(name: str, value: Any) -> str:
-    """The function that converts a value to an array, if there is one."""
+    """A hint at the function that converts a value to an array, if there is one."""
     if isinstance(value, np.ndarray):
         return f"; mx.nd.array({name}) converts it"
     if name == "rois" and isinstance(value, (list, tuple)):
@@ -49,7 +49,7 @@ def _hint(name: str, value: Any) -> str:
 
 
 def check_extras(operator: str, symbolic: bool, out: Any, attr: Any) -> None:
-    """Raise TypeError for an `out` of symbols or an `attr` of arrays."""
+    """Raise TypeError if `out` is given with symbols, or `attr` with arrays."""
     if symbolic and out is not None:
         raise TypeError(f"{operator}: argument out: expected None for symbols, got {type(out)}")
     if not symbolic and attr is not None:
@@ -57,26 +57,26 @@ def check_extras(operator: str, symbolic: bool, out: Any, attr: Any) -> None:
 
 
 def is_true(flag: Any) -> bool:
-    """Whether a flag, or the text of one as MXNet writes it, says so."""
+    """Whether a flag, or its text as MXNet writes it, is true."""
     return str(flag) in ("True", "true", "1")
 
 
-def _kind(value: Any) -> type | None:
-    if type(value) in KINDS:
+def _find_type(value: Any) -> type | None:
+    if type(value) in TENSOR_TYPES:
         return type(value)
-    for kind in (NumpySymbol, Symbol, NumpyArray):
-        if isinstance(value, kind):
-            return kind
+    for cls in (NumpySymbol, Symbol, NumpyArray):
+        if isinstance(value, cls):
+            return cls
     is_array = isinstance(value, NDArray) and not isinstance(value, mx.nd.sparse.BaseSparseNDArray)
     return NDArray if is_array else None
 
 
-def _type_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__name__}"
+def _type_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__name__}"
 
 
 def text(value: Any) -> str:
-    """A parameter as the text of an attribute; numbers of NumPy look like those of Python."""
+    """The text of a parameter as an attribute; NumPy numbers are written like Python's."""
     if isinstance(value, list):
         return f"[{', '.join(map(text, value))}]"
     if isinstance(value, tuple) or (isinstance(value, np.ndarray) and value.ndim > 0):
@@ -87,10 +87,10 @@ def text(value: Any) -> str:
 def attributes(
     operator: Declared, inputs: Iterable[str], parameters: dict[str, Any]
 ) -> dict[str, str]:
-    """The attributes of a node, whose `inputs` are those that are given.
+    """The attributes of a node; `inputs` are the names of the given inputs.
 
-    Parameters with their default value are left out, because MXNet parses each attribute of a call
-    repeatedly.
+    Parameters with default values are omitted, because MXNet parses each attribute of a call
+    several times.
     """
     texts = {name: text(parameters[name]) for name in operator.parameters}
     chosen = {name: value for name, value in texts.items() if value != operator.parameters[name]}

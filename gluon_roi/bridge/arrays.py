@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls on arrays."""
+"""Calls of operators on arrays."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PLAIN = (int, float, bool, str, type(None))
 
 
 class _Calls:
-    """The calls of an operator with the same values of its parameters.
+    """State shared by all calls of an operator with the same parameters.
 
-    MXNet parses the attributes of a CachedOp once, and infers shapes only when they change. Making
-    one takes as long as four calls without it, so it pays off only for values that come again.
+    MXNet parses the attributes of a CachedOp once, and infers shapes only when they change.
+    Creating a CachedOp takes as long as four calls without it, so it is created at the second call.
     """
 
     __slots__ = ("seen", "compiled")
@@ -51,9 +51,10 @@ def call_arrays(
     parameters: dict[str, Any],
     out: list[mx.nd.NDArray] | None = None,
 ) -> list[mx.nd.NDArray]:
-    """Call on NDArrays of mx.nd. `inputs` are those that are given.
+    """Call an operator on NDArrays of mx.nd; `inputs` holds the given inputs only.
 
-    The first outputs are written into `out`, which may hold fewer arrays than there are outputs.
+    The first outputs are written to `out`, which may hold fewer arrays than the operator has
+    outputs.
     """
     arrays = list(inputs.values())
     if gpu.HAS_GPUS:
@@ -63,7 +64,7 @@ def call_arrays(
     calls = None
     try:
         if out is None or len(out) < len(operator.outputs):
-            # Values that are not plain become text: as keys, (7, 7) equals (7.0, 7.0).
+            # Other values are compared as text: (7, 7) and (7.0, 7.0) would be the same key.
             values = parameters.values()
             plain = [value if type(value) in _PLAIN else text(value) for value in values]
             calls = _calls(operator, tuple(inputs), *plain)
@@ -90,9 +91,9 @@ def call_arrays(
                 value.copyto(target)
     except mx.MXNetError as error:
         if calls:
-            calls.compiled = None  # after an error, a CachedOp takes the bad shapes for known
+            calls.compiled = None  # after an error, a CachedOp keeps the bad shapes
         if "has dtype bfloat16" in str(error):
-            # AMP in bfloat16 casts the inputs of an identity to float32, and so those of ours.
+            # AMP in bfloat16 casts the inputs of an identity to float32; so do we.
             cast = {key: mx.nd.identity(array) for key, array in inputs.items()}
             if any(cast[key].dtype != inputs[key].dtype for key in cast):
                 return call_arrays(operator, cast, parameters, out)
@@ -106,10 +107,10 @@ def call_arrays(
 
 
 def check_rows(operator: Declared, inputs: dict[str, Any], result: mx.nd.NDArray) -> None:
-    """Reject a call without RoIs if its result is unusable.
+    """Raise an error for a call with no RoIs, unless MXNet can represent the empty result.
 
-    Outside of np_shape, MXNet's operators take 0 rows for an unknown number. Graphs are not
-    affected, because they know the shapes of all their nodes.
+    Outside of np_shape, MXNet's operators treat a size of 0 as unknown. Graphs are not affected,
+    because the shapes of all their nodes are inferred.
     """
     rois = operator.rois_name
     if rois is None or _length(result) != 0 or mx.util.is_np_shape():

@@ -34,7 +34,7 @@ class OperatorBlock(HybridBlock):
         if len(inputs) > len(declared):
             raise TypeError(
                 f"{self.operator_name}: expected at most {len(declared)} inputs "
-                f"({', '.join(each.name for each in declared)}), got {len(inputs)}"
+                f"({', '.join(item.name for item in declared)}), got {len(inputs)}"
             )
         for missing in declared[len(inputs) :]:
             if not missing.optional:
@@ -49,7 +49,7 @@ class OperatorBlock(HybridBlock):
         try:
             result = super().forward(*inputs)
         except mx.MXNetError:
-            self._clear_cached_op()  # after an error, it takes the bad shapes for known
+            self._clear_cached_op()  # after an error, it keeps the bad shapes
             raise
         if isinstance(result, mx.nd.NDArray):
             if gpu.HAS_GPUS:
@@ -58,18 +58,18 @@ class OperatorBlock(HybridBlock):
         return result
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items())
-        return f"{type(self).__name__}({shown})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items())
+        return f"{type(self).__name__}({arguments})"
 
 
 def _in_plain_memory(value: Any) -> Any:
     """A copy of an array in pinned or shared CPU memory, for a recorded graph.
 
-    MXNet gives such an array a gradient in plain memory, and then finds the graph's shapes in
-    neither of the two contexts.
+    MXNet allocates the gradient of such an array in plain memory, and then cannot infer the graph's
+    shapes, because the two contexts differ.
     """
     if isinstance(value, (list, tuple)):
-        return [_in_plain_memory(one) for one in value]
+        return [_in_plain_memory(item) for item in value]
     if isinstance(value, mx.nd.NDArray) and value.context.device_type in _SPECIAL_MEMORY:
         return value.as_in_context(mx.cpu(value.context.device_id))
     return value

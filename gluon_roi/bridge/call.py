@@ -6,7 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from .. import library
-from .arguments import KINDS, NumpyArray, NumpySymbol, Symbol, check_extras, check_kinds, kind_of
+from .arguments import (
+    TENSOR_TYPES,
+    NumpyArray,
+    NumpySymbol,
+    Symbol,
+    check_extras,
+    check_types,
+    tensor_type,
+)
 from .arrays import call_arrays
 from .symbols import call_symbols
 
@@ -20,21 +28,21 @@ def call_operator(
     attr: dict[str, str] | None = None,
     num_outputs: int = 1,
 ) -> Any:
-    """Call an operator on arrays or symbols of mx.nd, mx.sym or mx.np, and return their kind.
+    """Call an operator on arrays or symbols of mx.nd, mx.sym or mx.np; return the same type.
 
     Parameters
     ----------
     operator_name : str
-        Such as 'PSROIPool'.
+        Public name, such as 'PSROIPool'.
     inputs : dict
-        Name -> array or symbol, None for one that is not given, a list for several maps.
+        Name -> array or symbol; None for an input that is not given; a list for a pyramid's maps.
     parameters : dict
-        Name -> value, every parameter of the operator.
+        Name -> value, for all parameters of the operator.
     out, name, attr
-        Arrays to write to; name and attributes of the node of a symbol. Arrays ignore the name, for
-        the sake of ``hybrid_forward``.
+        Arrays to write to; name and attributes of the symbol's node. Calls on arrays ignore the
+        name, because ``hybrid_forward`` passes it to both.
     num_outputs : int
-        How many of the first outputs to return; a list if more than one.
+        Number of outputs to return, from the first; the result is a list if more than one.
     """
     operator = library.operators()[operator_name]
     arrays: dict[str, Any] = {}
@@ -45,14 +53,14 @@ def call_operator(
         elif value is not None or not declared.optional:
             arrays[declared.name] = value
     first_name, first = next(iter(arrays.items()))
-    kind = type(first)
-    if kind not in KINDS:
-        kind = kind_of(operator_name, first_name, first)
-    check_kinds(operator_name, arrays, kind)
-    symbolic = kind in (Symbol, NumpySymbol)
+    input_type = type(first)
+    if input_type not in TENSOR_TYPES:
+        input_type = tensor_type(operator_name, first_name, first)
+    check_types(operator_name, arrays, input_type)
+    symbolic = input_type in (Symbol, NumpySymbol)
     if out is not None or attr is not None:
         check_extras(operator_name, symbolic, out, attr)
-    is_numpy = kind in (NumpyArray, NumpySymbol)
+    is_numpy = input_type in (NumpyArray, NumpySymbol)
     if is_numpy:
         arrays = {key: value.as_nd_ndarray() for key, value in arrays.items()}
     if symbolic:
@@ -71,7 +79,7 @@ def call_operator(
                 f"{operator_name}: argument out: expected {num_outputs}, got {len(results)} arrays"
             )
         for result in results:
-            check_kinds(operator_name, {"out": result}, kind)
+            check_types(operator_name, {"out": result}, input_type)
         targets = [result.as_nd_ndarray() for result in results] if is_numpy else results
         call_arrays(operator, arrays, parameters, targets)
     return results[0] if num_outputs == 1 else results

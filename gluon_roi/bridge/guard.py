@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gradient guard.
+"""The gradient guard, a node of MXNet between an input and a custom operator.
 
-MXNet never tells a custom operator whether to overwrite a gradient or to add to it, so the operator
-always overwrites. (Measured on 1.9.1: wrong sums for ``grad_req='add'``, and for a map with 8 or
-more users under ``static_alloc``.) A *guard* between an input and the operator has MXNet's own
-backward pass, which adds where it must. Every input has a guard, except arrays that nothing is ever
-added to: outside of graphs, these are all arrays without a gradient buffer of their own.
+MXNet does not pass the gradient request (write or add) to a custom operator, so the operator always
+overwrites. (Measured on 1.9.1: wrong sums for ``grad_req='add'``, and for a map with 8 or more
+consumers under ``static_alloc``.) The backward pass of a guard is MXNet's and accumulates where
+requested. Every input has a guard, except arrays whose gradient is never accumulated: outside of
+graphs, these are all arrays without an attached gradient buffer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mxnet.symbol.register import _make_symbol_function
 
 from ..library import function_of
 
-# Distinguishes the guards of computed maps. The numbers follow the order of the calls, so that a
+# Distinguishes the guards of computed maps. They are numbered in the order of the calls, so that a
 # program exports the same file each time.
 ATTRIBUTE = "__gluon_roi_guard__"
 _numbers = itertools.count()
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
 
 
-# MXNet's own functions, without the wrappers that AMP puts around them.
+# MXNet's functions without the wrappers of AMP.
 _zeros = function_of("_zeros_without_dtype", _make_symbol_function)
 _identity_of_shape = function_of("_identity_with_attr_like_rhs", _make_symbol_function)
 _elementwise_subtract = function_of("elemwise_sub", _make_symbol_function)
@@ -35,10 +35,10 @@ _numpy_subtract = function_of("_npi_subtract", _make_symbol_function)
 
 
 def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """``array.reshape((-2,))``, recorded, if the array has a gradient buffer of its own.
+    """``array.reshape((-2,))``, recorded, if the array has an attached gradient buffer.
 
-    MXNet's C interface takes a third of the time: NDArray.grad creates an array for the gradient,
-    and NDArray.reshape compares sizes in NumPy.
+    MXNet's C interface takes a third of the time of its Python interface, where NDArray.grad
+    creates an array for the gradient and NDArray.reshape compares sizes in NumPy.
     """
     handle = base.NDArrayHandle()
     base.check_call(base._LIB.MXNDArrayGetGrad(array.handle, ctypes.byref(handle)))
@@ -52,10 +52,10 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
 
 
 def of_shape(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | None:
-    """The symbol minus zeros of a shape in which -1 is an unknown size, from which MXNet infers.
+    """The symbol minus zeros of this shape, which MXNet infers it from; -1 is an unknown size.
 
-    In the body of a loop MXNet infers shapes from inputs only, so that zeros without inputs would
-    have no shape; there the result is None.
+    In the body of a loop MXNet infers shapes from inputs only, and zeros without inputs would have
+    no shape; there the result is None.
     """
     zeros = _zeros(name=f"{name}_shape", shape=shape)
     if zeros.attr("__subgraph_name__") is not None:
@@ -66,7 +66,7 @@ def of_shape(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | 
 
 
 def _as_amp_casts(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    """The input of an identity: in bfloat16, AMP puts a cast to float32 in front of one."""
+    """The symbol, cast as AMP casts the input of an identity: to float32 in bfloat16 mode."""
     (result,) = mx.sym.identity(symbol, name="identity").get_children()
     return result
 
@@ -74,47 +74,47 @@ def _as_amp_casts(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
 def _minus_zero(symbol: mx.sym.Symbol, zero: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
     """The symbol minus an array of one zero.
 
-    If AMP converts the graph, it asks for a type of the zero, except in NumPy's operators.
+    When AMP converts the graph, only NumPy's operators do not require a dtype of the zero.
     """
-    arguments = [one.as_np_ndarray() for one in (_as_amp_casts(symbol), zero)]
+    arguments = [value.as_np_ndarray() for value in (_as_amp_casts(symbol), zero)]
     return _numpy_subtract(*arguments, name=name).as_nd_ndarray()
 
 
 def guarded_symbol(
     role: str, symbol: mx.sym.Symbol, name: str, rank: int, has_gradient: bool, in_block: bool
 ) -> mx.sym.Symbol:
-    """Put a guard in front of an operator's input, one that MXNet cannot merge with another.
+    """Insert a guard before an operator's input such that MXNet cannot merge it with another guard.
 
-    MXNet merges nodes with equal attributes and equal inputs, and gives merged guards the gradient
-    of a single user. A distinct attribute is not enough, because it is copied when a symbol is
+    MXNet merges nodes with equal attributes and equal inputs, and merged guards get the gradient of
+    a single consumer. A distinct attribute is not enough, because it is copied when a symbol is
     composed twice or a SymbolBlock is called twice. MXNet never merges
 
-    - a node with a state, such as Dropout. It needs a known type, and so only a Gluon network can
-      have it in front of every input;
-    - a node with a source node (zeros without inputs) as its input. If a network has boolean_mask,
-      cond or while_loop anywhere, MXNet infers shape and type of each node from its inputs while
-      the network runs, and cannot make such zeros. An executor infers types before.
+    - a node with a state, such as Dropout. Its dtype must be known, so only a Gluon network can
+      have one before every input;
+    - a node that reads a source node (zeros without inputs). If a network contains boolean_mask,
+      cond or while_loop, MXNet infers the shape and dtype of each node from its inputs while the
+      network runs, and cannot create such zeros. An executor infers dtypes first.
 
-    An identity with an attribute is enough where merging does no harm:
+    An identity with an attribute is sufficient where merging does no harm:
 
-    - The gradient of the input is 0, as it is for every user.
-    - A map that depends on parameters is a different map in each copy, because each copy has its
-      own parameters; if it is composed with the same parameters again, gluon_roi.optimize
-      renumbers the guards.
-    - The body of a loop is a graph of its own, in which nothing is composed.
+    - The gradient of the input is 0 for every consumer.
+    - A map that depends on parameters is a different map in each copy, because each copy has
+      different parameters; if a symbol is composed twice with the same parameters,
+      gluon_roi.optimize renumbers the guards.
+    - The body of a loop is a separate graph, in which nothing is composed.
 
     In an executor of a graph with boolean_mask, cond or while_loop, the backward pass of a guard
-    must have as many outputs as the guard has inputs. Those of all these guards have.
+    must have as many outputs as the guard has inputs, which is true of all these guards.
 
     Parameters
     ----------
     role, symbol, has_gradient : str, mxnet.sym.Symbol, bool
-        Of the input.
+        Role of the input, the input, and whether it has a gradient.
     name : str
         Name of the guard.
     rank : int
-        The rank that the guard has to tell MXNet, 0 for none. In an executor this costs little; a
-        network cannot do it beside boolean_mask, cond or while_loop.
+        The rank of the input if MXNet's shape inference needs it, otherwise 0. The cost in an
+        executor is small; a network with boolean_mask, cond or while_loop cannot do it.
     in_block : bool
         Whether the guard is part of a Gluon network.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a wrong call of a public function or constructor raises."""
+"""Names and error messages of the public functions and constructors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import inspect
 from numbers import Integral
 from typing import Any, Callable, Collection, Iterable, NoReturn, TypeVar
 
-AnyFunction = TypeVar("AnyFunction", bound=Callable)  # editors keep its signature
+AnyFunction = TypeVar("AnyFunction", bound=Callable)  # keeps the signature for editors
 
 #: Names of arguments in torchvision, Paddle and MXNet.
-_ELSEWHERE = {
+_ALIASES = {
     "output_size": "pooled_size",
     "boxes": "rois",
     "boxes_num": "rois_num",
@@ -22,10 +22,11 @@ _ELSEWHERE = {
 
 
 def public_name(name: str) -> Callable[[AnyFunction], AnyFunction]:
-    """Decorator: the function has the operator's name, in help() and in errors of wrong calls.
+    """Decorator: give a function the operator's name, in help() and in errors of wrong calls.
 
-    If Python rejects a call, the TypeError shows the signature, and the argument that a name of
-    another library or a misspelled one may stand for. Of a constructor, pass the block's name.
+    If Python rejects a call, the TypeError contains the signature, and a suggestion if an argument
+    is misspelled or has the name that another library uses. For a constructor, pass the block's
+    name.
     """
 
     def decorate(function: AnyFunction) -> AnyFunction:
@@ -51,22 +52,22 @@ def public_name(name: str) -> Callable[[AnyFunction], AnyFunction]:
 
 
 def optional_input(name: str) -> Callable[[Callable], Callable]:
-    """Decorator: an input may be left out, and the arguments behind it follow by position.
+    """Decorator: an input may be omitted among positional arguments.
 
     ``DeformablePSROIPool(data, rois, 7, 1 / 16)`` is ``DeformablePSROIPool(data, rois, None, 7,
     1 / 16)``, where `name` is trans. Parameters are numbers, tuples or lists; inputs never are.
     """
 
     def decorate(function: Callable) -> Callable:
-        place = list(inspect.signature(function).parameters).index(name)
+        position = list(inspect.signature(function).parameters).index(name)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if name not in kwargs:
-                if len(args) < place:
+                if len(args) < position:
                     kwargs[name] = None
-                elif len(args) == place or isinstance(args[place], (Integral, tuple, list)):
-                    args = (*args[:place], None, *args[place:])
+                elif len(args) == position or isinstance(args[position], (Integral, tuple, list)):
+                    args = (*args[:position], None, *args[position:])
             return function(*args, **kwargs)
 
         return call
@@ -88,11 +89,11 @@ def _raise_wrong_call(
 
 
 def _hint(given: Iterable[str], known: Collection[str]) -> str:
-    """The argument that the first unknown name may stand for."""
+    """A suggestion for the first unknown name."""
     for name in given:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            meant = _ELSEWHERE.get(name, close[0] if close else None)
-            if meant in known:
-                return f"; did you mean {meant}?"
+            suggestion = _ALIASES.get(name, close[0] if close else None)
+            if suggestion in known:
+                return f"; did you mean {suggestion}?"
     return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a symbol as its file lists them, for changes that MXNet has no function for."""
+"""The nodes of a symbol as in its JSON file, for changes that MXNet has no function for."""
 
 from __future__ import annotations
 
@@ -11,29 +11,35 @@ import mxnet as mx
 
 
 class Place(NamedTuple):
-    """An output of a node."""
+    """An output of a node, as the index of the node and of its output."""
 
     node: int
     output: int
 
 
 def parse_symbol(text: str) -> dict:
-    """The content of a symbol file, in which MXNet does not escape control characters."""
+    """Parse the text of a symbol file, in which MXNet does not escape control characters."""
     return json.loads(text, strict=False)
 
 
 def symbol_content(symbol: mx.sym.Symbol) -> dict:
-    """The content of a symbol's file."""
+    """The parsed content of the file of a symbol."""
     return parse_symbol(symbol.tojson(remove_amp_cast=False))
 
 
-#: Operators whose outputs have shapes that MXNet does not know before it runs a graph.
-_OF_ANY_SHAPE = {"_cond", "_while_loop", "_contrib_boolean_mask", "_npi_unique", "_npx_nonzero"}
+#: Operators whose output shapes depend on values, so MXNet infers them while it runs a graph.
+_DYNAMIC_OPERATORS = {
+    "_cond",
+    "_while_loop",
+    "_contrib_boolean_mask",
+    "_npi_unique",
+    "_npx_nonzero",
+}
 
 
 def is_dynamic(content: dict) -> bool:
     """Whether MXNet infers the shapes of a graph while it runs."""
-    return any(node["op"] in _OF_ANY_SHAPE for node in content["nodes"])
+    return any(node["op"] in _DYNAMIC_OPERATORS for node in content["nodes"])
 
 
 class Nodes:
@@ -52,56 +58,56 @@ class Nodes:
         return Place(len(self.nodes) - 1, 0)
 
     def redirect(self, replacements: Mapping[Place, Place]) -> None:
-        """Let all nodes read other outputs."""
+        """Replace outputs, as inputs of all nodes."""
         for node in self.nodes:
             node["inputs"] = [replacements.get(place, place) for place in node["inputs"]]
 
     def used(self) -> set[Place]:
         """The outputs that a node reads, or that are outputs of the symbol."""
-        read = (self.nodes[number]["inputs"] for number in self.needed())
+        read = (self.nodes[index]["inputs"] for index in self.needed())
         return {*self.heads, *(place for inputs in read for place in inputs)}
 
     def needed(self) -> list[int]:
-        """Numbers of the nodes that the outputs depend on, in the order of MXNet's files.
+        """Indices of the nodes that the outputs depend on, in the order of MXNet's files.
 
-        A node comes after those that it reads.
+        A node comes after its inputs.
         """
         order: list[int] = []
         seen: set[int] = set()
-        left = [(place.node, False) for place in reversed(self.heads)]
-        while left:
-            number, is_done = left.pop()
+        pending = [(place.node, False) for place in reversed(self.heads)]
+        while pending:
+            index, is_done = pending.pop()
             if is_done:
-                order.append(number)
-            elif number not in seen:
-                seen.add(number)
-                node = self.nodes[number]
+                order.append(index)
+            elif index not in seen:
+                seen.add(index)
+                node = self.nodes[index]
                 read = [*(place.node for place in node["inputs"]), *node.get("control_deps", ())]
-                left.append((number, True))
-                left += [(one, False) for one in reversed(read)]
+                pending.append((index, True))
+                pending += [(index, False) for index in reversed(read)]
         return order
 
     def content(self) -> dict:
         """The content of a file with all nodes that the outputs depend on."""
         needed = self.needed()
-        number = {old: new for new, old in enumerate(needed)}
+        new_index = {old: new for new, old in enumerate(needed)}
 
         def entries(places: Iterable[Place]) -> list:
-            return [[number[place.node], place.output, 0] for place in places]
+            return [[new_index[place.node], place.output, 0] for place in places]
 
         nodes = []
         for old in needed:
             node = {**self.nodes[old], "inputs": entries(self.nodes[old]["inputs"])}
             if "control_deps" in node:
-                node["control_deps"] = [number[one] for one in node["control_deps"]]
+                node["control_deps"] = [new_index[index] for index in node["control_deps"]]
             nodes.append(node)
         variables = [new for new, node in enumerate(nodes) if node["op"] == "null"]
-        made = {"nodes": nodes, "arg_nodes": variables, "heads": entries(self.heads)}
-        return {**made, "attrs": self.attributes} if self.attributes else made
+        content = {"nodes": nodes, "arg_nodes": variables, "heads": entries(self.heads)}
+        return {**content, "attrs": self.attributes} if self.attributes else content
 
 
 def text(content: dict) -> str:
-    """The text of a symbol file. MXNet reads no escapes but those of \\, \", \\n, \\r and \\t."""
+    """The text of a symbol file. MXNet supports no escapes except \\, \", \\n, \\r and \\t."""
     return re.sub(
         r"\\(u....|.)",
         lambda found: found[0] if found[1] in r"\"nrt" else json.loads(f'"{found[0]}"'),
@@ -110,5 +116,5 @@ def text(content: dict) -> str:
 
 
 def without_longs(attribute: str) -> str:
-    """An attribute without the long integers of files that Python 2 wrote: (7L, 7L)."""
+    """An attribute without Python 2's suffix of long integers: (7L, 7L) becomes (7, 7)."""
     return re.sub(r"(?<=\d)[lL]\b", "", attribute)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls on symbols."""
+"""Calls of operators on symbols."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .symbol_json import is_dynamic, symbol_content
 
 
 def _name_manager() -> mx.name.NameManager:
-    """This thread's name manager, which MXNet makes at first use."""
+    """This thread's name manager, which MXNet creates at first use."""
     local = mx.name.NameManager._current
     if not hasattr(local, "value"):
         local.value = mx.name.NameManager()
@@ -22,7 +22,7 @@ def _name_manager() -> mx.name.NameManager:
 
 
 def node_name(name: Any, operator: str) -> str:
-    """The name of an operator's node, without the prefix, which MXNet's functions add."""
+    """The name of an operator's node, without the prefix that MXNet's functions add."""
     return mx.name.NameManager.get(_name_manager(), name, operator.lower())
 
 
@@ -38,16 +38,16 @@ def call_symbols(
     name: str | None,
     attr: dict[str, str] | None,
 ) -> mx.sym.Symbol:
-    """Call on symbols of mx.sym. `inputs` are those that are given."""
+    """Call an operator on symbols of mx.sym; `inputs` holds the given inputs only."""
     node = node_name(name, operator.name)
     roles = {operator.input_of(key).role for key in inputs}
-    # MXNet 1.9.1 crashes before a custom operator's shape inference if too few ranks are known. Of
-    # two inputs, one known rank is enough. A Gluon network knows the shapes of all its inputs
-    # before it infers others.
+    # MXNet 1.9.1 crashes before a custom operator's shape inference if too few ranks are known.
+    # With two inputs, one known rank is enough. In a Gluon network the shapes of all inputs are
+    # known before others are inferred.
     in_block = inside_a_block()
-    tell_ranks = len(inputs) > 2 and not in_block
-    if tell_ranks:
-        tell_ranks = not is_dynamic(symbol_content(mx.sym.Group(list(inputs.values()))))
+    needs_ranks = len(inputs) > 2 and not in_block
+    if needs_ranks:
+        needs_ranks = not is_dynamic(symbol_content(mx.sym.Group(list(inputs.values()))))
     without_gradient = _without_gradient(operator, parameters)
     guarded = []
     for key, symbol in inputs.items():
@@ -61,7 +61,7 @@ def call_symbols(
                 declared.role,
                 symbol,
                 f"{node}_{key}",
-                rank if tell_ranks and not is_variable and declared.role != "counts" else 0,
+                rank if needs_ranks and not is_variable and declared.role != "counts" else 0,
                 declared.name not in without_gradient,
                 in_block,
             )

@@ -36,8 +36,8 @@ def _convolve(
     `inputs` are data, offset, mask for the modulated operator, weight and bias; `sampling` are the
     parameters of DeformableSampling.
     """
-    kind = arguments.kind_of(operator, "data", inputs["data"])
-    arrays = kind in (arguments.NDArray, arguments.NumpyArray)
+    input_type = arguments.tensor_type(operator, "data", inputs["data"])
+    arrays = input_type in (arguments.NDArray, arguments.NumpyArray)
     sampled = [each for each in ("data", "offset", "mask") if each in inputs]
     weights = [each for each in ("weight", "bias") if inputs[each] is not None]
     # For symbols, MXNet makes variables for weights that are not given.
@@ -47,7 +47,7 @@ def _convolve(
     no_bias = arguments.is_true(no_bias) or (arrays and "bias" not in weights)
     if arrays and "weight" not in weights:
         raise TypeError(f"{operator}: argument weight: expected an array, got None")
-    arguments.check_kinds(operator, {each: inputs[each] for each in sampled + weights}, kind)
+    arguments.check_types(operator, {each: inputs[each] for each in sampled + weights}, input_type)
     arguments.check_extras(operator, not arrays, out, attr)
     plain = {each: inputs[each].as_nd_ndarray() for each in sampled + weights}
     if layout not in (None, "None", "NCHW"):
@@ -93,7 +93,7 @@ def _convolve(
         result = convolution_of_arrays(samples, **product)
     else:
         result = mx.sym.Convolution(samples, **product, name=node, attr=attr)
-    is_numpy = kind in (arguments.NumpyArray, arguments.NumpySymbol)
+    is_numpy = input_type in (arguments.NumpyArray, arguments.NumpySymbol)
     return result.as_np_ndarray() if is_numpy else result
 
 
