@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, AnyTap> 
       const int32_t first = static_cast<int32_t>(taps[begin[q]].cell);
       const int32_t last = static_cast<int32_t>(taps[begin[q + 1] - 1].cell);
       if (first < min_cell) min_cell = first;
-      if (last > limit) most = last;
+      if (last > max_cell) max_cell = last;
     }
     low[thread] = max_cell < 0 ? 0 : min_cell;
     high[thread] = max_cell + 1;
