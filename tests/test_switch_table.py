@@ -17,13 +17,13 @@ from gluon_roi.switch.mapping import SWITCHES
 PAGE = Path(__file__).parents[1] / "docs/switch_reference.md"
 OURS = gluon_roi.library.operators()
 INPUTS = ("data", "offset", "mask", "weight", "bias")
-every_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.theirs)
+every_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.mxnet_name)
 
 
 def operators_of(switch):
     """gluon_roi's operators that may replace MXNet's."""
     chosen = [a.selects_operator for a in switch.arguments if a.selects_operator]
-    return [OURS.get(name) or declared_by(name) for name in (switch.ours, *chosen)]
+    return [OURS.get(name) or declared_by(name) for name in (switch.name, *chosen)]
 
 
 def declared_by(name):
@@ -56,27 +56,27 @@ def numbers_of(text):
 @every_switch
 def test_arguments(switch):
     """Each argument of MXNet's is in the table, and a default that is not written is the same."""
-    declared = mx.operator.get_operator_arguments(switch.theirs)
-    known = [argument.theirs for argument in switch.arguments if argument.theirs]
+    declared = mx.operator.get_operator_arguments(switch.mxnet_name)
+    known = [argument.mxnet_name for argument in switch.arguments if argument.mxnet_name]
     assert sorted(declared.names) == sorted([*switch.inputs, *known])
     types = dict(zip(declared.names, declared.types))
     if switch.pools_boxes:
         assert {ours.parameters["bad_index"] for ours in operators_of(switch)} == {"error"}
     for argument in switch.arguments:
-        found = re.search("default=(.*)", types.get(argument.theirs, ""))
+        found = re.search("default=(.*)", types.get(argument.mxnet_name, ""))
         theirs = as_ours(found[1]) if found else None
         for ours in operators_of(switch):
             if argument.selects_operator or argument.drops_input:
                 assert theirs == "0"
-            if not argument.ours:
+            if not argument.name:
                 continue
-            default = ours.parameters[argument.ours]
+            default = ours.parameters[argument.name]
             if argument.zero_is_default:
                 assert (theirs, default) == ("0", None if default is None else "None")
-            elif argument.default is not None and argument.theirs:
+            elif argument.default is not None and argument.mxnet_name:
                 assert theirs in (argument.default, str(int(argument.default == "True")))
             elif argument.default is None and theirs is not None:
-                same = {"[]": {"stride": "1", "dilate": "1", "pad": "0"}.get(argument.ours)}
+                same = {"[]": {"stride": "1", "dilate": "1", "pad": "0"}.get(argument.name)}
                 as_numbers = {"False": "0", "None": "nan", None: "nan"}
                 wanted, got = same.get(theirs, theirs), as_numbers.get(default, default)
                 if wanted != default:  # MXNet's 0.7 is a float32
@@ -88,7 +88,7 @@ def test_inputs(switch):
     for ours in operators_of(switch):
         declared = [given.name for given in ours.inputs]
         assert [name for name in declared if name in switch.inputs] == list(switch.inputs)
-        left_out = {a.drops_input for a in switch.arguments if a.drops_input and not a.ours}
+        left_out = {a.drops_input for a in switch.arguments if a.drops_input and not a.name}
         optional = {given.name for given in ours.inputs if given.optional}
         assert left_out == set(switch.inputs) & optional
 
@@ -99,7 +99,7 @@ def test_functions(switch):
     for name in switch.functions:
         holders = (mx.sym, mx.sym.contrib, mx.sym.numpy_extension)
         assert any(hasattr(holder, name) for holder in holders)
-    assert switch.theirs in (switch.functions[0], f"_contrib_{switch.functions[0]}")
+    assert switch.mxnet_name in (switch.functions[0], f"_contrib_{switch.functions[0]}")
 
 
 VALUES = {
@@ -151,7 +151,7 @@ VALUES = {
 
 def calls(switch):
     """Arguments of MXNet's function: required ones, then each of the others in all its values."""
-    declared = mx.operator.get_operator_arguments(switch.theirs)
+    declared = mx.operator.get_operator_arguments(switch.mxnet_name)
     required, others = {}, []
     for name, kind in zip(declared.names, declared.types):
         if "required" in kind:
@@ -210,7 +210,7 @@ def test_page():
         for switch in SWITCHES
         for name in switch.functions
         for flag, ours in zip(
-            ["", *(a.theirs for a in switch.arguments if a.selects_operator)],
+            ["", *(a.mxnet_name for a in switch.arguments if a.selects_operator)],
             operators_of(switch),
         )
     }
@@ -224,7 +224,7 @@ def test_page():
                 if argument.selects_operator:
                     continue
                 keeps_value = argument.default is None and not argument.zero_is_default
-                if argument.theirs == argument.ours and keeps_value:
+                if argument.mxnet_name == argument.name and keeps_value:
                     continue
-                for changed in {argument.theirs, argument.ours} - {""}:
+                for changed in {argument.mxnet_name, argument.name} - {""}:
                     assert re.search(rf"`{changed}\b.*?`", changes), (name, changed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXNet's own functions, made to call the operators of this package."""
+"""Replaces MXNet's functions with functions that call the operators of this package."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .mapping import BY_FUNCTION, Options, Switch
 
 @functools.lru_cache(maxsize=None)
 def _adapter(function: Callable, switch: Switch, options: Options | None) -> Callable:
-    """A function with the signature of MXNet's `function` that calls ours.
+    """A function with the signature of MXNet's `function` that calls gluon_roi's equivalent.
 
-    Without `options`, it calls ours while a replacement is active, and `function` otherwise.
+    Without `options`, it does so while a replacement is active, and calls `function` otherwise.
     """
     original = getattr(function, "_original", function)
     signature = _signature(original, switch)
@@ -35,42 +35,43 @@ def _adapter(function: Callable, switch: Switch, options: Options | None) -> Cal
         given = dict(signature.bind_partial(*args, **kwargs).arguments)
         given.update(given.pop("kwargs", {}))
         if not any(isinstance(given.get(name), NDArray) for name in switch.inputs):
-            # MXNet names the node, makes missing variables and checks the arguments.
+            # MXNet names the node, creates missing variables and checks the arguments.
             return _switched_node(original(*args, **kwargs), switch, chosen.bad_index)
-        ours, arguments = switch.translate(given, chosen.bad_index)
-        return getattr(nd, ours)(**{**dict.fromkeys(switch.inputs), **arguments})
+        name, arguments = switch.translate(given, chosen.bad_index)
+        return getattr(nd, name)(**{**dict.fromkeys(switch.inputs), **arguments})
 
     adapter._original = original  # type: ignore[attr-defined]
     return adapter
 
 
 def _signature(function: Callable, switch: Switch) -> inspect.Signature:
-    """The signature of MXNet's function. If AMP's wrapper hides it, that of its operator."""
+    """The signature of MXNet's function, or of its operator if a wrapper of AMP hides it."""
     signature = inspect.signature(function)
     if switch.inputs[0] in signature.parameters:
         return signature
-    names, Parameter = mx.operator.get_operator_arguments(switch.theirs).names, inspect.Parameter
+    names = mx.operator.get_operator_arguments(switch.mxnet_name).names
+    Parameter = inspect.Parameter
     given = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     return inspect.Signature([*given, Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
 
 def _switched_node(symbol: mx.sym.Symbol, switch: Switch, bad_index: str) -> mx.sym.Symbol:
-    """Our operator with the name, inputs and attributes of a node of MXNet's."""
+    """The equivalent of a node of MXNet's operator, with its name, inputs and attributes."""
     node = symbol.as_nd_ndarray() if isinstance(symbol, NumpySymbol) else symbol
     given = node.list_attr()
     for key in [key for key in given if key.startswith("__")]:
-        given.pop(key.strip("_"), None)  # MXNet lists __lr_mult__ and others without __, too
+        given.pop(key.strip("_"), None)  # MXNet also lists __lr_mult__ and others without __
     inputs = dict(zip(switch.inputs, node.get_children()))
     result = switch.node(node.name, inputs, given, bad_index)
     return result if node is symbol else result.as_np_ndarray()
 
 
 #: Submodules of mx.nd and mx.sym that hold RoI functions as well.
-_INNER = ("contrib", "npx", "numpy_extension", "op")
+_SUBMODULES = ("contrib", "npx", "numpy_extension", "op")
 
 
 def switched_namespace(module: ModuleType, options: Options) -> ModuleType:
-    """A copy of mx.nd or mx.sym, such as the F of ``hybrid_forward``, with our operators in it.
+    """A copy of mx.nd or mx.sym, such as the F of ``hybrid_forward``, with gluon_roi's operators.
 
     It is a copy rather than a proxy because networks read ``F.contrib.__dict__``.
     """
@@ -80,7 +81,7 @@ def switched_namespace(module: ModuleType, options: Options) -> ModuleType:
     for name, switch in BY_FUNCTION.items():
         if name in members:
             members[name] = _adapter(members[name], switch, options)
-    for name in _INNER:
+    for name in _SUBMODULES:
         if name in members:
             members[name] = switched_namespace(members[name], options)
     return copy
@@ -93,23 +94,23 @@ def replace_builtins(bad_index: str = "error", rois_only: bool = False) -> conte
     ``contrib.DeformablePSROIPooling``, ``contrib.RROIAlign``, ``contrib.DeformableConvolution``,
     ``contrib.ModulatedDeformableConvolution``, ``contrib.box_nms``, ``contrib.box_iou``,
     ``contrib.Proposal``, ``contrib.MultiProposal`` or ``npx.roi_pooling`` (of ``mx.nd`` or
-    ``mx.sym``), a function with the same signature takes its place and calls ours. This affects
-    array code, networks that are not hybridized, and symbols built from then on. For existing
-    symbols and symbol files, use :func:`gluon_roi.optimize`.
+    ``mx.sym``), it is replaced with a function that has the same signature and calls the operator
+    of this package. This affects array code, networks that are not hybridized, and symbols built
+    from then on. For existing symbols and symbol files, use :func:`gluon_roi.optimize`.
 
     The replacement applies to the whole process, in all threads, until the ``with`` block ends or
     ``close()`` is called on the result; without either it is permanent. Replacements may overlap in
-    any order: the newest active one decides both arguments, and MXNet's functions return when the
-    last one ends.
+    any order: the newest active one determines both arguments, and MXNet's functions are restored
+    when the last one ends.
 
     Parameters
     ----------
     bad_index : {'error', 'padding'}
-        How to treat a batch index beyond the batch: 'error' raises, 'padding' takes the row for a
-        padding row, as MXNet's ``ROIPooling`` does.
+        How to treat a batch index beyond the batch: 'error' raises, 'padding' treats the row as
+        padding, as MXNet's ``ROIPooling`` does.
     rois_only : bool
         Whether to replace only operators that pool boxes: not the deformable convolutions,
-        ``box_nms``, ``box_iou``, ``Proposal`` and ``MultiProposal``.
+        ``box_nms``, ``box_iou``, ``Proposal`` or ``MultiProposal``.
 
     Returns
     -------
@@ -140,11 +141,11 @@ def replace_builtins(bad_index: str = "error", rois_only: bool = False) -> conte
     return undo
 
 
-#: The options of the replacements that are active, in the order of their calls.
+#: The options of the active replacements, in the order of their calls.
 _active: tuple[Options, ...] = ()
-#: Held while they change.
+#: Lock for changes of _active and of modules.
 _changes = threading.Lock()
-#: MXNet's functions by the identity of their replacement.
+#: MXNet's functions by the id() of their replacements.
 _replaced: dict[int, Callable] = {}
 
 
@@ -159,7 +160,7 @@ def _replace() -> None:
     for module in _modules("mxnet"):
         for name, switch in BY_FUNCTION.items():
             function = vars(module).get(name)
-            # (gluon.contrib has classes of the same names.)
+            # gluon.contrib has classes of the same names.
             if inspect.isfunction(function) and id(function) not in _replaced:
                 adapter = adapters[id(function)] = _adapter(function, switch, None)
                 _replaced[id(adapter)] = function
@@ -169,13 +170,13 @@ def _replace() -> None:
 def _end(options: Options) -> None:
     global _active
     with _changes:
-        _active = tuple(one for one in _active if one is not options)
+        _active = tuple(other for other in _active if other is not options)
         if not _active:
             _put(_replaced)
 
 
 def _put(functions: dict[int, Callable]) -> None:
-    """Replace the functions that have these identities, in all modules."""
+    """Replace the functions that have these ids, in all modules."""
     for module in _modules():
         for name, value in list(vars(module).items()):
             if id(value) in functions:
@@ -183,7 +184,7 @@ def _put(functions: dict[int, Callable]) -> None:
 
 
 def _modules(package: str = "") -> list[ModuleType]:
-    """The imported modules, of one package if it is given."""
+    """The imported modules, or those of one package."""
     return [
         module
         for name, module in list(sys.modules.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of MXNet's operators that ours replace, and the translation of their arguments.
+"""The table of MXNet's operators and their equivalents in gluon_roi, with their arguments.
 
 tests/test_switch_table.py compares it with MXNet's own arguments and with docs/switch.md.
 """
@@ -16,36 +16,36 @@ from ..bridge.symbol_json import without_longs
 
 
 class Argument(NamedTuple):
-    """How one of MXNet's arguments is translated: to ours, if it is given."""
+    """How an argument of MXNet's operator is translated to one of gluon_roi's, if it is given."""
 
-    theirs: str  # "" if there is none
-    ours: str  # "" if there is none
-    #: Passed to ours if MXNet's is not given, because the default of ours differs.
+    mxnet_name: str  # "" if there is none
+    name: str  # "" if there is none
+    #: The value to pass if MXNet's argument is not given, because the defaults differ.
     default: str | None = None
-    #: Whether 0 leaves our argument out: it is MXNet's default, and ours does not take it.
+    #: Whether 0, MXNet's default, is omitted, because gluon_roi's operator does not accept it.
     zero_is_default: bool = False
-    #: The operator of ours that MXNet's argument, a flag, selects.
+    #: The operator of gluon_roi that MXNet's argument, a flag, selects.
     selects_operator: str = ""
-    #: The input that MXNet's argument, a flag, leaves out.
+    #: The input that MXNet's argument, a flag, removes.
     drops_input: str = ""
 
 
 class Switch(NamedTuple):
-    """One of MXNet's operators, and our equivalent.
+    """An operator of MXNet, and its equivalent in gluon_roi.
 
-    If ours pools boxes, it also gets bad_index, an option of the switch.
+    If it pools boxes, it also gets bad_index, an option of the switch.
     """
 
-    theirs: str  # in graphs
-    ours: str  # a function of gluon_roi.nd
-    inputs: tuple[str, ...]  # in the order that both share
+    mxnet_name: str  # in graphs
+    name: str  # in gluon_roi.nd
+    inputs: tuple[str, ...]  # the order is the same in both
     arguments: tuple[Argument, ...]
-    alias: str = ""  # another name of the function
+    alias: str = ""  # another name of MXNet's function
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Names in mx.nd, mx.sym, their contrib, and mx.npx."""
-        names = self.theirs.replace("_contrib_", ""), self.alias
+        """Names of MXNet's function in mx.nd, mx.sym, their contrib, and mx.npx."""
+        names = self.mxnet_name.replace("_contrib_", ""), self.alias
         return tuple(filter(None, names))
 
     @property
@@ -53,44 +53,44 @@ class Switch(NamedTuple):
         return "rois" in self.inputs
 
     def inputs_of(self, given: dict[str, Any]) -> tuple[str, ...]:
-        """The inputs that a node of MXNet's with these arguments has."""
-        flags = [one for one in self.arguments if is_true(given.get(one.theirs))]
+        """The inputs of a node of MXNet's operator with these arguments."""
+        flags = [flag for flag in self.arguments if is_true(given.get(flag.mxnet_name))]
         dropped = [flag.drops_input for flag in flags]
         return tuple(name for name in self.inputs if name not in dropped)
 
     def translate(self, given: dict[str, Any], bad_index: str) -> tuple[str, dict[str, Any]]:
-        """Translate arguments of MXNet's function to our function and its arguments.
+        """Translate arguments of MXNet's function to a name in gluon_roi.nd and its arguments.
 
-        Unknown arguments stay.
+        Unknown arguments are kept.
         """
-        ours, result = self.ours, {k: v for k, v in given.items() if v is not mx.base._Null}
+        name, result = self.name, {k: v for k, v in given.items() if v is not mx.base._Null}
         for argument in self.arguments:
-            value = result.pop(argument.theirs, None)
+            value = result.pop(argument.mxnet_name, None)
             value = without_longs(value) if isinstance(value, str) else value
             if argument.selects_operator and is_true(value):
-                ours = argument.selects_operator
-            # Our function has no_bias as well, and refuses a bias with it, as MXNet's does.
-            if argument.drops_input and not argument.ours and is_true(value):
+                name = argument.selects_operator
+            # If the function has no_bias as well, it raises an error for a bias, as MXNet's does.
+            if argument.drops_input and not argument.name and is_true(value):
                 result.pop(argument.drops_input, None)
             if value is None:
                 value = argument.default
             elif argument.zero_is_default and str(value) == "0":
                 value = None
-            if argument.ours and value is not None:
-                result[argument.ours] = value
+            if argument.name and value is not None:
+                result[argument.name] = value
         if self.pools_boxes:
             result["bad_index"] = bad_index
-        return ours, result
+        return name, result
 
     def node(
         self, name: str, inputs: dict[str, Any], given: dict[str, str], bad_index: str
     ) -> mx.sym.Symbol:
-        """Our operator, with the name, the inputs and the attributes of a node of MXNet's."""
+        """The equivalent of a node of MXNet's operator, with its name, inputs and attributes."""
         hidden = {key: value for key, value in given.items() if key.startswith("__")}
-        own = {key: value for key, value in given.items() if key not in hidden}
-        ours, arguments = self.translate(own, bad_index)
+        visible = {key: value for key, value in given.items() if key not in hidden}
+        function, arguments = self.translate(visible, bad_index)
         with mx.name.NameManager():  # the name already has its prefix
-            return getattr(nd, ours)(**inputs, **arguments, name=name, attr=hidden)
+            return getattr(nd, function)(**inputs, **arguments, name=name, attr=hidden)
 
 
 def _same(names: str) -> tuple[Argument, ...]:
@@ -178,7 +178,7 @@ SWITCHES = (
     Switch("_contrib_MultiProposal", "Proposal", *_PROPOSAL),
 )
 #: The switches by the names of MXNet's operators in graphs.
-BY_OPERATOR = {switch.theirs: switch for switch in SWITCHES}
+BY_OPERATOR = {switch.mxnet_name: switch for switch in SWITCHES}
 #: The switches by the names of MXNet's functions, in any module.
 BY_FUNCTION = {name: switch for switch in SWITCHES for name in switch.functions}
 
@@ -191,7 +191,7 @@ class Options(NamedTuple):
 
     @classmethod
     def checked(cls, caller: str, bad_index: str, rois_only: bool) -> Options:
-        """Options that a caller got; raises ValueError if `bad_index` has another value."""
+        """Options from the arguments of `caller`; raises ValueError for a wrong `bad_index`."""
         if bad_index not in ("error", "padding"):
             raise ValueError(
                 f"{caller}: argument bad_index: expected 'error' or 'padding', got {bad_index!r}"
@@ -204,4 +204,4 @@ class Options(NamedTuple):
 
 def builtins(options: Options | None = None) -> tuple[str, ...]:
     """The names of MXNet's operators in graphs (npx.roi_pooling is ROIPooling there)."""
-    return tuple(one.theirs for one in SWITCHES if options is None or options.includes(one))
+    return tuple(s.mxnet_name for s in SWITCHES if options is None or options.includes(s))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the RoI operators of existing models, and switches them to ours."""
+"""Counts the RoI operators of existing models, and switches them to gluon_roi's."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def count(model: Any) -> dict[str, int]:
     Returns
     -------
     dict of str to int
-        Number of nodes for each operator name, MXNet's (``'ROIPooling'``) and ours
-        (``'_gluon_roi_ROIPool'``), zeros included. The bodies of control flow operators count too.
-        ``'Custom'`` counts all operators written in Python, whose code no graph shows, and
-        ``'Custom:<op_type>'`` those of one type.
+        Number of nodes for each operator name, MXNet's (``'ROIPooling'``) and gluon_roi's
+        (``'_gluon_roi_ROIPool'``), including zeros and the bodies of control flow operators.
+        ``'Custom'`` is the number of all operators written in Python, whose code is not part of a
+        graph, and ``'Custom:<op_type>'`` the number of those of one type.
 
     Raises
     ------
     TypeError, OSError
-        `model` is none of these, or a file that cannot be read.
+        `model` has another type, or is a file that cannot be read.
     ValueError
         A part of the network that may use such operators has no graph yet, or the file is not a
         symbol file.
@@ -121,7 +121,7 @@ def _with_bodies(nodes: list[dict]) -> Iterator[dict]:
 
 
 def _graphs(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
-    """The graphs of the outermost blocks that have one."""
+    """The graphs of the outermost blocks that have a graph."""
     if getattr(block, "_cached_graph", ()):
         yield block._cached_graph[1]
         return
@@ -139,9 +139,9 @@ def _no_graph(caller: str, block: gluon.Block, can_have_one: bool) -> str:
 
 
 def _mentions(block: gluon.Block, names: Iterable[str]) -> bool:
-    """Whether a block's code mentions one of the names; of MXNet's own, only contrib's does."""
+    """Whether the code of a block contains one of the names; MXNet's blocks do only in contrib."""
     wanted = frozenset(names)
-    members = list(vars(block).values())  # the function of a HybridLambda, say
+    members = list(vars(block).values())  # such as the function of a HybridLambda
     for owner in type(block).__mro__:
         of_mxnet = owner.__module__.split(".")[0] in ("mxnet", "builtins")
         if not of_mxnet or owner.__module__.startswith("mxnet.gluon.contrib."):
@@ -172,14 +172,14 @@ def optimize(
 def optimize(
     model: Any, *inputs: Any, bad_index: str = "error", rois_only: bool = False, **flags: Any
 ) -> Any:
-    """Switch MXNet's RoI operators, and those around them, in a symbol or network to ours.
+    """Switch MXNet's detection operators in a symbol or network to the operators of this package.
 
     The operators that :func:`gluon_roi.replace_builtins` lists become the equivalent operators of
-    this package, each with gradient guards, in control flow bodies too. Arguments, auxiliary
-    states, parameters and outputs keep their names, so checkpoints load as before. In a symbol that
-    is switched already, the guards are renumbered, which distinguishes copies that share their
-    weights. While a network is not hybridized (``hybridize(active=False)``), what it calls through
-    ``F`` is ours.
+    this package, with gradient guards, also in the bodies of control flow operators. Arguments,
+    auxiliary states, parameters and outputs keep their names, so checkpoints load as before. In a
+    symbol that is already switched, the guards are renumbered, which distinguishes copies that
+    share weights. A network that is not hybridized (``hybridize(active=False)``) calls the
+    operators of this package through ``F``.
 
     Parameters
     ----------
@@ -187,14 +187,14 @@ def optimize(
         A symbol, the path of a symbol file, or the outermost network. A network is switched in
         place, and stays switched after later calls of ``hybridize()``.
     inputs : arrays
-        Inputs of one call of the network, which is made at the end to inspect its graph, and
-        finishes deferred initialization. A symbol or file takes none.
+        Inputs of the network. It is called once at the end, to inspect its graph, which also
+        finishes deferred initialization. Not for symbols and files.
     bad_index : {'error', 'padding'}
     rois_only : bool
-        As of :func:`gluon_roi.replace_builtins`.
+        As in :func:`gluon_roi.replace_builtins`.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``; with ``backend=``, also the
-        options of that backend. A network that is hybridized keeps those that are not given.
+        options of that backend. A hybridized network keeps its other flags.
 
     Returns
     -------
@@ -204,16 +204,16 @@ def optimize(
     Raises
     ------
     TypeError, OSError
-        `model` is none of these, or a file that cannot be read; a flag is unknown.
+        `model` has another type, or is a file that cannot be read; a flag is unknown.
     ValueError
         The file is not a symbol file. The model has no such operator, or one that cannot be
-        switched: an unknown attribute, a missing input, a hidden second output that is used. The
-        model is unchanged then.
+        switched because of an unknown attribute, a missing input, or a hidden second output that is
+        used. The model is then unchanged.
 
     Warns
     -----
     UserWarning
-        Custom operators remain, whose Python code may call RoI operators of MXNet.
+        Custom operators remain, whose Python code may call MXNet's RoI operators.
         :func:`gluon_roi.replace_builtins` switches those.
 
     Examples
@@ -286,7 +286,7 @@ _FLAGS = (
 
 
 def _check_flags(flags: dict[str, Any]) -> None:
-    """Refuse unknown flags, which MXNet may ignore. A backend has options of its own."""
+    """Raise TypeError for unknown flags, which MXNet may ignore, unless a backend defines them."""
     for flag in flags:
         if flag in _FLAGS or flags.get("backend"):
             continue
@@ -324,7 +324,7 @@ def _warn_of_python(used: dict[str, int]) -> None:
 def _optimized(
     content: dict, symbol: mx.sym.Symbol, options: Options, in_network: bool
 ) -> mx.sym.Symbol:
-    """The switched symbol. `content` is that of the symbol's file."""
+    """Switch a symbol; `content` is the content of its file."""
     content = switch_nodes(content, options, in_network)
     return load_content(fuse_sums(content, in_network), symbol)
 
@@ -348,9 +348,9 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
         get_graph = get_graph.args[0]
     block._get_graph = functools.partial(_get_switched_graph, get_graph, options)
     if _mentions(block, BY_FUNCTION):
-        # Without a graph of its own, which is where a block that is not hybridized calls array
-        # functions, and where it is part of another block's graph, it gets our functions by F.
-        # MXNet's own blocks compare F with mx.nd, so only blocks that need another F get one.
+        # A block without a graph (one that is not hybridized, or is part of another block's graph)
+        # calls gluon_roi's functions through F. MXNet's blocks compare F with mx.nd, so F is
+        # replaced only for blocks that need it.
         forward = block.hybrid_forward
         if isinstance(forward, functools.partial) and forward.func is _forward:
             forward = forward.args[0]
@@ -358,9 +358,9 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
 
 
 def _get_switched_graph(get_graph: Callable, options: Options, *args: Any) -> tuple:
-    """``block._get_graph``: a graph is switched when it is made, as a symbol is.
+    """``block._get_graph``: a graph is switched when it is created.
 
-    It is a function of the module, so that networks can be copied.
+    A function at module level, so that networks can be copied.
     """
     block = get_graph.__self__  # type: ignore[attr-defined]
     if not block._cached_graph:
@@ -387,8 +387,8 @@ def _summary(summary: Callable, *inputs: Any) -> None:
 
 
 def _forward(hybrid_forward: Callable, options: Options, F: Any, *args: Any, **kwargs: Any) -> Any:
-    """``hybrid_forward`` with our operators in F.
+    """``hybrid_forward`` with gluon_roi's operators in F.
 
-    It is a function of the module, so that networks can be copied.
+    A function at module level, so that networks can be copied.
     """
     return hybrid_forward(switched_namespace(F, options), *args, **kwargs)

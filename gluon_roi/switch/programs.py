@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program that calls MXNet's operators with ours in their place."""
+"""Runs a program with MXNet's operators replaced with the operators of this package."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .functions import replace_builtins
 
 
 def run(program: list[str], bad_index: str, rois_only: bool) -> int:
-    """Run a program as Python does, after replace_builtins; return 2 if it is not there.
+    """Run a program as Python does, after replace_builtins; return 2 if there is none.
 
-    Errors and warnings of the program are its own, and so are the frames of a traceback.
+    Errors and warnings are raised as without this function; tracebacks start with the program.
     """
     is_module = program[:1] == ["-m"]
     line = program[1:] if is_module else program
@@ -32,7 +32,7 @@ def run(program: list[str], bad_index: str, rois_only: bool) -> int:
     if reason:
         return _refuse(reason)
     if not getattr(sys.flags, "safe_path", False):
-        # As Python does: modules in the current folder, or next to the script, or in the archive.
+        # As in Python: modules in the current folder, next to the script, or in the archive.
         has_modules = not is_module and _has_modules(line[0])
         parent = line[0] if has_modules else str(Path(line[0]).resolve().parent)
         sys.path[0] = os.getcwd() if is_module else parent
@@ -63,12 +63,12 @@ def _refuse(sentence: str) -> int:
 
 
 def _has_modules(path: str) -> bool:
-    """Whether a path is a folder or an archive, whose __main__ Python runs."""
+    """Whether a path is a folder or an archive with a __main__."""
     return os.path.isdir(path) or os.path.isfile(path) and zipfile.is_zipfile(path)
 
 
 def _script_error(path: str) -> str | None:
-    """Why a path cannot be run."""
+    """The reason why a path cannot be run, or None."""
     if not os.path.exists(path):
         return f"expected a script, but there is no file {path}"
     try:
@@ -88,7 +88,7 @@ def _script_error(path: str) -> str | None:
 
 
 def _module_error(name: str) -> str | None:
-    """Why a module cannot be run."""
+    """The reason why a module cannot be run, or None."""
     spec = _find(name)
     if spec is None:
         return f"-m: expected a module, but there is none of the name {name}"
@@ -103,12 +103,12 @@ def _module_error(name: str) -> str | None:
 def _find(name: str) -> Any:
     try:
         return importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # of the package that it is in
+    except (ImportError, ValueError):  # raised for the parent package
         return None
 
 
 def _run_source(path: str) -> None:
-    """Run a script as `python SCRIPT` does: sys.argv has its path as given, __file__ the whole."""
+    """Run a script as `python SCRIPT` does; __file__ is the absolute path."""
     file = os.path.abspath(path)
     with io.open_code(file) as source:
         code = compile(source.read(), file, "exec", dont_inherit=True)
@@ -119,7 +119,7 @@ def _run_source(path: str) -> None:
 
 
 def _frames_of_program(trace: Any) -> Any:
-    """A traceback from the first frame of the program on; None if it has none."""
+    """The part of a traceback that begins with the program; None if there is none."""
     starters = (run.__code__.co_filename, runpy.run_module.__code__.co_filename)
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -130,21 +130,21 @@ def _frames_of_program(trace: Any) -> Any:
 
 
 def _show_only(trace: Any) -> None:
-    """Let Python show the error that ends the program with this traceback.
+    """Make Python print the error that ends the program with this traceback.
 
-    The error itself goes on, so that Python ends as it does after any other error.
+    The error is still raised, so that Python exits as after any other error.
     """
     hook = sys.excepthook
 
-    def show(kind: Any, error: Any, _: Any) -> None:
-        hook(kind, error.with_traceback(trace), trace)
+    def show(cls: Any, error: Any, _: Any) -> None:
+        hook(cls, error.with_traceback(trace), trace)
 
     sys.excepthook = show
 
 
 def program_at(line: list[str]) -> int:
-    """Where options of `run` end in a line, and the program begins."""
-    place = 1
-    while place < len(line) and line[place].startswith("-") and line[place] != "-m":
-        place += 2 if line[place] == "--bad-index" else 1
-    return place
+    """Index of the program in a command line of `run`, behind the options."""
+    index = 1
+    while index < len(line) and line[index].startswith("-") and line[index] != "-m":
+        index += 2 if line[index] == "--bad-index" else 1
+    return index

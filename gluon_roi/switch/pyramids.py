@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one PyramidROIAlign of added ROIAligns.
+"""Replaces a sum of ROIAligns with one PyramidROIAlign.
 
-GluonCV's detectors have such sums: each map pools the boxes of its own level and has padding rows
-for all others. Maps or boxes that several ROIAligns share stay as they are, because they would be
-pooled in turns, without gain.
+GluonCV's detectors have such sums: on each map the boxes of its level are pooled, and the boxes of
+other levels are padding rows. Sums whose ROIAligns share maps or boxes are kept, because
+PyramidROIAlign would not be faster.
 """
 
 from __future__ import annotations
@@ -19,108 +19,107 @@ from .symbols import Graph, own_scope
 
 _ALIGN = "_gluon_roi_ROIAlign"
 _SUMS = ("add_n", "elemwise_add")
-#: Including those of version 1.0.0, _identity_with_attr_like_rhs.
+#: Operators of guards; version 1.0.0 used _identity_with_attr_like_rhs.
 _GUARDS = "Dropout", "_copy", "elemwise_sub", "_npi_subtract", "_identity_with_attr_like_rhs"
-_MAX_MAPS = 8  # GLUON_ROI_MOST_MAPS
+_MAX_MAPS = 8  # GLUON_ROI_MAX_MAPS
 
 
 def fuse_sums(content: dict, in_network: bool) -> dict:
-    """Make the pyramids in a symbol's file one operator each; without one, it is returned as it is.
+    """Replace each pyramid in the content of a symbol file with one operator.
 
-    The graph of a Gluon network (`in_network`) knows the shapes of its inputs.
+    `in_network`: whether it is the graph of a Gluon network, in which the input shapes are known.
     """
     if sum(node["op"] == _ALIGN for node in content["nodes"]) < 2:
         return content
     graph = Graph(content)
     sums = _largest_sums(graph)
     with own_scope(in_network):
-        for number, aligns in sums.items():
-            graph.replace(number, _pyramid(graph, number, aligns))
+        for index, aligns in sums.items():
+            graph.replace(index, _pyramid(graph, index, aligns))
     return graph.content()
 
 
-def _pyramid(graph: Graph, number: int, aligns: list[int]) -> mx.sym.Symbol:
-    """The one operator in the place of a sum."""
-    name = graph.nodes[number]["name"]
+def _pyramid(graph: Graph, index: int, aligns: list[int]) -> mx.sym.Symbol:
+    """The operator that replaces a sum."""
+    name = graph.nodes[index]["name"]
     maps, rois = ([graph.stand_in(_source(graph, align, i)) for align in aligns] for i in range(2))
     given = graph.attributes_of(aligns[0])
     hidden = {k: v for k, v in given.items() if k.startswith("__")}
-    hidden.update((k, v) for k, v in graph.attributes_of(number).items() if k.startswith("__"))
-    own: dict[str, Any] = {k: v for k, v in given.items() if k not in hidden}
-    own["spatial_scale"] = [graph.attributes_of(align)["spatial_scale"] for align in aligns]
+    hidden.update((k, v) for k, v in graph.attributes_of(index).items() if k.startswith("__"))
+    visible: dict[str, Any] = {k: v for k, v in given.items() if k not in hidden}
+    visible["spatial_scale"] = [graph.attributes_of(align)["spatial_scale"] for align in aligns]
     lists = mx.sym.concat(*rois, dim=0, name=f"{name}_lists")
-    return nd.PyramidROIAlign(maps, lists, **own, assignment="given", name=name, attr=hidden)
+    return nd.PyramidROIAlign(maps, lists, **visible, assignment="given", name=name, attr=hidden)
 
 
 def _largest_sums(graph: Graph) -> dict[int, list[int]]:
-    """The sums that one operator can replace, and the ROIAligns that they add, in their order."""
-    users = Counter(place.node for node in graph.nodes for place in node["inputs"])
-    users.update(place.node for place in graph.heads)
+    """The largest sums that one operator can replace, each with its ROIAligns in order."""
+    consumers = Counter(place.node for node in graph.nodes for place in node["inputs"])
+    consumers.update(place.node for place in graph.heads)
     forms = _forms(graph)
     added: dict[int, list[int]] = {}
-    for number, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         if node["op"] == _ALIGN and len(node["inputs"]) == 2:
-            added[number] = [number]
+            added[index] = [index]
         elif node["op"] in _SUMS:
             aligns: list[int] = []
             for place in node["inputs"]:
-                more = added.get(place.node, ()) if users[place.node] == 1 else ()
+                more = added.get(place.node, ()) if consumers[place.node] == 1 else ()
                 aligns += more
                 if not more or len(aligns) > _MAX_MAPS:
                     break
             else:
                 if _are_alike(graph, aligns, forms):
-                    added[number] = aligns
+                    added[index] = aligns
     largest: dict[int, list[int]] = {}
     inside: set[int] = set()
-    for number in reversed(range(len(graph.nodes))):
-        if graph.nodes[number]["op"] not in _SUMS:
+    for index in reversed(range(len(graph.nodes))):
+        if graph.nodes[index]["op"] not in _SUMS:
             continue
-        if number not in inside:
-            aligns = added.get(number, [])
-            groups = {graph.attributes_of(n).get("__ctx_group__") for n in (number, *aligns)}
+        if index not in inside:
+            aligns = added.get(index, [])
+            groups = {graph.attributes_of(n).get("__ctx_group__") for n in (index, *aligns)}
             if len(aligns) < 2 or len(groups) > 1:
                 continue
-            largest[number] = aligns
-        inside.update(place.node for place in graph.nodes[number]["inputs"])
+            largest[index] = aligns
+        inside.update(place.node for place in graph.nodes[index]["inputs"])
     return largest
 
 
 def _are_alike(graph: Graph, aligns: list[int], forms: list[int]) -> bool:
-    """Whether one operator can pool for all, and each has a map and boxes of its own."""
-    common = [
+    """Whether one operator can replace all, and no map or list of boxes is used twice."""
+    shared = [
         {key: value for key, value in graph.attributes_of(align).items() if key != "spatial_scale"}
         for align in aligns
     ]
     sources = [_source(graph, align, i) for i in range(2) for align in aligns]
-    # One operator takes boxes of one type and one form.
+    # The boxes of one operator have one dtype and one layout.
     rois = {(forms[place.node], place.output) for place in sources[len(aligns) :]}
-    is_common = all(attributes == common[0] for attributes in common)
-    return is_common and len(rois) == 1 and len({*sources}) == len(sources)
+    are_shared = all(attributes == shared[0] for attributes in shared)
+    return are_shared and len(rois) == 1 and len({*sources}) == len(sources)
 
 
 def _forms(graph: Graph) -> list[int]:
-    """A number for each node; outputs of nodes with the same number are alike in type and shape.
+    """A number for each node; nodes with the same number have outputs of the same dtype and shape.
 
-    Such nodes compute the same of the same variables, except for numbers that they add, compare
-    with and so on.
+    Such nodes apply the same operators to the same variables, except for scalar operands.
     """
-    known: dict[tuple, int] = {}
+    numbers: dict[tuple, int] = {}
     forms: list[int] = []
-    for number, node in enumerate(graph.nodes):
-        key: tuple = (number,)
+    for index, node in enumerate(graph.nodes):
+        key: tuple = (index,)
         if node["op"] != "null" and "subgraphs" not in node:
             ignored = "scalar" if node["op"].endswith("_scalar") else ""
-            given = sorted(graph.attributes_of(number).items())
-            own = tuple((k, v) for k, v in given if k != ignored and not k.startswith("__"))
+            given = sorted(graph.attributes_of(index).items())
+            visible = tuple((k, v) for k, v in given if k != ignored and not k.startswith("__"))
             inputs = tuple((forms[place.node], place.output) for place in node["inputs"])
-            key = node["op"], own, inputs
-        forms.append(known.setdefault(key, len(known)))
+            key = node["op"], visible, inputs
+        forms.append(numbers.setdefault(key, len(numbers)))
     return forms
 
 
 def _source(graph: Graph, align: int, i: int) -> Place:
-    """An input of a ROIAlign, without the guard."""
+    """An input of a ROIAlign, before its guard."""
     place = graph.nodes[align]["inputs"][i]
     node = graph.nodes[place.node]
     name = f"{graph.nodes[align]['name']}_{('data', 'rois')[i]}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches MXNet's operators in a symbol to ours.
+"""Switches MXNet's operators in a symbol to gluon_roi's.
 
-The symbol is changed as its file lists it. A node of MXNet's becomes the nodes that our function
-makes: guards, our operator, and what else it needs. Names of nodes, arguments and outputs stay, and
-so do attributes such as __this__.
+The symbol is changed in the form of its JSON file. A node of MXNet's operator is replaced with the
+nodes that gluon_roi's function creates: guards, the operator, and auxiliary nodes. Names of nodes,
+arguments and outputs are kept, as well as attributes such as __this__.
 """
 
 from __future__ import annotations
@@ -26,37 +26,38 @@ _MULTIPLE = -1
 
 
 class Graph(Nodes):
-    """Nodes some of which are replaced with nodes that functions make."""
+    """Nodes of a symbol, some of which are replaced with nodes that functions create."""
 
-    def attributes_of(self, number: int) -> dict[str, str]:
-        return self.nodes[number].get("attrs", {})
+    def attributes_of(self, index: int) -> dict[str, str]:
+        return self.nodes[index].get("attrs", {})
 
     @functools.cached_property
     def _variable(self) -> list[int | None]:
-        """For each node the variable that it depends on, if any, or _MULTIPLE."""
+        """For each node the variable that it depends on, None without any, or _MULTIPLE."""
         found: list[int | None] = []
-        for number, node in enumerate(self.nodes):
+        for index, node in enumerate(self.nodes):
             read = {found[place.node] for place in node["inputs"]} - {None}
-            one = number if node["op"] == "null" else read.pop() if read else None
-            found.append(_MULTIPLE if read else one)
+            variable = index if node["op"] == "null" else read.pop() if read else None
+            found.append(_MULTIPLE if read else variable)
         return found
 
     def stand_in(self, place: Place) -> mx.sym.Symbol:
         """A symbol for an output of a node, as the input of a function.
 
-        It has what guards ask for: attributes, and whether it depends on one variable only.
+        It has the properties that guards read: the attributes, and whether it depends on one
+        variable only.
         """
-        several = self._variable[place.node] in (None, _MULTIPLE)
+        has_multiple = self._variable[place.node] in (None, _MULTIPLE)
         hidden = {k: v for k, v in self.attributes_of(place.node).items() if k.startswith("__")}
         hidden[_STANDS_FOR] = f"{place.node} {place.output}"
-        return mx.sym.add_n(*map(mx.sym.var, "ab" if several else "a"), attr=hidden)
+        return mx.sym.add_n(*map(mx.sym.var, "ab" if has_multiple else "a"), attr=hidden)
 
-    def replace(self, number: int, replacement: mx.sym.Symbol) -> dict[Place, Place]:
-        """Put the nodes of a symbol, whose inputs are stand-ins, in the place of a node.
+    def replace(self, index: int, replacement: mx.sym.Symbol) -> dict[Place, Place]:
+        """Replace a node with the nodes of a symbol whose inputs are stand-ins.
 
-        Returns where outputs of the node are now, except for the first, which keeps its place.
+        Returns the replacements of the node's outputs, except for the first, which keeps its index.
         """
-        content = parse_symbol(replacement.tojson())  # without the casts that AMP puts everywhere
+        content = parse_symbol(replacement.tojson())  # without the casts that AMP inserts
         heads = [head[0] for head in content["heads"]]
         places: dict[int, Place] = {}
         for i, node in enumerate(content["nodes"]):
@@ -67,17 +68,17 @@ class Graph(Nodes):
                 read = [(places[entry[0]], entry[1]) for entry in node["inputs"]]
                 node["inputs"] = [Place(place.node, place.output + k) for place, k in read]
                 is_first = i == heads[0]
-                places[i] = Place(number if is_first else len(self.nodes), 0)
+                places[i] = Place(index if is_first else len(self.nodes), 0)
                 if is_first:
-                    self.nodes[number] = node
+                    self.nodes[index] = node
                 else:
                     self.nodes.append(node)
-        return {Place(number, k): places[heads[k]] for k in range(1, len(heads))}
+        return {Place(index, k): places[heads[k]] for k in range(1, len(heads))}
 
 
 @contextlib.contextmanager
 def own_scope(in_network: bool, **attributes: str) -> Iterator[None]:
-    """Nodes get no names and attributes from the scopes of the caller."""
+    """Context manager: nodes get no names or attributes from the scopes of the caller."""
     with contextlib.ExitStack() as scopes:
         if in_network:
             scopes.enter_context(gluon.Block(prefix="network_").name_scope())
@@ -87,10 +88,10 @@ def own_scope(in_network: bool, **attributes: str) -> Iterator[None]:
 
 
 def switch_nodes(content: dict, options: Options, in_network: bool, is_body: bool = False) -> dict:
-    """Switch the nodes of a symbol's file, or of the body of a loop in it, or raise ValueError.
+    """Switch the nodes of a symbol file, or of a loop body in it; raises ValueError.
 
-    The graph of a Gluon network (`in_network`) gets the guards of one, as does one whose shapes
-    MXNet infers while it runs.
+    The graph of a Gluon network (`in_network`), or a graph whose shapes MXNet infers while it runs,
+    gets the guards of a network.
     """
     in_network |= is_dynamic(content)
     graph = Graph(content)
@@ -98,19 +99,19 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
         replace_guards_with_zeros(graph)
     used = graph.used()
     replacements: dict[Place, Place] = {}
-    for number, node in enumerate(list(graph.nodes)):
+    for index, node in enumerate(list(graph.nodes)):
         if "subgraphs" in node:
             bodies = node["subgraphs"]
-            node["subgraphs"] = [switch_nodes(one, options, in_network, True) for one in bodies]
+            node["subgraphs"] = [switch_nodes(body, options, in_network, True) for body in bodies]
         switch = BY_OPERATOR.get(node["op"])
         if switch is not None and options.includes(switch):
             # Nodes of a loop's body have the loop's name.
-            loop = graph.attributes_of(number).get("__subgraph_name__", node["name"])
+            loop = graph.attributes_of(index).get("__subgraph_name__", node["name"])
             with own_scope(in_network, **({"__subgraph_name__": loop} if is_body else {})):
                 if in_network:
                     _set_weight_shape(graph, node, switch)
-                replacement = _make_node(graph, number, switch, options, used)
-            replacements.update(graph.replace(number, replacement))
+                replacement = _make_node(graph, index, switch, options, used)
+            replacements.update(graph.replace(index, replacement))
     if replacements:
         graph.redirect(replacements)
         graph.heads = [replacements.get(head, head) for head in graph.heads]
@@ -118,8 +119,8 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
 
 
 def replace_guards_with_zeros(graph: Graph) -> None:
-    """Put the guards of a network in the place of those with zeros, also those of version 1.0.0."""
-    for number, node in enumerate(graph.nodes):
+    """Replace guards with zeros, including those of version 1.0.0, with the guards of a network."""
+    for index, node in enumerate(graph.nodes):
         if node["op"] not in ("_npi_subtract", "elemwise_sub", "_identity_with_attr_like_rhs"):
             continue
         zeros = node["inputs"][1].node
@@ -129,9 +130,9 @@ def replace_guards_with_zeros(graph: Graph) -> None:
             continue
         if graph.nodes[zeros]["name"] not in (f"{node['name']}_zero", f"{node['name']}_shape"):
             continue
-        # One zero guards any shape; others tell MXNet a shape with unknown sizes.
+        # A single zero is for any shape; other zeros give MXNet a shape with unknown sizes.
         shape = literal_eval(graph.attributes_of(zeros).get("shape", "(1,)"))
-        hidden = {k: v for k, v in graph.attributes_of(number).items() if k.startswith("__")}
+        hidden = {k: v for k, v in graph.attributes_of(index).items() if k.startswith("__")}
         variable = graph.nodes[node["inputs"][0].node]
         if variable["op"] == "null" and -1 in shape:
             sizes = tuple(max(size, 0) for size in shape)
@@ -155,12 +156,12 @@ def _set_weight_shape(graph: Graph, node: dict, switch: Switch) -> None:
 
 
 def _make_node(
-    graph: Graph, number: int, switch: Switch, options: Options, used: set[Place]
+    graph: Graph, index: int, switch: Switch, options: Options, used: set[Place]
 ) -> mx.sym.Symbol:
-    """Our nodes for one of MXNet's."""
-    node, given = graph.nodes[number], dict(graph.attributes_of(number))
+    """The symbol that replaces a node of MXNet's operator."""
+    node, given = graph.nodes[index], dict(graph.attributes_of(index))
     name = f"node {node['name']} ({node['op']})"
-    known = {argument.theirs for argument in switch.arguments}
+    known = {argument.mxnet_name for argument in switch.arguments}
     for key, value in given.items():
         if key not in known and not key.startswith("__"):
             raise ValueError(
@@ -171,10 +172,10 @@ def _make_node(
         raise ValueError(
             f"optimize: {name} has {len(node['inputs'])} inputs, expected {len(inputs)}"
         )
-    # MXNet's operators have hidden outputs, such as the positions of maxima. Ours have none, or one
-    # of another type.
-    if any(place.node == number and place.output > 0 for place in used):
-        if switch.ours != "Proposal":
+    # MXNet's operators have hidden outputs, such as the positions of maxima; gluon_roi's have none,
+    # or one of another dtype.
+    if any(place.node == index and place.output > 0 for place in used):
+        if switch.name != "Proposal":
             raise ValueError(
                 f"optimize: an output of {name} other than the first is used, which gluon_roi does "
                 "not have"
@@ -191,14 +192,14 @@ def _make_node(
 
 
 def load_content(content: dict, like: mx.sym.Symbol) -> mx.sym.Symbol:
-    """The symbol of a file, of the kind of another; its guards are numbered."""
+    """The symbol of a file's content, of the same class as `like`, with numbered guards."""
     _number_guards(content["nodes"])
     result = mx.sym.load_json(text(content))
     return result.as_np_ndarray() if isinstance(like, NumpySymbol) else result
 
 
 def _number_guards(nodes: list[dict]) -> None:
-    """Give guards of computed maps numbers that are unique in their graph."""
+    """Number the guards of computed maps uniquely in their graph."""
     guards = 0
     for node in nodes:
         if node["op"] == "_copy" and ATTRIBUTE in node.get("attrs", {}):
