@@ -89,7 +89,7 @@ def test_another_file_in_the_place_of_the_weights(tmp_path, small_limit):
         if old is not None:
             path.write_bytes(old)
         before = _contents(tmp_path)
-        with pytest.raises(FileExistsError, match=f"belong into the file {data}, but another file"):
+        with pytest.raises(FileExistsError, match=f"would be written to {data}, but another file"):
             _export(path)
         assert _contents(tmp_path) == before
     path.unlink()

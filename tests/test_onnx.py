@@ -336,7 +336,7 @@ REFUSALS: dict[str, Any] = {
     ),
     "inputs": (lambda: _var("x") + _var("y"), [(2, 3)], "2 inputs without a value (x, y), but"),
     "shapes": (lambda: _var("x") + _var("y"), [(2, 3), (4, 3)], "the shapes do not fit"),
-    "no shape": (lambda: _var(), [(2, None)], "expected a shape of whole numbers, got"),
+    "no shape": (lambda: _var(), [(2, None)], "expected a shape of integers, got"),
     "one shape": (lambda: _var(), (2, 3), "such as [(2, 3)], got (2, 3)"),
     "type": (
         lambda: mx.sym.exp(mx.sym.cast(_var(), dtype="int32"), name="e"),
@@ -398,7 +398,7 @@ def test_blocks_that_do_not_fit_are_refused(tmp_path):
             "expected a list of axes from 0 to",
         ),
         ((pool, shapes), {"dynamic": [0, ()]}, ValueError, "expected a list of axes from 0 to 3"),
-        ((pool, shapes), {"input_types": ["word", "float32"]}, ValueError, "word is no type of in"),
+        ((pool, shapes), {"input_types": ["word", "float32"]}, ValueError, "word is not a dtype for"),
         ((pool, shapes[:1]), {}, ValueError, "cannot be called with 1 inputs"),
         ((pool, shapes), {"input_types": ["float64", "float32"]}, NotImplementedError, "float64"),
         ((print, shapes), {}, TypeError, "expected a gluon.HybridBlock, a Symbol or"),

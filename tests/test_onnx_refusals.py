@@ -64,8 +64,8 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
         ),
         ([(2**31, 2), (1, 3)], "input_shapes: expected sizes up to 2147483647, got (2147483648, 2"),
         ({"data": SHAPES[0]}, f"input_shapes: {LIST} {{'data': (1, 3, 12, 9)}}"),
-        ([(1, 3, 12.0, 9), (1, 3)], "expected a shape of whole numbers, got (1, 3, 12.0, 9)"),
-        ([(1, 3, -12, 9), (1, 3)], "expected a shape of whole numbers, got (1, 3, -12, 9)"),
+        ([(1, 3, 12.0, 9), (1, 3)], "expected a shape of integers, got (1, 3, 12.0, 9)"),
+        ([(1, 3, -12, 9), (1, 3)], "expected a shape of integers, got (1, 3, -12, 9)"),
         ([(1, 3, 12), (1, 3)], "Error in operator maps: "),
         (
             [(1, 3, 12, 9), (1, 4)],
@@ -81,14 +81,14 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
     ],
     "input_types": [
         (5, f"input_types: {LIST} 5"),
-        ([None, "float32"], "input_types: None is no type of input data"),
-        (["complex64", "float32"], "input_types: complex64 is no type of input data"),
+        ([None, "float32"], "input_types: None is not a dtype for input data"),
+        (["complex64", "float32"], "input_types: complex64 is not a dtype for input data"),
         (["int32", "float32"], "Error in operator maps: "),
     ],
     "inputs": [
         (["rois"], "inputs: expected a dict of names and shapes, got ['rois']"),
         ({5: (5, 5)}, "inputs: expected a dict of names and shapes, got {5: (5, 5)}"),
-        ({"rois": np.ones((5, 5))}, "inputs: rois: expected a shape of whole numbers, got ndarray"),
+        ({"rois": np.ones((5, 5))}, "inputs: rois: expected a shape of integers, got ndarray"),
     ],
     "metadata": [
         ([1], "metadata: expected a dict of names and values, got [1]"),

@@ -171,7 +171,7 @@ def test_float64_without_a_kernel_gives_a_warning(name, tmp_path):
     """onnxruntime refuses the file; the warning has the same operators."""
     symbol, shape = FLOAT64[name]
     arrays = [np.ones(shape), np.ones((1, 1, 1, 1))][: len(symbol.list_inputs())]
-    message = f"onnx.export: onnxruntime has no kernel of float64 for {name}; export the model in"
+    message = f"onnx.export: onnxruntime has no float64 kernel for {name}; export the model in"
     with pytest.warns(UserWarning, match=message) as warned, pytest.raises(Exception) as raised:
         _exported(symbol, tmp_path / "model.onnx", *arrays)
     assert warned[0].filename == __file__

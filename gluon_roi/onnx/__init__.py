@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models in ONNX: whole detectors, or parts of them, in standard operators of opset 16."""
+"""ONNX export of complete detectors, or parts of them, with standard operators of opset 16."""
 
 from __future__ import annotations
 
@@ -28,55 +28,54 @@ def export(
     """Write a model to an ONNX file, using standard operators only.
 
     The file holds the model for inference, as outside of ``autograd.record``; guards, ``BlockGrad``
-    and ``Dropout`` are left out. A rule for each operator translates its nodes, and rejects
-    attributes that it does not cover. At the end, onnx checks the file, and the shape and type of
-    every tensor are compared with MXNet's. docs/onnx_operators.md describes the translations and
-    their accuracy.
+    and ``Dropout`` are removed. A rule for each operator translates its nodes, and raises an error
+    for attributes that it does not support. Finally the file is checked by onnx, and the shape and
+    dtype of every tensor are compared with MXNet's. docs/onnx_operators.md describes the
+    translations and their accuracy.
 
     Parameters
     ----------
     model : mxnet.gluon.HybridBlock, mxnet.sym.Symbol, str or pathlib.Path
-        A block, hybridized or not, a symbol, or the path of a symbol file. A symbol file may hold
-        unregistered Custom operators if they are cut off. MXNet's own RoI operators are switched
-        as by :func:`gluon_roi.optimize`.
+        A block, hybridized or not, a symbol, or the path of a symbol file. A symbol file may
+        contain unregistered Custom operators if they are cut off. MXNet's RoI operators are
+        switched as by :func:`gluon_roi.optimize`.
     input_shapes : sequence
-        A shape for each input, in the order of the block's call, or in that of
-        ``symbol.list_arguments()`` without those in `params` or `inputs` and without those that
-        only the labels of ``SoftmaxOutput`` and similar layers need. An input that is a list of
-        arrays has a list of shapes.
+        A shape for each input, in the order of the block's call, or of ``symbol.list_arguments()``
+        without parameters, `inputs`, and labels of ``SoftmaxOutput`` and similar layers. An input
+        that is a list of arrays has a list of shapes.
     path : str or pathlib.Path
         The file to write.
     params : dict, str or pathlib.Path, optional
         Parameters and auxiliary states of a symbol: name -> array, or the path of their file. Names
-        may have the prefixes ``arg:`` and ``aux:`` of ``mx.model.save_checkpoint``. A block has its
-        own.
+        may have the prefixes ``arg:`` and ``aux:`` of ``mx.model.save_checkpoint``. Not for a
+        block, which has parameters.
     input_types : sequence, optional
-        A dtype for each input, those of `inputs` last. By default, types follow from the
-        parameters; otherwise they are int32 for rois_num and float32 for all others.
+        A dtype for each input, followed by those of `inputs`. By default, dtypes are inferred from
+        the parameters; otherwise they are int32 for rois_num and float32 for all others.
     dynamic : sequence, optional
-        For each input, those of `inputs` last, the axes whose sizes may vary, such as
-        ``[(0, 2, 3), (0,)]`` for data and for any number of rois. Any axis may vary, except the
-        channels and axes whose size the model or another input fixes.
+        For each input, followed by those of `inputs`, the axes with dynamic sizes, such as ``[(0,
+        2, 3), (0,)]`` for data and for any number of rois. Any axis may be dynamic, except channels
+        and axes whose size is fixed by the model or by another input.
     inputs : dict, optional
-        Cuts the model: name -> shape. The output of the node, or the output, of this name becomes
-        an input; nodes that only it depends on are left out.
+        Cuts the model: name -> shape. The name is that of an output, or of a node with one output,
+        which becomes an input; nodes that are no longer needed are removed.
     outputs : list of str, optional
-        Names of nodes or of their outputs that become the model's outputs, in place of its own.
+        Names of nodes or of their outputs that become the outputs of the exported model.
     metadata : dict, optional
-        What programs have to know to use the file: name -> a value that JSON can hold, written to
-        ``metadata_props`` as JSON. A detector of GluonCV has that of :func:`detector_metadata`
-        already; what is given here takes precedence.
+        Information for programs that use the file: name -> a value that JSON supports, written to
+        ``metadata_props`` as JSON. Detectors of GluonCV also get :func:`detector_metadata`; the
+        values given here take precedence.
     output_names : list of str, optional
-        The names of the outputs in the file, in place of MXNet's. No name may be that of an input,
-        unless the output is this input. Those of GluonCV's detectors are
-        ids, scores, boxes and, for Mask R-CNN, masks.
+        The names of the outputs in the file instead of MXNet's. An output must not have the name of
+        an input, unless it is this input. By default, the outputs of GluonCV's detectors are ids,
+        scores, boxes and, for Mask R-CNN, masks.
 
     Raises
     ------
     ImportError
         The package onnx is not installed; ``pip install onnx`` installs it.
     ValueError
-        An argument does not fit the model.
+        An argument does not match the model.
     NotImplementedError
         A node, or its attributes and types, cannot be translated; the message names the node.
         Python code (``Custom``) cannot be translated: cut the model there.
@@ -84,7 +83,7 @@ def export(
     Notes
     -----
     A batch index that is NaN, fractional, or beyond the batch (without ``bad_index='padding'``)
-    makes a row of NaN, as on a GPU, because an ONNX model cannot raise an error.
+    results in a row of NaN, as on a GPU, because an ONNX model cannot raise an error.
 
     Examples
     --------

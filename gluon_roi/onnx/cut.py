@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts a part out of a model: some outputs of nodes become its inputs, others its outputs."""
+"""Extracts a part of a model: outputs of nodes become its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PYTHON = ("Custom", "_NDArray", "_Native")
 
 
 class _Nodes(Nodes):
-    """The nodes of a model by their names and those of their outputs."""
+    """The nodes of a model, found by the names of nodes and of outputs."""
 
     def __init__(self, content: dict) -> None:
         super().__init__(content)
@@ -27,32 +27,32 @@ class _Nodes(Nodes):
     @classmethod
     def of_symbol(cls, symbol: Any) -> _Nodes:
         internals = symbol.get_internals()
-        made = cls(symbol_content(mx.sym.Group([internals, symbol])))
+        nodes = cls(symbol_content(mx.sym.Group([internals, symbol])))
         names = internals.list_outputs()
-        for name, head in zip(names, made.heads):
-            made._name(name, head)
-        made.heads = made.heads[len(names) :]
-        return made
+        for name, head in zip(names, nodes.heads):
+            nodes._name(name, head)
+        nodes.heads = nodes.heads[len(names) :]
+        return nodes
 
     @classmethod
     def of_text(cls, content: str) -> _Nodes:
-        """From a file that MXNet cannot load, because an operator is not registered."""
-        made = cls(parse_symbol(content))
+        """From a symbol file that MXNet cannot load because an operator is not registered."""
+        nodes = cls(parse_symbol(content))
         used: dict[int, list[Place]] = {}
-        for place in sorted(made.used()):
+        for place in sorted(nodes.used()):
             used.setdefault(place.node, []).append(place)
-        for number, node in enumerate(made.nodes):
+        for number, node in enumerate(nodes.nodes):
             places = used.get(number, [Place(number, 0)])
             for place in places:
                 index = str(place.output) if len(places) > 1 else ""
-                plain = node["op"] == "null"
-                made._name(node["name"] if plain else f"{node['name']}_output{index}", place)
-        return made
+                is_variable = node["op"] == "null"
+                nodes._name(node["name"] if is_variable else f"{node['name']}_output{index}", place)
+        return nodes
 
     def _name(self, name: str, place: Place) -> None:
-        """Record both names of a place: its own, and that of its node."""
-        for one in {name, self.nodes[place.node]["name"]}:
-            self.places.setdefault(one, []).append(place)
+        """Record both names of an output: its own name, and the name of its node."""
+        for key in {name, self.nodes[place.node]["name"]}:
+            self.places.setdefault(key, []).append(place)
 
     def find(self, argument: str, name: str) -> list[Place]:
         places = self.places.get(name, [])
@@ -108,9 +108,9 @@ def _nodes(model: Any) -> _Nodes:
 
 
 def _replace_labels(nodes: _Nodes) -> bool:
-    """Let losses read a new variable instead of a label that other nodes compute or read.
+    """Replace the labels of losses with new variables if other nodes compute or read them.
 
-    What only labels need is then no longer needed. Returns whether there is such a loss.
+    Nodes that only labels depend on are then unused. Returns whether a label was replaced.
     """
     names = {node["name"] for node in nodes.nodes}
     needed = nodes.needed()
@@ -132,7 +132,7 @@ def _replace_labels(nodes: _Nodes) -> bool:
 
 
 def label_variables(nodes: Nodes, needed: Iterable[int]) -> set[int]:
-    """The variables that nothing but losses reads, as their labels, and so only in training."""
+    """The variables that are only read by losses as labels, and therefore only in training."""
     labels: set[int] = set()
     others = {head.node for head in nodes.heads}
     for number in needed:
@@ -144,7 +144,7 @@ def label_variables(nodes: Nodes, needed: Iterable[int]) -> set[int]:
 
 
 def _make_input(nodes: _Nodes, name: str) -> None:
-    """Replace an output of a node with a variable of that name."""
+    """Replace an output of a node with a variable that has its name."""
     places = nodes.find("inputs", name)
     if nodes.nodes[places[0].node]["op"] == "null":
         return
@@ -152,10 +152,10 @@ def _make_input(nodes: _Nodes, name: str) -> None:
     if not used:
         raise ValueError(f"onnx.export: inputs: the outputs of the model do not depend on {name!r}")
     if len(used) > 1:
-        own = [key for key, value in nodes.places.items() if len(value) == 1 and value[0] in used]
+        names = [key for key, value in nodes.places.items() if len(value) == 1 and value[0] in used]
         raise ValueError(
             f"onnx.export: inputs: {name!r} has several outputs that are used; name each: "
-            f"{', '.join(sorted(own))}"
+            f"{', '.join(sorted(names))}"
         )
     if any(node["op"] == "null" and node["name"] == name for node in nodes.nodes):
         raise ValueError(f"onnx.export: inputs: the model has another input {name!r}")
@@ -175,7 +175,7 @@ def _refuse_python(nodes: _Nodes) -> None:
             attributes = node.get("attrs") or node.get("attr") or node.get("param") or {}
             raise NotImplementedError(
                 f"onnx.export: node {node['name']} ({node['op']}, op_type "
-                f"{attributes.get('op_type')}): Python code has no translation; make what it gives "
+                f"{attributes.get('op_type')}): Python code has no translation; make its output "
                 f"an input of the model, inputs={{{node['name']!r}: shape}}, or end the model "
                 "before it, outputs=[names]"
             )

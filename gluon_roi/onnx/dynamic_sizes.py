@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that zeros, ones and full leave to MXNet's inference, as tensors of the graph."""
+"""Sizes of zeros, ones and full that MXNet infers, as tensors of the graph."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CREATIONS = {"_zeros", "_ones", "_full"}
 
 
 def creations_last(nodes: list[dict]) -> list[int]:
-    """The indices of the nodes in an order in which constants and what reads them come last.
+    """Indices of the nodes, sorted so that constants and the nodes that depend on them come last.
 
-    Then all tensors that a size can be read from exist before it is needed.
+    Tensors that sizes are read from then exist before they are needed.
     """
     late: set[int] = set()
     for number, node in enumerate(nodes):
@@ -26,8 +26,8 @@ def creations_last(nodes: list[dict]) -> list[int]:
 def shape_trials(internals: Any, source: Source) -> list[list[tuple]]:
     """Shapes of all outputs of nodes, for several sizes of the dynamic axes.
 
-    Axes change one by one, or with another one if the model needs them to be equal, and at last all
-    of them. A size that the model does not accept is left out.
+    Axes are changed one by one, or together with others if the model requires equal sizes, and
+    finally all together. Sizes that the model rejects are omitted.
     """
     fixed = {name: array.shape for name, array in source.arrays.items()}
     axes = [(name, axis) for name in source.shapes for axis in source.free.get(name, ())]
@@ -45,7 +45,7 @@ def shape_trials(internals: Any, source: Source) -> list[list[tuple]]:
 
     trials = [shapes({})]
     for axis, size in base.items():
-        # Layers map some neighbouring sizes to one.
+        # Some layers map neighbouring sizes to the same size.
         values = (size + 1, size + 2, size + 3, 2 * size + 5)
         alone = [shapes({axis: value}) for value in values]
         trials += alone
@@ -59,7 +59,7 @@ def shape_trials(internals: Any, source: Source) -> list[list[tuple]]:
 
 
 def creation_sizes(number: int, entries: list[Entry], trials: list[list[tuple]]) -> list[Any]:
-    """The sizes of an output of a creation: int, or a vector of one element, or None if unknown."""
+    """Output sizes of an operator in CREATIONS: int, vector of one element, or None if unknown."""
     sizes: list[Any] = []
     for axis, size in enumerate(entries[number].shape):
         of_trials = [shapes[number][axis] for shapes in trials]
@@ -69,7 +69,7 @@ def creation_sizes(number: int, entries: list[Entry], trials: list[list[tuple]])
 
 
 def _equal_size(sizes: list[int], entries: list[Entry], trials: list[list[tuple]]) -> Any:
-    """The size of an axis of a tensor that has these sizes in the trials; None if there is none."""
+    """A tensor's size that equals these sizes in all trials; None if there is none."""
     for number, entry in enumerate(entries):
         for axis in range(len(entry.shape) if entry.tensor is not None else 0):
             if [shapes[number][axis] for shapes in trials] == sizes:

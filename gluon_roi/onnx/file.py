@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a model, and a second one for the weights of a large model."""
+"""Writes the file of a model, and a second file for the weights of a large model."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from google.protobuf.message import DecodeError
 from ..files import locked, replacing, through_links
 from .graph import PRODUCER
 
-#: Weights of more bytes have their own file: protobuf, in which ONNX writes models, ends at 2**31.
+#: Larger weights, in bytes, have a second file, because protobuf messages are limited to 2**31.
 LIMIT = 2_000_000_000
-#: Where a tensor may begin in the file of weights, so that runtimes can map it to memory.
+#: Alignment of tensors in the file of weights, so that runtimes can map it to memory.
 _PAGE = 4096
 _CALLER = "onnx.export: path"
 
 
 def save(model: onnx.ModelProto, weights: dict[str, np.ndarray], file: Path) -> None:
-    """Write the model with its weights, or leave existing files as they are.
+    """Write the model with its weights; after an error, existing files are unchanged.
 
-    The weights of a large model get a file with a name that no earlier export had, so that whoever
-    reads the earlier model does not get the new weights. The earlier weights are removed at the
-    end.
+    The weights of a large model are written to a file with a new name, so that a process that reads
+    the earlier model does not read the new weights. The earlier weights are removed at the end.
     """
     place = through_links(file)
     with locked(place.parent):
@@ -56,7 +55,7 @@ def save(model: onnx.ModelProto, weights: dict[str, np.ndarray], file: Path) -> 
 
 
 def _data_files(file: Path) -> list[Path]:
-    """The files of weights that belong to an earlier export in a file."""
+    """The files of weights that belong to an earlier export to this file."""
     name = re.escape(file.name)
     found = [
         path
@@ -77,12 +76,12 @@ def _data_files(file: Path) -> list[Path]:
 
 
 def _new_data_file(file: Path, old: list[Path]) -> Path:
-    """The file for the weights of a model, after an earlier export with these ones."""
+    """The file for the weights of a model; `old` are the files of an earlier export."""
     data = file.with_name(f"{file.name}.data")
     if data in old or not os.path.lexists(data):
         return file.with_name(f"{file.name}.{secrets.token_hex(4)}.data") if old else data
     raise FileExistsError(
-        f"{_CALLER}: the weights belong into the file {data}, but another file has this name"
+        f"{_CALLER}: the weights would be written to {data}, but another file has this name"
     )
 
 

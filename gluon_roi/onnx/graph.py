@@ -20,11 +20,11 @@ PRODUCER = "gluon_roi"
 #: Attributes that any node may have and that have no effect in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
 END = int(np.iinfo(np.int64).max)  # of an axis, for Slice
-#: Constants of more bytes are weights. No size of a tensor depends on their values.
+#: Larger constants, in bytes, are weights. No size of a tensor depends on their values.
 _WEIGHT = 1024
-#: The types of tensors by the names that ONNX's schemas give them.
+#: The dtypes of tensors by their names in ONNX's schemas.
 _NUMBERS = {f"tensor({name.lower()})": number for name, number in onnx.TensorProto.DataType.items()}
-#: Operators with one type of output for all types of inputs.
+#: Operators whose output dtype does not depend on the dtype of the inputs.
 _TYPES = {
     **dict.fromkeys(("And", "Equal", "Less", "LessOrEqual", "Not", "Or", "Xor"), np.bool_),
     **dict.fromkeys(("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Shape"), np.int64),
@@ -37,7 +37,7 @@ def onnx_type(dtype: Any) -> int:
 
 @functools.lru_cache(maxsize=None)
 def _accepted_types(opset: int, op: str, number: int) -> list[set[int]]:
-    """The types that an operator accepts of each of so many inputs."""
+    """The dtypes that an operator accepts for each of `number` inputs."""
     inputs = onnx.defs.get_schema(op, opset).inputs
     of_each = [inputs[min(place, len(inputs) - 1)].types for place in range(number)]
     return [{_NUMBERS[name] for name in names if name in _NUMBERS} for names in of_each]
@@ -58,7 +58,7 @@ def _reflected(op: str) -> Callable[[Tensor, Any], Tensor]:
 class Tensor:
     """A tensor of a graph: its methods, and Python's operators, add nodes to the graph.
 
-    A number or an array beside the tensor becomes a constant of its type.
+    A number or an array as the other operand becomes a constant of the tensor's dtype.
     """
 
     __array_ufunc__ = None  # so that ``array + tensor`` is an operator of the tensor
@@ -75,7 +75,7 @@ class Tensor:
     __truediv__, __rtruediv__ = _binary("Div"), _reflected("Div")
     __mod__, __rmod__ = _binary("Mod"), _reflected("Mod")
     __lt__, __le__ = _binary("Less"), _binary("LessOrEqual")
-    # OpenVINO's Greater and GreaterOrEqual are true of NaN, its Less and LessOrEqual are not.
+    # OpenVINO's Greater and GreaterOrEqual are true for NaN, its Less and LessOrEqual are not.
     __gt__, __ge__ = _reflected("Less"), _reflected("LessOrEqual")
     __and__, __or__, __invert__ = _binary("And"), _binary("Or"), _unary("Not")
     __neg__, abs, sign, floor, ceil = (_unary(op) for op in ("Neg", "Abs", "Sign", "Floor", "Ceil"))
@@ -83,9 +83,9 @@ class Tensor:
     equal, min, max = (_binary(op) for op in ("Equal", "Min", "Max"))
 
     def where(self, yes: Any, no: Any) -> Tensor:
-        """The one where this tensor is true, the other elsewhere; one of them is a tensor."""
-        kind = yes if isinstance(yes, Tensor) else no
-        return self.graph("Where", self, kind.like(yes), kind.like(no))
+        """`yes` where this tensor is true, `no` elsewhere; at least one of them is a tensor."""
+        tensor = yes if isinstance(yes, Tensor) else no
+        return self.graph("Where", self, tensor.like(yes), tensor.like(no))
 
     def clip(self, low: Any, high: Any) -> Tensor:
         return self.graph("Clip", self, self.like(low), self.like(high))
@@ -94,7 +94,7 @@ class Tensor:
         return self.graph("Cast", self, to=onnx_type(dtype))
 
     def sum(self, *axes: int) -> Tensor:
-        """Sums over these axes, which are left out."""
+        """Sum over these axes, which are removed."""
         return self.graph("ReduceSum", self, np.array(axes), keepdims=0)
 
     # ---- Sizes and shapes ----
@@ -134,7 +134,7 @@ class Tensor:
         return self.squeeze(0)
 
     def numbers(self) -> Tensor:
-        """0, 1, ... below this vector of one element."""
+        """0, 1, ... up to but not including this vector of one element."""
         return self.graph("Range", np.array(0), self.scalar(), np.array(1))
 
     def transpose(self, *order: int) -> Tensor:
@@ -146,7 +146,7 @@ class Tensor:
         return self.graph("Gather", self, index, **axis)
 
     def split(self, number: int, axis: int) -> list[Tensor]:
-        """All parts of size 1 along an axis."""
+        """Split an axis into parts of size 1."""
         return self.graph("Split", self, np.ones(number, np.int64), axis=axis, outputs=number)
 
     def columns(self, begin: int, end: int, axis: int = -1) -> Tensor:
@@ -157,13 +157,13 @@ class Tensor:
 
 
 def concat(*parts: Any, axis: int) -> Tensor:
-    """Join tensors and arrays; one of them is a tensor."""
+    """Concatenate tensors and arrays; at least one of them is a tensor."""
     graph = next(part.graph for part in parts if isinstance(part, Tensor))
     return graph("Concat", *parts, axis=axis)
 
 
 def concat_sizes(*sizes: Any) -> Any:
-    """Join vectors and numbers into a vector of int64; numbers alone are an array."""
+    """Concatenate vectors and numbers to a vector of int64; without tensors, an array."""
     if all(isinstance(size, int) for size in sizes):
         return np.array(sizes, np.int64)
     return concat(*(np.array([s]) if isinstance(s, int) else s for s in sizes), axis=0)
@@ -172,23 +172,23 @@ def concat_sizes(*sizes: Any) -> Any:
 class Graph:
     """Collects nodes and constants.
 
-    ``graph("Add", a, b)`` adds a node and returns its output. An input is a tensor, an array, which
-    becomes a constant, or None for an optional input that is left out.
+    ``graph("Add", a, b)`` adds a node and returns its output. An input is a tensor, an array (which
+    becomes a constant), or None for an optional input that is not given.
     """
 
     def __init__(self, opset: int) -> None:
         self.opset = opset  # the version of ONNX's operators
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
-        self._node = Node("", "", {}, [], [])  # that is being translated
+        self._node = Node("", "", {}, [], [])  # the node that is being translated
         self._names: set[str] = {""}
         self._known: dict[tuple, Tensor] = {}
 
     @contextlib.contextmanager
     def translating(self, node: Node) -> Iterator[None]:
-        """Name what is added meanwhile after a node of MXNet's, and refuse types with its name.
+        """Context manager: new nodes are named after a node of MXNet, and errors contain its name.
 
-        Operators of tensors add nodes as well, and ``a + b`` has no argument for the node.
+        Python's operators add nodes as well, and ``a + b`` has no argument for the node.
         """
         before, self._node = self._node, node
         try:
@@ -197,7 +197,7 @@ class Graph:
             self._node = before
 
     def unique(self, name: str) -> str:
-        """A unique name for a tensor: `name` itself if it is free."""
+        """A unique name for a tensor: `name` itself if it is not used."""
         free, number = name, 0
         while free in self._names:
             number += 1
@@ -206,7 +206,7 @@ class Graph:
         return free
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Keep names free for inputs and outputs: no other tensor gets one of them."""
+        """Reserve names for inputs and outputs, so that no other tensor gets them."""
         self._names.update(names)
 
     def constant(self, value: Any, name: str | None = None) -> Tensor:
@@ -221,14 +221,14 @@ class Graph:
         return self._known[key]
 
     def constant_for(self, name: str, value: np.ndarray) -> str:
-        """The name of a constant that replaces a tensor; a large one takes the tensor's name."""
+        """The name of a constant that replaces a tensor; a weight keeps the tensor's name."""
         if value.nbytes <= _WEIGHT:
             return self.constant(value).name
         self.constants[name] = value
         return name
 
     def __call__(self, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node, and return its output, or a list of them if `outputs` is above 1."""
+        """Add a node, and return its output, or a list of outputs if `outputs` is above 1."""
         tensors: list[Any] = [
             value if value is None or isinstance(value, Tensor) else self.constant(value)
             for value in inputs
@@ -250,7 +250,7 @@ class Graph:
     # ---- The model ----
 
     def prune(self, outputs: Iterable[str]) -> set[str]:
-        """Keep only the nodes that these tensors depend on; return all tensors that are left."""
+        """Remove nodes that these tensors do not depend on; return the remaining tensors."""
         needed = set(outputs)
         kept = []
         for node in reversed(self.nodes):
@@ -263,7 +263,7 @@ class Graph:
     def model(
         self, inputs: Sequence, outputs: Sequence
     ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-        """A model of the nodes, and its weights, which it lacks.
+        """A model without its weights, and the weights.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class Graph:
             producer_name=PRODUCER,
             opset_imports=[helper.make_opsetid("", self.opset)],
         )
-        model.ir_version = 8  # that of opset 16, because older runtimes reject newer ones
+        model.ir_version = 8  # the version of opset 16; older runtimes reject newer versions
         return model, weights
 
 
@@ -309,7 +309,7 @@ class Node:
     shapes, dtypes : list
         Shapes and types of the inputs.
     known : list
-        Shapes of the inputs, with None for sizes that vary with those of the model's inputs.
+        Shapes of the inputs, with None for dynamic sizes.
     out_shapes, out_dtypes : list
         Shapes and types of the visible outputs.
     out_sizes : list
@@ -338,7 +338,7 @@ class Node:
         return len(self.shapes[0])
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value; a string if it is not a literal."""
+        """An attribute as a Python value, or a string if it is not a literal."""
         self._unread.discard(name)
         if name not in self._attributes:
             return default
@@ -362,7 +362,7 @@ class Node:
         )
 
     def axes(self, name: str = "axis") -> list[int]:
-        """Axes of the first input, counted from the first; none if they are not given."""
+        """Axes of the first input, counted from the first; empty if the attribute is not given."""
         return [self._normalize_axis(name, axis, self.rank) for axis in self.sizes(name)]
 
     def _normalize_axis(self, name: str, axis: Any, rank: int) -> int:
@@ -375,13 +375,13 @@ class Node:
         self._unread.difference_update(names)
 
     def expect(self, name: str, *allowed: Any) -> None:
-        """Reject an attribute with other values than these; the first is the default."""
+        """Reject an attribute unless it has one of these values; the first is the default."""
         value = self.get(name, allowed[0])
         if value not in allowed:
             raise self.refusal(f"{name}={value} has no translation")
 
     def expect_floats(self) -> None:
-        """Reject a first input of another type."""
+        """Reject a node whose first input is not floating point."""
         if self.dtype.kind != "f":
             raise self.refusal(f"{self.dtype} data have no translation")
 

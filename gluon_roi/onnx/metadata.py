@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an exported detector needs besides its graph: names of its outputs, and metadata."""
+"""Names of the outputs and metadata of GluonCV's detectors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: The outputs of GluonCV's detectors, in their order; only Mask R-CNN has the last.
+#: The outputs of GluonCV's detectors in order; only Mask R-CNN has masks.
 OUTPUTS = ("ids", "scores", "boxes", "masks")
-#: ImageNet's, of pixels from 0 to 255.
+#: Mean and standard deviation of ImageNet for pixels from 0 to 255.
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 def detector_metadata(net: Any) -> dict[str, Any]:
-    """What a program has to know to use one of GluonCV's detectors: classes, and preparation.
+    """Metadata of a detector of GluonCV: class names and preprocessing.
 
-    The scale is that of the model, or of GluonCV's ``load_test`` if the model has none. `export`
-    writes all of it into the ONNX file of such a detector. For the files of
-    ``HybridBlock.export``, write it beside them as JSON; docs/deploy.md has a program that reads
-    it, and describes each key.
+    The image size is that of the model, or the default of GluonCV's ``load_test``. `export` writes
+    the metadata to the ONNX file of a detector. With ``HybridBlock.export``, write it to a JSON
+    file; docs/deploy.md describes each key and has a program that reads the file.
 
     Parameters
     ----------
@@ -29,12 +28,12 @@ def detector_metadata(net: Any) -> dict[str, Any]:
     dict
         ``classes``, a name for each id; ``short`` and ``max_size``, in pixels; ``resize``, the name
         of OpenCV's interpolation; ``colour_order``; ``mean`` and ``std`` for each channel, of
-        pixels from 0 to 255; ``boxes``, a sentence on the form of boxes.
+        pixels from 0 to 255; ``boxes``, a description of the box format.
 
     Raises
     ------
     TypeError
-        It is another model.
+        The model is not one of these detectors.
 
     Examples
     --------
@@ -54,7 +53,7 @@ def detector_metadata(net: Any) -> dict[str, Any]:
         "classes": list(net.classes),
         "short": int(short),
         "max_size": int(max_size),
-        "resize": "INTER_CUBIC",  # of load_test
+        "resize": "INTER_CUBIC",  # as load_test does
         "colour_order": "RGB",
         "mean": list(_MEAN),
         "std": list(_STD),
@@ -63,26 +62,26 @@ def detector_metadata(net: Any) -> dict[str, Any]:
 
 
 def is_detector(model: Any) -> bool:
-    return not _kinds(model).isdisjoint(("RCNN", "SSD", "YOLOV3", "CenterNet"))
+    return not _class_names(model).isdisjoint(("RCNN", "SSD", "YOLOV3", "CenterNet"))
 
 
-def output_names(model: Any, own: list[str]) -> list[str]:
-    """Names of a model's outputs: its own, but :data:`OUTPUTS` for GluonCV's detectors."""
-    count = 0 if not is_detector(model) else 4 if "MaskRCNN" in _kinds(model) else 3
-    return [*OUTPUTS[:count], *own[count:]]
+def output_names(model: Any, names: list[str]) -> list[str]:
+    """Names of a model's outputs: :data:`OUTPUTS` for GluonCV's detectors, otherwise `names`."""
+    count = 0 if not is_detector(model) else 4 if "MaskRCNN" in _class_names(model) else 3
+    return [*OUTPUTS[:count], *names[count:]]
 
 
 def _scale(net: Any) -> tuple[int, int]:
-    """Short side, and limit of the long one."""
-    kinds = _kinds(net)
-    if "RCNN" in kinds:
+    """Size of the short side, and maximum of the long side."""
+    names = _class_names(net)
+    if "RCNN" in names:
         sides = net.short if isinstance(net.short, (list, tuple)) else [net.short]
         return sides[-1], net.max_size
-    if "SSD" in kinds:
+    if "SSD" in names:
         return net.anchor_generators[0]._im_size[0], 1024
-    return (416, 1024) if "YOLOV3" in kinds else (512, 1024)
+    return (416, 1024) if "YOLOV3" in names else (512, 1024)
 
 
-def _kinds(model: Any) -> set[str]:
-    """The names of GluonCV's classes that a model is of."""
-    return {kind.__name__ for kind in type(model).__mro__ if kind.__module__[:8] == "gluoncv."}
+def _class_names(model: Any) -> set[str]:
+    """The names of GluonCV's classes that the model is an instance of."""
+    return {cls.__name__ for cls in type(model).__mro__ if cls.__module__[:8] == "gluoncv."}

@@ -26,24 +26,24 @@ from .shape_inference import Entry, Source, infer
 def export_model(
     opset: int, file: Path, source: Source, names: list[str], metadata: dict[str, str]
 ) -> None:
-    """Write a file; names are those of its outputs."""
+    """Write a file; `names` are the names of its outputs."""
     graph, inputs, outputs, known = _translate(opset, source, names)
     inferred = _check_model(*graph.model(inputs, outputs), known)
     outputs = simplify(graph, outputs, tensor_types(inferred))
-    made, weights = graph.model(inputs, outputs)
-    onnx.helper.set_model_props(made, metadata)
-    warn_of_missing_kernels(_check_model(made, weights, known))
-    save(made, weights, file)
+    model, weights = graph.model(inputs, outputs)
+    onnx.helper.set_model_props(model, metadata)
+    warn_of_missing_kernels(_check_model(model, weights, known))
+    save(model, weights, file)
 
 
 def _translate(
     opset: int, source: Source, names: list[str]
 ) -> tuple[Graph, list, list, dict[str, Entry]]:
-    """The graph, its inputs and outputs, and MXNet's shape and type of each tensor.
+    """The graph, its inputs and outputs, and MXNet's shape and dtype of each tensor.
 
-    The latter are empty if sizes are free.
+    The shapes and dtypes are omitted if there are dynamic axes.
     """
-    # One graph, with every output of every node among its heads and the model's outputs last.
+    # A graph whose heads are all outputs of all nodes, followed by the outputs of the model.
     symbol, arrays, free = source.symbol, source.arrays, source.free
     internals = symbol.get_internals()
     content = symbol_content(mx.sym.Group([internals, symbol]))
@@ -97,13 +97,13 @@ def _translate(
                 "model; give the output a different one"
             )
         outputs.append(((entry.tensor.name, name), entry.dtype, shape))
-    made = [] if any(free.values()) else [entry for entry in entries if entry.tensor]
-    known = {entry.tensor.name: entry for entry in made}
+    translated = [] if any(free.values()) else [entry for entry in entries if entry.tensor]
+    known = {entry.tensor.name: entry for entry in translated}
     return graph, [listed[name] for name in source.shapes], outputs, known
 
 
 def _translate_node(rule: Callable, graph: Graph, node: Node) -> Any:
-    """The outputs of a node. Whatever a rule cannot compute with is refused, with the node."""
+    """The outputs of a node. If the rule fails, the error names the node."""
     try:
         tensors = rule(graph, node)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -116,7 +116,7 @@ def _translate_node(rule: Callable, graph: Graph, node: Node) -> Any:
 
 
 def _reason(op: str) -> str:
-    """Why an operator has no translation, and what to export instead."""
+    """The reason why an operator has no translation, and what to export instead."""
     if re.match(r"_contrib_(quantize|requantize|dequantize|quantized_)", op):
         return "quantized models have no translation; export the float model"
     if op.startswith("_sg_mkldnn_"):
@@ -129,9 +129,10 @@ def _check_model(
 ) -> onnx.ModelProto:
     """Raise RuntimeError unless onnx accepts the model and infers MXNet's shapes and types.
 
-    Returns the model with the shapes and types.
+    Returns the model with inferred shapes and dtypes.
 
-    onnx copies the model several times. So it gets the weights as inputs: shapes without values.
+    Because onnx copies the model several times, the weights are replaced with inputs, which have
+    shapes but no values.
     """
     original, model = model, onnx.ModelProto()
     model.CopyFrom(original)
@@ -152,9 +153,9 @@ def _check_model(
         entry = known.get(tensor.name)
         if entry is None:
             continue
-        kind = tensor.type.tensor_type
-        dims = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
-        found = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        tensor_type = tensor.type.tensor_type
+        dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor_type.shape.dim]
+        found = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
         fits = len(dims) == len(entry.shape) and all(
             d is None or d == size for d, size in zip(dims, entry.shape)
         )

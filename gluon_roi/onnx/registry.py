@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The registry of rules, which translate the operators of MXNet's graphs.
 
-A module of rules registers them when it is imported: rules/__init__.py and roi/__init__.py import
-all of them. An operator has one rule.
+Modules register their rules when they are imported, by rules/__init__.py and roi/__init__.py. An
+operator has one rule.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Callable
 
 from .graph import Graph, Node
 
-#: Adds the ONNX nodes for a node of MXNet, and returns its output, or a list of them.
-#: A rule reads every attribute that it covers; a node with any other is rejected.
+#: Adds the ONNX nodes for a node of MXNet, and returns its output or a list of outputs.
+#: A rule reads every attribute that it supports; a node with other attributes is rejected.
 Rule = Callable[[Graph, Node], Any]
 
 #: Rules by the name of the operator in MXNet's graphs.
@@ -21,7 +21,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*operators: str) -> Callable[[Rule], Rule]:
-    """Decorator: registers a function as the rule for these operators."""
+    """Decorator: register a function as the rule for these operators."""
 
     def register(function: Rule) -> Rule:
         for operator in operators:
@@ -31,15 +31,15 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def rules(kinds: dict[str, Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: registers a function as the rule for these operators, with what it gets of each.
+def rules(variants: dict[str, Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: register a function as the rule for these operators, with an argument for each.
 
-    Often that is the name of the operator of ONNX.
+    The argument `variant` is often the name of the ONNX operator.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        for operator, kind in kinds.items():
-            _add(operator, functools.partial(function, kind=kind))
+        for operator, variant in variants.items():
+            _add(operator, functools.partial(function, variant=variant))
         return function
 
     return register

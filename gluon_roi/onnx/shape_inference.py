@@ -15,9 +15,9 @@ import numpy as np
 from ..files import sentence
 
 _FLOAT32 = np.dtype("float32")
-#: Other sizes of free axes, as (factor, added to it).
+#: Changes (factor, summand) of the sizes of dynamic axes.
 _CHANGES = ((2, 64), (2, 0), (3, 0), (4, 0), (1, 64), (1, 10080))
-#: How many combinations of input types are tried.
+#: Maximum number of combinations of input dtypes to try.
 _TYPE_TRIES = 64
 
 
@@ -28,7 +28,7 @@ class Source(NamedTuple):
     arrays: dict[str, np.ndarray]  # parameters and auxiliary states
     shapes: dict[str, tuple]  # of the inputs, in their order
     types: dict[str, np.dtype]  # of the inputs, where given
-    free: dict[str, tuple]  # axes of the inputs whose sizes may vary
+    free: dict[str, tuple]  # dynamic axes of the inputs
 
 
 class Entry:
@@ -44,7 +44,9 @@ def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
     sizes = {**source.shapes, **{name: array.shape for name, array in source.arrays.items()}}
     _, shapes, _ = call_inference(internals.infer_shape, "shapes", **sizes)
     if shapes is None:
-        raise ValueError("onnx.export: the shapes of the model do not follow from those given")
+        raise ValueError(
+            "onnx.export: the shapes of the model cannot be inferred from input_shapes"
+        )
     known = {name: array.dtype for name, array in source.arrays.items()}
     known.update((name, source.types[name]) for name in source.shapes if name in source.types)
     for name in _counts(nodes):
@@ -52,15 +54,15 @@ def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
             known.setdefault(name, np.dtype("int32"))
     dtypes = _types(internals, known, [name for name in source.shapes if name not in known])
     known_sizes = _known_sizes(internals, source, sizes, shapes)
-    return [Entry(*described) for described in zip(shapes, known_sizes, dtypes)]
+    return [Entry(*values) for values in zip(shapes, known_sizes, dtypes)]
 
 
 def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> list[tuple]:
-    """The shapes, with None for sizes that vary with those of the free axes."""
+    """The shapes, with None for sizes that depend on dynamic axes."""
     if not any(source.free.values()):
         return [tuple(shape) for shape in shapes]
     free = {(name, axis) for name in source.shapes for axis in source.free.get(name, ())}
-    # A label that is left out carries the shape of the call that traced a block.
+    # A removed label has the shape of the call that traced a block.
     found = dict(zip(internals.list_outputs(), shapes))
     for name, axes in source.free.items():
         if axes and name not in sizes and name in found:
@@ -69,7 +71,7 @@ def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> l
     changed = _with_sizes(sizes, free, 2, 64)
     try:
         _, others, _ = call_inference(internals.infer_shape, "shapes", **changed)
-    except ValueError:  # the model does not take these sizes, so any size may vary
+    except ValueError:  # the model rejects these sizes, so any size may be dynamic
         others = None
         _check_may_vary(internals, source.shapes, sizes, free)
     if others is None:
@@ -81,7 +83,7 @@ def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> l
 
 
 def _with_sizes(sizes: dict, axes: set[tuple[str, int]], factor: int, more: int) -> dict:
-    """Shapes in which the size n of each of these axes of inputs is factor * n + more."""
+    """Shapes in which the size n of each of these axes is changed to factor * n + more."""
     return {
         name: tuple(
             factor * n + more if (name, axis) in axes else n for axis, n in enumerate(shape)
@@ -91,10 +93,10 @@ def _with_sizes(sizes: dict, axes: set[tuple[str, int]], factor: int, more: int)
 
 
 def _check_may_vary(internals: Any, shapes: dict, sizes: dict, free: set[tuple[str, int]]) -> None:
-    """Raise ValueError if free axes cannot vary, because another input or the graph fixes them.
+    """Raise ValueError if dynamic axes are fixed by another input or by the graph.
 
-    The model has rejected one choice of their sizes, but it may take others: sizes of several
-    inputs may depend on each other, or have to be multiples of a number.
+    The model has rejected one choice of sizes, but may accept others: sizes of several inputs may
+    depend on each other, or must be multiples of a number.
 
     Parameters
     ----------
@@ -104,7 +106,7 @@ def _check_may_vary(internals: Any, shapes: dict, sizes: dict, free: set[tuple[s
     """
 
     def rejection(axes: set[tuple[str, int]]) -> ValueError | None:
-        """Why the model takes none of several sizes along these axes; None if it takes one."""
+        """The error for all of _CHANGES along these axes, or None if the model accepts one."""
         found = None
         for change in _CHANGES:
             try:
@@ -125,9 +127,9 @@ def _check_may_vary(internals: Any, shapes: dict, sizes: dict, free: set[tuple[s
         and any(axis == axis_b and size == shapes[b][axis] for b, axis_b in free)
     }
     if needed and rejection(free | needed) is None:
-        for one in sorted(needed):
-            if rejection(free | (needed - {one})) is None:
-                needed -= {one}
+        for entry in sorted(needed):
+            if rejection(free | (needed - {entry})) is None:
+                needed -= {entry}
         name, axis = min(needed)
         (a, *_) = sorted(b for b, axis_b in free if axis_b == axis)
         raise ValueError(
@@ -135,7 +137,7 @@ def _check_may_vary(internals: Any, shapes: dict, sizes: dict, free: set[tuple[s
             f"the same size along axis {axis} of {name}; let both vary, or neither"
         )
     reason = str(error).split(": ", 2)[2]
-    # The batch alone, and with all rows, which may be so many for each image.
+    # The batch axes alone, and with all first axes, which may have a number of rows per image.
     first = {(name, axis) for name, axis in free if axis == 0}
     for name, _ in sorted(first):
         batch = shapes[name][0]
@@ -155,10 +157,10 @@ def _check_may_vary(internals: Any, shapes: dict, sizes: dict, free: set[tuple[s
 
 
 def _types(internals: Any, known: dict[str, np.dtype], unknown: list[str]) -> list:
-    """Types of all outputs; those of the inputs fit the parameters, float32 where possible."""
+    """Dtypes of all outputs; inputs match the parameters, and are float32 where possible."""
     try:
         arguments, _, _ = internals.infer_type_partial(**known)
-    except mx.MXNetError:  # from an operator that needs the type of an input
+    except mx.MXNetError:  # raised by an operator that needs the dtype of an input
         arguments = None
     for name, found in zip(internals.list_arguments(), arguments or ()):
         if name in unknown and found is not None:
@@ -166,24 +168,25 @@ def _types(internals: Any, known: dict[str, np.dtype], unknown: list[str]) -> li
     unknown = [name for name in unknown if name not in known]
     others = sorted({dtype for dtype in known.values() if dtype.kind == "f"} - {_FLOAT32})
     refused = None
-    for kinds in itertools.islice(
+    for dtypes in itertools.islice(
         itertools.product([_FLOAT32, *others], repeat=len(unknown)), _TYPE_TRIES
     ):
-        tried = {**known, **dict(zip(unknown, kinds))}
+        tried = {**known, **dict(zip(unknown, dtypes))}
         try:
-            _, dtypes, _ = call_inference(internals.infer_type, "types", **tried)
+            _, found_dtypes, _ = call_inference(internals.infer_type, "types", **tried)
         except ValueError as error:
             refused = refused or error
         else:
-            if dtypes is not None:
-                return dtypes
+            if found_dtypes is not None:
+                return found_dtypes
     raise refused or ValueError(
-        "onnx.export: the types of the model do not follow from its parameters; give input_types"
+        "onnx.export: the types of the model cannot be inferred from its parameters; "
+        "give input_types"
     )
 
 
 def _counts(nodes: list[dict]) -> Iterator[str]:
-    """The variables that are the rois_num of one of our operators."""
+    """The variables that are the rois_num of an operator of gluon_roi."""
     for node in nodes:
         if node["op"].startswith("_gluon_roi_") and node.get("attrs", {}).get("rois_num") == "True":
             source = nodes[node["inputs"][-1][0]]
@@ -193,7 +196,7 @@ def _counts(nodes: list[dict]) -> Iterator[str]:
 
 
 def call_inference(infer: Callable, quantity: str, **known: Any) -> Any:
-    """Let MXNet infer, without its messages and warnings."""
+    """Call MXNet's inference, without its messages and warnings."""
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")

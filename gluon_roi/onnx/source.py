@@ -24,7 +24,7 @@ from .shape_inference import Source, call_inference
 _TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
 #: MXNet's sizes are 32-bit integers.
 _MAX_SIZE = 2**31 - 1
-#: Types of values that an error quotes.
+#: Types of values that are quoted in error messages.
 _PLAIN = (int, float, str, list, tuple, dict, set, range, type(None))
 
 
@@ -84,7 +84,7 @@ def source_of(
 
 
 def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[str]:
-    """The names of a file's outputs: those given, or those of GluonCV's detectors, or MXNet's."""
+    """Names of the outputs in the file: as given, of GluonCV's detectors, or MXNet's."""
     own = symbol.list_outputs()
     if given is None:
         names = own if outputs else output_names(model, own)
@@ -104,12 +104,12 @@ def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[s
 
 
 def _duplicate(names: Sequence[str]) -> str | None:
-    """A name that stands more than once in a list."""
+    """A name that occurs more than once in a list, or None."""
     return next((name for number, name in enumerate(names) if name in names[:number]), None)
 
 
 def metadata_of(model: Any, given: Any) -> dict[str, str]:
-    """The metadata of a file, values as JSON: what is given, before a detector's own."""
+    """The metadata of a file with values as JSON; given values replace those of the detector."""
     own = detector_metadata(model) if is_detector(model) else {}
     metadata = {
         **own,
@@ -126,9 +126,9 @@ def metadata_of(model: Any, given: Any) -> dict[str, str]:
 def named_inputs(
     model: Any, params: Any, cuts: Sequence[str], outputs: Sequence[str] | None
 ) -> tuple[Any, dict[str, Any], list[str]]:
-    """The symbol of a model that is not a block, its parameters, and its inputs' names in order.
+    """The symbol of a model that is not a block, its parameters, and the names of its inputs.
 
-    The new inputs `cuts` are not among them.
+    The names do not include `cuts`.
     """
     if isinstance(model, (str, os.PathLike)):
         model = read_symbol("onnx.export", model)
@@ -159,7 +159,7 @@ def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> A
 
 
 def _labels(symbol: Any) -> set[str]:
-    """The inputs that only losses read, as their labels."""
+    """The inputs that only losses read, as labels."""
     nodes = Nodes(symbol_content(symbol))
     return {nodes.nodes[n]["name"] for n in label_variables(nodes, nodes.needed())}
 
@@ -167,7 +167,7 @@ def _labels(symbol: Any) -> set[str]:
 def _switch_operators(symbol: Any) -> Any:
     """The symbol with MXNet's RoI operators switched to those of this package.
 
-    Sums of ROIAligns become pyramids, also if the operators have been switched before.
+    Sums of ROIAligns are replaced with PyramidROIAlign, even in a symbol that is already switched.
     """
     used = count(symbol)
     others = (used[name] for name in used if not name.startswith(("_gluon_roi_", "Custom")))
@@ -175,14 +175,16 @@ def _switch_operators(symbol: Any) -> Any:
         return _without_zeros(symbol)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about Custom operators: export's errors name them
+            warnings.simplefilter(
+                "ignore"
+            )  # about Custom operators, which export reports as errors
             return _without_zeros(optimize(symbol))
     except ValueError as error:
         raise ValueError(str(error).replace("optimize:", "onnx.export:")) from None
 
 
 def _without_zeros(symbol: Any) -> Any:
-    """The symbol with guards that compute nothing; the others subtract zeros."""
+    """The symbol with guards that are identities rather than subtractions of zeros."""
     content = symbol_content(symbol)
     if not any(node["op"] == "_zeros_without_dtype" for node in content["nodes"]):
         return symbol
@@ -207,7 +209,7 @@ def _check_list(argument: str, given: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    """A value as an error quotes it."""
+    """A value as quoted in an error message."""
     return reprlib.repr(value) if isinstance(value, _PLAIN) else type(value).__name__
 
 
@@ -219,7 +221,7 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 
 def _by_name(params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters without the prefixes that a checkpoint gives them."""
+    """Parameters without the prefixes of a checkpoint, arg: and aux:."""
     return {
         name.split(":", 1)[-1] if name.startswith(("arg:", "aux:")) else name: value
         for name, value in params.items()
@@ -227,7 +229,7 @@ def _by_name(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _leaves(argument: str, shapes: Any) -> Iterator[tuple[int, ...]]:
-    """The shapes in a nest of lists."""
+    """The shapes in nested lists."""
     for shape in shapes:
         if isinstance(shape, (list, tuple)) and shape and isinstance(shape[0], (list, tuple)):
             yield from _leaves(argument, shape)
@@ -236,7 +238,7 @@ def _leaves(argument: str, shapes: Any) -> Iterator[tuple[int, ...]]:
 
 
 def _check_list_of_shapes(given: Any) -> None:
-    """Refuse one shape in place of a list of them, the usual mistake."""
+    """Raise an error for a shape instead of a list of shapes, a common mistake."""
     is_list = isinstance(given, (list, tuple)) and len(given) > 0
     if is_list and all(isinstance(size, (int, np.integer)) for size in given):
         raise ValueError(
@@ -254,9 +256,7 @@ def _shape(argument: str, shape: Any) -> tuple[int, ...]:
                 f"onnx.export: {argument}: expected sizes up to {_MAX_SIZE}, got {_short(shape)}"
             )
         return tuple(int(size) for size in shape)
-    raise ValueError(
-        f"onnx.export: {argument}: expected a shape of whole numbers, got {_short(shape)}"
-    )
+    raise ValueError(f"onnx.export: {argument}: expected a shape of integers, got {_short(shape)}")
 
 
 def _type_of(name: str, given: Any) -> np.dtype:
@@ -265,12 +265,12 @@ def _type_of(name: str, given: Any) -> np.dtype:
     except TypeError:
         found = None
     if given is None or found is None or found.name not in _TYPES:
-        raise ValueError(f"onnx.export: input_types: {given} is no type of input {name}")
+        raise ValueError(f"onnx.export: input_types: {given} is not a dtype for input {name}")
     return found
 
 
 def _free_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
-    """The axes of an input whose sizes may vary."""
+    """The dynamic axes of an input."""
     if not isinstance(axes, (list, tuple, set, range)) or not all(
         isinstance(axis, (int, np.integer)) and axis in range(len(shape)) for axis in axes
     ):
@@ -293,7 +293,7 @@ def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dic
         ]
 
     try:
-        with mx.autograd.pause():  # blocks ask whether they are in training
+        with mx.autograd.pause():  # blocks may depend on whether they are in training
             outputs = block(*variables(shapes))
     except TypeError as error:
         raise ValueError(
@@ -326,7 +326,7 @@ def _infer_shapes(symbol: Any, parameters: list) -> None:
 
 def _flatten(outputs: Any) -> Iterator[Any]:
     if isinstance(outputs, (list, tuple)):
-        for one in outputs:
-            yield from _flatten(one)
+        for output in outputs:
+            yield from _flatten(output)
     else:
         yield outputs.as_nd_ndarray() if isinstance(outputs, mx.sym.numpy._Symbol) else outputs

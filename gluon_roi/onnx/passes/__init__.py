@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simplifies an exported graph: one file for each pass.
 
-Equal nodes are not merged. The runtimes do that when they load a file.
+Equal nodes are not merged, because runtimes do this when they load a file.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def simplify(graph: Graph, outputs: list, types: dict[str, TensorType]) -> list:
     Returns
     -------
     list
-        The outputs, with the names of the tensors that replace theirs.
+        The outputs, with replaced tensors.
     """
     outputs = _renamed(outputs, evaluate_constants(graph, types))
-    while True:  # an identity that is removed may join two chains
+    while True:  # removing an identity may connect two chains
         shorten_chains(graph, types)
         replaced = remove_identities(graph, types)
         if not replaced:

@@ -17,16 +17,18 @@ _LAYERS = {"Conv", "ConvTranspose", "Gemm"}
 
 
 def fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
-    """Multiply weights by the scales of the BatchNormalization that alone reads their layer."""
-    users = collections.Counter(outputs)
+    """Fold each BatchNormalization into the weights of a layer whose output only it reads."""
+    consumers = collections.Counter(outputs)
     for node in graph.nodes:
-        users.update(node.input)
-    makers = {name: node for node in graph.nodes for name in node.output}
+        consumers.update(node.input)
+    producers = {name: node for node in graph.nodes for name in node.output}
     kept = []
     for node in graph.nodes:
-        layer = makers.get(node.input[0]) if node.op_type == "BatchNormalization" else None
+        layer = producers.get(node.input[0]) if node.op_type == "BatchNormalization" else None
         parts = (
-            _fold_parameters(graph, layer, node) if layer and users[layer.output[0]] == 1 else None
+            _fold_parameters(graph, layer, node)
+            if layer and consumers[layer.output[0]] == 1
+            else None
         )
         if layer is None or parts is None:
             kept.append(node)
@@ -34,20 +36,23 @@ def fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
         if len(layer.input) == 2:
             bias = re.sub("(_weight)?$", "_bias", layer.input[1], count=1)
             layer.input.append(graph.constant(parts[1], bias).name)
-            users[layer.input[2]] = 1
+            consumers[layer.input[2]] = 1
         layer.input[1:] = [
-            _set_constant(graph, name, value, users) for name, value in zip(layer.input[1:], parts)
+            _set_constant(graph, name, value, consumers)
+            for name, value in zip(layer.input[1:], parts)
         ]
         layer.output[0] = node.output[0]
-        makers[node.output[0]] = layer
+        producers[node.output[0]] = layer
     graph.nodes = kept
 
 
-def _set_constant(graph: Graph, name: str, value: np.ndarray, users: collections.Counter) -> str:
-    """The name of a constant with a new value: the old one, if nothing else reads it."""
-    if users[name] != 1:
+def _set_constant(
+    graph: Graph, name: str, value: np.ndarray, consumers: collections.Counter
+) -> str:
+    """The name of a constant with a new value; unchanged unless other nodes read the constant."""
+    if consumers[name] != 1:
         name = graph.constant(value, name).name
-        users[name] = 1
+        consumers[name] = 1
     graph.constants[name] = value
     return name
 
@@ -55,7 +60,7 @@ def _set_constant(graph: Graph, name: str, value: np.ndarray, users: collections
 def _fold_parameters(
     graph: Graph, layer: onnx.NodeProto, norm: onnx.NodeProto
 ) -> list[np.ndarray] | None:
-    """Weight and bias of a layer with its normalisation; None if they are not as accurate."""
+    """Weight and bias of a layer including its normalisation; None if they would lose accuracy."""
     names = [*layer.input[1:], *norm.input[1:]]
     if layer.op_type not in _LAYERS or not graph.constants.keys() >= set(names):
         return None
@@ -63,8 +68,8 @@ def _fold_parameters(
     gamma, beta, mean, variance = (
         graph.constants[name].astype(np.float64) for name in norm.input[1:]
     )
-    # As (groups, inputs, outputs of a group, kernel cells), with one output in each group but for
-    # ConvTranspose.
+    # Reshaped to (groups, inputs, outputs of a group, kernel cells); except for ConvTranspose, each
+    # group has one output.
     grouped_shape = (len(gamma), 1, 1, weight[0].size)
     if layer.op_type == "ConvTranspose":
         groups = helper.get_node_attr_value(layer, "group")

@@ -12,18 +12,18 @@ from .types import RESHAPES, TensorType, cast_type, type_of
 
 
 def shorten_chains(graph: Graph, types: dict[str, TensorType]) -> None:
-    """Let a node read the input of the node before it, if that node makes no difference to it.
+    """Let a node skip the previous node in a chain, if this does not change its output.
 
-    A Reshape does not depend on reshapes before it, a Cast not on casts that keep every number, and
-    two transpositions become one. Nodes that nothing reads any longer are left to be pruned.
+    A Reshape skips earlier reshapes, a Cast skips lossless casts, and two transpositions are
+    merged. Unused nodes are pruned later.
     """
-    makers: dict[str, onnx.NodeProto] = {}
+    producers: dict[str, onnx.NodeProto] = {}
     for node in graph.nodes:
-        shorten = {"Cast": _skip_cast, "Reshape": _skip_reshape, "Transpose": _join_transpositions}
-        while node.op_type in shorten and node.input[0] in makers:
-            if not shorten[node.op_type](graph, types, makers[node.input[0]], node):
+        shorten = {"Cast": _skip_cast, "Reshape": _skip_reshape, "Transpose": _merge_transpositions}
+        while node.op_type in shorten and node.input[0] in producers:
+            if not shorten[node.op_type](graph, types, producers[node.input[0]], node):
                 break
-        makers.update((name, node) for name in node.output)
+        producers.update((name, node) for name in node.output)
 
 
 def _skip_reshape(
@@ -50,7 +50,7 @@ def _skip_cast(
     return True
 
 
-def _join_transpositions(
+def _merge_transpositions(
     graph: Graph, types: dict[str, TensorType], before: onnx.NodeProto, node: onnx.NodeProto
 ) -> bool:
     if before.op_type != "Transpose":

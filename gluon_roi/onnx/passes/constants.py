@@ -18,12 +18,12 @@ _EVALUATED = {
     *("Not", "Or", "Range", "ReduceProd", "Reshape", "Slice", "Split", "Sqrt", "Squeeze"),
     *("Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
 }
-#: Constants may replace smaller ones up to this number of bytes.
+#: A constant of up to this number of bytes may replace smaller constants.
 _MAX_GROWTH = 1 << 16
 
 
 def evaluate_constants(graph: Graph, types: dict[str, TensorType]) -> dict[str, str]:
-    """Evaluate nodes of constants, and shapes that are fixed; return which tensors are replaced."""
+    """Evaluate nodes of constants, and fixed shapes; return the replacements of tensors."""
     replaced: dict[str, str] = {}
     kept = []
     for node in graph.nodes:
@@ -64,8 +64,8 @@ def _evaluate(
 def _quotient(dividend: np.ndarray, divisor: np.ndarray) -> list[np.ndarray] | None:
     """The quotient of a Div; None if integers are divided by 0.
 
-    Quotients of integers are truncated, as in MXNet. OpenVINO rounds those of constants down, and
-    so does the evaluator of onnx.
+    Quotients of integers are truncated, as in MXNet. OpenVINO and the evaluator of onnx round
+    quotients of constants down.
     """
     if dividend.dtype.kind == "f":
         with np.errstate(all="ignore"):

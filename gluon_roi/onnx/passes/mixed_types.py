@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pass that gives the inputs of a batch normalisation one type."""
+"""The pass that gives all inputs of a batch normalisation the same dtype."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .types import TensorType, type_of
 
 
 def cast_batch_norms(graph: Graph, types: dict[str, TensorType]) -> None:
-    """Normalise float16 data in float32, the type of MXNet's parameters, and round the result.
+    """Normalise float16 data in float32, the dtype of MXNet's parameters, and round the result.
 
-    ONNX accepts the two types in one node, but OpenVINO does not. Norms that have been folded into
-    a layer need no Cast, so this pass comes last.
+    ONNX accepts both dtypes in one node, but OpenVINO does not. A normalisation that is folded into
+    a layer needs no Cast, so this pass comes last.
     """
     nodes = []
     for node in graph.nodes:

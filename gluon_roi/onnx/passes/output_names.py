@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pass that gives the tensors of the outputs the names of the outputs."""
+"""The pass that renames the tensors that are outputs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from ..graph import Graph
 
 
 def name_outputs(graph: Graph, outputs: list) -> list:
-    """Rename the tensors of the outputs, so that few outputs need an Identity for their name.
+    """Give tensors the names of the outputs, so that few outputs need an Identity node.
 
-    Inputs and constants keep their names, and a tensor that is several outputs gets the first name.
+    Inputs and constants are not renamed; a tensor that is multiple outputs gets the first name.
     """
-    makers = {name for node in graph.nodes for name in node.output}
+    produced = {name for node in graph.nodes for name in node.output}
     named: dict[str, str] = {}
     for (tensor, name), *_ in outputs:
-        if tensor in makers:
+        if tensor in produced:
             named.setdefault(tensor, name)
     for node in graph.nodes:
         node.input[:] = [named.get(name, name) for name in node.input]

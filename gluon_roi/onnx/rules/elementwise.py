@@ -27,8 +27,8 @@ from ..roi.arithmetic import round_away
     "log": "Log", "reciprocal": "Reciprocal", "sigmoid": "Sigmoid", "sin": "Sin",
     "softsign": "Softsign", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
 })  # fmt: skip
-def _simple(g: Graph, node: Node, kind: str) -> Tensor:
-    return g(kind, *node.inputs)
+def _simple(g: Graph, node: Node, variant: str) -> Tensor:
+    return g(variant, *node.inputs)
 
 
 @rule("relu")
@@ -38,8 +38,8 @@ def _relu(g: Graph, node: Node) -> Tensor:
 
 
 @rules({"ceil": "Ceil", "floor": "Floor"})
-def _floor_or_ceil(g: Graph, node: Node, kind: str) -> Tensor:
-    return g(kind, *node.inputs) if node.dtype.kind == "f" else node.inputs[0]
+def _floor_or_ceil(g: Graph, node: Node, variant: str) -> Tensor:
+    return g(variant, *node.inputs) if node.dtype.kind == "f" else node.inputs[0]
 
 
 @rule("add_n")
@@ -53,7 +53,7 @@ def _sum_of_all(g: Graph, node: Node) -> Tensor:
 
 
 def _scalar_of(node: Node) -> np.ndarray:
-    """The attribute in the type of the data."""
+    """The scalar in the dtype of the data."""
     node.accept("is_int")
     if node.dtype.kind != "f" and float(node.get("scalar")) % 1:
         raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
@@ -62,7 +62,7 @@ def _scalar_of(node: Node) -> np.ndarray:
 
 
 def _check_range(node: Node, scalar: float) -> None:
-    """Reject a scalar that integers of the data's type cannot hold."""
+    """Reject a scalar that is out of range for integer data."""
     if node.dtype.kind in "iu":
         limits = np.iinfo(node.dtype)
         if not limits.min <= scalar <= limits.max:
@@ -76,18 +76,18 @@ def _check_range(node: Node, scalar: float) -> None:
     "_plus_scalar": "Add", "_minus_scalar": "Sub", "_mul_scalar": "Mul", "_div_scalar": "Div",
     "_power_scalar": "Pow", "_maximum_scalar": "Max", "_minimum_scalar": "Min",
 })  # fmt: skip
-def _with_scalar(g: Graph, node: Node, kind: str) -> Tensor:
-    return g(kind, *node.inputs, _scalar_of(node))
+def _tensor_and_scalar(g: Graph, node: Node, variant: str) -> Tensor:
+    return g(variant, *node.inputs, _scalar_of(node))
 
 
 @rules({"_rminus_scalar": "Sub", "_rdiv_scalar": "Div", "_rpower_scalar": "Pow"})
-def _of_scalar(g: Graph, node: Node, kind: str) -> Tensor:
-    return g(kind, _scalar_of(node), *node.inputs)
+def _scalar_and_tensor(g: Graph, node: Node, variant: str) -> Tensor:
+    return g(variant, _scalar_of(node), *node.inputs)
 
 
 @rule("_mod", "broadcast_mod", "_mod_scalar", "_rmod_scalar")
 def _remainder(g: Graph, node: Node) -> Tensor:
-    """MXNet's remainder has the sign of the divisor, and is 0 for a divisor of 0."""
+    """As in MXNet, the remainder has the sign of the divisor, and is 0 for a divisor of 0."""
     a, b = node.inputs if len(node.inputs) == 2 else (*node.inputs, g.constant(_scalar_of(node)))
     if node.op == "_rmod_scalar":
         a, b = b, a
@@ -109,38 +109,38 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _compare(g: Graph, node: Node, kind: str, left: Any, right: Any) -> Tensor:
-    """MXNet's comparisons return 1 and 0 in the type of their inputs.
+def _compare(g: Graph, node: Node, variant: str, left: Any, right: Any) -> Tensor:
+    """As in MXNet, comparisons return 1 or 0 in the dtype of their inputs.
 
-    OpenVINO's Greater and GreaterOrEqual are true of NaN, its Less and LessOrEqual are not.
+    OpenVINO's Greater and GreaterOrEqual are true for NaN, its Less and LessOrEqual are not.
     """
-    if kind.startswith("Greater"):
-        kind, left, right = kind.replace("Greater", "Less"), right, left
-    found = ~left.equal(right) if kind == "NotEqual" else g(kind, left, right)
+    if variant.startswith("Greater"):
+        variant, left, right = variant.replace("Greater", "Less"), right, left
+    found = ~left.equal(right) if variant == "NotEqual" else g(variant, left, right)
     return found.cast(node.out_dtypes[0])
 
 
 @rules({f"{place}_{name}": op for place in ("", "broadcast") for name, op in _COMPARISONS.items()})
-def _comparison(g: Graph, node: Node, kind: str) -> Tensor:
-    return _compare(g, node, kind, *node.inputs)
+def _comparison(g: Graph, node: Node, variant: str) -> Tensor:
+    return _compare(g, node, variant, *node.inputs)
 
 
 @rules({f"_{name}_scalar": op for name, op in _COMPARISONS.items()})
-def _scalar_comparison(g: Graph, node: Node, kind: str) -> Tensor:
+def _scalar_comparison(g: Graph, node: Node, variant: str) -> Tensor:
     node.accept("is_int")
     scalar = np.array(node.get("scalar"), np.float64)
     _check_range(node, float(scalar))
     if scalar.astype(node.dtype) != scalar and node.dtype.kind != "f":
         raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
-    return _compare(g, node, kind, node.inputs[0], scalar.astype(node.dtype))
+    return _compare(g, node, variant, node.inputs[0], scalar.astype(node.dtype))
 
 
 @rules({
     "broadcast_logical_and": "And", "broadcast_logical_or": "Or", "broadcast_logical_xor": "Xor",
     "logical_not": "Not",
 })  # fmt: skip
-def _logical(g: Graph, node: Node, kind: str) -> Tensor:
-    return g(kind, *map(_truth, node.inputs)).cast(node.out_dtypes[0])
+def _logical(g: Graph, node: Node, variant: str) -> Tensor:
+    return g(variant, *map(_truth, node.inputs)).cast(node.out_dtypes[0])
 
 
 def _truth(tensor: Tensor) -> Tensor:
@@ -160,14 +160,14 @@ def _where(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_copy", "BlockGrad", "make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
-def _nothing(g: Graph, node: Node) -> Tensor:
+def _identity(g: Graph, node: Node) -> Tensor:
     node.accept("grad_scale", "valid_thresh", "normalization")  # of MakeLoss
     return node.inputs[0]
 
 
 @rule("_zeros_without_dtype")
 def _zeros(g: Graph, node: Node) -> Tensor:
-    """A guard's second input; nothing reads it."""
+    """The second input of a guard, which no node reads."""
     node.accept("shape", "ctx", "dtype")
     return g.constant(np.float32(0))
 
@@ -187,7 +187,7 @@ def _round(g: Graph, node: Node) -> Tensor:
 
 @rule("rint")
 def _rint(g: Graph, node: Node) -> Tensor:
-    """The nearest whole number, of two the lower one."""
+    """Round to the nearest integer, and halves down."""
     if node.dtype.kind != "f":
         return node.inputs[0]
     low, high = (g(op, node.inputs[0]) for op in ("Floor", "Ceil"))
@@ -272,9 +272,9 @@ def _cast(g: Graph, node: Node) -> list[Tensor]:
 
 
 @rules({"_full": None, "_zeros": 0, "_ones": 1})
-def _fill(g: Graph, node: Node, kind: float | None) -> Tensor:
+def _fill(g: Graph, node: Node, variant: float | None) -> Tensor:
     node.accept("ctx", "dtype", "shape")
-    number = np.array(node.get("value") if kind is None else kind, node.out_dtypes[0])
+    number = np.array(node.get("value") if variant is None else variant, node.out_dtypes[0])
     sizes = node.out_sizes
     if None in sizes:
         raise node.refusal(
@@ -287,9 +287,9 @@ def _fill(g: Graph, node: Node, kind: float | None) -> Tensor:
 
 
 @rules({"zeros_like": 0, "ones_like": 1})
-def _fill_like(g: Graph, node: Node, kind: float) -> Tensor:
+def _fill_like(g: Graph, node: Node, variant: float) -> Tensor:
     node.accept("dtype")
-    return g("Expand", np.array(kind, node.out_dtypes[0]), node.inputs[0].shape())
+    return g("Expand", np.array(variant, node.out_dtypes[0]), node.inputs[0].shape())
 
 
 @rule("_arange")

@@ -22,7 +22,7 @@ def _take(g: Graph, node: Node) -> Tensor:
     if mode == "clip":
         index = _clamp_index(index, size)
     else:
-        # The first step is for OpenVINO, which computes Mod in float32, exact up to 2**24.
+        # Reduced first, because OpenVINO computes Mod in float32, which is exact up to 2**24.
         index = (index - index / size * size) % size
     if len(node.shapes[1]) == 0:
         index = index.squeeze(0)
@@ -30,7 +30,7 @@ def _take(g: Graph, node: Node) -> Tensor:
 
 
 def _clamp_index(index: Tensor, size: Tensor) -> Tensor:
-    """The nearest index that an axis of this size has."""
+    """The nearest valid index of an axis of this size."""
     return index.min(size - [1]).max([0])
 
 
@@ -81,7 +81,7 @@ def _gather_nd(g: Graph, node: Node) -> Tensor:
 
 @rule("topk")
 def _topk(g: Graph, node: Node) -> Any:
-    kind = node.get("ret_typ", "indices")
+    returned = node.get("ret_typ", "indices")
     node.expect("ret_typ", "indices", "value", "both")
     node.accept("dtype")
     data, axis, _ = along(node, -1)
@@ -90,10 +90,10 @@ def _topk(g: Graph, node: Node) -> Any:
     k = size if k < 1 else np.array([k])
     largest = 0 if node.get("is_ascend", False) else 1
     value, index = g("TopK", data, k, axis=axis, largest=largest, sorted=1, outputs=2)
-    if kind == "value":
+    if returned == "value":
         return value
     index = index.cast(node.out_dtypes[-1])
-    return [value, index] if kind == "both" else index
+    return [value, index] if returned == "both" else index
 
 
 @rule("argsort", "sort")
@@ -107,10 +107,10 @@ def _argsort(g: Graph, node: Node) -> Tensor:
 
 
 @rules({"argmax": "ArgMax", "argmin": "ArgMin"})
-def _arg(g: Graph, node: Node, kind: str) -> Tensor:
+def _arg(g: Graph, node: Node, variant: str) -> Tensor:
     keep = bool(node.get("keepdims", False))
     data, axis, rank = along(node, None)
-    found = g(kind, data, axis=axis, keepdims=int(keep or rank == 1))
+    found = g(variant, data, axis=axis, keepdims=int(keep or rank == 1))
     if rank == 1 < len(node.out_shapes[0]):
         found = found.reshape(*node.out_shapes[0])  # of ones
     return found.cast(node.out_dtypes[0])
@@ -123,24 +123,24 @@ def _arg(g: Graph, node: Node, kind: str) -> Tensor:
     "sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin",
     "prod": "ReduceProd",
 })  # fmt: skip
-def _reduction(g: Graph, node: Node, kind: str) -> Tensor:
+def _reduction(g: Graph, node: Node, variant: str) -> Tensor:
     given = node.axes() or list(range(node.rank))
     if node.get("exclude", False) and node.axes():
         given = [axis for axis in range(node.rank) if axis not in given]
         if not given:
             node.accept("keepdims")
             return node.inputs[0]
-    return _reduce(g, node, kind, node.inputs[0], given)
+    return _reduce(g, node, variant, node.inputs[0], given)
 
 
-def _reduce(g: Graph, node: Node, kind: str, data: Tensor, axes: list[int]) -> Tensor:
+def _reduce(g: Graph, node: Node, variant: str, data: Tensor, axes: list[int]) -> Tensor:
     keep = int(node.get("keepdims", False))
-    if kind == "ReduceSum":
-        out = g(kind, data, np.array(axes, np.int64), keepdims=keep)
+    if variant == "ReduceSum":
+        out = g(variant, data, np.array(axes, np.int64), keepdims=keep)
     elif axes:
-        out = g(kind, data, axes=axes, keepdims=keep)
+        out = g(variant, data, axes=axes, keepdims=keep)
     else:
-        out = g(kind, data, keepdims=keep)  # of a scalar
+        out = g(variant, data, keepdims=keep)  # of a scalar
     # If no axis is left, MXNet returns a vector of one element, or a scalar with np_shape.
     return out if keep or len(axes) < node.rank or not node.out_shapes[0] else out.unsqueeze(0)
 
@@ -153,18 +153,18 @@ def _norm(g: Graph, node: Node) -> Tensor:
     axes = node.axes() or list(range(node.rank))
     if node.get("ord", 2) == 2:
         return _reduce(g, node, "ReduceL2", node.inputs[0], axes)
-    # OpenVINO reduces all axes in ReduceL1
+    # OpenVINO's ReduceL1 always reduces all axes
     return _reduce(g, node, "ReduceSum", node.inputs[0].abs(), axes)
 
 
 @rules({"softmax": "Softmax", "log_softmax": "LogSoftmax"})
-def _softmax(g: Graph, node: Node, kind: str) -> Tensor:
+def _softmax(g: Graph, node: Node, variant: str) -> Tensor:
     node.expect("use_length", False)
     node.expect("dtype", None, node.dtype.name)
     data, temperature = node.inputs[0], node.get("temperature")
     if temperature not in (None, 1):
         data = data / temperature
-    return g(kind, data, axis=node.axis("axis", -1))
+    return g(variant, data, axis=node.axis("axis", -1))
 
 
 @rule("SoftmaxActivation")
@@ -185,7 +185,7 @@ def _batch_dot(g: Graph, node: Node) -> Tensor:
 
 @rule("dot")
 def _dot(g: Graph, node: Node) -> Tensor:
-    """A product of matrices: the other axes of an input are one."""
+    """A matrix product; all axes of an input that are not summed over are flattened."""
     node.accept("forward_stype")
     sizes, sides = [], []
     for place, (tensor, flag) in enumerate(zip(node.inputs, ("transpose_a", "transpose_b"))):

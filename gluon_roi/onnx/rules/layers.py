@@ -26,7 +26,7 @@ def _softmax_output(g: Graph, node: Node) -> Tensor:
     if node.get("multi_output", False):
         node.accept("preserve_shape")
         return g("Softmax", data, axis=1)
-    # For float32, MXNet on the CPU calls oneDNN, which has these ranks and the last axis only.
+    # For float32, MXNet on the CPU calls oneDNN, which supports these ranks and only the last axis.
     is_onednn = node.dtype == np.float32 and node.rank in (1, 2, 4)
     if node.get("preserve_shape", False) or is_onednn:
         return g("Softmax", data, axis=-1)
@@ -34,7 +34,7 @@ def _softmax_output(g: Graph, node: Node) -> Tensor:
 
 
 @rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput")
-def _as_it_is(g: Graph, node: Node) -> Tensor:
+def _identity(g: Graph, node: Node) -> Tensor:
     node.accept("grad_scale", "margin", "regularization_coefficient", "use_linear")
     return node.inputs[0]
 
@@ -47,7 +47,7 @@ def _logistic(g: Graph, node: Node) -> Tensor:
 
 @rule("FullyConnected")
 def _fully_connected(g: Graph, node: Node) -> Tensor:
-    node.accept("num_hidden", "no_bias")  # the inputs tell
+    node.accept("num_hidden", "no_bias")  # determined by the inputs
     data, weight, *bias = node.inputs
     if node.get("flatten", True) or node.rank == 2:
         flat = g("Flatten", data) if node.rank != 2 else data
@@ -60,7 +60,7 @@ def _convolution_attributes(node: Node) -> dict:
     kernel = node.sizes("kernel")
     layout = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[len(kernel)]
     node.expect("layout", None, "None", layout)
-    node.accept("num_filter", "no_bias")  # the inputs tell
+    node.accept("num_filter", "no_bias")  # determined by the inputs
     padding = node.sizes("pad") or (0,) * len(kernel)
     return {
         "kernel_shape": kernel,
@@ -86,30 +86,30 @@ def _deconvolution(g: Graph, node: Node) -> Tensor:
 
 @rule("Activation")
 def _activation(g: Graph, node: Node) -> Tensor:
-    kinds = {
+    operators = {
         "relu": "Relu",
         "sigmoid": "Sigmoid",
         "tanh": "Tanh",
         "softrelu": "Softplus",
         "softsign": "Softsign",
     }
-    kind = node.get("act_type")
-    if kind not in kinds:
-        raise node.refusal(f"act_type={kind} has no translation")
-    return g(kinds[kind], node.inputs[0])
+    act_type = node.get("act_type")
+    if act_type not in operators:
+        raise node.refusal(f"act_type={act_type} has no translation")
+    return g(operators[act_type], node.inputs[0])
 
 
 @rule("LeakyReLU")
 def _leaky_relu(g: Graph, node: Node) -> Tensor:
-    kind, slope = node.get("act_type", "leaky"), float(node.get("slope", 0.25))
+    act_type, slope = node.get("act_type", "leaky"), float(node.get("slope", 0.25))
     node.accept("lower_bound", "upper_bound")  # of rrelu
-    if kind == "leaky":
+    if act_type == "leaky":
         return g("LeakyRelu", node.inputs[0], alpha=slope)
-    if kind == "elu":
+    if act_type == "elu":
         return g("Elu", node.inputs[0], alpha=slope)
-    if kind == "prelu":
+    if act_type == "prelu":
         gamma = node.inputs[1]
         if len(node.shapes[1]) == 1 and node.rank > 2:
             gamma = g("Unsqueeze", gamma, np.arange(1, node.rank - 1))
         return g("PRelu", node.inputs[0], gamma)
-    raise node.refusal(f"act_type={kind} has no translation")
+    raise node.refusal(f"act_type={act_type} has no translation")

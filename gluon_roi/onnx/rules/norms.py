@@ -11,7 +11,7 @@ from ..registry import rule
 
 @rule("BatchNorm", "_contrib_SyncBatchNorm")
 def _batch_norm(g: Graph, node: Node) -> Tensor:
-    node.accept("use_global_stats")  # always so outside of training
+    node.accept("use_global_stats")  # always true outside of training
     node.accept("ndev", "key")  # of SyncBatchNorm
     node.expect("output_mean_var", False)
     axis = node.axis("axis", 1)
@@ -37,7 +37,7 @@ def _instance_norm(g: Graph, node: Node) -> Tensor:
 
 @rule("GroupNorm")
 def _group_norm(g: Graph, node: Node) -> Tensor:
-    """InstanceNormalization of groups of channels; gamma and beta are of groups, too."""
+    """InstanceNormalization of groups of channels; gamma and beta also have a value per group."""
     node.expect("output_mean_var", False)
     data, gamma, beta = node.inputs
     grouped = data.reshape(data.size(0), node.get("num_groups", 1), -1)
@@ -48,7 +48,7 @@ def _group_norm(g: Graph, node: Node) -> Tensor:
 
 @rule("LayerNorm")
 def _layer_norm(g: Graph, node: Node) -> Tensor:
-    """Normalises along one axis.
+    """Normalise along one axis.
 
     ::
 

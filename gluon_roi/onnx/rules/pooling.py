@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling, with MXNet's windows at the border."""
+"""Pooling, with the same windows at the border as MXNet."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class _Axis(NamedTuple):
     stride: int
     pad: int
     size: Tensor  # of the map, a vector of one element
-    known: int | None  # the same as a number, if it cannot vary
+    known: int | None  # the size as a number, if it is not dynamic
 
 
 @rule("Pooling")
 def _pooling(g: Graph, node: Node) -> Tensor:
-    """MaxPool or AveragePool over every window of MXNet's.
+    """MaxPool or AveragePool over the same windows as in MXNet.
 
     ::
 
-        data -> padded by what windows reach --+-> MaxPool                             (max)
+        data -> padded for all windows --------+-> MaxPool                             (max)
                                                +-> AveragePool * area: sums -----------(sum)
         Range -> cells of each window ------------------------------> sums / cells     (avg)
     """
@@ -38,27 +38,27 @@ def _pooling(g: Graph, node: Node) -> Tensor:
     node.expect("pool_type", "max", "avg", "sum")
     node.expect("pooling_convention", "valid", "full", "same")
     node.accept("p_value")  # of pool_type lp
-    kind, convention = node.get("pool_type", "max"), node.get("pooling_convention", "valid")
+    pool_type, convention = node.get("pool_type", "max"), node.get("pooling_convention", "valid")
     include = node.get("count_include_pad", True) is not False
     if node.get("global_pool", False):
         node.accept("kernel", "stride", "pad")
-        if kind == "sum":
+        if pool_type == "sum":
             raise node.refusal("pool_type=sum with global_pool=True has no translation")
-        return g("GlobalMaxPool" if kind == "max" else "GlobalAveragePool", node.inputs[0])
+        return g("GlobalMaxPool" if pool_type == "max" else "GlobalAveragePool", node.inputs[0])
     kernel = node.sizes("kernel")
     ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
     strides, padding = node.sizes("stride") or ones, (node.sizes("pad") or zeros)[: len(kernel)]
-    if convention == "valid" and kind != "sum":
+    if convention == "valid" and pool_type != "sum":
         attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
-        if kind == "avg":
+        if pool_type == "avg":
             attributes["count_include_pad"] = int(include)
-        pool = "MaxPool" if kind == "max" else "AveragePool"
+        pool = "MaxPool" if pool_type == "max" else "AveragePool"
         return g(pool, node.inputs[0], pads=padding + padding, **attributes)
     axes = [
         _Axis(*window, node.inputs[0].size(2 + n), node.known[0][2 + n])
         for n, window in enumerate(zip(kernel, strides, padding))
     ]
-    if kind == "max":
+    if pool_type == "max":
         return _max_pool(g, node, axes, convention)
     return _sums(g, node, axes, convention, include)
 
@@ -87,9 +87,10 @@ def _pool(
 ) -> Tensor:
     """A pooling operator over this many windows, whose padding reads as `fill`.
 
-    Runtimes only pad by less than a kernel. If sizes are known, the last window beyond the map, of
-    which there is at most one, is added to the output. Padding the map instead does not work:
-    onnxruntime fuses constant padding with the pooling, and fails if other nodes read the map.
+    Runtimes only support padding by less than a kernel. If sizes are known, a last window beyond
+    the map, of which there is at most one per axis, is appended to the output. Padding the map
+    instead fails: onnxruntime fuses constant padding with the pooling, and raises an error if other
+    nodes read the map.
     """
     attributes: dict[str, Any] = {
         "kernel_shape": [axis.kernel for axis in axes],
@@ -112,10 +113,10 @@ def _pool(
 
 
 def _max_pool(g: Graph, node: Node, axes: list[_Axis], convention: str) -> Tensor:
-    """MaxPool; a window without cells gives the lowest number of the type.
+    """MaxPool; the result of a window without cells is the lowest number of the dtype.
 
-    ONNX leaves out a last window that begins after the map; MXNet does not. There is none if the
-    kernel covers padding and stride.
+    ONNX omits a last window that begins after the map; MXNet does not. There is no such window if
+    the kernel covers padding and stride.
     """
     if convention == "full" and all(axis.kernel >= axis.pad + axis.stride for axis in axes):
         return g(
@@ -138,8 +139,8 @@ def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: boo
         data -> AveragePool, padding included, * cells of the kernel -> sums -> Div -> out
                                     Range -> begin, end of windows -> cells ----^
 
-    MXNet counts the padding before the map and as much after it, or no padding if
-    count_include_pad=False. It does not count cells of the last window beyond that.
+    MXNet counts the padding before the map and the same amount after it, or no padding if
+    count_include_pad=False. Cells of the last window beyond that are not counted.
     """
     counts = [_windows(axis, convention) for axis in axes]
     area = int(np.prod([axis.kernel for axis in axes]))
@@ -166,19 +167,20 @@ def _cells(axis: _Axis, count: Any, include: bool) -> Tensor:
 
 @rule("_contrib_AdaptiveAvgPooling2D")
 def _adaptive_average(g: Graph, node: Node) -> Tensor:
-    """GlobalAveragePool, or two products with the share of each cell in each bin of an axis."""
+    """GlobalAveragePool, or two matrix products with the weight of each cell in each bin of an
+    axis."""
     bins = (node.sizes("output_size") or (1,)) * 2
     if set(bins) == {1}:
         return g("GlobalAveragePool", node.inputs[0])
-    shares = [_shares(node, axis, bins[axis - 2]) for axis in (2, 3)]
-    return shares[0] @ node.inputs[0] @ shares[1].transpose(1, 0)
+    weights = [_bin_weights(node, axis, bins[axis - 2]) for axis in (2, 3)]
+    return weights[0] @ node.inputs[0] @ weights[1].transpose(1, 0)
 
 
-def _shares(node: Node, axis: int, bins: int) -> Tensor:
-    """(bins, cells): a bin reads all cells that it touches, with equal weight."""
+def _bin_weights(node: Node, axis: int, bins: int) -> Tensor:
+    """Weights (bins, cells): a bin is the mean of all cells that it overlaps."""
     size = node.inputs[0].size(axis)
-    # In whole numbers: cell i is [i * bins, (i + 1) * bins), bin b is [b * size, (b + 1) * size).
+    # In integers: cell i is [i * bins, (i + 1) * bins), bin b is [b * size, (b + 1) * size).
     begin = size.numbers() * bins
     number = np.arange(bins)[:, None]
-    touched = ((begin + bins > number * size) & (begin < (number + 1) * size)).cast(node.dtype)
-    return touched / size.graph("ReduceSum", touched, np.array([1]))
+    overlaps = ((begin + bins > number * size) & (begin < (number + 1) * size)).cast(node.dtype)
+    return overlaps / size.graph("ReduceSum", overlaps, np.array([1]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXNet's operators that resize maps, or sample them at given places."""
+"""MXNet's operators that resize maps, or sample them at given positions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _bilinear_resize(g: Graph, node: Node) -> Tensor:
         None,
         concat_sizes(node.inputs[0].shape(0, 2), *sides),
         mode="linear",
-        # Of these two, only the second takes the first cell for a side of 1, as MXNet does.
+        # For a side of 1 only pytorch_half_pixel reads the first cell, as MXNet does.
         coordinate_transformation_mode="align_corners"
         if node.get("align_corners", True)
         else "pytorch_half_pixel",
@@ -85,27 +85,27 @@ def _scale_size(size: Tensor, scale: float) -> Tensor:
 
 @rule("GridGenerator")
 def _grid_generator(g: Graph, node: Node) -> Tensor:
-    """Places x, y to sample at, (N, 2, H, W), from -1 at the first cell to 1 at the last."""
+    """Sampling positions x, y, (N, 2, H, W), from -1 at the first cell to 1 at the last."""
     node.expect("transform_type", "affine", "warp")
     node.expect_floats()
     height, width = node.out_shapes[0][2:]
-    node.accept("target_shape")  # the shape has it
+    node.accept("target_shape")  # part of the output shape
     if node.get("transform_type") == "affine":
         dtype = node.dtype.type
         y, x = np.indices((height, width)).reshape(2, -1).astype(dtype)
         with np.errstate(divide="ignore", invalid="ignore"):  # MXNet gives NaN for a side of 1
             x, y = (
-                dtype(-1) + place * dtype(np.float64(2) / (size - 1))
-                for place, size in ((x, width), (y, height))
+                dtype(-1) + position * dtype(np.float64(2) / (size - 1))
+                for position, size in ((x, width), (y, height))
             )
-        places = node.inputs[0].reshape(-1, 2, 3) @ np.stack([x, y, np.ones_like(x)])
-        return places.reshape(-1, 2, int(height), int(width))
+        positions = node.inputs[0].reshape(-1, 2, 3) @ np.stack([x, y, np.ones_like(x)])
+        return positions.reshape(-1, 2, int(height), int(width))
     axes = []
     for n, flow in enumerate(node.inputs[0].split(2, 1)):
         size = node.inputs[0].size(3 - n)
-        place = size.numbers().cast(node.dtype).reshape(-1, *[1] * n)
+        position = size.numbers().cast(node.dtype).reshape(-1, *[1] * n)
         half = (size.cast(node.dtype) - 1) * 0.5
-        axes.append((flow + place) / half - 1)
+        axes.append((flow + position) / half - 1)
     return concat(*axes, axis=1)
 
 

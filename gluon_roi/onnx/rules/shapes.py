@@ -16,7 +16,7 @@ def _reshape(g: Graph, node: Node) -> Tensor:
     data, codes = node.inputs[0], node.sizes("shape")
     if not codes:
         raise node.refusal("a shape that is not given has no translation")
-    node.accept("target_shape", "keep_highest")  # in old files; no effect beside shape
+    node.accept("target_shape", "keep_highest")  # in old files; no effect if shape is given
     backwards = node.get("reverse", False)
     if backwards and -4 in codes:
         raise node.refusal(f"shape={codes} with reverse=True has no translation")
@@ -131,7 +131,7 @@ def _split(g: Graph, node: Node) -> Any:
     squeeze = node.get("squeeze_axis", False)
     parts = [node.inputs[0]]
     if number > 1:
-        # Without sizes, onnxruntime takes Splits with other numbers of outputs for equal nodes.
+        # Without sizes, onnxruntime merges Splits with different numbers of outputs.
         size = node.known[0][axis]
         if size is None:
             part_size = node.inputs[0].size(axis) / [number]
@@ -170,7 +170,7 @@ def _slice_like(g: Graph, node: Node) -> Tensor:
 
 @rule("Crop")
 def _crop(g: Graph, node: Node) -> Tensor:
-    """Crop to the height and width of a second input, or to those given."""
+    """Crop to the height and width of the second input, or of the attribute h_w."""
     data, *like = node.inputs
     size = like[0].shape(2, 4) if like else np.array(node.sizes("h_w"))
     node.accept("h_w")
@@ -205,7 +205,7 @@ def _tile(g: Graph, node: Node) -> Tensor:
 
 
 def along(node: Node, default: int | None) -> tuple[Tensor, int, int]:
-    """The data, the axis of the operation, and the rank; without an axis, the data flattened."""
+    """The data, the axis of the operation, and the rank; without an axis, the data is flattened."""
     if node.get("axis", default) is None:
         return node.inputs[0].reshape(-1), 0, 1
     return node.inputs[0], node.axis("axis", default), node.rank
