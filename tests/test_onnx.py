@@ -398,7 +398,12 @@ def test_blocks_that_do_not_fit_are_refused(tmp_path):
             "expected a list of axes from 0 to",
         ),
         ((pool, shapes), {"dynamic": [0, ()]}, ValueError, "expected a list of axes from 0 to 3"),
-        ((pool, shapes), {"input_types": ["word", "float32"]}, ValueError, "word is not a dtype for"),
+        (
+            (pool, shapes),
+            {"input_types": ["word", "float32"]},
+            ValueError,
+            "word is not a dtype for",
+        ),
         ((pool, shapes[:1]), {}, ValueError, "cannot be called with 1 inputs"),
         ((pool, shapes), {"input_types": ["float64", "float32"]}, NotImplementedError, "float64"),
         ((print, shapes), {}, TypeError, "expected a gluon.HybridBlock, a Symbol or"),
