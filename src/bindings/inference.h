@@ -11,7 +11,7 @@ namespace gluon_roi {
 
 // Op defines kName, kInputs, kOutputs, Params and params() as for OperatorFor (operator.h), and
 //   view(slots), the inputs as its kernels see them;
-//   infer(params, view, outputs, most), which throws or sets the shapes of the outputs;
+//   infer(params, view, outputs, max_elements), which throws or sets the shapes of the outputs;
 //   forward(params, view, output).
 template <class Op>
 class InferenceOperator final : public Operator {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lists of all operators, through an interface without templates, for MXNet and the C interface.
+// The lists of all operators, through an interface without templates, for MXNet and the C
+// interface.
 #pragma once
 #include <string>
 #include <vector>

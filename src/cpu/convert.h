@@ -29,7 +29,7 @@ ALWAYS_INLINE void store_register(A* to, const Values& from) {
   *reinterpret_cast<Stored*>(to) = from;
 }
 
-#if defined(__aarch64__) || defined(SEVERAL_LEVELS)
+#if defined(__aarch64__) || defined(SIMD_DISPATCH)
 // The same for float16, with the processor's conversions. (The levels of simd.h enable F16C. GCC
 // warns that the ABI would depend on the level if these functions were not inlined.)
 #pragma GCC diagnostic push
@@ -88,7 +88,7 @@ ALWAYS_INLINE void store_register(Half* to, const Values& from) {
 // Load and store one number.
 template <class T, class Simd>
 ALWAYS_INLINE SumOf<T> load_one(const T* from, Simd) {
-#if defined(SEVERAL_LEVELS)
+#if defined(SIMD_DISPATCH)
   if constexpr (std::is_same<T, Half>::value && Simd::kConvertsHalf) {
 #if defined(__clang__)
     __fp16 half;  // __fp16 cannot be a return type
@@ -105,7 +105,7 @@ ALWAYS_INLINE SumOf<T> load_one(const T* from, Simd) {
 }
 template <class T, class Simd>
 ALWAYS_INLINE void store_one(T* to, SumOf<T> value, Simd) {
-#if defined(SEVERAL_LEVELS)
+#if defined(SIMD_DISPATCH)
   if constexpr (std::is_same<T, Half>::value && Simd::kConvertsHalf) {
     Half halves[4];
     const float __attribute__((vector_size(16))) values{value};

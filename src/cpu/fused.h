@@ -21,7 +21,7 @@ ALWAYS_INLINE void multiply_add(const Register& a, const Register& b, Register* 
 #elif defined(__aarch64__)
     static_assert(sizeof(Register) == 16, "NEON has one size of registers");
     *sum = vfmaq_f32(*sum, a, b);
-#elif defined(SEVERAL_LEVELS)
+#elif defined(SIMD_DISPATCH)
     if constexpr (sizeof(Register) == 16) {
       *sum = __builtin_ia32_vfmaddps(a, b, *sum);
     } else if constexpr (sizeof(Register) == 32) {

@@ -28,7 +28,7 @@ const char* simd_name(SimdLevel level) {
 #endif
 }
 
-#ifdef SEVERAL_LEVELS
+#ifdef SIMD_DISPATCH
 // __builtin_cpu_supports() of older compilers does not support "f16c".
 static bool has_f16c() {
   unsigned int eax, ebx, ecx, edx;
@@ -37,7 +37,7 @@ static bool has_f16c() {
 #endif
 
 static SimdLevel best_simd_level() {
-#ifdef SEVERAL_LEVELS
+#ifdef SIMD_DISPATCH
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) {
     return SimdLevel::kBaseline;

@@ -36,18 +36,18 @@ using Baseline = Simd<16>;
 // Runs body(Simd<...>{}), a lambda [&](auto simd) INLINE_LAMBDA { ... }, compiled for the chosen
 // level. Everything that body calls must be ALWAYS_INLINE: a function that is not inlined stays at
 // the baseline, correct but slow. All levels share this source, and without fused multiply-adds
-// (-ffp-contract=off) they return the same bytes; fused.h has those that are meant.
+// (-ffp-contract=off) they return the same bytes; fused.h has the explicit ones.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-// (The build for ThreadSanitizer has only the baseline: threads do the same at each level.)
-#define SEVERAL_LEVELS
+// ThreadSanitizer builds have the baseline only, because threads do the same at each level.
+#define SIMD_DISPATCH
 // Clang uses registers of 64 bytes by default, GCC only with this option.
 #ifdef __clang__
-#define WHOLE_REGISTERS
+#define PREFER_512_BIT
 #else
-#define WHOLE_REGISTERS ",prefer-vector-width=512"
+#define PREFER_512_BIT ",prefer-vector-width=512"
 #endif
 template <class Body>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c" WHOLE_REGISTERS))) void
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c" PREFER_512_BIT))) void
 run_avx512(const Body& body) {
   body(Simd<64>{});
 }

@@ -9,7 +9,7 @@ namespace gluon_roi {
 
 using namespace cpu;
 
-void UpsampleAdd::infer(const Params&, const View& in, Tensor* outputs, int64_t most) {
+void UpsampleAdd::infer(const Params&, const View& in, Tensor* outputs, int64_t max_elements) {
   check_rank(kName, "low", in.low, 4, "4 dimensions (N, C, h, w)");
   check_rank(kName, "high", in.high, 4, "4 dimensions (N, C, H, W)");
   if (in.high.ndim < 0) return;
@@ -24,7 +24,7 @@ void UpsampleAdd::infer(const Params&, const View& in, Tensor* outputs, int64_t 
            " along axis ", axis, ", twice the size of low");
     }
   }
-  check_elements(kName, "output", in.high, most);
+  check_elements(kName, "output", in.high, max_elements);
   outputs[0] = in.high;
   outputs[0].data = nullptr;
   outputs[0].dtype = GLUON_ROI_FLOAT32;

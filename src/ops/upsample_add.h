@@ -32,7 +32,7 @@ struct UpsampleAdd {
     Tensor low, high;
   };
   static View view(const Tensor* slots) { return {slots[0], slots[1]}; }
-  static void infer(const Params&, const View& in, Tensor* outputs, int64_t most);
+  static void infer(const Params&, const View& in, Tensor* outputs, int64_t max_elements);
   static void forward(const Params&, const View& in, const Tensor& out);
 };
 

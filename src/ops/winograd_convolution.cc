@@ -22,7 +22,8 @@ constexpr const char* kOfWeights = "(36, ceil(num_filter / 16), channels, 16)";
 
 }  // namespace
 
-void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs, int64_t most) {
+void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs,
+                                int64_t max_elements) {
   if (p.num_filter == 0) fail(kName, "argument num_filter: expected a positive int, got None");
   check_rank(kName, "data", in.data, 4, "4 dimensions (N, C, H, W)");
   check_rank(kName, "weight", in.weight, 4, "4 dimensions (36, ceil(num_filter / 16), C, 16)");
@@ -43,7 +44,7 @@ void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs
     }
   }
   if (!is_known) return;
-  check_elements(kName, "output", out, most);
+  check_elements(kName, "output", out, max_elements);
   out.dtype = GLUON_ROI_FLOAT32;
   out.data = nullptr;
   outputs[0] = out;

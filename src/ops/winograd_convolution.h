@@ -51,7 +51,7 @@ struct WinogradConvolution {
 
   static void params(ParamVisitor* visit, Params* p) {
     visit->optional_positive(FIELD(num_filter));
-    visit->samples(FIELD(dilate), 1);
+    visit->positive_int(FIELD(dilate), 1);
     visit->choice(FIELD(act_type), {{"", kNone}, {"relu", kRelu}});
   }
 
@@ -59,7 +59,7 @@ struct WinogradConvolution {
     Tensor data, weight, bias, residual;  // residual may be absent
   };
   static View view(const Tensor* slots) { return {slots[0], slots[1], slots[2], slots[3]}; }
-  static void infer(const Params& p, const View& in, Tensor* outputs, int64_t most);
+  static void infer(const Params& p, const View& in, Tensor* outputs, int64_t max_elements);
   static void forward(const Params& p, const View& in, const Tensor& out);
 };
 
