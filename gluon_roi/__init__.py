@@ -46,7 +46,7 @@ from .ops.roi_pool import ROIPool as ROIPool
 from .ops.rotated_roi_align import RotatedROIAlign as RotatedROIAlign
 from .switch import count, optimize, replace_builtins
 
-# Every operator of the package, in the order of tables and pictures.
+# All operators of the package, in the order of the tables and pictures of the documentation.
 OPERATORS = (
     ROIPool,
     ROIAlign,

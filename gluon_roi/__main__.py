@@ -16,7 +16,7 @@ from gluon_roi.switch import programs
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong line in one sentence."""
+    """Reports a wrong command line in one sentence."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def program() -> NoReturn:
     """The console script."""
-    # As other programs do, end silently if the reader of a pipe has gone (head, less).
+    # Like other programs, exit silently if the reader of a pipe has exited (head, less).
     if sys.argv[1:2] != ["run"]:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())
@@ -86,7 +86,7 @@ def _switch(model: str, result: str, bad_index: str, rois_only: bool) -> int:
 
 
 def _changes(before: dict[str, int], after: dict[str, int]) -> str:
-    """How many operators of MXNet a switch has replaced: 3 (ROIPooling 2, _contrib_Proposal 1)."""
+    """The replaced operators of MXNet, such as 3 (ROIPooling 2, _contrib_Proposal 1)."""
     changed = {name: uses - after.get(name, 0) for name, uses in before.items()}
     parts = [f"{name} {uses}" for name, uses in changed.items() if uses > 0]
     total = sum(uses for uses in changed.values() if uses > 0)
@@ -178,12 +178,12 @@ def _parser() -> _Parser:
     command(
         "check",
         self_check.check,
-        "print how the package was built, and check every operator on the CPU and every GPU",
+        "print the build, and self-test every operator on the CPU and every GPU",
     )
 
     sub = command("count", _count, "count the RoI operators of a symbol file")
     sub.add_argument("model", metavar="MODEL", help="symbol file, such as net-symbol.json")
-    sub.add_argument("--all", action="store_true", help="list operators that the model lacks, too")
+    sub.add_argument("--all", action="store_true", help="include operators with a count of 0")
 
     sub = command("switch", _switch, "switch MXNet's operators in a symbol file to gluon_roi's")
     sub.add_argument("model", metavar="IN", help="symbol file")
@@ -195,19 +195,25 @@ def _parser() -> _Parser:
     sub.add_argument("params", metavar="PARAMS", help="file of parameters")
     sub.add_argument("-o", dest="result", metavar="FILE", required=True, help="file to write")
     lists: dict[str, Any] = {"type": _sizes, "action": "append", "default": []}
-    sub.add_argument("--shape", **lists, metavar="NAME=SIZES", help="such as data=1,3,600,800")
-    sub.add_argument("--dynamic", **lists, metavar="NAME=AXES", help="that may vary: data=0,2,3")
+    sub.add_argument(
+        "--shape", **lists, metavar="NAME=SIZES", help="shape of an input: data=1,3,600,800"
+    )
+    sub.add_argument(
+        "--dynamic", **lists, metavar="NAME=AXES", help="axes to leave dynamic: data=0,2,3"
+    )
     lists.update(nargs="+", action="extend")
     sub.add_argument("--inputs", **lists, metavar="NAME=SIZES", help="nodes that become inputs")
     sub.add_argument("--outputs", nargs="+", metavar="NAME", help="nodes that become the outputs")
-    sub.add_argument("--output-names", nargs="+", metavar="NAME", help="the outputs' in the file")
-    sub.add_argument("--metadata", metavar="FILE", help="JSON of names and values for the file")
+    sub.add_argument(
+        "--output-names", nargs="+", metavar="NAME", help="names of the outputs in the file"
+    )
+    sub.add_argument("--metadata", metavar="FILE", help="JSON file of metadata to store")
 
     sub = command("run", programs.run, "run a Python program with MXNet's operators switched")
     _add_options(sub)
     sub.usage = f"{sub.prog} [--bad-index padding] [--rois-only] (SCRIPT | -m MODULE) ARGS..."
 
-    command("bench", side_by_side.bench, "time operators beside MXNet's own on this machine's CPU")
+    command("bench", side_by_side.bench, "compare the speed of operators with MXNet's on this CPU")
     return parser
 
 
@@ -216,7 +222,7 @@ def _add_options(parser: _Parser) -> None:
         "--bad-index",
         choices=("error", "padding"),
         default="error",
-        help="how to treat a batch index beyond the batch: as an error, or its row as padding",
+        help="for a batch index beyond the batch: raise an error, or treat the row as padding",
     )
     parser.add_argument(
         "--rois-only", action="store_true", help="switch only operators that pool boxes"

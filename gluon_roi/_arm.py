@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Libraries that MXNet's wheel for 64-bit Arm needs and no package registry has.
+"""Provides libraries that MXNet's wheel for 64-bit Arm needs and no package registry has.
 
 The wheel was linked with Arm's Performance Libraries and cannot be loaded without them. gluon_roi
-ships stand-ins, ``gluon_roi/arm/*.so``. They export the functions that MXNet takes from those
+ships stand-ins, ``gluon_roi/arm/*.so``. They export the functions that MXNet uses of those
 libraries, and call OpenBLAS in the package scipy-openblas32. Once they are loaded, the dynamic
-linker uses them for every later library that needs their names. No file and no search path of MXNet
+linker uses them for every library that needs their names. No file and no search path of MXNet
 is changed.
 """
 
@@ -12,7 +12,7 @@ import ctypes
 import importlib.util
 import os
 
-# The order matters: a library comes after those it needs.
+# In order of dependence: a library comes after the libraries that it needs.
 NAMES = ("libastring.so", "libamath.so", "libarmpl_lp64_mp.so")
 STAND_INS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "arm")
 OPENBLAS = "libscipy_openblas.so"
@@ -23,7 +23,7 @@ AT_HWCAP2, HWCAP2_SME = 26, 1 << 23
 def load_libraries(mxnet: str) -> None:
     """Load what the libmxnet.so in this folder needs: Arm's libraries, or stand-ins."""
     for name in NAMES:
-        # Arm's own libraries, if they lie beside libmxnet.so or the system finds them.
+        # Arm's libraries, if they are next to libmxnet.so or the system finds them.
         if os.path.exists(os.path.join(mxnet, name)):
             continue
         try:
@@ -46,16 +46,17 @@ def openblas() -> str:
 
 
 def _load_openblas() -> None:
-    """Keep OpenBLAS from its kernels for SME (Armv9's matrix instructions), unless CORE is set.
+    """Load OpenBLAS without its kernels for SME (Armv9's matrix instructions), unless CORE is set.
 
-    They are new. Those of 0.3.34 give wrong products under qemu, and earlier ones did on Apple's M4
-    (issues 5414 and 5763 of OpenBLAS). A processor with SME has all that NEOVERSEN1 uses.
+    These kernels are new. In 0.3.34 they compute wrong products under qemu, and earlier versions
+    did on Apple's M4 (issues 5414 and 5763 of OpenBLAS). A processor with SME supports all
+    instructions of NEOVERSEN1.
     """
     getauxval = ctypes.CDLL(None).getauxval
     getauxval.restype = ctypes.c_ulong
     if CORE in os.environ or not getauxval(AT_HWCAP2) & HWCAP2_SME:
         return _load(openblas())
-    os.environ[CORE] = "NEOVERSEN1"  # for this library only: it is read while it loads
+    os.environ[CORE] = "NEOVERSEN1"  # read while the library is loaded
     try:
         return _load(openblas())
     finally:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXNet 1.9.1 and GluonCV 0.10.5 on newer Pythons, NumPys and processors.
+"""Makes MXNet 1.9.1 and GluonCV 0.10.5 run with newer Python, NumPy and processors.
 
-Both stopped at Python 3.11 and NumPy 1.23. This module patches their modules for later versions.
-``Finder``, in ``sys.meta_path``, runs them with their own ``__import__``, for which ``numpy`` still
-has the names that it dropped, ``distutils.version`` exists and ``multiprocessing`` forks. A few of
-their source lines are edited on import. Other modules in the process are unaffected, and on Python
-3.8 to 3.11 with NumPy 1.23 only an error gets a hint. MXNet's OpenBLAS gets kernels for AVX2 on
-processors that it does not know.
+Both support Python up to 3.11 and NumPy up to 1.23. This module patches their modules for later
+versions. ``Finder``, in ``sys.meta_path``, runs them with a modified ``__import__``, for which
+``numpy`` still has the removed names, ``distutils.version`` exists and ``multiprocessing`` forks. A
+few source lines are edited on import. Other modules in the process are unaffected, and on Python
+3.8 to 3.11 with NumPy 1.23 only an error message is extended. On processors that MXNet's OpenBLAS
+does not recognize, it is made to use its kernels for AVX2.
 
 ``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth if mxnet or gluoncv is
-imported first. GLUON_ROI_COMPAT=0 in the environment switches it off. Each patch has a test in
+imported first. GLUON_ROI_COMPAT=0 in the environment disables it. Each patch has a test in
 tests/test_compat_patches.py and a row in docs/compat_reference.md.
 """
 
@@ -29,8 +29,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 PACKAGES = ("mxnet", "gluoncv")
 # Newest first. The library of 1.8.0.post0 calls itself 1.8.0.
 MXNETS = ("1.9.1", "1.9.0", "1.8.0")
-# The newest that the tests have run with. Newer ones are accepted without a warning; if MXNet
-# cannot be imported with one, the error names these.
+# The newest tested versions. Newer ones are accepted without a warning; if MXNet cannot be imported
+# with them, the error names the tested versions.
 TRIED_PYTHON = (3, 14)
 TRIED_NUMPY = (2, 5)
 
@@ -39,7 +39,7 @@ TRIED_NUMPY = (2, 5)
 
 
 def install() -> None:
-    """Let ``Finder`` find mxnet and gluoncv from now on."""
+    """Make ``Finder`` load mxnet and gluoncv from now on."""
     start = sys.modules.get("_gluon_roi_start")
     if start in sys.meta_path:
         sys.meta_path.remove(start)
@@ -70,12 +70,12 @@ def mxnet_version(init: str) -> str:
 
 
 def is_needed() -> bool:
-    """Whether NumPy or Python is too new for MXNet on its own."""
+    """Whether NumPy or Python is too new for MXNet without patches."""
     return _numpy_version() >= (1, 24) or sys.version_info >= (3, 12)
 
 
 def _numpy_version() -> Tuple[int, ...]:
-    """For example (1, 26). Imports NumPy, as MXNet does first of all."""
+    """The first two numbers, such as (1, 26). Imports NumPy, as MXNet does first."""
     try:
         import numpy
     except Exception as error:
@@ -149,7 +149,7 @@ class LibraryLoader(importlib.machinery.SourceFileLoader):
 
 
 def _add_hint(base: Any) -> None:
-    """Let MXNet's error about an operator of this package name the import that registers it."""
+    """Extend MXNet's error about an unregistered operator of this package."""
     last_error = base.get_last_ffi_error
 
     def get_last_ffi_error() -> Exception:
@@ -164,27 +164,28 @@ def _add_hint(base: Any) -> None:
 # The kernels of OpenBLAS.
 
 CORE = "OPENBLAS_CORETYPE"
-# The cores it falls back to, on processors of Intel and AMD. Those named so have no AVX2.
+# The cores that it falls back to on unknown processors of Intel and AMD; both have no AVX2.
 FALLBACKS = (b"Prescott", b"Barcelona")
 CPUINFO = "/proc/cpuinfo"
 
 
 def _choose_core(libmxnet: ctypes.CDLL) -> None:
-    """Let MXNet's OpenBLAS use AVX2 on processors that it does not know, unless CORE is set.
+    """Make MXNet's OpenBLAS use AVX2 on processors that it does not recognize, unless CORE is set.
 
-    The OpenBLAS in MXNet's wheels (0.3.13; 0.3.7 in 1.8.0) knows the processors of its time, by
-    their numbers. On later ones (Ice Lake's servers, Tiger Lake, Zen 5) it uses kernels for SSE3.
-    Its newest kernels are Haswell's: the wheels have none for AVX-512, and Zen's are as fast.
+    The OpenBLAS in MXNet's wheels (0.3.13; 0.3.7 in 1.8.0) recognizes the processors of its time by
+    their model numbers. On later ones (Ice Lake servers, Tiger Lake, Zen 5) it uses kernels for
+    SSE3. Its newest kernels are for Haswell: the wheels have none for AVX-512, and those for Zen
+    are not faster.
     """
     try:
         corename = libmxnet.openblas_get_corename
         forget, choose = libmxnet.gotoblas_dynamic_quit, libmxnet.gotoblas_dynamic_init
-    except AttributeError:  # an MXNet with another library of linear algebra
+    except AttributeError:  # an MXNet with a different BLAS
         return
     corename.restype = ctypes.c_char_p
     if CORE in os.environ or corename() not in FALLBACKS or not _has_avx2():
         return
-    os.environ[CORE] = "Haswell"  # for this library only: choose() reads it
+    os.environ[CORE] = "Haswell"  # read by choose()
     try:
         forget()
         choose()
@@ -193,7 +194,7 @@ def _choose_core(libmxnet: ctypes.CDLL) -> None:
 
 
 def _has_avx2() -> bool:
-    """Whether the processor and the system have all that OpenBLAS's kernels for Haswell use."""
+    """Whether processor and system support the instructions of OpenBLAS's Haswell kernels."""
     try:
         with open(CPUINFO) as file:
             flags = re.search(r"^flags\s*:(.*)", file.read(), re.M)
@@ -203,7 +204,7 @@ def _has_avx2() -> bool:
 
 
 def _sibling(name: str) -> Any:
-    """A module beside this one, loaded by path, because importing gluon_roi imports mxnet."""
+    """A module next to this one, loaded by path, because importing gluon_roi imports mxnet."""
     file = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"gluon_roi.{name}", file)
     assert spec is not None and spec.loader is not None
@@ -213,14 +214,14 @@ def _sibling(name: str) -> Any:
 
 
 class Loader(LibraryLoader):
-    """Runs a module with its own builtins, edited lines and additions."""
+    """Runs a module with modified builtins, edited source lines and additions."""
 
     def exec_module(self, module: ModuleType) -> None:
-        own: Dict[str, Any] = {"__import__": _import}
-        own.update((name, _when_used(name)) for name in REPLACED_BUILTINS)
+        overrides: Dict[str, Any] = {"__import__": _import}
+        overrides.update((name, _look_up_late(name)) for name in REPLACED_BUILTINS)
         if self.name in WRITES_ATTRIBUTES:
-            own["str"] = AttributeText
-        vars(module)["__builtins__"] = {**vars(builtins), **own}
+            overrides["str"] = AttributeText
+        vars(module)["__builtins__"] = {**vars(builtins), **overrides}
         try:
             super().exec_module(module)
         except Exception as error:
@@ -254,8 +255,8 @@ class Loader(LibraryLoader):
 REPLACED_BUILTINS = ("input", "open", "print")
 
 
-def _when_used(name: str) -> Callable[..., Any]:
-    """A function that looks up the builtin of this name at each call."""
+def _look_up_late(name: str) -> Callable[..., Any]:
+    """A function that looks up a builtin at each call."""
 
     @functools.wraps(getattr(builtins, name))
     def builtin(*args: Any, **kwargs: Any) -> Any:
@@ -288,9 +289,9 @@ def _import(
 class _View(ModuleType):
     """A module with some attributes replaced."""
 
-    def __init__(self, module: ModuleType, **own: Any) -> None:
+    def __init__(self, module: ModuleType, **replaced: Any) -> None:
         super().__init__(module.__name__, module.__doc__)
-        vars(self).update({**vars(module), **own})
+        vars(self).update({**vars(module), **replaced})
         self._module = module
 
     def __getattr__(self, name: str) -> Any:  # attributes that the module creates on first use
@@ -299,21 +300,21 @@ class _View(ModuleType):
 
 @functools.lru_cache(maxsize=None)
 def _numpy() -> ModuleType:
-    """numpy, with the dropped names of NumPy 1.23 that MXNet or GluonCV use."""
+    """numpy, with the removed names of NumPy 1.23 that MXNet or GluonCV use."""
     import numpy
 
-    def dropped(function: Callable[..., Any]) -> Callable[..., Any]:
-        """A NumPy function under a dropped name, which passes arrays of mx.np to MXNet.
+    def removed(function: Callable[..., Any]) -> Callable[..., Any]:
+        """A NumPy function under a removed name, which dispatches arrays of mx.np to MXNet.
 
-        Each is a function of its own, because MXNet's table of replacements is keyed by function:
-        otherwise np.sometrue would replace np.any there.
+        Each is a new function, because MXNet's dispatch table is keyed by function: otherwise
+        np.sometrue would replace np.any in it.
         """
 
         @functools.wraps(function)
         def old(*args: Any, **kwargs: Any) -> Any:
-            kind = type(args[0])
-            if hasattr(kind, "__array_function__") and not issubclass(kind, numpy.ndarray):
-                return kind.__array_function__(args[0], old, (kind,), args, kwargs)
+            cls = type(args[0])
+            if hasattr(cls, "__array_function__") and not issubclass(cls, numpy.ndarray):
+                return cls.__array_function__(args[0], old, (cls,), args, kwargs)
             return function(*args, **kwargs)
 
         return old
@@ -363,13 +364,13 @@ def _numpy() -> ModuleType:
         **dict.fromkeys(("NaN", "NAN"), numpy.nan),
         PZERO=0.0,
         NZERO=-0.0,
-        alltrue=dropped(numpy.all),
-        sometrue=dropped(numpy.any),
-        product=dropped(numpy.prod),
-        round_=dropped(numpy.around),
-        in1d=dropped(in1d),
-        msort=dropped(msort),
-        trapz=dropped(getattr(numpy, "trapezoid" if hasattr(numpy, "trapezoid") else "trapz")),
+        alltrue=removed(numpy.all),
+        sometrue=removed(numpy.any),
+        product=removed(numpy.prod),
+        round_=removed(numpy.around),
+        in1d=removed(in1d),
+        msort=removed(msort),
+        trapz=removed(getattr(numpy, "trapezoid" if hasattr(numpy, "trapezoid") else "trapz")),
         **dict.fromkeys(("mirr", "npv", "pmt", "ppmt", "pv", "rate"), financial),
     )
 
@@ -378,8 +379,8 @@ def _numpy() -> ModuleType:
 def _multiprocessing() -> ModuleType:
     """multiprocessing, which forks unless the program has chosen spawn.
 
-    Python 3.14 defaults to forkserver, with which MXNet's data loader pickles its whole data set
-    for each worker, and hangs.
+    Python 3.14 defaults to forkserver, with which MXNet's data loader pickles the data set for each
+    worker, and hangs.
     """
     import multiprocessing
 
@@ -394,7 +395,7 @@ def _multiprocessing() -> ModuleType:
 
 @functools.lru_cache(maxsize=None)
 def _distutils_version() -> ModuleType:
-    """distutils.version, which Python has up to 3.11."""
+    """distutils.version, which was removed in Python 3.12."""
     from packaging.version import Version
 
     module = ModuleType("distutils.version")
@@ -403,7 +404,7 @@ def _distutils_version() -> ModuleType:
 
 
 def provide_distutils() -> None:
-    """Let a program import what is usual of distutils, if neither Python nor setuptools has it."""
+    """Provide the common parts of distutils if neither Python nor setuptools has it."""
     if importlib.util.find_spec("distutils") is not None:
         return
     package, util = ModuleType("distutils"), ModuleType("distutils.util")
@@ -425,7 +426,7 @@ def _strtobool(val: str) -> int:
 
 # Text that the patched modules write.
 
-# In these modules str is AttributeText, because MXNet's library reads its result.
+# In these modules str is replaced with AttributeText, because MXNet's library parses its result.
 WRITES_ATTRIBUTES = (
     "mxnet._ctypes.ndarray",
     "mxnet._ctypes.symbol",
@@ -440,7 +441,7 @@ class _AnyStr(type):
 
 
 class AttributeText(str, metaclass=_AnyStr):
-    """str, except for a tuple of NumPy's numbers: "(3, 4)", not "(np.int64(3), 4)"."""
+    """str, but a tuple of NumPy numbers is "(3, 4)" rather than "(np.int64(3), 4)"."""
 
     def __new__(cls, value: Any = "") -> str:  # type: ignore[misc]
         text = str(value)
@@ -455,11 +456,11 @@ class AttributeText(str, metaclass=_AnyStr):
 
 # Edits of source lines: the original text and its replacement.
 #
-# float64: when a float32 number of NumPy meets a Python number, NumPy 1 continues in float64 and
-# NumPy 2 in float32. When a float32 array meets a float64 number of NumPy, it is the reverse.
+# float64: the result of a float32 number of NumPy and a Python number is float64 in NumPy 1 and
+# float32 in NumPy 2. For a float32 array and a float64 number of NumPy, it is the reverse.
 # item(): NumPy 2.5 does not convert an array with dimensions to a number, even one of one element.
 EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
-    "mxnet.recordio": [(".tostring()", ".tobytes()")],  # gone from NumPy 2.3
+    "mxnet.recordio": [(".tostring()", ".tobytes()")],  # removed in NumPy 2.3
     "mxnet.metric": [
         ("loss = 0.\n", "loss = numpy.float64(0)\n"),
         ("num -= ndarray.sum(ignore).asscalar()", "num -= float(ndarray.sum(ignore).asscalar())"),
@@ -504,7 +505,7 @@ EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
 def unmatched() -> List[str]:
     """A sentence for each edit whose original text is not in the installed module.
 
-    MXNet's and GluonCV's files are read, not imported. Empty where nothing is edited.
+    MXNet's and GluonCV's files are read, not imported. Empty if no edits are needed.
     """
     if not is_needed() or os.environ.get("GLUON_ROI_COMPAT") == "0":
         return []
@@ -528,11 +529,11 @@ def unmatched() -> List[str]:
     return found
 
 
-# Additions to modules after they have run.
+# Additions to modules after their execution.
 
 
-def _kept_in_float64(name: str, *attributes: str) -> Callable[[ModuleType], None]:
-    """Make a class store these attributes as float64 when they are set to a float32 of NumPy.
+def _store_as_float64(name: str, *attributes: str) -> Callable[[ModuleType], None]:
+    """Make a class store these attributes as float64 when they are set to a NumPy float.
 
     Sums and products with them then continue in float64, as in NumPy 1.
     """
@@ -550,7 +551,7 @@ def _kept_in_float64(name: str, *attributes: str) -> Callable[[ModuleType], None
     return add
 
 
-def _array_of_ndarray(ndarray: Any) -> None:
+def _add_array_conversion(ndarray: Any) -> None:
     """np.asarray(NDArray): NumPy 1 iterates over its elements, which NumPy 2 rejects."""
 
     def __array__(self: Any, dtype: Any = None, copy: Optional[bool] = None) -> Any:
@@ -560,7 +561,7 @@ def _array_of_ndarray(ndarray: Any) -> None:
     ndarray.NDArray.__array__ = __array__
 
 
-def _plain_tuples(multiarray: Any) -> None:
+def _accept_named_tuples(multiarray: Any) -> None:
     """np.linalg.svd and others return named tuples in NumPy 2, which MXNet cannot rebuild."""
     convert = multiarray._as_mx_np_array
 
@@ -571,13 +572,13 @@ def _plain_tuples(multiarray: Any) -> None:
 
 
 ADDITIONS: Dict[str, Callable[[ModuleType], None]] = {
-    "mxnet.metric": _kept_in_float64(
+    "mxnet.metric": _store_as_float64(
         "EvalMetric", "sum_metric", "num_inst", "global_sum_metric", "global_num_inst"
     ),
-    "mxnet.lr_scheduler": _kept_in_float64(
+    "mxnet.lr_scheduler": _store_as_float64(
         "LRScheduler", "base_lr", "base_lr_orig", "final_lr", "warmup_begin_lr", "warmup_final_lr"
     ),
-    "mxnet.optimizer.optimizer": _kept_in_float64("Optimizer", "lr"),
-    "mxnet.ndarray.ndarray": _array_of_ndarray,
-    "mxnet.numpy.multiarray": _plain_tuples,
+    "mxnet.optimizer.optimizer": _store_as_float64("Optimizer", "lr"),
+    "mxnet.ndarray.ndarray": _add_array_conversion,
+    "mxnet.numpy.multiarray": _accept_named_tuples,
 }

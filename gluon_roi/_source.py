@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets a source folder whose library is not built use the installed package.
+"""Makes a source folder without a built library use the installed package.
 
 In a clone, Python finds the clone's gluon_roi/ before the installed one, which has the library.
 
-If the package cannot be imported, a command prints one sentence, where a program gets the error.
+If the package cannot be imported, a command prints one sentence, and a program gets the exception.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ LIBRARY = "libgluon_roi.so"
 
 @contextlib.contextmanager
 def errors_of_commands() -> Iterator[None]:
-    """On the command line, end with one sentence and status 2 if the package cannot be imported."""
+    """Context manager: a command prints import errors as one sentence, and exits with status 2."""
     try:
         yield
     except (ImportError, OSError, RuntimeError) as error:
@@ -35,7 +35,7 @@ def is_command() -> bool:
     first = (getattr(sys, "argv", None) or [""])[0]
     if Path(first).name == "gluon-roi":
         return True
-    if first != "-m":  # as long as Python looks for the module
+    if first != "-m":  # sys.argv[0] while Python looks for the module
         return False
     line = getattr(sys, "orig_argv", None)  # from Python 3.10 on
     if line is None:
@@ -46,9 +46,9 @@ def is_command() -> bool:
 
 
 def use_installed(path: List[str]) -> None:
-    """Replace the package's search path by that of the installed package, if the two are equal.
+    """Replace the package's search path with that of the installed package, if both are equal.
 
-    Raises ImportError if they are not: an edit of the source folder is never ignored silently.
+    Raises ImportError if they differ, so that an edit of the source folder is never ignored.
     """
     package = Path(path[0]).resolve()
     built = (package / LIBRARY).is_file() or "GLUON_ROI_LIBRARY" in os.environ
@@ -57,7 +57,7 @@ def use_installed(path: List[str]) -> None:
     others = (Path(folder, "gluon_roi").resolve() for folder in sys.path)
     installed = next((other for other in others if (other / LIBRARY).is_file()), None)
     if installed is None:
-        return  # library.load() says what to do
+        return  # library.load() raises the error
     different = first_different(package, installed)
     if different:
         raise ImportError(

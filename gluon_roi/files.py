@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of symbols and parameters.
+"""Reads and writes files of symbols and parameters.
 
 Each error is one sentence that begins with the caller: OSError if a file cannot be read or written,
-ValueError if its content is of another kind.
+ValueError if its content is not of the expected type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 
 def sentence(reason: str) -> str:
-    """MXNet's message, without its place in MXNet's source."""
+    """MXNet's message in one line, without the location in MXNet's source."""
     reason = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: |MXNetError: ", "", reason)
     return " ".join(reason.split())
 
@@ -39,7 +39,7 @@ def _check_exists(caller: str, path: PathLike, kind: str) -> None:
     if not os.path.exists(path):
         raise FileNotFoundError(f"{caller}: expected a {kind}, but there is no file {path}")
     mode = os.stat(path).st_mode
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # some never end
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # some devices never end
         raise OSError(f"{caller}: expected a {kind}, but {path} is a device")
 
 
@@ -70,7 +70,7 @@ def read_symbol(caller: str, path: PathLike) -> str:
 
 
 def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
-    """The symbol that the text of a file describes. An error names the node."""
+    """The symbol of a file's text; an error names the node."""
     try:
         symbol = mx.sym.load_json(text)
         check_outputs(caller, symbol)
@@ -79,7 +79,7 @@ def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
         unknown = re.search(r"Cannot find custom operator (\S+)", found)
         if unknown:
             raise ValueError(_unknown_custom(caller, text, unknown[1])) from None
-        # Between an unknown attribute and the node, MXNet lists all arguments.
+        # MXNet's message lists all arguments between an unknown attribute and the node.
         reason = sentence(re.split(r", Possible Arguments:|, in operator ", found)[0])
         node = re.search(r', in operator (?P<op>\w+)\(name="(?P<name>.*?)"', found)
         node = node or re.search(r"Failed loading Op (?P<name>.*?) of type (?P<op>\w+)", found)
@@ -89,9 +89,9 @@ def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
 
 
 def check_outputs(caller: str, symbol: mx.sym.Symbol) -> None:
-    """Raise ValueError if something reads an output that its node does not have.
+    """Raise ValueError if an output is read that its node does not have.
 
-    MXNet does not check it, and reads other memory.
+    MXNet does not check this, and reads out of bounds.
     """
     internals = symbol.get_internals()
     content = symbol_content(mx.sym.Group([internals, symbol]))
@@ -109,7 +109,7 @@ def check_outputs(caller: str, symbol: mx.sym.Symbol) -> None:
 
 
 def _unknown_custom(caller: str, text: str, op_type: str) -> str:
-    """The error for a Custom operator that no Python code has registered."""
+    """The error message for a Custom operator that is not registered."""
     names = [
         node["name"]
         for node in parse_symbol(text)["nodes"]
@@ -128,7 +128,7 @@ def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:
     _check_exists(caller, path, "file of parameters")
     if not os.path.isfile(path):
         raise OSError(f"{caller}: expected a file of parameters, but {path} is a pipe")
-    file = os.path.abspath(path)  # MXNet reads "stdin" and names with :// from elsewhere
+    file = os.path.abspath(path)  # MXNet treats "stdin" and names with :// differently
     try:
         with open(file, "rb") as stream:
             is_numpy = parameters.check(stream)
@@ -139,7 +139,7 @@ def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:
     except (mx.MXNetError, ValueError):
         arrays = None
     if not isinstance(arrays, dict):
-        raise ValueError(f"{caller}: {os.fspath(path)} is not a whole file of parameters")
+        raise ValueError(f"{caller}: {os.fspath(path)} is not a complete file of parameters")
     return arrays
 
 
@@ -152,7 +152,7 @@ def read_json(caller: str, path: PathLike) -> Any:
 
 
 def target(caller: str, path: Any) -> Path:
-    """Check the path of a file to be written, before any work is done."""
+    """Check the path of a file to be written, before the work begins."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or "\0" in text:
         raise TypeError(f"{caller}: expected a file, got {path!r}")
@@ -163,7 +163,7 @@ def target(caller: str, path: Any) -> Path:
         raise OSError(f"{caller}: expected a file, but {file} is a device")
     if file.exists():
         try:
-            with file.open("r+b"):  # it is replaced later, but not if it is write-protected
+            with file.open("r+b"):  # it would be replaced even if it were write-protected
                 pass
         except OSError as error:
             raise OSError(f"{caller}: {file} cannot be written: {error.strerror}") from error
@@ -177,7 +177,7 @@ def target(caller: str, path: Any) -> Path:
 
 
 def check_other_file(caller: str, path: PathLike, inputs: Mapping[str, Any]) -> None:
-    """Raise ValueError if the file to be written is one of those that are read.
+    """Raise ValueError if the file to be written is one of the files to be read.
 
     Parameters
     ----------
@@ -187,31 +187,31 @@ def check_other_file(caller: str, path: PathLike, inputs: Mapping[str, Any]) -> 
     for argument, source in inputs.items():
         is_path = isinstance(source, (str, os.PathLike))
         both = is_path and os.path.exists(source) and os.path.exists(path)
-        # Links, hard links and other spellings of a path lead to the same file.
+        # Links and different spellings of a path may refer to the same file.
         if both and os.path.samefile(source, path):
             raise ValueError(f"{caller}: expected another file than {argument}, got {path}")
 
 
 def through_links(path: PathLike) -> Path:
-    """The file that is written where a path is a symbolic link."""
+    """The file that a path refers to, behind symbolic links."""
     return Path(os.path.realpath(path))
 
 
 @contextlib.contextmanager
 def replacing(caller: str, file: Path, content: str) -> Iterator[BinaryIO]:
-    """Yield a new file, which takes the place of `file` when it is complete.
+    """Context manager: yield a new file, which replaces `file` when it is complete.
 
-    Nobody reads an incomplete file, and several writers do not disturb each other: the last one
-    to finish wins. If anything fails, an existing file stays as it is.
+    Readers never get an incomplete file, and of concurrent writers the last one wins. After an
+    error, an existing file is unchanged.
 
     Parameters
     ----------
     content : str
-        What is written, for the error.
+        Description of the content, for error messages.
     """
     target_path = through_links(file)
     try:
-        # In a folder of the same file system; the umask decides who may read the file.
+        # In a folder of the same file system; permissions follow the umask.
         with tempfile.TemporaryDirectory(prefix=".gluon_roi-", dir=target_path.parent) as folder:
             part = Path(folder, "part")
             with part.open("xb") as stream:
@@ -228,17 +228,17 @@ def replacing(caller: str, file: Path, content: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let one thread of one process at a time into the body, if the file system has locks."""
+    """Context manager: lock a folder for one thread of one process, if the file system can."""
     try:
-        number = os.open(folder, os.O_RDONLY)
-    except OSError:  # a folder that may be written, but not be listed
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # a folder that is writable, but not readable
         yield
         return
     try:
         with contextlib.suppress(OSError):
-            fcntl.flock(number, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(number, fcntl.LOCK_UN)
-        os.close(number)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs have passed ``python -m gluon_roi check``, and the warning on those that have not.
+"""Warns on GPUs that have not passed ``python -m gluon_roi check``, and records those that have.
 
-The CUDA kernels are proven on simulated threads, and no machine of the project has a GPU. So the
-first call on a GPU warns, until that command has compared every operator on it with the CPU. A
-file in the user's cache then records the GPU, the library and MXNet's version.
+The CUDA kernels are tested on simulated threads. The first call on a GPU therefore warns, until
+that command has compared every operator on the GPU with the CPU. A file in the user's cache then
+records the GPU, the library and MXNet's version.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import mxnet as mx
 
 from . import library
 
-#: False for an MXNet without GPUs, where nothing has to be looked up in a call.
+#: Whether MXNet supports GPUs; without, calls skip all checks.
 HAS_GPUS = mx.runtime.Features().is_enabled("CUDA")
-#: GPUs that need no warning in this process: they passed, or the warning has been given.
+#: GPUs without a (further) warning in this process: they passed the check, or a warning was given.
 _quiet: set[mx.Context] = set()
 
 
@@ -40,7 +40,7 @@ def warn_unless_checked(context: mx.Context) -> None:
 
 
 def check_begins(context: mx.Context) -> None:
-    """Do not warn of a GPU that is being checked."""
+    """Disable the warning for a GPU that is being checked."""
     _quiet.add(context)
 
 
@@ -54,7 +54,7 @@ def is_checked(context: mx.Context) -> bool:
 
 def record_check(context: mx.Context) -> Path:
     """Record that a GPU has passed. Returns the file; raises OSError if it cannot be written."""
-    from .files import replacing  # it imports the bridge, which imports this module
+    from .files import replacing  # files imports the bridge, which imports this module
 
     file = _record_file(context)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def record_check(context: mx.Context) -> Path:
 
 
 def _identity(context: mx.Context) -> str:
-    """What a check is valid for: the GPU, the library and MXNet."""
+    """Identifies the GPU, the library and MXNet's version that a check is valid for."""
     return (
         f"GPU: {device_name(context.device_id)}\n"
         f"libgluon_roi.so: SHA-256 {_library_digest()}\n"
@@ -86,7 +86,7 @@ def _library_digest() -> str:
 
 @functools.lru_cache(maxsize=None)
 def device_name(index: int) -> str:
-    """The name and compute capability of a GPU, such as 'NVIDIA H200, 9.0', by NVIDIA's driver."""
+    """Name and compute capability of a GPU, such as 'NVIDIA H200, 9.0', from NVIDIA's driver."""
     name, device = ctypes.create_string_buffer(256), ctypes.c_int()
     major, minor = ctypes.c_int(), ctypes.c_int()
     try:

@@ -22,14 +22,14 @@ __all__ = ["build_info", "has_cuda", "include", "load", "mxnet_lib_api", "operat
 
 PATH = Path(__file__).resolve().parent / "libgluon_roi.so"
 REBUILD = "run 'pip install --force-reinstall --no-deps .' in the source folder of gluon_roi"
-#: Another build of the library, such as the one for a debugger.
+#: A different build of the library, such as a debug build.
 if os.environ.get("GLUON_ROI_LIBRARY"):
     PATH = Path(os.environ["GLUON_ROI_LIBRARY"]).resolve()
     REBUILD = f"the environment variable GLUON_ROI_LIBRARY names {PATH}"
 
 
 def load() -> None:
-    """Load the operator library into MXNet, unless it is loaded already.
+    """Load the operator library into MXNet, unless it is already loaded.
 
     ``import gluon_roi`` calls this. MXNet cannot load a library twice.
 
@@ -41,7 +41,7 @@ def load() -> None:
 
     Examples
     --------
-    >>> load()                                # it is loaded already
+    >>> load()                                # already loaded
     """
     if not PATH.is_file():
         source = PATH.parent.parent
@@ -61,14 +61,14 @@ def load() -> None:
         ) from error
     # Checked first, because MXNet's own message about a mismatch is misleading.
     wanted = mxnet_lib_api()
-    # When MXNet asks, the library answers for both.
+    # A library for version 11 also supports version 10.
     served = (10, 11) if built_for == 11 else (built_for,)
     if wanted is not None and wanted not in served:
         raise ImportError(
             f"gluon_roi: the operator library was built for library API {built_for}, but MXNet "
             f"{mx.__version__} has {wanted}; {REBUILD}"
         )
-    # After importlib.reload the operators still exist: they stay until the process ends.
+    # After importlib.reload the operators still exist; they cannot be removed.
     if not any(hasattr(mx.nd._internal, f"_gluon_roi_{name}") for name in operators()):
         _register()
         atexit.register(_close, library)
@@ -77,8 +77,8 @@ def load() -> None:
 def _close(library: ctypes.CDLL) -> None:
     """Remove the library from MXNet's list; ``library`` keeps it loaded.
 
-    MXNet before 1.9.1 erases from that list while it walks through it, at the end of the process,
-    which then may end in SIGABRT.
+    At exit, MXNet before 1.9.1 erases from that list while iterating over it, and the process may
+    end with SIGABRT.
     """
     try:
         initializer = base._LIB._ZN5mxnet18LibraryInitializer3GetEv
@@ -90,10 +90,11 @@ def _close(library: ctypes.CDLL) -> None:
 
 
 def _register() -> None:
-    """Load the library into MXNet, and make the functions of its operators.
+    """Load the library into MXNet, and create the functions of its operators.
 
-    ``mx.library.load`` makes those of all 1,000 operators of MXNet again, which takes half a second
-    and loses the wrappers that AMP or others have put around them; its UTF-8 fails under LC_ALL=C.
+    ``mx.library.load`` creates the functions of all 1,000 operators of MXNet again, which takes
+    half a second and removes wrappers of AMP and others. It also encodes the path as UTF-8, which
+    fails under LC_ALL=C.
     """
     base.check_call(base._LIB.MXLoadLib(ctypes.c_char_p(os.fsencode(PATH)), base.mx_uint(0)))
     for module, make in (
@@ -105,9 +106,9 @@ def _register() -> None:
 
 
 def function_of(operator: str, make: Callable) -> Callable:
-    """A new function for an operator of MXNet, without wrappers such as AMP puts around its own.
+    """A new function for an operator of MXNet, without the wrappers of AMP and others.
 
-    `make` is MXNet's for functions on arrays, or that for functions on symbols.
+    `make` is MXNet's factory of functions on arrays or on symbols.
     """
     handle = base.OpHandle()
     base.check_call(base._LIB.NNGetOpHandle(base.c_str(operator), ctypes.byref(handle)))
@@ -120,7 +121,7 @@ def mxnet_lib_api() -> int | None:
     Returns
     -------
     int or None
-        11 for MXNet 1.9, 10 for 1.8; None if MXNet has no header that says so.
+        11 for MXNet 1.9, 10 for 1.8; None if MXNet has no header with the version.
 
     Examples
     --------
@@ -135,56 +136,56 @@ def mxnet_lib_api() -> int | None:
 
 
 class Input(NamedTuple):
-    """An input that an operator declares."""
+    """The declaration of an input of an operator."""
 
     name: str
     role: str  # maps, rows, boxes, like, rois or counts
     rank: int  # number of dimensions; 0 if it varies
     optional: bool
     has_gradient: bool
-    several: bool  # whether it is a list
+    several: bool  # whether it is a list of arrays (variadic)
 
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """The library's declaration of one of its operators."""
+    """The library's declaration of an operator."""
 
     name: str  # as in Python: PSROIPool
     symbol: str  # as in C: ps_roi_pool
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
-    coordinates: int  # of a box
+    coordinates: int  # number of coordinates of a box: 4, or 5 if rotated
     parameters: dict[str, str | None]  # name -> default, as text; None if it is required
 
     @property
     def several_maps(self) -> bool:
-        """Whether data is a list."""
+        """Whether data is a list of maps."""
         return self.inputs[0].several
 
     @functools.cached_property
     def input_names(self) -> tuple[str, ...]:
-        return tuple(given.name for given in self.inputs)
+        return tuple(declared.name for declared in self.inputs)
 
     @functools.cached_property
     def optional_inputs(self) -> frozenset[str]:
-        return frozenset(given.name for given in self.inputs if given.optional)
+        return frozenset(declared.name for declared in self.inputs if declared.optional)
 
     @functools.cached_property
     def rois_name(self) -> str | None:
-        return next((given.name for given in self.inputs if given.role == "rois"), None)
+        return next((declared.name for declared in self.inputs if declared.role == "rois"), None)
 
     def input_of(self, name: str) -> Input:
-        """The one that an array of a call belongs to: each of several has a number behind it."""
+        """The input that an array belongs to; a variadic input has arrays data0, data1, ..."""
         return next(
-            given
-            for given in self.inputs
-            if given.name == (name.rstrip("0123456789") if given.several else name)
+            declared
+            for declared in self.inputs
+            if declared.name == (name.rstrip("0123456789") if declared.several else name)
         )
 
 
 @functools.lru_cache(maxsize=None)
 def operators() -> dict[str, Declared]:
-    """Every operator of the library: inputs, parameters, defaults.
+    """All operators of the library, with inputs, parameters and defaults.
 
     Returns
     -------
@@ -202,7 +203,7 @@ def operators() -> dict[str, Declared]:
         declared["name"]: Declared(
             declared["name"],
             declared["symbol"],
-            tuple(Input(**given) for given in declared["inputs"]),
+            tuple(Input(**fields) for fields in declared["inputs"]),
             tuple(declared["outputs"]),
             declared["coordinates"],
             {parameter["name"]: parameter["default"] for parameter in declared["params"]},
@@ -212,7 +213,7 @@ def operators() -> dict[str, Declared]:
 
 
 def _text(library: ctypes.CDLL, text: bytes | None) -> bytes:
-    """A text of the C interface, or its error."""
+    """A string of the C interface; raises RuntimeError with the last error if it is NULL."""
     if text is None:
         library.gluon_roi_last_error.restype = ctypes.c_char_p
         error = library.gluon_roi_last_error().decode(errors="backslashreplace")
@@ -221,20 +222,21 @@ def _text(library: ctypes.CDLL, text: bytes | None) -> bytes:
 
 
 def build_info() -> dict[str, Any]:
-    """How the package was built and what it runs on.
+    """How the package was built, and the versions and instruction set that it uses.
 
     Returns
     -------
     dict
         version, mxnet (version), lib_api (version of MXNet's library API), compiler, cuda (version
-        of the toolkit, None without CUDA), cuda_archs (list of int), openmp (the standard's date,
+        of the toolkit, None without CUDA), cuda_archs (list of int), openmp (date of the standard,
         None without OpenMP) and simd (the instruction set chosen at run time: 'sse2', 'avx2' or
-        'avx512', on 64-bit Arm 'neon'; the environment variable GLUON_ROI_SIMD forces a lower one).
+        'avx512', on 64-bit Arm 'neon'; the environment variable GLUON_ROI_SIMD selects a lower
+        one).
 
     Raises
     ------
     RuntimeError
-        GLUON_ROI_SIMD names no instruction set of this processor.
+        GLUON_ROI_SIMD is not an instruction set of this processor.
 
     Examples
     --------
@@ -251,7 +253,7 @@ def build_info() -> dict[str, Any]:
 
 
 def include() -> str:
-    """The folder of gluon_roi.h, the header of the C interface.
+    """The folder that contains gluon_roi.h, the header of the C interface.
 
     Returns
     -------
@@ -270,7 +272,7 @@ def include() -> str:
 
 
 def has_cuda() -> bool:
-    """Whether the operator library holds CUDA kernels.
+    """Whether the operator library contains CUDA kernels.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators as functions of arrays and symbols of mx.nd, mx.sym or mx.np.
 
-``gluon_roi.nd``, ``gluon_roi.sym`` and ``F.gluon_roi`` inside ``hybrid_forward`` hold the same
-functions. A function returns the kind of array or symbol that it is given.
+``gluon_roi.nd``, ``gluon_roi.sym`` and ``F.gluon_roi`` inside ``hybrid_forward`` have the same
+functions. A function returns the same type of array or symbol as its inputs.
 """
 
 from .ops.box_iou import box_iou as BoxIoU

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the sizes in a file of parameters, which MXNet would believe.
+"""Checks the sizes in a file of parameters, which MXNet does not check.
 
 The format is that of ``mx.nd.save`` (``src/ndarray/ndarray.cc`` of MXNet), little-endian::
 
@@ -12,8 +12,8 @@ The format is that of ``mx.nd.save`` (``src/ndarray/ndarray.cc`` of MXNet), litt
             and shape, the values, the indices; an array without a shape ends there
     shape   int32 number of axes, int64 for each
 
-Arrays of MXNet before 0.11 have neither a version nor a storage: their first number is 0xF993FAC8,
-or the number of axes, which are uint32 then.
+Arrays of MXNet before 0.11 have neither a version nor a storage: they begin with 0xF993FAC8, or
+with the number of axes, whose sizes are then uint32.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from typing import Any, BinaryIO
 
 _LIST = 0x112
 _VERSION_1, _VERSION_2, NUMPY_VERSION = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
-#: Bytes of a number by MXNet's number of its type.
+#: Bytes per element by MXNet's type flag.
 _BYTES = {0: 4, 1: 8, 2: 2, 3: 1, 4: 4, 5: 1, 6: 8, 7: 1, 8: 2, 9: 2, 10: 4, 11: 8, 12: 2}
-#: Arrays of indices by MXNet's number of a storage: dense, by rows, and compressed rows.
+#: Number of index arrays by MXNet's storage type: dense, row sparse, compressed sparse rows.
 _INDICES = {0: 0, 1: 1, 2: 2}
 
 
 class DamagedError(ValueError):
-    """The file is not one of parameters, or not all of it."""
+    """The file is not a file of parameters, or it is truncated."""
 
 
 class _Reader:
-    """Reads a file, and never beyond its end."""
+    """Reads a file; raises DamagedError at its end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        self.left = os.fstat(file.fileno()).st_size
+        self.remaining = os.fstat(file.fileno()).st_size
 
-    def numbers(self, form: str, count: int = 1) -> tuple:
-        """Numbers of a form of the module struct."""
-        size = struct.calcsize(f"<{form}") * count
-        self._take(size)
-        return struct.unpack(f"<{count}{form}", self.file.read(size))
+    def numbers(self, format: str, count: int = 1) -> tuple:
+        """Numbers in a format of the module struct."""
+        size = struct.calcsize(f"<{format}") * count
+        self._consume(size)
+        return struct.unpack(f"<{count}{format}", self.file.read(size))
 
-    def number(self, form: str) -> int:
-        return self.numbers(form)[0]
+    def number(self, format: str) -> int:
+        return self.numbers(format)[0]
 
     def skip(self, size: int) -> None:
-        self._take(size)
+        self._consume(size)
         self.file.seek(size, os.SEEK_CUR)
 
-    def _take(self, size: int) -> None:
-        if not 0 <= size <= self.left:
+    def _consume(self, size: int) -> None:
+        if not 0 <= size <= self.remaining:
             raise DamagedError
-        self.left -= size
+        self.remaining -= size
 
 
 def check(file: BinaryIO) -> bool:
-    """Raise DamagedError unless a file has all arrays and names that it announces.
+    """Raise DamagedError unless a file contains all arrays and names that it declares.
 
     Returns whether the arrays were saved under ``np_shape``, as MXNet has to load them.
     """
@@ -72,7 +72,7 @@ def check(file: BinaryIO) -> bool:
     reader.number("Q")
     count = reader.number("Q")
     versions = set()
-    for _ in range(count):  # an array has 4 bytes at least, so a false count ends soon
+    for _ in range(count):  # at least 4 bytes each, so a wrong count ends soon
         versions.add(_check_array(reader))
     names = reader.number("Q")
     if names not in (0, count):
@@ -83,7 +83,7 @@ def check(file: BinaryIO) -> bool:
 
 
 def _check_array(reader: _Reader) -> int:
-    """Walk over an array, and return its version."""
+    """Skip an array, and return its version."""
     version = reader.number("I")
     if version in (_VERSION_2, NUMPY_VERSION):
         storage = reader.number("i")
@@ -101,27 +101,27 @@ def _check_array(reader: _Reader) -> int:
         return version
     reader.numbers("i", 2)  # the device
     size = _bytes(reader)
-    described = [(_bytes(reader), _shape(reader)) for _ in range(indices)]
+    index_arrays = [(_bytes(reader), _shape(reader)) for _ in range(indices)]
     if indices:
-        shape = _stored(shape, stored, [sizes for _, sizes in described])
-    for bytes_of_one, sizes in [(size, shape), *described]:
+        shape = _values_shape(shape, stored, [sizes for _, sizes in index_arrays])
+    for element_size, sizes in [(size, shape), *index_arrays]:
         if sizes is None:
             raise DamagedError
-        reader.skip(bytes_of_one * math.prod(sizes))
+        reader.skip(element_size * math.prod(sizes))
     return version
 
 
-def _stored(shape: Any, stored: Any, indices: list) -> Any:
-    """The shape of the values of a sparse array, with its shape, that in the file, and its indices.
+def _values_shape(shape: Any, stored: Any, indices: list) -> Any:
+    """The shape of a sparse array's values, from its shape, the stored shape and its indices.
 
-    MXNet writes no size of a matrix of compressed rows.
+    MXNet does not store the number of values of a CSR matrix.
     """
     if None in (shape, stored, *indices) or any(len(sizes) != 1 for sizes in indices) or not shape:
         raise DamagedError
-    if len(indices) == 1:  # some rows, and their numbers
+    if len(indices) == 1:  # row sparse: the indices of the stored rows
         expected = (*indices[0], *shape[1:])
         fits = expected[0] <= shape[0]
-    else:  # the first value of each row, and the columns of all values
+    else:  # CSR: the first value of each row, and the columns of all values
         expected = indices[1]
         fits = len(shape) == 2 and indices[0][0] in (0, shape[0] + 1)
     if not fits or math.prod(stored) and stored != expected:
@@ -141,8 +141,8 @@ def _shape(reader: _Reader) -> tuple[int, ...] | None:
 
 
 def _bytes(reader: _Reader) -> int:
-    """Bytes of a number of the type that comes next."""
-    kind = reader.number("i")
-    if kind not in _BYTES:
+    """Read a type flag; return the bytes per element."""
+    type_flag = reader.number("i")
+    if type_flag not in _BYTES:
         raise DamagedError
-    return _BYTES[kind]
+    return _BYTES[type_flag]

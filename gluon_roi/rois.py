@@ -3,9 +3,9 @@
 
 Every operator takes rows ``[batch_index, x1, y1, x2, y2]``, boxes per image of shape (N, R, 4), and
 boxes with counts (`rois_num`). The functions here convert each common layout to rows, for code that
-keeps one layout throughout. Coordinates are image coordinates (pixels) and stay unchanged. Results
-are float32, or float64 if boxes are float64; in float16, coordinates above 1024 would be whole
-pixels. Gradients flow back to every box given as an ``mx.nd.NDArray``.
+keeps one layout throughout. Coordinates are image coordinates (pixels) and are not changed. Results
+are float32, or float64 if boxes are float64; in float16, coordinates above 1024 would be rounded to
+integers. Gradients flow back to every box given as an ``mx.nd.NDArray``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["assign_levels", "check", "from_batch", "from_counts", "from_list", "
 
 
 def _real(boxes: Any) -> Any:
-    """An NDArray or NumPy array, of float64 if `boxes` is, otherwise of float32."""
+    """Convert boxes to an NDArray or NumPy array of float32, or float64 if they are float64."""
     if not isinstance(boxes, (mx.nd.NDArray, np.ndarray)):
         boxes = np.asarray(boxes, np.float32)
-    if boxes.size == 0:  # outside of np_shape, MXNet copies no empty array
+    if boxes.size == 0:  # outside of np_shape, MXNet cannot copy empty arrays
         boxes = np.zeros(boxes.shape, boxes.dtype)
     return boxes if boxes.dtype == np.float64 else boxes.astype(np.float32)
 
@@ -42,9 +42,9 @@ def _empty(shape: tuple, context: mx.Context, dtype: Any) -> mx.nd.NDArray:
 def _rows(
     function: str, images: np.ndarray, given: Sequence[Any], boxes: Sequence[Any]
 ) -> mx.nd.NDArray:
-    """Put the image of each box in front of it. Some of the arrays may be empty.
+    """Concatenate boxes with their image indices in the first column. Arrays may be empty.
 
-    `given` are the arrays of the caller, for the context; `boxes` are those after conversion.
+    `given` are the caller's arrays, which determine the context; `boxes` are the converted ones.
     """
     context = next((a.context for a in given if isinstance(a, mx.nd.NDArray)), mx.current_context())
     without_rows, boxes = boxes, [box for box in boxes if box.shape[0] > 0]
@@ -53,8 +53,8 @@ def _rows(
             dtype = np.result_type(np.float32, *(box.dtype for box in without_rows))
             return _empty((0, 5), context, dtype)
         raise ValueError(
-            f"{function}: got no box at all, expected at least one: MXNet has empty arrays only "
-            "under mx.util.np_shape()"
+            f"{function}: got no boxes, expected at least one: MXNet supports empty arrays "
+            "only under mx.util.np_shape()"
         )
     dtype = np.result_type(*(b.dtype for b in boxes))
     arrays = [
@@ -68,7 +68,7 @@ def _rows(
 
 
 def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
-    """Convert a list with the boxes of each image, torchvision's layout, to rows.
+    """Convert a list of the boxes of each image, torchvision's layout, to rows.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
     Raises
     ------
     ValueError
-        An array has another shape, or there is no box outside ``mx.util.np_shape()``.
+        An array has a wrong shape, or there is no box outside ``mx.util.np_shape()``.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
     given, checked = list(boxes), []
     for i, image in enumerate(given):
         image = _real(image)
-        # [] is an image without boxes.
+        # An image without boxes may be given as [].
         image = image.reshape(0, 4) if image.shape == (0,) else image
         checked.append(_boxes(f"from_list: boxes[{i}]", image, "(L, 4)", 2))
     counts = [image.shape[0] for image in checked]
@@ -102,7 +102,7 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
 
 
 def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
-    """Convert boxes in the order of images, with a count for each image, Paddle's layout, to rows.
+    """Convert boxes and the number of boxes of each image, Paddle's layout, to rows.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
     Raises
     ------
     ValueError
-        An array has another shape, the counts are not whole numbers that sum to K, or there is no
+        An array has a wrong shape, the counts are not integers that sum to K, or there is no
         box outside ``mx.util.np_shape()``.
 
     Examples
@@ -133,7 +133,7 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
         raise ValueError(f"from_counts: rois_num has shape {counts.shape}, expected (N,)")
     if (counts < 0).any() or (counts != np.floor(counts)).any() or counts.sum() != rois.shape[0]:
         raise ValueError(
-            f"from_counts: rois_num is {counts.tolist()}, expected whole numbers that sum to "
+            f"from_counts: rois_num is {counts.tolist()}, expected integers that sum to "
             f"{rois.shape[0]} (the rows of rois)"
         )
     images = np.repeat(np.arange(len(counts)), counts.astype(np.int64))
@@ -141,7 +141,7 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
 
 
 def from_batch(boxes: Any) -> mx.nd.NDArray:
-    """Convert an array with R boxes for every image, GluonCV's layout, to rows.
+    """Convert an array of R boxes for each image, GluonCV's layout, to rows.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def from_batch(boxes: Any) -> mx.nd.NDArray:
     Raises
     ------
     ValueError
-        The array has another shape, or there is no box outside ``mx.util.np_shape()``.
+        The array has a wrong shape, or there is no box outside ``mx.util.np_shape()``.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def from_batch(boxes: Any) -> mx.nd.NDArray:
 
 
 def from_xywh(boxes: Any) -> Any:
-    """Convert boxes ``[x, y, width, height]``, COCO's form, to corners ``[x1, y1, x2, y2]``.
+    """Convert boxes ``[x, y, width, height]``, COCO's format, to corners ``[x1, y1, x2, y2]``.
 
     Parameters
     ----------
@@ -209,27 +209,28 @@ def _check_columns(where: str, boxes: Any) -> None:
 
 
 def check(rois: Any, image_shape: Sequence[int], spatial_scale: float | None = None) -> None:
-    """Raise ValueError if boxes look like another form of boxes than the operators take.
+    """Raise ValueError if boxes look as if they were in a format that operators do not accept.
 
-    A wrong form gives wrong features silently, so call this once on a typical batch. It finds
-    ``(x, y, width, height)``, normalised coordinates, pixels of another size of the image, cells of
-    the map, no batch index in the first column, and a scale above 1. Padding rows (a negative batch
-    index) may hold anything.
+    Boxes in a wrong format silently produce wrong features, so call this once on a typical batch.
+    It detects ``(x, y, width, height)``, normalised coordinates, pixels of an image of a different
+    size, cells of the map, a missing batch index, and a scale above 1. Padding rows (a negative
+    batch index) are ignored.
 
     Parameters
     ----------
     rois : array, shape (..., 4) or (K, 5)
         ``x1, y1, x2, y2``, or rows ``[batch_index, x1, y1, x2, y2]``.
     image_shape : sequence of int
-        Of the image that the network gets: (height, width), (height, width, channels), or
+        Shape of the network's input: (height, width), (height, width, channels), or
         (N, channels, height, width).
     spatial_scale : float, optional
-        Map cells per image pixel, as the operator gets it.
+        Map cells per image pixel, as passed to the operator.
 
     Raises
     ------
     ValueError
-        What the boxes look like, and how to convert them; or an argument has another shape.
+        The boxes have a wrong format; the message describes it and how to convert them. Or an
+        argument has a wrong shape.
 
     Examples
     --------
@@ -261,13 +262,13 @@ and y by 480
                 "expected a batch index: rows are [batch_index, x1, y1, x2, y2]"
             )
         rois = rois[index >= 0]
-    found = _suspicion(rois[..., -4:].reshape(-1, 4), height, width, spatial_scale)
-    if found:
-        raise ValueError(f"rois.check: {found}")
+    problem = _find_problem(rois[..., -4:].reshape(-1, 4), height, width, spatial_scale)
+    if problem:
+        raise ValueError(f"rois.check: {problem}")
 
 
-def _suspicion(boxes: np.ndarray, height: int, width: int, scale: float | None) -> str | None:
-    """What boxes look like if not corners in pixels of the image."""
+def _find_problem(boxes: np.ndarray, height: int, width: int, scale: float | None) -> str | None:
+    """A description of a suspicious box format, or None."""
     if not np.isfinite(boxes).all():
         return f"box {boxes[~np.isfinite(boxes).all(axis=1)][0].tolist()} is not finite"
     if len(boxes) == 0:
@@ -294,7 +295,7 @@ def _suspicion(boxes: np.ndarray, height: int, width: int, scale: float | None) 
             f"boxes reach to x = {reach[0]:g}, y = {reach[1]:g}, but the image has {width} x "
             f"{height} pixels: scale them as the image was scaled"
         )
-    # A few boxes may be in the corner by chance.
+    # Few boxes may all be in the corner by chance.
     if scale is not None and scale < 0.5 and len(boxes) > 4 and (reach <= scale * image + 1).all():
         return (
             f"all boxes end before x = {reach[0]:g}, y = {reach[1]:g}: they look like cells of the "
@@ -310,7 +311,7 @@ def assign_levels(
 
     The level is ``k = floor(k0 + log2(sqrt(w * h) / canonical_size + 1e-6))``, clipped to [`k_min`,
     `k_max`], with ``w = x2 - x1``: the same as in :func:`gluon_roi.nd.PyramidROIAlign`. Boxes
-    without area, and those with a NaN, go to `k_min`.
+    without area or with a NaN are assigned to `k_min`.
 
     Parameters
     ----------
@@ -342,6 +343,6 @@ def assign_levels(
         width, height = x2 - x1, y2 - y1
         area = np.where(width > 0, width, 0) * np.where(height > 0, height, 0)
         relative = np.sqrt(area) / canonical_size + 1e-6
-        # Least sizes are compared, as by the operator: a logarithm would be rounded.
-        least = 2.0 ** (np.arange(k_min + 1, k_max + 1) - k0)
-        return k_min + (relative[..., None] >= least).sum(axis=-1)
+        # Minimum sizes are compared, as in the operator, because a logarithm would be rounded.
+        min_sizes = 2.0 ** (np.arange(k_min + 1, k_max + 1) - k0)
+        return k_min + (relative[..., None] >= min_sizes).sum(axis=-1)

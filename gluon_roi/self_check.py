@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check command: every operator on the CPU, and on every GPU that MXNet sees.
+"""The check command: tests every operator on the CPU, and on every GPU that MXNet finds.
 
 On the CPU each operator is compared with its NumPy reference, on a GPU with the CPU: forward and
 backward, in float16, float32 and float64.
@@ -22,7 +22,7 @@ POOLED, SCALE = 3, 0.1
 
 
 class Tolerance(NamedTuple):
-    """Relative, and absolute in units of the largest value."""
+    """Maximum error, relative to a value plus the largest value."""
 
     forward: float
     backward: float
@@ -40,12 +40,12 @@ class Case:
     """A call of an operator."""
 
     operator: Declared
-    inputs: dict[str, np.ndarray]  # by name, float64; several maps are data0, data1, ...
+    inputs: dict[str, np.ndarray]  # by name, float64; the maps of a pyramid are data0, data1, ...
     arguments: dict[str, Any]
     has_geometry: bool = True  # whether positions are float32 for float16 and float32 data
 
     def arrays(self, dtype: str) -> dict[str, np.ndarray]:
-        """The inputs as the operator takes them: RoIs are never float16."""
+        """The inputs in this dtype; RoIs are never float16."""
         rois = "float64" if dtype == "float64" else "float32"
         return {
             name: value.astype(rois if name == self.operator.rois_name else dtype)
@@ -53,7 +53,7 @@ class Case:
         }
 
     def named(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Values for the inputs, in their order, by the names of the function's arguments."""
+        """Map the names of the function's arguments to values in the order of the inputs."""
         named = dict(zip(self.inputs, values))
         if self.operator.several_maps:
             maps = [name for name in named if name != self.operator.rois_name]
@@ -67,16 +67,16 @@ class Results(NamedTuple):
 
 
 class Device(Protocol):
-    """What runs the operators."""
+    """An implementation of the operators."""
 
     def run(self, case: Case, dtype: str, d_outs: list[np.ndarray] | None) -> Results:
-        """Run a case, backward too if there are gradients of the outputs."""
+        """Run a case, including its backward pass if output gradients are given."""
 
 
 class MXNetDevice:
     """A context of MXNet.
 
-    None of MXNet's own kernels is needed: arrays are copied, and head gradients are given.
+    MXNet's kernels are not used: arrays are copied, and head gradients are given.
     """
 
     def __init__(self, context: mx.Context) -> None:
@@ -88,7 +88,7 @@ class MXNetDevice:
     def run(self, case: Case, dtype: str, d_outs: list[np.ndarray] | None) -> Results:
         arrays = case.arrays(dtype)
         inputs = [self._array(value) for value in arrays.values()]
-        # An element that the backward pass leaves as it is shows.
+        # Filled, so that elements that the backward pass does not write differ.
         gradients = [self._array(np.full_like(value, 9)) for value in arrays.values()]
         mx.autograd.mark_variables(inputs, gradients)
         function = getattr(gluon_roi.nd, case.operator.name)
@@ -121,13 +121,13 @@ class Reference:
             return Results([out], {"data": reference.box_nms_backward(d_outs[0], record)})
         if not any(declared.has_gradient for declared in case.operator.inputs):
             found = getattr(reference, symbol)(**inputs, **arguments)
-            nothing = {name: np.zeros_like(value) for name, value in arrays.items()}
-            return Results(list(found) if isinstance(found, tuple) else [found], nothing)
+            zeros = {name: np.zeros_like(value) for name, value in arrays.items()}
+            return Results(list(found) if isinstance(found, tuple) else [found], zeros)
         outputs = [getattr(reference, symbol)(**inputs, **arguments)]
         if d_outs is None:
             return Results(outputs, {})
         found = getattr(reference, f"{symbol}_backward")(d_outs[0], **inputs, **arguments)
-        # One array, or one for each input that has a gradient; those of several maps are a list.
+        # One array, or one for each input with a gradient; the gradients of a pyramid are a list.
         listed = list(found) if isinstance(found, tuple) else [found]
         listed = [*listed[0], *listed[1:]] if case.operator.several_maps else listed
         named = (name for name in arrays if case.operator.input_of(name).has_gradient)
@@ -137,7 +137,7 @@ class Reference:
 
 
 def cases() -> list[Case]:
-    """One of every operator, in the order of tables."""
+    """One case for each operator, in the order of OPERATORS."""
     declared = gluon_roi.library.operators()
     return [_case(declared[block.__name__]) for block in gluon_roi.OPERATORS]
 
@@ -189,7 +189,7 @@ def _pooling_case(operator: Declared, rng: np.random.RandomState) -> Case:
 
 
 def differences(case: Case, device: Device, expected_by: Device, repeats: bool) -> list[str]:
-    """What a device computes otherwise; empty if all agrees. `repeats` also runs it twice."""
+    """Descriptions of all differences. With `repeats`, two runs must also be identical."""
     found = []
     for dtype, tolerance in TOLERANCES.items():
         try:
@@ -227,7 +227,7 @@ def differences(case: Case, device: Device, expected_by: Device, repeats: bool) 
 
 
 def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, in units of the expected value and of the largest one at once."""
+    """The largest difference, relative to the expected value plus the largest value."""
     if actual.shape != expected.shape or (np.isnan(actual) != np.isnan(expected)).any():
         return np.inf
     with np.errstate(over="ignore"):
@@ -237,37 +237,37 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def check() -> int:
-    """Print the build, patches that do not fit, and the verdict on each operator.
+    """Print the build, patches that do not match, and the result for each operator.
 
-    Return 1 if an operator differs or a patch does not fit, otherwise 0.
+    Return 1 if an operator differs or a patch does not match, otherwise 0.
     """
-    shown = {"library": gluon_roi.library.PATH, **gluon_roi.build_info()}
-    for key, value in shown.items():
+    info = {"library": gluon_roi.library.PATH, **gluon_roi.build_info()}
+    for key, value in info.items():
         print(f"{key:12} {value}")
     unmatched = _compat.unmatched()
     for line in unmatched:
         print(line)
     cpu = MXNetDevice(mx.cpu())
-    agree = _print_verdicts(cpu, Reference(), "the reference", False)
+    agree = _print_results(cpu, Reference(), "the reference", False)
     failed = not agree or len(unmatched) > 0
     for context in map(mx.gpu, range(mx.context.num_gpus())):
         print(f"{str(context):12} {gpu.device_name(context.device_id)}")
         gpu.check_begins(context)
-        if _print_verdicts(MXNetDevice(context), cpu, f"the CPU on {context}", True):
+        if _print_results(MXNetDevice(context), cpu, f"the CPU on {context}", True):
             _record(context)
         else:
             failed = True
     return 1 if failed else 0
 
 
-def _print_verdicts(device: Device, expected_by: Device, expected: str, repeats: bool) -> bool:
-    """Print a line for each operator, and one for each difference; return whether all agree."""
+def _print_results(device: Device, expected_by: Device, expected: str, repeats: bool) -> bool:
+    """Print a line for each operator and each difference; return whether all agree."""
     agree = True
     for case in cases():
         found = differences(case, device, expected_by, repeats)
         agree = agree and not found
-        verdict = "DIFFERS from" if found else "agrees with"
-        print(f"{case.operator.name:20} {verdict} {expected}", flush=True)
+        result = "DIFFERS from" if found else "agrees with"
+        print(f"{case.operator.name:20} {result} {expected}", flush=True)
         for line in found:
             print(f"{'':20} {line}")
     return agree

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times the four classic operators beside MXNet's own, on this machine's CPU."""
+"""Compares the speed of four operators with MXNet's on this machine's CPU."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ from . import library, nd
 
 #: Feature maps of a 600 x 800 image at stride 16, and 300 boxes on it.
 _MAP, _IMAGE, _BOXES, _SCALE, _BINS = (38, 50), (600, 800), 300, 1 / 16, 7
-#: Seconds for the calls of a cell of the table, beyond the first two.
+#: Seconds for the calls of each table cell, after the first two.
 _BUDGET = 1.5
 
 
 def _pairs() -> dict[str, tuple[int, Callable, Callable]]:
-    """Of each operator the channels of the map, our call and MXNet's call of the same meaning."""
+    """For each operator the channels of the map, gluon_roi's call and MXNet's equivalent call."""
     contrib, grouped = mx.nd.contrib, 21 * _BINS * _BINS
     size: dict[str, Any] = {"pooled_size": (_BINS, _BINS), "spatial_scale": _SCALE}
-    ours, theirs = {**size, "sampling_ratio": 2}, {**size, "sample_ratio": 2}
+    options, mxnet_options = {**size, "sampling_ratio": 2}, {**size, "sample_ratio": 2}
     return {
         "ROIPool": (256, partial(nd.ROIPool, **size), partial(mx.nd.ROIPooling, **size)),
-        "ROIAlign": (256, partial(nd.ROIAlign, **ours), partial(contrib.ROIAlign, **theirs)),
+        "ROIAlign": (
+            256,
+            partial(nd.ROIAlign, **options),
+            partial(contrib.ROIAlign, **mxnet_options),
+        ),
         "PSROIPool": (
             grouped,
             partial(nd.PSROIPool, **size),
@@ -35,14 +39,14 @@ def _pairs() -> dict[str, tuple[int, Callable, Callable]]:
         ),
         "PSROIAlign": (
             grouped,
-            partial(nd.PSROIAlign, **ours, aligned=False),
-            partial(contrib.ROIAlign, **theirs, position_sensitive=True),
+            partial(nd.PSROIAlign, **options, aligned=False),
+            partial(contrib.ROIAlign, **mxnet_options, position_sensitive=True),
         ),
     }
 
 
 def _milliseconds(call: Callable, x: mx.nd.NDArray, rois: mx.nd.NDArray, backward: bool) -> float:
-    """The fastest of several calls; after the second one, up to a budget of time."""
+    """The fastest of several calls, without the first one, within a time budget."""
     times: list[float] = []
     while len(times) < 2 or (sum(times[1:]) < _BUDGET and len(times) < 50):
         begin = time.perf_counter()
@@ -71,13 +75,15 @@ def bench() -> int:
     columns = f"{'MXNet':>10}{'gluon_roi':>11}{'':9}"
     print(f"{'operator':12}{columns}{columns}{'difference':>11}")
     status = 0
-    for name, (channels, ours, theirs) in _pairs().items():
+    for name, (channels, function, mxnet_function) in _pairs().items():
         x = mx.nd.array(rng.randn(1, channels, *_MAP))
-        difference = float((ours(x, rois) - theirs(x, rois)).abs().max().asscalar())
+        difference = float((function(x, rois) - mxnet_function(x, rois)).abs().max().asscalar())
         x.attach_grad()
         row = f"{name:12}"
         for backward in (False, True):
-            before, after = (_milliseconds(call, x, rois, backward) for call in (theirs, ours))
+            before, after = (
+                _milliseconds(call, x, rois, backward) for call in (mxnet_function, function)
+            )
             row += f"{before:10.2f}{after:11.2f}{f'{before / after:.1f} x':>8} "
         print(f"{row}{difference:11.0e}", flush=True)
         status |= not difference < 1e-4

@@ -390,7 +390,7 @@ REFUSED = {
     f"{EXPORT} --shape data=1,4,5,6 --shape rois=3,5": "Error in operator maps: ",
     "export S P -o P --shape data=1": "-o: expected another file than PARAMS, got ",
     "export S none -o net.onnx --shape data=1": "PARAMS: expected a file of parameters, but there",
-    "export S F -o net.onnx --shape data=1": "PARAMS: F is not a whole file of parameters",
+    "export S F -o net.onnx --shape data=1": "PARAMS: F is not a complete file of parameters",
     "export S . -o net.onnx --shape data=1": "PARAMS: expected a file of parameters, but . is a",
     "export F P -o net.onnx --shape data=1": "F is not a symbol file",
     f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --metadata F": "--metadata: F is not a JSON",

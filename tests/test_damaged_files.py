@@ -81,7 +81,7 @@ def test_files_of_every_kind(path):
 def test_sizes_are_not_believed(content, path, monkeypatch):
     """MXNet gets no such file: it would ask for the memory first."""
     monkeypatch.setattr(mx.nd, "load", lambda *_: pytest.fail("MXNet loads it"))
-    with pytest.raises(ValueError, match=f"^test: {path} is not a whole file of parameters$"):
+    with pytest.raises(ValueError, match=f"^test: {path} is not a complete file of parameters$"):
         _read(path, content)
 
 
@@ -104,8 +104,8 @@ def test_random_damage(path):
             try:
                 accepted += len(_read(path, bytes(damaged))) > 0
             except ValueError as error:
-                assert str(error) == f"test: {path} is not a whole file of parameters"
-        with pytest.raises(ValueError, match="not a whole file of parameters"):
+                assert str(error) == f"test: {path} is not a complete file of parameters"
+        with pytest.raises(ValueError, match="not a complete file of parameters"):
             _read(path, content[:place])
     assert accepted > len(content) // 2  # values and names may be any
 

@@ -77,7 +77,7 @@ NOTHING = {
 def test_no_box_at_all(function):
     with mx.util.np_shape():
         assert NOTHING[function]().shape == (0, 5)
-    with pytest.raises(ValueError, match=f"^{function}: got no box at all, expected at least one"):
+    with pytest.raises(ValueError, match=f"^{function}: got no boxes, expected at least one"):
         NOTHING[function]()
 
 
