@@ -7,10 +7,11 @@
     python -m benchmarks.onnx --suppression
 
 Models have random weights, and one image of 600 x 800. MXNet as it is, MXNet switched by
-gluon_roi.optimize and the runtimes take turns in one process for each number of threads; values are
-medians, of processor time for one thread and of elapsed time for several. "Found" counts how many
-of the best 100 detections of the switched model are found again: the same class, a score within
-1e-3, corners within 0.05 pixels. --profile prints where the runtimes spend their time instead.
+gluon_roi.optimize, without and with inference=True, and the runtimes take turns in one process for
+each number of threads; values are medians, of processor time for one thread and of elapsed time for
+several. "Found" counts how many of the best 100 detections of the switched model are found again:
+the same class, a score within 1e-3, corners within 0.05 pixels. --profile prints where the runtimes
+spend their time instead.
 
 --suppression compares two forms of box_nms of 80 classes on one thread: NonMaxSuppression over
 classes, which is exported, and over boxes that are moved apart by class, as torchvision's
@@ -49,7 +50,7 @@ from .switch_whole import info_of, make_fpn, make_rfcn
 IMAGE = (1, 3, 600, 800)
 SHOWN = 12  # nodes of a profile
 KEPT = 100  # the best detections, which are compared
-WAYS = ("MXNet", "switched", "onnxruntime", "OpenVINO", "OpenVINO's default")
+WAYS = ("MXNet", "switched", "inference", "onnxruntime", "OpenVINO", "OpenVINO's default")
 
 
 class Model(NamedTuple):
@@ -105,28 +106,29 @@ def detections(outputs: list) -> np.ndarray:
 
 
 class Detector:
-    """A model in MXNet, as it is and switched, and exported for the runtimes."""
+    """A model in MXNet, as it is, switched and for inference, and exported for the runtimes."""
 
     def __init__(self, model: Model, folder: str) -> None:
         image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, IMAGE))
         self._inputs = [image, *model.more(image)]
         self._nets = []
-        for _ in range(2):
+        for _ in range(3):
             mx.random.seed(0)
             np.random.seed(0)
             self._nets.append(model.make(image))
-        before, after = self._nets
+        before, after, inference = self._nets
         before.hybridize(static_alloc=True)
         gluon_roi.optimize(after, *self._inputs, static_alloc=True)
+        gluon_roi.optimize(inference, *self._inputs, inference=True, static_alloc=True)
         self._path = str(Path(folder) / "model.onnx")
         gluon_roi.onnx.export(after, [x.shape for x in self._inputs], self._path)
 
     def calls(self, threads: int) -> dict[str, Callable[[], list]]:
         arrays = [x.asnumpy() for x in self._inputs]
-        before, after = (lambda n=net: zoo.flat(n(*self._inputs)) for net in self._nets)
+        ours = [lambda n=net: zoo.flat(n(*self._inputs)) for net in self._nets]
         calls = onnxruntime, openvino, partial(openvino, precision=None)
         runtimes = [partial(load(self._path, threads), *arrays) for load in calls]
-        return dict(zip(WAYS, (before, after, *runtimes)))
+        return dict(zip(WAYS, (*ours, *runtimes)))
 
     def profiles(self) -> dict[str, dict[str, float]]:
         """Milliseconds of each node in the runtimes, on one thread: way -> type and name -> ms."""
@@ -241,7 +243,7 @@ def main() -> None:
             profile(name)
         return
     if given.suppression:
-        forms = (f"{form}, {runtime}" for form in ("classes", "moved") for runtime in WAYS[2:4])
+        forms = (f"{form}, {runtime}" for form in ("classes", "moved") for runtime in WAYS[3:5])
         print("| boxes |", " | ".join(f"{name}: ms | kept" for name in (*forms, "gluon_roi")), "|")
         print("|---" * 11 + "|")
         for boxes in (600, 1000, 6000, 80000):

@@ -10,9 +10,12 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, NoReturn, Sequence
 
+import mxnet as mx
+
 import gluon_roi
 from gluon_roi import files, self_check, side_by_side
-from gluon_roi.switch import programs
+from gluon_roi.inference.files import convert_symbol
+from gluon_roi.switch import models, programs
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,25 +72,82 @@ def _count(model: str, all: bool) -> int:
     return 0
 
 
-def _switch(model: str, result: str, bad_index: str, rois_only: bool) -> int:
+def _switch(
+    model: str,
+    result: str,
+    bad_index: str,
+    rois_only: bool,
+    inference: bool,
+    params: str | None,
+    out_params: str | None,
+    shape: list[tuple[str, tuple]],
+) -> int:
     file = files.target("switch: OUT", result)
-    files.check_other_file("switch: OUT", file, {"IN": model})
+    read = {"IN": model, "--params": params}
+    files.check_other_file("switch: OUT", file, read)
+    if inference:
+        return _switch_for_inference(
+            model,
+            file,
+            bad_index,
+            rois_only,
+            params,
+            out_params,
+            _by_name("switch: --shape", shape),
+        )
+    for option, value in (("--params", params), ("--out-params", out_params), ("--shape", shape)):
+        if value:
+            raise ValueError(f"switch: {option} is for --inference")
     symbol = gluon_roi.optimize(model, bad_index=bad_index, rois_only=rois_only)
-    before = {
-        name: uses
-        for name, uses in gluon_roi.count(model).items()
-        if not name.startswith(("_gluon_roi_", "Custom"))
-    }
     with files.replacing("switch: OUT", file, "the symbol") as stream:
         stream.write(symbol.tojson(remove_amp_cast=False).encode())
     print(file)
-    print(f"switched: {_changes(before, gluon_roi.count(symbol))}")
+    print(f"switched: {_changes(model, symbol)}")
     return 0
 
 
-def _changes(before: dict[str, int], after: dict[str, int]) -> str:
+def _switch_for_inference(
+    model: str,
+    file: Path,
+    bad_index: str,
+    rois_only: bool,
+    params: str | None,
+    out_params: str | None,
+    shapes: dict[str, tuple],
+) -> int:
+    """Write the symbol and the parameters that inference needs."""
+    if params is None or out_params is None:
+        raise ValueError(
+            "switch: --inference changes the parameters too: expected --params FILE and "
+            "--out-params FILE"
+        )
+    out = files.target("switch: --out-params", out_params)
+    read = {"IN": model, "--params": params, "OUT": file}
+    files.check_other_file("switch: --out-params", out, read)
+    if files.through_links(out) == files.through_links(file):
+        raise ValueError(f"switch: --out-params: expected another file than OUT, got {out}")
+    values = files.read_parameters("switch: --params", params)
+    switched = models.switch_for_inference(model, bad_index, rois_only)
+    converted = convert_symbol(switched, values, shapes)
+    with files.replacing("switch: --out-params", out, "the parameters") as stream:
+        mx.nd.save(stream.name, converted.parameters)
+    with files.replacing("switch: OUT", file, "the symbol") as stream:
+        stream.write(converted.symbol.tojson(remove_amp_cast=False).encode())
+    print(file, out, sep="\n")
+    print(f"switched: {_changes(model, switched)}")
+    for what, count in converted.changes.items():
+        print(f"{what}: {count}")
+    return 0
+
+
+def _changes(model: str, symbol: mx.sym.Symbol) -> str:
     """The replaced operators of MXNet, such as 3 (ROIPooling 2, _contrib_Proposal 1)."""
-    changed = {name: uses - after.get(name, 0) for name, uses in before.items()}
+    before, after = gluon_roi.count(model), gluon_roi.count(symbol)
+    changed = {
+        name: uses - after.get(name, 0)
+        for name, uses in before.items()
+        if not name.startswith(("_gluon_roi_", "Custom"))
+    }
     parts = [f"{name} {uses}" for name, uses in changed.items() if uses > 0]
     total = sum(uses for uses in changed.values() if uses > 0)
     return f"{total} ({', '.join(parts)})" if parts else "0, the file had no operator of MXNet's"
@@ -107,8 +167,8 @@ def _export(
     file = files.target("export: -o", result)
     read = {"SYMBOL": model, "PARAMS": params, "--metadata": metadata}
     files.check_other_file("export: -o", file, read)
-    given, free = _by_name("--shape", shape), _by_name("--dynamic", dynamic)
-    cuts: dict[str, Any] = _by_name("--inputs", inputs)
+    given, free = _by_name("export: --shape", shape), _by_name("export: --dynamic", dynamic)
+    cuts: dict[str, Any] = _by_name("export: --inputs", inputs)
     arrays = files.read_parameters("export: PARAMS", params)
     names = gluon_roi.onnx.input_names(model, arrays, list(cuts), outputs)
     for option, found, known in (("--shape", given, names), ("--dynamic", free, [*names, *cuts])):
@@ -141,7 +201,7 @@ def _by_name(option: str, pairs: list[tuple[str, tuple]]) -> dict[str, tuple]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"export: {option}: expected {twice} once, got it several times")
+        raise ValueError(f"{option}: expected {twice} once, got it several times")
     return found
 
 
@@ -189,6 +249,11 @@ def _parser() -> _Parser:
     sub.add_argument("model", metavar="IN", help="symbol file")
     sub.add_argument("result", metavar="OUT", help="symbol file to write")
     _add_options(sub)
+    sub.add_argument("--inference", action="store_true", help="convert it for inference as well")
+    sub.add_argument("--params", metavar="FILE", help="the parameters, for --inference")
+    sub.add_argument("--out-params", metavar="FILE", help="file of parameters to write")
+    shapes: dict[str, Any] = {"type": _sizes, "action": "append", "default": []}
+    sub.add_argument("--shape", **shapes, metavar="NAME=SIZES", help="usual: data=1,3,600,800")
 
     sub = command("export", _export, "write a model to an ONNX file")
     sub.add_argument("model", metavar="SYMBOL", help="symbol file")

@@ -27,7 +27,15 @@ MODULES = [
     *(
         f"gluon_roi.{name}"
         for name in (
-            *("library", "onnx", "onnx.metadata", "rois", "switch.functions", "switch.models"),
+            *(
+                "library",
+                "onnx",
+                "onnx.metadata",
+                "rois",
+                "switch.counting",
+                "switch.functions",
+                "switch.models",
+            ),
             *("nd", "ops.deformable_blocks"),
         )
     ),

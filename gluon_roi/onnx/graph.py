@@ -15,13 +15,11 @@ from onnx import helper, numpy_helper
 
 from ..bridge.symbol_json import without_longs
 
-#: The name of this package in the files that it writes.
-PRODUCER = "gluon_roi"
+PRODUCER = "gluon_roi"  # the name of this package in the files that it writes
 #: Attributes that any node may have and that have no effect in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
 END = int(np.iinfo(np.int64).max)  # of an axis, for Slice
-#: Larger constants, in bytes, are weights. No size of a tensor depends on their values.
-_WEIGHT = 1024
+_WEIGHT = 1024  # bytes; larger constants are weights, on whose values no size of a tensor depends
 #: The dtypes of tensors by their names in ONNX's schemas.
 _NUMBERS = {f"tensor({name.lower()})": number for name, number in onnx.TensorProto.DataType.items()}
 #: Operators whose output dtype does not depend on the dtype of the inputs.

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..bridge.symbol_json import Nodes, symbol_content
 from ..files import load_symbol, read_parameters, read_symbol
-from ..switch.models import count, optimize
+from ..switch.counting import count
+from ..switch.models import optimize
 from ..switch.symbols import Graph, load_content, replace_guards_with_zeros
 from .cut import cut, label_variables
 from .metadata import detector_metadata, is_detector, output_names

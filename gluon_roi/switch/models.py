@@ -5,21 +5,38 @@ from __future__ import annotations
 
 import difflib
 import functools
-import inspect
 import os
 import warnings
-from collections import Counter
-from types import CodeType
-from typing import Any, Callable, Iterable, Iterator, TypeVar, Union, overload
+from typing import (
+    Any,
+    Callable,
+    Literal,
+    Mapping,
+    Sequence,
+    TypeVar,
+    Union,
+    overload,
+)
 
 import mxnet as mx
 from mxnet import gluon
 
-from .. import gpu, library
-from ..bridge import OperatorBlock
+from .. import gpu
 from ..bridge.arguments import Symbol
-from ..bridge.symbol_json import parse_symbol, symbol_content
+from ..bridge.symbol_json import symbol_content
 from ..files import PathLike, load_symbol, read_symbol
+from ..inference.files import convert_symbol, parameters_of
+from ..inference.network import check_has_graph, restore_original, use_converted
+from .counting import (
+    ARRAY_CODE,
+    CUSTOM,
+    EXPECTED,
+    blocks_of,
+    count_for,
+    mentions,
+    own_operators,
+    used_in,
+)
 from .functions import is_replaced, switched_namespace
 from .mapping import BY_FUNCTION, Options, builtins
 from .pyramids import fuse_sums
@@ -27,138 +44,6 @@ from .symbols import load_content, switch_nodes
 
 #: In signatures: a symbol or a network, of any class.
 Model = TypeVar("Model", bound=Union[mx.sym.Symbol, gluon.Block])
-#: MXNet's operators that run arbitrary Python code.
-_PYTHON = ("Custom", "_NDArray", "_Native")
-_CUSTOM = "Custom:"
-_EXPECTED = "expected a symbol or a block, or the path of a symbol file"
-_ARRAY_CODE = "array code calls, such as that of a plain gluon.Block or a Custom operator"
-
-
-def count(model: Any) -> dict[str, int]:
-    """Count the RoI operators of a symbol or network.
-
-    Parameters
-    ----------
-    model : mxnet.sym.Symbol, mxnet.gluon.Block, str or pathlib.Path
-        A symbol, the path of a symbol file, whose operators need not be registered, or a network. A
-        network has to be hybridized and run once before; the operators of its graph in the last run
-        are counted, whether for training or inference.
-
-    Returns
-    -------
-    dict of str to int
-        Number of nodes for each operator name, MXNet's (``'ROIPooling'``) and gluon_roi's
-        (``'_gluon_roi_ROIPool'``), including zeros and the bodies of control flow operators.
-        ``'Custom'`` is the number of all operators written in Python, whose code is not part of a
-        graph, and ``'Custom:<op_type>'`` the number of those of one type.
-
-    Raises
-    ------
-    TypeError, OSError
-        `model` has another type, or is a file that cannot be read.
-    ValueError
-        A part of the network that may use such operators has no graph yet, or the file is not a
-        symbol file.
-
-    Examples
-    --------
-    >>> import mxnet as mx, gluon_roi
-    >>> symbol = mx.sym.ROIPooling(pooled_size=(7, 7), spatial_scale=1 / 16)
-    >>> gluon_roi.count(symbol)['ROIPooling']
-    1
-    """
-    return _count("count", model)
-
-
-def _count(caller: str, model: Any) -> dict[str, int]:
-    if isinstance(model, (str, os.PathLike)):
-        graphs = [parse_symbol(read_symbol(caller, model))]
-    elif isinstance(model, Symbol):
-        graphs = [symbol_content(model)]
-    elif isinstance(model, gluon.Block):
-        graphs = [symbol_content(graph) for graph in _graphs(caller, model)]
-        if not graphs:
-            hybrid = any(isinstance(block, gluon.HybridBlock) for block in _blocks(model))
-            raise ValueError(_no_graph(caller, model, hybrid))
-    else:
-        raise TypeError(f"{caller}: {_EXPECTED}, got {type(model)}")
-    return _used_in(graphs)
-
-
-def _used_in(graphs: list[dict]) -> dict[str, int]:
-    """The result of count for the contents of symbol files."""
-    used: Counter = Counter()
-    types: Counter = Counter()
-    for graph in graphs:
-        for node in _with_bodies(graph["nodes"]):
-            if node["op"] in _PYTHON:
-                # Old files call the attributes attr or param.
-                given = node.get("attrs") or node.get("attr") or node.get("param") or {}
-                types[given.get("op_type", node["op"])] += 1
-            used[node["op"]] += 1
-    return {
-        **{name: used[name] for name in (*builtins(), *_ours())},
-        "Custom": sum(types.values()),
-        **{_CUSTOM + name: uses for name, uses in sorted(types.items())},
-    }
-
-
-def _blocks(model: gluon.Block) -> list[gluon.Block]:
-    blocks: list[gluon.Block] = []
-    model.apply(blocks.append)
-    return blocks
-
-
-def _ours() -> list[str]:
-    return [f"_gluon_roi_{name}" for name in library.operators()]
-
-
-def _with_bodies(nodes: list[dict]) -> Iterator[dict]:
-    for node in nodes:
-        yield node
-        for body in node.get("subgraphs", ()):
-            yield from _with_bodies(body["nodes"])
-
-
-def _graphs(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
-    """The graphs of the outermost blocks that have a graph."""
-    if getattr(block, "_cached_graph", ()):
-        yield block._cached_graph[1]
-        return
-    if isinstance(block, OperatorBlock) or _mentions(block, (*BY_FUNCTION, *library.operators())):
-        raise ValueError(_no_graph(caller, block, isinstance(block, gluon.HybridBlock)))
-    for child in block._children.values():
-        yield from _graphs(caller, child)
-
-
-def _no_graph(caller: str, block: gluon.Block, can_have_one: bool) -> str:
-    message = f"{caller}: {type(block).__name__} {block.name} has no graph to be counted; call "
-    if can_have_one:
-        message += "hybridize() on the network and run it once, or "
-    return f"{message}gluon_roi.replace_builtins(), which switches what {_ARRAY_CODE}"
-
-
-def _mentions(block: gluon.Block, names: Iterable[str]) -> bool:
-    """Whether the code of a block contains one of the names; MXNet's blocks do only in contrib."""
-    wanted = frozenset(names)
-    members = list(vars(block).values())  # such as the function of a HybridLambda
-    for owner in type(block).__mro__:
-        of_mxnet = owner.__module__.split(".")[0] in ("mxnet", "builtins")
-        if not of_mxnet or owner.__module__.startswith("mxnet.gluon.contrib."):
-            members.extend(vars(owner).values())
-    return any(
-        _code_mentions(member.__code__, wanted) for member in members if inspect.isfunction(member)
-    )
-
-
-def _code_mentions(code: CodeType, wanted: frozenset) -> bool:
-    if not wanted.isdisjoint(code.co_names):
-        return True
-    return any(
-        _code_mentions(constant, wanted) if isinstance(constant, CodeType) else constant in wanted
-        for constant in code.co_consts
-        if isinstance(constant, (CodeType, str))
-    )
 
 
 @overload
@@ -167,10 +52,32 @@ def optimize(
 ) -> mx.sym.Symbol: ...
 @overload
 def optimize(
-    model: Model, *inputs: Any, bad_index: str = "error", rois_only: bool = False, **flags: Any
+    model: mx.sym.Symbol | PathLike,
+    *,
+    bad_index: str = "error",
+    rois_only: bool = False,
+    inference: Literal[True],
+    params: Mapping[str, mx.nd.NDArray] | PathLike,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray]]: ...
+@overload
+def optimize(
+    model: Model,
+    *inputs: Any,
+    bad_index: str = "error",
+    rois_only: bool = False,
+    inference: bool = False,
+    **flags: Any,
 ) -> Model: ...
 def optimize(
-    model: Any, *inputs: Any, bad_index: str = "error", rois_only: bool = False, **flags: Any
+    model: Any,
+    *inputs: Any,
+    bad_index: str = "error",
+    rois_only: bool = False,
+    inference: bool = False,
+    params: Any = None,
+    shapes: Any = None,
+    **flags: Any,
 ) -> Any:
     """Switch MXNet's detection operators in a symbol or network to the operators of this package.
 
@@ -192,6 +99,16 @@ def optimize(
     bad_index : {'error', 'padding'}
     rois_only : bool
         As in :func:`gluon_roi.replace_builtins`.
+    inference : bool
+        Convert the model for inference on a CPU as well, with or without RoI operators: fold
+        BatchNorm into weights, compute convolutions of 3 x 3 by Winograd's algorithm where that is
+        faster, and let oneDNN fuse the rest. Results differ by rounding. A network cannot be
+        trained until it is optimized without `inference`; its parameters stay as they are, and its
+        graph is converted again after they change.
+    params : dict of str to NDArray, str or pathlib.Path
+        For a symbol with `inference=True`: the values of its parameters, or the path of their file.
+    shapes : dict of str to tuple of int, optional
+        For a symbol with `inference=True`: usual shapes of its inputs, by which layers are chosen.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``; with ``backend=``, also the
         options of that backend. A hybridized network keeps its other flags.
@@ -199,7 +116,8 @@ def optimize(
     Returns
     -------
     mxnet.sym.Symbol or mxnet.gluon.Block
-        A new symbol, or the same network.
+        A new symbol, or the same network. With `inference=True`, a new symbol and the dict of its
+        parameters.
 
     Raises
     ------
@@ -208,7 +126,7 @@ def optimize(
     ValueError
         The file is not a symbol file. The model has no such operator, or one that cannot be
         switched because of an unknown attribute, a missing input, or a hidden second output that is
-        used. The model is then unchanged.
+        used. With `inference=True`, the network is on a GPU. The model is then unchanged.
 
     Warns
     -----
@@ -236,19 +154,25 @@ def optimize(
     if isinstance(model, Symbol):
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
-        content = symbol_content(model)
-        used = _used_in([content])
-        _check_any(used, "symbol", options)
-        result = _optimized(content, model, options, in_network=False)
+        values = parameters_of(params, shapes, inference)
+        used = used_in([symbol_content(model)])
+        if not inference:
+            _check_any(used, "symbol", options)
+        switched = _optimized(symbol_content(model), model, options, in_network=False)
         _warn_of_python(used)
-        return result
+        return convert_symbol(switched, values, shapes or {})[:2] if inference else switched
     if not isinstance(model, gluon.Block):
-        raise TypeError(f"optimize: {_EXPECTED}, got {type(model)}")
+        raise TypeError(f"optimize: {EXPECTED}, got {type(model)}")
+    if params is not None or shapes is not None:
+        raise TypeError("optimize: params and shapes are for a symbol; a network has its own")
     if not inputs:
         raise TypeError("optimize: a network needs the inputs of one call: optimize(net, data)")
+    if inference:
+        check_has_graph(model)
     _check_flags(flags)
-    before = [(block, dict(vars(block))) for block in _blocks(model)]
+    before = [(block, dict(vars(block))) for block in blocks_of(model)]
     try:
+        restore_original(model)
         for block, _ in before:
             _switch_block(block, options)
         model.hybridize(**flags)
@@ -260,8 +184,11 @@ def optimize(
                 kept = {k: v for k, v in state["_flags"] if k not in flags}
                 block._flags = list({**dict(block._flags), **kept}.items())
         model(*inputs)
-        used = _count("optimize", model)
-        _check_any(used, "network", options)
+        used = count_for("optimize", model)
+        if inference:
+            use_converted(model, *inputs)
+        else:
+            _check_any(used, "network", options)
     except BaseException:
         for block, state in before:
             vars(block).clear()
@@ -276,6 +203,13 @@ def optimize(
             if isinstance(value, mx.nd.NDArray):
                 gpu.warn_unless_checked(value.context)
     return model
+
+
+def switch_for_inference(path: PathLike, bad_index: str, rois_only: bool) -> mx.sym.Symbol:
+    """The symbol of a file with RoI operators switched, if it has any."""
+    options = Options.checked("switch", bad_index, rois_only)
+    symbol = load_symbol("switch", read_symbol("switch", path))
+    return _optimized(symbol_content(symbol), symbol, options, in_network=False)
 
 
 #: The arguments of HybridBlock.hybridize, with those that it passes on to MXNet's CachedOp.
@@ -297,19 +231,19 @@ def _check_flags(flags: dict[str, Any]) -> None:
 
 def _check_any(used: dict[str, int], kind: str, options: Options) -> None:
     expected = builtins(options)
-    if any(used[name] for name in (*expected, *_ours())):
+    if any(used[name] for name in (*expected, *own_operators())):
         return
     message = f"optimize: the {kind} has no RoI operator, expected one of {', '.join(expected)}"
     if used["Custom"]:
         message += f"; it has the Custom operators {_python_types(used)}"
     if used["Custom"] or kind == "network":
-        message += f"; gluon_roi.replace_builtins() switches what {_ARRAY_CODE}"
+        message += f"; gluon_roi.replace_builtins() switches what {ARRAY_CODE}"
     raise ValueError(message)
 
 
 def _python_types(used: dict[str, int]) -> str:
-    types = (name.partition(_CUSTOM)[2] for name in used)
-    return ", ".join(f"{name} ({used[_CUSTOM + name]})" for name in types if name)
+    types = (name.partition(CUSTOM)[2] for name in used)
+    return ", ".join(f"{name} ({used[CUSTOM + name]})" for name in types if name)
 
 
 def _warn_of_python(used: dict[str, int]) -> None:
@@ -335,8 +269,8 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
     if isinstance(block, gluon.SymbolBlock):
         variables, symbol = block._cached_graph
         content = symbol_content(symbol)
-        used = _used_in([content])
-        if any(used[name] for name in (*builtins(options), *_ours())):
+        used = used_in([content])
+        if any(used[name] for name in (*builtins(options), *own_operators())):
             symbol = _optimized(content, symbol, options, in_network=True)
             block._cached_graph = variables, symbol
             block._clear_cached_op()
@@ -347,7 +281,7 @@ def _switch_block(block: gluon.Block, options: Options) -> None:
     if isinstance(get_graph, functools.partial) and get_graph.func is _get_switched_graph:
         get_graph = get_graph.args[0]
     block._get_graph = functools.partial(_get_switched_graph, get_graph, options)
-    if _mentions(block, BY_FUNCTION):
+    if mentions(block, BY_FUNCTION):
         # A block without a graph (one that is not hybridized, or is part of another block's graph)
         # calls gluon_roi's functions through F. MXNet's blocks compare F with mx.nd, so F is
         # replaced only for blocks that need it.
@@ -366,7 +300,7 @@ def _get_switched_graph(get_graph: Callable, options: Options, *args: Any) -> tu
     if not block._cached_graph:
         inputs, symbol = get_graph(*args)
         content = symbol_content(symbol)
-        used = _used_in([content])
+        used = used_in([content])
         if any(used[name] for name in builtins(options)) or used["_gluon_roi_ROIAlign"] > 1:
             symbol = _optimized(content, symbol, options, in_network=True)
             block._cached_graph = inputs, symbol
@@ -376,7 +310,7 @@ def _get_switched_graph(get_graph: Callable, options: Options, *args: Any) -> tu
 def _summary(summary: Callable, *inputs: Any) -> None:
     """``block.summary``, which MXNet refuses for networks that are hybridized."""
     network = summary.__self__  # type: ignore[attr-defined]
-    active = [block for block in _blocks(network) if getattr(block, "_active", False)]
+    active = [block for block in blocks_of(network) if getattr(block, "_active", False)]
     for block in active:
         block._active = False
     try:

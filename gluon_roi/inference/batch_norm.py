@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folds BatchNorm into the weights of the layer before it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bridge.symbol_json import Place
+from .graph import InferenceGraph
+from .layers import bias_of
+
+_EPSILON = "0.001"  # MXNet's default
+
+
+def fold_batch_norms(graph: InferenceGraph) -> int:
+    """Fold each BatchNorm that alone reads a layer; return how many.
+
+    In inference BatchNorm multiplies each channel by a constant and adds another, which the layer
+    before it, a Convolution or FullyConnected, can do with its weights and its bias.
+    """
+    uses, types = graph.uses(), graph.types()
+    folded: dict[tuple, tuple[Place, Place]] = {}  # layers that are called repeatedly share weights
+    count = 0
+    for number in graph.needed():
+        node = graph.nodes[number]
+        if node["op"] != "BatchNorm" or graph.attribute(number, "axis", "1") != "1":
+            continue
+        if any(place.node == number and place.output > 0 for place in uses):
+            continue  # its mean and variance are read
+        source = node["inputs"][0]
+        layer = graph.nodes[source.node]
+        if not graph.is_node(source, "Convolution", "FullyConnected"):
+            continue
+        if len(uses[source]) != 1 or types.get(source) != np.float32:
+            continue
+        if not _has_channels_first(graph, source.node):
+            continue
+        key = (*layer["inputs"][1:], *node["inputs"][1:])
+        if key not in folded:
+            parts = _folded(graph, number, source.node)
+            if parts is None:
+                continue
+            weight, bias = parts
+            folded[key] = (
+                graph.constant(f"{node['name']}_folded_weight", weight),
+                graph.constant(f"{node['name']}_folded_bias", bias),
+            )
+        layer["inputs"] = [layer["inputs"][0], *folded[key]]
+        layer["attrs"] = {**layer.get("attrs", {}), "no_bias": "False"}
+        graph.replace(Place(number, 0), source)
+        uses = graph.uses()
+        count += 1
+    return count
+
+
+def _has_channels_first(graph: InferenceGraph, number: int) -> bool:
+    if graph.nodes[number]["op"] == "FullyConnected":
+        return graph.flag(number, "flatten", True)
+    return graph.attribute(number, "layout", "None") in ("None", "NCW", "NCHW", "NCDHW")
+
+
+def _folded(graph: InferenceGraph, norm: int, layer: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Weight and bias of a layer with its BatchNorm; None if they are not as accurate."""
+    weight = graph.value(graph.nodes[layer]["inputs"][1])
+    bias = bias_of(graph, layer)
+    values = [graph.value(place) for place in graph.nodes[norm]["inputs"][1:5]]
+    if weight is None or bias is None or any(value is None for value in values):
+        return None
+    gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in values)
+    if graph.flag(norm, "fix_gamma", True):
+        gamma = np.ones_like(gamma)
+    return with_batch_norm(
+        weight, bias, gamma, beta, mean, variance,
+        float(graph.attribute(norm, "eps", _EPSILON)),
+    )  # fmt: skip
+
+
+def with_batch_norm(
+    weight: np.ndarray,
+    bias: np.ndarray,
+    gamma: np.ndarray,
+    beta: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    epsilon: float,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Weight (outputs, ...) and bias of a layer that is followed by batch normalisation.
+
+    None if they would be less accurate than the two layers: not finite, or below the smallest
+    normal number, where floats have fewer digits.
+    """
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(variance + epsilon)
+        shift = (beta + (bias - mean) * scale).astype(weight.dtype)
+        scaled = weight * scale.reshape((-1,) + (1,) * (weight.ndim - 1))
+        scaled = scaled.astype(weight.dtype)
+    largest = np.abs(scaled).max(axis=tuple(range(1, scaled.ndim)), initial=0)
+    accurate = (largest == 0) | (largest >= np.finfo(weight.dtype).tiny)
+    if accurate.all() and np.isfinite(largest).all() and np.isfinite(shift).all():
+        return scaled, shift
+    return None

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converts a symbol and its parameters for inference."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+import mxnet as mx
+
+from ..bridge.arguments import NumpySymbol
+from .batch_norm import fold_batch_norms
+from .deconvolution import replace_deconvolutions
+from .doubles import multiply_instead_of_doubling
+from .fusion import fuse
+from .graph import InferenceGraph
+from .narrow import join_narrow_convolutions
+from .progress import with_progress
+from .pyramids import join_upsampling_and_sum
+from .strided import take_strides_first
+from .winograd_layers import use_winograd
+
+
+class Pass(NamedTuple):
+    """A change of the graph, which returns how often it was made."""
+
+    change: Callable[[InferenceGraph], int]
+    what: str  # is counted
+
+
+#: In their order: folding first, because a convolution that is replaced has its final weights then.
+PASSES = (
+    Pass(multiply_instead_of_doubling, "sums of a map with itself as products"),
+    Pass(fold_batch_norms, "BatchNorm folded into weights"),
+    Pass(replace_deconvolutions, "transposed convolutions as convolutions of 1 x 1"),
+    Pass(take_strides_first, "strided convolutions of 1 x 1 on the cells that they read"),
+    Pass(use_winograd, "convolutions of 3 x 3 by Winograd's algorithm"),
+    Pass(join_narrow_convolutions, "convolutions joined or filled to multiples of 16 outputs"),
+    Pass(join_upsampling_and_sum, "upsampled levels added at once"),
+)
+
+
+class Converted(NamedTuple):
+    """A symbol for inference, its parameters, and what was changed."""
+
+    symbol: mx.sym.Symbol
+    parameters: dict[str, mx.nd.NDArray]
+    changes: dict[str, int]
+
+
+def convert(
+    symbol: mx.sym.Symbol,
+    parameters: Mapping[str, mx.nd.NDArray],
+    inputs: Mapping[str, Any],
+    passes: Sequence[Pass] = PASSES,
+) -> Converted:
+    """Convert a symbol for inference on a CPU.
+
+    Parameters
+    ----------
+    symbol : mxnet.sym.Symbol
+    parameters : dict of str to NDArray
+        Values of arguments and auxiliary states, on the CPU.
+    inputs : dict of str to NDArray or tuple of int
+        Inputs of a call, or their shapes, as far as they are known. The converted symbol takes
+        others too.
+    """
+    shapes = {name: getattr(value, "shape", value) for name, value in inputs.items()}
+    types = {name: value.dtype for name, value in inputs.items() if hasattr(value, "dtype")}
+    graph = InferenceGraph(symbol, parameters, shapes, types)
+    changes = {one.what: one.change(graph) for one in with_progress(passes)}
+    converted = graph.symbol()
+    converted, arrays, changes["nodes fused by MXNet"] = fuse(
+        converted, graph.used_parameters(converted), shapes
+    )
+    if isinstance(symbol, NumpySymbol):
+        converted = converted.as_np_ndarray()
+    return Converted(converted, arrays, changes)

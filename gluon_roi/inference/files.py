@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converts a symbol and its parameters, as files hold them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping, Sequence
+
+import mxnet as mx
+
+from ..files import read_parameters
+from .convert import Converted, convert
+
+_PREFIXES = ("arg:", "aux:")
+
+
+def parameters_of(params: Any, shapes: Any, inference: bool) -> dict[str, mx.nd.NDArray]:
+    """Check the arguments of optimize that belong to a symbol's conversion."""
+    if not inference:
+        for name, value in (("params", params), ("shapes", shapes)):
+            if value is not None:
+                raise TypeError(f"optimize: {name} is for inference=True")
+        return {}
+    if isinstance(params, (str, os.PathLike)):
+        params = read_parameters("optimize: params", params)
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            "optimize: params: expected the symbol's parameters, a dict of names and arrays or the "
+            f"path of their file, got {type(params).__name__}"
+        )
+    for name, value in params.items():
+        if not isinstance(value, mx.nd.NDArray) or value.context.device_type != "cpu":
+            found = value.context if isinstance(value, mx.nd.NDArray) else type(value).__name__
+            raise TypeError(f"optimize: params: {name}: expected an array on the CPU, got {found}")
+    return dict(params)
+
+
+def convert_symbol(
+    symbol: mx.sym.Symbol,
+    params: Mapping[str, mx.nd.NDArray],
+    shapes: Mapping[str, Sequence[int]],
+) -> Converted:
+    """Convert a symbol; names have prefixes, as in checkpoints, where those of `params` have."""
+    has_prefixes = any(name.startswith(_PREFIXES) for name in params)
+    values = {
+        name.split(":", 1)[-1] if name.startswith(_PREFIXES) else name: value
+        for name, value in params.items()
+    }
+    inputs = [name for name in symbol.list_inputs() if name not in values]
+    for name in shapes:
+        if name not in inputs:
+            raise ValueError(
+                f"optimize: shapes: the symbol has no input {name!r}, expected one of "
+                f"{', '.join(inputs)}"
+            )
+    converted = convert(symbol, values, shapes)
+    states = set(converted.symbol.list_auxiliary_states())
+    arrays = {
+        (("aux:" if name in states else "arg:") if has_prefixes else "") + name: value
+        for name, value in converted.parameters.items()
+    }
+    return converted._replace(parameters=arrays)

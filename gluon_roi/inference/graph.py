@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph that the passes change: nodes as a symbol file lists them, and their parameters."""
+
+from __future__ import annotations
+
+import collections
+from ast import literal_eval
+from typing import Any, Mapping, NamedTuple, Sequence
+
+import mxnet as mx
+import numpy as np
+
+from ..bridge.arguments import is_true, text
+from ..bridge.symbol_json import Nodes, Place, is_dynamic, symbol_content, without_longs
+from ..bridge.symbol_json import text as text_of_file
+
+
+class Use(NamedTuple):
+    """A node that reads an output, and the number of the input that reads it."""
+
+    node: int
+    input: int
+
+
+#: Operators that add two maps of one shape.
+SUMS = ("elemwise_add", "_plus", "_Plus", "broadcast_add", "add_n", "_npi_add")
+#: In lists of uses: an output of the symbol.
+OUTPUT = Use(-1, 0)
+
+
+class InferenceGraph(Nodes):
+    """A symbol with the values of its parameters.
+
+    Parameters
+    ----------
+    symbol : mxnet.sym.Symbol
+    parameters : dict of str to NDArray
+        Values of arguments and auxiliary states. Arguments without a value are the inputs.
+    shapes : dict of str to tuple of int
+        Shapes of inputs, as far as they are known. With those of all inputs, passes can choose by
+        the sizes of maps.
+    types : dict of str to type
+        Types of inputs; float32 for those that are not here.
+    """
+
+    def __init__(
+        self,
+        symbol: mx.sym.Symbol,
+        parameters: Mapping[str, mx.nd.NDArray],
+        shapes: Mapping[str, Sequence[int]],
+        types: Mapping[str, Any],
+    ) -> None:
+        content = symbol_content(symbol)
+        super().__init__(content)
+        self.is_dynamic = is_dynamic(content)
+        self.parameters = {
+            name: parameters[name] for name in symbol.list_inputs() if name in parameters
+        }
+        self.input_shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        self.input_types = {name: types.get(name, np.float32) for name in self.inputs()}
+        self._names = {node["name"] for node in self.nodes}
+
+    # ---- What a node says --------------------------------------------------------------------
+
+    def attribute(self, number: int, name: str, default: str) -> str:
+        return without_longs(self.nodes[number].get("attrs", {}).get(name, default))
+
+    def flag(self, number: int, name: str, default: bool = False) -> bool:
+        return is_true(self.attribute(number, name, str(default)))
+
+    def sizes(self, number: int, name: str, default: str = "()") -> tuple[int, ...]:
+        """An attribute that is a tuple of int."""
+        value = literal_eval(self.attribute(number, name, default))
+        return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+    def is_node(self, place: Place, *operators: str) -> bool:
+        """Whether an output is the first of a node of one of these operators."""
+        return place.output == 0 and self.nodes[place.node]["op"] in operators
+
+    def uses(self) -> dict[Place, list[Use]]:
+        """The nodes that read each output, and OUTPUT for outputs of the symbol."""
+        found: dict[Place, list[Use]] = collections.defaultdict(list)
+        for number in self.needed():
+            for position, place in enumerate(self.nodes[number]["inputs"]):
+                found[place].append(Use(number, position))
+        for head in self.heads:
+            found[head].append(OUTPUT)
+        return found
+
+    # ---- Values of parameters ----------------------------------------------------------------
+
+    def value(self, place: Place) -> np.ndarray | None:
+        """The value of an output that depends on parameters alone; None if it does not.
+
+        The weights of a deformable convolution, for instance, are parameters that the graph
+        reshapes.
+        """
+        node = self.nodes[place.node]
+        if node["op"] == "null":
+            return self.parameters[node["name"]].asnumpy() if self._has_value(node) else None
+        part = Nodes({"nodes": [dict(one) for one in self.nodes], "heads": [place]})
+        part.attributes = self.attributes
+        if not all(
+            self._has_value(part.nodes[number])
+            for number in part.needed()
+            if part.nodes[number]["op"] == "null"
+        ):
+            return None
+        symbol = mx.sym.load_json(text_of_file(part.content()))
+        # An Executor would fuse the graph first, and fails on some.
+        call = mx.nd.CachedOp(symbol)
+        return call(*[self.parameters[name] for name in symbol.list_inputs()]).asnumpy()
+
+    def _has_value(self, node: dict) -> bool:
+        return node["name"] in self.parameters
+
+    # ---- Shapes and types --------------------------------------------------------------------
+
+    def shapes(self) -> dict[Place, tuple[int, ...]]:
+        """Shapes of the first outputs of nodes; empty where MXNet cannot infer them all."""
+        if self.is_dynamic or not set(self.inputs()) <= set(self.input_shapes):
+            return {}
+        symbol, places = self._first_outputs()
+        known = {name: array.shape for name, array in self.parameters.items()}
+        used = set(symbol.list_inputs())
+        given = {**known, **self.input_shapes}
+        try:
+            _, shapes, _ = symbol.infer_shape(**{k: v for k, v in given.items() if k in used})
+        except mx.MXNetError:
+            return {}
+        return dict(zip(places, shapes or ()))
+
+    def types(self) -> dict[Place, Any]:
+        """Types of the first outputs of nodes; empty where MXNet cannot infer them all."""
+        symbol, places = self._first_outputs()
+        known = {name: array.dtype for name, array in self.parameters.items()}
+        given = {**known, **self.input_types}
+        used = set(symbol.list_inputs())
+        try:
+            _, types, _ = symbol.infer_type(**{k: v for k, v in given.items() if k in used})
+        except mx.MXNetError:
+            return {}
+        return dict(zip(places, types or ()))
+
+    def _first_outputs(self) -> tuple[mx.sym.Symbol, list[Place]]:
+        """A symbol whose outputs are the first outputs of all nodes."""
+        needed = self.needed()
+        content = self.content()
+        content["heads"] = [[number, 0, 0] for number in range(len(content["nodes"]))]
+        return mx.sym.load_json(text_of_file(content)), [Place(old, 0) for old in needed]
+
+    def inputs(self) -> list[str]:
+        """Names of the arguments without a value."""
+        return [
+            self.nodes[number]["name"]
+            for number in self.needed()
+            if self.nodes[number]["op"] == "null" and not self._has_value(self.nodes[number])
+        ]
+
+    # ---- Changes -----------------------------------------------------------------------------
+
+    def constant(self, name: str, value: np.ndarray) -> Place:
+        """Add a parameter, and return its place."""
+        name = self._unused(name)
+        self.parameters[name] = mx.nd.array(value, dtype=value.dtype)
+        place = self.add("null", name)
+        # MXNet's library API infers wrong shapes where the ranks of several inputs are unknown.
+        self.nodes[place.node]["attrs"] = {"__shape__": text(value.shape), "__dtype__": "0"}
+        return place
+
+    def node(self, operator: str, name: str, inputs: Sequence[Place], **attributes: Any) -> Place:
+        """Add a node with attributes, and return its first output."""
+        place = self.add(operator, name, inputs)
+        self.nodes[place.node]["attrs"] = {key: text(value) for key, value in attributes.items()}
+        return place
+
+    def replace(self, old: Place, new: Place) -> None:
+        """Let everything that reads an output, and the symbol's outputs, have another one.
+
+        The new node takes the old one's name, so that outputs of the symbol keep theirs.
+        """
+        self.nodes[new.node]["name"] = self.nodes[old.node]["name"]
+        self.redirect({old: new})
+        self.heads = [new if head == old else head for head in self.heads]
+
+    def _unused(self, name: str) -> str:
+        """The name, or with a number behind it if a node has it."""
+        unused, number = name, 1
+        while unused in self._names:
+            number += 1
+            unused = f"{name}{number}"
+        self._names.add(unused)
+        return unused
+
+    def symbol(self) -> mx.sym.Symbol:
+        return mx.sym.load_json(text_of_file(self.content()))
+
+    def used_parameters(self, symbol: mx.sym.Symbol) -> dict[str, mx.nd.NDArray]:
+        """The values of the parameters that a symbol has."""
+        return {
+            name: self.parameters[name] for name in symbol.list_inputs() if name in self.parameters
+        }

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the passes ask of a layer with weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .graph import InferenceGraph
+
+
+def bias_of(graph: InferenceGraph, layer: int) -> np.ndarray | None:
+    """The bias of a Convolution, Deconvolution or FullyConnected, zeros if it has none.
+
+    None if it is not a parameter.
+    """
+    inputs = graph.nodes[layer]["inputs"]
+    if len(inputs) > 2:
+        return graph.value(inputs[2])
+    outputs = graph.attribute(layer, "num_filter", graph.attribute(layer, "num_hidden", "0"))
+    return np.zeros(int(outputs), np.float32)
+
+
+def is_plain_convolution(graph: InferenceGraph, number: int) -> bool:
+    """Whether a node is a Convolution of two spatial axes, channels first, in one group."""
+    return (
+        graph.nodes[number]["op"] == "Convolution"
+        and len(graph.sizes(number, "kernel")) == 2
+        and graph.attribute(number, "num_group", "1") == "1"
+        and graph.attribute(number, "layout", "None") in ("None", "NCHW")
+    )
+
+
+def pair(graph: InferenceGraph, number: int, name: str, default: int) -> tuple[int, ...]:
+    """stride, pad or dilate of a layer of two axes; an empty tuple stands for the default."""
+    return graph.sizes(number, name) or (default, default)

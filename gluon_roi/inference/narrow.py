@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives convolutions a number of outputs for which MXNet's kernels are fast."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+
+from ..bridge.symbol_json import Place
+from .graph import InferenceGraph
+from .layers import bias_of, is_plain_convolution
+
+#: oneDNN's kernels compute blocks of 16 outputs. With less than 16, or a remainder, they are slow.
+BLOCK = 16
+_GEOMETRY = ("kernel", "stride", "pad", "dilate")
+
+
+def join_narrow_convolutions(graph: InferenceGraph) -> int:
+    """Compute convolutions of one map that have less than 16 outputs each as one convolution.
+
+    The scores and offsets of a region proposal network, for instance. Weights of zeros fill the
+    outputs up to a multiple of 16. Returns the number of convolutions that were joined or filled.
+    """
+    groups: dict[tuple, list[int]] = collections.OrderedDict()
+    types = graph.types()
+    for number in graph.needed():
+        if not is_plain_convolution(graph, number):
+            continue
+        data = graph.nodes[number]["inputs"][0]
+        filters = int(graph.attribute(number, "num_filter", "0"))
+        if types.get(data) != np.float32 or filters % BLOCK == 0:
+            continue
+        key = (data, *(graph.attribute(number, name, "()") for name in _GEOMETRY))
+        # Those of more outputs are filled by themselves.
+        groups.setdefault(key if filters < BLOCK else (*key, number), []).append(number)
+    made: dict[tuple, tuple[Place, Place]] = {}  # layers that are called repeatedly share weights
+    count = 0
+    for members in groups.values():
+        layers = tuple(tuple(graph.nodes[number]["inputs"][1:]) for number in members)
+        name = graph.nodes[members[0]]["name"]
+        if layers not in made:
+            weight = _filled([graph.value(layer[0]) for layer in layers])
+            bias = _filled([bias_of(graph, number) for number in members])
+            if weight is None or bias is None:
+                continue
+            made[layers] = (
+                graph.constant(f"{name}_joined_weight", weight),
+                graph.constant(f"{name}_joined_bias", bias),
+            )
+        sizes = [int(graph.attribute(number, "num_filter", "0")) for number in members]
+        attributes = {
+            **graph.nodes[members[0]]["attrs"],
+            "num_filter": str(sum(sizes) + -sum(sizes) % BLOCK),
+            "no_bias": "False",
+        }
+        data = graph.nodes[members[0]]["inputs"][0]
+        joined = graph.node("Convolution", f"{name}_joined", [data, *made[layers]], **attributes)
+        begin = 0
+        for number, size in zip(members, sizes):
+            part = graph.node(
+                "slice_axis", f"{name}_part", [joined], axis=1, begin=begin, end=begin + size
+            )
+            graph.replace(Place(number, 0), part)
+            begin += size
+        count += len(members)
+    return count
+
+
+def _filled(values: list[np.ndarray | None]) -> np.ndarray | None:
+    """Parameters one after the other, and zeros up to a multiple of 16; None if one is missing."""
+    parts = [value for value in values if value is not None and value.dtype == np.float32]
+    if len(parts) < len(values):
+        return None
+    rows = -sum(map(len, parts)) % BLOCK
+    return np.concatenate([*parts, np.zeros((rows, *parts[0].shape[1:]), np.float32)])

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a network's converted graph, which is made again when its parameters have changed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Any, Callable
+
+import mxnet as mx
+from mxnet import gluon
+
+from .convert import Converted, convert
+
+_READERS_AND_WRITERS = ("data", "list_data", "set_data")
+
+
+def use_converted(network: gluon.HybridBlock, *inputs: Any) -> dict[str, int]:
+    """Let calls of a network run its converted graph; return what the passes changed.
+
+    Parameters
+    ----------
+    network : mxnet.gluon.HybridBlock
+        Hybridized, and run once with `inputs`.
+    """
+    restore_original(network)
+    calls = InferenceCalls(network)
+    changes = calls.convert(*inputs)
+    network._call_cached_op = calls
+    return changes
+
+
+def check_has_graph(network: gluon.Block) -> None:
+    if not isinstance(network, gluon.HybridBlock):
+        raise TypeError(
+            f"optimize: inference: expected a HybridBlock, which has a graph, got {type(network)}"
+        )
+
+
+def check_context(context: mx.Context) -> None:
+    if context.device_type != "cpu":
+        raise ValueError(
+            f"optimize: inference=True expects a network on the CPU, got context {context}"
+        )
+
+
+def restore_original(network: gluon.Block) -> None:
+    """Let calls of a network run its own graph again."""
+    if isinstance(vars(network).get("_call_cached_op"), InferenceCalls):
+        del network._call_cached_op
+
+
+class InferenceCalls:
+    """``network._call_cached_op`` for inference.
+
+    Calls with symbols, as export makes them, and calls of a network that is not hybridized do not
+    come here, so they have the original graph.
+    """
+
+    def __init__(self, network: gluon.HybridBlock) -> None:
+        self._network = network
+        self._graphs: dict[mx.Context, _Graph] = {}
+        self._touched = True
+        self._digest = b""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies of a network convert its graph again."""
+        return {**vars(self), "_graphs": {}, "_touched": True, "_digest": b""}
+
+    def __call__(self, *args: Any) -> Any:
+        network = self._network
+        if mx.autograd.is_recording() or mx.autograd.is_training():
+            raise ValueError(
+                f"{network.name} was converted by gluon_roi.optimize(..., inference=True), so it "
+                "cannot be trained; expected a call outside of autograd.record(). "
+                "gluon_roi.optimize without inference=True makes it trainable again"
+            )
+        given, _ = gluon.block._flatten(args, "input")
+        graph = self._graph(given, args)
+        if graph is None:  # of other arguments: Gluon's own call refuses or regroups them
+            return type(network)._call_cached_op(network, *args)
+        return gluon.block._regroup(graph(given), network._out_format)
+
+    def convert(self, *args: Any) -> dict[str, int]:
+        """Convert the network's graph for the context of these inputs."""
+        given, _ = gluon.block._flatten(args, "input")
+        graph = self._graph(given, args)
+        return {} if graph is None else graph.changes
+
+    def _graph(self, given: list, args: tuple) -> _Graph | None:
+        if self._touched:
+            self._forget_changed_parameters()
+        context = next(one.context for one in given if isinstance(one, mx.nd.NDArray))
+        check_context(context)
+        network = self._network
+        if not network._cached_graph:
+            self._graphs.clear()
+            network._build_cache(*args)
+        _, fmt = gluon.block._flatten(args, "input")
+        if fmt != network._in_format:
+            return None
+        if context not in self._graphs:
+            self._graphs[context] = _Graph(network, given, context)
+        return self._graphs[context]
+
+    def _forget_changed_parameters(self) -> None:
+        """Drop the graphs if a parameter has another value, type or context than they were made of.
+
+        Whoever reads or writes a parameter may have changed it, in place too.
+        """
+        parameters = self._network.collect_params()
+        digest = hashlib.blake2b()
+        for name, parameter in sorted(parameters.items()):
+            for array in _original(parameter, "list_data")() if parameter._data else ():
+                values = array.asnumpy()
+                digest.update(f"{name} {array.context} {values.dtype} {values.shape}".encode())
+                digest.update(values.tobytes())
+            _watch(parameter, self)
+        if digest.digest() != self._digest:
+            self._graphs.clear()
+            self._digest = digest.digest()
+        self._touched = False
+
+    def touch(self) -> None:
+        self._touched = True
+
+
+class _Graph:
+    """The converted graph on one context, compiled."""
+
+    def __init__(self, network: gluon.HybridBlock, given: list, context: mx.Context) -> None:
+        variables, symbol = network._cached_graph
+        names = [variable.name for variable in variables]
+        parameters = {
+            name: _original(parameter, "data")(context)
+            for name, parameter in network.collect_params().items()
+            if name in set(symbol.list_inputs())
+        }
+        inputs = [one for one in given if one is not None]
+        converted: Converted = convert(symbol, parameters, dict(zip(names, inputs)))
+        self.changes = converted.changes
+        listed = converted.symbol.list_inputs()
+        #: For each input of the graph, the number of an argument, or an array.
+        self._inputs = [
+            names.index(name)
+            if name in names
+            else converted.parameters[name].as_in_context(context)
+            for name in listed
+        ]
+        data = [i for i, one in enumerate(self._inputs) if isinstance(one, int)]
+        constant = [i for i, one in enumerate(self._inputs) if not isinstance(one, int)]
+        flags = [("data_indices", data), ("param_indices", constant), *network._flags]
+        self._op = mx.nd.CachedOp(converted.symbol, flags)
+
+    def __call__(self, given: list) -> list:
+        arguments = [one for one in given if one is not None]
+        out = self._op(*[arguments[i] if isinstance(i, int) else i for i in self._inputs])
+        return [out] if isinstance(out, mx.nd.NDArray) else out
+
+
+def _original(parameter: gluon.Parameter, method: str) -> Callable:
+    """A parameter's method, without the note that it was called."""
+    return functools.partial(getattr(type(parameter), method), parameter)
+
+
+def _watch(parameter: gluon.Parameter, calls: InferenceCalls) -> None:
+    """Let a parameter's methods that read or write its value note that it may have changed."""
+    for method in _READERS_AND_WRITERS:
+        setattr(parameter, method, functools.partial(_noted, calls, parameter, method))
+
+
+def _noted(
+    calls: InferenceCalls, parameter: gluon.Parameter, method: str, *args: Any, **options: Any
+) -> Any:
+    """A method of a parameter. It is a function of the module, so that networks can be copied."""
+    calls.touch()
+    return _original(parameter, method)(*args, **options)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes the sum of a level of a pyramid and the level above it, upsampled, at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bridge.symbol_json import Place
+from .graph import SUMS, InferenceGraph
+from .upsample import OPERATOR
+
+
+def join_upsampling_and_sum(graph: InferenceGraph) -> int:
+    """Replace UpSampling by 2, slice_like and the sum with the larger map; return how many."""
+    types, uses = graph.types(), graph.uses()
+    count = 0
+    for number in graph.needed():
+        node = graph.nodes[number]
+        if node["op"] not in SUMS or len(node["inputs"]) != 2:
+            continue
+        for high, cut in (node["inputs"], node["inputs"][::-1]):
+            low = _upsampled(graph, cut, high)
+            if low is None or types.get(low) != np.float32 or len(uses[cut]) != 1:
+                continue
+            graph.replace(Place(number, 0), graph.node(OPERATOR, "", [low, high]))
+            count += 1
+            break
+    return count
+
+
+def _upsampled(graph: InferenceGraph, cut: Place, high: Place) -> Place | None:
+    """The map of which `cut` is twice as large a copy, of the size of `high`."""
+    if not graph.is_node(cut, "slice_like"):
+        return None
+    large, like = graph.nodes[cut.node]["inputs"]
+    if like != high or graph.sizes(cut.node, "axes") not in ((2, 3), (-1, -2), (-2, -1)):
+        return None
+    if not graph.is_node(large, "UpSampling"):
+        return None
+    is_nearest = graph.attribute(large.node, "sample_type", "") == "nearest"
+    if not is_nearest or graph.attribute(large.node, "scale", "") != "2":
+        return None
+    inputs = graph.nodes[large.node]["inputs"]
+    return inputs[0] if len(inputs) == 1 else None

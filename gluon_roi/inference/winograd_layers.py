@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes convolutions of 3 x 3 by Winograd's algorithm, with the sum and ReLU after them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..bridge.symbol_json import Place
+from . import winograd
+from .graph import OUTPUT, SUMS, InferenceGraph, Use
+from .layers import bias_of, is_plain_convolution, pair
+
+#: Height and width of a map where they are not known: of an image of 600 x 800 at stride 16.
+_USUAL_SIZE = (38, 50)
+
+
+def use_winograd(graph: InferenceGraph) -> int:
+    """Replace each convolution for which Winograd's algorithm pays; return how many."""
+    shapes, types, uses = graph.shapes(), graph.types(), graph.uses()
+    transformed: dict[tuple[Place, ...], tuple[Place, Place]] = {}
+    count = 0
+    for number in graph.needed():
+        node = graph.nodes[number]
+        if not _is_3x3(graph, number) or types.get(node["inputs"][0]) != np.float32:
+            continue
+        data, *weights = node["inputs"]
+        layer = tuple(weights)
+        if layer not in transformed:  # else a layer that is called repeatedly
+            parts = _transformed(graph, number, shapes.get(data))
+            if parts is None:
+                continue
+            transformed[layer] = (
+                graph.constant(f"{node['name']}_winograd", parts[0]),
+                graph.constant(f"{node['name']}_winograd_bias", parts[1]),
+            )
+        inputs = [data, *transformed[layer]]
+        attributes: dict[str, Any] = {"num_filter": graph.attribute(number, "num_filter", "0")}
+        dilate = pair(graph, number, "dilate", 1)[0]
+        if dilate != 1:
+            attributes["dilate"] = dilate
+        last = Place(number, 0)
+        total = _only_use(uses, last)
+        residual = _other_summand(graph, shapes, total, last)
+        if total and residual and not _depends_on(graph, residual, number):
+            inputs.append(residual)
+            attributes["residual"] = True
+            last = Place(total.node, 0)
+        activation = _only_use(uses, last)
+        if activation and _is_relu(graph, activation.node):
+            attributes["act_type"] = "relu"
+            last = Place(activation.node, 0)
+        new = graph.node(winograd.OPERATOR, node["name"], inputs, **attributes)
+        types[new] = np.float32
+        if Place(number, 0) in shapes:
+            shapes[new] = shapes[Place(number, 0)]
+        graph.replace(last, new)
+        uses = graph.uses()
+        count += 1
+    return count
+
+
+def _transformed(
+    graph: InferenceGraph, number: int, shape: tuple[int, ...] | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Weights and bias for Winograd's algorithm; None if it does not pay, or is not accurate."""
+    weight, bias = graph.value(graph.nodes[number]["inputs"][1]), bias_of(graph, number)
+    if weight is None or bias is None or weight.dtype != np.float32:
+        return None
+    shape = shape or (1, weight.shape[1], *_USUAL_SIZE)
+    dilate = pair(graph, number, "dilate", 1)[0]
+    if not winograd.pays(shape, len(weight), dilate):
+        return None
+    if not np.isfinite(winograd.error_bound(weight)):
+        return None
+    return winograd.transform_weights(weight), bias
+
+
+def _is_3x3(graph: InferenceGraph, number: int) -> bool:
+    if not is_plain_convolution(graph, number) or graph.sizes(number, "kernel") != (3, 3):
+        return False
+    dilate = pair(graph, number, "dilate", 1)
+    is_same = pair(graph, number, "pad", 0) == dilate and dilate[0] == dilate[1]
+    return is_same and pair(graph, number, "stride", 1) == (1, 1)
+
+
+def _only_use(uses: dict[Place, list[Use]], place: Place) -> Use | None:
+    """The node that alone reads an output; None if there are others, or it leaves the graph."""
+    found = uses.get(place, [])
+    return found[0] if len(found) == 1 and found[0] != OUTPUT else None
+
+
+def _other_summand(
+    graph: InferenceGraph, shapes: dict[Place, tuple[int, ...]], use: Use | None, place: Place
+) -> Place | None:
+    """The other input of a sum of two maps of the same shape."""
+    if use is None or graph.nodes[use.node]["op"] not in SUMS:
+        return None
+    inputs = graph.nodes[use.node]["inputs"]
+    if len(inputs) != 2:
+        return None
+    other = inputs[1 - use.input]
+    return other if other in shapes and shapes[other] == shapes.get(place) else None
+
+
+def _depends_on(graph: InferenceGraph, place: Place, number: int) -> bool:
+    """Whether an output is computed from those of a node, which then cannot read it."""
+    left, seen = [place.node], set()
+    while left:
+        one = left.pop()
+        if one == number:
+            return True
+        if one not in seen:
+            seen.add(one)
+            left += [read.node for read in graph.nodes[one]["inputs"]]
+    return False
+
+
+def _is_relu(graph: InferenceGraph, number: int) -> bool:
+    op = graph.nodes[number]["op"]
+    return op == "relu" or op == "Activation" and graph.attribute(number, "act_type", "") == "relu"

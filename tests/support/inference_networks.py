@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random networks of convolutions, as symbols with parameters and inputs, for conversion."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import mxnet as mx
+import numpy as np
+
+#: Channels of maps: below, at and above oneDNN's blocks of 16.
+CHANNELS = (1, 3, 12, 16, 24, 32)
+
+
+class Network(NamedTuple):
+    symbol: Any
+    params: dict[str, Any]
+    inputs: dict[str, Any]
+
+
+class _Builder:
+    """Adds layers to a network, whose maps are (symbol, shape)."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.RandomState(seed)
+        self.params: dict[str, Any] = {}
+        self.inputs: dict[str, Any] = {}
+        self.maps: list[tuple[Any, tuple[int, ...]]] = []
+        self.layers: list[tuple] = []  # weights that another call may share
+
+    def choose(self, *values: Any) -> Any:
+        return values[self.random.randint(len(values))]
+
+    def name(self, kind: str) -> str:
+        return f"{kind}{len(self.params)}_{len(self.maps)}"
+
+    def parameter(self, name: str, shape: tuple[int, ...], low: float = -1, high: float = 1) -> Any:
+        self.params[name] = mx.nd.array(self.random.uniform(low, high, shape))
+        return mx.sym.var(name)
+
+    def add_input(self) -> None:
+        shape = (
+            self.choose(1, 1, 2, 3),
+            self.choose(*CHANNELS),
+            self.choose(1, 2, 5, 8, 13),
+            self.choose(1, 3, 4, 9, 16),
+        )
+        name = f"data{len(self.inputs)}"
+        self.inputs[name] = mx.nd.array(self.random.uniform(-2, 2, shape))
+        self.maps.append((mx.sym.var(name), shape))
+
+    def convolution(self) -> None:
+        data, shape = self.pick()
+        shared = [layer for layer in self.layers if layer[3] == shape[1]]
+        if shared and self.random.rand() < 0.3:
+            weight, bias, attributes, _ = self.choose(*shared)
+        else:
+            kernel = self.choose((1, 1), (3, 3), (3, 3), (3, 3), (5, 3))
+            dilate = self.choose(1, 1, 1, 2, 3)
+            reach = tuple(dilate * (side // 2) for side in kernel)
+            attributes = {
+                "kernel": kernel,
+                "num_filter": int(self.choose(*CHANNELS)),
+                "stride": self.choose((1, 1), (1, 1), (2, 2), (1, 2)),
+                "pad": self.choose(reach, reach, reach, (1, 1)),
+                "dilate": (dilate, dilate),
+                "num_group": 1,
+                "no_bias": bool(self.choose(True, False)),
+            }
+            if shape[1] == attributes["num_filter"] and self.random.rand() < 0.2:
+                attributes["num_group"] = shape[1]
+            inputs = shape[1] // attributes["num_group"]
+            name = self.name("weight")
+            weight = self.parameter(name, (attributes["num_filter"], inputs, *kernel))
+            bias = None
+            if not attributes["no_bias"]:
+                bias = self.parameter(f"{name}_bias", (attributes["num_filter"],))
+            self.layers.append((weight, bias, attributes, shape[1]))
+        sides = zip(shape[2:], attributes["pad"], attributes["dilate"], attributes["kernel"])
+        if any(size + 2 * pad <= dilate * (side - 1) for size, pad, dilate, side in sides):
+            return  # the kernel is larger than the map
+        options = {} if bias is None else {"bias": bias}
+        self.append(
+            mx.sym.Convolution(data, weight, name=self.name("conv"), **options, **attributes)
+        )
+
+    def proposal_head(self) -> None:
+        """Scores and offsets of anchors: two convolutions of few outputs on one map."""
+        data, shape = self.pick()
+        for filters in self.choose((3, 12), (1, 4)):
+            name = self.name("head")
+            weight = self.parameter(f"{name}_weight", (filters, shape[1], 1, 1))
+            bias = self.parameter(f"{name}_bias", (filters,))
+            self.append(
+                mx.sym.Convolution(data, weight, bias, kernel=(1, 1), num_filter=filters, name=name)
+            )
+
+    def deconvolution(self) -> None:
+        data, shape = self.pick()
+        side = self.choose(2, 2, 3)
+        stride = self.choose(side, side, 2)
+        filters = self.choose(1, 8, 12)
+        name = self.name("deconv")
+        weight = self.parameter(f"{name}_weight", (shape[1], filters, side, side))
+        options: dict[str, Any] = {"no_bias": True}
+        if self.random.rand() < 0.5:
+            options = {"no_bias": False, "bias": self.parameter(f"{name}_bias", (filters,))}
+        self.append(
+            mx.sym.Deconvolution(
+                data,
+                weight,
+                name=name,
+                kernel=(side, side),
+                stride=(stride, stride),
+                num_filter=filters,
+                **options,
+            )
+        )
+
+    def batch_norm(self) -> None:
+        data, shape = self.pick()
+        name = self.name("norm")
+        values = {
+            "gamma": self.parameter(f"{name}_gamma", shape[1:2]),
+            "beta": self.parameter(f"{name}_beta", shape[1:2]),
+            "moving_mean": self.parameter(f"{name}_mean", shape[1:2]),
+            "moving_var": self.parameter(f"{name}_var", shape[1:2], 0.2, 2),
+        }
+        out = mx.sym.BatchNorm(
+            data,
+            name=name,
+            fix_gamma=bool(self.choose(True, False)),
+            eps=self.choose(1e-5, 1e-3, 0.1),
+            use_global_stats=bool(self.choose(True, False)),
+            **values,
+        )
+        self.append(out)
+
+    def block(self) -> None:
+        """A layer of a residual network."""
+        self.convolution()
+        self.batch_norm()
+        if self.random.rand() < 0.5:
+            self.total()
+        self.activation()
+
+    def activation(self) -> None:
+        data, _ = self.pick()
+        kind = self.choose("relu", "relu", "relu", "sigmoid", "tanh")
+        self.append(mx.sym.Activation(data, act_type=kind, name=self.name("act")))
+
+    def total(self) -> None:
+        data, shape = self.pick()
+        others = [one for one, other in self.maps if other == shape]
+        other = self.choose(*others)
+        function = self.choose(mx.sym.elemwise_add, mx.sym.broadcast_add, mx.sym.add_n)
+        self.append(function(data, other, name=self.name("sum")))
+
+    def upsampled_total(self) -> None:
+        high, shape = self.pick()
+        if min(shape[2:]) < 2:
+            return
+        low = mx.sym.Pooling(
+            high,
+            kernel=(2, 2),
+            stride=(2, 2),
+            pool_type="max",
+            pooling_convention="full",
+            name=self.name("pool"),
+        )
+        large = mx.sym.UpSampling(low, scale=2, sample_type="nearest", name=self.name("up"))
+        axes = self.choose((2, 3), (2, 3), (2,), ())
+        if axes == (2, 3):
+            cut = mx.sym.slice_like(large, high, axes=axes, name=self.name("cut"))
+            self.append(mx.sym.elemwise_add(cut, high, name=self.name("level")))
+        else:
+            self.append(large)
+
+    def cast(self) -> None:
+        data, _ = self.pick()
+        half = mx.sym.Cast(data, dtype="float16", name=self.name("half"))
+        half = mx.sym.Activation(half, act_type="relu", name=self.name("act"))
+        self.append(mx.sym.Cast(half, dtype="float32", name=self.name("float")))
+
+    def joined(self) -> None:
+        data, _ = self.pick()
+        self.append(mx.sym.concat(data, data, dim=1, name=self.name("concat")))
+
+    def pick(self) -> tuple[Any, tuple[int, ...]]:
+        """A map, more often one of the last."""
+        last = len(self.maps)
+        return self.maps[last - 1 - min(self.random.geometric(0.5) - 1, last - 1)]
+
+    def append(self, symbol: Any) -> None:
+        """Add a map, unless it is large."""
+        shapes = {name: value.shape for name, value in {**self.params, **self.inputs}.items()}
+        used = set(symbol.list_inputs())
+        _, (shape,), _ = symbol.infer_shape(**{k: v for k, v in shapes.items() if k in used})
+        if max(shape) <= 200:
+            self.maps.append((symbol, shape))
+
+
+def random_network(seed: int) -> Network:
+    """A network with shared weights and inputs, branches, several outputs and odd sizes."""
+    builder = _Builder(seed)
+    for _ in range(builder.choose(1, 1, 2)):
+        builder.add_input()
+    layers = (
+        *[builder.convolution, builder.block] * 4,
+        *[builder.batch_norm, builder.activation] * 3,
+        builder.total,
+        builder.total,
+        builder.proposal_head,
+        builder.upsampled_total,
+        builder.deconvolution,
+        builder.cast,
+        builder.joined,
+    )
+    for _ in range(builder.random.randint(3, 16)):
+        builder.choose(*layers)()
+    outputs = [symbol for symbol, _ in builder.maps[-1:]]
+    outputs += [symbol for symbol, _ in builder.maps[:-1] if builder.random.rand() < 0.15]
+    outputs = [mx.sym.identity(one) if one.get_children() is None else one for one in outputs]
+    symbol = mx.sym.Group(outputs)
+    used = set(symbol.list_inputs())
+    return Network(
+        symbol,
+        {name: value for name, value in builder.params.items() if name in used},
+        {name: value for name, value in builder.inputs.items() if name in used},
+    )
+
+
+def outputs_of(symbol: Any, params: dict[str, Any], inputs: dict[str, Any]) -> list[np.ndarray]:
+    """The outputs of a call for inference."""
+    values = {**params, **inputs}
+    # An Executor would fuse the graph by itself, and fails on some.
+    found = mx.nd.CachedOp(symbol)(*[values[name] for name in symbol.list_inputs()])
+    return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random networks give the same before and after their conversion for inference."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+import pytest
+from support.inference_networks import outputs_of, random_network
+
+from gluon_roi.inference import batch_norm, convert, narrow, winograd, winograd_layers
+from gluon_roi.inference.graph import InferenceGraph
+
+#: The largest error of an output, relative to the largest number of any map of the network, because
+#: layers may subtract large numbers from each other.
+TOLERANCE = 1e-5
+#: For networks that round to float16 on the way.
+HALF_TOLERANCE = 1e-2
+
+
+def differences(seed: int) -> list[str]:
+    """What a converted network does otherwise."""
+    network = random_network(seed)
+    shapes = network.inputs if seed % 3 else {}
+    made = convert.convert(network.symbol, network.params, shapes)
+    expected = outputs_of(network.symbol, network.params, network.inputs)
+    found = outputs_of(made.symbol, made.parameters, network.inputs)
+    if made.symbol.list_outputs() != network.symbol.list_outputs():
+        return ["names of outputs"]
+    has_half = "float16" in network.symbol.tojson()
+    maps = outputs_of(network.symbol.get_internals(), network.params, network.inputs)
+    largest = max(np.abs(one).max(initial=1) for one in maps)
+    tolerance = (HALF_TOLERANCE if has_half else TOLERANCE) * largest
+    wrong = []
+    for name, one, other in zip(network.symbol.list_outputs(), expected, found):
+        error = np.abs(one - other).max(initial=0) if one.shape == other.shape else np.inf
+        if not error <= tolerance:
+            wrong.append(f"{name} by {error}")
+    return wrong
+
+
+@pytest.fixture
+def any_size(monkeypatch):
+    """Winograd's algorithm is used for layers of any size."""
+    monkeypatch.setattr(winograd, "pays", lambda *sizes: True)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_networks(any_size, block):
+    wrong = {seed: differences(seed) for seed in range(50 * block, 50 * block + 50)}
+    assert not {seed: found for seed, found in wrong.items() if found}
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("block", range(4, 100))
+def test_more_random_networks(any_size, block):
+    test_random_networks(any_size, block)
+
+
+# ---- Planted faults: each is found in the networks of every push ---------------------------------
+
+
+def _forgotten_users(monkeypatch):
+    """A pass takes the first node that reads an output for the only one."""
+    uses = InferenceGraph.uses
+    monkeypatch.setattr(
+        InferenceGraph, "uses", lambda graph: {k: v[:1] for k, v in uses(graph).items()}
+    )
+
+
+def _wrong_pad(monkeypatch):
+    """A layer whose pad is not its dilation is taken for one that keeps the size of its map."""
+    pair = winograd_layers.pair
+    monkeypatch.setattr(
+        winograd_layers,
+        "pair",
+        lambda graph, number, name, default: pair(
+            graph, number, "dilate" if name == "pad" else name, 1 if name == "pad" else default
+        ),
+    )
+
+
+def _wrong_stride(monkeypatch):
+    """A strided layer is taken for one that is not."""
+    pair = winograd_layers.pair
+    monkeypatch.setattr(
+        winograd_layers,
+        "pair",
+        lambda graph, number, name, default: (
+            (1, 1) if name == "stride" else pair(graph, number, name, default)
+        ),
+    )
+
+
+def _transposed_tile(monkeypatch):
+    transform = winograd.transform_weights
+    monkeypatch.setattr(
+        winograd, "transform_weights", lambda weight: transform(weight.swapaxes(2, 3))
+    )
+
+
+def _forgotten_bias(monkeypatch):
+    bias_of = winograd_layers.bias_of
+    monkeypatch.setattr(winograd_layers, "bias_of", lambda *layer: np.zeros_like(bias_of(*layer)))
+
+
+def _forgotten_gamma(monkeypatch):
+    folded = batch_norm.with_batch_norm
+    monkeypatch.setattr(
+        batch_norm,
+        "with_batch_norm",
+        lambda weight, bias, gamma, *rest: folded(weight, bias, np.ones_like(gamma), *rest),
+    )
+
+
+def _any_activation(monkeypatch):
+    """Every activation is taken for ReLU."""
+    monkeypatch.setattr(
+        winograd_layers,
+        "_is_relu",
+        lambda graph, number: graph.nodes[number]["op"] == "Activation",
+    )
+
+
+def _groups_forgotten(monkeypatch):
+    """A depthwise convolution is taken for one of all channels."""
+    for module in (winograd_layers, narrow):
+        monkeypatch.setattr(
+            module,
+            "is_plain_convolution",
+            lambda graph, number: graph.nodes[number]["op"] == "Convolution",
+        )
+
+
+def _parts_exchanged(monkeypatch):
+    """The parts of joined convolutions are in another order than the weights."""
+    filled = narrow._filled
+    monkeypatch.setattr(narrow, "_filled", lambda values: filled(values[::-1]))
+
+
+def _cells_exchanged(monkeypatch):
+    """Rows and columns of a transposed convolution's kernel are exchanged."""
+    value = InferenceGraph.value
+
+    def exchanged(graph, place):
+        found = value(graph, place)
+        return found.swapaxes(2, 3) if found is not None and found.ndim == 4 else found
+
+    monkeypatch.setattr(InferenceGraph, "value", exchanged)
+
+
+FAULTS = (
+    _forgotten_users,
+    _wrong_pad,
+    _wrong_stride,
+    _transposed_tile,
+    _forgotten_bias,
+    _forgotten_gamma,
+    _any_activation,
+    _groups_forgotten,
+    _parts_exchanged,
+    _cells_exchanged,
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__[1:])
+def test_planted_faults_are_found(any_size, monkeypatch, fault):
+    fault(monkeypatch)
+
+    def is_found(seed):
+        try:
+            return bool(differences(seed))
+        except (mx.MXNetError, ValueError):  # shapes that do not fit
+            return True
+
+    assert any(is_found(seed) for seed in range(200))
