@@ -32,7 +32,7 @@ union Params {
 
 // Whether both sizes may be 0, which stands for a default.
 inline bool is_optional(Pair pair) {
-  return pair.default_text != nullptr && pair.fallback < pair.least;
+  return pair.default_text != nullptr && pair.fallback < pair.min;
 }
 
 // Properties that follow from the parameters.
@@ -47,15 +47,15 @@ struct Consequences {
   int64_t part_height = 0, part_width = 0;  // of trans; 0 if the operator reads none
 };
 
-// The most samples along an axis. RotatedROIAlign stores each one, so that a bin needs memory for
-// the square of this.
-inline int32_t most_samples(const std::string& op) { return op == "RotatedROIAlign" ? 16 : 1000; }
+// The maximum number of samples along an axis. RotatedROIAlign stores each one, so that a bin needs
+// memory for the square of this.
+inline int32_t max_samples(const std::string& op) { return op == "RotatedROIAlign" ? 16 : 1000; }
 
 // Sets valid parameters. The range is that of the name, if it has one, or else that of the kind.
 class Randomizer final : public gluon_roi::ParamVisitor {
  public:
   Randomizer(const char* op, Random* random)
-      : random_(random), most_samples_(most_samples(op)), is_large_(random->chance(0.1)) {}
+      : random_(random), max_samples_(max_samples(op)), is_large_(random->chance(0.1)) {}
   const Consequences& consequences() const { return so_; }
 
   void size(const char* text, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
@@ -72,7 +72,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
       if (name == "group_size") so_.groups = rows * columns;
       if (name == "part_size") so_.part_height = rows, so_.part_width = columns;
     } else {
-      set_both(height, width, pair.least, is_large_ ? 7 : 3);
+      set_both(height, width, pair.min, is_large_ ? 7 : 3);
     }
   }
 
@@ -131,7 +131,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
     const std::string name = field.name;
     if (name == "sampling_ratio") {
       *field.value =
-          std::min(random_->pick({-1, -1, 0, 1, 2, 3, 5, 64, 1000, INT32_MIN}), most_samples_);
+          std::min(random_->pick({-1, -1, 0, 1, 2, 3, 5, 64, 1000, INT32_MIN}), max_samples_);
     } else if (name == "id_index") {  // apart from the box and the score
       *field.value = box_first_ ? 6 : random_->pick({-1, 0, 0, INT32_MIN});
     } else if (name == "background_id") {
@@ -144,12 +144,12 @@ class Randomizer final : public gluon_roi::ParamVisitor {
     }
   }
 
-  void samples(Field<int32_t> field, int32_t) override {
+  void positive_int(Field<int32_t> field, int32_t) override {
     const std::string name = field.name;
     if (name == "feature_stride") {
       *field.value = random_->pick({16, 16, 1, 7, 64, 1 << 24});
     } else if (name == "sample_per_part") {
-      *field.value = std::min(random_->pick({1, 2, 3, 4, 64, 1000}), most_samples_);
+      *field.value = std::min(random_->pick({1, 2, 3, 4, 64, 1000}), max_samples_);
     } else if (name == "rpn_post_nms_top_n") {
       *field.value = integer(1, 40);
     } else {
@@ -158,7 +158,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
   }
 
   // Columns: a class, a score and a box of at most five, or such a box, a score and a class.
-  void count(Field<int32_t> field, int32_t) override {
+  void non_negative_int(Field<int32_t> field, int32_t) override {
     const std::string name = field.name;
     if (name == "coord_start") {
       box_first_ = random_->chance(0.3);
@@ -198,7 +198,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
   }
 
   Random* const random_;
-  const int32_t most_samples_;
+  const int32_t max_samples_;
   const bool is_large_;
   bool box_first_ = false, is_rotated_ = false;
   Consequences so_;
@@ -213,7 +213,7 @@ class Spoiler final : public gluon_roi::ParamVisitor {
   void size(const char*, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
     const Field<int32_t> either = random_->chance(0.5) ? height : width;
     offer([=] {
-      const int32_t below = is_optional(pair) ? -1 : pair.least - 1;
+      const int32_t below = is_optional(pair) ? -1 : pair.min - 1;
       *either.value = random_->pick({below, -1, INT32_MIN, INT32_MAX, (1 << 24) + 1});
     });
   }
@@ -245,10 +245,10 @@ class Spoiler final : public gluon_roi::ParamVisitor {
     if (std::string("id_index") != field.name) return;
     offer([=] { *field.value = random_->pick({score_index_, coord_start_, 10, INT32_MAX}); });
   }
-  void samples(Field<int32_t> field, int32_t) override {
+  void positive_int(Field<int32_t> field, int32_t) override {
     offer([=] { *field.value = random_->pick({0, -1, INT32_MIN, INT32_MAX, (1 << 24) + 1}); });
   }
-  void count(Field<int32_t> field, int32_t) override {
+  void non_negative_int(Field<int32_t> field, int32_t) override {
     const std::string name = field.name;
     if (name == "coord_start") coord_start_ = *field.value;
     if (name == "score_index") score_index_ = *field.value;
