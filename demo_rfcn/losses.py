@@ -21,9 +21,11 @@ class RPNTargets:
 
     GluonCV's generator fails on an image without boxes and ignores `allowed_border`, so the rules
     of Faster R-CNN are implemented here: an anchor is an object if its IoU with a box is at least
-    POS_IOU or if it is the best anchor of a box, and background below NEG_IOU; anchors across the
-    border and those that match a difficult box are ignored. At most `num_sample` anchors enter the
-    loss, half of them objects. `base` are the anchors of the first cell, (A, 4).
+    POS_IOU or if it is the best anchor of a box, and background if its IoU with every box is below
+    NEG_IOU and it is no object. An anchor whose best box is difficult is never an object, but may
+    be background. All others, and anchors across the border of the image, are ignored. At most
+    `num_sample` anchors enter the loss, at most half of them objects. `base` are the anchors of the
+    first cell, (A, 4).
     """
 
     POS_IOU, NEG_IOU = 0.7, 0.3
@@ -41,10 +43,11 @@ class RPNTargets:
         """Compute the targets of an image; `rng` chooses the sample.
 
         `labels` are (M, 6), columns BOX, CLASS, DIFFICULT; M may be 0. `size` and `padded` are
-        height and width of the image, and of the batch it is padded to. Returns cls (A,) float32: 1
-        object, 0 background, -1 ignored; and offsets (A, 4) float32, zero if cls is not 1.
+        height and width of the image, and of the batch it is padded to, multiples of the stride.
+        Returns, for all N anchors of the map, cls (N,) float32: 1 object, 0 background, -1 ignored;
+        and offsets (N, 4) float32, zero if cls is not 1.
         """
-        anchors = self._grid(*(-(-side // self._stride) for side in padded))
+        anchors = self._grid(*(side // self._stride for side in padded))
         inside = (anchors[:, :2] >= 0).all(1)
         inside &= (anchors[:, 2] < size[1]) & (anchors[:, 3] < size[0])
         cls = np.full(len(anchors), -1, np.float32)
@@ -109,6 +112,7 @@ class RoITargets(HybridBlock):
         iou = self.iou(rois, boxes)
         match = F.argmax(iou, axis=-1)
         overlaps = (F.max(iou, axis=-1) >= self.POS_IOU) * valid
+        # Gather class and difficult flag of the best box, by a product with one-hot rows.
         index = F.contrib.arange_like(labels, axis=1).reshape((1, 1, -1))
         is_match = F.broadcast_equal(match.expand_dims(-1), index)
         attributes = F.slice_axis(labels, axis=-1, begin=CLASS, end=DIFFICULT + 1)
@@ -116,10 +120,8 @@ class RoITargets(HybridBlock):
         cls, difficult = F.split(attributes, num_outputs=2, axis=-1, squeeze_axis=True)
         positive = overlaps * (1 - difficult)
         valid_mask = valid * (1 - overlaps * difficult)
-        offsets, mask = self.encode(positive, match, rois, boxes)
-        offsets = F.where(mask, offsets, F.zeros_like(mask))
-        targets = (cls + 1) * positive, offsets, positive, valid_mask
-        return tuple(F.BlockGrad(part) for part in targets)
+        offsets, _ = self.encode(positive, match, rois, boxes)  # zero where positive is 0
+        return (cls + 1) * positive, offsets, positive, valid_mask
 
 
 def smooth_l1(F: ModuleType, prediction: Array, target: Array) -> Array:
@@ -128,10 +130,12 @@ def smooth_l1(F: ModuleType, prediction: Array, target: Array) -> Array:
 
 
 class RPNLoss(HybridBlock):
-    """Objectness and box loss of the sampled anchors, divided by the size of the sample.
+    """Objectness and box loss of the sampled anchors.
 
-    Inputs: logits (B, A), offsets (B, A, 4), targets rpn_cls (B, A) and rpn_box (B, A, 4).
-    Outputs: two (B,) losses.
+    Sums are divided by `num_sample`, even if an image has fewer sampled anchors.
+
+    Inputs, of all N anchors of the map: logits (B, N), offsets (B, N, 4), targets rpn_cls (B, N)
+    and rpn_box (B, N, 4). Outputs: two (B,) losses.
     """
 
     def __init__(self, num_sample: int) -> None:
@@ -171,7 +175,7 @@ class RoILoss(HybridBlock):
         cls_loss = -F.pick(log_probability, cls, axis=-1)
         box_loss = smooth_l1(F, box_pred, box) * positive
         mask = self.choose(F, F.BlockGrad(cls_loss + box_loss), positive, valid_mask)
-        weight = F.BlockGrad(mask * valid_mask) / self._num_sample
+        weight = mask * valid_mask / self._num_sample
         return F.sum(cls_loss * weight, axis=-1), F.sum(box_loss * weight, axis=-1)
 
     def choose(self, F: ModuleType, loss: Array, positive: Array, valid_mask: Array) -> Array:
@@ -190,7 +194,9 @@ class TrainGraph(HybridBlock):
     `rpn_num_sample` anchors of an image enter its RPN loss, and NUM_SAMPLE of its RoIs the loss of
     the head, which `roi_loss` computes. The true boxes are added to the proposals.
 
-    Inputs: the parts of `data.loader.Batch`. Outputs: four (B,) losses, in the order of `LOSSES`.
+    Inputs, the parts of `data.loader.Batch`: data (B, 3, H, W), labels (B, M, 6), and, of all N
+    anchors of the map, rpn_cls (B, N) and rpn_box (B, N, 4). Outputs: four (B,) losses, in the
+    order of `LOSSES`.
     """
 
     LOSSES = ("rpn_cls", "rpn_box", "rcnn_cls", "rcnn_box")
@@ -222,5 +228,9 @@ class TrainGraph(HybridBlock):
     def predict(
         self, F: ModuleType, features: Array, boxes: Array, valid: Array, cls_target: Array
     ) -> tuple:
-        """Return the head's logits (B, N, C + 1) and offsets (B, N, 4) of boxes (B, N, 4)."""
+        """Return the head's logits (B, N, C + 1) and offsets (B, N, 4) of boxes (B, N, 4).
+
+        Here all classes share the offsets; `variants.PerClassTrainGraph` selects those of
+        cls_target (B, N), the outputs `cls` of `RoITargets`.
+        """
         return apply_head(F, self.net.head, features, boxes, valid)

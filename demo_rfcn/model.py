@@ -32,6 +32,7 @@ RPN_STDS, ROI_STDS = (1.0, 1.0, 1.0, 1.0), (0.1, 0.1, 0.2, 0.2)  # divisors of b
 MAX_LOG_GROWTH = float(np.log(1000.0 / 16))  # limit of the offsets of width and height
 ANCHOR_BASE = 16  # pixels; the unit of anchor scales
 RPN_PRE_NMS, RPN_NMS_THRESH, RPN_MIN_SIZE = 600, 0.7, 8  # in training and detection
+RPN_CHANNELS = 128  # of the RPN's 3 x 3 convolution
 NEAR_ZERO = init.Normal(0.01)
 
 
@@ -134,7 +135,7 @@ def dilate(layer: HybridBlock) -> None:
 
 def base_anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:
     """Return the first cell's anchors, (A, 4) float32 corners in pixels; ratio = height / width."""
-    centre = (stride - 1) / 2
+    centre = (stride - 1) / 2  # as py-faster-rcnn, whose first cell has pixels 0 to stride - 1
     anchors = []
     for ratio in ratios:
         for scale in scales:
@@ -192,16 +193,17 @@ class RPNHead(HybridBlock):
 class Proposals(HybridBlock):
     """The best boxes of the RPN after non-maximum suppression; no gradient passes.
 
-    The `pre_nms` best boxes of an image are decoded and clipped, and a box is suppressed if its IoU
-    with a better one is `nms_thresh` or more. At most `post_nms` <= pre_nms are kept; no side is
-    shorter than `min_size` pixels. `gluon_roi.Proposal` does all this in one call, but as
-    py-faster-rcnn does: it rounds anchors to whole pixels, includes the last pixel of a box in its
-    width, and repeats rows if there are fewer. Here neither anchors nor training targets are
-    rounded, and missing rows are padding.
+    The `pre_nms` best boxes of an image are decoded and clipped to H x W, the size of the padded
+    batch, which may exceed that of the image. A box is suppressed if its IoU with a better one is
+    above `nms_thresh`. At most `post_nms` <= pre_nms are kept; no side is shorter than `min_size`
+    pixels. `gluon_roi.Proposal` does all this in one call, but as py-faster-rcnn does: it rounds
+    anchors to whole pixels, includes the last pixel of a box in its width, and repeats rows if
+    there are fewer. Here neither anchors nor training targets are rounded, and missing rows are
+    padding.
 
-    Inputs: logits (B, A), offsets (B, A, 4), anchors (1, A, 4), images (B, 3, H, W).
-    Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of -1 if there are
-    fewer.
+    Inputs: logits (B, N), offsets (B, N, 4) and anchors (1, N, 4) of all N anchors of the map,
+    images (B, 3, H, W). Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of
+    -1 if there are fewer.
     """
 
     def __init__(
@@ -241,6 +243,7 @@ class Proposals(HybridBlock):
         x1, y1, x2, y2 = F.split(boxes, num_outputs=4, axis=-1, squeeze_axis=True)
         small = F.minimum(x2 - x1, y2 - y1) < self._min_size
         score = F.where(small, -F.ones_like(score), score)
+        # BoxNMS returns as many rows as it gets: those that are kept first, then rows of -1.
         kept = self.suppress(F.concat(score.expand_dims(-1), boxes, dim=-1))
         kept = F.slice_axis(kept, axis=1, begin=0, end=self._post_nms)
         scores = F.slice_axis(kept, axis=-1, begin=0, end=1).reshape((0, -1))
@@ -298,7 +301,7 @@ class RFCN(HybridBlock):
         with self.name_scope():
             self.backbone = make_backbone()
             self.anchor_grid = AnchorGrid(config.anchors, config.stride)
-            self.rpn = RPNHead(128, len(config.anchors))
+            self.rpn = RPNHead(RPN_CHANNELS, len(config.anchors))
             self.head = make_head(self.backbone)
 
     def hybrid_forward(self, F: ModuleType, data: Array) -> tuple:
@@ -320,6 +323,7 @@ def apply_head(
     image = F.where(valid, image, -F.ones_like(valid))
     rois = F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5))
     cls, box = head(features, F.BlockGrad(rois))
+    # Divide the RoIs among the images again: (B * N, X) -> (B, N, X).
     rows_of_images = {"lhs_begin": 0, "lhs_end": 1, "rhs_begin": 0, "rhs_end": 2}
     cls = F.reshape_like(F.cast(cls, dtype="float32"), valid, **rows_of_images)
     box = F.reshape_like(F.cast(box, dtype="float32"), valid, **rows_of_images)
@@ -366,13 +370,14 @@ class Detector(HybridBlock):
             F.slice_axis(box, axis=-1, begin=begin, end=begin + 4)
             for begin in range(0, 4 * config.num_boxes, 4)
         ]
-        boxes = [self.clip(self.decode(each, boxes), data) for each in offsets]
+        decoded = [self.clip(self.decode(each, boxes), data) for each in offsets]
         probability = F.broadcast_mul(F.softmax(cls, axis=-1), valid.expand_dims(-1))
         rows = []
         for index in range(len(config.classes)):
-            score = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
-            box = boxes[0] if config.class_agnostic else boxes[index]
-            rows.append(F.concat(F.ones_like(score) * index, score, box, dim=-1))
+            class_score = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
+            class_box = decoded[0] if config.class_agnostic else decoded[index]
+            class_index = F.ones_like(class_score) * index
+            rows.append(F.concat(class_index, class_score, class_box, dim=-1))
         return F.concat(*rows, dim=1)
 
     def best(self, F: ModuleType, candidates: Array) -> Array:

@@ -45,13 +45,18 @@ def train(
 
         # The detector: a fully convolutional backbone, the RPN, and the position-sensitive score
         # maps with their vote (section 2). The training graph adds targets, losses and OHEM.
+        # --pretrained-base is a classifier for the backbone, --pretrained a detector; a resumed run
+        # gets its weights from its checkpoint instead.
         pretrained_base = None if resumed else model.pretrained_base
         net = networks.build(config, ctx, schedule.seed, model.freeze_bn, pretrained_base)
         graph = networks.train_graph(net, schedule.rpn_num_sample, schedule.ohem)
-        predictor = Predictor(networks.detector(net), data.scale, ctx[:1])
+        # Validation refines boxes by box voting (arXiv:1505.01749), which is not in the paper.
+        detector = networks.detector(net, voting=True)
+        predictor = Predictor(detector, data.scale, ctx[:1])
         if pretrained:
             run.print(pretrained.load_fitting(net))
         trainer = make_trainer(schedule, net, run.workers.kvstore)
+        # This loads weights and optimizer of a resumed run, and gives all workers equal weights.
         run.begin(net, trainer, loader)
 
         for step, batch in run.steps(loader):
@@ -69,7 +74,8 @@ def train(
             # Backward.
             mx.autograd.backward(totals)
 
-            # Update, with the gradients of all devices and workers.
+            # Update. The all-reduce sums the gradients of all devices and workers; in it, the
+            # workers also agree on whether to stop after this step.
             run.sum_gradients()
             trainer.set_learning_rate(schedule.rate(step))
             trainer.update(loader.batch_size)
@@ -92,6 +98,7 @@ def make_loader(
         size_divisor=config.stride,
         rpn_targets=RPNTargets(config.anchors, config.stride, schedule.rpn_num_sample),
         seed=schedule.seed,
+        # Augmentation; `scale_jitter` is a range of factors on the short side.
         flip_p=schedule.flip_p,
         scale_jitter=schedule.scale_jitter,
         color_jitter=schedule.color_jitter,
@@ -114,5 +121,5 @@ def make_trainer(schedule: Schedule, net: RFCN, kvstore: mx.kv.KVStore | None) -
         schedule.optimizer,
         rule,
         kvstore=kvstore,
-        update_on_kvstore=None if kvstore is None else False,
+        update_on_kvstore=False,
     )

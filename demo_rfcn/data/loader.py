@@ -26,8 +26,8 @@ class Batch(NamedTuple):
 
     data: np.ndarray  # (B, 3, H, W) float32, normalised RGB, padded with zeros right and below
     labels: np.ndarray  # (B, M, 6) float32: box, class, difficult; rows of -1 are padding
-    rpn_cls: np.ndarray  # (B, A) float32: 1 object, 0 background, -1 ignored
-    rpn_box: np.ndarray  # (B, A, 4) float32 offsets, zero unless rpn_cls is 1
+    rpn_cls: np.ndarray  # (B, N) float32, N anchors of the map: 1 object, 0 background, -1 ignored
+    rpn_box: np.ndarray  # (B, N, 4) float32 offsets, zero unless rpn_cls is 1
 
 
 def resize(image: np.ndarray, short: int, max_size: int) -> tuple[np.ndarray, tuple[float, float]]:
