@@ -237,7 +237,7 @@ def test_from_a_checkpoint_to_detections(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     program: dict = {}
-    exec(compile(_program("a model whose output is detections:"), "export.py", "exec"), program)
+    exec(compile(_program("model returns detections:"), "export.py", "exec"), program)
     detect = compile(_program("It needs NumPy, Pillow and onnxruntime:"), "detect.py", "exec")
     printed = []
     for runtime in (onnxruntime, SimpleNamespace(InferenceSession=Session)):
