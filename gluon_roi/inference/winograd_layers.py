@@ -17,17 +17,21 @@ _USUAL_SIZE = (38, 50)
 
 
 def use_winograd(graph: InferenceGraph) -> int:
-    """Replace each convolution for which Winograd's algorithm pays; return how many."""
+    """Replace each convolution for which Winograd's algorithm pays; return how many.
+
+    A layer that is called repeatedly, such as the RPN's on the levels of a pyramid, is replaced
+    everywhere if it pays in one call, because its weights are transformed then.
+    """
     shapes, types, uses = graph.shapes(), graph.types(), graph.uses()
     transformed: dict[tuple[Place, ...], tuple[Place, Place]] = {}
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]
-        if not _is_3x3(graph, number) or types.get(node["inputs"][0]) != np.float32:
+        if not _is_supported(graph, number) or types.get(node["inputs"][0]) != np.float32:
             continue
         data, *weights = node["inputs"]
         layer = tuple(weights)
-        if layer not in transformed:  # else a layer that is called repeatedly
+        if layer not in transformed:
             parts = _transformed(graph, number, shapes.get(data))
             if parts is None:
                 continue
@@ -77,7 +81,8 @@ def _transformed(
     return winograd.transform_weights(weight), bias
 
 
-def _is_3x3(graph: InferenceGraph, number: int) -> bool:
+def _is_supported(graph: InferenceGraph, number: int) -> bool:
+    """Whether a node is a convolution of 3 x 3 that keeps the size of its map."""
     if not is_plain_convolution(graph, number) or graph.sizes(number, "kernel") != (3, 3):
         return False
     dilate = pair(graph, number, "dilate", 1)
@@ -105,7 +110,7 @@ def _other_summand(
 
 
 def _depends_on(graph: InferenceGraph, place: Place, number: int) -> bool:
-    """Whether an output is computed from those of a node, which then cannot read it."""
+    """Whether an output is computed from those of a node, which must not read it then."""
     left, seen = [place.node], set()
     while left:
         one = left.pop()
