@@ -19,7 +19,7 @@ from demo_rfcn import cli, networks
 from demo_rfcn.config import Settings
 from demo_rfcn.data.loader import TrainLoader
 from demo_rfcn.demo import generate
-from demo_rfcn.losses import RPNTargets
+from demo_rfcn.losses import RPNLoss, RPNTargets
 from demo_rfcn.model import PSROIHead
 from demo_rfcn.train import make_trainer
 from demo_rfcn.variants import RoIFCHead
@@ -79,7 +79,7 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
     config = settings.model_config(train_set.classes)
     schedule, batch_size = settings.schedule, settings.devices.batch_size
     net = networks.build(config, [mx.cpu()], schedule.seed)
-    graph = networks.train_graph(net, schedule.rpn_num_sample, schedule.ohem)
+    graph = networks.train_graph(net, RPNLoss(schedule.rpn_num_sample), schedule.ohem)
     trainer = make_trainer(schedule, net, None)
     loader = TrainLoader(
         train_set,

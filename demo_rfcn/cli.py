@@ -18,6 +18,7 @@ from .config import (
     RUNS,
     Data,
     Devices,
+    Model,
     Schedule,
     Settings,
     make_settings,
@@ -66,9 +67,8 @@ def _settings(
     if resumed:
         values = stored_options(resumed, DEFAULTS.keys() - NOT_INHERITED)
     elif pretrained:
-        config = pretrained.config
-        values = {"network": config.network, "head": config.head, "k": config.k}
-        values.update(fpn=config.fpn, deform=config.deform, class_agnostic=config.class_agnostic)
+        config, names = pretrained.config, [each.name for each in fields(Model)]
+        values = {name: getattr(config, name) for name in names if hasattr(config, name)}
     values.update(arguments)
     if values.get("head") == "global" and "k" not in arguments:
         values["k"] = 1

@@ -163,7 +163,7 @@ class RoILoss(HybridBlock):
     Outputs: two (B,) losses.
     """
 
-    def __init__(self, num_sample: int) -> None:
+    def __init__(self, num_sample: int = 64) -> None:
         super().__init__()
         self._num_sample = num_sample
 
@@ -191,8 +191,8 @@ def top(F: ModuleType, values: Array, count: int) -> Array:
 class TrainGraph(HybridBlock):
     """One training pass, images and boxes to losses, in one graph.
 
-    `rpn_num_sample` anchors of an image enter its RPN loss, and NUM_SAMPLE of its RoIs the loss of
-    the head, which `roi_loss` computes. The true boxes are added to the proposals.
+    `rpn_loss` and `roi_loss` compute the losses of the RPN and of the head. The RoIs are the
+    proposals, POST_NMS per image, and the true boxes.
 
     Inputs, the parts of `data.loader.Batch`: data (B, 3, H, W), labels (B, M, 6), and, of all N
     anchors of the map, rpn_cls (B, N) and rpn_box (B, N, 4). Outputs: four (B,) losses, in the
@@ -200,16 +200,16 @@ class TrainGraph(HybridBlock):
     """
 
     LOSSES = ("rpn_cls", "rpn_box", "rcnn_cls", "rcnn_box")
-    POST_NMS, NUM_SAMPLE = 128, 64
+    POST_NMS = 128
 
-    def __init__(self, net: RFCN, rpn_num_sample: int, roi_loss: type[RoILoss] = RoILoss) -> None:
+    def __init__(self, net: RFCN, rpn_loss: RPNLoss, roi_loss: RoILoss) -> None:
         super().__init__()
         with self.name_scope():
             self.net = net
             self.proposals = Proposals(self.POST_NMS)
             self.targets = RoITargets()
-            self.rpn_loss = RPNLoss(rpn_num_sample)
-            self.roi_loss = roi_loss(self.NUM_SAMPLE)
+            self.rpn_loss = rpn_loss
+            self.roi_loss = roi_loss
 
     def hybrid_forward(
         self, F: ModuleType, data: Array, labels: Array, rpn_cls: Array, rpn_box: Array

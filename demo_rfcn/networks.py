@@ -14,7 +14,7 @@ from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
 from .errors import InputError, reason
-from .losses import RoILoss, TrainGraph
+from .losses import RoILoss, RPNLoss, TrainGraph
 from .model import RESNETS, RFCN, Detector, HoleNet, ModelConfig, PSROIHead, SmallResNet
 from .variants import (
     DeformablePSROIHead,
@@ -39,10 +39,10 @@ MAX_K = 32  # bins per side: every class has k * k maps
 SMALL_UNITS = 256  # width of the layers after the pooling, with the small backbone
 
 
-def train_graph(net: RFCN, rpn_num_sample: int, ohem: bool) -> TrainGraph:
+def train_graph(net: RFCN, rpn_loss: RPNLoss, ohem: bool) -> TrainGraph:
     """Return the training graph of a network, hybridized."""
     graph_class = TrainGraph if net.config.class_agnostic else PerClassTrainGraph
-    graph = graph_class(net, rpn_num_sample, RoILoss if ohem else RandomRoILoss)
+    graph = graph_class(net, rpn_loss, RoILoss() if ohem else RandomRoILoss())
     graph.hybridize(static_alloc=True)
     return graph
 

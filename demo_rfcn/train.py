@@ -15,7 +15,7 @@ from .checkpoint import Checkpoint
 from .config import Schedule, Settings
 from .data.dataset import DetectionSet
 from .data.loader import TrainLoader
-from .losses import RPNTargets
+from .losses import RPNLoss, RPNTargets
 from .metrics import evaluate
 from .model import RFCN, ModelConfig
 from .predictor import Predictor
@@ -49,7 +49,8 @@ def train(
         # gets its weights from its checkpoint instead.
         pretrained_base = None if resumed else model.pretrained_base
         net = networks.build(config, ctx, schedule.seed, model.freeze_bn, pretrained_base)
-        graph = networks.train_graph(net, schedule.rpn_num_sample, schedule.ohem)
+        rpn_loss = RPNLoss(schedule.rpn_num_sample)
+        graph = networks.train_graph(net, rpn_loss, schedule.ohem)
         # Validation refines boxes by box voting (arXiv:1505.01749), which is not in the paper.
         detector = networks.detector(net, voting=True)
         predictor = Predictor(detector, data.scale, ctx[:1])
