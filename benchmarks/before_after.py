@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> None:
     for switched, name in TITLES.items():
         detect = predictor(options.weights, switched)
         score = evaluate(detect, test_set, options.images)["map50"]
-        title = f"{name}: mAP@.5 {score:.3f}"
+        title = f"{name}: mAP@0.5 {score:.3f}"
         rows[title] = [
             (image, found) for _, image, found in detect.iterate(test_set, range(IMAGES))
         ]

@@ -177,7 +177,7 @@ def main() -> None:
     net.hybridize(static_alloc=True)
     predictor = Predictor(one_by_one(net), (SIGNALS.short, SIGNALS.max_size), [mx.cpu()])
     scores = evaluate(predictor, test_set, arguments.images)
-    print(f"{used} mAP@.5 {scores['map50']:.3f} mAP@.75 {scores['map75']:.3f}")
+    print(f"{used} mAP@0.5 {scores['map50']:.3f} mAP@0.75 {scores['map75']:.3f}")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ OPTIONAL_VARIANTS = {
     "fpn": Variant("FPN, ROIAlign 7 x 7 + 2 fc", "roi_fc", 7, fpn=True),
     "fpn_light": Variant("FPN, light head", "light_head", 7, fpn=True),
 }
-SCORES = {"map50": "mAP@.5", "map75": "mAP@.75"}
+SCORES = {"map50": "mAP@0.5", "map75": "mAP@0.75"}
 RESULTS = "ablation.json"
 # Options that differ between the runs of a study.
 VARIED = {"head", "k", "fpn", "ohem", "seed"}

@@ -37,7 +37,7 @@ class Checkpoint:
     step: int  # number of finished steps
     arguments: dict[str, Any]  # options of the run, by name
     scale: tuple[int, int]  # short side of scaled images and limit of the long one, pixels
-    best: float | None  # highest mAP@.5 on the validation images
+    best: float | None  # highest mAP@0.5 on the validation images
     history: dict[str, list[dict[str, float]]]  # rows of "losses" and "val"
     pending: list[list[float]]  # losses of the steps since the last row
     held_back: list[str] | None  # names of images held back from training

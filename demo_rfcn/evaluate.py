@@ -149,10 +149,10 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
     """Print the figures of a summary as a short table, and the location of its report."""
     scores = summary["test"]
     print(f"{summary['dataset']}: {plural(scores['images'], 'held-back image')}", end=", ")
-    print(f"mAP@.5 {scores['map50']:.3f}, mAP@.75 {scores['map75']:.3f}")
+    print(f"mAP@0.5 {scores['map50']:.3f}, mAP@0.75 {scores['map75']:.3f}")
     recall = ", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items())
     print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall {recall}")
     for name, values in scores["per_class"].items():
         at50, at75 = (format_score(values[key]).center(5) for key in ("map50", "map75"))
-        print(f"  {name:<16} AP@.50 {at50} AP@.75 {at75}")
+        print(f"  {name:<16} AP@0.5 {at50} AP@0.75 {at75}")
     print(f"report in {(folder / REPORT).resolve()}")

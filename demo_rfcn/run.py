@@ -181,7 +181,7 @@ class Run:
             self.save(BEST)
             self._describe()
         self.save(LAST)
-        self.progress.results(f"step {self.step}: mAP@.5 {map50:.3f}, mAP@.75 {map75:.3f}")
+        self.progress.results(f"step {self.step}: mAP@0.5 {map50:.3f}, mAP@0.75 {map75:.3f}")
 
     def save(self, name: str) -> None:
         """Write a checkpoint, and with the last one the history and the split of the images."""
@@ -239,7 +239,7 @@ class Run:
         self._describe()
 
     def _describe(self) -> None:
-        best = "" if self.best is None else f", best mAP@.5 {self.best:.3f}"
+        best = "" if self.best is None else f", best mAP@0.5 {self.best:.3f}"
         self.progress.set_postfix_str(f"loss {self._loss:.3f}{best}", refresh=False)
 
     def hint(self) -> str:

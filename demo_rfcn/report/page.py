@@ -53,13 +53,13 @@ _PICTURES = {
     "map.png": ("", "Mean average precision at two overlaps, on the validation images."),
 }
 _COLUMNS = {
-    "map50": "AP@.5",
-    "map75": "AP@.75",
-    "voc07_map50": "VOC07 AP@.5",
-    "voc07_map75": "VOC07 AP@.75",
+    "map50": "AP@0.5",
+    "map75": "AP@0.75",
+    "voc07_map50": "VOC07 AP@0.5",
+    "voc07_map75": "VOC07 AP@0.75",
     "coco_ap": "COCO AP",
-    "coco_ap50": "COCO AP@.5",
-    "coco_ap75": "COCO AP@.75",
+    "coco_ap50": "COCO AP@0.5",
+    "coco_ap75": "COCO AP@0.75",
 }
 
 

@@ -112,7 +112,7 @@ def curves(folder: Path, history: dict[str, list[dict[str, float]]]) -> None:
 
     figure, axis = plt.subplots(figsize=(7, 4))
     rows = history["val"]
-    for key, name in (("map50", "mAP@.5"), ("map75", "mAP@.75")):
+    for key, name in (("map50", "mAP@0.5"), ("map75", "mAP@0.75")):
         axis.plot([row["step"] for row in rows], [row[key] for row in rows], "o-", label=name)
     title = "Validation images during training"
     axis.set(xlabel="step", ylabel="mAP", title=title, ylim=(0, 1.02))

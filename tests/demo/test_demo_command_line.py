@@ -27,7 +27,7 @@ def train(steps: int) -> None:
             shown.set_postfix_str(f"loss {step}", refresh=False)
             shown.reach(step + 1)
         list(progress.Progress("validation", "images", range(1)))
-        shown.results("step 3: mAP@.5 0.500")
+        shown.results("step 3: mAP@0.5 0.500")
 
 
 def test_a_terminal_has_a_bar(monkeypatch, capsys):
@@ -36,7 +36,7 @@ def test_a_terminal_has_a_bar(monkeypatch, capsys):
     train(3)
     assert "training: 100%" in terminal.getvalue() and "\r" in terminal.getvalue()
     assert "of 3 steps" not in terminal.getvalue()
-    assert capsys.readouterr().out == "step 3: mAP@.5 0.500\n"
+    assert capsys.readouterr().out == "step 3: mAP@0.5 0.500\n"
 
 
 def test_a_log_has_lines_with_percent_and_time(monkeypatch, capsys):
@@ -49,7 +49,7 @@ def test_a_log_has_lines_with_percent_and_time(monkeypatch, capsys):
         words = f"training: {percent} %, {step} of 3 steps {times}, loss {step - 1}"
         assert re.fullmatch(words, line), line
     assert re.fullmatch(f"validation: 100 %, 1 of 1 images {times}", lines[3])
-    assert shown.out == "step 3: mAP@.5 0.500\n"
+    assert shown.out == "step 3: mAP@0.5 0.500\n"
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
