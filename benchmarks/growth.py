@@ -252,7 +252,9 @@ def draw(rows: list[dict]) -> Any:
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.grid(which="major", alpha=0.3)
-        panel.tick_params(labelsize=8)
+        panel.tick_params(labelsize=9)
+        for scale in (panel.xaxis, panel.yaxis):
+            scale.set_major_formatter("{x:g}")
         # What doubles where the axis does, through the middle of the panel.
         (left, right), (low, high) = panel.get_xlim(), panel.get_ylim()
         middle, centre = (left * right) ** 0.5, (low * high) ** 0.5
