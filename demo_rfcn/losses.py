@@ -80,14 +80,14 @@ def anchor_grid(base: np.ndarray, stride: int, height: int, width: int) -> np.nd
 
 
 def sample(rng: np.random.Generator, candidates: np.ndarray, count: int) -> np.ndarray:
-    """Return at most count of the candidates, drawn without replacement."""
+    """Draw at most `count` of the candidates, without replacement."""
     if len(candidates) <= count:
         return candidates
     return rng.choice(candidates, count, replace=False)
 
 
 class RoITargets(HybridBlock):
-    """Class and box targets of RoIs; no gradient passes.
+    """Computes the class and box targets of RoIs; no gradient passes.
 
     A RoI has the class of its best box if their IoU is at least POS_IOU; any other is background.
 
@@ -184,7 +184,7 @@ class RoILoss(HybridBlock):
 
 
 def top(F: ModuleType, values: Array, count: int) -> Array:
-    """Mark the count highest values of every row with 1, the others with 0."""
+    """Mark the `count` highest values of every row with 1, the others with 0."""
     return F.topk(values, axis=-1, k=count, ret_typ="mask")
 
 

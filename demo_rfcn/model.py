@@ -52,12 +52,12 @@ class ModelConfig:
 
     @property
     def stride(self) -> int:
-        """Step of the feature maps, pixels."""
+        """Stride of the feature maps in pixels."""
         return 8 if self.network == "small" or self.fpn else 16
 
     @property
     def num_boxes(self) -> int:
-        """Sets of four offsets that the head returns per RoI."""
+        """Number of sets of four box offsets that the head returns per RoI."""
         return 1 if self.class_agnostic else len(self.classes)
 
     @property
@@ -125,7 +125,7 @@ class HoleNet(HybridBlock):
 
 
 def dilate(layer: HybridBlock) -> None:
-    """Remove the stride of a convolution and dilate its kernel by two; leave other layers."""
+    """Remove the stride of a convolution and dilate its kernel by two; skip other layers."""
     if isinstance(layer, nn.Conv2D):
         settings = layer._kwargs
         settings["stride"] = (1, 1)
@@ -135,7 +135,7 @@ def dilate(layer: HybridBlock) -> None:
 
 def base_anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:
     """Return the first cell's anchors, (A, 4) float32 corners in pixels; ratio = height / width."""
-    centre = (stride - 1) / 2  # as py-faster-rcnn, whose first cell has pixels 0 to stride - 1
+    centre = (stride - 1) / 2  # as in py-faster-rcnn: the first cell is pixels 0 to stride - 1
     anchors = []
     for ratio in ratios:
         for scale in scales:
@@ -146,7 +146,7 @@ def base_anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) 
 
 
 class AnchorGrid(HybridBlock):
-    """Anchors of a map of any size, inside the graph.
+    """Computes the anchors of a feature map of any size, inside the graph.
 
     Inputs: (B, C, H, W). Outputs: (1, H * W * A, 4) corners in pixels.
     """
@@ -158,7 +158,7 @@ class AnchorGrid(HybridBlock):
             self.base = self.params.get_constant("base", base[None, None])
 
     def hybrid_forward(self, F: ModuleType, features: Array, base: Array) -> Array:
-        # float16, the type of a network that was cast, has steps of 2 or more beyond 1024.
+        # Coordinates need float32: a cast network's float16 has no odd integers beyond 2048.
         features = F.cast(F.slice_axis(features, axis=1, begin=0, end=1), dtype="float32")
         columns = F.contrib.arange_like(features, axis=3).reshape((1, -1, 1, 1)) * self._stride
         rows = F.contrib.arange_like(features, axis=2).reshape((-1, 1, 1, 1)) * self._stride
@@ -169,7 +169,7 @@ class AnchorGrid(HybridBlock):
 
 
 class RPNHead(HybridBlock):
-    """A 3x3 convolution and two siblings: one objectness logit and four offsets per anchor.
+    """A 3 x 3 convolution and two 1 x 1 siblings: one objectness logit and four offsets per anchor.
 
     Inputs: (B, C, H, W). Outputs, float32: logits (B, H * W * A) and offsets (B, H * W * A, 4).
     """
@@ -197,9 +197,9 @@ class Proposals(HybridBlock):
     batch, which may exceed that of the image. A box is suppressed if its IoU with a better one is
     above `nms_thresh`. At most `post_nms` <= pre_nms are kept; no side is shorter than `min_size`
     pixels. `gluon_roi.Proposal` does all this in one call, but as py-faster-rcnn does: it rounds
-    anchors to whole pixels, includes the last pixel of a box in its width, and repeats rows if
-    there are fewer. Here neither anchors nor training targets are rounded, and missing rows are
-    padding.
+    anchors to whole pixels, includes the last pixel of a box in its width, and repeats boxes if
+    there are fewer. Here neither anchors nor training targets are rounded, and missing boxes are
+    rows of padding.
 
     Inputs: logits (B, N), offsets (B, N, 4) and anchors (1, N, 4) of all N anchors of the map,
     images (B, 3, H, W). Outputs: boxes (B, post_nms, 4) in pixels and scores (B, post_nms); rows of
@@ -258,7 +258,7 @@ class PSROIHead(HybridBlock):
     score. No layer after the pooling is learned, so a RoI costs next to nothing.
 
     `num_classes` excludes background; `num_boxes` is the number of sets of offsets, 1 if all
-    classes share the box; `stride` is the step of the map in pixels. Inputs: features (B, D, H, W)
+    classes share the box; `stride` is that of the map in pixels. Inputs: features (B, D, H, W)
     and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, with image -1 for padding. Outputs:
     class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes).
     """

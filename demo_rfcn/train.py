@@ -109,7 +109,7 @@ def make_loader(
 
 
 def make_trainer(schedule: Schedule, net: RFCN, kvstore: mx.kv.KVStore | None) -> mx.gluon.Trainer:
-    """Make the optimizer; each worker updates its own weights, the store only sums gradients."""
+    """Make the trainer: the kvstore only sums gradients, each worker updates its own weights."""
     rule = {"learning_rate": schedule.lr, "wd": schedule.wd}
     if schedule.optimizer == "sgd":
         rule["momentum"] = schedule.momentum
