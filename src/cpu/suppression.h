@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Greedy suppression visits boxes by descending score, and keeps a box unless a kept box overlaps
-// it by more than a threshold. Soft suppression lowers scores instead.
+// Non-maximum suppression (NMS) visits boxes by descending score, and keeps a box unless a kept box
+// overlaps it by more than a threshold. Soft-NMS lowers scores instead.
 //
-// Upright boxes are tested in lanes, a register of them against one kept box at a time. A block of
+// Axis-aligned boxes are tested in lanes, a register of them against one kept box at a time. A block of
 // boxes is first tested against all boxes that were kept before it, in parallel, and then its boxes
 // are tested against one another.
 #pragma once
@@ -86,11 +86,11 @@ class Suppression {
   // Returns the indices of the kept boxes, at most `max_kept`, in their order. `parallel`: use all
   // threads.
   Vector<int32_t> run(int64_t max_kept, bool parallel) {
-    Vector<int32_t> places;
+    Vector<int32_t> kept_indices;
     constexpr int64_t kBlock = 512;
     for (int64_t begin = 0; begin < boxes_.count(); begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, boxes_.count());
-      const int64_t before = static_cast<int64_t>(places.size());
+      const int64_t before = static_cast<int64_t>(kept_indices.size());
       parallel_for(blocks_of<A>(end - begin), parallel ? (end - begin) * before : 0,
                    [&](int64_t group) {
                      run_simd([&](auto simd) INLINE_LAMBDA {
@@ -102,21 +102,21 @@ class Suppression {
                    });
       run_simd([&](auto simd) INLINE_LAMBDA {
         for (int64_t i = begin; i < end; i += kWidth<decltype(simd)>) {
-          test(simd, i, before, static_cast<int64_t>(places.size()));
+          test(simd, i, before, static_cast<int64_t>(kept_indices.size()));
           const int64_t next = std::min(end, i + kWidth<decltype(simd)>);
-          for (int64_t place = i; place < next; ++place) {
-            if (over_[place] != 0) continue;
-            const int64_t count = static_cast<int64_t>(places.size());
+          for (int64_t index = i; index < next; ++index) {
+            if (over_[index] != 0) continue;
+            const int64_t count = static_cast<int64_t>(kept_indices.size());
             if (count == max_kept) return;
-            kept_[count] = boxes_.box(place);
-            places.push_back(static_cast<int32_t>(place));
+            kept_[count] = boxes_.box(index);
+            kept_indices.push_back(static_cast<int32_t>(index));
             test(simd, i, count, count + 1);
           }
         }
       });
-      if (static_cast<int64_t>(places.size()) == max_kept) break;
+      if (static_cast<int64_t>(kept_indices.size()) == max_kept) break;
     }
-    return places;
+    return kept_indices;
   }
 
  private:
@@ -179,8 +179,7 @@ class RotatedSuppression {
  public:
   RotatedSuppression(const Vector<OrientedBox>& boxes, double threshold)
       : boxes_(boxes), threshold_(threshold), padded_(round_up(boxes.size(), kLanes<double>)) {
-    // Padding overlaps nothing.
-    bounds_.assign(kColumns * padded_, INFINITY);
+    bounds_.resize(kColumns * padded_);
   }
 
   // Returns the indices of the kept boxes, in their order. `parallel`: use all threads.
@@ -194,14 +193,14 @@ class RotatedSuppression {
       const int64_t before = static_cast<int64_t>(kept.size());
       parallel_for(end - begin, parallel ? (end - begin) * before : 0,
                    [&](int64_t n) { over[begin + n] = is_suppressed(begin + n, kept, 0, before); });
-      for (int64_t place = begin; place < end; ++place) {
-        if (over[place] != 0) continue;
+      for (int64_t index = begin; index < end; ++index) {
+        if (over[index] != 0) continue;
         const int64_t last = static_cast<int64_t>(kept.size());
-        if (is_suppressed(place, kept, before, last)) continue;
-        const OrientedBox& box = boxes_[place];
+        if (is_suppressed(index, kept, before, last)) continue;
+        const OrientedBox& box = boxes_[index];
         const double columns[kColumns] = {box.x, box.y, box.half_x, box.half_y};
         for (size_t n = 0; n < kColumns; ++n) bounds_[n * padded_ + kept.size()] = columns[n];
-        kept.push_back(static_cast<int32_t>(place));
+        kept.push_back(static_cast<int32_t>(index));
       }
     }
     return kept;
@@ -209,9 +208,9 @@ class RotatedSuppression {
 
  private:
   // Whether one of the kept boxes [first, last) overlaps a box.
-  bool is_suppressed(int64_t place, const Vector<int32_t>& kept, int64_t first,
+  bool is_suppressed(int64_t index, const Vector<int32_t>& kept, int64_t first,
                      int64_t last) const {
-    const OrientedBox& box = boxes_[place];
+    const OrientedBox& box = boxes_[index];
     while (first < last) {
       // With a negative threshold, disjoint boxes suppress one another as well.
       int64_t end = last;
@@ -223,7 +222,7 @@ class RotatedSuppression {
     return false;
   }
   // Advances *first to the first register with a kept bounding box that overlaps that of `box`, and
-  // sets *end to the register's end. Sets both to the old *end if there is none.
+  // sets *end to the register's end. Boxes behind the last full register are not compared here.
   void find_close(const OrientedBox& box, int64_t* first, int64_t* end) const {
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<double, decltype(simd)>;
@@ -262,12 +261,12 @@ class RotatedSuppression {
 
 // ---- Soft suppression ---------------------------------------------------------------------------
 
-// A box whose score may be lowered. `place` is an index for the caller.
+// A box whose score may be lowered. `rank` is its index among the caller's sorted rows.
 template <class Box>
 struct SoftBox {
   Box box;
   double score;
-  int32_t index, place;  // boxes with equal scores are sorted by index
+  int32_t index, rank;  // boxes with equal scores are sorted by index
 };
 
 template <class Box>

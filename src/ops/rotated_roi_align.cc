@@ -35,13 +35,13 @@ class TapList {
   void begin_bin() { begin_ = size(); }
   // Returns the tap of a cell in the current bin, and adds it if there is none.
   Tap* tap_of(int64_t cell) {
-    int64_t& place = last_[cell];
-    if (place < begin_) {
-      place = size();
+    int64_t& index = last_[cell];
+    if (index < begin_) {
+      index = size();
       taps_.push_back(Tap{});
       taps_.back().cell = cell;
     }
-    return &taps_[place];
+    return &taps_[index];
   }
 
  private:
