@@ -14,11 +14,11 @@ using namespace cpu;
 
 namespace {
 
-constexpr int kPoints = 36;        // products of a tile: 6 points along each axis
-constexpr int kTile = 4;           // outputs of a tile along an axis
-constexpr int kRead = kTile + 2;   // cells of the map that it reads
-constexpr int kLanesOfBlock = 16;  // output channels of a block of the weights
-constexpr const char* kOfWeights = "(36, ceil(num_filter / 16), channels, 16)";
+constexpr int kPoints = 36;       // products of a tile: 6 points along each axis
+constexpr int kTile = 4;          // outputs of a tile along an axis
+constexpr int kRead = kTile + 2;  // cells of the map that it reads
+constexpr int kBlockLanes = 16;   // output channels of a block of the weights
+constexpr const char* kWeightShape = "(36, ceil(num_filter / 16), channels, 16)";
 
 }  // namespace
 
@@ -29,10 +29,10 @@ void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs
   check_rank(kName, "weight", in.weight, 4, "4 dimensions (36, ceil(num_filter / 16), C, 16)");
   check_rank(kName, "bias", in.bias, 1, "1 dimension (num_filter,)");
   const bool is_known = in.data.ndim >= 0;
-  const int64_t sizes[] = {kPoints, div_up(p.num_filter, kLanesOfBlock),
-                           is_known ? in.data.shape[1] : -1, kLanesOfBlock};
+  const int64_t sizes[] = {kPoints, div_up(p.num_filter, kBlockLanes),
+                           is_known ? in.data.shape[1] : -1, kBlockLanes};
   for (int axis = 0; axis < 4; ++axis) {
-    check_dimension(kName, "weight", in.weight, axis, sizes[axis], kOfWeights);
+    check_dimension(kName, "weight", in.weight, axis, sizes[axis], kWeightShape);
   }
   check_dimension(kName, "bias", in.bias, 0, p.num_filter, "num_filter");
   Tensor out = is_known ? in.data : unknown_tensor();
@@ -54,15 +54,15 @@ void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs
 
 namespace {
 
-// Tiles of a panel, whose products have their numbers in adjacent memory.
+// The number of tiles of a panel. Point k of channel c of its tiles is a row of adjacent numbers.
 constexpr int kPanel = 12;
 
-// How the maps are divided into tiles. A dilated convolution is one of each of dilate * dilate
-// phases, maps of every dilate-th cell; an undilated one has one phase.
+// How the maps are divided into tiles. A dilated convolution consists of undilated ones on dilate *
+// dilate phases of the map, each of every dilate-th cell; an undilated one has a single phase.
 struct Tiling {
   int64_t height, width, dilate;
-  int64_t rows, columns;  // of tiles of a phase; its last ones may have no cell
-  int64_t tiles;          // of all images and phases
+  int64_t rows, columns;  // of tiles in a phase; the last ones may have no cell
+  int64_t tiles;          // in all images and phases
 
   Tiling(const Tensor& data, int64_t dilation)
       : height(data.shape[2]),
@@ -73,7 +73,7 @@ struct Tiling {
         tiles(data.shape[0] * dilate * dilate * rows * columns) {}
 };
 
-// The tile with a number, in the order of images, phases, rows and columns.
+// A tile. Tiles are numbered by images, then phases, rows and columns.
 struct Tile {
   int64_t image, y, x;       // the first output, in cells of the phase
   int64_t phase_y, phase_x;  // the first cell of the phase
@@ -94,11 +94,11 @@ struct Tile {
   }
 };
 
-// A panel of tiles, as runs of adjacent tiles of a row.
+// A panel of tiles, divided into runs: adjacent tiles in one row of a phase.
 struct Panel {
   struct Run {
     Tile tile;  // the first
-    int lane;   // its place in the panel
+    int lane;   // its index in the panel
     int count;
   };
   Run runs[kPanel];
@@ -130,13 +130,13 @@ struct Floats {
   static constexpr int kCount = bytes / sizeof(float);
 };
 
-// A number in all lanes. It goes through an array, which GCC turns into a broadcast. (It turns
-// `Register{} + value` into an addition as well: the product took twice as long.)
+// Sets all lanes to a number. GCC turns the array into a broadcast. (It turns `Register{} + value`
+// into a broadcast and an addition: the product took twice as long.)
 template <class Register>
 ALWAYS_INLINE Register broadcast(float value) {
   constexpr int kCount = sizeof(Register) / sizeof(float);
   float values[kCount];
-  for (float& each : values) each = value;
+  for (float& lane : values) lane = value;
   Register result;
   load_register(values, &result);
   return result;
@@ -150,7 +150,7 @@ ALWAYS_INLINE Register plus(const Register& sum, float factor, const Register& v
   return result;
 }
 
-// B' d, of six numbers.
+// Six numbers of a map to six points: v = B' d.
 template <class Simd, class Register>
 ALWAYS_INLINE void transform_input(const Register (&d)[6], Register (&v)[6]) {
   const Register even_a = plus<Simd>(d[4], -kB2, d[2]), odd_a = plus<Simd>(d[3], -kB2, d[1]);
@@ -163,7 +163,7 @@ ALWAYS_INLINE void transform_input(const Register (&d)[6], Register (&v)[6]) {
   v[5] = plus<Simd>(plus<Simd>(d[5], -(kA2 + kB2), d[3]), kA2 * kB2, d[1]);
 }
 
-// A' m, of six numbers.
+// Six points to four outputs: y = A' m.
 template <class Simd, class Register>
 ALWAYS_INLINE void transform_output(const Register (&m)[6], Register (&y)[4]) {
   const Register sum_a = m[1] + m[2], sum_b = m[3] + m[4];
@@ -176,11 +176,11 @@ ALWAYS_INLINE void transform_output(const Register (&m)[6], Register (&y)[4]) {
 
 // ---- Maps to points -----------------------------------------------------------------------------
 
-// The cells that a run of up to a panel of tiles of one row read, and four more tiles, because
-// tiles are de-interleaved four at a time.
+// The maximum number of cells in a row of a run, with four more tiles, because tiles are
+// de-interleaved four at a time.
 constexpr int kStrip = (kPanel + 4) * kTile + 4;
 
-// Transforms one channel of a panel of tiles.
+// Transforms the cells that a panel of tiles reads in one channel to points.
 template <class Simd>
 class PanelTransform {
  public:
@@ -227,8 +227,8 @@ class PanelTransform {
       const float* from = map + (tile.phase_y * tiling_.width + tile.phase_x) + y * row_step +
                           begin * tiling_.dilate;
       rows[i] = from;
-      // The same cells of a later channel. (The processor does not foresee them: the transform of
-      // 64 channels took 1.5 times as long.)
+      // The same cells of a later channel. (Without this the transform of 64 channels took 1.5
+      // times as long.)
       for (int x = 0; x < count; x += 16) {
         __builtin_prefetch(from + kAhead * tiling_.height * tiling_.width + x);
       }
@@ -240,7 +240,7 @@ class PanelTransform {
     using Register = typename Floats<kWide>::Register;
     constexpr int kCount = Floats<kWide>::kCount;
     for (int next = 0; next < count; next += kCount) {
-      // The last register overlaps the previous one, and of a copy goes on behind it.
+      // The last register overlaps the previous one. In a copy it reads beyond the cells instead.
       const int x = is_copied ? next : std::min(next, count - kCount);
       Register d[kRead], points[kRead];
       for (int i = 0; i < kRead; ++i) load_register(rows[i] + x, &d[i]);
@@ -312,8 +312,7 @@ class PanelTransform {
 
 // ---- Products -----------------------------------------------------------------------------------
 
-// The registers of the innermost loop: a block of `tiles` x `blocks` * 16 sums fills most of those
-// that a level has.
+// The size of the innermost loop: kTiles x kBlocks * 16 sums fill most of the registers.
 template <class Simd>
 struct Kernel {
 #ifdef __aarch64__
@@ -336,7 +335,7 @@ ALWAYS_INLINE void multiply(const float* v, const float* u, int64_t u_step, int6
   using Register = typename Values::Register;
   constexpr int kRegisters = Values::kRegisters;
   Register sums[tiles][blocks * kRegisters] = {};
-  for (int64_t c = 0; c < channels; ++c, v += kPanel, u += kLanesOfBlock) {
+  for (int64_t c = 0; c < channels; ++c, v += kPanel, u += kBlockLanes) {
     Register weights[blocks * kRegisters];
 #pragma GCC unroll 8
     for (int i = 0; i < blocks * kRegisters; ++i) {
@@ -357,13 +356,13 @@ ALWAYS_INLINE void multiply(const float* v, const float* u, int64_t u_step, int6
 #pragma GCC unroll 8
     for (int i = 0; i < blocks * kRegisters; ++i) {
       store_register(
-          m + i / kRegisters * m_step + t * kLanesOfBlock + i % kRegisters * Values::kPerRegister,
+          m + i / kRegisters * m_step + t * kBlockLanes + i % kRegisters * Values::kPerRegister,
           sums[t][i]);
     }
   }
 }
 
-// The same for fewer tiles, the number of which is known when the program runs.
+// The same for fewer tiles, whose number is a variable.
 template <class Simd, int tiles, int blocks>
 ALWAYS_INLINE void multiply_rest(int count, const float* v, const float* u, int64_t u_step,
                                  int64_t channels, float* m, int64_t m_step) {
@@ -378,7 +377,7 @@ template <class Simd, int blocks>
 ALWAYS_INLINE void multiply_tiles(int64_t tiles, const float* v, const float* u, int64_t channels,
                                   float* m, int64_t m_step) {
   constexpr int kTiles = Kernel<Simd>::kTiles;
-  const int64_t u_step = channels * kLanesOfBlock;
+  const int64_t u_step = channels * kBlockLanes;
   // The weights of the next blocks follow. (Without prefetching them, little by little, the product
   // of 256 channels takes 1.25 times as long.)
   constexpr int64_t kLine = 16;
@@ -389,7 +388,7 @@ ALWAYS_INLINE void multiply_tiles(int64_t tiles, const float* v, const float* u,
       __builtin_prefetch(next, 0, 2);
     }
     const float* const from = v + t / kPanel * kPanel * channels + t % kPanel;
-    float* const to = m + t * kLanesOfBlock;
+    float* const to = m + t * kBlockLanes;
     if (t + kTiles <= tiles) {
       multiply<Simd, kTiles, blocks>(from, u, u_step, channels, to, m_step);
     } else {
@@ -401,7 +400,7 @@ ALWAYS_INLINE void multiply_tiles(int64_t tiles, const float* v, const float* u,
 
 // ---- Points to maps -----------------------------------------------------------------------------
 
-// The 16 outputs of a block.
+// Where a block of 16 outputs is written, and what is added.
 struct Target {
   const float* bias;
   const float* residual;  // null if there is none
@@ -428,7 +427,7 @@ ALWAYS_INLINE void store_outputs(const typename Floats<bytes>::Register (&column
     pick(even[i], odd[i], &outputs[2 * i], Low{});
     pick(even[i], odd[i], &outputs[2 * i + 1], High{});
   }
-  // outputs[i] has that of i in its first 16 bytes, and that of i + 4 in the next.
+  // outputs[i] has the columns of output i in its first 16 bytes, and those of i + 4 in the next.
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     Quad quads[bytes / 16];
@@ -438,7 +437,7 @@ ALWAYS_INLINE void store_outputs(const typename Floats<bytes>::Register (&column
   }
 }
 
-// Transforms a panel of tiles of a block of outputs, and writes them.
+// Transforms the products of a panel of tiles and a block of outputs, and writes the outputs.
 template <class Simd>
 class PanelOutput {
  public:
@@ -455,19 +454,19 @@ class PanelOutput {
       if (rows <= 0 || columns <= 0) continue;
       const Tile& tile = run.tile;
       const int64_t row_step = tiling_.dilate * tiling_.width;
-      const int64_t place = tile.image * target.image_step + tile.phase_y * tiling_.width +
-                            tile.phase_x + tile.y * row_step + tile.x * tiling_.dilate;
+      const int64_t offset = tile.image * target.image_step + tile.phase_y * tiling_.width +
+                             tile.phase_x + tile.y * row_step + tile.x * tiling_.dilate;
       for (int t = 0; t < run.count; ++t) {
         // A cache line of a row of each output.
         if (t % kTile < rows && t / kTile * 16 < columns) {
-          prefetch_lanes(target.lanes, target.out + place + t % kTile * row_step + t / kTile * 16,
+          prefetch_lanes(target.lanes, target.out + offset + t % kTile * row_step + t / kTile * 16,
                          target.cells);
         }
-        transform_tile(m + (run.lane + t) * kLanesOfBlock, step, target.bias, t);
+        transform_tile(m + (run.lane + t) * kBlockLanes, step, target.bias, t);
       }
       for (int o = 0; o < target.lanes; ++o) {
         for (int row = 0; row < rows; ++row) {
-          write_row(strip_[o][row], columns, place + o * target.cells + row * row_step, target);
+          write_row(strip_[o][row], columns, offset + o * target.cells + row * row_step, target);
         }
       }
     }
@@ -480,7 +479,7 @@ class PanelOutput {
 
   // strip_[o][row]: the four columns of a run's tile t.
   ALWAYS_INLINE void transform_tile(const float* m, int64_t step, const float* biases, int t) {
-    for (int o = 0; o < kLanesOfBlock; o += kCount) {
+    for (int o = 0; o < kBlockLanes; o += kCount) {
       Register points[kTile][kRead], bias;
       for (int j = 0; j < kRead; ++j) {
         Register column[kRead], y[kTile];
@@ -498,14 +497,14 @@ class PanelOutput {
     }
   }
 
-  // Writes the outputs of a row of a run from `place` on.
-  ALWAYS_INLINE void write_row(const float* from, int columns, int64_t place,
+  // Writes a row of a run's outputs at an offset.
+  ALWAYS_INLINE void write_row(const float* from, int columns, int64_t offset,
                                const Target& target) {
     if (tiling_.dilate > 1 || columns < kCount) {
       for (int x = 0; x < columns; ++x) {
         float value = from[x];
-        if (target.residual != nullptr) value += target.residual[place + x * tiling_.dilate];
-        target.out[place + x * tiling_.dilate] = target.is_relu && value < 0 ? 0 : value;
+        if (target.residual != nullptr) value += target.residual[offset + x * tiling_.dilate];
+        target.out[offset + x * tiling_.dilate] = target.is_relu && value < 0 ? 0 : value;
       }
       return;
     }
@@ -515,33 +514,33 @@ class PanelOutput {
       load_register(from + x, &values);
       if (target.residual != nullptr) {
         Register residual;
-        load_register(target.residual + place + x, &residual);
+        load_register(target.residual + offset + x, &residual);
         values += residual;
       }
       if (target.is_relu) values = values < Register{} ? Register{} : values;  // NaN stays
-      store_register(target.out + place + x, values);
+      store_register(target.out + offset + x, values);
     }
   }
 
   const Tiling& tiling_;
   const Panel panel_;
-  float strip_[kLanesOfBlock][kTile][kPanel * kTile];
+  float strip_[kBlockLanes][kTile][kPanel * kTile];
 };
 
 #pragma GCC diagnostic pop
 
 // ---- A call -------------------------------------------------------------------------------------
 
-// Floats of the points and products of the tiles that are processed at a time: as many as weights,
-// within limits. With fewer, the weights are read too often; with more, points and products leave
-// the caches. (64 channels with the upper limit: 1.5 times as long; 512 with a quarter of it: 1.6
-// times.)
-constexpr int64_t kFewest = 1 << 18, kMost = 6 << 20;
-// Channels of a task.
-constexpr int64_t kChannelsOfTask = 16;
+// Limits of the number of floats of the points and products of a chunk, the tiles that are
+// processed at a time; within them, it has as many as weights. With fewer, the weights are read too
+// often; with more, points and products do not stay in the caches. (64 channels with the upper
+// limit: 1.5 times as long; 512 with a quarter of it: 1.6 times.)
+constexpr int64_t kMinFloats = 1 << 18, kMaxFloats = 6 << 20;
+// The channels of a task of the input transform.
+constexpr int64_t kTaskChannels = 16;
 
-// Elements between the arrays of consecutive points: an odd number of cache lines, because 36
-// arrays a power of two apart would evict each other.
+// The distance of the arrays of consecutive points, in elements: an odd number of cache lines,
+// because 36 arrays a power of two apart would evict each other.
 int64_t point_step(int64_t elements) {
   constexpr int64_t kLine = 16;
   return (div_up(elements, kLine) | 1) * kLine;
@@ -552,7 +551,7 @@ int64_t point_step(int64_t elements) {
 void WinogradConvolution::forward(const Params& p, const View& in, const Tensor& out_tensor) {
   const Tiling tiling(in.data, p.dilate);
   const int64_t channels = in.data.shape[1], filters = p.num_filter;
-  const int64_t blocks = div_up(filters, kLanesOfBlock), cells = tiling.height * tiling.width;
+  const int64_t blocks = div_up(filters, kBlockLanes), cells = tiling.height * tiling.width;
   const float* const data = data_of<const float>(in.data);
   const float* const weight = data_of<const float>(in.weight);
   const float* const bias = data_of<const float>(in.bias);
@@ -560,24 +559,23 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
       is_absent(in.residual) ? nullptr : data_of<const float>(in.residual);
   float* const out = data_of<float>(out_tensor);
 
-  // Of equal size, in whole panels.
-  const int64_t floats = std::clamp(elements(in.weight), kFewest, kMost);
-  const int64_t most =
-      std::max<int64_t>(floats / (kPoints * (channels + blocks * kLanesOfBlock)), 1);
-  const int64_t chunks = div_up(tiling.tiles, round_up(most, kPanel));
+  // Chunks of equal size, a multiple of the panel.
+  const int64_t floats = std::clamp(elements(in.weight), kMinFloats, kMaxFloats);
+  const int64_t max_tiles =
+      std::max<int64_t>(floats / (kPoints * (channels + blocks * kBlockLanes)), 1);
+  const int64_t chunks = div_up(tiling.tiles, round_up(max_tiles, kPanel));
   const int64_t chunk = round_up(div_up(tiling.tiles, chunks), kPanel);
   const int64_t v_step = point_step(chunk * channels);
-  const int64_t m_step = point_step(chunk * blocks * kLanesOfBlock),
-                m_block = chunk * kLanesOfBlock;
+  const int64_t m_step = point_step(chunk * blocks * kBlockLanes), m_block = chunk * kBlockLanes;
   float* const v = scratch<float>(kPoints * (v_step + m_step));
   float* const m = v + kPoints * v_step;
 
   for (int64_t first = 0; first < tiling.tiles; first += chunk) {
     const int64_t tiles = std::min(chunk, tiling.tiles - first);
-    const int64_t panels = div_up(tiles, kPanel), groups = div_up(channels, kChannelsOfTask);
+    const int64_t panels = div_up(tiles, kPanel), groups = div_up(channels, kTaskChannels);
     parallel_for(panels * groups, kPoints * tiles * channels, [&](int64_t task) {
-      const int64_t panel = task / groups, c_begin = task % groups * kChannelsOfTask;
-      const int64_t c_end = std::min(c_begin + kChannelsOfTask, channels);
+      const int64_t panel = task / groups, c_begin = task % groups * kTaskChannels;
+      const int64_t c_end = std::min(c_begin + kTaskChannels, channels);
       const int count = static_cast<int>(std::min<int64_t>(kPanel, tiles - panel * kPanel));
       run_simd([&](auto simd) INLINE_LAMBDA {
         PanelTransform<decltype(simd)> transform(tiling, first + panel * kPanel, count);
@@ -591,11 +589,11 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
     run_simd([&](auto chosen) {
       constexpr int kBlocks = Kernel<decltype(chosen)>::kBlocks;
       const int64_t tasks = div_up(blocks, kBlocks);
-      const int64_t work = kPoints * (tiles + channels) * blocks * kLanesOfBlock;
+      const int64_t work = kPoints * (tiles + channels) * blocks * kBlockLanes;
       parallel_for(kPoints * tasks, work, [&](int64_t task) {
         const int64_t point = task / tasks, block = task % tasks * kBlocks;
         const float* const from = v + point * v_step;
-        const float* const u = weight + (point * blocks + block) * channels * kLanesOfBlock;
+        const float* const u = weight + (point * blocks + block) * channels * kBlockLanes;
         float* const to = m + point * m_step + block * m_block;
         run_simd([&](auto simd) INLINE_LAMBDA {
           using Simd = decltype(simd);
@@ -612,10 +610,10 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
       const int64_t block = task / panels, panel = task % panels;
       const int count = static_cast<int>(std::min<int64_t>(kPanel, tiles - panel * kPanel));
       const int lanes =
-          static_cast<int>(std::min<int64_t>(kLanesOfBlock, filters - block * kLanesOfBlock));
-      float biases[kLanesOfBlock] = {};
-      std::copy_n(bias + block * kLanesOfBlock, lanes, biases);
-      const int64_t offset = block * kLanesOfBlock * cells;
+          static_cast<int>(std::min<int64_t>(kBlockLanes, filters - block * kBlockLanes));
+      float biases[kBlockLanes] = {};
+      std::copy_n(bias + block * kBlockLanes, lanes, biases);
+      const int64_t offset = block * kBlockLanes * cells;
       const Target target{biases,
                           residual == nullptr ? nullptr : residual + offset,
                           out + offset,
@@ -625,7 +623,7 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
                           p.act_type == kRelu};
       run_simd([&](auto simd) INLINE_LAMBDA {
         PanelOutput<decltype(simd)>(tiling, first + panel * kPanel, count)
-            .run(m + block * m_block + panel * kPanel * kLanesOfBlock, m_step, target);
+            .run(m + block * m_block + panel * kPanel * kBlockLanes, m_step, target);
       });
     });
   }
