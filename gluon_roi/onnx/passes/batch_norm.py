@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from ...batch_norm import fold
 from ..graph import Graph
 
 #: Operators with a weight and a bias that a BatchNormalization can be folded into.
@@ -49,7 +50,10 @@ def fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
 def _set_constant(
     graph: Graph, name: str, value: np.ndarray, consumers: collections.Counter
 ) -> str:
-    """The name of a constant with a new value; unchanged unless other nodes read the constant."""
+    """Give a layer's constant a new value, and return its name.
+
+    A constant that other nodes read as well keeps its value; the layer gets a new one.
+    """
     if consumers[name] != 1:
         name = graph.constant(value, name).name
         consumers[name] = 1
@@ -59,31 +63,23 @@ def _set_constant(
 
 def _fold_parameters(
     graph: Graph, layer: onnx.NodeProto, norm: onnx.NodeProto
-) -> list[np.ndarray] | None:
-    """Weight and bias of a layer including its normalisation; None if they would lose accuracy."""
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Weight and bias of a layer with its normalisation.
+
+    None if it is another operator, its weights are computed, or the result would be inexact.
+    """
     names = [*layer.input[1:], *norm.input[1:]]
     if layer.op_type not in _LAYERS or not graph.constants.keys() >= set(names):
         return None
     weight, *bias = (graph.constants[name] for name in layer.input[1:])
-    gamma, beta, mean, variance = (
-        graph.constants[name].astype(np.float64) for name in norm.input[1:]
-    )
-    # Reshaped to (groups, inputs, outputs of a group, kernel cells); except for ConvTranspose, each
-    # group has one output.
-    grouped_shape = (len(gamma), 1, 1, weight[0].size)
+    values = [graph.constants[name] for name in norm.input[1:]]
+    # As `fold` expects: (groups, inputs, outputs of a group, kernel cells). The first axis of a
+    # Conv or Gemm is that of the outputs, each a group of its own; ConvTranspose has the inputs of
+    # all groups there.
+    grouped_shape = (len(weight), 1, 1, weight[0].size)
     if layer.op_type == "ConvTranspose":
         groups = helper.get_node_attr_value(layer, "group")
         grouped_shape = (groups, len(weight) // groups, weight.shape[1], weight[0, 0].size)
-    with np.errstate(all="ignore"):
-        scale = gamma / np.sqrt(variance + helper.get_node_attr_value(norm, "epsilon"))
-        shift = (beta + ((bias[0] if bias else 0) - mean) * scale).astype(weight.dtype)
-        scaled = weight.reshape(grouped_shape) * scale.reshape(
-            grouped_shape[0], 1, grouped_shape[2], 1
-        )
-        scaled = scaled.astype(weight.dtype)
-    largest = np.abs(scaled).max(axis=(1, 3), initial=0)
-    # Below the smallest normal number, weights have fewer digits.
-    accurate = (largest == 0) | (largest >= np.finfo(weight.dtype).tiny)
-    if not (accurate.all() and np.isfinite(largest).all() and np.isfinite(shift).all()):
-        return None
-    return [scaled.reshape(weight.shape), shift]
+    epsilon = helper.get_node_attr_value(norm, "epsilon")
+    parts = fold(weight.reshape(grouped_shape), bias[0] if bias else 0, *values, epsilon)
+    return parts and (parts[0].reshape(weight.shape), parts[1])
