@@ -19,8 +19,8 @@ from mxnet.symbol.register import _make_symbol_function
 
 from ..library import function_of
 
-# Distinguishes the guards of computed maps. They are numbered in the order of the calls, so that a
-# program exports the same file each time.
+# Distinguishes the guards that are identities. They are numbered in the order of the calls, so that
+# a program exports the same file each time.
 ATTRIBUTE = "__gluon_roi_guard__"
 _numbers = itertools.count()
 
@@ -52,10 +52,10 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
 
 
 def of_shape(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | None:
-    """The symbol minus zeros of this shape, which MXNet infers it from; -1 is an unknown size.
+    """The symbol minus zeros whose attribute `shape` gives MXNet the symbol's rank.
 
-    In the body of a loop MXNet infers shapes from inputs only, and zeros without inputs would have
-    no shape; there the result is None.
+    -1 is an unknown size. In the body of a loop MXNet infers shapes from inputs only, where zeros
+    without inputs would have no shape; there the result is None.
     """
     zeros = _zeros(name=f"{name}_shape", shape=shape)
     if zeros.attr("__subgraph_name__") is not None:
@@ -120,15 +120,19 @@ def guarded_symbol(
     """
     if rank:
         guard = of_shape(symbol, (-1,) * rank, name)
-        if guard is not None:
+        if guard is not None:  # not in the body of a loop
             return guard
     if role == "maps" and len(symbol.list_inputs()) == 1:
+        # A map of the network's input alone, without parameters, is the same map in each copy.
         # The axes leave a mask of one element.
         return mx.sym.Dropout(symbol, p=0, axes=(0, 1, 2, 3), name=name)
     if role != "maps" and has_gradient and in_block:
+        # RoIs or offsets with a gradient; a network knows their dtype.
         return mx.sym.Dropout(symbol, p=0, axes=(0,), name=name)
     if role != "maps" and has_gradient:
+        # The same in an executor, where the dtype may be unknown.
         zero = _zeros(name=f"{name}_zero", shape=(1,))
         if zero.attr("__subgraph_name__") is None:  # not in the body of a loop
             return _minus_zero(symbol, zero, name)
+    # Merging does no harm: no gradient, a map that depends on parameters, or the body of a loop.
     return mx.sym.identity(symbol, name=name, attr={ATTRIBUTE: f"{name}.{next(_numbers)}"})

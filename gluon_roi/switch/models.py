@@ -126,7 +126,8 @@ def optimize(
     ValueError
         The file is not a symbol file. The model has no such operator, or one that cannot be
         switched because of an unknown attribute, a missing input, or a hidden second output that is
-        used. With `inference=True`, the network is on a GPU. The model is then unchanged.
+        used. With `inference=True`, the network is on a GPU. The operators of the model are then
+        as before; parameters whose initialization was deferred may be initialized.
 
     Warns
     -----
@@ -158,7 +159,7 @@ def optimize(
         used = used_in([symbol_content(model)])
         if not inference:
             _check_any(used, "symbol", options)
-        switched = _optimized(symbol_content(model), model, options, in_network=False)
+        switched = _switch_and_fuse(symbol_content(model), model, options, in_network=False)
         _warn_of_python(used)
         return convert_symbol(switched, values, shapes or {})[:2] if inference else switched
     if not isinstance(model, gluon.Block):
@@ -172,8 +173,8 @@ def optimize(
     _check_flags(flags)
     before = [(block, dict(vars(block))) for block in blocks_of(model)]
     try:
-        restore_original(model)
         for block, _ in before:
+            restore_original(block)
             _switch_block(block, options)
         model.hybridize(**flags)
         for block, state in before:
@@ -209,7 +210,7 @@ def switch_for_inference(path: PathLike, bad_index: str, rois_only: bool) -> mx.
     """The symbol of a file with RoI operators switched, if it has any."""
     options = Options.checked("switch", bad_index, rois_only)
     symbol = load_symbol("switch", read_symbol("switch", path))
-    return _optimized(symbol_content(symbol), symbol, options, in_network=False)
+    return _switch_and_fuse(symbol_content(symbol), symbol, options, in_network=False)
 
 
 #: The arguments of HybridBlock.hybridize, with those that it passes on to MXNet's CachedOp.
@@ -255,28 +256,43 @@ def _warn_of_python(used: dict[str, int]) -> None:
         )
 
 
-def _optimized(
+def _switch_and_fuse(
     content: dict, symbol: mx.sym.Symbol, options: Options, in_network: bool
 ) -> mx.sym.Symbol:
-    """Switch a symbol; `content` is the content of its file."""
+    """A symbol with its RoI operators switched, and sums of ROIAligns on a pyramid fused into one.
+
+    `content` is the content of the symbol's file.
+    """
     content = switch_nodes(content, options, in_network)
     return load_content(fuse_sums(content, in_network), symbol)
 
 
 def _switch_block(block: gluon.Block, options: Options) -> None:
+    """Let a block use the operators of this package from its next call on.
+
+    The symbol of a SymbolBlock is switched at once, and the graph of another HybridBlock when it is
+    created. ``block.summary`` becomes one that works for hybridized networks.
+    """
     if not isinstance(block.summary, functools.partial):
         block.summary = functools.partial(_summary, block.summary)
     if isinstance(block, gluon.SymbolBlock):
-        variables, symbol = block._cached_graph
-        content = symbol_content(symbol)
-        used = used_in([content])
-        if any(used[name] for name in (*builtins(options), *own_operators())):
-            symbol = _optimized(content, symbol, options, in_network=True)
-            block._cached_graph = variables, symbol
-            block._clear_cached_op()
-        return
-    if not isinstance(block, gluon.HybridBlock):
-        return
+        _switch_symbol_block(block, options)
+    elif isinstance(block, gluon.HybridBlock):
+        _switch_hybrid_block(block, options)
+
+
+def _switch_symbol_block(block: gluon.SymbolBlock, options: Options) -> None:
+    variables, symbol = block._cached_graph
+    content = symbol_content(symbol)
+    used = used_in([content])
+    # Operators of this package are rewritten too: the guards of a network differ from a symbol's.
+    if any(used[name] for name in (*builtins(options), *own_operators())):
+        symbol = _switch_and_fuse(content, symbol, options, in_network=True)
+        block._cached_graph = variables, symbol
+        block._clear_cached_op()
+
+
+def _switch_hybrid_block(block: gluon.HybridBlock, options: Options) -> None:
     get_graph = block._get_graph
     if isinstance(get_graph, functools.partial) and get_graph.func is _get_switched_graph:
         get_graph = get_graph.args[0]
@@ -301,8 +317,11 @@ def _get_switched_graph(get_graph: Callable, options: Options, *args: Any) -> tu
         inputs, symbol = get_graph(*args)
         content = symbol_content(symbol)
         used = used_in([content])
-        if any(used[name] for name in builtins(options)) or used["_gluon_roi_ROIAlign"] > 1:
-            symbol = _optimized(content, symbol, options, in_network=True)
+        has_builtins = any(used[name] for name in builtins(options))
+        # Blocks of this package have the guards of a network already; several ROIAligns may become
+        # one PyramidROIAlign.
+        if has_builtins or used["_gluon_roi_ROIAlign"] > 1:
+            symbol = _switch_and_fuse(content, symbol, options, in_network=True)
             block._cached_graph = inputs, symbol
     return block._cached_graph
 
