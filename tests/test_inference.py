@@ -10,12 +10,14 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
+from golden import record_inference
 from mxnet import gluon
+from support.inference_networks import outputs_of
 
 import gluon_roi
 import gluon_roi.onnx
 from gluon_roi.__main__ import main
-from gluon_roi.inference import network, progress
+from gluon_roi.inference import convert, network, progress
 
 NEAR: Any = {"rtol": 1e-4, "atol": 1e-4}
 
@@ -67,7 +69,7 @@ def assert_near(found, expected):
 
 def changes(net):
     """What the passes changed in a network's graph."""
-    (graph,) = net._call_cached_op._graphs.values()
+    (graph,) = net._call_cached_op._compiled.values()
     return graph.changes
 
 
@@ -114,7 +116,20 @@ def _by_file(net, other, folder):
     net.load_parameters(file)
 
 
-@pytest.mark.parametrize("change", [_by_set_data, _in_place, _by_file])
+def _by_initialize(net, other, folder):
+    mx.random.seed(1)
+    net.initialize(mx.init.Normal(0.05), force_reinit=True)
+
+
+def _by_cast_and_back(net, other, folder):
+    weight = net.second.weight
+    weight.cast("float16")
+    weight.cast("float32")
+
+
+@pytest.mark.parametrize(
+    "change", [_by_set_data, _in_place, _by_file, _by_initialize, _by_cast_and_back]
+)
 def test_weights_that_change_are_folded_anew(change, tmp_path):
     net, same, x = made(), made(), batch()
     gluon_roi.optimize(net, *x, inference=True)
@@ -122,6 +137,21 @@ def test_weights_that_change_are_folded_anew(change, tmp_path):
     for one in (net, same):
         change(one, made(seed=1), tmp_path)
     assert_near(net(*x), same(*x))
+
+
+def test_networks_that_share_parameters():
+    net, x = made(), batch()
+    twin = Detector(params=net.collect_params(), prefix=net.prefix)
+    for one in (net, twin):
+        gluon_roi.optimize(one, *x, inference=True)
+        one(*x)
+    net.first.weight.set_data(made(seed=1).first.weight.data())
+    assert_near(twin(*x), net(*x))
+    del net
+    twin.first.weight.set_data(made(seed=2).first.weight.data())
+    same = made()
+    same.first.weight.set_data(made(seed=2).first.weight.data())
+    assert_near(twin(*x), same(*x))
 
 
 def test_types_and_contexts():
@@ -193,6 +223,22 @@ def test_training_is_refused_until_it_is_switched_back():
         loss = net(*x)[0].sum()
     loss.backward()
     assert abs(net.first.weight.grad().asnumpy()).max() > 0
+
+
+def test_a_child_that_was_converted_before_can_be_trained_again():
+    class Outer(gluon.Block):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *args):
+            return self.inner(*args)
+
+    net, x = made(), batch()
+    gluon_roi.optimize(net, *x, inference=True)
+    outer = gluon_roi.optimize(Outer(net), *x)
+    with mx.autograd.record():
+        outer(*x)[0].sum().backward()
 
 
 def test_files_are_those_of_the_network_before(tmp_path):
@@ -326,3 +372,89 @@ def test_numpy_arrays():
         assert type(found) is mx.np.ndarray
         np.testing.assert_allclose(found.asnumpy(), expected, **NEAR)
         assert net(mx.np.zeros((0, 3, 8, 8))).shape == (0, 16, 8, 8)
+
+
+def test_a_recorded_symbol_loads_and_gives_the_recorded_bytes():
+    symbol = mx.sym.load(f"{record_inference.STEM}.json")
+    recorded = dict(np.load(f"{record_inference.STEM}.npz"))
+    fuses = gluon_roi.build_info()["simd"] != "sse2"  # SSE2 rounds products, too
+    for name, out in record_inference.outputs(symbol, recorded).items():
+        np.testing.assert_allclose(out, recorded[name], rtol=0, atol=0 if fuses else 1e-4)
+
+
+# ---- Graphs that a pass could take for others ----------------------------------------------------
+
+
+def convert_and_compare(symbol, params, inputs):
+    """The changes; outputs of the symbol and of the converted one are equal but for rounding."""
+    made = convert.convert(symbol, params, inputs)
+    found = outputs_of(made.symbol, made.parameters, inputs)
+    for one, other in zip(found, outputs_of(symbol, params, inputs)):
+        np.testing.assert_allclose(one, other, **NEAR)
+    return made.changes
+
+
+def test_norms_with_the_same_arrays_and_other_attributes():
+    """Layers and BatchNorms share arrays, but not epsilon and fix_gamma."""
+    names = ("gamma", "beta", "moving_mean", "moving_var")
+    shared = {name: mx.sym.var(name) for name in names}
+    weight, layers = mx.sym.var("weight"), []
+    for n, options in enumerate(({"eps": 1e-3}, {"eps": 0.5}, {"fix_gamma": False})):
+        layer = mx.sym.Convolution(
+            mx.sym.var(f"data{n}"), weight, kernel=(1, 1), num_filter=16, no_bias=True
+        )
+        layers.append(mx.sym.BatchNorm(layer, **shared, **options))
+    params = {name: mx.nd.random.uniform(0.5, 2, (16,)) for name in names}
+    params["weight"] = mx.nd.random.normal(shape=(16, 3, 1, 1))
+    inputs = {f"data{n}": mx.nd.random.normal(shape=(1, 3, 4, 5)) for n in range(3)}
+    changes = convert_and_compare(mx.sym.Group(layers), params, inputs)
+    assert changes["BatchNorm folded into weights"] == 3
+
+
+def pyramid(levels, add, channels):
+    """Each level, from the coarsest on, upsampled and added to the next."""
+    maps = [mx.sym.var(f"level{n}") for n in range(levels)]
+    total = maps[0]
+    for fine in maps[1:]:
+        large = mx.sym.UpSampling(total, scale=2, sample_type="nearest")
+        total = add(mx.sym.slice_like(large, fine, axes=(2, 3)), fine)
+    sides = [5, 9, 18, 35][:levels]
+    inputs = {
+        f"level{n}": mx.nd.random.normal(shape=(1, channels[min(n, 1)], side, side))
+        for n, side in enumerate(sides)
+    }
+    return total, inputs
+
+
+@pytest.mark.parametrize("add", [mx.sym.elemwise_add, mx.sym.add_n, mx.sym.broadcast_add])
+def test_every_level_of_a_pyramid_is_joined(add):
+    changes = convert_and_compare(*_with_params(pyramid(4, add, (6, 6))))
+    assert changes["upsampled levels added at once"] == 3
+
+
+def test_a_sum_that_broadcasts_channels_is_none_of_a_pyramid():
+    changes = convert_and_compare(*_with_params(pyramid(2, mx.sym.broadcast_add, (6, 1))))
+    assert changes["upsampled levels added at once"] == 0
+
+
+def _with_params(made):
+    symbol, inputs = made
+    return symbol, {}, inputs
+
+
+def test_a_residual_of_another_type_is_added_as_before():
+    with mx.util.np_array(True):
+        data, other = mx.sym.var("data").as_np_ndarray(), mx.sym.var("other").as_np_ndarray()
+        weight = mx.sym.var("weight").as_np_ndarray()
+        layer = mx.sym.npx.convolution(
+            data, weight, kernel=(3, 3), pad=(1, 1), num_filter=128, no_bias=True
+        )
+        symbol = layer + other
+    params = {"weight": mx.nd.random.normal(scale=0.05, shape=(128, 128, 3, 3))}
+    inputs = {
+        "data": mx.nd.random.normal(shape=(1, 128, 16, 20)),
+        "other": mx.nd.random.normal(shape=(1, 128, 16, 20)).astype("float64"),
+    }
+    made = convert.convert(symbol, params, inputs)
+    assert made.changes["convolutions of 3 x 3 by Winograd's algorithm"] == 1
+    assert "residual" not in made.symbol.tojson()

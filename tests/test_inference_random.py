@@ -105,10 +105,10 @@ def _forgotten_bias(monkeypatch):
 
 
 def _forgotten_gamma(monkeypatch):
-    folded = batch_norm.with_batch_norm
+    folded = batch_norm.fold
     monkeypatch.setattr(
         batch_norm,
-        "with_batch_norm",
+        "fold",
         lambda weight, bias, gamma, *rest: folded(weight, bias, np.ones_like(gamma), *rest),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..batch_norm import fold
 from ..bridge.symbol_json import Place
 from .graph import InferenceGraph
 from .layers import bias_of
@@ -13,13 +14,14 @@ _EPSILON = "0.001"  # MXNet's default
 
 
 def fold_batch_norms(graph: InferenceGraph) -> int:
-    """Fold each BatchNorm that alone reads a layer; return how many.
+    """Fold each BatchNorm that is the only reader of a layer; return how many.
 
     In inference BatchNorm multiplies each channel by a constant and adds another, which the layer
     before it, a Convolution or FullyConnected, can do with its weights and its bias.
     """
     uses, types = graph.uses(), graph.types()
-    folded: dict[tuple, tuple[Place, Place]] = {}  # layers that are called repeatedly share weights
+    # A layer that is applied several times shares its folded weights.
+    folded: dict[tuple, tuple[Place, Place]] = {}
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]
@@ -35,7 +37,8 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
             continue
         if not _has_channels_first(graph, source.node):
             continue
-        key = (*layer["inputs"][1:], *node["inputs"][1:])
+        attributes = graph.attribute(number, "eps", _EPSILON), graph.flag(number, "fix_gamma", True)
+        key = (*layer["inputs"][1:], *node["inputs"][1:], *attributes)
         if key not in folded:
             parts = _folded(graph, number, source.node)
             if parts is None:
@@ -60,42 +63,17 @@ def _has_channels_first(graph: InferenceGraph, number: int) -> bool:
 
 
 def _folded(graph: InferenceGraph, norm: int, layer: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Weight and bias of a layer with its BatchNorm; None if they are not as accurate."""
+    """Weight and bias of a layer with its BatchNorm; None if inputs or accuracy forbid it."""
     weight = graph.value(graph.nodes[layer]["inputs"][1])
     bias = bias_of(graph, layer)
     values = [graph.value(place) for place in graph.nodes[norm]["inputs"][1:5]]
     if weight is None or bias is None or any(value is None for value in values):
         return None
-    gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in values)
+    gamma, beta, mean, variance = values
     if graph.flag(norm, "fix_gamma", True):
         gamma = np.ones_like(gamma)
-    return with_batch_norm(
-        weight, bias, gamma, beta, mean, variance,
-        float(graph.attribute(norm, "eps", _EPSILON)),
-    )  # fmt: skip
-
-
-def with_batch_norm(
-    weight: np.ndarray,
-    bias: np.ndarray,
-    gamma: np.ndarray,
-    beta: np.ndarray,
-    mean: np.ndarray,
-    variance: np.ndarray,
-    epsilon: float,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Weight (outputs, ...) and bias of a layer that is followed by batch normalisation.
-
-    None if they would be less accurate than the two layers: not finite, or below the smallest
-    normal number, where floats have fewer digits.
-    """
-    with np.errstate(all="ignore"):
-        scale = gamma / np.sqrt(variance + epsilon)
-        shift = (beta + (bias - mean) * scale).astype(weight.dtype)
-        scaled = weight * scale.reshape((-1,) + (1,) * (weight.ndim - 1))
-        scaled = scaled.astype(weight.dtype)
-    largest = np.abs(scaled).max(axis=tuple(range(1, scaled.ndim)), initial=0)
-    accurate = (largest == 0) | (largest >= np.finfo(weight.dtype).tiny)
-    if accurate.all() and np.isfinite(largest).all() and np.isfinite(shift).all():
-        return scaled, shift
-    return None
+    epsilon = float(graph.attribute(norm, "eps", _EPSILON))
+    # One output is a group of its own: (groups, inputs, outputs of a group, cells).
+    grouped = weight.reshape(len(weight), 1, 1, -1)
+    parts = fold(grouped, bias, gamma, beta, mean, variance, epsilon)
+    return parts and (parts[0].reshape(weight.shape), parts[1])

@@ -24,10 +24,10 @@ class Pass(NamedTuple):
     """A change of the graph, which returns how often it was made."""
 
     change: Callable[[InferenceGraph], int]
-    what: str  # is counted
+    what: str  # what it counts, for messages
 
 
-#: In their order: folding first, because a convolution that is replaced has its final weights then.
+#: In their order. BatchNorm is folded first, so that later passes see final weights.
 PASSES = (
     Pass(multiply_instead_of_doubling, "sums of a map with itself as products"),
     Pass(fold_batch_norms, "BatchNorm folded into weights"),
@@ -67,7 +67,7 @@ def convert(
     shapes = {name: getattr(value, "shape", value) for name, value in inputs.items()}
     types = {name: value.dtype for name, value in inputs.items() if hasattr(value, "dtype")}
     graph = InferenceGraph(symbol, parameters, shapes, types)
-    changes = {one.what: one.change(graph) for one in with_progress(passes)}
+    changes = {step.what: step.change(graph) for step in with_progress(passes)}
     converted = graph.symbol()
     converted, arrays, changes["nodes fused by MXNet"] = fuse(
         converted, graph.used_parameters(converted), shapes

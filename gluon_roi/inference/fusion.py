@@ -33,16 +33,18 @@ def fuse(
     known = {k: v for k, v in shapes.items() if k in set(symbol.list_inputs())}
     try:
         with _quiet():
-            fused = _protected(symbol).optimize_for(_BACKEND, arguments, states, mx.cpu(), known)
+            fused = _with_identities(symbol).optimize_for(
+                _BACKEND, arguments, states, mx.cpu(), known
+            )
     except mx.MXNetError:
         return symbol, parameters, 0
-    fused = _mended(fused, symbol)
+    fused = _with_names(fused, symbol)
     arrays = {**arguments, **states}
     count = sum(node["op"].startswith(_FUSED) for node in symbol_content(fused)["nodes"])
     return fused, {name: arrays[name] for name in fused.list_inputs() if name in arrays}, count
 
 
-def _protected(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+def _with_identities(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     """The symbol with an identity behind outputs that several nodes read, or that leave the graph.
 
     MXNet's fusion forgets all but one reader of a convolution or a sum. It removes mere copies
@@ -65,7 +67,7 @@ def _protected(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     return mx.sym.load_json(text(nodes.content()))
 
 
-def _mended(fused: mx.sym.Symbol, symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+def _with_names(fused: mx.sym.Symbol, symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     """The fused symbol with its variables once, and the names of the outputs.
 
     MXNet's fusion copies variables that several nodes read, and names nodes by a number.

@@ -16,14 +16,16 @@ from ..bridge.symbol_json import text as text_of_file
 
 
 class Use(NamedTuple):
-    """A node that reads an output, and the number of the input that reads it."""
+    """A node that reads an output, and the index of the input that reads it."""
 
     node: int
     input: int
 
 
-#: Operators that add two maps of one shape.
-SUMS = ("elemwise_add", "_plus", "_Plus", "broadcast_add", "add_n", "_npi_add")
+#: Operators that add maps of different shapes as well.
+BROADCASTING_SUMS = ("broadcast_add", "_npi_add")
+#: Operators that add maps.
+SUMS = ("elemwise_add", "_plus", "_Plus", "add_n", *BROADCASTING_SUMS)
 #: In lists of uses: an output of the symbol.
 OUTPUT = Use(-1, 0)
 
@@ -60,7 +62,7 @@ class InferenceGraph(Nodes):
         self.input_types = {name: types.get(name, np.float32) for name in self.inputs()}
         self._names = {node["name"] for node in self.nodes}
 
-    # ---- What a node says --------------------------------------------------------------------
+    # ---- Attributes and uses --------------------------------------------------------------------
 
     def attribute(self, number: int, name: str, default: str) -> str:
         return without_longs(self.nodes[number].get("attrs", {}).get(name, default))
@@ -98,7 +100,7 @@ class InferenceGraph(Nodes):
         node = self.nodes[place.node]
         if node["op"] == "null":
             return self.parameters[node["name"]].asnumpy() if self._has_value(node) else None
-        part = Nodes({"nodes": [dict(one) for one in self.nodes], "heads": [place]})
+        part = Nodes({"nodes": [dict(node) for node in self.nodes], "heads": [place]})
         part.attributes = self.attributes
         if not all(
             self._has_value(part.nodes[number])
@@ -175,9 +177,9 @@ class InferenceGraph(Nodes):
         return place
 
     def replace(self, old: Place, new: Place) -> None:
-        """Let everything that reads an output, and the symbol's outputs, have another one.
+        """Replace an output by another one wherever it is read, also as an output of the symbol.
 
-        The new node takes the old one's name, so that outputs of the symbol keep theirs.
+        The new node gets the old node's name, so that outputs of the symbol keep their names.
         """
         self.nodes[new.node]["name"] = self.nodes[old.node]["name"]
         self.redirect({old: new})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import weakref
 from typing import Any, Callable
 
 import mxnet as mx
@@ -12,7 +13,10 @@ from mxnet import gluon
 
 from .convert import Converted, convert
 
-_READERS_AND_WRITERS = ("data", "list_data", "set_data")
+#: Methods of a parameter after which it may have another value: `data` returns the array itself.
+_READERS_AND_WRITERS = ("data", "list_data", "set_data", "_init_impl", "cast")
+#: The attribute of a parameter that lists who is told.
+_WATCHERS = "_gluon_roi_watchers"
 
 
 def use_converted(network: gluon.HybridBlock, *inputs: Any) -> dict[str, int]:
@@ -24,7 +28,7 @@ def use_converted(network: gluon.HybridBlock, *inputs: Any) -> dict[str, int]:
         Hybridized, and run once with `inputs`.
     """
     restore_original(network)
-    calls = InferenceCalls(network)
+    calls = ConvertedCall(network)
     changes = calls.convert(*inputs)
     network._call_cached_op = calls
     return changes
@@ -46,12 +50,12 @@ def check_context(context: mx.Context) -> None:
 
 def restore_original(network: gluon.Block) -> None:
     """Let calls of a network run its own graph again."""
-    if isinstance(vars(network).get("_call_cached_op"), InferenceCalls):
+    if isinstance(vars(network).get("_call_cached_op"), ConvertedCall):
         del network._call_cached_op
 
 
-class InferenceCalls:
-    """``network._call_cached_op`` for inference.
+class ConvertedCall:
+    """``network._call_cached_op`` of a converted network.
 
     Calls with symbols, as export makes them, and calls of a network that is not hybridized do not
     come here, so they have the original graph.
@@ -59,13 +63,13 @@ class InferenceCalls:
 
     def __init__(self, network: gluon.HybridBlock) -> None:
         self._network = network
-        self._graphs: dict[mx.Context, _Graph] = {}
-        self._touched = True
+        self._compiled: dict[mx.Context, _CompiledGraph] = {}
+        self._must_compare = True
         self._digest = b""
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies of a network convert its graph again."""
-        return {**vars(self), "_graphs": {}, "_touched": True, "_digest": b""}
+        return {**vars(self), "_compiled": {}, "_must_compare": True, "_digest": b""}
 
     def __call__(self, *args: Any) -> Any:
         network = self._network
@@ -76,37 +80,38 @@ class InferenceCalls:
                 "gluon_roi.optimize without inference=True makes it trainable again"
             )
         given, _ = gluon.block._flatten(args, "input")
-        graph = self._graph(given, args)
-        if graph is None:  # of other arguments: Gluon's own call refuses or regroups them
+        graph = self._compiled_for(given, args)
+        if graph is None:  # Gluon's own call raises the error
             return type(network)._call_cached_op(network, *args)
         return gluon.block._regroup(graph(given), network._out_format)
 
     def convert(self, *args: Any) -> dict[str, int]:
         """Convert the network's graph for the context of these inputs."""
         given, _ = gluon.block._flatten(args, "input")
-        graph = self._graph(given, args)
+        graph = self._compiled_for(given, args)
         return {} if graph is None else graph.changes
 
-    def _graph(self, given: list, args: tuple) -> _Graph | None:
-        if self._touched:
+    def _compiled_for(self, given: list, args: tuple) -> _CompiledGraph | None:
+        """The compiled graph of the inputs' context; None if Gluon would not accept the inputs."""
+        if self._must_compare:
             self._forget_changed_parameters()
-        context = next(one.context for one in given if isinstance(one, mx.nd.NDArray))
+        context = next(value.context for value in given if isinstance(value, mx.nd.NDArray))
         check_context(context)
         network = self._network
         if not network._cached_graph:
-            self._graphs.clear()
+            self._compiled.clear()
             network._build_cache(*args)
         _, fmt = gluon.block._flatten(args, "input")
         if fmt != network._in_format:
             return None
-        if context not in self._graphs:
-            self._graphs[context] = _Graph(network, given, context)
-        return self._graphs[context]
+        if context not in self._compiled:
+            self._compiled[context] = _CompiledGraph(network, given, context)
+        return self._compiled[context]
 
     def _forget_changed_parameters(self) -> None:
-        """Drop the graphs if a parameter has another value, type or context than they were made of.
+        """Drop the compiled graphs if a parameter has another value, dtype or context than in them.
 
-        Whoever reads or writes a parameter may have changed it, in place too.
+        Code that has read a parameter may have changed its array in place.
         """
         parameters = self._network.collect_params()
         digest = hashlib.blake2b()
@@ -117,15 +122,15 @@ class InferenceCalls:
                 digest.update(values.tobytes())
             _watch(parameter, self)
         if digest.digest() != self._digest:
-            self._graphs.clear()
+            self._compiled.clear()
             self._digest = digest.digest()
-        self._touched = False
+        self._must_compare = False
 
-    def touch(self) -> None:
-        self._touched = True
+    def parameters_may_have_changed(self) -> None:
+        self._must_compare = True
 
 
-class _Graph:
+class _CompiledGraph:
     """The converted graph on one context, compiled."""
 
     def __init__(self, network: gluon.HybridBlock, given: list, context: mx.Context) -> None:
@@ -136,42 +141,48 @@ class _Graph:
             for name, parameter in network.collect_params().items()
             if name in set(symbol.list_inputs())
         }
-        inputs = [one for one in given if one is not None]
+        inputs = [value for value in given if value is not None]
         converted: Converted = convert(symbol, parameters, dict(zip(names, inputs)))
         self.changes = converted.changes
         listed = converted.symbol.list_inputs()
-        #: For each input of the graph, the number of an argument, or an array.
+        #: For each input of the graph, the index of a call's argument, or a parameter's array.
         self._inputs = [
             names.index(name)
             if name in names
             else converted.parameters[name].as_in_context(context)
             for name in listed
         ]
-        data = [i for i, one in enumerate(self._inputs) if isinstance(one, int)]
-        constant = [i for i, one in enumerate(self._inputs) if not isinstance(one, int)]
+        data = [i for i, value in enumerate(self._inputs) if isinstance(value, int)]
+        constant = [i for i, value in enumerate(self._inputs) if not isinstance(value, int)]
         flags = [("data_indices", data), ("param_indices", constant), *network._flags]
         self._op = mx.nd.CachedOp(converted.symbol, flags)
 
     def __call__(self, given: list) -> list:
-        arguments = [one for one in given if one is not None]
+        arguments = [value for value in given if value is not None]
         out = self._op(*[arguments[i] if isinstance(i, int) else i for i in self._inputs])
         return [out] if isinstance(out, mx.nd.NDArray) else out
 
 
 def _original(parameter: gluon.Parameter, method: str) -> Callable:
-    """A parameter's method, without the note that it was called."""
+    """A method of a parameter that `_watch` has not replaced."""
     return functools.partial(getattr(type(parameter), method), parameter)
 
 
-def _watch(parameter: gluon.Parameter, calls: InferenceCalls) -> None:
-    """Let a parameter's methods that read or write its value note that it may have changed."""
+def _watch(parameter: gluon.Parameter, calls: ConvertedCall) -> None:
+    """Replace the methods that read or write a parameter's value, so that `calls` is told.
+
+    Several networks may share a parameter.
+    """
+    vars(parameter).setdefault(_WATCHERS, weakref.WeakSet()).add(calls)
     for method in _READERS_AND_WRITERS:
-        setattr(parameter, method, functools.partial(_noted, calls, parameter, method))
+        setattr(parameter, method, functools.partial(_called, parameter, method))
 
 
-def _noted(
-    calls: InferenceCalls, parameter: gluon.Parameter, method: str, *args: Any, **options: Any
-) -> Any:
-    """A method of a parameter. It is a function of the module, so that networks can be copied."""
-    calls.touch()
+def _called(parameter: gluon.Parameter, method: str, *args: Any, **options: Any) -> Any:
+    """A replaced method of a parameter.
+
+    A function at module level, so that networks can be copied.
+    """
+    for calls in getattr(parameter, _WATCHERS):
+        calls.parameters_may_have_changed()
     return _original(parameter, method)(*args, **options)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..bridge.symbol_json import Place
-from .graph import SUMS, InferenceGraph
+from .graph import BROADCASTING_SUMS, SUMS, InferenceGraph
 from .upsample import OPERATOR
 
 
 def join_upsampling_and_sum(graph: InferenceGraph) -> int:
     """Replace UpSampling by 2, slice_like and the sum with the larger map; return how many."""
-    types, uses = graph.types(), graph.uses()
+    shapes, types, uses = graph.shapes(), graph.types(), graph.uses()
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]
@@ -20,16 +20,26 @@ def join_upsampling_and_sum(graph: InferenceGraph) -> int:
             continue
         for high, cut in (node["inputs"], node["inputs"][::-1]):
             low = _upsampled(graph, cut, high)
-            if low is None or types.get(low) != np.float32 or len(uses[cut]) != 1:
+            if low is None or len(uses[cut]) != 1:
                 continue
-            graph.replace(Place(number, 0), graph.node(OPERATOR, "", [low, high]))
+            if types.get(low) != np.float32 or types.get(high) != np.float32:
+                continue
+            is_same = cut in shapes and shapes[cut] == shapes.get(high)
+            if node["op"] in BROADCASTING_SUMS and not is_same:
+                continue
+            new = graph.node(OPERATOR, "", [low, high])
+            # The next level may upsample this one.
+            types[new] = np.float32
+            if high in shapes:
+                shapes[new] = shapes[high]
+            graph.replace(Place(number, 0), new)
             count += 1
             break
     return count
 
 
 def _upsampled(graph: InferenceGraph, cut: Place, high: Place) -> Place | None:
-    """The map of which `cut` is twice as large a copy, of the size of `high`."""
+    """The map whose upsampled copy, cropped to the size of `high`, is `cut`; or None."""
     if not graph.is_node(cut, "slice_like"):
         return None
     large, like = graph.nodes[cut.node]["inputs"]

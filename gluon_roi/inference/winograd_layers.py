@@ -19,8 +19,8 @@ _USUAL_SIZE = (38, 50)
 def use_winograd(graph: InferenceGraph) -> int:
     """Replace each convolution for which Winograd's algorithm pays; return how many.
 
-    A layer that is called repeatedly, such as the RPN's on the levels of a pyramid, is replaced
-    everywhere if it pays in one call, because its weights are transformed then.
+    A layer that is applied several times, such as the RPN's on the levels of a pyramid, is replaced
+    from the first application for which it pays: its transformed weights exist from then on.
     """
     shapes, types, uses = graph.shapes(), graph.types(), graph.uses()
     transformed: dict[tuple[Place, ...], tuple[Place, Place]] = {}
@@ -47,6 +47,8 @@ def use_winograd(graph: InferenceGraph) -> int:
         last = Place(number, 0)
         total = _only_use(uses, last)
         residual = _other_summand(graph, shapes, total, last)
+        if residual and types.get(residual) != np.float32:
+            residual = None
         if total and residual and not _depends_on(graph, residual, number):
             inputs.append(residual)
             attributes["residual"] = True
@@ -111,14 +113,14 @@ def _other_summand(
 
 def _depends_on(graph: InferenceGraph, place: Place, number: int) -> bool:
     """Whether an output is computed from those of a node, which must not read it then."""
-    left, seen = [place.node], set()
-    while left:
-        one = left.pop()
-        if one == number:
+    unvisited, visited = [place.node], set()
+    while unvisited:
+        source = unvisited.pop()
+        if source == number:
             return True
-        if one not in seen:
-            seen.add(one)
-            left += [read.node for read in graph.nodes[one]["inputs"]]
+        if source not in visited:
+            visited.add(source)
+            unvisited += [read.node for read in graph.nodes[source]["inputs"]]
     return False
 
 
