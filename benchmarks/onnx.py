@@ -10,8 +10,8 @@ Models have random weights, and one image of 600 x 800. MXNet as it is, MXNet sw
 gluon_roi.optimize, without and with inference=True, and the runtimes take turns in one process for
 each number of threads; values are medians, of processor time for one thread and of elapsed time for
 several. "Found" counts how many of the best 100 detections of the switched model are found again:
-the same class, a score within 1e-3, corners within 0.05 pixels. --profile prints where the runtimes
-spend their time instead.
+the same class, a score within 1e-3, corners within 0.05 pixels; for inference=True the largest
+differences follow. --profile prints where the runtimes spend their time instead.
 
 --suppression compares two forms of box_nms of 80 classes on one thread: NonMaxSuppression over
 classes, which is exported, and over boxes that are moved apart by class, as torchvision's
@@ -175,6 +175,7 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
         "seconds": seconds,
         "found": {way: compare(rows, expected)[0] for way, rows in found.items()},
         "expected": len(expected),
+        "differences": compare(found["inference"], expected)[1:],
     }
 
 
@@ -273,6 +274,8 @@ def line(name: str, threads: int, rounds: int) -> str:
             f"{result['seconds'][way]:.2f}",
             f"{result['found'][way]} of {result['expected']}",
         ]
+        if way == "inference":
+            cells[-1] += "; {:.0e}, {:.0e}".format(*result["differences"])
     return f"| {' | '.join(cells)} |"
 
 

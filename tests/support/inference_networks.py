@@ -182,6 +182,36 @@ class _Builder:
         half = mx.sym.Activation(half, act_type="relu", name=self.name("act"))
         self.append(mx.sym.Cast(half, dtype="float32", name=self.name("float")))
 
+    def loop(self) -> None:
+        """A loop over the images, whose body has a layer and a running sum."""
+        data, shape = self.pick()
+        channels = shape[1]
+        square = (channels, channels, 3, 3)
+        shared = [name for name, value in self.params.items() if value.shape == square]
+        if shared and self.random.rand() < 0.5:
+            weight = mx.sym.var(self.choose(*shared))
+        else:
+            weight = self.parameter(f"{self.name('loop')}_weight", square)
+
+        def body(image: Any, total: Any) -> tuple[Any, Any]:
+            image = mx.sym.expand_dims(image, axis=0)
+            out = mx.sym.Convolution(
+                image, weight, kernel=(3, 3), pad=(1, 1), num_filter=channels, no_bias=True
+            )
+            total = mx.sym.relu(out) + total
+            return mx.sym.reshape(total, shape=(-3, -2)), total
+
+        first = mx.sym.zeros((1, *shape[1:]))
+        out, _ = mx.sym.contrib.foreach(body, data, first, name=self.name("loop"))
+        self.append(mx.sym.reshape(out, shape=(shape[0], *shape[1:])))
+
+    def quantized(self) -> None:
+        """Nodes of int8, on an input: elsewhere a step of int8 would hide errors."""
+        data, _ = self.maps[0]
+        low_high = {"min_calib_range": -2.0, "max_calib_range": 2.0}
+        parts = mx.sym.contrib.quantize_v2(data, out_type="int8", name=self.name("int"), **low_high)
+        self.append(mx.sym.contrib.dequantize(*parts, name=self.name("float")))
+
     def joined(self) -> None:
         data, _ = self.pick()
         self.append(mx.sym.concat(data, data, dim=1, name=self.name("concat")))
@@ -214,6 +244,8 @@ def random_network(seed: int) -> Network:
         builder.upsampled_total,
         builder.deconvolution,
         builder.cast,
+        builder.loop,
+        builder.quantized,
         builder.joined,
     )
     for _ in range(builder.random.randint(3, 16)):

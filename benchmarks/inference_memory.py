@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peak memory of whole detectors: switched, converted for inference, and in the runtimes.
+
+    pip install onnxruntime openvino==2026.4.1
+    OMP_NUM_THREADS=1 python -m benchmarks.inference_memory [--only ssd yolo3]
+
+Each value is the largest resident memory of a process, in MiB, on one thread: of one that makes a
+network with random weights, optimizes it and calls it three times on an image of 600 x 800; and of
+one that loads the files of such a network (a symbol and its parameters, or an ONNX file) and calls
+it three times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+from typing import Any, Callable
+
+import numpy as np
+
+WAYS = ("switched", "inference", "onnxruntime", "OpenVINO")
+
+
+def make(name: str) -> tuple[Any, list]:
+    """A network of the benchmark of whole models, hybridized, and its inputs."""
+    import mxnet as mx
+
+    from .onnx import IMAGE, MODELS
+
+    image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, IMAGE))
+    mx.random.seed(0)
+    np.random.seed(0)
+    net = MODELS[name].make(image)
+    net.hybridize(static_alloc=True)
+    return net, [image, *MODELS[name].more(image)]
+
+
+def call_network(name: str, way: str) -> None:
+    import mxnet as mx
+
+    import gluon_roi
+
+    net, inputs = make(name)
+    gluon_roi.optimize(net, *inputs, inference=way == "inference", static_alloc=True)
+    for _ in range(3):
+        net(*inputs)
+        mx.nd.waitall()
+
+
+def write_files(name: str, folder: str) -> None:
+    """Write the files of each way, and the inputs."""
+    import mxnet as mx
+
+    import gluon_roi
+
+    net, inputs = make(name)
+    gluon_roi.optimize(net, *inputs)
+    gluon_roi.onnx.export(net, [x.shape for x in inputs], f"{folder}/model.onnx")
+    symbol, parameters = net.export(f"{folder}/switched")
+    parameters = parameters or f"{folder}/switched-0000.params"
+    names = sorted(set(mx.sym.load(symbol).list_inputs()) - set(_names(parameters)))
+    shapes = dict(zip(names, (x.shape for x in inputs)))
+    converted, arrays = gluon_roi.optimize(symbol, params=parameters, inference=True, shapes=shapes)
+    converted.save(f"{folder}/inference-symbol.json")
+    mx.nd.save(f"{folder}/inference-0000.params", arrays)
+    np.savez(f"{folder}/inputs.npz", **dict(zip(names, (x.asnumpy() for x in inputs))))
+
+
+def _names(parameters: str) -> list[str]:
+    import mxnet as mx
+
+    return [name.split(":", 1)[-1] for name in mx.nd.load(parameters)]
+
+
+def call_files(way: str, folder: str) -> None:
+    inputs = dict(np.load(f"{folder}/inputs.npz"))
+    call = _load_symbol(f"{folder}/{way}", inputs) if way in WAYS[:2] else _load_onnx(way, folder)
+    for _ in range(3):
+        call(inputs)
+
+
+def _load_symbol(prefix: str, inputs: dict[str, np.ndarray]) -> Callable[[dict], Any]:
+    import mxnet as mx
+
+    import gluon_roi  # noqa: F401 (registers the operators)
+
+    symbol, arguments, states = mx.model.load_checkpoint(prefix, 0)
+    given = {**arguments, **{name: mx.nd.array(value) for name, value in inputs.items()}}
+    executor = symbol.bind(mx.cpu(), given, aux_states=states, grad_req="null")
+    return lambda _: [out.asnumpy() for out in executor.forward()]
+
+
+def _load_onnx(way: str, folder: str) -> Callable[[dict], Any]:
+    from testing.onnx_runtimes.check import RUNTIMES
+
+    run = RUNTIMES[way.lower()](f"{folder}/model.onnx", 1)
+    return lambda inputs: run(*inputs.values())
+
+
+def measure(*arguments: str) -> str:
+    """Run this file in a new process; return its peak memory."""
+    command = [sys.executable, "-m", "benchmarks.inference_memory", "--run", *arguments]
+    made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return made.stdout.split()[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--only", nargs="+", default=[], metavar="MODEL", help="of benchmarks.onnx")
+    parser.add_argument("--run", nargs="+", help=argparse.SUPPRESS)  # what a process does
+    options = parser.parse_args()
+    if options.run:
+        step, *arguments = options.run
+        {"network": call_network, "write": write_files, "files": call_files}[step](*arguments)
+        print(round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+        return
+    from .onnx import MODELS
+
+    columns = [f"{way}, network" for way in WAYS[:2]] + [f"{way}, files" for way in WAYS]
+    print(f"| model | {' | '.join(columns)} |")
+    print("|---" * (1 + len(columns)) + "|", flush=True)
+    for name in options.only or MODELS:
+        cells = [measure("network", name, way) for way in WAYS[:2]]
+        with tempfile.TemporaryDirectory() as folder:
+            measure("write", name, folder)
+            cells += [measure("files", way, folder) for way in WAYS]
+        print(f"| {MODELS[name].title} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
