@@ -399,7 +399,8 @@ def test_norms_with_the_same_arrays_and_other_attributes():
     names = ("gamma", "beta", "moving_mean", "moving_var")
     shared = {name: mx.sym.var(name) for name in names}
     weight, layers = mx.sym.var("weight"), []
-    for n, options in enumerate(({"eps": 1e-3}, {"eps": 0.5}, {"fix_gamma": False})):
+    attributes: list[dict[str, Any]] = [{"eps": 1e-3}, {"eps": 0.5}, {"fix_gamma": False}]
+    for n, options in enumerate(attributes):
         layer = mx.sym.Convolution(
             mx.sym.var(f"data{n}"), weight, kernel=(1, 1), num_filter=16, no_bias=True
         )
@@ -429,12 +430,12 @@ def pyramid(levels, add, channels):
 @pytest.mark.parametrize("add", [mx.sym.elemwise_add, mx.sym.add_n, mx.sym.broadcast_add])
 def test_every_level_of_a_pyramid_is_joined(add):
     changes = convert_and_compare(*_with_params(pyramid(4, add, (6, 6))))
-    assert changes["upsampled levels added at once"] == 3
+    assert changes["upsampling and addition as one operator"] == 3
 
 
 def test_a_sum_that_broadcasts_channels_is_none_of_a_pyramid():
     changes = convert_and_compare(*_with_params(pyramid(2, mx.sym.broadcast_add, (6, 1))))
-    assert changes["upsampled levels added at once"] == 0
+    assert changes["upsampling and addition as one operator"] == 0
 
 
 def _with_params(made):
@@ -456,5 +457,5 @@ def test_a_residual_of_another_type_is_added_as_before():
         "other": mx.nd.random.normal(shape=(1, 128, 16, 20)).astype("float64"),
     }
     made = convert.convert(symbol, params, inputs)
-    assert made.changes["convolutions of 3 x 3 by Winograd's algorithm"] == 1
+    assert made.changes["3 x 3 convolutions by Winograd's algorithm"] == 1
     assert "residual" not in made.symbol.tojson()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gradient guard, a node of MXNet between an input and a custom operator.
 
-MXNet does not pass the gradient request (write or add) to a custom operator, so the operator always
-overwrites. (Measured on 1.9.1: wrong sums for ``grad_req='add'``, and for a map with 8 or more
+MXNet does not pass `grad_req` to a custom operator's backward pass, so it always overwrites the
+gradient. (Measured on 1.9.1: wrong sums for ``grad_req='add'``, and for a map with 8 or more
 consumers under ``static_alloc``.) The backward pass of a guard is MXNet's and accumulates where
-requested. Every input has a guard, except arrays whose gradient is never accumulated: outside of
-graphs, these are all arrays without an attached gradient buffer.
+requested. Inputs in graphs always have guards; arrays outside of graphs have one if a gradient
+buffer is attached.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _numpy_subtract = function_of("_npi_subtract", _make_symbol_function)
 
 
 def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """``array.reshape((-2,))``, recorded, if the array has an attached gradient buffer.
+    """``array.reshape((-2,))``, recorded by autograd, if the array has an attached gradient buffer.
 
     MXNet's C interface takes a third of the time of its Python interface, where NDArray.grad
     creates an array for the gradient and NDArray.reshape compares sizes in NumPy.
@@ -51,7 +51,7 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
     return mx.nd.NDArray(handle)
 
 
-def of_shape(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | None:
+def with_rank(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | None:
     """The symbol minus zeros whose attribute `shape` gives MXNet the symbol's rank.
 
     -1 is an unknown size. In the body of a loop MXNet infers shapes from inputs only, where zeros
@@ -74,7 +74,8 @@ def _as_amp_casts(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
 def _minus_zero(symbol: mx.sym.Symbol, zero: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
     """The symbol minus an array of one zero.
 
-    When AMP converts the graph, only NumPy's operators do not require a dtype of the zero.
+    NumPy's subtraction, because it alone accepts a zero of another dtype after AMP has converted
+    the graph.
     """
     arguments = [value.as_np_ndarray() for value in (_as_amp_casts(symbol), zero)]
     return _numpy_subtract(*arguments, name=name).as_nd_ndarray()
@@ -91,9 +92,9 @@ def guarded_symbol(
 
     - a node with a state, such as Dropout. Its dtype must be known, so only a Gluon network can
       have one before every input;
-    - a node that reads a source node (zeros without inputs). If a network contains boolean_mask,
-      cond or while_loop, MXNet infers the shape and dtype of each node from its inputs while the
-      network runs, and cannot create such zeros. An executor infers dtypes first.
+    - a node that reads zeros without inputs. (Not possible in a network with boolean_mask, cond or
+      while_loop: MXNet infers shapes and dtypes from inputs there while it runs. An executor infers
+      dtypes first.)
 
     An identity with an attribute is sufficient where merging does no harm:
 
@@ -119,12 +120,12 @@ def guarded_symbol(
         Whether the guard is part of a Gluon network.
     """
     if rank:
-        guard = of_shape(symbol, (-1,) * rank, name)
+        guard = with_rank(symbol, (-1,) * rank, name)
         if guard is not None:  # not in the body of a loop
             return guard
     if role == "maps" and len(symbol.list_inputs()) == 1:
-        # A map of the network's input alone, without parameters, is the same map in each copy.
-        # The axes leave a mask of one element.
+        # A map of a single variable, usually the network's input, is the same map in each copy.
+        # With these axes the mask of Dropout has one element.
         return mx.sym.Dropout(symbol, p=0, axes=(0, 1, 2, 3), name=name)
     if role != "maps" and has_gradient and in_block:
         # RoIs or offsets with a gradient; a network knows their dtype.

@@ -10,7 +10,7 @@ from typing import Iterable, Mapping, NamedTuple, Sequence
 import mxnet as mx
 
 
-class Place(NamedTuple):
+class NodeEntry(NamedTuple):
     """An output of a node, as the index of the node and of its output."""
 
     node: int
@@ -48,24 +48,24 @@ class Nodes:
     def __init__(self, content: dict) -> None:
         self.nodes: list[dict] = content["nodes"]
         for node in self.nodes:
-            node["inputs"] = [Place(*entry[:2]) for entry in node["inputs"]]
-        self.heads = [Place(*head[:2]) for head in content["heads"]]
+            node["inputs"] = [NodeEntry(*entry[:2]) for entry in node["inputs"]]
+        self.heads = [NodeEntry(*head[:2]) for head in content["heads"]]
         self.attributes = content.get("attrs", {})  # newer files: version of MXNet
 
-    def add(self, op: str, name: str, inputs: Sequence[Place] = ()) -> Place:
+    def add(self, op: str, name: str, inputs: Sequence[NodeEntry] = ()) -> NodeEntry:
         """Add a node at the end, and return its output."""
         self.nodes.append({"op": op, "name": name, "inputs": list(inputs)})
-        return Place(len(self.nodes) - 1, 0)
+        return NodeEntry(len(self.nodes) - 1, 0)
 
-    def redirect(self, replacements: Mapping[Place, Place]) -> None:
+    def redirect(self, replacements: Mapping[NodeEntry, NodeEntry]) -> None:
         """Replace outputs, as inputs of all nodes."""
         for node in self.nodes:
-            node["inputs"] = [replacements.get(place, place) for place in node["inputs"]]
+            node["inputs"] = [replacements.get(entry, entry) for entry in node["inputs"]]
 
-    def used(self) -> set[Place]:
+    def used(self) -> set[NodeEntry]:
         """The outputs that a node reads, or that are outputs of the symbol."""
         read = (self.nodes[index]["inputs"] for index in self.needed())
-        return {*self.heads, *(place for inputs in read for place in inputs)}
+        return {*self.heads, *(entry for inputs in read for entry in inputs)}
 
     def needed(self) -> list[int]:
         """Indices of the nodes that the outputs depend on, in the order of MXNet's files.
@@ -74,7 +74,7 @@ class Nodes:
         """
         order: list[int] = []
         seen: set[int] = set()
-        pending = [(place.node, False) for place in reversed(self.heads)]
+        pending = [(entry.node, False) for entry in reversed(self.heads)]
         while pending:
             index, is_done = pending.pop()
             if is_done:
@@ -82,7 +82,7 @@ class Nodes:
             elif index not in seen:
                 seen.add(index)
                 node = self.nodes[index]
-                read = [*(place.node for place in node["inputs"]), *node.get("control_deps", ())]
+                read = [*(entry.node for entry in node["inputs"]), *node.get("control_deps", ())]
                 pending.append((index, True))
                 pending += [(index, False) for index in reversed(read)]
         return order
@@ -92,17 +92,17 @@ class Nodes:
         needed = self.needed()
         new_index = {old: new for new, old in enumerate(needed)}
 
-        def entries(places: Iterable[Place]) -> list:
-            return [[new_index[place.node], place.output, 0] for place in places]
+        def as_lists(entries: Iterable[NodeEntry]) -> list:
+            return [[new_index[entry.node], entry.output, 0] for entry in entries]
 
         nodes = []
         for old in needed:
-            node = {**self.nodes[old], "inputs": entries(self.nodes[old]["inputs"])}
+            node = {**self.nodes[old], "inputs": as_lists(self.nodes[old]["inputs"])}
             if "control_deps" in node:
                 node["control_deps"] = [new_index[index] for index in node["control_deps"]]
             nodes.append(node)
         variables = [new for new, node in enumerate(nodes) if node["op"] == "null"]
-        content = {"nodes": nodes, "arg_nodes": variables, "heads": entries(self.heads)}
+        content = {"nodes": nodes, "arg_nodes": variables, "heads": as_lists(self.heads)}
         return {**content, "attrs": self.attributes} if self.attributes else content
 
 

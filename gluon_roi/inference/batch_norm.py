@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..batch_norm import fold
-from ..bridge.symbol_json import Place
+from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
 from .layers import bias_of
 
@@ -21,13 +21,13 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
     """
     uses, types = graph.uses(), graph.types()
     # A layer that is applied several times shares its folded weights.
-    folded: dict[tuple, tuple[Place, Place]] = {}
+    folded: dict[tuple, tuple[NodeEntry, NodeEntry]] = {}
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]
         if node["op"] != "BatchNorm" or graph.attribute(number, "axis", "1") != "1":
             continue
-        if any(place.node == number and place.output > 0 for place in uses):
+        if any(entry.node == number and entry.output > 0 for entry in uses):
             continue  # its mean and variance are read
         source = node["inputs"][0]
         layer = graph.nodes[source.node]
@@ -50,7 +50,7 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
             )
         layer["inputs"] = [layer["inputs"][0], *folded[key]]
         layer["attrs"] = {**layer.get("attrs", {}), "no_bias": "False"}
-        graph.replace(Place(number, 0), source)
+        graph.replace(NodeEntry(number, 0), source)
         uses = graph.uses()
         count += 1
     return count
@@ -63,13 +63,13 @@ def _has_channels_first(graph: InferenceGraph, number: int) -> bool:
 
 
 def _folded(graph: InferenceGraph, norm: int, layer: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Weight and bias of a layer with its BatchNorm; None if inputs or accuracy forbid it."""
+    """Weight and bias of a layer with its BatchNorm; None if it depends on inputs or is inexact."""
     weight = graph.value(graph.nodes[layer]["inputs"][1])
     bias = bias_of(graph, layer)
-    values = [graph.value(place) for place in graph.nodes[norm]["inputs"][1:5]]
+    values = [graph.value(entry) for entry in graph.nodes[norm]["inputs"][1:5]]
     if weight is None or bias is None or any(value is None for value in values):
         return None
-    gamma, beta, mean, variance = values
+    gamma, beta, mean, variance = (np.asarray(value) for value in values)
     if graph.flag(norm, "fix_gamma", True):
         gamma = np.ones_like(gamma)
     epsilon = float(graph.attribute(norm, "eps", _EPSILON))

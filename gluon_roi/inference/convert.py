@@ -21,7 +21,7 @@ from .winograd_layers import use_winograd
 
 
 class Pass(NamedTuple):
-    """A change of the graph, which returns how often it was made."""
+    """A rewrite of the graph, which returns the number of rewrites."""
 
     change: Callable[[InferenceGraph], int]
     what: str  # what it counts, for messages
@@ -29,13 +29,15 @@ class Pass(NamedTuple):
 
 #: In their order. BatchNorm is folded first, so that later passes see final weights.
 PASSES = (
-    Pass(multiply_instead_of_doubling, "sums of a map with itself as products"),
+    Pass(multiply_instead_of_doubling, "x + x as 2 * x"),
     Pass(fold_batch_norms, "BatchNorm folded into weights"),
-    Pass(replace_deconvolutions, "transposed convolutions as convolutions of 1 x 1"),
-    Pass(take_strides_first, "strided convolutions of 1 x 1 on the cells that they read"),
-    Pass(use_winograd, "convolutions of 3 x 3 by Winograd's algorithm"),
-    Pass(join_narrow_convolutions, "convolutions joined or filled to multiples of 16 outputs"),
-    Pass(join_upsampling_and_sum, "upsampled levels added at once"),
+    Pass(replace_deconvolutions, "Deconvolutions as 1 x 1 convolutions"),
+    Pass(take_strides_first, "strided 1 x 1 convolutions as a slice and a convolution"),
+    Pass(use_winograd, "3 x 3 convolutions by Winograd's algorithm"),
+    Pass(
+        join_narrow_convolutions, "convolutions merged or padded to multiples of 16 output channels"
+    ),
+    Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
 )
 
 

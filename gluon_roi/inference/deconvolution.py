@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes transposed convolutions whose kernels do not overlap as convolutions of 1 x 1."""
+"""Computes deconvolutions whose kernels do not overlap as 1 x 1 convolutions."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..bridge.symbol_json import Place
+from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
 from .layers import bias_of, pair
 
@@ -13,15 +13,14 @@ from .layers import bias_of, pair
 def replace_deconvolutions(graph: InferenceGraph) -> int:
     """Replace each Deconvolution whose kernel is as large as its stride; return how many.
 
-    Each cell of its input makes kernel x kernel cells of the output, which nothing else adds to: a
-    convolution of 1 x 1 with an output for each of these cells, whose outputs depth_to_space puts
-    in their places.
+    Each cell of its input makes kernel x kernel cells of the output, to which no other cell adds. A
+    1 x 1 convolution computes them as channels, and depth_to_space arranges these channels.
     """
-    made: dict[tuple, tuple[Place, Place]] = {}
+    made: dict[tuple, tuple[NodeEntry, NodeEntry]] = {}
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]
-        if node["op"] != "Deconvolution" or not _is_apart(graph, number):
+        if node["op"] != "Deconvolution" or not _tiles_its_output(graph, number):
             continue
         side = graph.sizes(number, "kernel")[0]
         layer = tuple(node["inputs"][1:])
@@ -44,12 +43,14 @@ def replace_deconvolutions(graph: InferenceGraph) -> int:
             num_filter=filters,
             no_bias=False,
         )
-        graph.replace(Place(number, 0), graph.node("depth_to_space", "", [cells], block_size=side))
+        graph.replace(
+            NodeEntry(number, 0), graph.node("depth_to_space", "", [cells], block_size=side)
+        )
         count += 1
     return count
 
 
-def _is_apart(graph: InferenceGraph, number: int) -> bool:
+def _tiles_its_output(graph: InferenceGraph, number: int) -> bool:
     """Whether a Deconvolution's kernels touch but do not overlap."""
     kernel = graph.sizes(number, "kernel")
     return (

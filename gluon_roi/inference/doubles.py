@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes sums of a map with itself as products."""
+"""Writes x + x as 2 * x."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def convert_symbol(
     params: Mapping[str, mx.nd.NDArray],
     shapes: Mapping[str, Sequence[int]],
 ) -> Converted:
-    """Convert a symbol; names have prefixes, as in checkpoints, where those of `params` have."""
+    """Convert a symbol. Names keep the prefixes arg: and aux: if `params` has them."""
     has_prefixes = any(name.startswith(_PREFIXES) for name in params)
     values = {
         name.split(":", 1)[-1] if name.startswith(_PREFIXES) else name: value

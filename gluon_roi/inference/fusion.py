@@ -10,7 +10,7 @@ from typing import Iterator, Mapping
 
 import mxnet as mx
 
-from ..bridge.symbol_json import Nodes, Place, symbol_content, text
+from ..bridge.symbol_json import NodeEntry, Nodes, symbol_content, text
 
 _BACKEND = "MKLDNN"
 _FUSED = "_sg_mkldnn_"
@@ -24,7 +24,7 @@ def fuse(
 ) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray], int]:
     """The symbol and parameters after MXNet's fusion, and the number of fused nodes.
 
-    As they were where this MXNet has no oneDNN, or its fusion fails.
+    They are returned unchanged if this MXNet has no oneDNN, or if its fusion fails.
     """
     if not mx.runtime.Features().is_enabled(_BACKEND):
         return symbol, parameters, 0
@@ -54,16 +54,17 @@ def _with_identities(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     readers: collections.Counter = collections.Counter(nodes.heads)
     for number in nodes.needed():
         readers.update(nodes.nodes[number]["inputs"])
-    is_read_inside = {place for number in nodes.needed() for place in nodes.nodes[number]["inputs"]}
-    for place, count in readers.items():
-        node = nodes.nodes[place.node]
+    read_inside = {entry for number in nodes.needed() for entry in nodes.nodes[number]["inputs"]}
+    for entry, count in readers.items():
+        node = nodes.nodes[entry.node]
         if count < 2 or node["op"] == "null":
             continue
-        if node["op"] in _LAYERS or place in nodes.heads and place in is_read_inside:
+        is_output_and_input = entry in nodes.heads and entry in read_inside
+        if node["op"] in _LAYERS or is_output_and_input:
             identity = nodes.add("BlockGrad", node["name"])
-            nodes.redirect({place: identity})
-            nodes.heads = [identity if head == place else head for head in nodes.heads]
-            nodes.nodes[identity.node]["inputs"] = [place]
+            nodes.redirect({entry: identity})
+            nodes.heads = [identity if head == entry else head for head in nodes.heads]
+            nodes.nodes[identity.node]["inputs"] = [entry]
     return mx.sym.load_json(text(nodes.content()))
 
 
@@ -73,12 +74,12 @@ def _with_names(fused: mx.sym.Symbol, symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     MXNet's fusion copies variables that several nodes read, and names nodes by a number.
     """
     nodes, before = Nodes(symbol_content(fused)), Nodes(symbol_content(symbol))
-    variables: dict[str, Place] = {}
+    variables: dict[str, NodeEntry] = {}
     copies = {}
     for number, node in enumerate(nodes.nodes):
         if node["op"] == "null":
-            first = variables.setdefault(node["name"], Place(number, 0))
-            copies[Place(number, 0)] = first
+            first = variables.setdefault(node["name"], NodeEntry(number, 0))
+            copies[NodeEntry(number, 0)] = first
     nodes.redirect(copies)
     nodes.heads = [copies.get(head, head) for head in nodes.heads]
     for head, old in zip(nodes.heads, before.heads):
@@ -89,7 +90,7 @@ def _with_names(fused: mx.sym.Symbol, symbol: mx.sym.Symbol) -> mx.sym.Symbol:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """MXNet prints what it fuses unless this variable is set."""
+    """Set MXNET_SUBGRAPH_VERBOSE=0, without which MXNet prints what it fuses, unless it is set."""
     name = "MXNET_SUBGRAPH_VERBOSE"
     before = os.environ.get(name)
     os.environ.setdefault(name, "0")

@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 
 from ..bridge.arguments import is_true, text
-from ..bridge.symbol_json import Nodes, Place, is_dynamic, symbol_content, without_longs
+from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, symbol_content, without_longs
 from ..bridge.symbol_json import text as text_of_file
 
 
@@ -75,32 +75,32 @@ class InferenceGraph(Nodes):
         value = literal_eval(self.attribute(number, name, default))
         return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
-    def is_node(self, place: Place, *operators: str) -> bool:
+    def is_node(self, entry: NodeEntry, *operators: str) -> bool:
         """Whether an output is the first of a node of one of these operators."""
-        return place.output == 0 and self.nodes[place.node]["op"] in operators
+        return entry.output == 0 and self.nodes[entry.node]["op"] in operators
 
-    def uses(self) -> dict[Place, list[Use]]:
+    def uses(self) -> dict[NodeEntry, list[Use]]:
         """The nodes that read each output, and OUTPUT for outputs of the symbol."""
-        found: dict[Place, list[Use]] = collections.defaultdict(list)
+        found: dict[NodeEntry, list[Use]] = collections.defaultdict(list)
         for number in self.needed():
-            for position, place in enumerate(self.nodes[number]["inputs"]):
-                found[place].append(Use(number, position))
+            for position, entry in enumerate(self.nodes[number]["inputs"]):
+                found[entry].append(Use(number, position))
         for head in self.heads:
             found[head].append(OUTPUT)
         return found
 
     # ---- Values of parameters ----------------------------------------------------------------
 
-    def value(self, place: Place) -> np.ndarray | None:
+    def value(self, entry: NodeEntry) -> np.ndarray | None:
         """The value of an output that depends on parameters alone; None if it does not.
 
         The weights of a deformable convolution, for instance, are parameters that the graph
         reshapes.
         """
-        node = self.nodes[place.node]
+        node = self.nodes[entry.node]
         if node["op"] == "null":
             return self.parameters[node["name"]].asnumpy() if self._has_value(node) else None
-        part = Nodes({"nodes": [dict(node) for node in self.nodes], "heads": [place]})
+        part = Nodes({"nodes": [dict(node) for node in self.nodes], "heads": [entry]})
         part.attributes = self.attributes
         if not all(
             self._has_value(part.nodes[number])
@@ -118,11 +118,11 @@ class InferenceGraph(Nodes):
 
     # ---- Shapes and types --------------------------------------------------------------------
 
-    def shapes(self) -> dict[Place, tuple[int, ...]]:
+    def shapes(self) -> dict[NodeEntry, tuple[int, ...]]:
         """Shapes of the first outputs of nodes; empty where MXNet cannot infer them all."""
         if self.is_dynamic or not set(self.inputs()) <= set(self.input_shapes):
             return {}
-        symbol, places = self._first_outputs()
+        symbol, entries = self._first_outputs()
         known = {name: array.shape for name, array in self.parameters.items()}
         used = set(symbol.list_inputs())
         given = {**known, **self.input_shapes}
@@ -130,11 +130,11 @@ class InferenceGraph(Nodes):
             _, shapes, _ = symbol.infer_shape(**{k: v for k, v in given.items() if k in used})
         except mx.MXNetError:
             return {}
-        return dict(zip(places, shapes or ()))
+        return dict(zip(entries, shapes or ()))
 
-    def types(self) -> dict[Place, Any]:
+    def types(self) -> dict[NodeEntry, Any]:
         """Types of the first outputs of nodes; empty where MXNet cannot infer them all."""
-        symbol, places = self._first_outputs()
+        symbol, entries = self._first_outputs()
         known = {name: array.dtype for name, array in self.parameters.items()}
         given = {**known, **self.input_types}
         used = set(symbol.list_inputs())
@@ -142,14 +142,14 @@ class InferenceGraph(Nodes):
             _, types, _ = symbol.infer_type(**{k: v for k, v in given.items() if k in used})
         except mx.MXNetError:
             return {}
-        return dict(zip(places, types or ()))
+        return dict(zip(entries, types or ()))
 
-    def _first_outputs(self) -> tuple[mx.sym.Symbol, list[Place]]:
+    def _first_outputs(self) -> tuple[mx.sym.Symbol, list[NodeEntry]]:
         """A symbol whose outputs are the first outputs of all nodes."""
         needed = self.needed()
         content = self.content()
         content["heads"] = [[number, 0, 0] for number in range(len(content["nodes"]))]
-        return mx.sym.load_json(text_of_file(content)), [Place(old, 0) for old in needed]
+        return mx.sym.load_json(text_of_file(content)), [NodeEntry(old, 0) for old in needed]
 
     def inputs(self) -> list[str]:
         """Names of the arguments without a value."""
@@ -161,22 +161,24 @@ class InferenceGraph(Nodes):
 
     # ---- Changes -----------------------------------------------------------------------------
 
-    def constant(self, name: str, value: np.ndarray) -> Place:
-        """Add a parameter, and return its place."""
+    def constant(self, name: str, value: np.ndarray) -> NodeEntry:
+        """Add a parameter, and return its entry."""
         name = self._unused(name)
         self.parameters[name] = mx.nd.array(value, dtype=value.dtype)
-        place = self.add("null", name)
+        entry = self.add("null", name)
         # MXNet's library API infers wrong shapes where the ranks of several inputs are unknown.
-        self.nodes[place.node]["attrs"] = {"__shape__": text(value.shape), "__dtype__": "0"}
-        return place
+        self.nodes[entry.node]["attrs"] = {"__shape__": text(value.shape), "__dtype__": "0"}
+        return entry
 
-    def node(self, operator: str, name: str, inputs: Sequence[Place], **attributes: Any) -> Place:
+    def node(
+        self, operator: str, name: str, inputs: Sequence[NodeEntry], **attributes: Any
+    ) -> NodeEntry:
         """Add a node with attributes, and return its first output."""
-        place = self.add(operator, name, inputs)
-        self.nodes[place.node]["attrs"] = {key: text(value) for key, value in attributes.items()}
-        return place
+        entry = self.add(operator, name, inputs)
+        self.nodes[entry.node]["attrs"] = {key: text(value) for key, value in attributes.items()}
+        return entry
 
-    def replace(self, old: Place, new: Place) -> None:
+    def replace(self, old: NodeEntry, new: NodeEntry) -> None:
         """Replace an output by another one wherever it is read, also as an output of the symbol.
 
         The new node gets the old node's name, so that outputs of the symbol keep their names.

@@ -7,20 +7,20 @@ import collections
 
 import numpy as np
 
-from ..bridge.symbol_json import Place
+from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
 from .layers import bias_of, is_plain_convolution
 
-#: oneDNN's kernels compute blocks of 16 outputs. With less than 16, or a remainder, they are slow.
+#: oneDNN's kernels compute blocks of 16 outputs. With fewer than 16, or a remainder, they are slow.
 BLOCK = 16
 _GEOMETRY = ("kernel", "stride", "pad", "dilate")
 
 
 def join_narrow_convolutions(graph: InferenceGraph) -> int:
-    """Compute convolutions of one map that have less than 16 outputs each as one convolution.
+    """Compute convolutions of one map that have fewer than 16 outputs each as one convolution.
 
     The scores and offsets of a region proposal network, for instance. Weights of zeros fill the
-    outputs up to a multiple of 16. Returns the number of convolutions that were joined or filled.
+    outputs up to a multiple of 16. Returns the number of convolutions that were joined or padded.
     """
     groups: dict[tuple, list[int]] = collections.OrderedDict()
     types = graph.types()
@@ -32,9 +32,10 @@ def join_narrow_convolutions(graph: InferenceGraph) -> int:
         if types.get(data) != np.float32 or filters % BLOCK == 0:
             continue
         key = (data, *(graph.attribute(number, name, "()") for name in _GEOMETRY))
-        # Those of more outputs are filled by themselves.
+        # A layer with more outputs is padded alone.
         groups.setdefault(key if filters < BLOCK else (*key, number), []).append(number)
-    made: dict[tuple, tuple[Place, Place]] = {}  # layers that are called repeatedly share weights
+    # Layers that are applied several times share their weights.
+    made: dict[tuple, tuple[NodeEntry, NodeEntry]] = {}
     count = 0
     for members in groups.values():
         layers = tuple(tuple(graph.nodes[number]["inputs"][1:]) for number in members)
@@ -61,7 +62,7 @@ def join_narrow_convolutions(graph: InferenceGraph) -> int:
             part = graph.node(
                 "slice_axis", f"{name}_part", [joined], axis=1, begin=begin, end=begin + size
             )
-            graph.replace(Place(number, 0), part)
+            graph.replace(NodeEntry(number, 0), part)
             begin += size
         count += len(members)
     return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..bridge.symbol_json import Place
+from ..bridge.symbol_json import NodeEntry
 from .graph import BROADCASTING_SUMS, SUMS, InferenceGraph
 from .upsample import OPERATOR
 
@@ -32,13 +32,13 @@ def join_upsampling_and_sum(graph: InferenceGraph) -> int:
             types[new] = np.float32
             if high in shapes:
                 shapes[new] = shapes[high]
-            graph.replace(Place(number, 0), new)
+            graph.replace(NodeEntry(number, 0), new)
             count += 1
             break
     return count
 
 
-def _upsampled(graph: InferenceGraph, cut: Place, high: Place) -> Place | None:
+def _upsampled(graph: InferenceGraph, cut: NodeEntry, high: NodeEntry) -> NodeEntry | None:
     """The map whose upsampled copy, cropped to the size of `high`, is `cut`; or None."""
     if not graph.is_node(cut, "slice_like"):
         return None

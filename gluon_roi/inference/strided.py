@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes convolutions of 1 x 1 with a stride on the cells that they read."""
+"""Computes strided 1 x 1 convolutions on the cells that they read."""
 
 from __future__ import annotations
 
-from ..bridge.symbol_json import Place
+from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
 from .layers import is_plain_convolution, pair
 
 
 def take_strides_first(graph: InferenceGraph) -> int:
-    """Replace strided convolutions of 1 x 1 with a strided slice and a product of matrices.
+    """Replace strided 1 x 1 convolutions with a strided slice and a 1 x 1 convolution of stride 1.
 
     Returns the number of convolutions. Those of one map share the slice.
     """
-    slices: dict[tuple, Place] = {}
+    slices: dict[tuple, NodeEntry] = {}
     count = 0
     for number in graph.needed():
         if not is_plain_convolution(graph, number) or graph.sizes(number, "kernel") != (1, 1):

@@ -75,7 +75,7 @@ def transform_weights(weight: np.ndarray) -> np.ndarray:
     >>> transform_weights(np.ones((20, 3, 3, 3))).shape
     (36, 2, 3, 16)
     """
-    points = _points(weight)
+    points = _transform(weight)
     outputs, channels = points.shape[:2]
     blocks = -(-outputs // BLOCK)
     packed = np.zeros((36, blocks * BLOCK, channels), np.float32)
@@ -84,7 +84,7 @@ def transform_weights(weight: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(packed)
 
 
-def _points(weight: np.ndarray) -> np.ndarray:
+def _transform(weight: np.ndarray) -> np.ndarray:
     """G w G', (O, C, 6, 6), float64."""
     weight = np.asarray(weight)
     if weight.ndim != 4 or weight.shape[2:] != (3, 3):
@@ -157,7 +157,7 @@ def error_bound(weight: np.ndarray) -> float:
 
 def _terms(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each output, its largest sum of absolute terms for max|data| = 1, and sum|weight|."""
-    points = np.abs(_points(weight)).sum(axis=1)
+    points = np.abs(_transform(weight)).sum(axis=1)
     maps = np.abs(B).sum(axis=0)
     terms = np.abs(A).T @ (points * np.outer(maps, maps)) @ np.abs(A)
     return terms.max(axis=(1, 2)), np.abs(np.asarray(weight, np.float64)).sum(axis=(1, 2, 3))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes convolutions of 3 x 3 by Winograd's algorithm, with the sum and ReLU after them."""
+"""Computes 3 x 3 convolutions by Winograd's algorithm, with the sum and ReLU after them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bridge.symbol_json import Place
+from ..bridge.symbol_json import NodeEntry
 from . import winograd
 from .graph import OUTPUT, SUMS, InferenceGraph, Use
 from .layers import bias_of, is_plain_convolution, pair
@@ -23,7 +23,7 @@ def use_winograd(graph: InferenceGraph) -> int:
     from the first application for which it pays: its transformed weights exist from then on.
     """
     shapes, types, uses = graph.shapes(), graph.types(), graph.uses()
-    transformed: dict[tuple[Place, ...], tuple[Place, Place]] = {}
+    transformed: dict[tuple[NodeEntry, ...], tuple[NodeEntry, NodeEntry]] = {}
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]
@@ -44,7 +44,7 @@ def use_winograd(graph: InferenceGraph) -> int:
         dilate = pair(graph, number, "dilate", 1)[0]
         if dilate != 1:
             attributes["dilate"] = dilate
-        last = Place(number, 0)
+        last = NodeEntry(number, 0)
         total = _only_use(uses, last)
         residual = _other_summand(graph, shapes, total, last)
         if residual and types.get(residual) != np.float32:
@@ -52,15 +52,15 @@ def use_winograd(graph: InferenceGraph) -> int:
         if total and residual and not _depends_on(graph, residual, number):
             inputs.append(residual)
             attributes["residual"] = True
-            last = Place(total.node, 0)
+            last = NodeEntry(total.node, 0)
         activation = _only_use(uses, last)
         if activation and _is_relu(graph, activation.node):
             attributes["act_type"] = "relu"
-            last = Place(activation.node, 0)
+            last = NodeEntry(activation.node, 0)
         new = graph.node(winograd.OPERATOR, node["name"], inputs, **attributes)
         types[new] = np.float32
-        if Place(number, 0) in shapes:
-            shapes[new] = shapes[Place(number, 0)]
+        if NodeEntry(number, 0) in shapes:
+            shapes[new] = shapes[NodeEntry(number, 0)]
         graph.replace(last, new)
         uses = graph.uses()
         count += 1
@@ -92,15 +92,18 @@ def _is_supported(graph: InferenceGraph, number: int) -> bool:
     return is_same and pair(graph, number, "stride", 1) == (1, 1)
 
 
-def _only_use(uses: dict[Place, list[Use]], place: Place) -> Use | None:
+def _only_use(uses: dict[NodeEntry, list[Use]], entry: NodeEntry) -> Use | None:
     """The node that alone reads an output; None if there are others, or it leaves the graph."""
-    found = uses.get(place, [])
+    found = uses.get(entry, [])
     return found[0] if len(found) == 1 and found[0] != OUTPUT else None
 
 
 def _other_summand(
-    graph: InferenceGraph, shapes: dict[Place, tuple[int, ...]], use: Use | None, place: Place
-) -> Place | None:
+    graph: InferenceGraph,
+    shapes: dict[NodeEntry, tuple[int, ...]],
+    use: Use | None,
+    entry: NodeEntry,
+) -> NodeEntry | None:
     """The other input of a sum of two maps of the same shape."""
     if use is None or graph.nodes[use.node]["op"] not in SUMS:
         return None
@@ -108,12 +111,12 @@ def _other_summand(
     if len(inputs) != 2:
         return None
     other = inputs[1 - use.input]
-    return other if other in shapes and shapes[other] == shapes.get(place) else None
+    return other if other in shapes and shapes[other] == shapes.get(entry) else None
 
 
-def _depends_on(graph: InferenceGraph, place: Place, number: int) -> bool:
+def _depends_on(graph: InferenceGraph, entry: NodeEntry, number: int) -> bool:
     """Whether an output is computed from those of a node, which must not read it then."""
-    unvisited, visited = [place.node], set()
+    unvisited, visited = [entry.node], set()
     while unvisited:
         source = unvisited.pop()
         if source == number:

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Sequence
 
 import mxnet as mx
 
-from ..bridge.symbol_json import Nodes, Place, parse_symbol, symbol_content, text
+from ..bridge.symbol_json import NodeEntry, Nodes, parse_symbol, symbol_content, text
 from ..files import check_outputs
 from .rules.layers import LOSSES
 
@@ -22,7 +22,7 @@ class _Nodes(Nodes):
 
     def __init__(self, content: dict) -> None:
         super().__init__(content)
-        self.places: dict[str, list[Place]] = {}
+        self.entries: dict[str, list[NodeEntry]] = {}
 
     @classmethod
     def of_symbol(cls, symbol: Any) -> _Nodes:
@@ -38,31 +38,31 @@ class _Nodes(Nodes):
     def of_text(cls, content: str) -> _Nodes:
         """From a symbol file that MXNet cannot load because an operator is not registered."""
         nodes = cls(parse_symbol(content))
-        used: dict[int, list[Place]] = {}
-        for place in sorted(nodes.used()):
-            used.setdefault(place.node, []).append(place)
+        used: dict[int, list[NodeEntry]] = {}
+        for entry in sorted(nodes.used()):
+            used.setdefault(entry.node, []).append(entry)
         for number, node in enumerate(nodes.nodes):
-            places = used.get(number, [Place(number, 0)])
-            for place in places:
-                index = str(place.output) if len(places) > 1 else ""
+            entries = used.get(number, [NodeEntry(number, 0)])
+            for entry in entries:
+                index = str(entry.output) if len(entries) > 1 else ""
                 is_variable = node["op"] == "null"
-                nodes._name(node["name"] if is_variable else f"{node['name']}_output{index}", place)
+                nodes._name(node["name"] if is_variable else f"{node['name']}_output{index}", entry)
         return nodes
 
-    def _name(self, name: str, place: Place) -> None:
+    def _name(self, name: str, entry: NodeEntry) -> None:
         """Record both names of an output: its own name, and the name of its node."""
-        for key in {name, self.nodes[place.node]["name"]}:
-            self.places.setdefault(key, []).append(place)
+        for key in {name, self.nodes[entry.node]["name"]}:
+            self.entries.setdefault(key, []).append(entry)
 
-    def find(self, argument: str, name: str) -> list[Place]:
-        places = self.places.get(name, [])
-        if not places:
-            near = difflib.get_close_matches(name, self.places, n=3, cutoff=0.5)
+    def find(self, argument: str, name: str) -> list[NodeEntry]:
+        entries = self.entries.get(name, [])
+        if not entries:
+            near = difflib.get_close_matches(name, self.entries, n=3, cutoff=0.5)
             hint = f"; it has {', '.join(near)}" if near else ""
             raise ValueError(f"onnx.export: {argument}: the model has no node {name!r}{hint}")
-        if len({place.node for place in places}) > 1:
+        if len({entry.node for entry in entries}) > 1:
             raise ValueError(f"onnx.export: {argument}: the model has several nodes {name!r}")
-        return places
+        return entries
 
 
 def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
@@ -86,7 +86,7 @@ def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any
             and all(isinstance(name, str) for name in outputs)
         ):
             raise ValueError(f"onnx.export: outputs: expected a list of names, got {outputs!r}")
-        nodes.heads = [place for name in outputs for place in nodes.find("outputs", name)]
+        nodes.heads = [entry for name in outputs for entry in nodes.find("outputs", name)]
     has_new_labels = _replace_labels(nodes)
     for name in inputs:
         _make_input(nodes, name)
@@ -137,35 +137,37 @@ def label_variables(nodes: Nodes, needed: Iterable[int]) -> set[int]:
     others = {head.node for head in nodes.heads}
     for number in needed:
         node = nodes.nodes[number]
-        for argument, place in enumerate(node["inputs"]):
+        for argument, entry in enumerate(node["inputs"]):
             is_label = node["op"] in LOSSES and argument == 1
-            (labels if is_label else others).add(place.node)
+            (labels if is_label else others).add(entry.node)
     return {number for number in labels - others if nodes.nodes[number]["op"] == "null"}
 
 
 def _make_input(nodes: _Nodes, name: str) -> None:
     """Replace an output of a node with a variable that has its name."""
-    places = nodes.find("inputs", name)
-    if nodes.nodes[places[0].node]["op"] == "null":
+    entries = nodes.find("inputs", name)
+    if nodes.nodes[entries[0].node]["op"] == "null":
         return
-    used = [place for place in places if place in nodes.used()]
+    used = [entry for entry in entries if entry in nodes.used()]
     if not used:
         raise ValueError(f"onnx.export: inputs: the outputs of the model do not depend on {name!r}")
     if len(used) > 1:
-        names = [key for key, value in nodes.places.items() if len(value) == 1 and value[0] in used]
+        names = [
+            key for key, value in nodes.entries.items() if len(value) == 1 and value[0] in used
+        ]
         raise ValueError(
             f"onnx.export: inputs: {name!r} has several outputs that are used; name each: "
             f"{', '.join(sorted(names))}"
         )
     if any(node["op"] == "null" and node["name"] == name for node in nodes.nodes):
         raise ValueError(f"onnx.export: inputs: the model has another input {name!r}")
-    (place,) = used
+    (entry,) = used
     variable = nodes.add("null", name)
-    nodes.redirect({place: variable})
-    if place in nodes.heads:  # an output of the model keeps its name
+    nodes.redirect({entry: variable})
+    if entry in nodes.heads:  # an output of the model keeps its name
         node_name = name[: -len("_output")] if name.endswith("_output") else name
         same = nodes.add("_copy", node_name, [variable])
-        nodes.heads = [same if head == place else head for head in nodes.heads]
+        nodes.heads = [same if head == entry else head for head in nodes.heads]
 
 
 def _refuse_python(nodes: _Nodes) -> None:

@@ -51,8 +51,10 @@ def box_nms(
     coord_start, score_index, id_index : int
         First column of the box, which has four columns, or five if rotated; column of the score;
         column of the class, or a negative number if there are no classes.
-    background_id, force_suppress : int, bool
-        Class whose rows are ignored; whether rows also suppress rows of other classes.
+    background_id : int
+        Class whose rows are ignored.
+    force_suppress : bool
+        Whether rows also suppress rows of other classes.
     in_format, out_format : {'corner', 'center', 'rotated'}
         Box formats of data and of the output: (x1, y1, x2, y2); (centre x, centre y, width,
         height); or the latter with an angle in degrees, counter-clockwise. Both or neither are

@@ -13,7 +13,7 @@ from typing import Any
 import mxnet as mx
 
 from ..bridge import Tensor, arguments, public_name
-from ..bridge.guard import of_shape
+from ..bridge.guard import with_rank
 from ..bridge.symbols import inside_a_block, node_name
 from .deformable_sampling import deformable_sampling
 
@@ -140,8 +140,10 @@ def deformable_convolution(
         Channels of the output; those of weight if not given.
     num_group, num_deformable_group : int
         Numbers of channel groups with separate weights and with separate offsets.
-    workspace, no_bias : int, bool
-        MB for MXNet's convolution; whether there is no bias (not needed for arrays).
+    workspace : int
+        MB for MXNet's convolution.
+    no_bias : bool
+        Whether there is no bias (not needed for arrays).
     layout : {None, 'NCHW'}
     convention : {'mxnet', 'torchvision'}
         Treatment of the border: samples outside the map are 0, or the map is padded with zeros, so
@@ -289,7 +291,7 @@ def _of_known_rank(weight: Any, node: str | None, shape: tuple) -> Any:
     """
     if weight.attr("__shape__") is not None or inside_a_block():
         return weight
-    guard = of_shape(weight, shape, f"{node}_weight_guard")
+    guard = with_rank(weight, shape, f"{node}_weight_guard")
     return weight if guard is None else guard
 
 

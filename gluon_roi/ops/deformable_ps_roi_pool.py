@@ -78,8 +78,10 @@ def deformable_ps_roi_pool(
     trans : (K, 2 * classes, T, T), dtype of data, optional
         Offsets x and y of each class; output channel c belongs to class ``c // (output_dim /
         classes)``. Without it bins are not shifted (MXNet's ``no_trans``).
-    pooled_size, spatial_scale : int or (int, int), float
-        Bins P x Q of the output (height, width); map cells per image pixel, such as 1 / 16.
+    pooled_size : int or (int, int)
+        Bins P x Q of the output (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
     output_dim, group_size
         As in :func:`gluon_roi.nd.PSROIPool`.
     part_size : int or (int, int), optional

@@ -36,8 +36,10 @@ def pr_roi_pool(
         Feature maps.
     rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
         Rows [batch_index, x1, y1, x2, y2] in pixels; or as in :func:`gluon_roi.nd.ROIPool`.
-    pooled_size, spatial_scale : int or (int, int), float
-        Bins P x Q of the output (height, width); map cells per image pixel, such as 1 / 16.
+    pooled_size : int or (int, int)
+        Bins P x Q of the output (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
     rois_grad : bool
         Whether rois gets a gradient, in units of out per image pixel, rather than zeros.
     rois_num, bad_index, out, name, attr

@@ -58,8 +58,10 @@ def proposal(
         half of it on each side, and have the score -1.
     scales, ratios : tuple of float
         Up to 8 anchor sizes, in cells, and up to 8 ratios of height to width.
-    feature_stride, output_score : int, bool
-        Pixels per cell; whether to return scores as well.
+    feature_stride : int
+        Pixels per cell.
+    output_score : bool
+        Whether to return scores as well.
     iou_loss : bool
         Whether bbox_pred holds offsets of the anchors' corners, in pixels.
     out, name, attr

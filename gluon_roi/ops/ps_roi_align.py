@@ -36,8 +36,10 @@ def ps_roi_align(
         Score maps, C = output_dim * P * Q.
     rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
         Rows [batch_index, x1, y1, x2, y2] in pixels; or as in :func:`gluon_roi.nd.ROIPool`.
-    pooled_size, spatial_scale : int or (int, int), float
-        Bins P x Q of the output (height, width); map cells per image pixel, such as 1 / 16.
+    pooled_size : int or (int, int)
+        Bins P x Q of the output (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
     output_dim : int, optional
         Channels of the output; C / (P * Q) if not given.
     sampling_ratio, aligned, rois_grad

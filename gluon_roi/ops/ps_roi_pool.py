@@ -37,10 +37,14 @@ def ps_roi_pool(
         Score maps, C = output_dim * G * G.
     rois : (K, 5), (N, R, 4) or (K, 4), float32 or float64
         Rows [batch_index, x1, y1, x2, y2] in pixels; or as in :func:`gluon_roi.nd.ROIPool`.
-    pooled_size, spatial_scale : int or (int, int), float
-        Bins P x Q of the output (height, width); map cells per image pixel, such as 1 / 16.
-    output_dim, group_size : int, int or (int, int), optional
-        Channels of the output, by default C / (G * G); groups G per axis, by default pooled_size.
+    pooled_size : int or (int, int)
+        Bins P x Q of the output (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
+    output_dim : int, optional
+        Channels of the output; C / (G * G) if not given.
+    group_size : int or (int, int), optional
+        Groups G per axis; pooled_size if not given.
     convention : {'rfcn', 'torchvision'}
         'rfcn' (Caffe R-FCN, MXNet's ``contrib.PSROIPooling``, Paddle's ``psroi_pool``) rounds the
         box in image pixels, before scaling, and includes its last pixel. 'torchvision'

@@ -51,8 +51,10 @@ def pyramid_roi_align(
     sampling_ratio, aligned, rois_grad
         As in :func:`gluon_roi.nd.ROIAlign`. The gradient of rois treats the choice of the map as
         constant.
-    canonical_size, canonical_level : float, int
-        A square box with this side in image pixels belongs to this level; level 4 has stride 16.
+    canonical_size : float
+        Side in image pixels of a square box that belongs to `canonical_level`.
+    canonical_level : int
+        Level 4 has stride 16.
     rois_num, bad_index
         As in :func:`gluon_roi.nd.ROIPool`.
     assignment : {'size', 'given'}

@@ -36,16 +36,21 @@ def roi_pool(
         Boxes in image coordinates (pixels): rows [batch_index, x1, y1, x2, y2], where a negative
         batch index marks a padding row; or R boxes per image, K = N * R; or boxes without an index,
         together with rois_num. float16 is converted.
-    pooled_size, spatial_scale : int or (int, int), float
-        Bins P x Q of the output (height, width); map cells per image pixel, such as 1 / 16.
+    pooled_size : int or (int, int)
+        Bins P x Q of the output (height, width).
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
     rois_num : (N,), int32, int64, float32 or float64, optional
         Number of boxes of each image, for rois without an index.
     bad_index : {'error', 'padding'}
         Treatment of a batch index >= N: 'error' raises an error, 'padding' treats the row as
         padding, as MXNet's ``ROIPooling`` does.
-    out, name, attr : array, str, dict, optional
-        Array to write the result to (arrays only); name of the node (ignored for arrays);
-        additional attributes of the node (symbols only).
+    out : array, optional
+        Array to write the result to (arrays only).
+    name : str, optional
+        Name of the node (ignored for arrays).
+    attr : dict, optional
+        Additional attributes of the node (symbols only).
 
     Returns
     -------

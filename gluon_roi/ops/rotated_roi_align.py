@@ -37,8 +37,10 @@ def rotated_roi_align(
     rois : (K, 6), (N, R, 5) or (K, 5), float32 or float64
         Rows [batch_index, cx, cy, w, h, theta] in pixels, and degrees counter-clockwise in an image
         whose y points down; or as in :func:`gluon_roi.nd.ROIPool`.
-    pooled_size, spatial_scale : int or (int, int), float
-        Bins P x Q along the height and width of the box; map cells per image pixel, as 1 / 16.
+    pooled_size : int or (int, int)
+        Bins P x Q along the height and width of the box.
+    spatial_scale : float
+        Map cells per image pixel, such as 1 / 16.
     sampling_ratio, aligned, rois_grad
         As in :func:`gluon_roi.nd.ROIAlign`, but `aligned` shifts the centre, and the gradient of
         theta is per degree.

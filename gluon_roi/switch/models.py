@@ -101,14 +101,15 @@ def optimize(
         As in :func:`gluon_roi.replace_builtins`.
     inference : bool
         Convert the model for inference on a CPU as well, with or without RoI operators: fold
-        BatchNorm into weights, compute convolutions of 3 x 3 by Winograd's algorithm where that is
+        BatchNorm into weights, compute 3 x 3 convolutions by Winograd's algorithm where that is
         faster, and let oneDNN fuse the rest. Results differ by rounding. A network cannot be
         trained until it is optimized without `inference`; its parameters stay as they are, and its
         graph is converted again after they change.
     params : dict of str to NDArray, str or pathlib.Path
         For a symbol with `inference=True`: the values of its parameters, or the path of their file.
     shapes : dict of str to tuple of int, optional
-        For a symbol with `inference=True`: usual shapes of its inputs, by which layers are chosen.
+        For a symbol with `inference=True`: typical shapes of its inputs, used to choose an
+        algorithm for each layer.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``; with ``backend=``, also the
         options of that backend. A hybridized network keeps its other flags.

@@ -14,7 +14,7 @@ from typing import Any
 import mxnet as mx
 
 from .. import nd
-from ..bridge.symbol_json import Place
+from ..bridge.symbol_json import NodeEntry
 from .symbols import Graph, own_scope
 
 _ALIGN = "_gluon_roi_ROIAlign"
@@ -54,8 +54,8 @@ def _pyramid(graph: Graph, index: int, aligns: list[int]) -> mx.sym.Symbol:
 
 def _largest_sums(graph: Graph) -> dict[int, list[int]]:
     """The largest sums that one operator can replace, each with its ROIAligns in order."""
-    consumers = Counter(place.node for node in graph.nodes for place in node["inputs"])
-    consumers.update(place.node for place in graph.heads)
+    consumers = Counter(entry.node for node in graph.nodes for entry in node["inputs"])
+    consumers.update(entry.node for entry in graph.heads)
     forms = _forms(graph)
     added: dict[int, list[int]] = {}
     for index, node in enumerate(graph.nodes):
@@ -63,8 +63,8 @@ def _largest_sums(graph: Graph) -> dict[int, list[int]]:
             added[index] = [index]
         elif node["op"] in _SUMS:
             aligns: list[int] = []
-            for place in node["inputs"]:
-                more = added.get(place.node, ()) if consumers[place.node] == 1 else ()
+            for entry in node["inputs"]:
+                more = added.get(entry.node, ()) if consumers[entry.node] == 1 else ()
                 aligns += more
                 if not more or len(aligns) > _MAX_MAPS:
                     break
@@ -82,7 +82,7 @@ def _largest_sums(graph: Graph) -> dict[int, list[int]]:
             if len(aligns) < 2 or len(groups) > 1:
                 continue
             largest[index] = aligns
-        inside.update(place.node for place in graph.nodes[index]["inputs"])
+        inside.update(entry.node for entry in graph.nodes[index]["inputs"])
     return largest
 
 
@@ -94,7 +94,7 @@ def _are_alike(graph: Graph, aligns: list[int], forms: list[int]) -> bool:
     ]
     sources = [_source(graph, align, i) for i in range(2) for align in aligns]
     # The boxes of one operator have one dtype and one layout.
-    rois = {(forms[place.node], place.output) for place in sources[len(aligns) :]}
+    rois = {(forms[entry.node], entry.output) for entry in sources[len(aligns) :]}
     are_shared = all(attributes == shared[0] for attributes in shared)
     return are_shared and len(rois) == 1 and len({*sources}) == len(sources)
 
@@ -112,16 +112,16 @@ def _forms(graph: Graph) -> list[int]:
             ignored = "scalar" if node["op"].endswith("_scalar") else ""
             given = sorted(graph.attributes_of(index).items())
             visible = tuple((k, v) for k, v in given if k != ignored and not k.startswith("__"))
-            inputs = tuple((forms[place.node], place.output) for place in node["inputs"])
+            inputs = tuple((forms[entry.node], entry.output) for entry in node["inputs"])
             key = node["op"], visible, inputs
         forms.append(numbers.setdefault(key, len(numbers)))
     return forms
 
 
-def _source(graph: Graph, align: int, i: int) -> Place:
+def _source(graph: Graph, align: int, i: int) -> NodeEntry:
     """An input of a ROIAlign, before its guard."""
-    place = graph.nodes[align]["inputs"][i]
-    node = graph.nodes[place.node]
+    entry = graph.nodes[align]["inputs"][i]
+    node = graph.nodes[entry.node]
     name = f"{graph.nodes[align]['name']}_{('data', 'rois')[i]}"
     is_guard = node["op"] in _GUARDS and node["name"] == name
-    return node["inputs"][0] if is_guard else place
+    return node["inputs"][0] if is_guard else entry

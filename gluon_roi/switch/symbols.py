@@ -18,7 +18,7 @@ from mxnet import gluon
 
 from ..bridge.arguments import NumpySymbol, is_true
 from ..bridge.guard import ATTRIBUTE
-from ..bridge.symbol_json import Nodes, Place, is_dynamic, parse_symbol, text, without_longs
+from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, parse_symbol, text, without_longs
 from .mapping import BY_OPERATOR, Options, Switch
 
 _STANDS_FOR = "__gluon_roi_stands_for__"
@@ -36,44 +36,44 @@ class Graph(Nodes):
         """For each node the variable that it depends on, None without any, or _MULTIPLE."""
         found: list[int | None] = []
         for index, node in enumerate(self.nodes):
-            read = {found[place.node] for place in node["inputs"]} - {None}
+            read = {found[entry.node] for entry in node["inputs"]} - {None}
             variable = index if node["op"] == "null" else read.pop() if read else None
             found.append(_MULTIPLE if read else variable)
         return found
 
-    def stand_in(self, place: Place) -> mx.sym.Symbol:
+    def stand_in(self, entry: NodeEntry) -> mx.sym.Symbol:
         """A symbol for an output of a node, as the input of a function.
 
         It has the properties that guards read: the attributes, and whether it depends on one
         variable only.
         """
-        has_multiple = self._variable[place.node] in (None, _MULTIPLE)
-        hidden = {k: v for k, v in self.attributes_of(place.node).items() if k.startswith("__")}
-        hidden[_STANDS_FOR] = f"{place.node} {place.output}"
+        has_multiple = self._variable[entry.node] in (None, _MULTIPLE)
+        hidden = {k: v for k, v in self.attributes_of(entry.node).items() if k.startswith("__")}
+        hidden[_STANDS_FOR] = f"{entry.node} {entry.output}"
         return mx.sym.add_n(*map(mx.sym.var, "ab" if has_multiple else "a"), attr=hidden)
 
-    def replace(self, index: int, replacement: mx.sym.Symbol) -> dict[Place, Place]:
+    def replace(self, index: int, replacement: mx.sym.Symbol) -> dict[NodeEntry, NodeEntry]:
         """Replace a node with the nodes of a symbol whose inputs are stand-ins.
 
         Returns the replacements of the node's outputs, except for the first, which keeps its index.
         """
         content = parse_symbol(replacement.tojson())  # without the casts that AMP inserts
         heads = [head[0] for head in content["heads"]]
-        places: dict[int, Place] = {}
+        entries: dict[int, NodeEntry] = {}
         for i, node in enumerate(content["nodes"]):
             stands_for = node.get("attrs", {}).get(_STANDS_FOR)
             if stands_for:
-                places[i] = Place(*map(int, stands_for.split()))
+                entries[i] = NodeEntry(*map(int, stands_for.split()))
             elif node["op"] != "null":
-                read = [(places[entry[0]], entry[1]) for entry in node["inputs"]]
-                node["inputs"] = [Place(place.node, place.output + k) for place, k in read]
+                read = [(entries[source], output) for source, output, *_ in node["inputs"]]
+                node["inputs"] = [NodeEntry(entry.node, entry.output + k) for entry, k in read]
                 is_first = i == heads[0]
-                places[i] = Place(index if is_first else len(self.nodes), 0)
+                entries[i] = NodeEntry(index if is_first else len(self.nodes), 0)
                 if is_first:
                     self.nodes[index] = node
                 else:
                     self.nodes.append(node)
-        return {Place(index, k): places[heads[k]] for k in range(1, len(heads))}
+        return {NodeEntry(index, k): entries[heads[k]] for k in range(1, len(heads))}
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
     if in_network:
         replace_guards_with_zeros(graph)
     used = graph.used()
-    replacements: dict[Place, Place] = {}
+    replacements: dict[NodeEntry, NodeEntry] = {}
     for index, node in enumerate(list(graph.nodes)):
         if "subgraphs" in node:
             bodies = node["subgraphs"]
@@ -147,8 +147,8 @@ def _set_weight_shape(graph: Graph, node: dict, switch: Switch) -> None:
     if "weight" not in switch.inputs:
         return
     given = node.get("attrs", {})
-    place = node["inputs"][switch.inputs_of(given).index("weight")]
-    variable = graph.nodes[place.node]
+    entry = node["inputs"][switch.inputs_of(given).index("weight")]
+    variable = graph.nodes[entry.node]
     if variable["op"] == "null":
         kernel = ", ".join(map(str, literal_eval(without_longs(given["kernel"]))))
         shape = f"({given['num_filter']}, 0, {kernel})"
@@ -156,7 +156,7 @@ def _set_weight_shape(graph: Graph, node: dict, switch: Switch) -> None:
 
 
 def _make_node(
-    graph: Graph, index: int, switch: Switch, options: Options, used: set[Place]
+    graph: Graph, index: int, switch: Switch, options: Options, used: set[NodeEntry]
 ) -> mx.sym.Symbol:
     """The symbol that replaces a node of MXNet's operator."""
     node, given = graph.nodes[index], dict(graph.attributes_of(index))
@@ -174,7 +174,7 @@ def _make_node(
         )
     # MXNet's operators have hidden outputs, such as the positions of maxima; gluon_roi's have none,
     # or one of another dtype.
-    if any(place.node == index and place.output > 0 for place in used):
+    if any(entry.node == index and entry.output > 0 for entry in used):
         if switch.name != "Proposal":
             raise ValueError(
                 f"optimize: an output of {name} other than the first is used, which gluon_roi does "
@@ -183,7 +183,7 @@ def _make_node(
         if not is_true(given.get("output_score")):
             given["output_score"] = "True"
     arrays: dict[str, Any] = {
-        key: graph.stand_in(place) for key, place in zip(inputs, node["inputs"])
+        key: graph.stand_in(entry) for key, entry in zip(inputs, node["inputs"])
     }
     try:
         return switch.node(node["name"], arrays, given, options.bad_index)

@@ -32,12 +32,12 @@ struct BinTable {
       const Roi<float>& roi = table.rois[table.order[i]];
       const BinAxis y = BinAxis::make(rule, roi.y1(), roi.y2(), scale, pooled_height, height);
       const BinAxis x = BinAxis::make(rule, roi.x1(), roi.x2(), scale, pooled_width, width);
-      const int64_t high = set_edges(y, pooled_height, edge);
-      const int64_t wide = set_edges(x, pooled_width, edge + 2 * pooled_height);
+      const int64_t row_reads = set_edges(y, pooled_height, edge);
+      const int64_t column_reads = set_edges(x, pooled_width, edge + 2 * pooled_height);
       // Edges increase with the bin, so the first and the last bin bound all cells.
       const int32_t* x_edge = edge + 2 * pooled_height;
       coverage.add(roi.image, {edge[0], edge[2 * pooled_height - 1]},
-                   {x_edge[0], x_edge[2 * pooled_width - 1]}, high * wide);
+                   {x_edge[0], x_edge[2 * pooled_width - 1]}, row_reads * column_reads);
     }
     coverage.finish();
   }

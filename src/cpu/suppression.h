@@ -2,9 +2,9 @@
 // Non-maximum suppression (NMS) visits boxes by descending score, and keeps a box unless a kept box
 // overlaps it by more than a threshold. Soft-NMS lowers scores instead.
 //
-// Axis-aligned boxes are tested in lanes, a register of them against one kept box at a time. A block of
-// boxes is first tested against all boxes that were kept before it, in parallel, and then its boxes
-// are tested against one another.
+// Axis-aligned boxes are tested in lanes, a register of them against one kept box at a time. A
+// block of boxes is first tested against all boxes that were kept before it, in parallel, and then
+// its boxes are tested against one another.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -80,7 +80,7 @@ class Suppression {
       : boxes_(boxes),
         threshold_(threshold),
         reject_factor_(reject_factor(threshold)),
-        over_(blocks_of<A>(boxes.count()) * kLanes<A>),
+        suppressed_(blocks_of<A>(boxes.count()) * kLanes<A>),
         kept_(boxes.count()) {}
 
   // Returns the indices of the kept boxes, at most `max_kept`, in their order. `parallel`: use all
@@ -96,21 +96,21 @@ class Suppression {
                      run_simd([&](auto simd) INLINE_LAMBDA {
                        const int64_t first = begin + group * kLanes<A>;
                        for (int64_t i = first; i < first + kLanes<A>; i += kWidth<decltype(simd)>) {
-                         test(simd, i, 0, before);
+                         mark_suppressed(simd, i, 0, before);
                        }
                      });
                    });
       run_simd([&](auto simd) INLINE_LAMBDA {
         for (int64_t i = begin; i < end; i += kWidth<decltype(simd)>) {
-          test(simd, i, before, static_cast<int64_t>(kept_indices.size()));
+          mark_suppressed(simd, i, before, static_cast<int64_t>(kept_indices.size()));
           const int64_t next = std::min(end, i + kWidth<decltype(simd)>);
           for (int64_t index = i; index < next; ++index) {
-            if (over_[index] != 0) continue;
+            if (suppressed_[index] != 0) continue;
             const int64_t count = static_cast<int64_t>(kept_indices.size());
             if (count == max_kept) return;
             kept_[count] = boxes_.box(index);
             kept_indices.push_back(static_cast<int32_t>(index));
-            test(simd, i, count, count + 1);
+            mark_suppressed(simd, i, count, count + 1);
           }
         }
       });
@@ -128,7 +128,7 @@ class Suppression {
   // need MXNet's division. (With a division for every pair, and AVX-512, BoxNMS took 1.0 to 1.2
   // times as long, and 1.2 to 1.5 times in float64.)
   template <class Simd>
-  ALWAYS_INLINE void test(Simd, int64_t i, int64_t first, int64_t last) {
+  ALWAYS_INLINE void mark_suppressed(Simd, int64_t i, int64_t first, int64_t last) {
     using Values = Lanes<A, Simd>;
     using Register = typename Values::Register;
     using Stored = typename Values::Stored;
@@ -136,7 +136,8 @@ class Suppression {
     const Register one = Values::all(1).registers[0];
     const Register threshold = Values::all(threshold_).registers[0];
     const Register reject_factors = Values::all(reject_factor_).registers[0];
-    const auto meet = [&](int64_t n, Register* intersection, Register* union_area) INLINE_LAMBDA {
+    const auto intersect_with_kept = [&](int64_t n, Register* intersection,
+                                         Register* union_area) INLINE_LAMBDA {
       const RankedBox<A>& box = kept_[n];
       const RankedBox<Register> other = {
           Values::all(box.x1).registers[0], Values::all(box.y1).registers[0],
@@ -147,18 +148,18 @@ class Suppression {
     Register intersection, union_area;
     for (; first < last; first += kAtATime) {
       const int64_t end = std::min(last, first + kAtATime);
-      Register close{};
+      Register candidates{};
       for (int64_t n = first; n < end; ++n) {
-        meet(n, &intersection, &union_area);
-        close = intersection < reject_factors * union_area ? close : one;
+        intersect_with_kept(n, &intersection, &union_area);
+        candidates = intersection < reject_factors * union_area ? candidates : one;
       }
-      if (all_zero(close)) continue;
-      Register over = *reinterpret_cast<const Stored*>(over_.data() + i);
+      if (all_zero(candidates)) continue;
+      Register over = *reinterpret_cast<const Stored*>(suppressed_.data() + i);
       for (int64_t n = first; n < end; ++n) {
-        meet(n, &intersection, &union_area);
+        intersect_with_kept(n, &intersection, &union_area);
         over = intersection / union_area > threshold ? one : over;
       }
-      *reinterpret_cast<Stored*>(over_.data() + i) = over;
+      *reinterpret_cast<Stored*>(suppressed_.data() + i) = over;
       if (all_zero(one - over)) return;
     }
   }
@@ -167,7 +168,7 @@ class Suppression {
 
   const BoxColumns<A>& boxes_;
   const A threshold_, reject_factor_;
-  Vector<A> over_;  // 1 if a box is suppressed, else 0; undefined for padding
+  Vector<A> suppressed_;  // 1 if a box is suppressed, else 0; undefined for padding
   Vector<RankedBox<A>> kept_;
 };
 
@@ -240,12 +241,12 @@ class RotatedSuppression {
         const Register dy = y - *reinterpret_cast<const Stored*>(from + padded_);
         const Register reach_x = half_x + *reinterpret_cast<const Stored*>(from + 2 * padded_);
         const Register reach_y = half_y + *reinterpret_cast<const Stored*>(from + 3 * padded_);
-        Register close = one;
-        close = dx > reach_x ? Register{} : close;
-        close = -dx > reach_x ? Register{} : close;
-        close = dy > reach_y ? Register{} : close;
-        close = -dy > reach_y ? Register{} : close;
-        if (!all_zero(close)) break;
+        Register candidates = one;
+        candidates = dx > reach_x ? Register{} : candidates;
+        candidates = -dx > reach_x ? Register{} : candidates;
+        candidates = dy > reach_y ? Register{} : candidates;
+        candidates = -dy > reach_y ? Register{} : candidates;
+        if (!all_zero(candidates)) break;
       }
       *first = i;
       *end = std::min<int64_t>(i + Values::kPerRegister, last);

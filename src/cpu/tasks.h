@@ -16,25 +16,28 @@ struct GroupTask {
   // together fill a register, and one prefetch covers them.
   static constexpr int kMaxGroups = 8;
 
-  int64_t image, channel, offset, stride;  // first output channel; offset of the first map and
-                                           // stride to the next channel, in elements
+  int64_t image;
+  int64_t channel;  // the first output channel
+  int64_t offset;   // of the first score map, in elements
+  int64_t stride;   // from an output channel's score map to the next channel's, in elements
   int lanes;
   int groups;
   int p_begin, p_end, q_begin, q_end;  // the bins that read these groups
   int q_edge[kMaxGroups + 1];  // first column of bins of each group; the last element is the end
 
-  GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data, int across = 1)
+  GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data,
+            int groups_per_task = 1)
       : output_dim_(layout.output_dim) {
     const int64_t cells = data.shape[2] * data.shape[3];
     const int64_t blocks = blocks_of<A>(layout.output_dim);
-    const int64_t tasks_per_row = div_up(layout.group_width, across);
-    const int gw = static_cast<int>(task % tasks_per_row) * across;
+    const int64_t tasks_per_row = div_up(layout.group_width, groups_per_task);
+    const int gw = static_cast<int>(task % tasks_per_row) * groups_per_task;
     const int gh = static_cast<int>(task / tasks_per_row % layout.group_height);
     const int64_t block = task / tasks_per_row / layout.group_height;
     image = block / blocks;
     channel = block % blocks * kLanes<A>;
     lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, layout.output_dim - channel));
-    groups = std::min(across, layout.group_width - gw);
+    groups = std::min(groups_per_task, layout.group_width - gw);
     stride = static_cast<int64_t>(layout.group_height) * layout.group_width * cells;
     offset =
         (image * data.shape[1] + (channel * layout.group_height + gh) * layout.group_width + gw) *
@@ -56,28 +59,31 @@ struct GroupTask {
            layout.pooled_width;
   }
   // The same task for a single channel.
-  GroupTask only(int lane) const {
+  GroupTask single_channel(int lane) const {
     GroupTask one = *this;
     one.channel += lane;
     one.offset += lane * stride;
     one.lanes = 1;
     return one;
   }
-  static int64_t count(const PositionSensitive& layout, const Tensor& data, int across = 1) {
+  static int64_t count(const PositionSensitive& layout, const Tensor& data,
+                       int groups_per_task = 1) {
     return data.shape[0] * blocks_of<A>(layout.output_dim) * layout.group_height *
-           (div_up(layout.group_width, across));
+           (div_up(layout.group_width, groups_per_task));
   }
-  // The number of groups per task: as many as have blocks that fit into the second-level cache
-  // together, while enough tasks remain for all threads.
-  static int groups_across(const PositionSensitive& layout, const Tensor& data) {
+  // The number of groups per task: as many as have channel blocks that fit into the L2 cache
+  // together, but few enough that every thread has several tasks.
+  static int max_groups_per_task(const PositionSensitive& layout, const Tensor& data) {
     constexpr int64_t kBlocksBytes = 3 << 19;
     constexpr int kTasksPerThread = 4;
     const int64_t bytes = data.shape[2] * data.shape[3] * kCellBytes;
     const int64_t cached = bytes > 0 ? kBlocksBytes / bytes : kMaxGroups;
-    int across = static_cast<int>(std::min<int64_t>({cached, kMaxGroups, layout.group_width}));
-    while (across > 1 && count(layout, data, across) < kTasksPerThread * max_threads()) --across;
+    int per_task = static_cast<int>(std::min<int64_t>({cached, kMaxGroups, layout.group_width}));
+    while (per_task > 1 && count(layout, data, per_task) < kTasksPerThread * max_threads())
+      --per_task;
     // Balances the tasks of a row.
-    const int tasks_per_row = across > 1 ? div_up(layout.group_width, across) : layout.group_width;
+    const int tasks_per_row =
+        per_task > 1 ? div_up(layout.group_width, per_task) : layout.group_width;
     return div_up(layout.group_width, tasks_per_row);
   }
 
@@ -98,8 +104,8 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
     A* tile = scratch<A>(row_bins);
     run_scalar<T>([&](auto simd) INLINE_LAMBDA {
       for (int lane = 0; lane < task.lanes; ++lane) {
-        const GroupTask<A> one = task.only(lane);
-        kernel(one, data + one.offset, tile, OneChannel<decltype(simd)>{});
+        const GroupTask<A> single = task.single_channel(lane);
+        kernel(single, data + single.offset, tile, OneChannel<decltype(simd)>{});
       }
     });
     return;
@@ -129,15 +135,15 @@ void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layou
     A* tile = scratch<A>(row_bins + all_cells);
     run_scalar<T>([&](auto simd) INLINE_LAMBDA {
       for (int lane = 0; lane < task.lanes; ++lane) {
-        const GroupTask<A> one = task.only(lane);
-        T* const planes = d_data + one.offset;
+        const GroupTask<A> single = task.single_channel(lane);
+        T* const planes = d_data + single.offset;
         if (!accumulate) std::fill(planes, planes + all_cells, T{});
         if constexpr (std::is_same<T, A>::value) {
-          kernel(one, planes, tile, OneChannel<decltype(simd)>{});
+          kernel(single, planes, tile, OneChannel<decltype(simd)>{});
         } else {
           A* const sums = tile + row_bins;
           for (int g = 0; g < task.groups; ++g) clear_runs(runs, sums + g * cells, 1);
-          kernel(one, sums, tile, OneChannel<decltype(simd)>{});
+          kernel(single, sums, tile, OneChannel<decltype(simd)>{});
           for (int g = 0; g < task.groups; ++g) {
             for (const Run& run : runs) {
               const int64_t begin = g * cells + run.begin;

@@ -9,16 +9,16 @@ namespace gluon_roi {
 
 using namespace cpu;
 
-// Each group has one bin (groups = bins), so the task's bins are its groups. The maps of a task
-// have Values::kCount numbers per cell: those of the task's channels, or a single one where
-// read_maps takes the channels one by one.
+// There is a bin for each group (group_size is pooled_size), so a task's bins are its groups. The
+// maps of a task have Values::kCount numbers per cell: those of the task's channels, or a single
+// one where read_maps takes the channels one by one.
 
 template <class T>
 void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<A> table(kName, in, p.bad_index);
-  TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
-  const auto make_axes = [&](const Chunk& rois) { axes.make(rule(p), table, rois); };
+  TapTable<A> tap_table(p.pooled_height, p.pooled_width, in.data);
+  const auto make_taps = [&](const Chunk& rois) { tap_table.make(rule(p), table, rois); };
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   T* result = data_of<T>(out);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width, bins = layout.bins();
@@ -31,11 +31,11 @@ void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
     for (int64_t i = rois.begin; i < rois.end; ++i) {
       const int64_t later = table.ahead(i, table.kFarAhead);
       prefetch_lanes(task.lanes, out_of_bins + task.first_output(later, bins), bins);
-      const Tap<A>* taps = axes.taps(i);
-      const auto y_range = axes.row_ranges(i)[task.p_begin];
+      const Tap<A>* taps = tap_table.taps(i);
+      const auto y_range = tap_table.row_ranges(i)[task.p_begin];
       const auto* map = maps;
       for (int g = 0; g < task.groups; ++g, map += cells * kCount) {
-        const auto x_range = axes.column_ranges(i)[task.q_begin + g];
+        const auto x_range = tap_table.column_ranges(i)[task.q_begin + g];
         Values sum = Values::all(0);
         for (int32_t r = y_range.begin; r < y_range.end; ++r) {
           const auto* line = map + taps[r].cell * width * kCount;
@@ -51,7 +51,7 @@ void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
                     out_of_bins + task.first_output(table.order[i], bins), simd);
     }
   };
-  pool_by_groups<T>(layout, in.data, table, axes, make_axes, out, pool);
+  forward_by_groups<T>(layout, in.data, table, tap_table, make_taps, out, pool);
 }
 
 template <class T>
@@ -59,8 +59,8 @@ void PSROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out
                           const Gradients& d) {
   using A = SumOf<T>;
   const RoiTable<A> table(kName, in, p.bad_index);
-  TapTable<A> axes(p.pooled_height, p.pooled_width, in.data);
-  const auto make_axes = [&](const Chunk& rois) { axes.make(rule(p), table, rois); };
+  TapTable<A> tap_table(p.pooled_height, p.pooled_width, in.data);
+  const auto make_taps = [&](const Chunk& rois) { tap_table.make(rule(p), table, rois); };
   const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* d_out = data_of<const T>(d_out_tensor);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width, bins = layout.bins();
@@ -75,12 +75,12 @@ void PSROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out
       prefetch_lanes(task.lanes, d_out_of_bins + task.first_output(later, bins), bins);
       pack_planes(d_out_of_bins + task.first_output(table.order[i], bins), bins, task.lanes,
                   task.groups, tile, simd);
-      const Tap<A>* taps = axes.taps(i);
-      const auto y_range = axes.row_ranges(i)[task.p_begin];
+      const Tap<A>* taps = tap_table.taps(i);
+      const auto y_range = tap_table.row_ranges(i)[task.p_begin];
       A* d_map = d_maps;
       for (int g = 0; g < task.groups; ++g, d_map += cells * kCount) {
         const Values d_bin = Values::load(tile + g * kCount);
-        const auto x_range = axes.column_ranges(i)[task.q_begin + g];
+        const auto x_range = tap_table.column_ranges(i)[task.q_begin + g];
         for (int32_t r = y_range.begin; r < y_range.end; ++r) {
           A* line = d_map + taps[r].cell * width * kCount;
           const Values row = d_bin.weighted(taps[r].weight);
@@ -91,7 +91,7 @@ void PSROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out
       }
     }
   };
-  differentiate_by_groups<T>(layout, d.data, table, axes, make_axes, d_out_tensor, add_gradients);
+  backward_by_groups<T>(layout, d.data, table, tap_table, make_taps, d_out_tensor, add_gradients);
   if (!is_absent(d.rois)) align_roi_gradient<PSROIAlign, T>(p, in, d_out_tensor, d.rois);
 }
 

@@ -16,9 +16,9 @@ template <class T>
 void PSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<float> table(kName, in, p.bad_index);
-  BinTable axes(p.pooled_height, p.pooled_width, in.data);
-  const auto make_axes = [&](const Chunk& rois) {
-    axes.make(rule(p), p.spatial_scale, table, rois);
+  BinTable bin_table(p.pooled_height, p.pooled_width, in.data);
+  const auto make_bins = [&](const Chunk& rois) {
+    bin_table.make(rule(p), p.spatial_scale, table, rois);
   };
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
   T* result = data_of<T>(out);
@@ -33,8 +33,8 @@ void PSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
       for (int ph = task.p_begin; ph < task.p_end; ++ph) {
         const int64_t first_bin = int64_t{ph} * p.pooled_width + task.q_begin;
         prefetch_lanes(task.lanes, later_out + first_bin, bins);
-        const int32_t* y = axes.row_edges(i) + 2 * ph;
-        const int32_t* x = axes.column_edges(i) + 2 * task.q_begin;
+        const int32_t* y = bin_table.row_edges(i) + 2 * ph;
+        const int32_t* x = bin_table.column_edges(i) + 2 * task.q_begin;
         const auto* map = maps;
         A* mean = tile;
         for (int g = 0; g < task.groups; ++g, map += cells * Values::kCount) {
@@ -53,7 +53,7 @@ void PSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
       }
     }
   };
-  pool_by_groups<T>(layout, in.data, table, axes, make_axes, out, pool);
+  forward_by_groups<T>(layout, in.data, table, bin_table, make_bins, out, pool);
 }
 
 template <class T>
@@ -61,9 +61,9 @@ void PSROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_
                          const Gradients& d) {
   using A = SumOf<T>;
   const RoiTable<float> table(kName, in, p.bad_index);
-  BinTable axes(p.pooled_height, p.pooled_width, in.data);
-  const auto make_axes = [&](const Chunk& rois) {
-    axes.make(rule(p), p.spatial_scale, table, rois);
+  BinTable bin_table(p.pooled_height, p.pooled_width, in.data);
+  const auto make_bins = [&](const Chunk& rois) {
+    bin_table.make(rule(p), p.spatial_scale, table, rois);
   };
   const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
   const T* d_out = data_of<const T>(d_out_tensor);
@@ -79,8 +79,8 @@ void PSROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_
         const int64_t first_bin = int64_t{ph} * p.pooled_width + task.q_begin;
         prefetch_lanes(task.lanes, later_d_out + first_bin, bins);
         pack_planes(roi_d_out + first_bin, bins, task.lanes, task.q_end - task.q_begin, tile, simd);
-        const int32_t* y = axes.row_edges(i) + 2 * ph;
-        const int32_t* x = axes.column_edges(i) + 2 * task.q_begin;
+        const int32_t* y = bin_table.row_edges(i) + 2 * ph;
+        const int32_t* x = bin_table.column_edges(i) + 2 * task.q_begin;
         A* d_map = d_maps;
         const A* d_mean = tile;
         for (int g = 0; g < task.groups; ++g, d_map += cells * Values::kCount) {
@@ -97,7 +97,7 @@ void PSROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_
       }
     }
   };
-  differentiate_by_groups<T>(layout, d.data, table, axes, make_axes, d_out_tensor, add_gradients);
+  backward_by_groups<T>(layout, d.data, table, bin_table, make_bins, d_out_tensor, add_gradients);
 }
 
 }  // namespace gluon_roi

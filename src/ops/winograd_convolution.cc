@@ -14,10 +14,10 @@ using namespace cpu;
 
 namespace {
 
-constexpr int kPoints = 36;       // products of a tile: 6 points along each axis
-constexpr int kTile = 4;          // outputs of a tile along an axis
-constexpr int kRead = kTile + 2;  // cells of the map that it reads
-constexpr int kBlockLanes = 16;   // output channels of a block of the weights
+constexpr int kPoints = 36;                  // products of a tile: 6 points along each axis
+constexpr int kOutputTile = 4;               // outputs of a tile along an axis
+constexpr int kInputTile = kOutputTile + 2;  // cells of the map that it reads
+constexpr int kBlockLanes = 16;              // output channels of a block of the weights
 constexpr const char* kWeightShape = "(36, ceil(num_filter / 16), channels, 16)";
 
 }  // namespace
@@ -54,7 +54,7 @@ void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs
 
 namespace {
 
-// The number of tiles of a panel. Point k of channel c of its tiles is a row of adjacent numbers.
+// Tiles per panel. For each point and channel, the numbers of a panel's tiles are contiguous.
 constexpr int kPanel = 12;
 
 // How the maps are divided into tiles. A dilated convolution consists of undilated ones on dilate *
@@ -68,8 +68,8 @@ struct Tiling {
       : height(data.shape[2]),
         width(data.shape[3]),
         dilate(dilation),
-        rows(div_up(div_up(height, dilate), kTile)),
-        columns(div_up(div_up(width, dilate), kTile)),
+        rows(div_up(div_up(height, dilate), kOutputTile)),
+        columns(div_up(div_up(width, dilate), kOutputTile)),
         tiles(data.shape[0] * dilate * dilate * rows * columns) {}
 };
 
@@ -81,9 +81,9 @@ struct Tile {
 
   Tile() = default;
   ALWAYS_INLINE Tile(const Tiling& tiling, int64_t number) {
-    x = number % tiling.columns * kTile;
+    x = number % tiling.columns * kOutputTile;
     number /= tiling.columns;
-    y = number % tiling.rows * kTile;
+    y = number % tiling.rows * kOutputTile;
     number /= tiling.rows;
     phase_x = number % tiling.dilate;
     number /= tiling.dilate;
@@ -108,7 +108,7 @@ struct Panel {
   ALWAYS_INLINE Panel(const Tiling& tiling, int64_t first, int tiles) {
     for (int lane = 0; lane < tiles; lane += runs[count++].count) {
       const Tile tile(tiling, first + lane);
-      const int64_t left = tiling.columns - tile.x / kTile;
+      const int64_t left = tiling.columns - tile.x / kOutputTile;
       runs[count] = {tile, lane, static_cast<int>(std::min<int64_t>(tiles - lane, left))};
     }
   }
@@ -116,11 +116,11 @@ struct Panel {
 
 // ---- Transforms ---------------------------------------------------------------------------------
 
-// The points are 0, a, -a, b, -b and infinity. All constants are exact in float32.
+// The interpolation points are 0, a, -a, b, -b and infinity. All constants are exact in float32.
 constexpr float kA = 5.f / 8, kB = 3.f / 2;
 constexpr float kA2 = kA * kA, kB2 = kB * kB, kA3 = kA2 * kA, kB3 = kB2 * kB;
 
-// GCC warns that these types would depend on the level if the functions were not inlined.
+// GCC warns that passing these types depends on the instruction set; all functions are inlined.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpsabi"
 
@@ -178,7 +178,7 @@ ALWAYS_INLINE void transform_output(const Register (&m)[6], Register (&y)[4]) {
 
 // The maximum number of cells in a row of a run, with four more tiles, because tiles are
 // de-interleaved four at a time.
-constexpr int kStrip = (kPanel + 4) * kTile + 4;
+constexpr int kStrip = (kPanel + 4) * kOutputTile + 4;
 
 // Transforms the cells that a panel of tiles reads in one channel to points.
 template <class Simd>
@@ -195,9 +195,9 @@ class PanelTransform {
       transform_rows(run, maps + run.tile.image * image_step);
       deinterleave(run);
     }
-    for (int row = 0; row < kRead; ++row) {
-      transform_columns<32>(row, 0, v + row * kRead * step, step);
-      transform_columns<16>(row, 8, v + row * kRead * step, step);
+    for (int row = 0; row < kInputTile; ++row) {
+      transform_columns<32>(row, 0, v + row * kInputTile * step, step);
+      transform_columns<16>(row, 8, v + row * kInputTile * step, step);
     }
   }
 
@@ -212,13 +212,13 @@ class PanelTransform {
   ALWAYS_INLINE void transform_rows(const Panel::Run& run, const float* map) {
     const Tile& tile = run.tile;
     const int64_t begin = std::max<int64_t>(tile.x - 1, 0);
-    const int64_t end = std::min<int64_t>(tile.x + run.count * kTile + 1, tile.width);
+    const int64_t end = std::min<int64_t>(tile.x + run.count * kOutputTile + 1, tile.width);
     const int before = tile.x == 0 ? 1 : 0;
     const int count = static_cast<int>(std::max<int64_t>(end - begin, 0));
     const int64_t row_step = tiling_.dilate * tiling_.width;
-    const float* rows[kRead];
+    const float* rows[kInputTile];
     const bool is_copied = tiling_.dilate > 1 || count < kWide / 4;
-    for (int i = 0; i < kRead; ++i) {
+    for (int i = 0; i < kInputTile; ++i) {
       const int64_t y = tile.y - 1 + i;
       if (y < 0 || y >= tile.height) {
         rows[i] = zeros_;
@@ -242,14 +242,14 @@ class PanelTransform {
     for (int next = 0; next < count; next += kCount) {
       // The last register overlaps the previous one. In a copy it reads beyond the cells instead.
       const int x = is_copied ? next : std::min(next, count - kCount);
-      Register d[kRead], points[kRead];
-      for (int i = 0; i < kRead; ++i) load_register(rows[i] + x, &d[i]);
+      Register d[kInputTile], points[kInputTile];
+      for (int i = 0; i < kInputTile; ++i) load_register(rows[i] + x, &d[i]);
       transform_input<Simd>(d, points);
-      for (int i = 0; i < kRead; ++i) store_register(strip_[i] + before + x, points[i]);
+      for (int i = 0; i < kInputTile; ++i) store_register(strip_[i] + before + x, points[i]);
     }
-    for (int i = 0; i < kRead; ++i) {
+    for (int i = 0; i < kInputTile; ++i) {
       if (before) strip_[i][0] = 0;
-      for (int x = before + count; x < run.count * kTile + 2; ++x) strip_[i][x] = 0;
+      for (int x = before + count; x < run.count * kOutputTile + 2; ++x) strip_[i][x] = 0;
     }
   }
 
@@ -258,13 +258,13 @@ class PanelTransform {
     using Quad = typename Narrow<float>::Values;
     using Low = Exchange<float, 16>::Low;
     using High = Exchange<float, 16>::High;
-    for (int row = 0; row < kRead; ++row) {
+    for (int row = 0; row < kInputTile; ++row) {
       for (int i = 0; i < run.count; i += 4) {
-        const float* const from = strip_[row] + i * kTile;
+        const float* const from = strip_[row] + i * kOutputTile;
         float (*const to)[kPlane] = planes_[row];
         const int lane = run.lane + i;
         Quad tile[5];
-        for (int t = 0; t < 5; ++t) load_register(from + t * kTile, &tile[t]);
+        for (int t = 0; t < 5; ++t) load_register(from + t * kOutputTile, &tile[t]);
         Quad even, odd, column;
         pick(tile[0], tile[2], &even, Low{});
         pick(tile[1], tile[3], &odd, Low{});
@@ -295,26 +295,26 @@ class PanelTransform {
     constexpr int kBytes = std::min(bytes, kWide);
     using Register = typename Floats<kBytes>::Register;
     for (int n = 0; n < bytes / kBytes; ++n, lane += Floats<kBytes>::kCount) {
-      Register d[kRead], points[kRead];
-      for (int i = 0; i < kRead; ++i) load_register(planes_[row][i] + lane, &d[i]);
+      Register d[kInputTile], points[kInputTile];
+      for (int i = 0; i < kInputTile; ++i) load_register(planes_[row][i] + lane, &d[i]);
       transform_input<Simd>(d, points);
-      for (int i = 0; i < kRead; ++i) store_register(v + i * step + lane, points[i]);
+      for (int i = 0; i < kInputTile; ++i) store_register(v + i * step + lane, points[i]);
     }
   }
 
   const Tiling& tiling_;
   const Panel panel_;
   // Zeros, because lanes without a tile, and cells behind the last one, are computed as well.
-  float zeros_[kStrip] = {}, copy_[kRead][kStrip] = {};
-  float strip_[kRead][kStrip] = {};
-  float planes_[kRead][kRead][kPlane] = {};
+  float zeros_[kStrip] = {}, copy_[kInputTile][kStrip] = {};
+  float strip_[kInputTile][kStrip] = {};
+  float planes_[kInputTile][kInputTile][kPlane] = {};
 };
 
 // ---- Products -----------------------------------------------------------------------------------
 
 // The size of the innermost loop: kTiles x kBlocks * 16 sums fill most of the registers.
 template <class Simd>
-struct Kernel {
+struct RegisterTile {
 #ifdef __aarch64__
   static constexpr int kTiles = 6, kBlocks = 1;  // 24 of 32 registers
 #else
@@ -376,7 +376,7 @@ ALWAYS_INLINE void multiply_rest(int count, const float* v, const float* u, int6
 template <class Simd, int blocks>
 ALWAYS_INLINE void multiply_tiles(int64_t tiles, const float* v, const float* u, int64_t channels,
                                   float* m, int64_t m_step) {
-  constexpr int kTiles = Kernel<Simd>::kTiles;
+  constexpr int kTiles = RegisterTile<Simd>::kTiles;
   const int64_t u_step = channels * kBlockLanes;
   // The weights of the next blocks follow. (Without prefetching them, little by little, the product
   // of 256 channels takes 1.25 times as long.)
@@ -448,9 +448,10 @@ class PanelOutput {
   ALWAYS_INLINE void run(const float* m, int64_t step, const Target& target) {
     for (int i = 0; i < panel_.count; ++i) {
       const Panel::Run& run = panel_.runs[i];
-      const int rows = static_cast<int>(std::min<int64_t>(kTile, run.tile.height - run.tile.y));
+      const int rows =
+          static_cast<int>(std::min<int64_t>(kOutputTile, run.tile.height - run.tile.y));
       const int columns =
-          static_cast<int>(std::min<int64_t>(run.count * kTile, run.tile.width - run.tile.x));
+          static_cast<int>(std::min<int64_t>(run.count * kOutputTile, run.tile.width - run.tile.x));
       if (rows <= 0 || columns <= 0) continue;
       const Tile& tile = run.tile;
       const int64_t row_step = tiling_.dilate * tiling_.width;
@@ -458,8 +459,9 @@ class PanelOutput {
                              tile.phase_x + tile.y * row_step + tile.x * tiling_.dilate;
       for (int t = 0; t < run.count; ++t) {
         // A cache line of a row of each output.
-        if (t % kTile < rows && t / kTile * 16 < columns) {
-          prefetch_lanes(target.lanes, target.out + offset + t % kTile * row_step + t / kTile * 16,
+        if (t % kOutputTile < rows && t / kOutputTile * 16 < columns) {
+          prefetch_lanes(target.lanes,
+                         target.out + offset + t % kOutputTile * row_step + t / kOutputTile * 16,
                          target.cells);
         }
         transform_tile(m + (run.lane + t) * kBlockLanes, step, target.bias, t);
@@ -480,19 +482,21 @@ class PanelOutput {
   // strip_[o][row]: the four columns of a run's tile t.
   ALWAYS_INLINE void transform_tile(const float* m, int64_t step, const float* biases, int t) {
     for (int o = 0; o < kBlockLanes; o += kCount) {
-      Register points[kTile][kRead], bias;
-      for (int j = 0; j < kRead; ++j) {
-        Register column[kRead], y[kTile];
-        for (int i = 0; i < kRead; ++i) load_register(m + (i * kRead + j) * step + o, &column[i]);
+      Register points[kOutputTile][kInputTile], bias;
+      for (int j = 0; j < kInputTile; ++j) {
+        Register column[kInputTile], y[kOutputTile];
+        for (int i = 0; i < kInputTile; ++i)
+          load_register(m + (i * kInputTile + j) * step + o, &column[i]);
         transform_output<Simd>(column, y);
-        for (int i = 0; i < kTile; ++i) points[i][j] = y[i];
+        for (int i = 0; i < kOutputTile; ++i) points[i][j] = y[i];
       }
       load_register(biases + o, &bias);
-      for (int i = 0; i < kTile; ++i) {
-        Register values[kTile];
+      for (int i = 0; i < kOutputTile; ++i) {
+        Register values[kOutputTile];
         transform_output<Simd>(points[i], values);
         for (Register& value : values) value += bias;
-        store_outputs<kBytes>(values, &strip_[o][i][t * kTile], sizeof(strip_[0]) / sizeof(float));
+        store_outputs<kBytes>(values, &strip_[o][i][t * kOutputTile],
+                              sizeof(strip_[0]) / sizeof(float));
       }
     }
   }
@@ -524,17 +528,17 @@ class PanelOutput {
 
   const Tiling& tiling_;
   const Panel panel_;
-  float strip_[kBlockLanes][kTile][kPanel * kTile];
+  float strip_[kBlockLanes][kOutputTile][kPanel * kOutputTile];
 };
 
 #pragma GCC diagnostic pop
 
 // ---- A call -------------------------------------------------------------------------------------
 
-// Limits of the number of floats of the points and products of a chunk, the tiles that are
-// processed at a time; within them, it has as many as weights. With fewer, the weights are read too
-// often; with more, points and products do not stay in the caches. (64 channels with the upper
-// limit: 1.5 times as long; 512 with a quarter of it: 1.6 times.)
+// Tiles are processed in chunks whose transformed maps and products have about as many floats as
+// the weights, within these limits. With fewer, the weights are read too often; with more, points
+// and products do not stay in the caches. (64 channels with the upper limit: 1.5 times as long; 512
+// with a quarter of it: 1.6 times.)
 constexpr int64_t kMinFloats = 1 << 18, kMaxFloats = 6 << 20;
 // The channels of a task of the input transform.
 constexpr int64_t kTaskChannels = 16;
@@ -587,7 +591,7 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
     });
 
     run_simd([&](auto chosen) {
-      constexpr int kBlocks = Kernel<decltype(chosen)>::kBlocks;
+      constexpr int kBlocks = RegisterTile<decltype(chosen)>::kBlocks;
       const int64_t tasks = div_up(blocks, kBlocks);
       const int64_t work = kPoints * (tiles + channels) * blocks * kBlockLanes;
       parallel_for(kPoints * tasks, work, [&](int64_t task) {
@@ -597,8 +601,9 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
         float* const to = m + point * m_step + block * m_block;
         run_simd([&](auto simd) INLINE_LAMBDA {
           using Simd = decltype(simd);
-          if (blocks - block >= Kernel<Simd>::kBlocks) {
-            multiply_tiles<Simd, Kernel<Simd>::kBlocks>(tiles, from, u, channels, to, m_block);
+          if (blocks - block >= RegisterTile<Simd>::kBlocks) {
+            multiply_tiles<Simd, RegisterTile<Simd>::kBlocks>(tiles, from, u, channels, to,
+                                                              m_block);
           } else {
             multiply_tiles<Simd, 1>(tiles, from, u, channels, to, m_block);
           }

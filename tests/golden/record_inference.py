@@ -10,6 +10,7 @@ arguments, and its outputs (out0, out1).
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -56,4 +57,5 @@ def outputs(symbol: mx.sym.Symbol, arrays: dict[str, np.ndarray]) -> dict[str, n
 if __name__ == "__main__":
     saved, arrays = symbol(), arguments()
     saved.save(f"{STEM}.json")
-    np.savez_compressed(f"{STEM}.npz", **arrays, **outputs(saved, arrays))
+    recorded: dict[str, Any] = {**arrays, **outputs(saved, arrays)}
+    np.savez_compressed(f"{STEM}.npz", **recorded)

@@ -18,7 +18,7 @@ _LAYERS = {"Conv", "ConvTranspose", "Gemm"}
 
 
 def fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
-    """Fold each BatchNormalization into the weights of a layer whose output only it reads."""
+    """Fold each BatchNormalization into the weights of a layer that has no other consumer."""
     consumers = collections.Counter(outputs)
     for node in graph.nodes:
         consumers.update(node.input)
@@ -72,7 +72,7 @@ def _fold_parameters(
     if layer.op_type not in _LAYERS or not graph.constants.keys() >= set(names):
         return None
     weight, *bias = (graph.constants[name] for name in layer.input[1:])
-    values = [graph.constants[name] for name in norm.input[1:]]
+    gamma, beta, mean, variance = (graph.constants[name] for name in norm.input[1:])
     # As `fold` expects: (groups, inputs, outputs of a group, kernel cells). The first axis of a
     # Conv or Gemm is that of the outputs, each a group of its own; ConvTranspose has the inputs of
     # all groups there.
@@ -81,5 +81,6 @@ def _fold_parameters(
         groups = helper.get_node_attr_value(layer, "group")
         grouped_shape = (groups, len(weight) // groups, weight.shape[1], weight[0, 0].size)
     epsilon = helper.get_node_attr_value(norm, "epsilon")
-    parts = fold(weight.reshape(grouped_shape), bias[0] if bias else 0, *values, epsilon)
+    grouped, old_bias = weight.reshape(grouped_shape), bias[0] if bias else 0
+    parts = fold(grouped, old_bias, gamma, beta, mean, variance, epsilon)
     return parts and (parts[0].reshape(weight.shape), parts[1])
