@@ -3,6 +3,7 @@
 
 import itertools
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.contrib import quantization
+from support.processes import forked
 
 import gluon_roi
 
@@ -26,9 +28,21 @@ def amp_orders(*arguments):
     return json.loads(run.stdout)
 
 
+def amp_orders_here(*arguments):
+    """The same where gluon_roi is imported already, in a child: AMP stays in its process."""
+
+    def run():
+        sys.argv = [str(SCRIPT), *arguments]
+        runpy.run_path(str(SCRIPT))
+
+    status, shown, error = forked(run)
+    assert status == 0, error
+    return json.loads(shown)
+
+
 @pytest.fixture(scope="module")
 def without_amp():
-    return amp_orders("float32", "import", "switch")
+    return amp_orders_here("float32", "import", "switch")
 
 
 def orders(*by_day, night):
@@ -52,7 +66,8 @@ def test_amp_in_bfloat16(order, without_amp):
 @pytest.mark.parametrize("order", orders("import switch amp", night=["amp import", "import amp"]))
 def test_amp_in_float16(order):
     """MXNet has no convolution in float16 for the CPU; types are inferred without one."""
-    types = amp_orders("float16", *order.split())
+    run = amp_orders_here if order.startswith("import") else amp_orders
+    types = run("float16", *order.split())
     assert len(types) == (15 if "switch" in order else 12)
     # MXNet's ROIAlign takes the widest type of maps and boxes; ours pools maps of float16 as well.
     for way, dtype in types.items():

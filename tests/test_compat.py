@@ -47,8 +47,30 @@ def test_environment_variable_switches_it_off():
     assert (alone == mx.__version__) != NEEDED
 
 
+RELOAD = """
+import gluon_roi, importlib, mxnet as mx
+
+def forget():
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gluon_roi"]:
+        del sys.modules[name]
+
+data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]])
+pool = gluon_roi.ROIPool(1, 1.0)
+for again in ("importlib.reload(gluon_roi)", "forget(); import gluon_roi"):
+    exec(again)
+    data.attach_grad()
+    with mx.autograd.record():
+        y = gluon_roi.ROIPool(1, 1.0)(data, rois) + pool(data, rois)
+    y.backward()
+    print(mx.sym.gluon_roi is gluon_roi.sym, y.sum().asscalar(), data.grad.sum().asscalar())
+"""
+
+
 def test_other_modules_are_unaffected():
-    """The finder of the start is gone after an import, too; MXNet's stays where it is needed."""
+    """The finder of the start is gone after an import, too; MXNet's stays where it is needed.
+
+    Then importlib.reload, and an import after the modules were removed from sys.modules.
+    """
     look = """
 import builtins, multiprocessing, numpy, sys
 def look():
@@ -63,8 +85,9 @@ new = [name for name in look()[0] if name not in before[0]]
 # Modules that NumPy imports when they are first used are all that is new.
 print([n for n in new if f"numpy.{n}" not in sys.modules], look()[1:] == before[1:])
 """
-    first, finders = python(f"{look}print({FINDERS})").splitlines()
+    first, finders, *reloaded = python(f"{look}print({FINDERS})\n{RELOAD}").splitlines()
     assert first == "[] True"
+    assert reloaded == ["True 2.0 2.0"] * 2
     assert ("'Finder'" in finders) == NEEDED and "_gluon_roi_start" not in finders
 
 
@@ -105,28 +128,6 @@ def test_folder_above_a_clone(tmp_path):
     code = "import importlib.util; print(importlib.util.find_spec('gluon_roi').origin)"
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (run.stdout.strip(), run.stderr) == (str(ROOT / "gluon_roi/__init__.py"), "")
-
-
-def test_reload():
-    """importlib.reload, and an import after the modules were removed from sys.modules."""
-    script = """
-import gluon_roi, importlib, mxnet as mx
-
-def forget():
-    for name in [name for name in sys.modules if name.partition(".")[0] == "gluon_roi"]:
-        del sys.modules[name]
-
-data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]])
-pool = gluon_roi.ROIPool(1, 1.0)
-for again in ("importlib.reload(gluon_roi)", "forget(); import gluon_roi"):
-    exec(again)
-    data.attach_grad()
-    with mx.autograd.record():
-        y = gluon_roi.ROIPool(1, 1.0)(data, rois) + pool(data, rois)
-    y.backward()
-    print(mx.sym.gluon_roi is gluon_roi.sym, y.sum().asscalar(), data.grad.sum().asscalar())
-"""
-    assert python(script).splitlines() == ["True 2.0 2.0"] * 2
 
 
 # Errors: one sentence, not a traceback of NumPy's or MXNet's.

@@ -226,6 +226,7 @@ def test_bad_index(op, arguments, ctx):
         function(x, boxes, pooled, scale, bad_index="pad", **arguments)
 
 
+@pytest.mark.night  # of the build; such a library fails each test
 @pytest.mark.slow
 def test_more_operators_than_slots_are_refused():
     """A library with an operator that MXNet could not be told of does not load."""

@@ -349,3 +349,15 @@ def test_values_and_gradients(name, flow, way):
         np.testing.assert_allclose(out.asnumpy(), expected, rtol=1e-4, atol=1e-4)
         for gradient, right in zip(found, gradients if flow != "while_around" else ()):
             np.testing.assert_allclose(gradient.asnumpy(), times * right, rtol=1e-4, atol=1e-4)
+
+
+def test_proposals_inside_a_loop():
+    """Their gradients are 0, with which MXNet's foreach fails in graphs, so these have values."""
+    case = CASES["Proposal"]
+    inputs = [mx.nd.array(one) for one in ([1], [1, 1, 1], [1, 1, 1], *case.inputs.values())]
+    expected = case.ours(mx.nd, *inputs[len(NAMES) :]).asnumpy() * 2
+    nets = [Net(case, "foreach_around", of_mxnet) for of_mxnet in (False, False, True)]
+    nets[1].hybridize()
+    gluon_roi.optimize(nets[2], *inputs)
+    for net in nets:
+        np.testing.assert_allclose(net(*inputs).asnumpy(), expected, rtol=1e-5, atol=1e-5)

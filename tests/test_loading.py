@@ -14,6 +14,7 @@ from pathlib import Path
 import mxnet as mx
 import presets
 import pytest
+from support.processes import forked
 
 import gluon_roi
 from gluon_roi import _source
@@ -73,7 +74,26 @@ runpy.run_module("gluon_roi", run_name="__main__", alter_sys=True)
 """
 
 
-def test_source_folder_uses_the_installed_package(clone, installed):
+def test_source_folder_uses_the_installed_package(clone, tmp_path):
+    """mxnet first: through _gluon_roi_start, where it is installed. Then reloaded.
+
+    Folders may have any name in any locale: MXNet encodes paths in UTF-8, which Python's names of
+    files need not fit. (LC_ALL=C is UTF-8 for Python unless it is told otherwise.)
+    """
+    installed = copied(tmp_path / "Größe", library=True)
+    code = """
+import mxnet, gluon_roi, gluon_roi._arm, importlib, os
+importlib.reload(gluon_roi)
+for path in (gluon_roi.library.PATH, gluon_roi.include(), gluon_roi._arm.STAND_INS):
+    print(os.fsencode(path))
+"""
+    found = python(code, clone, installed, LC_ALL="C", PYTHONUTF8="0")
+    names = ("libgluon_roi.so", "include", "arm")
+    assert found == [str(os.fsencode(installed / "gluon_roi" / name)) for name in names]
+
+
+@pytest.mark.night
+def test_source_folder_runs_the_installed_package(clone, installed):
     """Both processes overwrite freed memory: MXNet before 1.9.1 ended them with SIGSEGV."""
     library, include = (installed / f"gluon_roi/{name}" for name in ("libgluon_roi.so", "include"))
     path, folder, stand_ins, first, *lines = python(
@@ -83,7 +103,6 @@ def test_source_folder_uses_the_installed_package(clone, installed):
     assert stand_ins == str(installed / "gluon_roi/arm")
     assert first.split() == ["library", str(library)]
     assert sum("agrees with the reference" in line for line in lines) == len(gluon_roi.OPERATORS)
-    # mxnet first: through _gluon_roi_start, where it is installed.
     again = "import importlib; importlib.reload(gluon_roi); print(gluon_roi.library.PATH)"
     lines = python(f"import mxnet, gluon_roi; {again}", clone, installed, MALLOC_PERTURB_="255")
     assert lines == [str(library)]
@@ -120,11 +139,19 @@ def test_another_version_is_installed(clone, installed, search_path):
     assert f"differs from that of gluon_roi 0.0.1 in {installed}; run {PIP}" in str(error.value)
 
 
-def test_nothing_is_installed(clone):
-    assert python(PLACES, clone) == [
-        f"ImportError: gluon_roi: the operator library of the source folder {clone} is not built, "
+def test_nothing_is_installed(clone, monkeypatch):
+    monkeypatch.delenv("GLUON_ROI_LIBRARY", raising=False)
+    monkeypatch.setattr(sys, "path", [str(clone)])
+    search_path = [str(clone / "gluon_roi")]
+    _source.use_installed(search_path)
+    assert search_path == [str(clone / "gluon_roi")]
+    monkeypatch.setattr(gluon_roi.library, "PATH", clone / "gluon_roi/libgluon_roi.so")
+    with pytest.raises(ImportError) as error:
+        gluon_roi.library.load()
+    assert str(error.value) == (
+        f"gluon_roi: the operator library of the source folder {clone} is not built, "
         "and no installed package has one; run 'pip install .' or 'make build' there"
-    ]
+    )
 
 
 def test_built_source_folder_uses_itself(clone, search_path):
@@ -186,15 +213,6 @@ def test_library_of_another_lib_api(load_error, tmp_path):
     message = load_error()
     found = f"MXNet {mx.__version__} has {gluon_roi.library.mxnet_lib_api()}"
     assert f"built for library API 7, but {found}; run {PIP}" in message
-
-
-def test_folder_with_any_name_in_any_locale(tmp_path):
-    """MXNet encodes paths in UTF-8, which Python's names of files need not fit."""
-    folder = copied(tmp_path / "Größe", library=True)
-    code = "import gluon_roi, os; print(os.fsencode(gluon_roi.library.PATH))"
-    expected = os.fsencode(folder / "gluon_roi/libgluon_roi.so")
-    # LC_ALL=C is UTF-8 for Python unless it is told otherwise.
-    assert python(code, folder, LC_ALL="C", PYTHONUTF8="0") == [str(expected)]
 
 
 def test_missing_compiler():
@@ -265,11 +283,14 @@ for missing in sys.argv[1:]:
 def test_demo_without_its_requirements():
     """One sentence for each, with status 2."""
     missing = ["matplotlib", "gluoncv", "tqdm", "cv2"]
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *missing], cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
-    sentences = run.stderr.splitlines()
-    assert run.returncode == 0 and len(sentences) == len(missing), run.stderr
+
+    def run():
+        sys.argv = ["", *missing]
+        exec(WITHOUT, {})
+
+    status, _, shown = forked(run, ROOT)
+    sentences = shown.splitlines()
+    assert status == 0 and len(sentences) == len(missing), shown
     for package, sentence in zip(missing, sentences):
         assert re.fullmatch(
             f"demo_rfcn: .*{package}.*; run \"pip install '.\\[demo\\]' && pip install --no-deps "

@@ -332,13 +332,23 @@ def digests(level: str, threads: int) -> dict:
     return answer["digests"]
 
 
-def test_the_same_bytes_for_threads_and_levels():
-    """Of all levels that fuse multiplication and addition, which is all but SSE2."""
-    fusing = [level for level in LEVELS if level != "sse2"] or ["sse2"]
-    found = [digests(fusing[-1], threads) for threads in (1, 2, 3)]
-    found += [digests(level, 2) for level in fusing[:-1]]
+#: Levels that fuse multiplication and addition, which are all but SSE2.
+FUSING = [level for level in LEVELS if level != "sse2"] or ["sse2"]
+
+
+def assert_same_bytes(*runs):
+    found = [digests(*run) for run in runs]
     assert len(set(found[0].values())) == len(found[0])
     assert all(other == found[0] for other in found)
+
+
+def test_the_same_bytes_for_threads_and_levels():
+    assert_same_bytes((FUSING[0], 1), (FUSING[-1], 3))
+
+
+@pytest.mark.night
+def test_the_same_bytes_for_more_threads_and_levels():
+    assert_same_bytes(*((FUSING[-1], n) for n in (1, 2, 3)), *((level, 2) for level in FUSING))
 
 
 @pytest.mark.skipif("sse2" not in LEVELS, reason="of x86-64")

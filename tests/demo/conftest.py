@@ -13,10 +13,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from PIL import Image
 from support.demo_data import photographs, write_coco, write_eight
 from support.demo_runs import train
 
-from demo_rfcn import cli, networks
+from demo_rfcn import cli, evaluate, networks
 from demo_rfcn.data import DATASETS
 from demo_rfcn.report import pictures
 
@@ -30,6 +31,18 @@ def own_dpi() -> float:
     dpi = pictures.plt.rcParams["figure.dpi"]
     pictures.plt.rcParams["figure.dpi"] = 30
     return dpi
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch) -> None:
+    """Evaluate without drawing, which takes most of the time; test_demo_use.py has the pictures."""
+
+    def draw(folder: Path, summary: dict, *_: Any) -> None:
+        summary["files"] = ["detections.png", "loss.png", "map.png"]
+        for name in summary["files"]:
+            Image.new("RGB", (1, 1)).save(folder / name)
+
+    monkeypatch.setattr(evaluate, "draw", draw)
 
 
 @pytest.fixture(scope="session")

@@ -68,6 +68,7 @@ def test_previous_checkpoint_stays_and_resumes(eight_images, short_run, tmp_path
 
 
 @pytest.mark.parametrize("command", ["eval", "detect", "export"])
+@pytest.mark.usefixtures("blank_pictures")
 def test_unwritten_results(command, eight_images, short_run, tmp_path, unwritten):
     image = eight_images / "VOC2007/JPEGImages/000000.jpg"
     own = {"eval": ["--dataset-root", eight_images], "detect": [image], "export": []}

@@ -57,7 +57,7 @@ def test_overwrite_leaves_foreign_results(eight_images, finished):
         assert (finished / name).read_text() == text
 
 
-def test_overwrite_removes_the_results_of_the_replaced_run(eight_images, finished, capsys):
+def test_overwrite_removes_the_results_of_the_replaced_run(eight_images, finished, blank_pictures):
     saved = ["--pretrained", finished / "last.ckpt", "--save-prefix", finished]
     run("eval", "--dataset-root", eight_images, *saved)
     assert (finished / "report.html").exists()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import signal
 import sys
 import threading
@@ -13,8 +14,9 @@ from unittest import mock
 import mxnet as mx
 import numpy as np
 import pytest
-from support.demo_runs import REPOSITORY, free_port, python, settings_of, train_arguments
+from support.demo_runs import REPOSITORY, free_port, settings_of, train_arguments
 from support.launches import Process, children, kill, launched, stand_in
+from support.processes import forked
 
 from demo_rfcn import checkpoint, cli, launch
 from demo_rfcn.distributed import workers
@@ -51,8 +53,15 @@ def assert_equals_a_run_of_one_process(last: Path, eight_images: Path, folder: P
     stored = checkpoint.read(last)
     line_of_one = [*COMMON, "--cpus", "2", "--batch-size", "2", "--steps", stored.step]
     program, weights = REPOSITORY / "tests/scripts/train_worker.py", folder / "weights.npz"
-    made = python(program, weights, *train_arguments(eight_images, folder / "whole", *line_of_one))
-    assert made.returncode == 0, made.stderr[-2000:]
+    line = [weights, *train_arguments(eight_images, folder / "whole", *line_of_one)]
+
+    def run() -> None:
+        mx.base._LIB.MXSetNumOMPThreads(1)  # as in the workers
+        sys.argv = [str(program), *map(str, line)]
+        runpy.run_path(str(program))
+
+    status, _, error = forked(run)
+    assert status == 0, error[-2000:]
     # The running statistics are those of the first worker.
     np.testing.assert_equal(dict(np.load(weights)), stored.model)
     expected = checkpoint.read(folder / "whole" / "last.ckpt")

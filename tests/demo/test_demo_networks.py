@@ -64,16 +64,17 @@ def test_pretrained_weights_and_frozen_batch_norm(eight_images, tmp_path, reject
     rejects([*line, "--network", "resnet50_v1b"], words)
     rejects(line, "not 'small'")
     rejects([*line, "--pretrained-base", tmp_path / "none"], "none is missing")
-    resnet = [*line, "--network", "resnet18_v1b", "--lr", "1e-6"]
-    run(*resnet, "--freeze-bn")
-    run(*resnet, "--fpn", "--head", "roi_fc")
+    run(*line, "--network", "resnet18_v1b", "--lr", "1e-6", "--freeze-bn")
 
     net = networks.build(config("resnet18_v1b"), [mx.cpu()], 0, True, str(path))
     expected = source.layer4[0].conv1.weight.data().asnumpy()
     np.testing.assert_array_equal(net.backbone.last[0][0].conv1.weight.data().asnumpy(), expected)
-    deformable = replace(config("resnet18_v1b"), deform=True)
-    same = networks.build(deformable, [mx.cpu()], 0, True, str(path)).backbone.last[0][0].conv1
-    np.testing.assert_array_equal(same.weight.data().asnumpy(), expected)
+    deformable, pyramid = (
+        networks.build(replace(config("resnet18_v1b"), **more), [mx.cpu()], 0, True, str(path))
+        for more in ({"deform": True}, {"fpn": True, "head": "roi_fc"})
+    )
+    for layer in (deformable.backbone.last[0][0], pyramid.backbone.stages[-1][0]):
+        np.testing.assert_array_equal(layer.conv1.weight.data().asnumpy(), expected)
     frozen = net.collect_params(".*(gamma|beta)").values()
     assert frozen and all(parameter.grad_req == "null" for parameter in frozen)
     before = [p.data().asnumpy() for p in net.collect_params(".*running.*").values()]
@@ -98,9 +99,10 @@ def test_pretrained_weights_in_the_format_before_mxnet_1_3(tmp_path):
 
 
 PYRAMIDS = ("small roi_fc", "resnet50_v1b light_head")
+MODELS = ["small psroi", "resnet18_v1b deformable_psroi", PYRAMIDS[0]]
 
 
-@pytest.mark.parametrize("model", ["small psroi", "resnet18_v1b deformable_psroi", *PYRAMIDS])
+@pytest.mark.parametrize("model", [*MODELS, pytest.param(PYRAMIDS[1], marks=pytest.mark.night)])
 def test_a_deformable_backbone_starts_as_the_plain_one(model):
     """It has the same weights, and offsets of 0."""
     network, head = model.split()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from support.demo_runs import run, train, train_arguments
 
 from demo_rfcn import ablate, checkpoint, cli, evaluate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("blank_pictures")]
 
 
 @pytest.fixture(scope="module")
@@ -193,27 +192,6 @@ def test_eval_draws_the_curves_of_its_own_run(eight_images, short_run, tmp_path)
     assert evaluate.whole_history(stored) == stored.history
     saved = ("--pretrained", best, "--save-prefix", tmp_path / "out")
     run("eval", "--dataset-root", eight_images, *saved)
-
-
-def test_a_link_and_no_folder_have_the_same_held_back_images(eight_images, tmp_path, monkeypatch):
-    """Without the lists of the data set, a share of its images is held back.
-
-    test_demo_data.py has other spellings of the folder.
-    """
-    folder = Path(shutil.copytree(eight_images / "VOC2007", tmp_path / "photos"))
-    shutil.rmtree(folder / "ImageSets")
-    (tmp_path / "link").symlink_to(folder)
-    monkeypatch.chdir(tmp_path)
-    more = ("--dataset", "voc-like", "--short", "80", "--max-size", "80", "--steps", "1")
-    line = train_arguments(Path("photos"), Path("run"), *more, "--val-share", "0.25")
-    run(*line)
-    for number, spelling in enumerate(("link", None)):
-        root = [] if spelling is None else ["--dataset-root", spelling]
-        out = Path(f"eval{number}")
-        run("eval", "--pretrained", "run/last.ckpt", *root, "--save-prefix", out)
-        summary = json.loads((out / "summary.json").read_text())
-        assert summary["test"]["images"] == 2, spelling
-        assert summary["made_of"]["data"]["location"]["dataset_root"] == os.fspath(folder)
 
 
 def test_what_resume_changes_is_printed(eight_images, short_run, tmp_path, capsys):

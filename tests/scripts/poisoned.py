@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls every function of gluon_roi.h where the environment may be wrong, and prints its answer.
 
+    python poisoned.py LIBRARY
+
 That of an operator's function is its code and message, and whether it has written nothing; that of
 the others is the beginning of their text, and the message.
 """
@@ -17,9 +19,11 @@ import numpy as np
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS)]
-from test_c_errors import LIBRARY, whole_call  # noqa: E402
+from support.c_calls import whole_call  # noqa: E402
 
 from testing import c_api  # noqa: E402
+
+LIBRARY = c_api.Library(sys.argv[1])
 
 MARK = 77
 
@@ -29,7 +33,7 @@ def message() -> str:
 
 
 def answer(op: str, function: str) -> list:
-    p, inputs, outputs = whole_call(op)
+    p, inputs, outputs = whole_call(LIBRARY, op)
     gradients = [np.zeros_like(array) for array in inputs]
     for array in (*outputs, *gradients):
         array.fill(MARK)
