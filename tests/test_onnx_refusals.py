@@ -190,3 +190,55 @@ def test_files(tmp_path):
     unknown = {"op": "Nonsense", "name": "n", "inputs": [[0, 0, 0]]}
     file.write_text(json.dumps({"nodes": [x, unknown], "heads": [[1, 0, 0]], "arg_nodes": [0]}))
     _refused(path, "node n (Nonsense): ", file, [(1, 3)], path)
+
+
+X = S.var("x")
+#: Nodes that ONNX cannot express, the shape of their input, and what the error says.
+NODES: dict[str, tuple[Any, tuple, str]] = {
+    "fraction added to integers": (
+        S.cast(X, dtype="int32") + 0.5,
+        (3,),
+        "(_plus_scalar): a fractional scalar on int32 data has no translation",
+    ),
+    "integers compared with a fraction": (
+        S.cast(X, dtype="int32") > 0.5,
+        (3,),
+        "(_greater_scalar): a fractional scalar on int32 data has no translation",
+    ),
+    "limits in the wrong order": (
+        S.clip(X, a_min=2, a_max=1, name="c"),
+        (3,),
+        "node c (clip): a_min=2.0 above a_max=1.0 has no translation",
+    ),
+    "fractions in float16": (
+        S.contrib.arange_like(S.cast(X, dtype="float16"), start=0.5, axis=0, name="a"),
+        (3,),
+        "node a (_contrib_arange_like): start=0.5, step=1.0 in float16 has no translation",
+    ),
+    "fractional steps of integers": (
+        S.contrib.arange_like(S.cast(X, dtype="int32"), step=0.5, axis=0, name="a"),
+        (3,),
+        "node a (_contrib_arange_like): start=0.0, step=0.5 in int32 has no translation",
+    ),
+    "activation of one input": (
+        S.LeakyReLU(X, act_type="selu", name="l"),
+        (3, 4),
+        "node l (LeakyReLU): act_type=selu has no translation",
+    ),
+    "target_shape of old files": (
+        S.Reshape(X, target_shape=(0, 4), name="r"),
+        (6, 4),
+        "node r (Reshape): a shape that is not given has no translation",
+    ),
+    "split axis, read backwards": (
+        S.reshape(X, shape=(-1, 2, -4, 0), reverse=True, name="r"),
+        (6, 4),
+        "node r (Reshape): shape=(-1, 2, -4, 0) with reverse=True has no translation",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes(name, tmp_path):
+    model, shape, message = NODES[name]
+    _refused(tmp_path / "model.onnx", message, model, [shape], tmp_path / "model.onnx")
