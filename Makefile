@@ -4,13 +4,13 @@
 #
 # make test-all  the tests of make test, and those that take long (CONTRIBUTING.md lists them)
 # make check  the quick half of the tests
-# make checks what .ci/run runs: test, lint, docs, cross, wheels; ARGS='-t night' what takes long
+# make checks what .ci/run runs: test, lint, pages, cross, wheels; ARGS='-t night' what takes long
 # make matrix the quick half on every Python found, each with its oldest and its newest NumPy
 # make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
 # make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it);
 #             CMakePresets.json has the other builds
 # make cross  the library for 64-bit Arm, compared with this machine's under qemu-user
-# make docs   the site, into build/docs/
+# make docs   the site, into build/docs/; make pages: without its explorer, for the checks
 # make wheel  an sdist and a wheel for every Python, into dist/, for 64-bit Arm as well if it can;
 #             make wheels: checks them, with one Python; make check-dist: with every way to install
 #
@@ -25,25 +25,29 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PRESETS := $(BIN)/python build_tools/presets.py
 NOX := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nox -f build_tools/noxfile.py
 
-.PHONY: demo variants test test-all check checks matrix sanitize soak debug wheel wheels check-dist cross test-gpu bench lint docs build pictures clean
+.PHONY: demo variants test test-all check checks matrix sanitize soak debug wheel wheels check-dist cross test-gpu bench lint analyze pages docs build pictures clean
 
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
 
 # First the builds that the tests use, two at a time, because the last files of each leave a core idle.
-VARIANTS := debug hostsim $(shell command -v nvcc > /dev/null && echo cuda)
+VARIANTS := debug hostsim
 test-all: VARIANTS += hostsim-asan asan tsan $(shell command -v $${EMXX:-em++} > /dev/null && echo wasm)
 variants: build
 	@printf '%s\n' $(VARIANTS) | xargs -P 2 -n 1 $(PRESETS)
 
+# What is pushed is tested with the library of the wheel, so that it is compiled once. (With ARGS,
+# such as '-t night', it is that of `make build`.)
+wheels checks: export GLUON_ROI_VARIANT ?= $(if $(ARGS),,wheel)
+
 # A check by its name.
 test test-all: variants
-check lint docs: build
+check lint analyze pages docs: build
 wheels check-dist: wheel
-lint: $(VENV)/lint
-docs: $(VENV)/docs
+lint analyze: $(VENV)/lint
+pages docs: $(VENV)/docs
 cross: $(VENV)/ready
-test test-all check lint docs cross wheels check-dist: | $(BIN)/nox
+test test-all check lint analyze pages docs cross wheels check-dist: | $(BIN)/nox
 	$(NOX) -s $@ -- $(ARGS)
 
 checks: variants wheel $(VENV)/lint $(VENV)/docs | $(BIN)/nox
@@ -71,17 +75,17 @@ debug: $(VENV)/ready
 # because MXNet does: a second one in the process would have a second set of threads. If the cross
 # compiler is installed, the wheel for 64-bit Arm is made too; its OpenBLAS is a requirement.
 # (auditwheel can only choose another processor's platform name itself; make check-dist checks it.)
-WHEEL = GLUON_ROI_CUDA=$${GLUON_ROI_CUDA:-0} $(BIN)/python -m build -o build/packed
+WHEEL = $(BIN)/python -m build --wheel -o build/packed
 REPAIR = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w dist --only-plat \
 	--exclude libgomp.so.1 --exclude libscipy_openblas.so --plat
 wheel: $(VENV)/wheel
-	rm -rf build/packed build/lib.linux-aarch64*
-	GLUON_ROI_VARIANT=wheel $(WHEEL)
+	rm -rf build/packed build/lib.*
+	GLUON_ROI_VARIANT=wheel $(WHEEL) --sdist
 	rm -f dist/gluon_roi-*
 	$(REPAIR) manylinux_2_28_$$(uname -m) build/packed/*_$$(uname -m).whl
 	cp build/packed/*.tar.gz dist/
 	if [ $$(uname -m) = x86_64 ] && command -v aarch64-linux-gnu-g++ > /dev/null; then \
-		_PYTHON_HOST_PLATFORM=linux-aarch64 GLUON_ROI_VARIANT=arm64-wheel $(WHEEL) --wheel && \
+		_PYTHON_HOST_PLATFORM=linux-aarch64 GLUON_ROI_VARIANT=arm64-wheel $(WHEEL) && \
 		$(REPAIR) auto build/packed/*_aarch64.whl; \
 	fi
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages gluon_roi, whose library CMake builds. pyproject.toml has the metadata.
 
-GLUON_ROI_CUDA        1: CUDA kernels, or fail; 0: none; unset: if nvcc is found
+GLUON_ROI_CUDA        1: CUDA kernels, or fail; 0: none; unset: if nvcc is found, but not in wheels
 GLUON_ROI_CUDA_ARCHS  such as "80;90": instead of the list for the toolkit found
 CUDA_HOME             where the CUDA toolkit is, if nvcc is not on PATH
 CXX                   the C++ compiler, g++ if unset
@@ -35,7 +35,7 @@ class BuildLibrary(build_ext):
     """Puts the library for MXNet and C, its header and its CMake files into the package."""
 
     def run(self):
-        cuda = presets.find_nvcc()
+        cuda = presets.with_cuda()
         kind = "with CUDA, which takes minutes" if cuda else "without CUDA"
         print(f"gluon_roi: {kind}", flush=True)  # before CMake's output
         setting = f"-DGLUON_ROI_CUDA={'ON' if cuda else 'OFF'}"

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the site, build/docs/index.html, from the pages of docs/ and from docstrings.
 
-    python build_tools/build_docs.py [--check]
+    python build_tools/build_docs.py [--check] [--without-explorer]
 
 Sphinx needs one folder of pages, and these stay where and as they are: docs/, src/, benchmarks/. So
 copies go to build/site, where links have the targets of the site, the lists of docs/index.md become
 its table of contents, and every public name has a page that Sphinx fills from its docstring.
-docs/explorer.md becomes a program if em++ is installed. --check opens the site in Chromium.
+docs/explorer.md becomes a program if em++ is installed, which takes minutes. --check opens the site
+in Chromium.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ def main() -> None:
         from sphinx.cmd.build import main as sphinx
     except ImportError as error:
         sys.exit(f"build_docs: {error}; run 'make docs', which needs Python 3.10 or newer")
-    kernels = explorer_kernels()
+    kernels = None if "--without-explorer" in sys.argv[1:] else explorer_kernels()
     collect(kernels is not None)
     shutil.rmtree(SITE, ignore_errors=True)
     status = sphinx(["-q", "-W", "--keep-going", "-E", "-c", str(DOCS), str(COPIES), str(SITE)])

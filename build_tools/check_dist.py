@@ -4,11 +4,11 @@
     python build_tools/check_dist.py [--only oldest]
 
 Package indexes must be able to show the description. Wheels promise manylinux_2_28 or older;
-auditwheel gave them their names. The sdist must have every file of the repository. Then a newcomer
-types the lines of README.md (pip, uv) and of docs/install.md (the demo; the wheel, with the oldest
-and the newest Python found) inside a fresh clone, each way in a new environment; --only chooses
-one. None may build the library inside the clone, which would hide that the installed one is not
-found. CUDA is left out.
+auditwheel gave them their names. The sdist must have every file of the repository, as it is here:
+so it builds what this folder builds. Then a newcomer types the lines of README.md (pip, uv) and of
+docs/install.md (the demo; the wheel, with the oldest and the newest Python found) inside a fresh
+clone, each way in a new environment; --only chooses one. None may build the library inside the
+clone, which would hide that the installed one is not found. CUDA is left out.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ class Newcomer:
 
     def __init__(self, folder: Path, environment: Path, python: str, *tools: Path) -> None:
         subprocess.run([python, "-m", "venv", str(environment)], check=True)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        own = "PYTHON", "GLUON_ROI_"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         path = os.pathsep.join([str(environment / "bin"), *map(str, tools), os.environ["PATH"]])
-        own = {"PATH": path, "VIRTUAL_ENV": str(environment), "GLUON_ROI_CUDA": "0"}
-        self.variables, self.folder, self.environment = {**kept, **own}, folder, environment
+        new = {"PATH": path, "VIRTUAL_ENV": str(environment), "GLUON_ROI_CUDA": "0"}
+        self.variables, self.folder, self.environment = {**kept, **new}, folder, environment
 
     def type(self, line: str, folder: Path | None = None) -> str:
         print(f"  {line}", flush=True)
@@ -114,12 +115,16 @@ def check_files(wheels: list[Path], sdist: Path) -> None:
     for wheel in wheels:
         glibc = [int(version) for version in re.findall(r"manylinux_2_(\d+)_", wheel.name)]
         assert glibc and min(glibc) <= 28, wheel.name
-    with tarfile.open(sdist) as tar:
-        packed = {name.partition("/")[2] for name in tar.getnames()}
     if (ROOT / ".git").exists():
-        files = subprocess.check_output(["git", "ls-files"], cwd=str(ROOT), text=True)
-        missing = set(files.splitlines()) - packed
-        assert not missing, f"{sdist.name} lacks {sorted(missing)}"
+        files = subprocess.check_output(["git", "ls-files"], cwd=str(ROOT), text=True).splitlines()
+        with tarfile.open(sdist) as tar:
+            packed = {each.name.partition("/")[2]: each for each in tar if each.isfile()}
+            missing = set(files) - set(packed)
+            assert not missing, f"{sdist.name} lacks {sorted(missing)}"
+            for name in files:
+                file = tar.extractfile(packed[name])
+                assert file and file.read() == (ROOT / name).read_bytes(), name
+                assert packed[name].mode & 0o111 == (ROOT / name).stat().st_mode & 0o111, name
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the library for 64-bit Arm on another machine, and runs it where qemu-user is installed.
+"""Compiles the wheel's library for 64-bit Arm, and runs it where qemu-user is installed.
 
     python build_tools/cross.py [--calls 200]
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--calls", type=int, default=200, help="random calls to compare")
     arguments = parser.parse_args()
-    arm = presets.build("arm64")
+    arm = presets.build("arm64-wheel")
     print(arm / "libgluon_roi.so")
     if QEMU is None or not SYSTEM.is_dir():
         print("cross: compiled, and not run: 'apt-get install qemu-user-static' brings an emulator")

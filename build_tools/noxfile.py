@@ -70,16 +70,35 @@ def lint(session: nox.Session) -> None:
     session.run("clang-format", "--dry-run", "--Werror", *listed.split())
     session.run("mypy")
     session.run("codespell")
+    # The analyzer takes most of the time (`analyze`).
+    run_clang_tidy(session, "--checks=-clang-analyzer-*")
+
+
+@here(tags=["night"])
+def analyze(session: nox.Session) -> None:
+    """clang-tidy with clang's analyzer."""
+    session.chdir(ROOT)
+    run_clang_tidy(session)
+
+
+def run_clang_tidy(session: nox.Session, *options: str) -> None:
     session.run("cmake", "--preset", "release", silent=True)
     sources = sorted(str(file) for file in Path("src").rglob("*.cc") if "arm" not in file.parts)
     # Two processes at a time.
-    tidy = ["xargs", "-P", "2", "-n", "2", "clang-tidy", "-p", "build/release", "--quiet"]
-    done = subprocess.run(tidy, input="\n".join(sources), text=True)
+    tidy = ["xargs", "-P", "2", "-n", "1", "clang-tidy", "-p", "build/release", "--quiet"]
+    done = subprocess.run([*tidy, *options], input="\n".join(sources), text=True)
     if done.returncode:
         session.error("clang-tidy")
 
 
 @here(tags=["push"])
+def pages(session: nox.Session) -> None:
+    """The site without the explorer, whose kernels take minutes to compile."""
+    session.chdir(ROOT)
+    session.run("python", "build_tools/build_docs.py", "--without-explorer")
+
+
+@here(tags=["night"])
 def docs(session: nox.Session) -> None:
     """The site, whose pages are opened in Chromium if it is installed."""
     session.chdir(ROOT)

@@ -66,6 +66,12 @@ def sentence_of(output: str) -> str:
     return text if text.startswith("gluon_roi") else f"gluon_roi: {text}"
 
 
+def with_cuda() -> bool:
+    """Whether the library of the package gets CUDA kernels: in a wheel only if asked for."""
+    asked = os.environ.get("GLUON_ROI_CUDA") or not packaged().endswith("wheel")
+    return bool(asked) and find_nvcc()
+
+
 def packaged() -> str:
     """The preset that setup.py packages."""
     return os.environ.get("GLUON_ROI_VARIANT") or ("cuda" if find_nvcc() else "release")
@@ -80,6 +86,8 @@ def folder_of(preset: str) -> Path:
 
 def build(preset: str, *settings: str, target: str = "") -> Path:
     """Configure and build a preset; returns its folder. Settings are like -DNAME=VALUE."""
+    if preset == "debug":
+        settings = f"-DGLUON_ROI_CUDA={'ON' if find_nvcc() else 'OFF'}", *settings
     cmake, ninja = find("cmake"), find("ninja")
     if not ninja or cmake_version() < OLDEST_CMAKE:
         version = ".".join(map(str, cmake_version()))

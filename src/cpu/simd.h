@@ -37,7 +37,7 @@ using Baseline = Simd<16>;
 // level. Everything that body calls must be ALWAYS_INLINE: a function that is not inlined stays at
 // the baseline, correct but slow. All levels share this source, and without fused multiply-adds
 // (-ffp-contract=off) they return the same bytes; fused.h has the explicit ones.
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(GLUON_ROI_BASELINE)
 // ThreadSanitizer builds have the baseline only, because threads do the same at each level.
 #define SIMD_DISPATCH
 // Clang uses registers of 64 bytes by default, GCC only with this option.
