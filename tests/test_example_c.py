@@ -88,7 +88,11 @@ def save_detector(prefix, pixels):
     S = mx.sym
     height, width = pixels.shape[:2]
     im_info = S.concat(*(S.full((1, 1), size) for size in (height, width, 1)), dim=1)
-    maps = S.Convolution(S.var("data"), kernel=(8, 8), stride=(8, 8), num_filter=6, name="maps")
+    features = S.var("data")
+    for name in ("first", "second"):  # the second is one for Winograd's algorithm
+        features = S.Convolution(features, kernel=(3, 3), pad=(1, 1), num_filter=128, name=name)
+        features = S.relu(features)
+    maps = S.Convolution(features, kernel=(8, 8), stride=(8, 8), num_filter=6, name="maps")
     offsets = S.slice_axis(maps, axis=1, begin=2, end=6)
     rois = S.contrib.Proposal(
         *(S.slice_axis(maps, axis=1, begin=0, end=2), offsets * 0.1, im_info),
@@ -115,10 +119,16 @@ def save_detector(prefix, pixels):
 
 
 def test_detector_without_python(build, tmp_path):
-    """detect.c gives Python's numbers, and reports a file that is missing."""
+    """detect.c gives Python's numbers, also of files for inference, and names a missing file."""
     pixels = np.random.RandomState(1).randint(0, 256, (40, 56, 3)).astype(np.uint8)
     (tmp_path / "image.ppm").write_bytes(b"P6\n56 40\n255\n" + pixels.tobytes())
     expected = save_detector(tmp_path / "net", pixels)
+    symbol, params = gluon_roi.optimize(
+        tmp_path / "net-symbol.json", params=tmp_path / "net-0000.params", inference=True
+    )
+    assert "_gluon_roi_WinogradConvolution" in symbol.tojson()
+    symbol.save(str(tmp_path / "fast-symbol.json"))
+    mx.nd.save(str(tmp_path / "fast-0000.params"), params)
     program = block("cmake", DEPLOY).split("\n")[-1]
     for name, path in (
         ("build/example", build),
@@ -128,10 +138,12 @@ def test_detector_without_python(build, tmp_path):
     ):
         program = program.replace(name, str(path))
     line = program.split()
-    shown = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
-    found = np.array([row.split() for row in shown.splitlines()], float)
     assert len({*expected[:, 0]}) > 1
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+    for prefix in ("net", "fast"):
+        line[2] = str(tmp_path / prefix)
+        shown = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found = np.array([row.split() for row in shown.splitlines()], float)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
     missing = subprocess.run([*line[:-1], "no.ppm"], stderr=subprocess.PIPE, text=True)
     assert missing.returncode == 1 and missing.stderr.startswith("detect: no.ppm: ")
 
