@@ -25,6 +25,9 @@ import nox
 ROOT = Path(__file__).resolve().parent.parent
 # Waiting threads must not spin, because other processes have tests to run.
 PASSIVE = {"OMP_WAIT_POLICY": "passive"}
+# By day a process has one thread, because there is one process for each core. Tests of threads,
+# such as tests/test_simd.py of every operator, ask for more, and by night all tests have them all.
+ONE_THREAD = {**PASSIVE, "OMP_NUM_THREADS": "1"}
 PYTEST = ["python", "-m", "pytest", "-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
 QUICK = [*PYTEST, "-m", "not slow and not night"]
 
@@ -40,7 +43,7 @@ here = functools.partial(nox.session, venv_backend="none")
 def test(session: nox.Session) -> None:
     """What the package claims."""
     session.chdir(ROOT)
-    session.run(*PYTEST, "-m", "not night", *session.posargs, env=PASSIVE)
+    session.run(*PYTEST, "-m", "not night", *session.posargs, env=ONE_THREAD)
 
 
 @here(name="test-all", tags=["night"])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short forms of the tests in docs/reliability.md: hostile calls, a soak, the debug build."""
 
+import ctypes
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Iterator
 
 import numpy as np
 import presets
@@ -65,9 +67,14 @@ def test_soak():
 
 
 @pytest.fixture(scope="module")
-def debug() -> str:
+def debug() -> Iterator[str]:
+    """The library, for three threads in this process."""
     folder = script("build_tools/presets.py", "debug").splitlines()[-1]
-    return f"{folder}/libgluon_roi.so"
+    openmp = ctypes.CDLL("libgomp.so.1")
+    before = openmp.omp_get_max_threads()
+    openmp.omp_set_num_threads(3)
+    yield f"{folder}/libgluon_roi.so"
+    openmp.omp_set_num_threads(before)
 
 
 def test_programs_of_ctest(debug):
