@@ -33,7 +33,8 @@ CALIBRATION_IMAGES = 50
 
 def quantised(net: Any, images: list) -> Any:
     """MXNet's int8 form of a network, with ranges from some images."""
-    loader = mx.gluon.data.DataLoader(mx.gluon.data.SimpleDataset(images), batch_size=1)
+    dataset = mx.gluon.data.ArrayDataset(mx.nd.stack(*images), mx.nd.zeros(len(images)))
+    loader = mx.gluon.data.DataLoader(dataset, batch_size=1)
     return mx.contrib.quantization.quantize_net(
         net,
         calib_mode="naive",
